@@ -1,0 +1,36 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+TESTS ?= -n 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check slow clean
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: $(VENV)/.ready ## Create .venv and install las with its tools (pinned by constraints.txt)
+
+# torch goes first and pinned: an open range would fetch gigabytes of CUDA libraries.
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[synth,plots,dev]'
+	@touch $@
+
+demo: setup ## Synthesise a corpus, train, decode and score: the whole job in minutes
+	$(BIN)/python scripts/demo.py
+
+test: setup ## Run the tests
+	$(BIN)/python -m pytest $(TESTS) -m 'not slow'
+
+slow: setup ## Run the slow tests as well
+	$(BIN)/python -m pytest $(TESTS)
+
+check: setup ## Lint and type-check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean: ## Remove .venv (data and runs stay)
+	rm -rf $(VENV)
