@@ -1,0 +1,37 @@
+"""Lengths to masks, and reductions that see only what a mask lets through."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+def mask_of(lengths: Int[Tensor, "batch"], size: int) -> Bool[Tensor, "batch size"]:
+    """True at positions before each length: [batch] lengths to [batch, size]."""
+    return torch.arange(size, device=lengths.device) < lengths.unsqueeze(1)
+
+
+def masked_softmax(energy: Float[Tensor, "*shape"], mask: Bool[Tensor, "*masks"]) -> Float[Tensor, "*shape"]:
+    """Softmax over the last axis with zero weight where the mask (broadcast to the energy) is False.
+
+    A row without a single True gives zero weights, not NaN, so an utterance without states cannot poison a batch.
+    """
+    lowest = torch.finfo(energy.dtype).min
+    weights = torch.softmax(energy.masked_fill(~mask, lowest), dim=-1)
+    return weights.masked_fill(~mask, 0.0)
+
+
+def masked_mean(values: Float[Tensor, "*shape"], mask: Bool[Tensor, "*masks"], dim: int) -> Float[Tensor, "*reduced"]:
+    """Mean over `dim` of the entries the mask (broadcast to the values) lets through; 0 where there are none."""
+    mask = mask.expand_as(values)
+    total = values.masked_fill(~mask, 0.0).sum(dim)
+    return total / mask.sum(dim).clamp(min=1)
+
+
+def reverse(
+    frames: Float[Tensor, "batch frames *size"], lengths: Int[Tensor, "batch"]
+) -> Float[Tensor, "batch frames *size"]:
+    """Each row read backwards within its own length; padding stays where it is. Its own inverse."""
+    positions = torch.arange(frames.shape[1], device=frames.device)
+    index = lengths.unsqueeze(1) - 1 - positions
+    index = torch.where(index < 0, positions, index)
+    return frames[torch.arange(frames.shape[0], device=frames.device).unsqueeze(1), index]
