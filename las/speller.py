@@ -9,8 +9,8 @@ One step, for the previous token y_{i-1} and the previous context c_{i-1}:
 Its state is a value: search keeps as many as it likes and reorders them along the beam axis.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -86,7 +86,7 @@ class Speller(nn.Module):
     def start(self, memory: Memory) -> SpellerState:
         """The state before the first token, with one beam per utterance."""
         batch = memory.values.shape[0]
-        cells: list[LSTMCell] = list(self.cells)  # type: ignore[arg-type]
+        cells = cast(Iterable[LSTMCell], self.cells)
         layers = tuple(cell.initial_state(batch, 1) for cell in cells)
         context = memory.values.new_zeros(batch, 1, memory.values.shape[-1])
         return SpellerState(layers, context, self.attention.initial_weights(memory))

@@ -1,0 +1,227 @@
+"""From configs to objects: the only module that knows Hydra.
+
+A config is plain data. Where it names a class (`_target_`), `build` checks the name against an allow-list of its own
+before it imports anything, because the config inside a checkpoint comes from outside. Keyword arguments are checked
+against the class's signature, so that a misspelt key is an error that names the nearest right ones.
+"""
+
+import functools
+import importlib
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import las
+from las.errors import ConfigError, suggest
+
+PACKAGES = (
+    "las.attention",
+    "las.cells",
+    "las.corpora",
+    "las.features",
+    "las.listener",
+    "las.loss",
+    "las.model",
+    "las.schedule",
+    "las.search",
+    "las.speller",
+    "las.tokens",
+)
+"""Modules (and modules below them) whose own classes a config may name."""
+
+TORCH = ("torch.optim", "torch.nn")
+"""Namespaces of torch whose optimisers and modules a config may name."""
+
+Config = dict[str, Any]
+
+
+def config_directory() -> Path:
+    """`configs/` of the checkout, or the copy a wheel carries."""
+    package = Path(las.__file__).parent
+    checkout = package.parent / "configs"
+    return checkout if checkout.is_dir() else package / "configs"
+
+
+def compose(name: str, overrides: list[str]) -> Config:
+    """The resolved config `configs/<name>.yaml` with overrides, as plain dictionaries.
+
+    Raises ConfigError for an unknown group, option, key or missing value, with the nearest names.
+    """
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+
+    directory = config_directory()
+    _check_groups(directory, name, overrides)
+    try:
+        with initialize_config_dir(str(directory.resolve()), version_base="1.3"):
+            composed = hydra_compose(name, overrides)
+        resolved = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        key = getattr(error, "full_key", None) or "a value"
+        raise ConfigError(f"{key} has no value: add {key}=... to the command") from error
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_explain(error, name, overrides, directory)) from error
+    assert isinstance(resolved, dict)
+    return {str(key): value for key, value in resolved.items()}
+
+
+def _check_groups(directory: Path, name: str, overrides: list[str]) -> None:
+    """Group choices first: Hydra's own message for them does not say what a person should type."""
+    groups = {path.name for path in directory.iterdir() if path.is_dir()}
+    for override in overrides:
+        key, _, value = override.partition("=")
+        if not _ or key.startswith("~"):
+            continue
+        bare = key.lstrip("+")
+        group = bare.partition("@")[0].lstrip("/")
+        if bare == "experiment" and not key.startswith("+"):
+            raise ConfigError(f"experiments are added, not replaced: write +{override}")
+        if group not in groups or value.startswith(("{", "[")):
+            continue
+        options = [path.stem for path in (directory / group).glob("*.yaml")]
+        if value not in options:
+            raise ConfigError(
+                f"{override}: there is no configs/{group}/{value}.yaml.{suggest(value, options)}"
+                f" (all: {', '.join(sorted(options))})"
+            )
+
+
+def _explain(error: Exception, name: str, overrides: list[str], directory: Path) -> str:
+    """Hydra's message, followed by the nearest keys when one of the overrides names a key that is not there."""
+    message = re.split(r"\n\s*full_key", str(error))[0].strip()
+    known = _flatten(compose(name, [o for o in overrides if o.startswith("+") or _is_group(o, directory)]))
+    for override in overrides:
+        key = override.partition("=")[0].lstrip("+~")
+        if "=" in override and not override.startswith(("+", "~")) and not _is_group(override, directory):
+            sections = {".".join(k.split(".")[:depth]) for k in known for depth in range(1, k.count(".") + 2)}
+            if key not in sections:
+                return f"{override}: there is no key {key!r} in configs/{name}.yaml.{suggest(key, sections)}"
+    return message
+
+
+def _is_group(override: str, directory: Path) -> bool:
+    return (directory / override.partition("=")[0].lstrip("+/").partition("@")[0]).is_dir()
+
+
+def _flatten(config: Any, prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} to {"a.b": 1}; lists are values."""
+    if not isinstance(config, dict) or not config:
+        return {prefix: config}
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        flat |= _flatten(value, f"{prefix}.{key}" if prefix else str(key))
+    return flat
+
+
+def differences(before: Config, after: Config) -> list[str]:
+    """Lines `key: old -> new` for every key in which two configs differ."""
+    old, new = _flatten(before), _flatten(after)
+    missing = object()
+    lines = []
+    for key in sorted(old.keys() | new.keys()):
+        a, b = old.get(key, missing), new.get(key, missing)
+        if a != b:
+            lines.append(f"{key}: {'(absent)' if a is missing else a} -> {'(absent)' if b is missing else b}")
+    return lines
+
+
+def resolve(target: str) -> type:
+    """The class a `_target_` names.
+
+    Raises ConfigError for anything that is not a class of this package's own building blocks, a `torch.optim`
+    optimiser or a `torch.nn` module. Nothing outside the allow-list is imported.
+    """
+    module_name, _, class_name = target.rpartition(".")
+    own = any(module_name == package or module_name.startswith(package + ".") for package in PACKAGES)
+    if not own and module_name not in TORCH:
+        raise ConfigError(
+            f"_target_: {target} is not allowed: a config may name classes of {', '.join((*PACKAGES, *TORCH))}"
+        )
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigError(f"_target_: {target}: there is no module {module_name} ({error})") from error
+    found = vars(module).get(class_name)
+    if not inspect.isclass(found) or (own and found.__module__ != module_name):
+        classes = [n for n, v in vars(module).items() if inspect.isclass(v) and (not own or v.__module__ == module_name)]
+        raise ConfigError(f"_target_: {target}: {module_name} has no such class.{suggest(class_name, classes)}")
+    if not own:
+        import torch
+
+        bases = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.nn.Module)
+        if not issubclass(found, bases):
+            raise ConfigError(f"_target_: {target} is neither an optimiser nor a module")
+    return found
+
+
+def build(config: Any, *arguments: Any, where: str = "") -> Any:
+    """Objects from plain data: every dictionary with a `_target_` becomes an instance of that class.
+
+    Args:
+        config: nested dictionaries, lists and values.
+        arguments: positional arguments of the outermost class, e.g. sizes that only the caller knows.
+        where: the key under which the config lies, for error messages.
+
+    `_partial_: true` gives a `functools.partial` instead, which the parent calls.
+    """
+    if isinstance(config, list):
+        return [build(item, where=f"{where}[{index}]") for index, item in enumerate(config)]
+    if not isinstance(config, dict):
+        return config
+    values = {
+        key: build(value, where=f"{where}.{key}" if where else key)
+        for key, value in config.items()
+        if key not in ("_target_", "_partial_")
+    }
+    if "_target_" not in config:
+        return values
+    cls = resolve(str(config["_target_"]))
+    _check_arguments(cls, values, where or cls.__name__)
+    if config.get("_partial_", False):
+        made = functools.partial(cls, *arguments, **values)
+        return made
+    try:
+        return cls(*arguments, **values)
+    except TypeError as error:
+        raise ConfigError(f"{where or cls.__name__}: {error}") from error
+
+
+def _parameters(cls: type) -> dict[str, inspect.Parameter]:
+    """Keyword parameters of a constructor, following **options into the base classes."""
+    found: dict[str, inspect.Parameter] = {}
+    for base in cls.__mro__:
+        if "__init__" not in vars(base) or base is object:
+            continue
+        parameters = inspect.signature(base.__init__).parameters  # type: ignore[misc]
+        for name, parameter in list(parameters.items())[1:]:
+            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                found.setdefault(name, parameter)
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+            break
+    return found
+
+
+def _check_arguments(cls: type, values: dict[str, Any], where: str) -> None:
+    """Unknown keys and values of the wrong plain type, before the constructor runs."""
+    parameters = _parameters(cls)
+    expected = {int: (int,), float: (int, float), str: (str,), bool: (bool,)}
+    for key, value in values.items():
+        if key not in parameters:
+            raise ConfigError(f"{where}.{key}: {cls.__name__} has no such key.{suggest(key, parameters)}")
+        annotation = parameters[key].annotation
+        right = expected.get(annotation, (object,))
+        if not isinstance(value, right) or (isinstance(value, bool) and annotation in (int, float)):
+            raise ConfigError(f"{where}.{key}={value!r} should be of type {annotation.__name__}")
+
+
+KEYS = {"corpus", "data_dir", "loss", "model", "name", "optim", "run_dir", "schedule", "search", "seed", "trainer"}
+
+
+def check_keys(config: Config) -> None:
+    """Every top-level key of a training config has a reader; an experiment that adds another one is misspelt."""
+    for key in config.keys() - KEYS - {"validation_search"}:
+        raise ConfigError(f"{key}: a training config has no such key.{suggest(key, KEYS)}")

@@ -1,0 +1,100 @@
+"""Listen, Attend and Spell from waveforms to the probabilities of tokens (Chan et al. 2016)."""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from las.attention.base import Memory
+from las.features import Features
+from las.listener import Listener
+from las.speller import Speller, SpellerState, Spelling
+
+
+class Decoder:
+    """One batch of utterances as search sees it: `start`, then `step` as often as it likes."""
+
+    boundary = Speller.boundary
+
+    def __init__(self, speller: Speller, memory: Memory) -> None:
+        self.speller = speller
+        self.memory = memory
+
+    def start(self) -> SpellerState:
+        """The state before the first token, one beam per utterance."""
+        return self.speller.start(self.memory)
+
+    def step(
+        self, tokens: Int[Tensor, "batch beam"], state: SpellerState
+    ) -> tuple[Float[Tensor, "batch beam vocab"], SpellerState]:
+        """Log-probabilities of the next token and the new state."""
+        return self.speller.step(tokens, self.memory, state)
+
+
+class ListenAttendSpell(nn.Module):
+    """Features, listener and speller; each part is made by a factory that the config built.
+
+    Args:
+        sample_rate: of the waveforms, in Hz.
+        vocab_size: output symbols, the sentence boundary included.
+        features: makes `Features` from sample_rate.
+        listener: makes a `Listener` from the size of a feature row.
+        speller: makes a `Speller` from (vocab_size, size of an encoded state).
+    """
+
+    def __init__(
+        self,
+        sample_rate: int,
+        vocab_size: int,
+        *,
+        features: Callable[[int], Features],
+        listener: Callable[[int], Listener],
+        speller: Callable[[int, int], Speller],
+    ) -> None:
+        super().__init__()
+        self.features = features(sample_rate)
+        self.listener = listener(self.features.size)
+        self.speller = speller(vocab_size, self.listener.output_size)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
+
+    @property
+    def state_ms(self) -> float:
+        """Time from one encoded state to the next, in milliseconds."""
+        shift = self.features.frame_shift_ms
+        for factor in self.listener.time_reduction:
+            shift *= factor
+        return shift
+
+    def num_states(self, num_samples: Int[Tensor, "batch"]) -> Int[Tensor, "batch"]:
+        """Encoded states of utterances of `num_samples`, without computing them."""
+        return self.listener.num_states(self.features.num_frames(num_samples))
+
+    def listen(
+        self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
+    ) -> tuple[Memory, Int[Tensor, "batch"]]:
+        """Waveforms to what the speller attends to, and the number of states of each utterance."""
+        features, num_frames = self.features(waveforms, num_samples)
+        encoded, num_states = self.listener(features, num_frames)
+        return self.speller.attention.prepare(encoded, num_states), num_states
+
+    def forward(
+        self,
+        waveforms: Float[Tensor, "batch samples"],
+        num_samples: Int[Tensor, "batch"],
+        targets: Int[Tensor, "batch tokens"],
+    ) -> Spelling:
+        """Teacher forcing: logits [batch, tokens + 1, vocab] and attention weights [batch, tokens + 1, states]."""
+        memory, _ = self.listen(waveforms, num_samples)
+        return self.speller(memory, targets)
+
+    def decoder(
+        self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
+    ) -> tuple[Decoder, Int[Tensor, "batch"]]:
+        """For search: a decoder over this batch, and the number of states of each utterance."""
+        memory, num_states = self.listen(waveforms, num_samples)
+        return Decoder(self.speller, memory), num_states

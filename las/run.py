@@ -1,0 +1,139 @@
+"""A run folder knows itself: its resolved config, where and how it was started, its metrics and its result.
+
+    runs/<name>/<corpus>/seed<seed>/
+        config.json         resolved config; entering with another one stops and lists the keys that differ
+        environment.json    versions, machine, commit, command
+        metrics.jsonl       one line per event, what reports read
+        log.txt             what was printed
+        checkpoints/        see las.checkpoint
+        attention/          one picture per validation
+        hypotheses.<split>.jsonl, result.json
+"""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from las import build
+from las.errors import StorageError
+
+UNSIGNED = ("data_dir", "run_dir")
+"""Keys that say where things lie, not what is trained: they may change between starts of one run."""
+UNSIGNED_TRAINER = ("device", "num_workers", "histograms", "attention_pictures")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write plain data so that a reader sees the old file or the new one, never half of one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump(value, file, indent=2, ensure_ascii=False)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def signature(config: build.Config) -> build.Config:
+    """The part of a config that decides what a run computes."""
+    kept = {key: value for key, value in config.items() if key not in UNSIGNED}
+    kept["trainer"] = {key: value for key, value in config["trainer"].items() if key not in UNSIGNED_TRAINER}
+    kept["corpus"] = {key: value for key, value in config["corpus"].items() if key != "root"}
+    return kept
+
+
+class Run:
+    """One configured training and its folder.
+
+    Raises StorageError when the folder cannot be written, or belongs to a run of another configuration.
+    """
+
+    def __init__(self, config: build.Config) -> None:
+        self.config = config
+        self.directory = Path(config["run_dir"])
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._enter()
+        except OSError as error:
+            raise StorageError(
+                f"{self.directory}: cannot write the run folder ({error.strerror}): choose another with run_dir=..."
+            ) from error
+
+    def _enter(self) -> None:
+        path = self.directory / "config.json"
+        if path.exists():
+            differing = build.differences(signature(json.loads(path.read_text())), signature(self.config))
+            if differing:
+                listed = "\n  ".join(differing)
+                raise StorageError(
+                    f"{self.directory} holds a run of another configuration (its value -> yours):\n  {listed}\n"
+                    f"give this one a name of its own: name={self.config['name']}_2"
+                )
+        write_json(path, self.config)
+        write_json(self.directory / "environment.json", environment())
+
+    def record(self, **values: Any) -> None:
+        """Append one event to metrics.jsonl."""
+        line = json.dumps({"time": round(time.time(), 3), **values}, allow_nan=False)
+        with (self.directory / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All events so far."""
+        path = self.directory / "metrics.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def forget_after(self, step: int) -> None:
+        """Drop events past a step: a resumed run repeats them, and each step must be there once."""
+        kept = [event for event in self.metrics() if event.get("step", 0) <= step]
+        path = self.directory / "metrics.jsonl"
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary.write_text("".join(json.dumps(event) + "\n" for event in kept))
+        os.replace(temporary, path)
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """The result of a finished run, else None."""
+        path = self.directory / "result.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """Write result.json: from now on the run counts as finished."""
+        write_json(self.directory / "result.json", result)
+
+
+def environment() -> dict[str, Any]:
+    """What a reader needs to judge a number: versions, machine, commit and command."""
+    import torch
+
+    return {
+        "command": " ".join(sys.argv),
+        "commit": commit(),
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+
+
+def commit() -> str | None:
+    """The checkout's commit, with `+` when it has uncommitted changes; None outside a checkout."""
+    where = Path(__file__).parent
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"],
+            cwd=where,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return described.stdout.strip()
