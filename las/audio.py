@@ -1,0 +1,166 @@
+"""One channel of a wav, flac, ogg or NIST SPHERE file, checked, from `start_s` for `duration_s`, resampled if asked."""
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import soundfile
+import torch
+from jaxtyping import Float32
+from torch import Tensor
+
+from las import compat, sphere
+from las.errors import DataError
+
+_UNKNOWN_SIZE = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class AudioInfo:
+    """`num_samples` counts per channel, at `sample_rate` Hz."""
+
+    sample_rate: int
+    num_samples: int
+    channels: int
+
+    @property
+    def duration_s(self) -> float:
+        return self.num_samples / self.sample_rate
+
+
+def info(path: str | Path) -> AudioInfo:
+    """What the header of an audio file says, checked against the size of wav and SPHERE files.
+
+    SPHERE is recognised by the file's first bytes, whatever its name. Raises DataError for a file that is missing,
+    not a regular file, empty, unreadable, without samples, or cut short (with the samples promised and found).
+    """
+    return _open(path)[0]
+
+
+def verify(path: str | Path) -> AudioInfo:
+    """`info`, and decoding the file where only that shows damage: 16-bit samples behind a sound header need none."""
+    found, header, subtype = _open(path)
+    if header is None and subtype != "PCM_16":
+        _read(path, found, header, 0, found.num_samples)
+    return found
+
+
+def load(
+    path: str | Path,
+    channel: int = 0,
+    start_s: float = 0.0,
+    duration_s: float | None = None,
+    sample_rate: int | None = None,
+) -> Float32[Tensor, "samples"]:
+    """Amplitudes of one channel: whole numbers scaled to [-1, 1], floating-point files as they are.
+
+    `channel` counts from 0, `duration_s=None` is up to the end, `sample_rate` (Hz) resamples when the file's differs.
+    Raises DataError as `info` does, and for samples that are not finite, a channel that does not exist, and a stretch
+    that does not lie within the file.
+    """
+    found, header, _ = _open(path)
+    if not 0 <= channel < found.channels:
+        raise DataError(f"{path}: there is no channel {channel}: the file has {found.channels}, counted from 0")
+    start = round(start_s * found.sample_rate)
+    end = found.num_samples if duration_s is None else start + round(duration_s * found.sample_rate)
+    if end == found.num_samples + 1:  # start and duration were rounded apart
+        end = found.num_samples
+    if not 0 <= start < end <= found.num_samples:
+        raise DataError(
+            f"{path}: {start_s} s to {end / found.sample_rate} s is not a stretch of a file of {found.duration_s} s"
+        )
+    samples = _read(path, found, header, start, end - start)[:, channel]
+    waveform = torch.from_numpy(np.ascontiguousarray(samples))
+    if sample_rate is not None and sample_rate != found.sample_rate:
+        waveform = compat.torchaudio().functional.resample(waveform, found.sample_rate, sample_rate)
+    return waveform
+
+
+def _open(path: str | Path) -> tuple[AudioInfo, sphere.SphereHeader | None, bool]:
+    """What the header says, the SPHERE header if it is one, and whether any bytes would be valid samples."""
+    path = Path(path)
+    try:
+        if not path.is_file():
+            kind = "is a folder" if path.is_dir() else "is not a regular file" if path.exists() else "does not exist"
+            raise DataError(f"{path}: {kind}, expected an audio file")
+        with path.open("rb") as file:
+            beginning = file.read(12)
+            if not beginning:
+                raise DataError(f"{path}: the file is empty (0 bytes). Copy it again")
+            header = sphere.read_header(path) if beginning.startswith(sphere.MAGIC) else None
+            declared = _declared_data(file, beginning)
+    except OSError as error:
+        raise DataError(f"{path}: cannot read the file ({error.strerror})") from error
+    if header is not None:
+        found, plain = AudioInfo(header.sample_rate, header.num_samples, header.channels), True
+    else:
+        found, plain = _soundfile_info(path, declared)
+    if found.num_samples == 0:
+        raise DataError(f"{path}: the file has a header but no samples. Copy it again")
+    return found, header, plain
+
+
+def _soundfile_info(path: Path, declared: tuple[int, int, int] | None) -> tuple[AudioInfo, bool]:
+    if declared is not None:
+        promised, there, row_bytes = declared
+        if there < promised:
+            raise DataError(
+                f"{path}: the file is cut short: its header promises {promised // row_bytes} samples, "
+                f"{there // row_bytes} are there. Copy it again"
+            )
+    try:
+        header = soundfile.info(str(path))
+    except soundfile.SoundFileError as error:
+        raise DataError(f"{path}: not audio that las can read ({error}): wav, flac, ogg or NIST SPHERE") from error
+    plain = declared is not None and header.subtype.startswith("PCM_")
+    return AudioInfo(header.samplerate, header.frames, header.channels), plain
+
+
+def _declared_data(file: BinaryIO, beginning: bytes) -> tuple[int, int, int] | None:
+    """Bytes of samples that a wav file promises, bytes that are there, bytes a sample of all channels takes.
+
+    None for other formats and for a size left open (a wav written to a pipe). libsndfile reads what is there and says
+    nothing.
+    """
+    order = {b"RIFF": "<", b"RF64": "<", b"RIFX": ">"}.get(beginning[:4])
+    if order is None or beginning[8:12] != b"WAVE":
+        return None
+    file_bytes = file.seek(0, 2)
+    at, row_bytes, large = 12, 1, None
+    while at + 8 <= file_bytes:
+        file.seek(at)
+        name, size = struct.unpack(order + "4sI", file.read(8))
+        if name == b"data":
+            promised = large if large is not None and size == _UNKNOWN_SIZE else size
+            return None if promised == _UNKNOWN_SIZE else (promised, file_bytes - at - 8, row_bytes)
+        content = file.read(min(size, 24))
+        if name == b"fmt " and len(content) >= 14:
+            row_bytes = max(struct.unpack(order + "H", content[12:14])[0], 1)
+        elif name == b"ds64" and len(content) >= 16:
+            large = struct.unpack(order + "Q", content[8:16])[0]
+        at += 8 + size + size % 2
+    return None
+
+
+def _read(
+    path: str | Path, found: AudioInfo, header: sphere.SphereHeader | None, start: int, count: int
+) -> Float32[np.ndarray, "samples channels"]:
+    if header is not None:
+        return sphere.read(path, start, count, header)
+    try:
+        with soundfile.SoundFile(str(path)) as file:
+            file.seek(start)
+            samples = file.read(count, dtype="float32", always_2d=True)
+    except soundfile.SoundFileError as error:
+        raise DataError(f"{path}: the file is damaged and cannot be decoded ({error}). Copy it again") from error
+    if len(samples) < count:
+        raise DataError(
+            f"{path}: the file is cut short: its header promises {found.num_samples} samples, {start + len(samples)} "
+            "could be decoded. Copy it again"
+        )
+    if not np.isfinite(samples).all():
+        bad = int(np.count_nonzero(~np.isfinite(samples)))
+        raise DataError(f"{path}: {bad} samples are not finite numbers (NaN or infinite)")
+    return samples

@@ -1,0 +1,1 @@
+"""Corpora: one module each, all behind `las.corpora.base.Corpus`."""

@@ -1,0 +1,179 @@
+"""What every corpus offers: utterances by split, prepared manifests, a check of the data, and a table of counts."""
+
+import hashlib
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from las import audio, manifest
+from las.errors import ConfigError, DataError, suggest
+from las.manifest import Utterance
+from las.tokens import Tokens
+
+# Part of the settings hash: raise it when the same settings begin to mean other manifests.
+_FORMAT = 1
+_SHORTEST_S = 0.025  # one analysis window
+
+
+class Problem(NamedTuple):
+    """Why an utterance cannot be trained on."""
+
+    utterance_id: str
+    file: str
+    reason: str
+
+
+class SplitRow(NamedTuple):
+    """One split in numbers: `symbols` counts the output symbols of all transcripts."""
+
+    split: str
+    utterances: int
+    hours: float
+    speakers: int
+    symbols: int
+    shortest_s: float
+    longest_s: float
+
+
+class Corpus(ABC):
+    """A corpus: `utterances(split)` and `normalise(text)` are what a new one has to write."""
+
+    splits: tuple[str, ...] = ("train", "dev", "test")
+    metric: str = "phone_error_rate"
+    sample_rate: int = 16000
+    channels: int = 1
+
+    def __init__(self, name: str, tokens: Tokens) -> None:
+        self.name = name
+        self.tokens = tokens
+
+    @abstractmethod
+    def utterances(self, split: str) -> list[Utterance]:
+        """The utterances of a split, sorted by id; those whose audio cannot be read have a duration of 0.
+
+        Raises ConfigError for an unknown split, DataError for a tree or transcripts that cannot be used.
+        """
+
+    @abstractmethod
+    def normalise(self, text: str) -> list[str]:
+        """The tokens that are scored: those of a reference or hypothesis, after the corpus's scoring convention."""
+
+    def settings(self) -> dict[str, Any]:
+        """All that decides what the manifests hold, as plain JSON values."""
+        return {"format": _FORMAT, "name": self.name, "splits": list(self.splits), "tokens": self.tokens.state()}
+
+    def notes(self) -> list[str]:
+        """Lines a user should read before trusting numbers on this copy of the corpus."""
+        return []
+
+    def known_split(self, split: str) -> str:
+        """The split itself. Raises ConfigError naming the nearest ones when there is none of that name."""
+        if split not in self.splits:
+            raise ConfigError(f"{self.name} has no split {split!r}.{suggest(split, self.splits)}")
+        return split
+
+    def prepare(self, directory: str | Path) -> dict[str, list[Utterance]]:
+        """Every split's utterances, from `<directory>/<name>-<settings hash>/<split>.jsonl`, written if need be.
+
+        Manifests are made again when other settings, a damaged file, or audio that could not be read last time ask
+        for it. Raises DataError as `utterances` does.
+        """
+        settings = self.settings()
+        text = json.dumps(settings, sort_keys=True, ensure_ascii=True)
+        folder = Path(directory) / f"{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        prepared = _prepared(folder, self.splits)
+        if prepared is not None:
+            return prepared
+        prepared = {split: self.utterances(split) for split in self.splits}
+        hashes = {split: manifest.write(folder / f"{split}.jsonl", listed) for split, listed in prepared.items()}
+        _write_json(folder / "index.json", {"settings": settings, "content_hashes": hashes})
+        return prepared
+
+    def problems(
+        self, utterances: Iterable[Utterance], num_states: Callable[[int], int] | None = None, num_workers: int = 2
+    ) -> list[Problem]:
+        """What keeps utterances from being trained on, in their order: one entry for each that has a problem.
+
+        Found are audio that is missing, unreadable, damaged, too short, or of another rate or number of channels,
+        empty transcripts, unknown symbols, and, where `num_states` gives the listener's output rows for a number of
+        samples, transcripts longer than that. The caller lists the problems and leaves these utterances out of
+        training; utterances of dev and test are never left out.
+        """
+        listed = list(utterances)
+        with ThreadPoolExecutor(num_workers) as pool:
+            reasons = pool.map(lambda utterance: self._reason(utterance, num_states), listed)
+            found = zip(listed, reasons, strict=True)
+            return [Problem(each.id, each.audio, reason) for each, reason in found if reason is not None]
+
+    def table(self, prepared: dict[str, list[Utterance]]) -> list[SplitRow]:
+        """The rows of the table that `las prepare` prints. Raises DataError for a transcript with unknown symbols."""
+        return [self._row(split, utterances) for split, utterances in prepared.items()]
+
+    def _row(self, split: str, utterances: list[Utterance]) -> SplitRow:
+        durations = [utterance.duration_s for utterance in utterances]
+        return SplitRow(
+            split=split,
+            utterances=len(utterances),
+            hours=sum(durations) / 3600,
+            speakers=len({utterance.speaker for utterance in utterances}),
+            symbols=sum(len(self.tokens.encode(utterance.text)) for utterance in utterances),
+            shortest_s=min(durations, default=0.0),
+            longest_s=max(durations, default=0.0),
+        )
+
+    def _reason(self, utterance: Utterance, num_states: Callable[[int], int] | None) -> str | None:
+        try:
+            num_tokens = len(self.tokens.encode(utterance.text))
+            header = audio.verify(utterance.audio)
+            check_format(utterance, header, self.sample_rate, self.channels)
+        except DataError as error:
+            return str(error)
+        if num_tokens == 0:
+            return "the transcript is empty"
+        if utterance.duration_s < _SHORTEST_S:
+            return f"too short: {utterance.duration_s:.3f} s, shorter than one window of {_SHORTEST_S} s"
+        states = None if num_states is None else num_states(round(utterance.duration_s * self.sample_rate))
+        if states is not None and num_tokens > states:
+            return f"the transcript has {num_tokens} symbols, more than the {states} states the listener makes of it"
+        return None
+
+
+def check_format(utterance: Utterance, header: audio.AudioInfo, sample_rate: int, channels: int | None = None) -> None:
+    """Raise DataError when an utterance's audio is not of the rate, channels and length that are expected."""
+    if header.sample_rate != sample_rate:
+        raise DataError(f"{utterance.audio}: sampled at {header.sample_rate} Hz, the corpus is at {sample_rate} Hz")
+    if channels is not None and header.channels != channels:
+        raise DataError(f"{utterance.audio}: {header.channels} channels, expected {channels}")
+    end_s = utterance.start_s + utterance.duration_s
+    if end_s > header.duration_s + 1 / sample_rate:
+        raise DataError(f"{utterance.audio}: ends at {header.duration_s:.3f} s, the utterance at {end_s:.3f} s")
+
+
+def audio_duration(path: str | Path) -> float:
+    """Seconds of audio in a file, or 0 where it cannot be read: `Corpus.problems` then says why."""
+    try:
+        return audio.info(path).duration_s
+    except DataError:
+        return 0.0
+
+
+def _prepared(folder: Path, splits: tuple[str, ...]) -> dict[str, list[Utterance]] | None:
+    """The manifests of a folder if all are whole and all their audio could be read, else None."""
+    try:
+        hashes = json.loads((folder / "index.json").read_text("utf-8"))["content_hashes"]
+        prepared = {split: manifest.read(folder / f"{split}.jsonl") for split in splits}
+    except (OSError, ValueError, KeyError, DataError):
+        return None
+    whole = all(manifest.content_hash(listed) == hashes.get(split) for split, listed in prepared.items())
+    readable = all(utterance.duration_s > 0 for listed in prepared.values() for utterance in listed)
+    return prepared if whole and readable else None
+
+
+def _write_json(path: Path, value: dict[str, Any]) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(value, indent=1) + "\n", "utf-8")
+    os.replace(temporary, path)

@@ -1,0 +1,187 @@
+"""Text to integer symbols and back.
+
+Id 0 is the sentence boundary, start and end in one (Zeineldeen et al. 2020); the symbols a model writes start at 1.
+"""
+
+import base64
+import hashlib
+import io
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from las.corpora import phones
+from las.errors import DataError, suggest
+
+BOUNDARY = "</s>"
+
+
+class Tokens:
+    """What every kind of tokens has: `symbols` (index = id), `encode`, `decode` and a plain `state()`."""
+
+    sos = 0
+    eos = 0
+
+    def __init__(self, symbols: Iterable[str]) -> None:
+        self.symbols: tuple[str, ...] = (BOUNDARY, *symbols)
+        self._ids = {symbol: index for index, symbol in enumerate(self.symbols)}
+        if len(self._ids) != len(self.symbols):
+            twice = sorted({symbol for symbol in self.symbols if self.symbols.count(symbol) > 1})
+            raise DataError(f"the symbols {twice} are listed more than once ({BOUNDARY} is always symbol 0)")
+
+    @property
+    def size(self) -> int:
+        """How many symbols there are, the boundary included."""
+        return len(self.symbols)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, without boundaries. Raises DataError naming the unknown symbol and the text."""
+        return [self._id(symbol, text) for symbol in self.split(text)]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of some ids; boundaries are dropped. Raises ValueError for an id outside `symbols`."""
+        return self.join(self._symbols_of(ids))
+
+    def split(self, text: str) -> Sequence[str]:
+        """The symbols of a text: here words between spaces."""
+        return text.split()
+
+    def join(self, symbols: Sequence[str]) -> str:
+        """The inverse of `split`."""
+        return " ".join(symbols)
+
+    def state(self) -> dict[str, Any]:
+        """Everything needed to build these tokens again (`from_state`), as plain JSON values."""
+        return {"kind": type(self).__name__, "symbols": list(self.symbols[1:])}
+
+    def _id(self, symbol: str, text: str) -> int:
+        index = self._ids.get(symbol, 0)
+        if index == 0:
+            raise DataError(f"unknown symbol {symbol!r} in the text {text!r}.{suggest(symbol, self.symbols[1:])}")
+        return index
+
+    def _symbols_of(self, ids: Iterable[int]) -> list[str]:
+        symbols = []
+        for index in map(int, ids):
+            if not 0 <= index < self.size:
+                raise ValueError(f"there is no symbol {index}: ids run from 0 to {self.size - 1}")
+            if index != self.eos:
+                symbols.append(self.symbols[index])
+        return symbols
+
+
+class Phones(Tokens):
+    """Phones separated by spaces: those of one of TIMIT's sets (`phone_set` 61, 48 or 39), or the `symbols` given."""
+
+    def __init__(self, phone_set: int | None = None, symbols: Sequence[str] | None = None) -> None:
+        if (phone_set is None) == (symbols is None):
+            raise DataError("phones need either phone_set (61, 48 or 39) or symbols (a list), and not both")
+        super().__init__(phones.phone_set(phone_set) if phone_set is not None else symbols or ())
+
+
+class Characters(Tokens):
+    """The characters of `alphabet`, each one symbol. A space stands for itself, as the symbol ' ', wherever it is."""
+
+    def __init__(self, alphabet: Sequence[str]) -> None:
+        super().__init__(alphabet)
+        if any(len(character) != 1 for character in alphabet):
+            raise DataError(f"an alphabet holds single characters, not {[c for c in alphabet if len(c) != 1]}")
+
+    def split(self, text: str) -> Sequence[str]:
+        return text
+
+    def join(self, symbols: Sequence[str]) -> str:
+        return "".join(symbols)
+
+    def state(self) -> dict[str, Any]:
+        return {"kind": "Characters", "alphabet": "".join(self.symbols[1:])}
+
+
+class SentencePieces(Tokens):
+    """The pieces of a SentencePiece model: `model` is its file, or `model_base64` its content.
+
+    Pieces of text are symbols; the model's own control and unknown pieces are not, so that a text it cannot spell is
+    an error instead of a wrong transcript.
+    """
+
+    def __init__(self, model: str | Path | None = None, model_base64: str | None = None) -> None:
+        import sentencepiece
+
+        if (model is None) == (model_base64 is None):
+            raise DataError("sentence pieces need either model (a file) or model_base64 (its content), and not both")
+        try:
+            self._model = Path(model).read_bytes() if model is not None else base64.b64decode(model_base64 or "")
+        except (OSError, ValueError) as error:
+            raise DataError(f"cannot read the SentencePiece model {model or 'in model_base64'}: {error}") from error
+        self._processor = sentencepiece.SentencePieceProcessor()
+        try:
+            self._processor.LoadFromSerializedProto(self._model)
+        except RuntimeError as error:
+            raise DataError(f"{model or 'model_base64'} is not a SentencePiece model") from error
+        pieces = self._processor
+        self._kept = [
+            i for i in range(len(pieces)) if not (pieces.IsControl(i) or pieces.IsUnknown(i) or pieces.IsUnused(i))
+        ]
+        super().__init__(pieces.IdToPiece(i) for i in self._kept)
+
+    def split(self, text: str) -> Sequence[str]:
+        return self._processor.EncodeAsPieces(text)
+
+    def join(self, symbols: Sequence[str]) -> str:
+        return self._processor.DecodePieces(list(symbols))
+
+    def state(self) -> dict[str, Any]:
+        return {"kind": "SentencePieces", "model_base64": base64.b64encode(self._model).decode("ascii")}
+
+    @property
+    def vocabulary_hash(self) -> str:
+        """sha256 (hex) over the pieces: the bytes of two equal models differ (paths inside), their pieces do not."""
+        return hashlib.sha256("\n".join(self.symbols[1:]).encode()).hexdigest()
+
+
+def train_sentence_pieces(
+    texts: Iterable[str], model: str | Path, size: int, model_type: str = "unigram"
+) -> SentencePieces:
+    """Learn `size` pieces from the transcripts of a corpus, write the model file, and return the tokens.
+
+    `model_type` is `unigram`, `bpe`, `char` or `word`. One thread and every text in the order given: the same texts
+    give the same pieces. Texts are taken as they are, every character of them becomes a piece.
+    Raises DataError when the texts do not allow so many (or so few) pieces.
+    """
+    import sentencepiece
+
+    content = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.Train(
+            sentence_iterator=iter(texts),
+            model_writer=content,
+            vocab_size=size + 1,
+            model_type=model_type,
+            normalization_rule_name="identity",
+            character_coverage=1.0,
+            unk_id=0,
+            bos_id=-1,
+            eos_id=-1,
+            pad_id=-1,
+            num_threads=1,
+            minloglevel=2,
+        )
+    except (RuntimeError, OSError) as error:
+        raise DataError(f"cannot learn {size} {model_type} pieces from these texts: {error}") from error
+    model = Path(model)
+    model.parent.mkdir(parents=True, exist_ok=True)
+    temporary = model.with_name(f".{model.name}.tmp")
+    temporary.write_bytes(content.getvalue())
+    os.replace(temporary, model)
+    return SentencePieces(model)
+
+
+def from_state(state: dict[str, Any]) -> Tokens:
+    """The tokens whose `state()` this is. Raises DataError for a state of no known kind."""
+    kinds: dict[str, type[Tokens]] = {kind.__name__: kind for kind in (Phones, Characters, SentencePieces)}
+    arguments = dict(state)
+    kind = arguments.pop("kind", None)
+    if kind not in kinds:
+        raise DataError(f"tokens of kind {kind!r} are unknown.{suggest(str(kind), kinds)}")
+    return kinds[kind](**arguments)
