@@ -66,6 +66,10 @@ class Corpus(ABC):
         """All that decides what the manifests hold, as plain JSON values."""
         return {"format": _FORMAT, "name": self.name, "splits": list(self.splits), "tokens": self.tokens.state()}
 
+    def inventory(self) -> list[str]:
+        """What of the corpus is there, as far as names tell: when this changes, manifests are made again."""
+        return []
+
     def notes(self) -> list[str]:
         """Lines a user should read before trusting numbers on this copy of the corpus."""
         return []
@@ -77,13 +81,13 @@ class Corpus(ABC):
         return split
 
     def prepare(self, directory: str | Path) -> dict[str, list[Utterance]]:
-        """Every split's utterances, from `<directory>/<name>-<settings hash>/<split>.jsonl`, written if need be.
+        """Every split's utterances, from `<directory>/<name>-<settings hash>/<split>.jsonl`, written where need be.
 
-        Manifests are made again when other settings, a damaged file, or audio that could not be read last time ask
-        for it. Raises DataError as `utterances` does.
+        Manifests are made again when settings or `inventory` differ, when a manifest is damaged, and when some audio
+        could not be read last time. Raises DataError as `utterances` does.
         """
         settings = self.settings()
-        text = json.dumps(settings, sort_keys=True, ensure_ascii=True)
+        text = json.dumps([settings, self.inventory()], sort_keys=True, ensure_ascii=True)
         folder = Path(directory) / f"{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
         prepared = _prepared(folder, self.splits)
         if prepared is not None:
