@@ -1,0 +1,178 @@
+"""eSpeak NG's phone events -> TIMIT's labels with times.
+
+The table is our own: formants of the accents of `ACCENTS` were measured to tell the vowels that end in an r (American)
+from those that do not. Scottish English says such an r as a phone of its own. Stops and affricates come as one phone
+from eSpeak and are split at the burst into closure and release, as TIMIT labels them.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from las.corpora.espeak import Phone
+from las.errors import DataError, suggest
+
+# Position in the list = TIMIT's dialect folder: DR1 is the first.
+ACCENTS = (
+    "en-us",
+    "en-gb-x-rp",
+    "en-gb-scotland",
+    "en-029",
+    "en-us-nyc",
+    "en-gb-x-gbclan",
+    "en-gb-x-gbcwmd",
+    "en",
+)
+RHOTIC_VOWELS_WITHIN = frozenset({"en-us"})
+STRESS_MARKS = "',%="
+SILENCES = frozenset({"_", "_:", "_!", "_|"})
+# `;` is the glide between a high front vowel and the next vowel: its audio belongs to the vowel before it.
+GLIDE = ";"
+
+_ONE_TO_ONE = """
+p p|b b|t t|t2 t|t[ t|d d|k k|g g|tS ch|dZ jh|f f|v v|T th|D dh|s s|z z|S sh|Z zh|h hh|m m|n n|N ng|l l|r r|r- r|j y
+w w|w# w|t# dx|? q|n- en|@L el
+I ih|I2 ix|I# ix|i iy|i: iy|E eh|a ae|aa ae|a/ ae|A: aa|0 aa|O: ao|O2 ao|O ao|V ah|U uh|u uw|u: uw
+eI ey|aI ay|aI2 ay|OI oy|aU aw|oU ow|@ ax|@2 ax|a# ax|@- ax-h|3: er|IR er|VR er
+"""
+_COMMON: dict[str, tuple[str, ...]] = {
+    mnemonic: (label,) for mnemonic, label in (row.split() for row in _ONE_TO_ONE.strip().replace("\n", "|").split("|"))
+} | {"i@": ("iy", "ax"), "aI@": ("ay", "ax")}
+_WITHOUT_R: dict[str, tuple[str, ...]] = {
+    "3": ("ax",),
+    "A@": ("aa",),
+    "O@": ("ao",),
+    "o@": ("ao",),
+    "e@": ("eh", "ax"),
+    "i@3": ("ih", "ax"),
+    "U@": ("uh", "ax"),
+    "aI3": ("ay", "ax"),
+}
+_WITH_R: dict[str, tuple[str, ...]] = {
+    "3": ("axr",),
+    "A@": ("aa", "r"),
+    "O@": ("ao", "r"),
+    "o@": ("ao", "r"),
+    "e@": ("eh", "r"),
+    "i@3": ("ih", "r"),
+    "U@": ("uh", "r"),
+    "aI3": ("ay", "axr"),
+}
+CLOSURES = {"p": "pcl", "t": "tcl", "k": "kcl", "b": "bcl", "d": "dcl", "g": "gcl", "ch": "tcl", "jh": "dcl"}
+FIRST_SHARE = 0.6  # of a phone that becomes two labels, where nothing in the audio says more
+BURST_RISE_DB = 6.0
+
+
+class Label(NamedTuple):
+    """A TIMIT label with its first sample, the one after its last, and the text position of its word."""
+
+    start: int
+    end: int
+    symbol: str
+    text_position: int
+
+
+def timit_labels(mnemonic: str, accent: str) -> tuple[str, ...]:
+    """The TIMIT labels of one phone of eSpeak, closures not yet split. Raises DataError for an unknown mnemonic."""
+    table = _COMMON | (_WITH_R if accent in RHOTIC_VOWELS_WITHIN else _WITHOUT_R)
+    bare = mnemonic.lstrip(STRESS_MARKS)
+    if bare not in table:
+        raise DataError(
+            f"eSpeak NG's phone {mnemonic!r} (accent {accent}) has no TIMIT label: add it to las/corpora/"
+            f"espeak_phones.py.{suggest(bare, table)}"
+        )
+    return table[bare]
+
+
+def burst(audio: np.ndarray, start: int, end: int) -> int:
+    """The sample where a stop's closure ends: the steepest rise of energy inside, or 60 % of the way without one.
+
+    audio: float [samples]. Energy is measured over 4 ms; the release keeps at least the last tenth.
+    """
+    window = max(1, min(64, (end - start) // 4))
+    first, last = start + (end - start) // 5, end - max(1, (end - start) // 10)
+    fallback = start + round(FIRST_SHARE * (end - start))
+    candidates = np.arange(first, last, 8)
+    if len(candidates) == 0:
+        return fallback
+    power = np.concatenate([[0.0], np.cumsum(np.square(audio[max(0, start - window) : end + window]))])
+    places = np.minimum(candidates - max(0, start - window), len(power) - 1 - window)
+    before = power[places] - power[np.maximum(places - window, 0)]
+    after = power[places + window] - power[places]
+    floor = 1e-6 * window
+    rise_db = 10 * np.log10((after + floor) / (before + floor))
+    best = int(np.argmax(rise_db))
+    return int(candidates[best]) if rise_db[best] >= BURST_RISE_DB else fallback
+
+
+class _Group(NamedTuple):
+    start: int  # eSpeak's sample
+    labels: tuple[str, ...]
+    text_positions: tuple[int, ...]
+
+
+def _groups(phones: Sequence[Phone], accent: str) -> list[_Group]:
+    """Phones that have time of their own, each with the labels said within it; pauses have none."""
+    groups: list[_Group] = []
+    for phone, following in zip(phones, [*phones[1:], None], strict=True):
+        bare = phone.mnemonic.lstrip(STRESS_MARKS)
+        timeless = following is not None and following.start <= phone.start
+        if bare in SILENCES:
+            if not timeless:
+                groups.append(_Group(phone.start, (), ()))
+            continue
+        before = groups[-1] if groups and groups[-1].labels else None
+        if bare == GLIDE and before:
+            continue
+        labels = timit_labels(bare, accent)
+        positions = (phone.text_position,) * len(labels)
+        if timeless and before:
+            groups[-1] = _Group(before.start, before.labels + labels, before.text_positions + positions)
+        else:
+            groups.append(_Group(phone.start, labels, positions))
+    return groups
+
+
+def label(phones: Sequence[Phone], scale: float, offset: int, audio: np.ndarray, accent: str) -> list[Label]:
+    """TIMIT labels that cover `audio` from the first sample to the last, `h#` at both ends.
+
+    phones: of one utterance, in order, the last of them a silence. scale, offset: eSpeak's sample n is sample
+    `offset + scale * n` of `audio`, float [samples], without noise. A phone that eSpeak gives no time (an l or r that
+    it says as the end of a vowel) gets the last part of the phone before it.
+    Raises DataError for an unknown mnemonic and for a phone that is left without any sample.
+    """
+    groups = _groups(phones, accent)
+    while groups and not groups[0].labels:
+        groups.pop(0)
+    while len(groups) > 1 and not groups[-2].labels:
+        groups.pop()
+    if len(groups) < 2 or groups[-1].labels:
+        raise DataError(f"eSpeak NG's phones do not end in a silence: {[phone.mnemonic for phone in phones]}")
+    starts = [offset + round(scale * group.start) for group in groups]
+    labels = [Label(0, starts[0], "h#", 0)]
+    for group, start, end in zip(groups, starts, starts[1:], strict=False):
+        labels += _divide(group, start, end, audio)
+    labels.append(Label(starts[-1], len(audio), "h#", 0))
+    for each in labels:
+        if each.end <= each.start:
+            raise DataError(f"the phone {each.symbol} at sample {each.start} has no length: {[*phones]}")
+    return labels
+
+
+def _divide(group: _Group, start: int, end: int, audio: np.ndarray) -> list[Label]:
+    """The labels of one group in time: shares of 60 %, and closures up to the burst."""
+    if not group.labels:
+        return [Label(start, end, "pau", 0)]
+    labels = []
+    for index, (symbol, position) in enumerate(zip(group.labels, group.text_positions, strict=True)):
+        is_last = index == len(group.labels) - 1
+        middle = end if is_last else start + round(FIRST_SHARE * (end - start))
+        if symbol in CLOSURES:
+            released = burst(audio, start, middle)
+            labels.append(Label(start, released, CLOSURES[symbol], position))
+            labels.append(Label(released, middle, symbol, position))
+        else:
+            labels.append(Label(start, middle, symbol, position))
+        start = middle
+    return labels
