@@ -48,17 +48,14 @@ def compose(name: str, overrides: list[str]) -> Config:
 
     Raises ConfigError for an unknown group, option, key or missing value, with the nearest names.
     """
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
     directory = config_directory()
-    _check_groups(directory, name, overrides)
+    _check_groups(directory, overrides)
     try:
-        with initialize_config_dir(str(directory.resolve()), version_base="1.3"):
-            composed = hydra_compose(name, overrides)
+        composed = _compose(directory, name, overrides)
         resolved = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except MissingMandatoryValue as error:
         key = getattr(error, "full_key", None) or "a value"
@@ -69,7 +66,15 @@ def compose(name: str, overrides: list[str]) -> Config:
     return {str(key): value for key, value in resolved.items()}
 
 
-def _check_groups(directory: Path, name: str, overrides: list[str]) -> None:
+def _compose(directory: Path, name: str, overrides: list[str]) -> Any:
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+
+    with initialize_config_dir(str(directory.resolve()), version_base="1.3"):
+        return hydra_compose(name, overrides)
+
+
+def _check_groups(directory: Path, overrides: list[str]) -> None:
     """Group choices first: Hydra's own message for them does not say what a person should type."""
     groups = {path.name for path in directory.iterdir() if path.is_dir()}
     for override in overrides:
@@ -91,16 +96,34 @@ def _check_groups(directory: Path, name: str, overrides: list[str]) -> None:
 
 
 def _explain(error: Exception, name: str, overrides: list[str], directory: Path) -> str:
-    """Hydra's message, followed by the nearest keys when one of the overrides names a key that is not there."""
-    message = re.split(r"\n\s*full_key", str(error))[0].strip()
-    known = _flatten(compose(name, [o for o in overrides if o.startswith("+") or _is_group(o, directory)]))
-    for override in overrides:
-        key = override.partition("=")[0].lstrip("+~")
-        if "=" in override and not override.startswith(("+", "~")) and not _is_group(override, directory):
-            sections = {".".join(k.split(".")[:depth]) for k in known for depth in range(1, k.count(".") + 2)}
-            if key not in sections:
-                return f"{override}: there is no key {key!r} in configs/{name}.yaml.{suggest(key, sections)}"
-    return message
+    """The nearest keys when one of the overrides names a key that is not there, else Hydra's own message."""
+    from hydra.errors import HydraException
+
+    plain = [o for o in overrides if "=" in o and not o.startswith(("+", "~")) and not _is_group(o, directory)]
+    try:
+        composed = _compose(directory, name, [o for o in overrides if o not in plain])
+    except HydraException:
+        plain = []
+    for override in plain:
+        key = override.partition("=")[0]
+        known = _keys(composed)
+        if key not in known:
+            return f"{override}: there is no key {key!r} in configs/{name}.yaml.{suggest(key, known)}"
+    return re.split(r"\n\s*full_key", str(error))[0].strip()
+
+
+def _keys(config: Any, prefix: str = "") -> set[str]:
+    """Every key and section of a composed config as a dotted path, interpolations and missing values left alone."""
+    from omegaconf import DictConfig, OmegaConf
+
+    found: set[str] = set()
+    for key in config:
+        path = f"{prefix}{key}"
+        found.add(path)
+        section = not (OmegaConf.is_missing(config, key) or OmegaConf.is_interpolation(config, key))
+        if section and isinstance(config[key], DictConfig):
+            found |= _keys(config[key], f"{path}.")
+    return found
 
 
 def _is_group(override: str, directory: Path) -> bool:
@@ -147,7 +170,9 @@ def resolve(target: str) -> type:
         raise ConfigError(f"_target_: {target}: there is no module {module_name} ({error})") from error
     found = vars(module).get(class_name)
     if not inspect.isclass(found) or (own and found.__module__ != module_name):
-        classes = [n for n, v in vars(module).items() if inspect.isclass(v) and (not own or v.__module__ == module_name)]
+        classes = [
+            n for n, v in vars(module).items() if inspect.isclass(v) and (not own or v.__module__ == module_name)
+        ]
         raise ConfigError(f"_target_: {target}: {module_name} has no such class.{suggest(class_name, classes)}")
     if not own:
         import torch
@@ -182,12 +207,17 @@ def build(config: Any, *arguments: Any, where: str = "") -> Any:
     cls = resolve(str(config["_target_"]))
     _check_arguments(cls, values, where or cls.__name__)
     if config.get("_partial_", False):
-        made = functools.partial(cls, *arguments, **values)
-        return made
+        return functools.partial(cls, *arguments, **values)
     try:
         return cls(*arguments, **values)
     except TypeError as error:
         raise ConfigError(f"{where or cls.__name__}: {error}") from error
+
+
+def checked(cls: type, values: dict[str, Any], where: str) -> functools.partial[Any]:
+    """A constructor with a section of the config as its keyword arguments, checked as `build` checks them."""
+    _check_arguments(cls, values, where)
+    return functools.partial(cls, **values)
 
 
 def _parameters(cls: type) -> dict[str, inspect.Parameter]:

@@ -22,7 +22,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor
@@ -67,7 +66,9 @@ def save(
         run.write_json(temporary / "config.json", config)
         for name in FILES:
             _flush(temporary / name)
-        files = {name: {"bytes": (temporary / name).stat().st_size, "sha256": _sha256(temporary / name)} for name in FILES}
+        files = {
+            name: {"bytes": (temporary / name).stat().st_size, "sha256": _sha256(temporary / name)} for name in FILES
+        }
         manifest = {"schema": SCHEMA, "las": las.__version__, "torch": str(torch.__version__), "files": files}
         run.write_json(temporary / "MANIFEST.json", manifest)
         _flush(temporary)
@@ -151,7 +152,7 @@ def best(folder: Path) -> tuple[Checkpoint, list[str]]:
     complaints = []
     if pointer.exists():
         try:
-            return load(folder / pointer.read_text().strip()), []
+            return load(folder / Path(pointer.read_text().strip()).name), []
         except StorageError as error:
             complaints.append(f"{error}; falling back to the newest good one")
     found, more = newest(folder)

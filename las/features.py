@@ -4,6 +4,8 @@ A frame starts every `frame_shift_ms` and spans `frame_length_ms` of samples tha
 ends, so a row depends on its own samples only and never on what a batch was padded with.
 """
 
+from collections.abc import Iterable
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -81,6 +83,8 @@ class Features(nn.Module):
         self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
     ) -> tuple[Float[Tensor, "batch frames size"], Int[Tensor, "batch"]]:
         """Features before normalisation and the true number of rows of each utterance."""
+        # A transform spans more samples than its window, times zero: padding must be finite for that to be zero.
+        waveforms = waveforms.masked_fill(~mask_of(num_samples, waveforms.shape[1]), 0.0)
         if waveforms.shape[1] < self.frame_length:
             waveforms = nn.functional.pad(waveforms, (0, self.frame_length - waveforms.shape[1]))
         if self.preemphasis:
@@ -105,7 +109,7 @@ class Features(nn.Module):
             rows = (rows - mean) / variance.sqrt().clamp(min=1e-5)
         return rows.masked_fill(~mask, 0.0), num_frames
 
-    def fit(self, batches: "list[tuple[Tensor, Tensor]]") -> None:
+    def fit(self, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
         """Set the global statistics from (waveforms [batch, samples], num_samples [batch]) of training utterances."""
         count = 0.0
         total = torch.zeros(self.size, dtype=torch.float64)

@@ -92,6 +92,8 @@ class Listener(nn.Module):
             raise ConfigError(
                 f"listener.time_reduction={list(time_reduction)} needs one factor for each of the {num_layers} layers"
             )
+        if min(time_reduction, default=1) < 1:
+            raise ConfigError(f"listener.time_reduction={list(time_reduction)} needs factors of at least 1")
         if reduction not in REDUCTIONS:
             raise ConfigError(f"listener.reduction={reduction!r} does not exist.{suggest(reduction, REDUCTIONS)}")
         self.time_reduction = tuple(time_reduction)

@@ -118,8 +118,7 @@ def read(path: str | Path) -> list[Utterance]:
 def _line(utterance: Utterance) -> str:
     """One canonical line. ASCII escapes keep odd file names and line separators inside texts harmless."""
     values: dict[str, Any] = {field.name: getattr(utterance, field.name) for field in fields(utterance)}
-    values["start_s"], values["duration_s"] = float(utterance.start_s), float(utterance.duration_s)
-    values["alignment"] = [[float(i.start_s), float(i.end_s), i.symbol] for i in utterance.alignment]
+    values["alignment"] = [[i.start_s, i.end_s, i.symbol] for i in utterance.alignment]
     return json.dumps(values, ensure_ascii=True, separators=(",", ":")) + "\n"
 
 
@@ -142,6 +141,7 @@ def _parse(line: bytes, where: str) -> Utterance:
     if values["channel"] < 0 or not all(math.isfinite(t) and t >= 0 for t in times):
         raise DataError(f"{where}: channel, start_s and duration_s must be finite and not negative")
     alignment = tuple(_interval(entry, where) for entry in values.pop("alignment", []))
+    values["start_s"], values["duration_s"] = map(float, times)
     return Utterance(**values, alignment=alignment)
 
 

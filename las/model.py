@@ -15,7 +15,7 @@ from las.speller import Speller, SpellerState, Spelling
 class Decoder:
     """One batch of utterances as search sees it: `start`, then `step` as often as it likes."""
 
-    boundary = Speller.boundary
+    sos = eos = Speller.boundary
 
     def __init__(self, speller: Speller, memory: Memory) -> None:
         self.speller = speller

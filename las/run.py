@@ -1,13 +1,13 @@
 """A run folder knows itself: its resolved config, where and how it was started, its metrics and its result.
 
-    runs/<name>/<corpus>/seed<seed>/
-        config.json         resolved config; entering with another one stops and lists the keys that differ
-        environment.json    versions, machine, commit, command
-        metrics.jsonl       one line per event, what reports read
-        log.txt             what was printed
-        checkpoints/        see las.checkpoint
-        attention/          one picture per validation
-        hypotheses.<split>.jsonl, result.json
+runs/<name>/<corpus>/seed<seed>/
+    config.json         resolved config; entering with another one stops and lists the keys that differ
+    environment.json    versions, machine, commit, command
+    metrics.jsonl       one line per event, what reports read
+    log.txt             what was printed
+    checkpoints/        see las.checkpoint
+    attention/          one picture per validation
+    hypotheses.<split>.jsonl, result.json
 """
 
 import json

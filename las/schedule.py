@@ -1,7 +1,7 @@
 """Learning rates over time. A schedule is plain data plus two questions, so that a checkpoint can carry it.
 
-    factor(step)                what the optimiser's base learning rate is multiplied by at this step
-    validated(dev_error)        tells the schedule the outcome of a validation
+factor(step)                what the optimiser's base learning rate is multiplied by at this step
+validated(dev_error)        tells the schedule the outcome of a validation
 """
 
 from dataclasses import asdict, dataclass, fields
@@ -51,21 +51,19 @@ class Newbob(Schedule):
     patience: int = 0
     floor: float = 0.0
     current: float = 1.0
-    best: float = float("inf")
+    best: float | None = None
     without_improvement: int = 0
 
     def factor(self, step: int) -> float:
         return super().factor(step) * self.current
 
     def validated(self, dev_error: float) -> None:
-        if dev_error < self.best * (1.0 - self.threshold):
-            self.without_improvement = 0
-        else:
-            self.without_improvement += 1
+        improved = self.best is None or dev_error < self.best * (1.0 - self.threshold)
+        self.without_improvement = 0 if improved else self.without_improvement + 1
         if self.without_improvement > self.patience:
             self.current = max(self.floor, self.current * self.decay)
             self.without_improvement = 0
-        self.best = min(self.best, dev_error)
+        self.best = dev_error if self.best is None else min(self.best, dev_error)
 
 
 @dataclass

@@ -28,9 +28,10 @@ State = Any  # nested (named) tuples of tensors, each [batch, beam, ...]
 class Decoder(Protocol):
     """What a search needs: `model.Decoder`, or a toy in a test.
 
-    `boundary` is the symbol that starts and ends every sequence. `start()` is the state before the first symbol, one beam per utterance (tensors [batch, 1, ...]). `step(tokens,
-    state)` takes the symbols chosen last, [batch, beam], and gives log-probabilities [batch, beam, vocab], none above
-    0, and the next state. A state is a value: nested tuples or named tuples of tensors [batch, beam, ...].
+    `boundary` is the symbol that starts and ends every sequence. `start()` is the state before the first symbol, one
+    beam per utterance (tensors [batch, 1, ...]). `step(tokens, state)` takes the symbols chosen last, [batch, beam],
+    and gives log-probabilities [batch, beam, vocab], none above 0, and the next state. A state is a value: nested
+    tuples or named tuples of tensors [batch, beam, ...].
     """
 
     boundary: int

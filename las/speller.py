@@ -137,6 +137,9 @@ class Speller(nn.Module):
     ) -> Int[Tensor, "batch beam"]:
         """Replace each true token, with the scheduled probability, by one drawn from the model."""
         with torch.no_grad():
-            drawn = torch.distributions.Categorical(logits=self.logits(readout)).sample()
+            logits = self.logits(readout)
+            # The largest of logits plus Gumbel noise is a draw from their softmax; logits that are not finite pass
+            # through to the loss, where the trainer explains them, and do not raise here.
+            drawn = (logits - torch.empty_like(logits).exponential_().log()).argmax(-1)
         replace = torch.rand(tokens.shape, device=tokens.device) < self.scheduled_sampling
         return torch.where(replace, drawn, tokens)

@@ -50,8 +50,10 @@ class Attention(nn.Module):
         raise TypeError(f"{type(self).__name__} must define energy")
 
     def prepare(self, encoded: Float[Tensor, "batch states value"], num_states: Int[Tensor, "batch"]) -> Memory:
-        """Keys for all later queries. Padded states are never attended to."""
-        return Memory(self.prepare_keys(encoded), encoded, mask_of(num_states, encoded.shape[1]))
+        """Keys for all later queries. Padded states are never attended to, whatever they hold."""
+        mask = mask_of(num_states, encoded.shape[1])
+        encoded = encoded.masked_fill(~mask.unsqueeze(-1), 0.0)
+        return Memory(self.prepare_keys(encoded), encoded, mask)
 
     def initial_weights(self, memory: Memory) -> Float[Tensor, "batch beam states"]:
         """The weights before the first token: zero everywhere, one beam."""

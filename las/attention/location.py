@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from las.attention.base import Attention
+from las.errors import ConfigError
 
 
 class LocationAttention(Attention):
@@ -24,9 +25,11 @@ class LocationAttention(Attention):
         self, query_size: int, value_size: int, *, key_size: int = 128, num_filters: int = 10, width: int = 51
     ) -> None:
         super().__init__(query_size, value_size)
+        if width % 2 == 0:
+            raise ConfigError(f"attention.width={width} has no middle: choose {width - 1} or {width + 1}")
         self.key = nn.Linear(value_size, key_size)
         self.query = nn.Linear(query_size, key_size, bias=False)
-        self.filters = nn.Conv1d(1, num_filters, 2 * (width // 2) + 1, padding=width // 2, bias=False)
+        self.filters = nn.Conv1d(1, num_filters, width, padding=width // 2, bias=False)
         self.location = nn.Linear(num_filters, key_size, bias=False)
         self.score = nn.Linear(key_size, 1, bias=False)
 

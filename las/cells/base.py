@@ -18,7 +18,6 @@ from torch.nn import functional
 from las.errors import ConfigError, suggest
 
 NUM_GATES = 4
-FORGET = 1  # position of the forget gate in i, f, g, o
 
 CELL_NORMS = ("none", "output", "state", "both")
 
@@ -38,6 +37,10 @@ def layer_norm(
     Half-precision values are normalised with fp32 statistics (torch accumulates them so on every device).
     `gain` may be [size] or have more axes that broadcast against the values, e.g. one row per gate.
     """
+    # An eps that fp16 rounds to zero would make 1 / sqrt(eps) infinite there, and the gradient of an all-zero input
+    # (U h at t = 0) NaN: it is at least the smallest number that the values' type can tell from zero.
+    limits = torch.finfo(values.dtype)
+    eps = max(eps, limits.tiny * limits.eps)
     size = values.shape[-1:]
     if gain.dim() == 1:
         return functional.layer_norm(values, size, gain, bias, eps)

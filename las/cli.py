@@ -1,0 +1,105 @@
+"""The console command: `las <verb> key=value ...`, the same as `python scripts/<verb>.py key=value ...`.
+
+This module imports nothing heavy, so that `las --help` answers at once.
+"""
+
+import importlib
+import sys
+from typing import NamedTuple
+
+from las.errors import LasError, suggest
+
+
+class Verb(NamedTuple):
+    """A command: the function of its name in `module`, its config, one line of help, an example of its arguments."""
+
+    module: str
+    config: str
+    help: str
+    example: str
+
+
+VERBS = {
+    "prepare": Verb(
+        "las.commands", "train", "read or synthesise a corpus, check it, print its table", "corpus=synthetic"
+    ),
+    "train": Verb("las.commands", "train", "train, then decode and score dev and test", "+experiment=ln_encoder_only"),
+    "decode": Verb(
+        "las.commands",
+        "decode",
+        "write what a checkpoint hears in audio files or a split",
+        "checkpoint=runs/ln_encoder_only/synthetic/seed1 audio=x.wav",
+    ),
+    "score": Verb(
+        "las.score", "score", "compare hypotheses with references", "reference=test.jsonl hypothesis=hypotheses.jsonl"
+    ),
+    "reproduce": Verb(
+        "las.reproduce", "reproduce", "train the rows of a paper's table and print both", "recipe=bo18_table3"
+    ),
+    "demo": Verb("las.demo", "train", "the whole job on the embedded corpus, in minutes", ""),
+}
+
+PATH_KEYS = ("audio", "checkpoint", "corpus.root", "data_dir", "hypothesis", "output", "reference", "run_dir")
+
+
+def help_text() -> str:
+    """What `las --help` prints."""
+    width = max(map(len, VERBS))
+    lines = ["usage: las <verb> [key=value ...]", ""]
+    lines += [f"  {name:{width}}  {verb.help}" for name, verb in VERBS.items()]
+    lines += ["", "examples:"]
+    lines += [f"  las {name} {verb.example}".rstrip() for name, verb in VERBS.items()]
+    lines += ["", "`las <verb> --help` prints that verb's configuration; every key of it can be overridden."]
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a verb; returns the exit code: 0 ok, 2 usage or configuration, 3 data, 4 numerical, 5 storage."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(help_text())
+        return 0
+    name, *overrides = arguments
+    try:
+        if name == "--version":
+            from las import __version__
+
+            print(f"las {__version__}")
+            return 0
+        if name not in VERBS:
+            print(f"las: there is no verb {name!r}.{suggest(name, VERBS)}", file=sys.stderr)
+            return 2
+        if {"-h", "--help"} & set(overrides):
+            print(describe(name))
+        else:
+            module = importlib.import_module(VERBS[name].module)
+            getattr(module, name)([protect(override) for override in overrides])
+        return 0
+    except LasError as error:
+        print(f"las {name}: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print(f"\nlas {name}: stopped; the same command continues from the last checkpoint", file=sys.stderr)
+        return 130
+
+
+def describe(name: str) -> str:
+    """A verb's help: what it does and its whole default configuration."""
+    from las import build
+
+    verb = VERBS[name]
+    path = build.config_directory() / f"{verb.config}.yaml"
+    groups = sorted(group.name for group in path.parent.iterdir() if group.is_dir())
+    return (
+        f"las {name}: {verb.help}\nexample: las {name} {verb.example}\n\n{path}:\n\n{path.read_text()}\n"
+        f"groups (choose with group=name, one yaml each): {', '.join(groups)}"
+    )
+
+
+def protect(override: str) -> str:
+    """Quote a path so that the override grammar takes spaces, brackets and commas in file names as they are."""
+    key, separator, value = override.partition("=")
+    if key not in PATH_KEYS or not separator or value[:1] in "'\"[" or value == "null":
+        return override
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"{key}='{escaped}'"

@@ -1,0 +1,47 @@
+"""The whole job in minutes: synthesise the embedded corpus, train, decode, score, and show what came out."""
+
+from pathlib import Path
+
+from rich.table import Table
+
+from las import build, commands, progress, report, transcribe
+from las.corpora.base import Corpus
+
+OVERRIDES = ["+experiment=ln_encoder_only"]
+
+
+def demo(overrides: list[str]) -> None:
+    """Train `ln_encoder_only` on the embedded corpus, then decode one test utterance and draw its attention."""
+    overrides = [*OVERRIDES, *overrides]
+    config = build.compose("train", overrides)
+    result = commands.train(overrides)
+    folder = Path(config["run_dir"])
+    corpus: Corpus = build.build(config["corpus"], where="corpus")
+    example = corpus.prepare(Path(config["data_dir"]) / "manifests")["test"][0]
+    heard = transcribe.load(folder).transcribe(example.audio)
+
+    table = Table(title=f"{example.audio}, {heard.duration_s:.2f} s")
+    table.add_column("phone")
+    table.add_column("seconds", justify="right")
+    for token in heard.tokens:
+        table.add_row(token.symbol, f"{token.start_s:.2f} - {token.end_s:.2f}")
+    progress.console.print(table)
+    progress.say(f"reference   {example.text}")
+    progress.say(f"hypothesis  {heard.text}")
+    if report.available():
+        symbols = [*(token.symbol for token in heard.tokens), "(end)"]
+        title = f"{example.id}: attention of {config['name']}, test utterance of an unseen speaker"
+        picture = report.attention_picture(heard.weights, symbols, heard.state_ms, folder / "attention.png", title)
+        share = report.monotonicity(heard.weights)
+        progress.say(f"attention   {picture} (moves forward at {100 * share:.0f} % of the tokens)")
+        progress.say(f"curves      {folder / 'curves.png'}")
+    progress.say(f"result      {commands.summary(result)}")
+    progress.say(
+        f"""
+next:
+  .venv/bin/las decode checkpoint={folder} audio={example.audio}
+  .venv/bin/las decode checkpoint={folder} split=test
+  .venv/bin/las train +experiment=baseline
+  .venv/bin/las train +experiment=ln_encoder_only corpus=timit corpus.root=/corpora/TIMIT
+  .venv/bin/tensorboard --logdir runs"""
+    )

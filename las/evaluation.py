@@ -1,0 +1,86 @@
+"""A model on a split: the loss with true previous tokens, what search writes without them, and its error rate."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from las.batches import Batch
+from las.corpora.base import Corpus
+from las.loss import LabelSmoothedCrossEntropy
+from las.manifest import Utterance
+from las.model import Decoder, ListenAttendSpell
+from las.scoring import error_rates
+from las.search import Beam, Greedy, Hypothesis
+
+Search = Greedy | Beam
+
+
+class Decoded(NamedTuple):
+    """The n-best list of one utterance, best first, never empty."""
+
+    id: str
+    hypotheses: list[Hypothesis]
+
+
+class Evaluation(NamedTuple):
+    """What a pass over a split found. `cross_entropy` is the mean per token, unsmoothed, end of sentence included."""
+
+    cross_entropy: float
+    token_accuracy: float
+    decoded: list[Decoded]
+
+
+@torch.no_grad()
+def decode(model: ListenAttendSpell, search: Search, batches: Iterable[tuple[int, Batch]]) -> Iterator[Decoded]:
+    """The n-best lists of all utterances, batch by batch."""
+    model.eval()
+    for _, batch in batches:
+        batch = batch.to(model.device)
+        decoder, num_states = model.decoder(batch.waveforms, batch.num_samples)
+        for utterance_id, hypotheses in zip(batch.ids, search(decoder, num_states), strict=True):
+            yield Decoded(utterance_id, hypotheses)
+
+
+@torch.no_grad()
+def evaluate(
+    model: ListenAttendSpell,
+    loss: LabelSmoothedCrossEntropy,
+    search: Search,
+    batches: Iterable[tuple[int, Batch]],
+) -> Evaluation:
+    """Loss and decoded text of a split; the listener runs once for both."""
+    model.eval()
+    cross_entropy, correct, tokens = 0.0, 0, 0
+    decoded = []
+    for _, batch in batches:
+        batch = batch.to(model.device)
+        memory, num_states = model.listen(batch.waveforms, batch.num_samples)
+        spelling = model.speller(memory, batch.targets)
+        sums = loss(spelling.logits, batch.targets, batch.num_tokens)
+        cross_entropy += float(sums.cross_entropy)
+        correct += int(sums.correct)
+        tokens += int(sums.tokens)
+        found = search(Decoder(model.speller, memory), num_states)
+        decoded += [Decoded(name, hypotheses) for name, hypotheses in zip(batch.ids, found, strict=True)]
+    return Evaluation(cross_entropy / max(tokens, 1), correct / max(tokens, 1), decoded)
+
+
+@torch.no_grad()
+def attention_weights(model: ListenAttendSpell, batch: Batch) -> Tensor:
+    """Teacher-forced attention of the first utterance of a batch, [tokens + 1, states], padding cut off."""
+    model.eval()
+    batch = batch.to(model.device)
+    spelling = model(batch.waveforms[:1], batch.num_samples[:1], batch.targets[:1])
+    states = int(model.num_states(batch.num_samples[:1]))
+    return spelling.weights[0, : int(batch.num_tokens[0]) + 1, :states].cpu()
+
+
+def score(decoded: Sequence[Decoded], utterances: Sequence[Utterance], corpus: Corpus) -> error_rates.Score:
+    """Error rate of the best hypotheses against the utterances' texts, both in the corpus's scored form."""
+    return error_rates.error_rate(
+        references={utterance.id: corpus.normalise(utterance.text) for utterance in utterances},
+        hypotheses={each.id: corpus.normalise(corpus.tokens.decode(each.hypotheses[0].tokens)) for each in decoded},
+        speakers={utterance.id: utterance.speaker for utterance in utterances},
+    )

@@ -1,0 +1,71 @@
+"""What a person sees while work goes on: a live line on a terminal, plain lines anywhere else, and a log file."""
+
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+def duration(seconds: float) -> str:
+    """`3:07` or `1:02:45`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+class TrainingProgress:
+    """The progress line of a training: epoch, step, loss, dev error, utterances per second, time left at most.
+
+    Away from a terminal it prints only what `say` is given, so that a log holds no control characters.
+    Use it as a context manager.
+    """
+
+    def __init__(self, max_steps: int, log: Path, first_step: int = 0) -> None:
+        self.max_steps = max_steps
+        self.log = log
+        self.first_step = first_step
+        self.dev = "dev -"
+        self.started = time.monotonic()
+        self.utterances = 0
+        self.live = Progress(
+            TextColumn("{task.description}"), BarColumn(20), TaskProgressColumn(), console=console, transient=True
+        )
+        self.task = self.live.add_task("", total=max_steps, completed=first_step, visible=console.is_terminal)
+
+    def __enter__(self) -> "TrainingProgress":
+        if console.is_terminal:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.live.stop()
+
+    def update(self, epoch: int, step: int, loss: float, num_utterances: int) -> None:
+        """After every update of the model."""
+        self.utterances += num_utterances
+        if console.is_terminal:
+            self.live.update(self.task, completed=step, description=self.line(epoch, step, loss))
+
+    def line(self, epoch: int, step: int, loss: float) -> str:
+        """`epoch 3 | step 150 | loss 1.234 | dev PER 23.1 % | 45 utt/s | at most 2:10 left`"""
+        elapsed = max(time.monotonic() - self.started, 1e-9)
+        left = elapsed / max(step - self.first_step, 1) * (self.max_steps - step)
+        return (
+            f"epoch {epoch} | step {step} | loss {loss:.3f} | {self.dev} | "
+            f"{self.utterances / elapsed:.0f} utt/s | at most {duration(left)} left"
+        )
+
+    def say(self, text: str) -> None:
+        """Print a line that stays, and write it to the log file."""
+        say(text, self.log)
+
+
+def say(text: str, log: Path | None = None) -> None:
+    """Print a line and, where a log file is given, append it there."""
+    console.print(text, markup=False)
+    if log is not None:
+        with log.open("a", encoding="utf-8") as file:
+            file.write(text + "\n")

@@ -1,0 +1,315 @@
+"""The training loop: reads top to bottom from the first batch to the best checkpoint.
+
+The order of the data is a function of (manifest hash, seed, epoch) and every random state is in the checkpoint, so
+that a run that was stopped continues as if it had not been.
+"""
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from las import batches, checkpoint, evaluation, manifest, progress, report
+from las.corpora.base import Corpus
+from las.errors import NumericalError, StorageError
+from las.evaluation import Search
+from las.loss import LabelSmoothedCrossEntropy
+from las.manifest import Utterance
+from las.model import ListenAttendSpell
+from las.run import Run
+from las.schedule import Schedule
+from las.scoring import error_rates
+
+
+class Convergence(NamedTuple):
+    """When a run was as good as it got, in updates. The two definitions differ by the tail of small improvements."""
+
+    best_step: int
+    """The step of the best dev error."""
+    within_one_percent_step: int
+    """The first step whose dev error is within 1 % (relative) of it."""
+    best_dev_error: float
+
+
+def convergence(validations: Sequence[tuple[int, float]]) -> Convergence:
+    """Steps to converge from (step, dev error) pairs in order; the earliest of equal errors counts."""
+    best_step, best_error = min(validations, key=lambda pair: (pair[1], pair[0]))
+    within = next(step for step, error in validations if error <= 1.01 * best_error)
+    return Convergence(best_step, within, best_error)
+
+
+class Trainer:
+    """Trains a model until it stops getting better.
+
+    Args:
+        model, loss, optim, schedule, search: finished parts; `optim` makes the optimiser from the parameters.
+        corpus: for tokens, sample rate and the scored form of texts.
+        train, dev: utterances; train without those that cannot be used.
+        run: the run folder.
+        seed: of the data order (the caller has seeded the model's parameters).
+        max_steps: updates at most.
+        batch_size: utterances per update.
+        validate_every: steps between validations; each ends in a checkpoint.
+        patience: validations without a better dev error before training stops.
+        clip_norm, clip_value: gradient clipping by the norm of the whole gradient and by entry, None for none.
+        keep_checkpoints: newest checkpoints kept besides the best.
+        num_workers: threads that read audio ahead.
+        device: cpu, cuda, or auto.
+        histograms, attention_pictures: whether validations leave them.
+    """
+
+    def __init__(
+        self,
+        model: ListenAttendSpell,
+        loss: LabelSmoothedCrossEntropy,
+        optim: Callable[[Any], torch.optim.Optimizer],
+        schedule: Schedule,
+        search: Search,
+        corpus: Corpus,
+        train: Sequence[Utterance],
+        dev: Sequence[Utterance],
+        run: Run,
+        seed: int,
+        *,
+        max_steps: int,
+        batch_size: int,
+        validate_every: int,
+        patience: int,
+        clip_norm: float | None,
+        clip_value: float | None,
+        keep_checkpoints: int,
+        num_workers: int,
+        device: str,
+        histograms: bool,
+        attention_pictures: bool,
+    ) -> None:
+        self.model = model.to(pick_device(device))
+        self.loss = loss
+        self.optimiser = optim(model.parameters())
+        self.base_rates = [group["lr"] for group in self.optimiser.param_groups]
+        self.schedule = schedule
+        self.search = search
+        self.corpus = corpus
+        self.train, self.dev = train, dev
+        self.run = run
+        self.seed = seed
+        self.max_steps = max_steps
+        self.batch_size = batch_size
+        self.validate_every = validate_every
+        self.patience = patience
+        self.clip_norm, self.clip_value = clip_norm, clip_value
+        self.keep_checkpoints = keep_checkpoints
+        self.histograms = histograms
+        self.attention_pictures = attention_pictures and report.available()
+        self.train_loader = batches.Loader(train, corpus.tokens, corpus.sample_rate, num_workers)
+        self.dev_loader = batches.Loader(dev, corpus.tokens, corpus.sample_rate, num_workers)
+        self.manifest_hash = manifest.content_hash(train)
+        self.log = run.directory / "log.txt"
+        self.folder = run.directory / "checkpoints"
+        self.step = self.epoch = self.next_batch = 0
+        self.validations: list[tuple[int, float]] = []
+
+    def fit(self) -> Convergence:
+        """Train from where the run folder stands to the end. Raises NumericalError when the loss is not finite."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._resume_or_prepare()
+        self.board = SummaryWriter(str(self.run.directory / "tensorboard"), purge_step=self.step or None)
+        try:
+            with progress.TrainingProgress(self.max_steps, self.log, self.step) as self.progress:
+                while not self._finished():
+                    self._epoch()
+        finally:
+            self.board.close()
+        return convergence(self.validations)
+
+    def _finished(self) -> bool:
+        best_step = convergence(self.validations).best_step if self.validations else 0
+        since_best = sum(step > best_step for step, _ in self.validations)
+        return self.step >= self.max_steps or (bool(self.validations) and since_best >= self.patience)
+
+    def _epoch(self) -> None:
+        """The rest of the current epoch, or up to the validation that ends the training."""
+        order = batches.plan(self.train, self.manifest_hash, self.seed, self.epoch, self.batch_size)
+        for index, batch in self.train_loader.batches(order, self.next_batch):
+            loss, norm = self._update(batch.to(self.model.device))
+            self.next_batch = index + 1
+            self.progress.update(self.epoch + 1, self.step, loss, len(batch.ids))
+            rate = self.optimiser.param_groups[0]["lr"]
+            self.run.record(event="train", step=self.step, loss=loss, gradient_norm=norm, learning_rate=rate)
+            self.board.add_scalar("train/loss", loss, self.step)
+            self.board.add_scalar("train/gradient_norm", norm, self.step)
+            self.board.add_scalar("train/learning_rate", rate, self.step)
+            if self.step % self.validate_every == 0 or self.step == self.max_steps:
+                self._validate(loss)
+                if self._finished():
+                    return
+        self.epoch, self.next_batch = self.epoch + 1, 0
+
+    def _update(self, batch: batches.Batch) -> tuple[float, float]:
+        """One step of the optimiser on one batch; its mean loss per token and the gradient's norm before clipping."""
+        self.step += 1
+        factor = self.schedule.factor(self.step)
+        for group, rate in zip(self.optimiser.param_groups, self.base_rates, strict=True):
+            group["lr"] = rate * factor
+        self.model.train()
+        self.optimiser.zero_grad(set_to_none=True)
+        spelling = self.model(batch.waveforms, batch.num_samples, batch.targets)
+        sums = self.loss(spelling.logits, batch.targets, batch.num_tokens)
+        loss = sums.loss / sums.tokens
+        loss.backward()
+        if self.clip_value is not None:
+            nn.utils.clip_grad_value_(self.model.parameters(), self.clip_value)
+        limit = math.inf if self.clip_norm is None else self.clip_norm
+        norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), limit))
+        value = float(loss.detach())
+        if not (math.isfinite(value) and math.isfinite(norm)):
+            raise NumericalError(
+                f"step {self.step}: the loss is {value} and the gradient's norm {norm}, on the utterances "
+                f"{', '.join(batch.ids)}. The model was not updated; the last checkpoint in {self.folder} is good. "
+                f"Try a lower optim.lr or a longer schedule.warmup_steps under another name=..."
+            )
+        self.optimiser.step()
+        return value, norm
+
+    def _validate(self, train_loss: float) -> None:
+        """Dev loss and decoded dev error, what they mean for the schedule, and a checkpoint."""
+        order = batches.sequential(self.dev, self.batch_size)
+        found = evaluation.evaluate(self.model, self.loss, self.search, self.dev_loader.batches(order))
+        score = evaluation.score(found.decoded, self.dev, self.corpus)
+        error = score.total.rate
+        self.schedule.validated(error)
+        improved = not self.validations or error < min(before for _, before in self.validations)
+        self.validations.append((self.step, error))
+        name = error_rates.SHORT_NAMES[self.corpus.metric]
+        self.progress.dev = f"dev {name} {100 * error:.1f} %"
+        self.progress.say(
+            f"{self.progress.line(self.epoch + 1, self.step, train_loss)} | dev loss {found.cross_entropy:.3f}"
+            f"{' | best so far' if improved else ''}"
+        )
+        self.run.record(
+            event="validation",
+            step=self.step,
+            dev_loss=found.cross_entropy,
+            dev_error=error,
+            token_accuracy=found.token_accuracy,
+        )
+        self.board.add_scalar("dev/loss", found.cross_entropy, self.step)
+        self.board.add_scalar(f"dev/{self.corpus.metric}", error, self.step)
+        self._pictures()
+        self._save(improved)
+
+    def _pictures(self) -> None:
+        if self.histograms:
+            for name, parameter in self.model.named_parameters():
+                self.board.add_histogram(name, parameter.detach().cpu(), self.step)
+        if not self.attention_pictures or not self.dev:
+            return
+        utterance = min(self.dev, key=lambda utterance: utterance.id)
+        waveform = batches.read(utterance, self.corpus.sample_rate)
+        batch = batches.collate([utterance], [waveform], self.corpus.tokens)
+        weights = evaluation.attention_weights(self.model, batch)
+        symbols = [*(self.corpus.tokens.symbols[i] for i in batch.targets[0].tolist()), "(end)"]
+        path = self.run.directory / "attention" / f"step{self.step:08d}.png"
+        report.attention_picture(weights, symbols, self.model.state_ms, path, f"{utterance.id}, step {self.step}")
+        self.board.add_image("attention", report.pixels(path), self.step, dataformats="HWC")
+
+    def _save(self, improved: bool) -> None:
+        optim, groups = checkpoint.pack_optimiser(self.optimiser)
+        state = {
+            "step": self.step,
+            "epoch": self.epoch,
+            "next_batch": self.next_batch,
+            "seed": self.seed,
+            "manifest_hash": self.manifest_hash,
+            "validations": self.validations,
+            "schedule": self.schedule.state_dict(),
+            "param_groups": groups,
+            "random": random_states(),
+            "corpus": {
+                "tokens": self.corpus.tokens.state(),
+                "sample_rate": self.corpus.sample_rate,
+                "metric": self.corpus.metric,
+            },
+        }
+        directory = checkpoint.save(self.folder, self.step, self.model.state_dict(), optim, state, self.run.config)
+        if improved:
+            checkpoint.point(self.folder, "best", directory)
+        checkpoint.point(self.folder, "latest", directory)
+        checkpoint.prune(self.folder, self.keep_checkpoints)
+
+    def _resume_or_prepare(self) -> None:
+        """Continue from the newest good checkpoint, or estimate the feature statistics of a fresh start."""
+        found, complaints = checkpoint.newest(self.folder)
+        for complaint in complaints:
+            progress.say(complaint, self.log)
+        if found is None:
+            self._fit_features()
+            self.run.forget_after(0)
+            return
+        state = found.state
+        if state["manifest_hash"] != self.manifest_hash:
+            raise StorageError(
+                f"{self.run.directory}: the training utterances are not those this run began with (manifest "
+                f"{state['manifest_hash'][:12]} then, {self.manifest_hash[:12]} now). Restore the corpus, or start a "
+                f"run of its own: name={self.run.config['name']}_2"
+            )
+        self.model.load_state_dict(found.model)
+        checkpoint.unpack_optimiser(self.optimiser, found.optim, state["param_groups"])
+        self.schedule.load_state_dict(state["schedule"])
+        self.step, self.epoch, self.next_batch = state["step"], state["epoch"], state["next_batch"]
+        self.validations = [(int(step), float(error)) for step, error in state["validations"]]
+        restore_random_states(state["random"])
+        self.run.forget_after(self.step)
+        progress.say(
+            f"resuming at step {self.step} (epoch {self.epoch + 1}, batch {self.next_batch}), checkpoint verified",
+            self.log,
+        )
+
+    def _fit_features(self, num_utterances: int = 500) -> None:
+        """Global mean and variance from evenly spaced training utterances, so that they do not depend on the seed."""
+        if self.model.features.normalisation != "global":
+            return
+        every = max(1, len(self.train) // num_utterances)
+        chosen = batches.sequential(self.train[::every], self.batch_size)
+        loader = batches.Loader(self.train[::every], self.corpus.tokens, self.corpus.sample_rate)
+        self.model.features.fit((batch.waveforms, batch.num_samples) for _, batch in loader.batches(chosen))
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto` is a GPU where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def seed_everything(seed: int) -> None:
+    """Seed every generator the model's parameters and training noise come from."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def random_states() -> dict[str, Any]:
+    """Every random state as plain JSON values."""
+    version, internal, gauss = random.getstate()
+    states: dict[str, Any] = {
+        "python": [version, list(internal), gauss],
+        "torch": bytes(torch.get_rng_state().tolist()).hex(),
+    }
+    if torch.cuda.is_available():
+        states["cuda"] = [bytes(state.tolist()).hex() for state in torch.cuda.get_rng_state_all()]
+    return states
+
+
+def restore_random_states(states: dict[str, Any]) -> None:
+    """The inverse of `random_states`."""
+    version, internal, gauss = states["python"]
+    random.setstate((version, tuple(internal), gauss))
+    torch.set_rng_state(torch.tensor(list(bytes.fromhex(states["torch"])), dtype=torch.uint8))
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(
+            [torch.tensor(list(bytes.fromhex(state)), dtype=torch.uint8) for state in states["cuda"]]
+        )

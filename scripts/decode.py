@@ -1,0 +1,8 @@
+"""`python scripts/decode.py key=value ...` is `las decode key=value ...`."""
+
+import sys
+
+from las.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["decode", *sys.argv[1:]]))

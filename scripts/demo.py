@@ -1,0 +1,8 @@
+"""`python scripts/demo.py key=value ...` is `las demo key=value ...`."""
+
+import sys
+
+from las.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["demo", *sys.argv[1:]]))

@@ -1,0 +1,8 @@
+"""`python scripts/reproduce.py key=value ...` is `las reproduce key=value ...`."""
+
+import sys
+
+from las.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["reproduce", *sys.argv[1:]]))

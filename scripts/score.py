@@ -1,0 +1,8 @@
+"""`python scripts/score.py key=value ...` is `las score key=value ...`."""
+
+import sys
+
+from las.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["score", *sys.argv[1:]]))

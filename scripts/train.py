@@ -1,0 +1,8 @@
+"""`python scripts/train.py key=value ...` is `las train key=value ...`."""
+
+import sys
+
+from las.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["train", *sys.argv[1:]]))
