@@ -1,0 +1,148 @@
+"""Decoding undoes encoding, id 0 is the boundary, and the three folded phone sets agree with each other."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from las import tokens
+from las.corpora import phones
+from las.errors import DataError
+from las.tokens import Characters, Phones, SentencePieces, Tokens, from_state, train_sentence_pieces
+
+ALPHABET = " 'ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+TEXTS = ["the cat sat on the mat", "a dog sat on a log", "that hat that the cat had"]
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory: pytest.TempPathFactory) -> SentencePieces:
+    return train_sentence_pieces(TEXTS, tmp_path_factory.mktemp("pieces") / "words.model", 20, "bpe")
+
+
+@pytest.mark.parametrize(("size", "count"), [(61, 61), (48, 48), (39, 39)])
+def test_a_phone_set_has_as_many_phones_as_its_name_says(size: int, count: int) -> None:
+    symbols = phones.phone_set(size)
+    assert len(symbols) == len(set(symbols)) == count
+    assert Phones(phone_set=size).size == count + 1
+
+
+def test_folding_goes_down_in_steps_and_stays_where_it_is() -> None:
+    for label in phones.LABELS:
+        once = phones.fold(label, 48)
+        assert (once is None) == (label == "q")
+        assert phones.fold(label, 39) == (None if once is None else phones.fold(once, 39))
+        assert phones.fold(label, 61) == label
+    for size in phones.SIZES:
+        assert all(phones.fold(phone, size) == phone for phone in phones.phone_set(size))
+    assert {phones.fold(label, 39) for label in phones.LABELS} - {None} == set(phones.phone_set(39))
+
+
+@pytest.mark.parametrize(
+    ("label", "in_48", "in_39"), [("ax-h", "ax", "ah"), ("gcl", "vcl", "sil"), ("kcl", "cl", "sil"), ("zh", "zh", "sh")]
+)
+def test_some_rows_of_the_table(label: str, in_48: str, in_39: str) -> None:
+    assert (phones.fold(label, 48), phones.fold(label, 39)) == (in_48, in_39)
+
+
+def test_unknown_phones_and_sets_are_named() -> None:
+    with pytest.raises(DataError, match=r"'ahh' is not a TIMIT phone\. Did you mean .*\bah\b"):
+        phones.fold("ahh", 39)
+    for ask in (phones.phone_set, lambda size: phones.fold("aa", size)):
+        with pytest.raises(DataError, match="no set of 40 phones"):
+            ask(40)
+
+
+@given(st.lists(st.sampled_from(phones.phone_set(48))))
+def test_phones_round_trip(spoken: list[str]) -> None:
+    text, kind = " ".join(spoken), Phones(phone_set=48)
+    assert kind.decode(kind.encode(text)) == text
+    assert len(kind.encode(text)) == len(spoken)
+
+
+@given(st.text(ALPHABET))
+def test_characters_round_trip_with_every_space(text: str) -> None:
+    kind = Characters(ALPHABET)
+    assert kind.decode(kind.encode(text)) == text
+    assert len(kind.encode(text)) == len(text)
+
+
+@given(st.lists(st.sampled_from(sorted(set(" ".join(TEXTS).split())))))
+def test_sentence_pieces_round_trip(pieces: SentencePieces, words: list[str]) -> None:
+    text = " ".join(words)
+    assert pieces.decode(pieces.encode(text)) == text
+
+
+def test_the_boundary_is_id_0_and_no_text_contains_it(pieces: SentencePieces) -> None:
+    for kind, text in ((Phones(phone_set=39), "sil aa"), (Characters(ALPHABET), "A B"), (pieces, "the cat")):
+        assert kind.sos == kind.eos == 0
+        assert kind.symbols[0] == tokens.BOUNDARY
+        assert kind.size == len(kind.symbols) == len(set(kind.symbols))
+        ids = kind.encode(text)
+        assert ids and all(1 <= index < kind.size for index in ids)
+        assert kind.decode([0, *ids, 0, 0]) == text
+        assert kind.encode("") == []
+        for outside in (-1, kind.size):
+            with pytest.raises(ValueError, match="ids run from 0"):
+                kind.decode([outside])
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "symbol"),
+    [
+        (Phones(phone_set=48), "sil aaa sil", "aaa"),
+        (Phones(phone_set=48), f"sil {tokens.BOUNDARY}", tokens.BOUNDARY),
+        (Characters(ALPHABET), "A b", "b"),
+        (Characters(ALPHABET), "A\0B", "\0"),
+        (Characters(ALPHABET), "CAF\u00c9", "\u00c9"),
+        (Characters(ALPHABET), "CAFE\u0301", "\u0301"),
+    ],
+)
+def test_an_unknown_symbol_is_named_with_its_text(kind: Tokens, text: str, symbol: str) -> None:
+    with pytest.raises(DataError, match="unknown symbol") as raised:
+        kind.encode(text)
+    assert f"unknown symbol {symbol!r} in the text {text!r}" in str(raised.value)
+
+
+def test_sentence_pieces_never_write_unknown(pieces: SentencePieces) -> None:
+    with pytest.raises(DataError, match="unknown symbol 'x' in the text 'the xat'"):
+        pieces.encode("the xat")
+    assert not {"<unk>", "<s>"} & set(pieces.symbols)
+
+
+def test_states_are_json_and_give_the_same_tokens(pieces: SentencePieces) -> None:
+    for kind in (Phones(phone_set=48), Phones(symbols=["a", "b"]), Characters(ALPHABET), pieces):
+        again = from_state(json.loads(json.dumps(kind.state())))
+        assert type(again) is type(kind)
+        assert again.symbols == kind.symbols
+        assert again.state() == kind.state()
+    with pytest.raises(DataError, match="Did you mean Phones"):
+        from_state({"kind": "Phonez", "symbols": []})
+
+
+def test_the_same_texts_give_the_same_pieces(pieces: SentencePieces, tmp_path) -> None:
+    again = train_sentence_pieces(TEXTS, tmp_path / "elsewhere.model", 20, "bpe")
+    assert again.vocabulary_hash == pieces.vocabulary_hash
+    assert SentencePieces(tmp_path / "elsewhere.model").symbols == pieces.symbols
+    assert train_sentence_pieces(TEXTS, tmp_path / "fewer.model", 18, "bpe").vocabulary_hash != pieces.vocabulary_hash
+    assert pieces.size == 21
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_arguments_that_do_not_fit_are_refused(tmp_path) -> None:
+    (tmp_path / "x.model").write_bytes(b"not a model")
+    for build, says in (
+        (lambda: Phones(), "not both"),
+        (lambda: Phones(phone_set=48, symbols=["a"]), "not both"),
+        (lambda: Phones(symbols=["a", "a"]), "more than once"),
+        (lambda: Phones(symbols=[tokens.BOUNDARY]), "more than once"),
+        (lambda: Characters(["a", "bc"]), "single characters"),
+        (lambda: SentencePieces(), "not both"),
+        (lambda: SentencePieces(tmp_path / "absent.model"), r"absent\.model"),
+        (lambda: SentencePieces(tmp_path / "x.model"), "not a SentencePiece model"),
+        (lambda: SentencePieces(model_base64="*"), "model_base64"),
+        (lambda: train_sentence_pieces(["ab"], tmp_path / "y.model", 4000), "cannot learn 4000"),
+    ):
+        with pytest.raises(DataError, match=says):
+            build()
+    assert not (tmp_path / "y.model").exists()
