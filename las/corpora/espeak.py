@@ -18,9 +18,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -103,7 +102,7 @@ class Espeak:
 
 
 class _Event(ctypes.Structure):
-    _fields_: Sequence[tuple[str, type]] = [
+    _fields_: ClassVar = [
         ("type", ctypes.c_int),
         ("unique_identifier", ctypes.c_uint),
         ("text_position", ctypes.c_int),

@@ -7,6 +7,7 @@ cover the phones of English, not to make sense.
 import functools
 import random
 import re
+from collections.abc import Callable
 from importlib import resources
 
 from las.errors import ConfigError, DataError
@@ -88,7 +89,7 @@ def add_ing(word: str) -> str:
     return (word[:-1] if re.search(r"[^eoy]e$", word) else word) + "ing"
 
 
-INFLECT = {"": str, "s": add_s, "_s": add_s, "_past": add_ed, "_ing": add_ing}
+INFLECT: dict[str, Callable[[str], str]] = {"": str, "s": add_s, "_s": add_s, "_past": add_ed, "_ing": add_ing}
 
 
 def article(following: str) -> str:

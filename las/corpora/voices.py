@@ -1,6 +1,8 @@
 """The speakers of the synthetic corpora, and what lies between eSpeak's audio and a recording of 16 kHz."""
 
+import bisect
 import dataclasses
+import functools
 import random
 
 import numpy as np
@@ -101,7 +103,7 @@ class Speaker:
 
 
 def speakers(count: int, seed: int, accents: list[str], rate: tuple[int, int], warp: float) -> list[Speaker]:
-    """`count` distinct speakers: accents in turn, women and men in turn, every pair of accent and variant before one repeats.
+    """`count` distinct speakers: accents and sexes in turn, every pair of accent and variant before one comes again.
 
     rate: slowest and fastest, words per minute. warp: the vocal tract is stretched by at most this share.
     Raises ConfigError for an unknown accent.
@@ -156,29 +158,51 @@ def render(speech: Speech, speaker: Speaker, snr_db: tuple[float, float], draw: 
     noise_rms = level * 10 ** (-draw.uniform(*snr_db) / 20)
     colour = draw.uniform(0.0, 1.0)
 
-    length = round(len(speech.audio) * SAMPLE_RATE / speech.sample_rate * speaker.stretch)
-    voiced = _resample(speech.audio / 32768, length, speaker.tilt_db)
+    voiced, scale = _resample(speech.audio / 32768, SAMPLE_RATE / speech.sample_rate * speaker.stretch, speaker.tilt_db)
     voiced *= min(level / max(np.sqrt(np.mean(voiced**2)), 1e-9), PEAK / max(np.abs(voiced).max(), 1e-9))
     clean = np.concatenate([np.zeros(before), voiced, np.zeros(after)])
     noisy = clean + noise_rms * _noise(len(clean), colour, draw)
     pcm = np.round(np.clip(noisy, -1, 1) * 32767).astype("<i2")
-    return Rendered(pcm, clean, length / len(speech.audio), before)
+    return Rendered(pcm, clean, scale, before)
 
 
-def _resample(audio: np.ndarray, length: int, tilt_db: float) -> np.ndarray:
-    """The same stretch of time in `length` samples, band-limited, its spectrum tilted above 1 kHz: float [length]."""
-    spectrum = np.fft.rfft(audio)
+def _resample(audio: np.ndarray, scale: float, tilt_db: float) -> tuple[np.ndarray, float]:
+    """Band-limited resampling to about `scale` times as many samples, the spectrum tilted above 1 kHz.
+
+    Lengths are rounded to products of small primes, which are fast to transform: float [samples], and the exact scale.
+    """
+    padded = _fast_length(len(audio))
+    length = _fast_length(round(padded * scale))
+    spectrum = np.fft.rfft(audio, padded)
     bins = np.zeros(length // 2 + 1, dtype=complex)
     kept = min(len(spectrum), len(bins) - 1)  # nothing at the new Nyquist frequency
     octaves = np.log2(np.maximum(np.arange(kept) * SAMPLE_RATE / length / 1000, 1))
     bins[:kept] = spectrum[:kept] * 10 ** (tilt_db * octaves / 20)
-    resampled: np.ndarray = np.fft.irfft(bins, length) * (length / len(audio))
-    return resampled
+    exact = length / padded
+    return np.fft.irfft(bins, length)[: round(len(audio) * exact)] * exact, exact
 
 
 def _noise(length: int, colour: float, draw: np.random.Generator) -> np.ndarray:
     """Gaussian noise of RMS 1 whose power falls as frequency to the power -2 * colour above 100 Hz: float [length]."""
-    spectrum = np.fft.rfft(draw.standard_normal(length))
-    frequencies = np.arange(len(spectrum)) * SAMPLE_RATE / length
-    shaped = np.fft.irfft(spectrum * np.maximum(frequencies / 100, 1) ** -colour, length)
+    padded = _fast_length(length)
+    spectrum = np.fft.rfft(draw.standard_normal(padded))
+    frequencies = np.arange(len(spectrum)) * SAMPLE_RATE / padded
+    shaped = np.fft.irfft(spectrum * np.maximum(frequencies / 100, 1) ** -colour, padded)[:length]
     return np.asarray(shaped / np.sqrt(np.mean(shaped**2)))
+
+
+@functools.cache
+def _smooth_numbers(largest: int) -> list[int]:
+    """The numbers up to `largest` without a prime factor above 11, in order."""
+    found = [1]
+    for factor in (2, 3, 5, 7, 11):
+        for number in found:  # grows while it is read
+            if number * factor <= largest:
+                found.append(number * factor)
+    return sorted(found)
+
+
+def _fast_length(length: int) -> int:
+    """The first number from `length` up that has small prime factors only; from 5,000 up it is less than 1 % away."""
+    numbers = _smooth_numbers(2 ** (length.bit_length() + 1))
+    return numbers[bisect.bisect_left(numbers, length)]
