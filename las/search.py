@@ -28,13 +28,14 @@ State = Any  # nested (named) tuples of tensors, each [batch, beam, ...]
 class Decoder(Protocol):
     """What a search needs: `model.Decoder`, or a toy in a test.
 
-    `boundary` is the symbol that starts and ends every sequence. `start()` is the state before the first symbol, one
-    beam per utterance (tensors [batch, 1, ...]). `step(tokens, state)` takes the symbols chosen last, [batch, beam],
-    and gives log-probabilities [batch, beam, vocab], none above 0, and the next state. A state is a value: nested
-    tuples or named tuples of tensors [batch, beam, ...].
+    `sos` is fed first, `eos` ends a sequence; they may be the same symbol. `start()` is the state before the first
+    symbol, one beam per utterance (tensors [batch, 1, ...]). `step(tokens, state)` takes the symbols chosen last,
+    [batch, beam], and gives log-probabilities [batch, beam, vocab], none above 0, and the next state. A state is a
+    value: nested tuples or named tuples of tensors [batch, beam, ...].
     """
 
-    boundary: int
+    sos: int
+    eos: int
 
     def start(self) -> State: ...
 
@@ -53,12 +54,6 @@ class Hypothesis:
     score: float
     normalised_score: float
     finished_by: Literal["eos", "max_length"]
-
-
-class Search(Protocol):
-    """A search: the hypotheses of every utterance, best first, at least one. `num_states` [batch] limits lengths."""
-
-    def __call__(self, decoder: Decoder, num_states: Tensor) -> list[list[Hypothesis]]: ...
 
 
 class Beams(NamedTuple):
@@ -90,7 +85,7 @@ class Greedy:
         beams, state = _first(decoder, num_states), decoder.start()
         for step in range(int(limits.max()) + 1):
             log_probs, state = decoder.step(beams.tokens[:, :, -1], state)
-            scores, legal = _continuations(beams, log_probs, step >= limits, decoder.boundary)
+            scores, legal = _continuations(beams, log_probs, step >= limits, decoder.eos)
             tokens = _preference(scores, legal).argmax(dim=-1)  # the first of equals
             chosen = scores.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
             beams = Beams(
@@ -98,7 +93,7 @@ class Greedy:
                 scores=chosen,
                 ranks=chosen,
                 lengths=beams.lengths + (~beams.finished).long(),
-                finished=tokens == decoder.boundary,
+                finished=tokens == decoder.eos,
                 legal=beams.legal,
             )
             if beams.finished.all():
@@ -145,8 +140,8 @@ class Beam:
         beams, state = _first(decoder, num_states), decoder.start()
         for step in range(int(limits.max()) + 1):
             log_probs, state = decoder.step(beams.tokens[:, :, -1], state)
-            scores, legal = _continuations(beams, log_probs, step >= limits, decoder.boundary)
-            beams, parents = self._select(beams, scores, legal, decoder.boundary)
+            scores, legal = _continuations(beams, log_probs, step >= limits, decoder.eos)
+            beams, parents = self._select(beams, scores, legal, decoder.eos)
             if self._settled(beams, limits).all():
                 break
             state = reorder(state, parents)
@@ -155,7 +150,7 @@ class Beam:
     def _normalised(self, scores: Tensor, lengths: Tensor) -> Tensor:
         return scores / lengths.to(scores.dtype) ** self.length_normalisation
 
-    def _select(self, beams: Beams, scores: Tensor, legal: Tensor, boundary: int) -> tuple[Beams, Tensor]:
+    def _select(self, beams: Beams, scores: Tensor, legal: Tensor, eos: int) -> tuple[Beams, Tensor]:
         """The best continuations and the beam each comes from, [batch, seats]."""
         lengths = beams.lengths + (~beams.finished).long()
         preference = _preference(self._normalised(scores, lengths.unsqueeze(-1)), legal).flatten(1)
@@ -169,7 +164,7 @@ class Beam:
             scores=scores.flatten(1).gather(1, chosen),
             ranks=ranks,
             lengths=lengths.gather(1, parents),
-            finished=(tokens == boundary) | ~seated,
+            finished=(tokens == eos) | ~seated,
             legal=seated,
         )
         return selected, parents
@@ -220,7 +215,7 @@ def _first(decoder: Decoder, num_states: Tensor) -> Beams:
     shape, device = (len(num_states), 1), num_states.device
     scores = torch.zeros(shape, dtype=_score_type(device), device=device)
     return Beams(
-        tokens=torch.full((*shape, 1), decoder.boundary, device=device),
+        tokens=torch.full((*shape, 1), decoder.sos, device=device),
         scores=scores,
         ranks=scores,
         lengths=torch.zeros(shape, dtype=torch.long, device=device),
@@ -233,7 +228,7 @@ def _score_type(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64  # Metal has no float64
 
 
-def _continuations(beams: Beams, log_probs: Tensor, full: Tensor, boundary: int) -> tuple[Tensor, Tensor]:
+def _continuations(beams: Beams, log_probs: Tensor, full: Tensor, eos: int) -> tuple[Tensor, Tensor]:
     """Scores and legality of every next symbol, both [batch, beam, vocab]; `full` [batch, 1]: the limit is reached.
 
     A finished hypothesis continues with the end symbol only, at no cost; a full one with the end symbol only, at its
@@ -242,7 +237,7 @@ def _continuations(beams: Beams, log_probs: Tensor, full: Tensor, boundary: int)
     log_probs = log_probs.to(beams.scores.dtype)
     log_probs = log_probs.masked_fill(log_probs.isnan() | log_probs.isposinf(), -math.inf)
     log_probs = log_probs.masked_fill(beams.finished.unsqueeze(-1), 0.0)
-    ends = torch.arange(log_probs.shape[-1], device=log_probs.device) == boundary
+    ends = torch.arange(log_probs.shape[-1], device=log_probs.device) == eos
     legal = beams.legal.unsqueeze(-1) & (ends | ~(beams.finished | full).unsqueeze(-1))
     return beams.scores.unsqueeze(-1) + log_probs, legal
 

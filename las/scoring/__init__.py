@@ -1,0 +1,1 @@
+"""Scoring: files of references and hypotheses, their alignment, and error rates."""
