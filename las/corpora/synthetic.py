@@ -36,7 +36,7 @@ class Synthetic(timit.Timit):
         seed: int = 1,
         vocabulary: int = 400,
         words: Sequence[int] = (4, 8),
-        train_utterances: int = 960,
+        train_utterances: int = 1000,
         dev_utterances: int = 100,
         test_utterances: int = 100,
         train_speakers: int = 32,

@@ -203,6 +203,6 @@ def _smooth_numbers(largest: int) -> list[int]:
 
 
 def _fast_length(length: int) -> int:
-    """The first number from `length` up that has small prime factors only; from 5,000 up it is less than 1 % away."""
+    """The first number from `length` up that has small prime factors only; near 50,000 it is at most 1 % away."""
     numbers = _smooth_numbers(2 ** (length.bit_length() + 1))
     return numbers[bisect.bisect_left(numbers, length)]
