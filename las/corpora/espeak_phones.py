@@ -113,19 +113,22 @@ class _Group(NamedTuple):
 
 
 def _groups(phones: Sequence[Phone], accent: str) -> list[_Group]:
-    """Phones that have time of their own, each with the labels said within it; pauses have none."""
+    """Phones with time of their own, each with the labels said within it; pauses have no label."""
     groups: list[_Group] = []
     for phone, following in zip(phones, [*phones[1:], None], strict=True):
         bare = phone.mnemonic.lstrip(STRESS_MARKS)
         timeless = following is not None and following.start <= phone.start
         if bare in SILENCES:
-            if not timeless:
+            if not timeless and (not groups or groups[-1].labels):  # one pause, of however many pieces
                 groups.append(_Group(phone.start, (), ()))
             continue
         before = groups[-1] if groups and groups[-1].labels else None
         if bare == GLIDE and before:
             continue
         labels = timit_labels(bare, accent)
+        if labels[0] == "r" and before and before.labels[-1] == "r" and len(before.labels) > 1:
+            # American vowels hold the r that here is also a phone of its own
+            before = groups[-1] = _Group(before.start, before.labels[:-1], before.text_positions[:-1])
         positions = (phone.text_position,) * len(labels)
         if timeless and before:
             groups[-1] = _Group(before.start, before.labels + labels, before.text_positions + positions)
