@@ -29,6 +29,15 @@ class AudioInfo:
     def duration_s(self) -> float:
         return self.num_samples / self.sample_rate
 
+    def require(self, path: str | Path, sample_rate: int, end_s: float = 0.0, channels: int | None = None) -> None:
+        """Raise DataError naming the file unless it has this rate, reaches `end_s` and has so many channels."""
+        if self.sample_rate != sample_rate:
+            raise DataError(f"{path}: sampled at {self.sample_rate} Hz, the corpus is at {sample_rate} Hz")
+        if channels is not None and self.channels != channels:
+            raise DataError(f"{path}: {self.channels} channels, expected {channels}")
+        if end_s > self.duration_s + 1 / sample_rate:
+            raise DataError(f"{path}: ends at {self.duration_s:.3f} s, the utterance at {end_s:.3f} s")
+
 
 def info(path: str | Path) -> AudioInfo:
     """What the header of an audio file says, checked against the size of wav and SPHERE files.

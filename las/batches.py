@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from las import audio
-from las.corpora.base import check_format
 from las.errors import DataError
 from las.manifest import Utterance
 from las.tokens import Tokens
@@ -163,7 +162,8 @@ class Loader:
 def read(utterance: Utterance, sample_rate: int) -> Float[Tensor, "samples"]:
     """The waveform of an utterance. Raises DataError naming it when its audio is damaged or of another rate."""
     try:
-        check_format(utterance, audio.info(utterance.audio), sample_rate)
+        end_s = utterance.start_s + utterance.duration_s
+        audio.info(utterance.audio).require(utterance.audio, sample_rate, end_s)
         return audio.load(utterance.audio, utterance.channel, utterance.start_s, utterance.duration_s)
     except DataError as error:
         raise DataError(f"utterance {utterance.id}: {error}") from error

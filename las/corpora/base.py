@@ -133,7 +133,8 @@ class Corpus(ABC):
         try:
             num_tokens = len(self.tokens.encode(utterance.text))
             header = audio.verify(utterance.audio)
-            check_format(utterance, header, self.sample_rate, self.channels)
+            end_s = utterance.start_s + utterance.duration_s
+            header.require(utterance.audio, self.sample_rate, end_s, self.channels)
         except DataError as error:
             return str(error)
         if num_tokens == 0:
@@ -144,17 +145,6 @@ class Corpus(ABC):
         if states is not None and num_tokens > states:
             return f"the transcript has {num_tokens} symbols, more than the {states} states the listener makes of it"
         return None
-
-
-def check_format(utterance: Utterance, header: audio.AudioInfo, sample_rate: int, channels: int | None = None) -> None:
-    """Raise DataError when an utterance's audio is not of the rate, channels and length that are expected."""
-    if header.sample_rate != sample_rate:
-        raise DataError(f"{utterance.audio}: sampled at {header.sample_rate} Hz, the corpus is at {sample_rate} Hz")
-    if channels is not None and header.channels != channels:
-        raise DataError(f"{utterance.audio}: {header.channels} channels, expected {channels}")
-    end_s = utterance.start_s + utterance.duration_s
-    if end_s > header.duration_s + 1 / sample_rate:
-        raise DataError(f"{utterance.audio}: ends at {header.duration_s:.3f} s, the utterance at {end_s:.3f} s")
 
 
 def audio_duration(path: str | Path) -> float:

@@ -68,7 +68,8 @@ class Timit(Corpus):
 
     def utterances(self, split: str) -> list[Utterance]:
         """As `Corpus.utterances`; DataError names the file (and line) at fault, or what the copy lacks."""
-        recordings = self._recordings[self.known_split(split)] or self._recordings["train"]
+        split = self.known_split(split)
+        recordings = self._recordings[split] or self._recordings["train"]
         with ThreadPoolExecutor(4) as pool:
             return list(pool.map(functools.partial(read, phone_set=self.phone_set), recordings))
 
