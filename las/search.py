@@ -14,7 +14,7 @@ numbers agree, and near ties are decided by the model instead of by rounding.
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -25,6 +25,7 @@ from las.errors import ConfigError
 State = Any  # nested (named) tuples of tensors, each [batch, beam, ...]
 
 
+@runtime_checkable
 class Decoder(Protocol):
     """What a search needs: `model.Decoder`, or a toy in a test.
 

@@ -1,6 +1,7 @@
 """Alignment of hypotheses with references, token by token."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import jiwer
 
@@ -16,9 +17,10 @@ def align(references: Sequence[list[str]], hypotheses: Sequence[list[str]]) -> l
     """
     if not references:
         return []
-    # An empty transform leaves the tokens as they are; jiwer's signature only knows of strings.
-    as_they_are = jiwer.Compose([])
-    output = jiwer.process_words(list(references), list(hypotheses), as_they_are, as_they_are)  # type: ignore[arg-type]
+    # An empty transform leaves lists of tokens as they are, which jiwer's own signature does not tell.
+    spoken: Any = list(references)
+    heard: Any = list(hypotheses)
+    output = jiwer.process_words(spoken, heard, jiwer.Compose([]), jiwer.Compose([]))
     return [
         [pair for chunk in chunks for pair in _pairs(chunk, reference, hypothesis)]
         for chunks, reference, hypothesis in zip(output.alignments, references, hypotheses, strict=True)
