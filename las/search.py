@@ -69,6 +69,14 @@ class Beams(NamedTuple):
     legal: Bool[Tensor, "batch beam"]
 
 
+class Continuations(NamedTuple):
+    """The best next symbols of each beam, best first, with the score of the hypothesis each of them makes."""
+
+    tokens: Int[Tensor, "batch beam count"]
+    scores: Float[Tensor, "batch beam count"]
+    legal: Bool[Tensor, "batch beam count"]
+
+
 class Greedy:
     """The most probable symbol at every step.
 
@@ -86,15 +94,14 @@ class Greedy:
         beams, state = _first(decoder, num_states), decoder.start()
         for step in range(int(limits.max()) + 1):
             log_probs, state = decoder.step(beams.tokens[:, :, -1], state)
-            scores, legal = _continuations(beams, log_probs, step >= limits, decoder.eos)
-            tokens = _preference(scores, legal).argmax(dim=-1)  # the first of equals
-            chosen = scores.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+            best = _continuations(beams, log_probs, step >= limits, decoder.eos, count=1)
+            scores = best.scores.squeeze(-1)
             beams = Beams(
-                tokens=torch.cat([beams.tokens, tokens.unsqueeze(-1)], dim=-1),
-                scores=chosen,
-                ranks=chosen,
+                tokens=torch.cat([beams.tokens, best.tokens], dim=-1),
+                scores=scores,
+                ranks=scores,
                 lengths=beams.lengths + (~beams.finished).long(),
-                finished=tokens == decoder.eos,
+                finished=best.tokens.squeeze(-1) == decoder.eos,
                 legal=beams.legal,
             )
             if beams.finished.all():
@@ -141,8 +148,10 @@ class Beam:
         beams, state = _first(decoder, num_states), decoder.start()
         for step in range(int(limits.max()) + 1):
             log_probs, state = decoder.step(beams.tokens[:, :, -1], state)
-            scores, legal = _continuations(beams, log_probs, step >= limits, decoder.eos)
-            beams, parents = self._select(beams, scores, legal, decoder.eos)
+            # No more than `size` continuations of one beam can be among the best of all.
+            count = min(self.size, log_probs.shape[-1])
+            best = _continuations(beams, log_probs, step >= limits, decoder.eos, count)
+            beams, parents = self._select(beams, best, decoder.eos)
             if self._settled(beams, limits).all():
                 break
             state = reorder(state, parents)
@@ -151,22 +160,22 @@ class Beam:
     def _normalised(self, scores: Tensor, lengths: Tensor) -> Tensor:
         return scores / lengths.to(scores.dtype) ** self.length_normalisation
 
-    def _select(self, beams: Beams, scores: Tensor, legal: Tensor, eos: int) -> tuple[Beams, Tensor]:
-        """The best continuations and the beam each comes from, [batch, seats]."""
+    def _select(self, beams: Beams, best: Continuations, eos: int) -> tuple[Beams, Tensor]:
+        """The best continuations of all and the beam each comes from, [batch, seats]."""
         lengths = beams.lengths + (~beams.finished).long()
-        preference = _preference(self._normalised(scores, lengths.unsqueeze(-1)), legal).flatten(1)
-        ranks, chosen = _best(preference, min(self.size, preference.shape[1]))
-        vocab = scores.shape[-1]
-        parents, tokens = chosen // vocab, chosen % vocab
-        seated = legal.flatten(1).gather(1, chosen)
-        history = reorder(beams.tokens, parents)
+        ranks = self._normalised(best.scores, lengths.unsqueeze(-1))
+        # Even an impossible continuation comes before one that is not legal: never empty-handed.
+        ranks = ranks.clamp(min=torch.finfo(ranks.dtype).min).masked_fill(~best.legal, -math.inf).flatten(1)
+        ranks, chosen = _best(ranks, min(self.size, ranks.shape[1]))
+        parents = chosen // best.tokens.shape[-1]
+        tokens, legal = best.tokens.flatten(1).gather(1, chosen), best.legal.flatten(1).gather(1, chosen)
         selected = Beams(
-            tokens=torch.cat([history, tokens.unsqueeze(-1)], dim=-1),
-            scores=scores.flatten(1).gather(1, chosen),
+            tokens=torch.cat([reorder(beams.tokens, parents), tokens.unsqueeze(-1)], dim=-1),
+            scores=best.scores.flatten(1).gather(1, chosen),
             ranks=ranks,
             lengths=lengths.gather(1, parents),
-            finished=(tokens == eos) | ~seated,
-            legal=seated,
+            finished=(tokens == eos) | ~legal,
+            legal=legal,
         )
         return selected, parents
 
@@ -229,36 +238,37 @@ def _score_type(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64  # Metal has no float64
 
 
-def _continuations(beams: Beams, log_probs: Tensor, full: Tensor, eos: int) -> tuple[Tensor, Tensor]:
-    """Scores and legality of every next symbol, both [batch, beam, vocab]; `full` [batch, 1]: the limit is reached.
+def _continuations(beams: Beams, log_probs: Tensor, full: Tensor, eos: int, count: int) -> Continuations:
+    """The best next symbols of every beam; `full` [batch, 1] says where the length limit is reached.
 
     A finished hypothesis continues with the end symbol only, at no cost; a full one with the end symbol only, at its
     cost. Values that are not log-probabilities (NaN, +inf) count as impossible.
     """
-    log_probs = log_probs.to(beams.scores.dtype)
-    log_probs = log_probs.masked_fill(log_probs.isnan() | log_probs.isposinf(), -math.inf)
-    log_probs = log_probs.masked_fill(beams.finished.unsqueeze(-1), 0.0)
-    ends = torch.arange(log_probs.shape[-1], device=log_probs.device) == eos
-    legal = beams.legal.unsqueeze(-1) & (ends | ~(beams.finished | full).unsqueeze(-1))
-    return beams.scores.unsqueeze(-1) + log_probs, legal
+    log_probs = torch.where(log_probs < math.inf, log_probs, -math.inf)  # NaN is not below infinity either
+    values, tokens = (best.view(*log_probs.shape[:2], count) for best in _best(log_probs.flatten(0, 1), count))
+    ending = log_probs[:, :, eos].masked_fill(beams.finished, 0.0).unsqueeze(-1)
+    closed = (beams.finished | full).unsqueeze(-1)
+    first = torch.arange(count, device=tokens.device) == 0
+    return Continuations(
+        tokens=tokens.masked_fill(closed, eos),
+        scores=beams.scores.unsqueeze(-1) + torch.where(closed, ending, values).to(beams.scores.dtype),
+        legal=beams.legal.unsqueeze(-1) & (~closed | first),
+    )
 
 
-def _preference(ranks: Tensor, legal: Tensor) -> Tensor:
-    """Ranks in which even an impossible continuation comes before one that is not legal: never empty-handed."""
-    return ranks.clamp(min=torch.finfo(ranks.dtype).min).masked_fill(~legal, -math.inf)
+def _best(values: Float[Tensor, "rows candidates"], count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest values of each row and their places, largest first, equal values in order of place.
 
-
-def _best(values: Float[Tensor, "batch candidates"], count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest values and their places, largest first, equal values in order of place.
-
-    `torch.topk` promises no order among equals (and a stable sort of all candidates is slow): its smallest value is
-    taken as the threshold, which is the same whatever it did with equals.
+    `torch.topk` promises neither an order among equals nor which of them it takes, and a stable sort of all candidates
+    is slow: its choice stands where it had none, and else equals are taken from the left.
     """
-    threshold = values.topk(count, dim=1).values[:, -1:]
-    above, equal = values > threshold, values == threshold
-    room = count - above.sum(dim=1, keepdim=True)
-    chosen = above | (equal & (equal.cumsum(dim=1) <= room))
-    places = chosen.nonzero()[:, 1].view(values.shape[0], count)
+    found = values.topk(count, dim=1)
+    threshold, places = found.values[:, -1:], found.indices
+    if (values >= threshold).sum() > places.numel():
+        above, equal = values > threshold, values == threshold
+        room = count - above.sum(dim=1, keepdim=True)
+        places = (above | (equal & (equal.cumsum(dim=1) <= room))).nonzero()[:, 1].view(places.shape)
+    places = places.sort(dim=1).values
     ordered, order = values.gather(1, places).sort(dim=1, descending=True, stable=True)
     return ordered, places.gather(1, order)
 
