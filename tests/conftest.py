@@ -3,9 +3,14 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from jaxtyping import install_import_hook
 
 install_import_hook("las", "beartype.beartype")
+
+# Without a deadline per example: the first call into torch may take a second on a busy machine.
+settings.register_profile("las", deadline=None)
+settings.load_profile("las")
 
 REPOSITORY = Path(__file__).parents[1]
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
