@@ -9,6 +9,7 @@ Protocol: one JSON line per request on standard input; for each, one JSON line a
 byte order on standard output. The first line is the greeting.
 """
 
+import contextlib
 import ctypes
 import dataclasses
 import importlib
@@ -20,8 +21,6 @@ import subprocess
 import sys
 from types import TracebackType
 from typing import Any, ClassVar
-
-import numpy as np
 
 from las.errors import DataError
 
@@ -43,9 +42,9 @@ class Phone:
 
 @dataclasses.dataclass(frozen=True)
 class Speech:
-    """What eSpeak made of one text: int16 audio [samples] and its phone events in order of time."""
+    """What eSpeak made of one text: 16-bit samples in native byte order, and its phone events in order of time."""
 
-    audio: np.ndarray
+    pcm: bytes
     sample_rate: int
     phones: tuple[Phone, ...]
 
@@ -91,14 +90,15 @@ class Espeak:
         """
         assert self._process.stdin is not None and self._process.stdout is not None
         request = {"text": text, "voice": voice, "rate": rate, "pitch": pitch, "range": pitch_range, "seed": seed}
-        self._process.stdin.write(json.dumps(request).encode() + b"\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # a helper that is gone gives no answer, which is what is reported
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
         answer = self._read_line()
         pcm = self._process.stdout.read(answer["num_bytes"])
         if len(pcm) != answer["num_bytes"]:
             raise DataError(f"eSpeak NG's helper process ended in the middle of '{text}'")
         phones = tuple(Phone(*event) for event in answer["phones"])
-        return Speech(np.frombuffer(pcm, dtype=np.int16), self.sample_rate, phones)
+        return Speech(pcm, self.sample_rate, phones)
 
 
 class _Event(ctypes.Structure):

@@ -61,6 +61,10 @@ _WITH_R: dict[str, tuple[str, ...]] = {
 }
 CLOSURES = {"p": "pcl", "t": "tcl", "k": "kcl", "b": "bcl", "d": "dcl", "g": "gcl", "ch": "tcl", "jh": "dcl"}
 FIRST_SHARE = 0.6  # of a phone that becomes two labels, where nothing in the audio says more
+FRAME = 32  # samples, 2 ms
+LONGEST_CLOSURE = 1600  # samples, 100 ms
+SHORTEST_RELEASE = 160  # samples, 10 ms, or a quarter of a short stop: the rise after it is the next vowel's
+SILENCE_DB = 40.0  # below the mean of the utterance
 BURST_RISE_DB = 6.0
 
 
@@ -85,25 +89,51 @@ def timit_labels(mnemonic: str, accent: str) -> tuple[str, ...]:
     return table[bare]
 
 
+def closure_start(audio: np.ndarray, previous: int, start: int) -> int:
+    """Where the silence before a stop begins, or `start` without one.
+
+    eSpeak's event of a voiceless stop is at its burst: the silent closure is the end of the phone before.
+    audio: float [samples]. previous: first sample of that phone, which keeps at least half of its time.
+    """
+    earliest = max(start - LONGEST_CLOSURE, (previous + start) // 2)
+    windows = np.arange(earliest, start - FRAME + 1, FRAME // 4)
+    if len(windows) == 0:
+        return start
+    power = _power(audio, windows, FRAME)
+    quiet = power < 10 ** (-SILENCE_DB / 10) * np.mean(np.square(audio))
+    if not quiet.any():
+        return start
+    last = int(np.flatnonzero(quiet)[-1])
+    loud_before = np.flatnonzero(~quiet[:last])
+    first = int(loud_before[-1]) + 1 if len(loud_before) else 0
+    near_event = start - windows[last] < 8 * FRAME
+    long_enough = windows[last] - windows[first] >= 2 * FRAME
+    return int(windows[first]) if near_event and long_enough else start
+
+
 def burst(audio: np.ndarray, start: int, end: int) -> int:
     """The sample where a stop's closure ends: the steepest rise of energy inside, or 60 % of the way without one.
 
-    audio: float [samples]. Energy is measured over 4 ms; the release keeps at least the last tenth.
+    audio: float [samples]. Energy is measured over 8 ms, about one period of a voice.
     """
-    window = max(1, min(64, (end - start) // 4))
-    first, last = start + (end - start) // 5, end - max(1, (end - start) // 10)
+    window = max(1, min(4 * FRAME, (end - start) // 4))
+    candidates = np.arange(start + window, end - min(SHORTEST_RELEASE, (end - start) // 4), 4)
     fallback = start + round(FIRST_SHARE * (end - start))
-    candidates = np.arange(first, last, 8)
     if len(candidates) == 0:
         return fallback
-    power = np.concatenate([[0.0], np.cumsum(np.square(audio[max(0, start - window) : end + window]))])
-    places = np.minimum(candidates - max(0, start - window), len(power) - 1 - window)
-    before = power[places] - power[np.maximum(places - window, 0)]
-    after = power[places + window] - power[places]
-    floor = 1e-6 * window
+    floor = 1e-7 * np.mean(np.square(audio)) + 1e-20
+    before, after = _power(audio, candidates - window, window), _power(audio, candidates, window)
     rise_db = 10 * np.log10((after + floor) / (before + floor))
     best = int(np.argmax(rise_db))
     return int(candidates[best]) if rise_db[best] >= BURST_RISE_DB else fallback
+
+
+def _power(audio: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:
+    """Mean power of the `length` samples from each of `starts` on; those past the end count as silence."""
+    base = int(starts[0])
+    total = np.concatenate([[0.0], np.cumsum(np.square(audio[base : int(starts[-1]) + length]))])
+    ends = np.minimum(starts - base + length, len(total) - 1)
+    return np.asarray((total[ends] - total[starts - base]) / length)
 
 
 class _Group(NamedTuple):
@@ -153,6 +183,9 @@ def label(phones: Sequence[Phone], scale: float, offset: int, audio: np.ndarray,
     if len(groups) < 2 or groups[-1].labels:
         raise DataError(f"eSpeak NG's phones do not end in a silence: {[phone.mnemonic for phone in phones]}")
     starts = [offset + round(scale * group.start) for group in groups]
+    for index, group in enumerate(groups):
+        if group.labels and group.labels[0] in CLOSURES:
+            starts[index] = closure_start(audio, starts[index - 1] if index else 0, starts[index])
     labels = [Label(0, starts[0], "h#", 0)]
     for group, start, end in zip(groups, starts, starts[1:], strict=False):
         labels += _divide(group, start, end, audio)

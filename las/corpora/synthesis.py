@@ -43,7 +43,7 @@ class Planned:
 
 @dataclasses.dataclass(frozen=True)
 class Sound:
-    """What turns a plan into samples. seed: of prosody, level and noise. snr_db: loudest and softest noise."""
+    """What turns a plan into samples. seed: of all random numbers. snr_db: range of speech to noise."""
 
     seed: int
     snr_db: tuple[float, float]
@@ -89,7 +89,7 @@ def require_own(root: Path, settings: dict[str, Any]) -> dict[str, Any]:
             other = root.with_name(f"{root.name}_{_hash(settings)[:8]}")
             raise DataError(
                 f"{root}: holds a corpus made with other settings (different: {', '.join(differing)}). "
-                f"Choose another folder: corpus.root={other}"
+                f"Choose another folder, corpus.root={other}, or remove this one to make it again"
             )
     elif root.exists() and (not root.is_dir() or any(path.name != ".lock" for path in root.iterdir())):
         raise DataError(f"{root}: is not empty and holds no {RECORD}. Choose another folder: corpus.root={root}_speech")

@@ -44,19 +44,20 @@ class Synthetic(timit.Timit):
         test_speakers: int = 8,
         accents: Sequence[str] = ("en-us", "en-gb-x-rp", "en-gb-scotland", "en-029"),
         rate: Sequence[int] = (150, 190),
-        snr_db: Sequence[float] = (20.0, 40.0),
-        warp: float = 0.05,
+        snr_db: Sequence[float | int] = (20.0, 40.0),
+        warp: float | int = 0.05,
         workers: int = 2,
     ) -> None:
         super().__init__(name, root, tokens, partial=False, phone_set=phone_set)
         self.seed = seed
         self.vocabulary = vocabulary
-        self.words = _range("words", words, 1, 100)
+        self.words = _range("words", words, 1.0, 100.0)
         self.num_utterances = {"train": train_utterances, "dev": dev_utterances, "test": test_utterances}
         self.num_speakers = {"train": train_speakers, "dev": dev_speakers, "test": test_speakers}
         self.accents = list(accents)
-        self.rate = _range("rate", rate, 80, 450)
-        self.sound = synthesis.Sound(seed, _range("snr_db", snr_db, -20, 100))
+        self.rate = _range("rate", rate, 80.0, 450.0)
+        softest, loudest = _range("snr_db", snr_db, -20.0, 100.0)
+        self.sound = synthesis.Sound(seed, (float(softest), float(loudest)))
         self.warp = warp
         self.workers = workers
         for split, count in self.num_speakers.items():
@@ -123,5 +124,5 @@ class Synthetic(timit.Timit):
 
 def _range(name: str, value: Sequence[Any], lowest: float, highest: float) -> tuple[Any, Any]:
     if len(value) != 2 or not lowest <= value[0] <= value[1] <= highest:
-        raise ConfigError(f"{name}={list(value)}: expected [from, to], two numbers between {lowest} and {highest}")
+        raise ConfigError(f"{name}={list(value)}: expected [from, to], two numbers from {lowest:g} to {highest:g}")
     return value[0], value[1]

@@ -158,7 +158,8 @@ def render(speech: Speech, speaker: Speaker, snr_db: tuple[float, float], draw: 
     noise_rms = level * 10 ** (-draw.uniform(*snr_db) / 20)
     colour = draw.uniform(0.0, 1.0)
 
-    voiced, scale = _resample(speech.audio / 32768, SAMPLE_RATE / speech.sample_rate * speaker.stretch, speaker.tilt_db)
+    audio = np.frombuffer(speech.pcm, dtype=np.int16) / 32768
+    voiced, scale = _resample(audio, SAMPLE_RATE / speech.sample_rate * speaker.stretch, speaker.tilt_db)
     voiced *= min(level / max(np.sqrt(np.mean(voiced**2)), 1e-9), PEAK / max(np.abs(voiced).max(), 1e-9))
     clean = np.concatenate([np.zeros(before), voiced, np.zeros(after)])
     noisy = clean + noise_rms * _noise(len(clean), colour, draw)
