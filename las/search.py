@@ -58,15 +58,17 @@ class Hypothesis:
 
 
 class Beams(NamedTuple):
-    """The hypotheses under construction. `lengths` counts the end symbol; a beam that is not `legal` is an empty seat:
-    there were fewer continuations than seats."""
+    """The hypotheses under construction. `lengths` counts the end symbol.
+
+    A score of -inf marks a hypothesis that is impossible or does not exist (there were fewer continuations than
+    seats). Nothing can save it, so it counts as finished, its last symbol as its end.
+    """
 
     tokens: Int[Tensor, "batch beam steps"]
     scores: Float[Tensor, "batch beam"]
     ranks: Float[Tensor, "batch beam"]
     lengths: Int[Tensor, "batch beam"]
     finished: Bool[Tensor, "batch beam"]
-    legal: Bool[Tensor, "batch beam"]
 
 
 class Continuations(NamedTuple):
@@ -74,7 +76,6 @@ class Continuations(NamedTuple):
 
     tokens: Int[Tensor, "batch beam count"]
     scores: Float[Tensor, "batch beam count"]
-    legal: Bool[Tensor, "batch beam count"]
 
 
 class Greedy:
@@ -95,15 +96,8 @@ class Greedy:
         for step in range(int(limits.max()) + 1):
             log_probs, state = decoder.step(beams.tokens[:, :, -1], state)
             best = _continuations(beams, log_probs, step >= limits, decoder.eos, count=1)
-            scores = best.scores.squeeze(-1)
-            beams = Beams(
-                tokens=torch.cat([beams.tokens, best.tokens], dim=-1),
-                scores=scores,
-                ranks=scores,
-                lengths=beams.lengths + (~beams.finished).long(),
-                finished=best.tokens.squeeze(-1) == decoder.eos,
-                legal=beams.legal,
-            )
+            scores, lengths = best.scores.squeeze(-1), beams.lengths + (~beams.finished).long()
+            beams = _extended(beams.tokens, best.tokens.squeeze(-1), scores, scores, lengths, decoder.eos)
             if beams.finished.all():
                 break
         return _hypotheses(beams, limits, nbest=1)
@@ -164,20 +158,11 @@ class Beam:
         """The best continuations of all and the beam each comes from, [batch, seats]."""
         lengths = beams.lengths + (~beams.finished).long()
         ranks = self._normalised(best.scores, lengths.unsqueeze(-1))
-        # Even an impossible continuation comes before one that is not legal: never empty-handed.
-        ranks = ranks.clamp(min=torch.finfo(ranks.dtype).min).masked_fill(~best.legal, -math.inf).flatten(1)
-        ranks, chosen = _best(ranks, min(self.size, ranks.shape[1]))
+        ranks, chosen = _best(ranks.flatten(1), min(self.size, ranks[0].numel()))
         parents = chosen // best.tokens.shape[-1]
-        tokens, legal = best.tokens.flatten(1).gather(1, chosen), best.legal.flatten(1).gather(1, chosen)
-        selected = Beams(
-            tokens=torch.cat([reorder(beams.tokens, parents), tokens.unsqueeze(-1)], dim=-1),
-            scores=best.scores.flatten(1).gather(1, chosen),
-            ranks=ranks,
-            lengths=lengths.gather(1, parents),
-            finished=(tokens == eos) | ~legal,
-            legal=legal,
-        )
-        return selected, parents
+        tokens, scores = best.tokens.flatten(1).gather(1, chosen), best.scores.flatten(1).gather(1, chosen)
+        history, lengths = reorder((beams.tokens, lengths), parents)
+        return _extended(history, tokens, scores, ranks, lengths, eos), parents
 
     def _settled(self, beams: Beams, limits: Tensor) -> Bool[Tensor, " batch"]:
         """Whether more steps cannot change an utterance's n-best list: no beam is open, or the best are finished and
@@ -214,7 +199,7 @@ class _Limits:
         self.most = math.inf if max_length is None else max_length
 
     def __call__(self, num_states: Tensor) -> Int[Tensor, "batch 1"]:
-        # Rounding before ceil: 1.1 * 10 is 11 tokens, not the 12 of binary fractions.
+        # Rounded before ceil: 0.07 * 100 means 7, in binary it is a little more.
         lengths = [math.ceil(round(self.ratio * count, 6)) for count in num_states.tolist()]
         limits = [[int(max(1, min(length, self.most)))] for length in lengths]
         return torch.tensor(limits, device=num_states.device)
@@ -230,7 +215,6 @@ def _first(decoder: Decoder, num_states: Tensor) -> Beams:
         ranks=scores,
         lengths=torch.zeros(shape, dtype=torch.long, device=device),
         finished=torch.zeros(shape, dtype=torch.bool, device=device),
-        legal=torch.ones(shape, dtype=torch.bool, device=device),
     )
 
 
@@ -249,11 +233,13 @@ def _continuations(beams: Beams, log_probs: Tensor, full: Tensor, eos: int, coun
     ending = log_probs[:, :, eos].masked_fill(beams.finished, 0.0).unsqueeze(-1)
     closed = (beams.finished | full).unsqueeze(-1)
     first = torch.arange(count, device=tokens.device) == 0
-    return Continuations(
-        tokens=tokens.masked_fill(closed, eos),
-        scores=beams.scores.unsqueeze(-1) + torch.where(closed, ending, values).to(beams.scores.dtype),
-        legal=beams.legal.unsqueeze(-1) & (~closed | first),
-    )
+    gains = torch.where(closed, ending.masked_fill(~first, -math.inf), values)
+    return Continuations(tokens.masked_fill(closed, eos), beams.scores.unsqueeze(-1) + gains.to(beams.scores.dtype))
+
+
+def _extended(history: Tensor, tokens: Tensor, scores: Tensor, ranks: Tensor, lengths: Tensor, eos: int) -> Beams:
+    finished = (tokens == eos) | (scores == -math.inf)
+    return Beams(torch.cat([history, tokens.unsqueeze(-1)], dim=-1), scores, ranks, lengths, finished)
 
 
 def _best(values: Float[Tensor, "rows candidates"], count: int) -> tuple[Tensor, Tensor]:
@@ -276,21 +262,18 @@ def _best(values: Float[Tensor, "rows candidates"], count: int) -> tuple[Tensor,
 def _hypotheses(beams: Beams, limits: Tensor, nbest: int) -> list[list[Hypothesis]]:
     """Up to `nbest` hypotheses per utterance: impossible ones (log-probability -inf) only where all are."""
     results = []
-    columns = (beams.tokens[:, :, 1:], beams.scores, beams.ranks, beams.lengths, beams.legal)
-    for tokens, scores, ranks, lengths, legal, limit in zip(
-        *(column.tolist() for column in columns), limits.squeeze(1).tolist(), strict=True
-    ):
-        seats = [seat for seat in range(min(nbest, len(legal))) if legal[seat]]
-        possible = [seat for seat in seats if scores[seat] > -math.inf] or seats[:1]
+    columns = (beams.tokens[:, :, 1:], beams.scores, beams.ranks, beams.lengths, limits.squeeze(1))
+    for tokens, scores, ranks, lengths, limit in zip(*(column.tolist() for column in columns), strict=True):
+        possible = [seat for seat, score in enumerate(scores[:nbest]) if score > -math.inf]
         results.append(
             [
                 Hypothesis(
                     tokens=tokens[seat][: lengths[seat] - 1],
                     score=scores[seat],
-                    normalised_score=ranks[seat] if scores[seat] > -math.inf else -math.inf,
+                    normalised_score=ranks[seat],
                     finished_by="max_length" if lengths[seat] > limit else "eos",
                 )
-                for seat in possible
+                for seat in possible or [0]
             ]
         )
     return results

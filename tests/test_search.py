@@ -187,11 +187,15 @@ def test_a_search_stops_when_every_utterance_is_settled():
             self.steps += 1
             return super().step(tokens, state)
 
-    table = torch.tensor([[0.98, 0.01, 0.01]] * 3).log().unsqueeze(0)
-    for search in (Greedy(), Beam(size=3)):
-        decoder = Counting(table, eos=0)
-        assert search(decoder, torch.tensor([1000]))[0][0].tokens == []
-        assert decoder.steps < 5
+    ending = torch.tensor([[0.98, 0.01, 0.01]] * 3).log()
+    # One hypothesis of this one never ends, but it can no longer win; the other utterance has empty seats.
+    endless = torch.tensor([[0.9, 0.1, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]).log()
+    for search in (Greedy(), Beam(size=3, length_normalisation=0.0)):
+        for table, num_states in ((ending.unsqueeze(0), [1000]), (torch.stack([ending, endless]), [1, 1000])):
+            decoder = Counting(table, eos=0)
+            found = search(decoder, torch.tensor(num_states))
+            assert [hypotheses[0].tokens for hypotheses in found] == [[]] * len(num_states)
+            assert decoder.steps < 5
 
 
 def test_a_wider_beam_finds_what_greedy_misses():
@@ -220,7 +224,8 @@ def test_lengths_are_limited_by_ratio_rounded_up_and_by_max_length():
     def length(num_states: int, **options) -> int:
         return len(Greedy(**options)(MarkovDecoder(table, eos=0), torch.tensor([num_states]))[0][0].tokens)
 
-    assert length(10, max_length_ratio=1.1) == 11  # not 12: 1.1 * 10 is above 11 in binary
+    assert 100 * 0.07 > 7
+    assert length(100, max_length_ratio=0.07) == 7  # what a person means
     assert length(3, max_length_ratio=0.5) == 2
     assert length(3, max_length_ratio=2.0) == 6
     assert length(100, max_length=7) == 7
@@ -232,6 +237,9 @@ def test_the_end_before_the_limit_is_finished_by_eos():
     for search in (Greedy(), Beam(size=2)):
         best = search(MarkovDecoder(table, eos=0), torch.tensor([5]))[0][0]
         assert (best.tokens, best.finished_by) == ([], "eos")
+    table = torch.tensor([[0.1, 0.9], [0.9, 0.1]]).log().unsqueeze(0)
+    best = Greedy()(MarkovDecoder(table, eos=0), torch.tensor([2]))[0][0]
+    assert (best.tokens, best.finished_by) == ([1], "eos")  # one more would have been allowed
 
 
 BROKEN = {
