@@ -97,7 +97,7 @@ class Speller(nn.Module):
         """Feed the previous tokens: what the output layer will see, and the new state."""
         inputs = torch.cat([self.dropout(self.embedding(tokens)), state.context], dim=-1)
         layers = []
-        for cell, previous in zip(self.cells, state.layers, strict=True):
+        for cell, previous in zip(cast(Iterable[LSTMCell], self.cells), state.layers, strict=True):
             layer = cell.step(cell.input_gates(inputs), previous)
             layers.append(layer)
             inputs = self.dropout(layer.hidden)
