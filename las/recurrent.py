@@ -1,15 +1,20 @@
 """Cells over time: unroll one over padded frames, run two in opposite directions, stack layers.
 
-`unroll` is the plain reference of the recurrence. Padded frames never touch a state, an output or a gradient.
+`unroll` is the plain reference of the recurrence and `recurrence` the fastest form of it. Padded frames never touch a
+state, an output or a gradient.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from las.cells.base import LSTMCell, LSTMState
+from las.errors import ConfigError, suggest
+from las.kernels import autograd
 from las.masking import mask_of, reverse
 
 CellFactory = Callable[[int, int], LSTMCell]
@@ -50,6 +55,35 @@ def unroll(
     return torch.stack(outputs, dim=1).masked_fill(~mask.unsqueeze(-1), 0.0), state
 
 
+KERNELS = ("autograd", "plain")
+
+_kernel = ContextVar("kernel", default="autograd")
+
+
+@contextmanager
+def using(kernel: str) -> Iterator[None]:
+    """Within it, layers compute their recurrence with this one of `KERNELS`: to compare, or to look for a fault."""
+    if kernel not in KERNELS:
+        raise ConfigError(f"The kernel {kernel!r} does not exist.{suggest(kernel, KERNELS)}")
+    token = _kernel.set(kernel)
+    try:
+        yield
+    finally:
+        _kernel.reset(token)
+
+
+def recurrence(
+    cell: LSTMCell,
+    input_gates: Float[Tensor, "batch frames gates"],
+    num_frames: Int[Tensor, "batch"],
+    state: LSTMState | None = None,
+) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
+    """`unroll` by a kernel if one computes this cell, else the plain one."""
+    if _kernel.get() == "autograd" and autograd.applies(cell):
+        return autograd.unroll(cell, input_gates, num_frames, state)
+    return unroll(cell, input_gates, num_frames, state)
+
+
 class RecurrentLayer(nn.Module):
     """One cell over all frames, left to right."""
 
@@ -68,7 +102,7 @@ class RecurrentLayer(nn.Module):
         # Padding is set to zero first: whatever it holds (even NaN) would otherwise reach the gradient of W as 0 * NaN.
         mask = mask_of(num_frames, frames.shape[1])
         frames = frames.masked_fill(~mask.unsqueeze(-1), 0.0)
-        return unroll(self.cell, self.cell.input_gates(frames), num_frames, state)
+        return recurrence(self.cell, self.cell.input_gates(frames), num_frames, state)
 
 
 class BidirectionalLayer(nn.Module):

@@ -1,0 +1,1 @@
+"""Faster forms of `las.recurrent.unroll`: same arguments, same results, gradients written by hand."""

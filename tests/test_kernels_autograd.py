@@ -1,0 +1,250 @@
+"""The kernel is the plain recurrence: same results and same gradients, for every cell, length and state."""
+
+import itertools
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from las import recurrent
+from las.cells.base import CELL_NORMS, LSTMCell, LSTMState
+from las.cells.ln_global import LNGlobalLSTMCell
+from las.cells.ln_joined import LNJoinedLSTMCell
+from las.cells.ln_per_gate import LNPerGateLSTMCell
+from las.cells.lstm import PlainLSTMCell
+from las.errors import ConfigError
+from las.kernels import autograd
+
+INPUT, HIDDEN, FRAMES = 3, 5, 6
+CELLS: dict[str, tuple[type[LSTMCell], dict[str, Any]]] = {
+    "lstm": (PlainLSTMCell, {}),
+    "ln_global_all": (LNGlobalLSTMCell, {"biases": "all"}),
+    "ln_global_input": (LNGlobalLSTMCell, {"biases": "input"}),
+    "ln_joined": (LNJoinedLSTMCell, {}),
+    "ln_per_gate": (LNPerGateLSTMCell, {}),
+}
+LENGTHS = {"equal": [6, 6, 6, 6], "ragged": [3, 6, 0, 5], "padded": [4, 0, 0, 1], "empty": [0, 0, 0, 0]}
+
+every_cell = pytest.mark.parametrize("name", CELLS)
+every_cell_norm = pytest.mark.parametrize("cell_norm", CELL_NORMS)
+
+
+def make(name: str, dtype: torch.dtype = torch.float64, **options: Any) -> LSTMCell:
+    """Every parameter moved away from where it starts."""
+    torch.manual_seed(1)
+    cls, own = CELLS[name]
+    cell = cls(INPUT, HIDDEN, **own, **options)
+    with torch.no_grad():
+        for parameter in cell.parameters():
+            parameter.add_(0.4 * torch.randn_like(parameter))
+    return cell.to(dtype)
+
+
+def material(dtype: torch.dtype = torch.float64, frames: int = FRAMES) -> tuple[Tensor, LSTMState]:
+    generator = torch.Generator().manual_seed(2)
+    gates = torch.randn(4, frames, 4 * HIDDEN, generator=generator, dtype=torch.float64)
+    h, c = torch.randn(2, 4, HIDDEN, generator=generator, dtype=torch.float64)
+    gates, h, c = (part.to(dtype).requires_grad_() for part in (gates, h, c))
+    return gates, LSTMState(h, c)
+
+
+def results(unroll: Any, cell: LSTMCell, lengths: list[int], given: Tensor, state: LSTMState | None) -> list[Tensor]:
+    """Outputs and last state, then the gradient of a random sum of them towards everything that was given."""
+    outputs, last = unroll(cell, given, torch.tensor(lengths), state)
+    generator = torch.Generator().manual_seed(3)
+    found = [outputs, *last]
+    weights = [torch.randn(part.shape, generator=generator, dtype=torch.float64).to(part.dtype) for part in found]
+    total = sum((part * weight).sum() for part, weight in zip(found, weights, strict=True))
+    wanted = [given, *(state or ()), *cell.parameters()]
+    grads = torch.autograd.grad(total, wanted, allow_unused=True, materialize_grads=True)
+    return [part.detach() for part in [*found, *grads]]
+
+
+def assert_near(actual: list[Tensor], expected: list[Tensor], tolerance: float) -> None:
+    """Relative to the largest entry of each tensor."""
+    for one, other in zip(actual, expected, strict=True):
+        assert one.dtype == other.dtype and one.shape == other.shape
+        bound = tolerance * float(other.abs().max()) if other.numel() else 0.0
+        torch.testing.assert_close(one, other, rtol=0, atol=bound)
+
+
+@every_cell
+@every_cell_norm
+@pytest.mark.parametrize("eps", [1e-5, 1e-12, 0.0])
+def test_equals_the_plain_recurrence(name: str, cell_norm: str, eps: float) -> None:
+    for forget_bias, lengths, starts in itertools.product([0.0, 1.0], LENGTHS.values(), [True, False]):
+        cell = make(name, cell_norm=cell_norm, forget_bias=forget_bias, eps=eps)
+        given, state = material()
+        case = cell, lengths, given, state if starts else None
+        expected = results(recurrent.unroll, *case)
+        assert all(part.isfinite().all() for part in expected)
+        assert_near(results(autograd.unroll, *case), expected, 1e-12)
+
+
+@every_cell
+@every_cell_norm
+def test_without_gradients_the_results_are_the_same(name: str, cell_norm: str) -> None:
+    cell = make(name, cell_norm=cell_norm, forget_bias=1.0)
+    given, state = material()
+    for lengths in map(torch.tensor, LENGTHS.values()):
+        expected, expected_last = recurrent.unroll(cell, given, lengths, state)
+        with torch.no_grad():
+            outputs, last = autograd.unroll(cell, given, lengths, state)
+        assert not outputs.requires_grad
+        assert_near([outputs, *last], [expected.detach(), *(part.detach() for part in expected_last)], 1e-12)
+
+
+@every_cell
+@every_cell_norm
+def test_gradients_equal_finite_differences(name: str, cell_norm: str) -> None:
+    cell = make(name, cell_norm=cell_norm, forget_bias=1.0)
+    given, state = material(frames=3)
+    parameters = {key: value for key, value in cell.named_parameters() if not key.startswith("input")}
+    if isinstance(cell, PlainLSTMCell | LNGlobalLSTMCell):
+        parameters.pop("bias", None)  # within the input gates, which are given
+
+    class Unrolled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = cell
+
+        def forward(self, given: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, ...]:
+            outputs, last = autograd.unroll(self.cell, given, torch.tensor([3, 1, 0, 2]), LSTMState(h, c))
+            return outputs, *last
+
+    def function(given: Tensor, h: Tensor, c: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
+        named = {f"cell.{key}": value for key, value in zip(parameters, values, strict=True)}
+        return torch.func.functional_call(Unrolled(), named, (given, h, c))
+
+    assert torch.autograd.gradcheck(function, (given, *state, *parameters.values()), fast_mode=True)
+
+
+@every_cell
+@every_cell_norm
+def test_single_precision_is_near_double(name: str, cell_norm: str) -> None:
+    double = make(name, cell_norm=cell_norm)
+    exact = results(recurrent.unroll, double, LENGTHS["ragged"], *material())
+    single = make(name, torch.float32, cell_norm=cell_norm)
+    ours = results(autograd.unroll, single, LENGTHS["ragged"], *material(torch.float32))
+    assert all(part.dtype == torch.float32 for part in ours)
+    assert_near([part.double() for part in ours], exact, 5e-5)
+
+
+@every_cell
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_is_no_further_off_than_plain(name: str, dtype: torch.dtype) -> None:
+    cell, (given, _) = make(name, dtype, cell_norm="both", eps=1e-12), material(dtype)
+    ours = results(autograd.unroll, cell, LENGTHS["ragged"], given, None)
+    assert all(part.dtype == dtype and part.isfinite().all() for part in ours)
+    ours, plain, exact = (
+        results(unroll, cell.to(kind), LENGTHS["ragged"], given.detach().to(kind).requires_grad_(), None)[0].double()
+        for unroll, kind in [(autograd.unroll, dtype), (recurrent.unroll, dtype), (recurrent.unroll, torch.float64)]
+    )
+    assert (ours - exact).abs().max() <= (plain - exact).abs().max() + torch.finfo(dtype).eps
+
+
+@every_cell
+def test_automatic_mixed_precision(name: str) -> None:
+    """Input gates of a lower type than the state: results have the types of the plain recurrence."""
+    cell = make(name, torch.float32)
+    frames = torch.randn(2, 4, INPUT)
+    lengths = torch.tensor([4, 3])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        given = cell.input_gates(frames)
+        ours, last = autograd.unroll(cell, given, lengths)
+        plain, plain_last = recurrent.unroll(cell, given, lengths)
+    assert ours.dtype == plain.dtype and last.cell.dtype == plain_last.cell.dtype
+    torch.testing.assert_close(ours, plain, rtol=0.05, atol=0.05)
+    ours.sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in cell.parameters() if parameter.grad is not None)
+
+
+@every_cell
+def test_what_padding_holds_is_never_read(name: str) -> None:
+    cell = make(name, cell_norm="both")
+    clean, state = material()
+    mask = torch.arange(FRAMES) < torch.tensor(LENGTHS["ragged"]).unsqueeze(1)
+    poisoned = clean.detach().masked_fill(~mask.unsqueeze(-1), float("nan")).requires_grad_()
+    expected = results(autograd.unroll, cell, LENGTHS["ragged"], clean, state)
+    assert all(map(torch.equal, results(autograd.unroll, cell, LENGTHS["ragged"], poisoned, state), expected))
+    outputs, _ = autograd.unroll(cell, poisoned, torch.tensor(LENGTHS["ragged"]), state)
+    outputs.backward(torch.ones_like(outputs).masked_fill(~mask.unsqueeze(-1), float("nan")))
+    assert poisoned.grad is not None and poisoned.grad.isfinite().all()
+    assert not poisoned.grad[~mask].any() and not outputs[~mask].any()
+
+
+@every_cell
+def test_no_frames_leave_the_state_as_it_is(name: str) -> None:
+    given, state = material(frames=0)
+    outputs, last = autograd.unroll(make(name), given, torch.zeros(4, dtype=torch.long), state)
+    assert outputs.shape == (4, 0, HIDDEN)
+    assert torch.equal(last.hidden, state.hidden) and torch.equal(last.cell, state.cell)
+
+
+@every_cell
+def test_no_rows(name: str) -> None:
+    outputs, last = autograd.unroll(make(name), material()[0][:0], torch.zeros(0, dtype=torch.long))
+    assert outputs.shape == (0, FRAMES, HIDDEN) and last.hidden.shape == last.cell.shape == (0, HIDDEN)
+
+
+def test_the_gradient_may_be_taken_twice_but_not_differentiated() -> None:
+    cell, (given, _) = make("ln_global_all"), material()
+    outputs, _ = autograd.unroll(cell, given, torch.tensor(LENGTHS["ragged"]))
+    first, second = (torch.autograd.grad(outputs.sum(), given, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(first, second) and first.any()
+    (grad,) = torch.autograd.grad(outputs.square().sum(), given, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        grad.sum().backward()
+
+
+def test_changing_a_weight_before_the_backward_pass_is_an_error() -> None:
+    cell, (given, _) = make("ln_joined"), material()
+    outputs, _ = autograd.unroll(cell, given, torch.tensor(LENGTHS["ragged"]))
+    with torch.no_grad():
+        cell.get_parameter("recurrent_weight").mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        outputs.sum().backward()
+
+
+class Doubled(LNGlobalLSTMCell):
+    """A subclass with another equation."""
+
+    def gates(self, input_gates: Tensor, hidden: Tensor) -> Tensor:
+        return 2 * super().gates(input_gates, hidden)
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[LSTMCell]:
+    """The cells that the kernel computes from now on."""
+    seen: list[LSTMCell] = []
+    kernel = autograd.unroll
+
+    def counting(cell: LSTMCell, *rest: Any) -> Any:
+        seen.append(cell)
+        return kernel(cell, *rest)
+
+    monkeypatch.setattr(autograd, "unroll", counting)
+    return seen
+
+
+def test_layers_use_the_kernel_where_it_applies(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = counted(monkeypatch)
+    frames, lengths = torch.randn(2, 4, INPUT), torch.tensor([4, 2])
+    for cls, applies in [(LNGlobalLSTMCell, True), (Doubled, False)]:
+        layer = recurrent.RecurrentLayer(cls, INPUT, HIDDEN)
+        assert autograd.applies(layer.cell) is applies
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            outputs, _ = layer(frames, lengths)
+        assert (seen == [layer.cell]) is applies
+        seen.clear()
+        with recurrent.using("plain"):
+            plain, _ = layer(frames, lengths)
+        assert not seen
+        torch.testing.assert_close(outputs, plain, rtol=1e-5, atol=1e-6)
+
+
+def test_an_unknown_kernel_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="'plian' does not exist\\. Did you mean plain"), recurrent.using("plian"):
+        pass
