@@ -134,7 +134,7 @@ def load(directory: Path) -> Checkpoint:
 
 def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint that verifies, and one line for each newer one that does not."""
-    complaints = []
+    complaints: list[str] = []
     for directory in _newest_first(folder):
         try:
             return load(directory), complaints
@@ -149,7 +149,7 @@ def best(folder: Path) -> tuple[Checkpoint, list[str]]:
     Raises StorageError when there is none.
     """
     pointer = folder / "best"
-    complaints = []
+    complaints: list[str] = []
     if pointer.exists():
         try:
             return load(folder / Path(pointer.read_text().strip()).name), []

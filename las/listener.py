@@ -71,6 +71,7 @@ class Listener(nn.Module):
         hidden_size: H per direction; a layer's output is 2H wide.
         time_reduction: one factor per layer, applied after it; the product is the whole reduction.
         reduction: `concat`, `max_pool`, `stride` or `mean`.
+        input_reduction: so many feature rows are put side by side before the first layer (frame stacking).
         dropout: on each layer's output while training.
         input_noise: standard deviation of Gaussian noise added to the features while training.
     """
@@ -84,6 +85,7 @@ class Listener(nn.Module):
         hidden_size: int = 128,
         time_reduction: Sequence[int] = (2, 2, 1),
         reduction: str = "concat",
+        input_reduction: int = 1,
         dropout: float = 0.0,
         input_noise: float = 0.0,
     ) -> None:
@@ -100,8 +102,9 @@ class Listener(nn.Module):
         self.reduction = reduction
         self.input_noise = input_noise
         self.dropout = nn.Dropout(dropout)
+        self.input_reduction = input_reduction
         self.layers = nn.ModuleList()
-        size = input_size
+        size = input_size * input_reduction
         for factor in self.time_reduction:
             layer = BidirectionalLayer(cell, size, hidden_size)
             self.layers.append(layer)
@@ -110,7 +113,7 @@ class Listener(nn.Module):
 
     def num_states(self, num_frames: Int[Tensor, "batch"]) -> Int[Tensor, "batch"]:
         """Encoded states of utterances with `num_frames` feature rows."""
-        for factor in self.time_reduction:
+        for factor in (self.input_reduction, *self.time_reduction):
             num_frames = reduced_length(num_frames, factor)
         return num_frames
 
@@ -118,7 +121,7 @@ class Listener(nn.Module):
         self, features: Float[Tensor, "batch frames input"], num_frames: Int[Tensor, "batch"]
     ) -> tuple[Float[Tensor, "batch states output"], Int[Tensor, "batch"]]:
         """Encoded states [batch, states, output_size], zero in padding, and how many each utterance has."""
-        rows, num_rows = features, num_frames
+        rows, num_rows = reduce_time(features, num_frames, self.input_reduction, "concat")
         if self.training and self.input_noise:
             rows = rows + self.input_noise * torch.randn_like(rows)
         for layer, factor in zip(self.layers, self.time_reduction, strict=True):

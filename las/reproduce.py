@@ -1,6 +1,6 @@
 """A paper's table from its recipe: train the rows that are not finished, print paper and ours side by side.
 
-A recipe is data (recipes/<name>.yaml): one row per row of the table, with the experiment's name and the paper's numbers.
+A recipe is data (recipes/<name>.yaml): per row of the table, the experiment's name and the paper's numbers.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Learning rates over time. A schedule is plain data plus two questions, so that a checkpoint can carry it.
 
 factor(step)                what the optimiser's base learning rate is multiplied by at this step
-validated(dev_error)        tells the schedule the outcome of a validation
+validated(dev_loss)         tells the schedule the outcome of a validation
 """
 
 from dataclasses import asdict, dataclass, fields
@@ -22,8 +22,8 @@ class Schedule:
         """Multiplier of the base learning rate for the update number `step`, counted from 1."""
         return min(1.0, step / self.warmup_steps) if self.warmup_steps else 1.0
 
-    def validated(self, dev_error: float) -> None:
-        """Called after each validation with the decoded error rate (a fraction, lower is better)."""
+    def validated(self, dev_loss: float) -> None:
+        """Called after each validation with the dev loss (lower is better)."""
 
     def state_dict(self) -> dict[str, Any]:
         """Everything as plain JSON values."""
@@ -41,7 +41,7 @@ class Newbob(Schedule):
 
     Args:
         decay: multiplies the learning rate after such a validation.
-        threshold: relative improvement of the dev error that counts, e.g. 0.0025.
+        threshold: relative improvement of the dev loss that counts, e.g. 0.0025.
         patience: validations without one that are forgiven before each decay.
         floor: the multiplier never falls below this.
     """
@@ -57,13 +57,13 @@ class Newbob(Schedule):
     def factor(self, step: int) -> float:
         return super().factor(step) * self.current
 
-    def validated(self, dev_error: float) -> None:
-        improved = self.best is None or dev_error < self.best * (1.0 - self.threshold)
+    def validated(self, dev_loss: float) -> None:
+        improved = self.best is None or dev_loss < self.best * (1.0 - self.threshold)
         self.without_improvement = 0 if improved else self.without_improvement + 1
         if self.without_improvement > self.patience:
             self.current = max(self.floor, self.current * self.decay)
             self.without_improvement = 0
-        self.best = dev_error if self.best is None else min(self.best, dev_error)
+        self.best = dev_loss if self.best is None else min(self.best, dev_loss)
 
 
 @dataclass

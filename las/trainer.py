@@ -181,7 +181,7 @@ class Trainer:
         found = evaluation.evaluate(self.model, self.loss, self.search, self.dev_loader.batches(order))
         score = evaluation.score(found.decoded, self.dev, self.corpus)
         error = score.total.rate
-        self.schedule.validated(error)
+        self.schedule.validated(found.cross_entropy)
         improved = not self.validations or error < min(before for _, before in self.validations)
         self.validations.append((self.step, error))
         name = error_rates.SHORT_NAMES[self.corpus.metric]

@@ -1,5 +1,6 @@
 """Audio to text with a trained checkpoint: the same path as in training, from the waveform to the tokens."""
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -122,8 +123,8 @@ def token_times(weights: Tensor, state_s: float, duration_s: float) -> list[tupl
         return []
     middles = (torch.arange(weights.shape[1], dtype=weights.dtype) + 0.5) * state_s
     centres = (weights[:-1] @ middles).cummax(0).values.clamp(max=duration_s).tolist()
-    borders = [0.0, *((a + b) / 2 for a, b in zip(centres, centres[1:], strict=False)), duration_s]
-    return list(zip(borders, borders[1:], strict=False))
+    borders = [0.0, *((a + b) / 2 for a, b in itertools.pairwise(centres)), duration_s]
+    return list(itertools.pairwise(borders))
 
 
 def load(path: str | Path, search: Search | None = None, device: str = "cpu") -> Transcriber:
