@@ -15,7 +15,7 @@ from las.cells.ln_joined import LNJoinedLSTMCell
 from las.cells.ln_per_gate import LNPerGateLSTMCell
 from las.cells.lstm import PlainLSTMCell
 from las.errors import ConfigError
-from las.kernels import autograd
+from las.kernels import autograd, passes
 
 INPUT, HIDDEN, FRAMES = 3, 5, 6
 CELLS: dict[str, tuple[type[LSTMCell], dict[str, Any]]] = {
@@ -81,6 +81,17 @@ def test_equals_the_plain_recurrence(name: str, cell_norm: str, eps: float) -> N
         expected = results(recurrent.unroll, *case)
         assert all(part.isfinite().all() for part in expected)
         assert_near(results(autograd.unroll, *case), expected, 1e-12)
+
+
+@every_cell
+@pytest.mark.parametrize("chunk", [1, 4])
+def test_the_gradients_do_not_depend_on_how_many_frames_are_taken_at_once(
+    name: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = make(name, cell_norm="both"), LENGTHS["ragged"], *material()
+    whole = results(autograd.unroll, *case)
+    monkeypatch.setattr(passes, "CHUNK", chunk)
+    assert_near(results(autograd.unroll, *case), whole, 1e-12)
 
 
 @every_cell

@@ -100,7 +100,7 @@ class Recurrence(torch.autograd.Function):
         scratch = Buffer(inputs.new_empty(len(packing.positions), inputs.shape[2]), packing.steps)
         state = LSTMState(hidden, cell)
         trace = passes.forward(plan, packing.pack(inputs), state, Parameters(*parameters), scratch)
-        ctx.plan, ctx.frames = plan, inputs.shape[1]
+        ctx.plan = plan
         ctx.save_for_backward(*parameters, *trace)
         return _results(plan, trace, inputs.shape[1])
 
@@ -109,10 +109,8 @@ class Recurrence(torch.autograd.Function):
     def backward(ctx: Any, d_outputs: Tensor, *d_last: Tensor) -> Any:
         split = len(Parameters._fields)
         parameters, trace = Parameters(*ctx.saved_tensors[:split]), Trace(*ctx.saved_tensors[split:])
-        packing = ctx.plan.packing
         with torch.autocast(d_outputs.device.type, enabled=False):
-            grads = passes.backward(ctx.plan, parameters, trace, packing.pack(d_outputs), LSTMState(*d_last))
-        return None, packing.unpack(grads.inputs, ctx.frames), *grads[1:]
+            return None, *passes.backward(ctx.plan, parameters, trace, d_outputs, LSTMState(*d_last))
 
 
 @torch.no_grad()

@@ -1,7 +1,7 @@
 """What differs between cells in the recurrence, forwards and backwards: norms, gates, memory.
 
-Each class has the equation of one frame (`forward`), the gradient through one frame (`backward`) and, where it has
-parameters, their gradients over all frames at once (`totals`).
+Each class has the equation of one frame (`forward`), the gradient through one frame (`backward`) and, over a run of
+frames at once, what their parameters and inputs get (`collect`).
 """
 
 from collections.abc import Iterable
@@ -23,6 +23,7 @@ class Norm:
         self.gain, self.bias, self.eps = gain, bias, eps
         self.size = gain.shape[-1:]
         self.means, self.scales = list(means), list(scales)
+        self.d_gain, self.d_bias = torch.zeros_like(gain), torch.zeros_like(bias)
 
     def forward(self, values: Tensor) -> Tensor:
         normalised, mean, scale = torch.native_layer_norm(values, self.size, self.gain, self.bias, self.eps)
@@ -30,16 +31,18 @@ class Norm:
         self.scales.append(scale)
         return normalised
 
-    def backward(self, step: int, grads: Tensor, values: Tensor) -> Tensor:
-        mean, scale = self.means[step], self.scales[step]
+    def backward(self, frame: int, grads: Tensor, values: Tensor) -> Tensor:
+        mean, scale = self.means[frame], self.scales[frame]
         mask = [True, False, False]
         return layer_norm_backward(grads, values, self.size, mean, scale, self.gain, self.bias, mask)[0]
 
-    def totals(self, grads: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients of all values, the gain and the bias."""
-        mean, scale = self.statistics()
-        mask = [True, True, True]
-        return layer_norm_backward(grads, values, self.size, mean, scale, self.gain, self.bias, mask)
+    def collect(self, frames: slice, grads: Tensor, values: Tensor) -> None:
+        """Add what these frames contribute to the gradients of gain and bias."""
+        mean, scale = torch.cat(self.means[frames]), torch.cat(self.scales[frames])
+        mask = [False, True, True]
+        found = layer_norm_backward(grads, values, self.size, mean, scale, self.gain, self.bias, mask)
+        self.d_gain += found[1]
+        self.d_bias += found[2]
 
     def statistics(self) -> tuple[Tensor, Tensor]:
         """Means and scales of all frames, packed."""
@@ -56,19 +59,17 @@ class NormPerGate(Norm):
         self.scales.append(scale)
         return torch.addcmul(self.bias, normalised, self.gain).view_as(values)
 
-    def backward(self, step: int, grads: Tensor, values: Tensor) -> Tensor:
-        return self._values(grads, values, self.means[step], self.scales[step])
-
-    def totals(self, grads: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        mean, scale = self.statistics()
-        per_gate = grads.view(-1, *self.gain.shape)
-        normalised = (values.view_as(per_gate) - mean).mul_(scale)
-        return self._values(grads, values, mean, scale), (normalised.mul_(per_gate)).sum(0), per_gate.sum(0)
-
-    def _values(self, grads: Tensor, values: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    def backward(self, frame: int, grads: Tensor, values: Tensor) -> Tensor:
         scaled = grads.view(-1, *self.gain.shape) * self.gain
-        per_gate, mask = values.view_as(scaled), [True, False, False]
+        mean, scale, mask = self.means[frame], self.scales[frame], [True, False, False]
+        per_gate = values.view_as(scaled)
         return layer_norm_backward(scaled, per_gate, self.size, mean, scale, None, None, mask)[0].view_as(values)
+
+    def collect(self, frames: slice, grads: Tensor, values: Tensor) -> None:
+        per_gate = grads.view(-1, *self.gain.shape)
+        normalised = (values.view_as(per_gate) - torch.cat(self.means[frames])).mul_(torch.cat(self.scales[frames]))
+        self.d_gain += normalised.mul_(per_gate).sum(0)
+        self.d_bias += per_gate.sum(0)
 
 
 Pair = tuple[Tensor | None, Tensor | None]
@@ -91,13 +92,19 @@ class Gates:
     def forward(self, hidden: Tensor, projected: Tensor, gates: Tensor) -> None:
         gates.addmm_(hidden, self.weight)
 
-    def backward(self, step: int, grads: Tensor, projected: Tensor) -> Tensor:
+    def backward(self, frame: int, grads: Tensor, projected: Tensor) -> Tensor:
         """The gradient of z = U h (or of the sum that is normalised) from that of G."""
         return grads
 
-    def totals(self, grads: Tensor, projected: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        """Gradients of all x, of all z, of the gain and of the bias."""
-        return grads, grads, None, None
+    def collect(
+        self, frames: slice, grads: Tensor, d_projected: list[Tensor], projected: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Gradients of x and of z for a run of frames, where `d_projected` are those that `backward` gave."""
+        return grads, grads
+
+    def totals(self) -> Pair:
+        """Gradients of the gain and of the bias."""
+        return None, None
 
 
 class GatesApart(Gates):
@@ -117,11 +124,17 @@ class GatesApart(Gates):
         torch.mm(hidden, self.weight, out=projected)
         gates.add_(self.norm.forward(projected))
 
-    def backward(self, step: int, grads: Tensor, projected: Tensor) -> Tensor:
-        return self.norm.backward(step, grads, projected)
+    def backward(self, frame: int, grads: Tensor, projected: Tensor) -> Tensor:
+        return self.norm.backward(frame, grads, projected)
 
-    def totals(self, grads: Tensor, projected: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        return grads, *self.norm.totals(grads, projected)
+    def collect(
+        self, frames: slice, grads: Tensor, d_projected: list[Tensor], projected: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        self.norm.collect(frames, grads, projected)
+        return grads, torch.cat(d_projected)
+
+    def totals(self) -> Pair:
+        return self.norm.d_gain, self.norm.d_bias
 
 
 class GatesJoined(GatesApart):
@@ -134,9 +147,11 @@ class GatesJoined(GatesApart):
         projected.addmm_(hidden, self.weight)
         gates.copy_(self.norm.forward(projected))
 
-    def totals(self, grads: Tensor, projected: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        d_projected, d_gain, d_bias = self.norm.totals(grads, projected)
-        return d_projected, d_projected, d_gain, d_bias
+    def collect(
+        self, frames: slice, grads: Tensor, d_projected: list[Tensor], projected: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        _, joined = super().collect(frames, grads, d_projected, projected)
+        return joined, joined
 
 
 class Memory:
@@ -152,14 +167,17 @@ class Memory:
     def forward(self, raw: Tensor, carried: Tensor, seen: Tensor) -> None:
         torch.tanh(raw, out=seen)
 
-    def backward(self, step: int, d_cell: Tensor, d_seen: Tensor, d_normalised: Tensor, raw: Tensor) -> None:
-        """Turn `d_cell` from the gradient of `carried` into that of `raw`; `d_seen` is that of what h sees.
+    def backward(self, frame: int, d_cell: Tensor, d_hidden: Tensor, slope: Tensor, raw: Tensor) -> None:
+        """Turn `d_cell` from the gradient of `carried` into that of `raw`.
 
-        `d_normalised` receives the gradient of the norm's output.
+        `slope` is o (1 - seen^2), the derivative of h; it becomes the gradient of what the norm gave, if there is one.
         """
-        d_cell.add_(d_seen)
+        d_cell.addcmul_(d_hidden, slope)
 
-    def totals(self, d_normalised: Tensor, raw: Tensor) -> Pair:
+    def collect(self, frames: slice, slope: Tensor, raw: Tensor) -> None:
+        """Take the gradients of the norm's parameters from a run of frames."""
+
+    def totals(self) -> Pair:
         """Gradients of the gain and of the bias."""
         return None, None
 
@@ -173,15 +191,17 @@ class MemorySeenNormalised(Memory):
     def statistics(self) -> Pair:
         return self.norm.statistics()
 
-    def totals(self, d_normalised: Tensor, raw: Tensor) -> Pair:
-        return self.norm.totals(d_normalised, raw)[1:]
-
     def forward(self, raw: Tensor, carried: Tensor, seen: Tensor) -> None:
         torch.tanh(self.norm.forward(raw), out=seen)
 
-    def backward(self, step: int, d_cell: Tensor, d_seen: Tensor, d_normalised: Tensor, raw: Tensor) -> None:
-        d_normalised.copy_(d_seen)
-        d_cell.add_(self.norm.backward(step, d_seen, raw))
+    def backward(self, frame: int, d_cell: Tensor, d_hidden: Tensor, slope: Tensor, raw: Tensor) -> None:
+        d_cell.add_(self.norm.backward(frame, slope.mul_(d_hidden), raw))
+
+    def collect(self, frames: slice, slope: Tensor, raw: Tensor) -> None:
+        self.norm.collect(frames, slope, raw)
+
+    def totals(self) -> Pair:
+        return self.norm.d_gain, self.norm.d_bias
 
 
 class MemoryCarriedNormalised(MemorySeenNormalised):
@@ -193,9 +213,10 @@ class MemoryCarriedNormalised(MemorySeenNormalised):
         carried.copy_(self.norm.forward(raw))
         torch.tanh(raw, out=seen)
 
-    def backward(self, step: int, d_cell: Tensor, d_seen: Tensor, d_normalised: Tensor, raw: Tensor) -> None:
-        d_normalised.copy_(d_cell)
-        torch.add(d_seen, self.norm.backward(step, d_cell, raw), out=d_cell)
+    def backward(self, frame: int, d_cell: Tensor, d_hidden: Tensor, slope: Tensor, raw: Tensor) -> None:
+        d_raw = self.norm.backward(frame, d_cell, raw).addcmul_(d_hidden, slope)
+        slope.copy_(d_cell)
+        d_cell.copy_(d_raw)
 
 
 class MemoryNormalised(MemoryCarriedNormalised):
@@ -205,6 +226,6 @@ class MemoryNormalised(MemoryCarriedNormalised):
         carried.copy_(self.norm.forward(raw))
         torch.tanh(carried, out=seen)
 
-    def backward(self, step: int, d_cell: Tensor, d_seen: Tensor, d_normalised: Tensor, raw: Tensor) -> None:
-        torch.add(d_cell, d_seen, out=d_normalised)
-        d_cell.copy_(self.norm.backward(step, d_normalised, raw))
+    def backward(self, frame: int, d_cell: Tensor, d_hidden: Tensor, slope: Tensor, raw: Tensor) -> None:
+        torch.addcmul(d_cell, slope, d_hidden, out=slope)
+        d_cell.copy_(self.norm.backward(frame, slope, raw))

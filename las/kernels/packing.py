@@ -1,7 +1,7 @@
 """True frames without their padding, one frame of all living rows after the other."""
 
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import torch
@@ -29,10 +29,15 @@ class Packing(NamedTuple):
         """A copy of the true frames."""
         return padded.flatten(0, 1).index_select(0, self.positions)
 
+    def padded(self, like: Tensor, frames: int, size: int) -> Float[Tensor, "rows size"]:
+        """Room for a padded batch, [batch * frames, size], zero wherever there is padding."""
+        rows = len(self.order) * frames
+        return like.new_empty(rows, size) if rows == len(self.positions) else like.new_zeros(rows, size)
+
     def unpack(self, packed: Float[Tensor, "packed size"], frames: int) -> Float[Tensor, "batch frames size"]:
         """The inverse of `pack`, zero in padding."""
-        padded = packed.new_zeros(len(self.order) * frames, packed.shape[1])
-        return padded.index_copy_(0, self.positions, packed).unflatten(0, (len(self.order), frames))
+        padded = self.padded(packed, frames, packed.shape[1]).index_copy_(0, self.positions, packed)
+        return padded.unflatten(0, (len(self.order), frames))
 
     def trajectory(self, initial: Float[Tensor, "batch size"]) -> Float[Tensor, "rows size"]:
         """Room for one, with the initial states in it."""
@@ -40,11 +45,12 @@ class Packing(NamedTuple):
         trajectory[: len(self.order)] = initial[self.order]
         return trajectory
 
-    def before(self, trajectory: Float[Tensor, "rows size"]) -> tuple[Tensor, ...]:
-        """For every frame, the previous state of the rows that live at this one."""
+    def around(self, trajectory: Float[Tensor, "rows size"]) -> tuple[list[Tensor], list[Tensor]]:
+        """For every frame, the states of its rows before it and after it."""
         alive = [len(self.order), *self.sizes]
-        parts = [part for previous, now in pairwise(alive) for part in (now, previous - now)]
-        return trajectory.split([*parts, alive[-1]])[:-1:2]
+        states = list(trajectory.split(alive))
+        changes = zip(states, alive, self.sizes, strict=False)
+        return [state if now == previous else state[:now] for state, previous, now in changes], states[1:]
 
     def after(self, trajectory: Float[Tensor, "rows size"]) -> Float[Tensor, "packed size"]:
         """The states after every frame, packed."""
@@ -53,6 +59,12 @@ class Packing(NamedTuple):
     def steps(self, buffer: Float[Tensor, "rows size"]) -> tuple[Tensor, ...]:
         """For every frame, its rows of a packed buffer."""
         return buffer.split(self.sizes)
+
+    def chunks(self, frames: int) -> list[tuple[slice, slice]]:
+        """Runs of this many frames, each with its rows in a packed buffer."""
+        starts = [*range(0, len(self.sizes), frames), len(self.sizes)]
+        first = [0, *accumulate(self.sizes)]
+        return [(slice(start, stop), slice(first[start], first[stop])) for start, stop in pairwise(starts)]
 
     def living(self, rows: Float[Tensor, "batch size"]) -> tuple[Tensor, ...]:
         """For every frame, those of the sorted rows that live at it: the same memory every time."""

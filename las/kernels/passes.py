@@ -9,7 +9,8 @@ output sees, the backward pass is, without a norm of the memory,
     dz_t = r (y - mean(y) - n mean(y n))    with y = gain dG_t, r = 1 / sqrt(var + eps), n = (z - mean) r
     dU   = sum over t of dz_t h_{t-1}^T
 
-Every step is an operation on a buffer made once; gradients of parameters are one product or sum after the loop.
+The factors of dh and dc in dG are those of `_slopes`, for a run of frames at once; gradients of parameters are one
+product or sum over such a run.
 """
 
 from typing import NamedTuple
@@ -23,6 +24,9 @@ from las.kernels.packing import Buffer, Packing
 
 sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 tanh_backward = torch.ops.aten.tanh_backward.grad_input
+
+CHUNK = 32
+"""How many frames the backward pass takes at once where it can: few enough to stay in the cache."""
 
 
 class Parameters(NamedTuple):
@@ -51,7 +55,7 @@ class Trace(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Of a sum of the results, towards everything `forward` was given; inputs are packed."""
+    """Of the results, towards everything `forward` was given; `inputs` are padded."""
 
     inputs: Tensor
     hidden: Tensor
@@ -91,8 +95,7 @@ def forward(plan: Plan, inputs: Tensor, state: LSTMState, parameters: Parameters
     hidden, cells = (packing.trajectory(part) for part in state)
     seen = inputs.new_empty(len(inputs), size)
     raw = packing.after(cells) if memory.carries_raw else torch.empty_like(seen)
-    h_before, c_before = packing.before(hidden), packing.before(cells)
-    h, carried = packing.steps(packing.after(hidden)), packing.steps(packing.after(cells))
+    (h_before, h), (c_before, carried) = packing.around(hidden), packing.around(cells)
     c, s, z = packing.steps(raw), packing.steps(seen), projected.steps()
     all_gates, i_f = activations.steps(), activations.steps(0, 2 * size)
     i, f, g, o = (activations.steps(gate * size, (gate + 1) * size) for gate in range(NUM_GATES))
@@ -109,36 +112,57 @@ def forward(plan: Plan, inputs: Tensor, state: LSTMState, parameters: Parameters
 
 
 def backward(plan: Plan, parameters: Parameters, trace: Trace, d_outputs: Tensor, d_last: LSTMState) -> Gradients:
-    """From the gradients of packed outputs and of the last state; the trace stays as it is."""
-    packing, size = plan.packing, d_outputs.shape[1]
+    """From the gradients of padded outputs and of the last state; the trace stays as it is."""
+    packing = plan.packing
     gates, memory = plan.equations(parameters, *trace[-4:])
-    d_hidden = packing.trajectory(torch.zeros_like(d_last.hidden))
-    packing.after(d_hidden).copy_(d_outputs)
-    d_hidden[packing.last] += d_last.hidden
-    d_cell = d_last.cell[packing.order]
-    d_gates, d_normalised = torch.empty_like(trace.gates), torch.empty_like(trace.seen)
-    dh_before, dh, dc = packing.before(d_hidden), packing.steps(packing.after(d_hidden)), packing.living(d_cell)
-    c_before, c, s, z = packing.before(trace.cells), *map(packing.steps, (trace.raw, trace.seen, trace.projected))
-    dn, all_gates = packing.steps(d_normalised), packing.steps(d_gates)
-    i_f, d_if = (packing.steps(part[:, : 2 * size]) for part in (trace.gates, d_gates))
-    i, f, g, o = (packing.steps(part) for part in trace.gates.chunk(NUM_GATES, 1))
-    di, df, dg, do = (packing.steps(part) for part in d_gates.chunk(NUM_GATES, 1))
-    for t in reversed(range(len(packing.sizes))):
-        torch.mul(dh[t], s[t], out=do[t])
-        ds = dh[t] * o[t]
-        tanh_backward(ds, s[t], grad_input=ds)
-        memory.backward(t, dc[t], ds, dn[t], c[t])
-        torch.mul(dc[t], g[t], out=di[t])
-        torch.mul(dc[t], c_before[t], out=df[t])
-        torch.mul(dc[t], i[t], out=dg[t])
-        sigmoid_backward(d_if[t], i_f[t], grad_input=d_if[t])
-        tanh_backward(dg[t], g[t], grad_input=dg[t])
-        sigmoid_backward(do[t], o[t], grad_input=do[t])
-        dc[t].mul_(f[t])
-        dh_before[t].addmm_(gates.backward(t, all_gates[t], z[t]), parameters.weight)
-    d_inputs, d_projected, d_gain, d_offset = gates.totals(d_gates, trace.projected)
-    d_weight = d_projected.t() @ torch.cat(packing.before(trace.hidden))
-    of_memory = memory.totals(d_normalised, trace.raw)
+    d_hidden, d_cell = _arriving(packing, d_outputs, d_last), d_last.cell[packing.order]
+    d_inputs = packing.padded(d_outputs, d_outputs.shape[1], trace.gates.shape[1])
+    d_weight = torch.zeros_like(parameters.weight)
+    h_before, c_before = packing.around(trace.hidden)[0], packing.around(trace.cells)[0]
+    (dh_before, dh), dc = packing.around(d_hidden), packing.living(d_cell)
+    c, z, f = map(packing.steps, (trace.raw, trace.projected, trace.gates.chunk(NUM_GATES, 1)[1]))
+    for frames, rows in reversed(packing.chunks(CHUNK)):
+        d_gates, slope = _slopes(trace, rows, torch.cat(c_before[frames]))
+        per_gate = d_gates.unflatten(1, (NUM_GATES, -1))
+        parts = d_gates, per_gate[:, :3], per_gate[:, 3], slope
+        d_all, d_ifg, d_o, ds = (part.split(packing.sizes[frames]) for part in parts)
+        d_projected: list[Tensor] = []
+        for k, t in reversed([*enumerate(range(frames.start, frames.stop))]):
+            memory.backward(t, dc[t], dh[t], ds[k], c[t])
+            d_o[k].mul_(dh[t])
+            d_ifg[k].mul_(dc[t].unsqueeze(1))
+            dc[t].mul_(f[t])
+            d_projected.append(gates.backward(t, d_all[k], z[t]))
+            dh_before[t].addmm_(d_projected[-1], parameters.weight)
+        memory.collect(frames, slope, trace.raw[rows])
+        dx, dz = gates.collect(frames, d_gates, d_projected[::-1], trace.projected[rows])
+        d_weight.addmm_(dz.t(), torch.cat(h_before[frames]))
+        d_inputs.index_copy_(0, packing.positions[rows], dx)
     back = packing.order.argsort()
     d_first = d_hidden[: len(back)][back], d_cell[back]
-    return Gradients(d_inputs, *d_first, d_weight, d_gain, d_offset, *of_memory)
+    return Gradients(d_inputs.view(*d_outputs.shape[:2], -1), *d_first, d_weight, *gates.totals(), *memory.totals())
+
+
+def _arriving(packing: Packing, d_outputs: Tensor, d_last: LSTMState) -> Tensor:
+    """The trajectory of gradients that reach h from outside the recurrence."""
+    d_hidden = packing.trajectory(torch.zeros_like(d_last.hidden))
+    packing.after(d_hidden).copy_(packing.pack(d_outputs))
+    d_hidden[packing.last] += d_last.hidden
+    return d_hidden
+
+
+def _slopes(trace: Trace, rows: slice, c_before: Tensor) -> tuple[Tensor, Tensor]:
+    """The derivatives of c towards i, f, g and of h towards o, [rows, 4H], and of h towards s, [rows, H].
+
+    Each is that of the nonlinearity times what the gate multiplies.
+    """
+    d_gates, slope = torch.empty_like(trace.gates[rows]), torch.empty_like(trace.seen[rows])
+    i, f, g, o = trace.gates[rows].chunk(NUM_GATES, 1)
+    di, df, dg, do = d_gates.chunk(NUM_GATES, 1)
+    seen = trace.seen[rows]
+    sigmoid_backward(g, i, grad_input=di)
+    sigmoid_backward(c_before, f, grad_input=df)
+    tanh_backward(i, g, grad_input=dg)
+    sigmoid_backward(seen, o, grad_input=do)
+    tanh_backward(o, seen, grad_input=slope)
+    return d_gates, slope
