@@ -2,6 +2,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 TESTS ?= -n 2
+# The tests run in two processes: more threads in each would only get in the way.
+test slow: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check slow clean
