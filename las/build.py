@@ -9,10 +9,12 @@ import functools
 import importlib
 import inspect
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import las
+from las import arguments
 from las.errors import ConfigError, suggest
 
 PACKAGES = (
@@ -63,7 +65,9 @@ def compose(name: str, overrides: list[str]) -> Config:
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_explain(error, name, overrides, directory)) from error
     assert isinstance(resolved, dict)
-    return {str(key): value for key, value in resolved.items()}
+    config = {str(key): value for key, value in resolved.items()}
+    _check_keys(config, {str(key) for key in _compose(directory, name, [])}, name)
+    return config
 
 
 def _compose(directory: Path, name: str, overrides: list[str]) -> Any:
@@ -78,9 +82,11 @@ def _check_groups(directory: Path, overrides: list[str]) -> None:
     """Group choices first: Hydra's own message for them does not say what a person should type."""
     groups = {path.name for path in directory.iterdir() if path.is_dir()}
     for override in overrides:
-        key, _, value = override.partition("=")
-        if not _ or key.startswith("~"):
+        key, separator, value = override.partition("=")
+        if key.startswith("~"):
             continue
+        if not separator:
+            raise ConfigError(f"{override!r} is not an override: write key=value, for example name=trial")
         bare = key.lstrip("+")
         group = bare.partition("@")[0].lstrip("/")
         if bare == "experiment" and not key.startswith("+"):
@@ -183,15 +189,15 @@ def resolve(target: str) -> type:
     return found
 
 
-def build(config: Any, *arguments: Any, where: str = "") -> Any:
+def build(config: Any, *positional: Any, where: str = "") -> Any:
     """Objects from plain data: every dictionary with a `_target_` becomes an instance of that class.
 
     Args:
         config: nested dictionaries, lists and values.
-        arguments: positional arguments of the outermost class, e.g. sizes that only the caller knows.
+        positional: positional arguments of the outermost class, e.g. sizes that only the caller knows.
         where: the key under which the config lies, for error messages.
 
-    `_partial_: true` gives a `functools.partial` instead, which the parent calls.
+    `_partial_: true` gives a `Maker` instead, a `functools.partial` that the parent calls.
     """
     if isinstance(config, list):
         return [build(item, where=f"{where}[{index}]") for index, item in enumerate(config)]
@@ -205,53 +211,34 @@ def build(config: Any, *arguments: Any, where: str = "") -> Any:
     if "_target_" not in config:
         return values
     cls = resolve(str(config["_target_"]))
-    _check_arguments(cls, values, where or cls.__name__)
-    if config.get("_partial_", False):
-        return functools.partial(cls, *arguments, **values)
-    try:
-        return cls(*arguments, **values)
-    except TypeError as error:
-        raise ConfigError(f"{where or cls.__name__}: {error}") from error
+    make = checked(cls, values, where or cls.__name__, *positional)
+    return make if config.get("_partial_", False) else make()
 
 
-def checked(cls: type, values: dict[str, Any], where: str) -> functools.partial[Any]:
-    """A constructor with a section of the config as its keyword arguments, checked as `build` checks them."""
-    _check_arguments(cls, values, where)
-    return functools.partial(cls, **values)
+class Maker(functools.partial[Any]):
+    """A constructor with its keyword arguments; what it does not accept is an error of the config, `where` in it."""
+
+    where = ""
+
+    def __call__(self, /, *positional: Any, **options: Any) -> Any:
+        try:
+            return super().__call__(*positional, **options)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"{self.where}: {error}") from error
 
 
-def _parameters(cls: type) -> dict[str, inspect.Parameter]:
-    """Keyword parameters of a constructor, following **options into the base classes."""
-    found: dict[str, inspect.Parameter] = {}
-    for base in cls.__mro__:
-        if "__init__" not in vars(base) or base is object:
-            continue
-        parameters = inspect.signature(base.__init__).parameters  # type: ignore[misc]
-        for name, parameter in list(parameters.items())[1:]:
-            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-                found.setdefault(name, parameter)
-        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-            break
-    return found
+def checked(
+    cls: type, values: Config, where: str, *positional: Any, kinds: Collection[Any] = arguments.BY_NAME
+) -> Maker:
+    """A constructor with a section of the config as its keyword arguments, their names and types checked."""
+    arguments.check(cls, values, where, kinds)
+    maker = Maker(cls, *positional, **values)
+    maker.where = where
+    return maker
 
 
-def _check_arguments(cls: type, values: dict[str, Any], where: str) -> None:
-    """Unknown keys and values of the wrong plain type, before the constructor runs."""
-    parameters = _parameters(cls)
-    expected = {int: (int,), float: (int, float), str: (str,), bool: (bool,)}
-    for key, value in values.items():
-        if key not in parameters:
-            raise ConfigError(f"{where}.{key}: {cls.__name__} has no such key.{suggest(key, parameters)}")
-        annotation = parameters[key].annotation
-        right = expected.get(annotation, (object,))
-        if not isinstance(value, right) or (isinstance(value, bool) and annotation in (int, float)):
-            raise ConfigError(f"{where}.{key}={value!r} should be of type {annotation.__name__}")
-
-
-KEYS = {"corpus", "data_dir", "loss", "model", "name", "optim", "run_dir", "schedule", "search", "seed", "trainer"}
-
-
-def check_keys(config: Config) -> None:
-    """Every top-level key of a training config has a reader; an experiment that adds another one is misspelt."""
-    for key in config.keys() - KEYS - {"validation_search"}:
-        raise ConfigError(f"{key}: a training config has no such key.{suggest(key, KEYS)}")
+def _check_keys(config: Config, known: set[str], name: str) -> None:
+    """A key that `+` added has no reader."""
+    for key in config.keys() - known:
+        nearest = suggest(key, known | {"experiment"})
+        raise ConfigError(f"{key}: there is no such key in configs/{name}.yaml.{nearest}")

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor
@@ -56,7 +57,7 @@ def save(
 
     Raises StorageError when the disk refuses; whatever was there before is intact then.
     """
-    final = folder / f"step-{step:08d}"
+    final = directory(folder, step)
     temporary = folder / f".tmp-{step:08d}-{uuid.uuid4().hex[:8]}"
     try:
         temporary.mkdir(parents=True)
@@ -84,6 +85,11 @@ def save(
         ) from error
     verify(final)
     return final
+
+
+def directory(folder: Path, step: int) -> Path:
+    """Where the checkpoint of a step lies."""
+    return folder / f"step-{step:08d}"
 
 
 def point(folder: Path, name: str, target: Path) -> None:
@@ -123,13 +129,16 @@ def verify(directory: Path) -> None:
 def load(directory: Path) -> Checkpoint:
     """Read a verified checkpoint. Raises StorageError when it is damaged."""
     verify(directory)
-    return Checkpoint(
-        directory,
-        safetensors.torch.load_file(directory / "model.safetensors"),
-        safetensors.torch.load_file(directory / "optim.safetensors"),
-        json.loads((directory / "state.json").read_text()),
-        json.loads((directory / "config.json").read_text()),
-    )
+    try:
+        return Checkpoint(
+            directory,
+            safetensors.torch.load_file(directory / "model.safetensors"),
+            safetensors.torch.load_file(directory / "optim.safetensors"),
+            json.loads((directory / "state.json").read_text()),
+            json.loads((directory / "config.json").read_text()),
+        )
+    except (OSError, ValueError, safetensors.SafetensorError) as error:
+        raise StorageError(f"{directory}: its files are not those of a checkpoint ({error})") from error
 
 
 def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
@@ -163,7 +172,7 @@ def best(folder: Path) -> tuple[Checkpoint, list[str]]:
 
 def find(path: Path) -> tuple[Checkpoint, list[str]]:
     """A checkpoint from a run folder (its best one) or from a checkpoint directory, and complaints on the way."""
-    if (path / "MANIFEST.json").exists():
+    if (path / "MANIFEST.json").exists() or (path.name.startswith("step-") and path.is_dir()):
         return load(path), []
     if (path / "checkpoints").is_dir():
         return best(path / "checkpoints")

@@ -7,7 +7,7 @@ import importlib
 import sys
 from typing import NamedTuple
 
-from las.errors import LasError, suggest
+from las.errors import LasError, StorageError, suggest
 
 
 class Verb(NamedTuple):
@@ -78,6 +78,9 @@ def main(arguments: list[str] | None = None) -> int:
     except LasError as error:
         print(f"las {name}: {error}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:
+        print(f"las {name}: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
+        return StorageError.exit_code
     except KeyboardInterrupt:
         print(f"\nlas {name}: stopped; the same command continues from the last checkpoint", file=sys.stderr)
         return 130

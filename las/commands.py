@@ -3,22 +3,26 @@
 import json
 import os
 from collections.abc import Callable
+from inspect import Parameter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from rich.table import Table
 
-from las import batches, build, evaluation, progress, report, run, transcribe
+from las import arguments, batches, build, devices, evaluation, progress, randomness, report, run, transcribe
 from las.corpora.base import Corpus
 from las.errors import ConfigError, DataError
 from las.evaluation import Search
+from las.loss import LabelSmoothedCrossEntropy
 from las.manifest import Utterance
 from las.model import ListenAttendSpell
+from las.schedule import Schedule
 from las.scoring import error_rates
-from las.trainer import Trainer, pick_device, seed_everything
+from las.trainer import Trainer
 
 Splits = dict[str, list[Utterance]]
+PLAIN_PARTS = ("loss", "optim", "schedule", "validation_search", "search")
 
 
 def prepare(overrides: list[str]) -> Splits:
@@ -60,16 +64,15 @@ def train(overrides: list[str]) -> dict[str, Any]:
     Returns what result.json holds.
     """
     config = build.compose("train", overrides)
-    build.check_keys(config)
     corpus: Corpus = build.build(config["corpus"], where="corpus")
-    search: Search = build.build(config["search"], where="search")
+    parts = build_parts(config, corpus)
     folder = run.Run(config)
     log = folder.directory / "log.txt"
     if folder.result is not None:
         progress.say(f"{folder.directory} is finished: {summary(folder.result)}")
         return folder.result
     prepared = prepare_corpus(corpus, Path(config["data_dir"]))
-    trainer = make_trainer(config, corpus, prepared, folder)
+    trainer = make_trainer(parts, corpus, prepared, folder)
     convergence = trainer.fit()
     progress.say(f"stopped at step {trainer.step}; best dev error at step {convergence.best_step}", log)
     result: dict[str, Any] = {
@@ -84,7 +87,7 @@ def train(overrides: list[str]) -> dict[str, Any]:
         "commit": run.commit(),
         "splits": {},
     }
-    transcriber = transcribe.load(folder.directory, search, str(trainer.model.device))
+    transcriber = transcribe.load(folder.directory, parts.search, str(trainer.model.device))
     for split in corpus.splits[1:]:
         score = decode_split(transcriber, corpus, prepared[split], folder.directory / f"hypotheses.{split}.jsonl")
         result["splits"][split] = error_rates.as_dict(score, corpus.metric)
@@ -97,32 +100,77 @@ def train(overrides: list[str]) -> dict[str, Any]:
     return result
 
 
-def make_trainer(config: build.Config, corpus: Corpus, prepared: Splits, folder: run.Run) -> Trainer:
-    """The finished parts of a training, its data checked: what cannot be used is listed before step 1."""
-    seed_everything(config["seed"])
-    model: ListenAttendSpell = build.build(config["model"], where="model")(corpus.sample_rate, corpus.tokens.size)
+class Parts(NamedTuple):
+    """What a training is made of, each part built from its section of the config."""
+
+    model: ListenAttendSpell
+    trainer: Callable[..., Trainer]
+    loss: LabelSmoothedCrossEntropy
+    optim: Callable[..., torch.optim.Optimizer]
+    schedule: Schedule
+    validation_search: Search
+    search: Search
+    seed: int
+    device: torch.device
+    max_bad_fraction: float
+
+
+def build_parts(config: build.Config, corpus: Corpus) -> Parts:
+    """All parts of a training, before anything is written: a mistake in the config costs no time and leaves nothing.
+
+    Raises ConfigError naming the key.
+    """
     options = dict(config["trainer"])
-    usable = usable_utterances(corpus, prepared["train"], model, folder, options.pop("max_bad_fraction"))
+    max_bad_fraction = options.pop("max_bad_fraction")
+    arguments.check_value("trainer.max_bad_fraction", max_bad_fraction, float)
+    arguments.check_value("seed", config["seed"], int)
+    randomness.seed(config["seed"])
+    return Parts(
+        trainer=build.checked(Trainer, options, "trainer", kinds=[Parameter.KEYWORD_ONLY]),
+        model=build.build(config["model"], where="model")(corpus.sample_rate, corpus.tokens.size),
+        **{key: build.build(config[key], where=key) for key in PLAIN_PARTS},
+        seed=config["seed"],
+        device=devices.pick(options["device"]),
+        max_bad_fraction=max_bad_fraction,
+    )
+
+
+def make_trainer(parts: Parts, corpus: Corpus, prepared: Splits, folder: run.Run) -> Trainer:
+    """A trainer with its data checked: what cannot be used is listed before step 1."""
+    usable = usable_utterances(corpus, prepared["train"], parts.model, folder, parts.max_bad_fraction)
     if not usable:
         raise DataError(f"{corpus.name}: there is no training utterance left")
-    progress.say(
-        f"{config['name']}: {num_parameters(model):,} parameters, {len(usable)} training utterances, "
-        f"batches of {options['batch_size']}, {pick_device(options['device'])}, {torch.get_num_threads()} threads",
-        folder.directory / "log.txt",
-    )
-    make: Callable[..., Trainer] = build.checked(Trainer, options, "trainer")
-    return make(
-        model,
-        build.build(config["loss"], where="loss"),
-        build.build(config["optim"], where="optim"),
-        build.build(config["schedule"], where="schedule"),
-        build.build(config["validation_search"], where="validation_search"),
+    for split in corpus.splits[1:]:
+        require_sound(corpus, split, prepared[split])
+    trainer = parts.trainer(
+        parts.model,
+        parts.loss,
+        parts.optim,
+        parts.schedule,
+        parts.validation_search,
         corpus,
         usable,
         prepared["dev"],
         folder,
-        config["seed"],
+        parts.seed,
     )
+    progress.say(
+        f"{folder.config['name']}: {num_parameters(parts.model):,} parameters, {len(usable)} training utterances, "
+        f"batches of {trainer.batch_size}, {parts.device}, {torch.get_num_threads()} threads",
+        folder.directory / "log.txt",
+    )
+    return trainer
+
+
+def require_sound(corpus: Corpus, split: str, utterances: list[Utterance], num_listed: int = 10) -> None:
+    """Raise DataError naming what cannot be decoded: from dev and test nothing is left out."""
+    problems = corpus.problems(utterances)
+    if problems:
+        lines = [f"  {problem.utterance_id}: {problem.reason}" for problem in problems[:num_listed]]
+        lines += [f"  ... and {len(problems) - num_listed} more"] if len(problems) > num_listed else []
+        first = f"{corpus.name}: {len(problems)} of {len(utterances)} {split} utterances cannot be used:"
+        last = f"Utterances of {' and '.join(corpus.splits[1:])} are never left out: mend the corpus and start again"
+        raise DataError("\n".join([first, *lines, last]))
 
 
 def usable_utterances(
@@ -168,8 +216,11 @@ def decode(overrides: list[str]) -> None:
     config = build.compose("decode", overrides)
     if (config["audio"] is None) == (config["split"] is None):
         raise ConfigError("decode needs audio=x.wav (or a folder, or a list [a.wav,b.wav]) or split=test, not both")
+    arguments.check_value("batch_size", config["batch_size"], int)
+    if config["batch_size"] < 1:
+        raise ConfigError(f"batch_size={config['batch_size']} must be at least 1")
     search: Search = build.build(config["search"], where="search")
-    device = str(pick_device(config["device"]))
+    device = str(devices.pick(config["device"]))
     transcriber = transcribe.load(config["checkpoint"], search, device)
     output = Path(config["output"])
     if config["split"] is not None:

@@ -158,6 +158,8 @@ class LogMel(Features):
             preemphasis=preemphasis,
             normalisation=normalisation,
         )
+        if num_mels < 1:
+            raise ConfigError(f"features.num_mels={num_mels} must be at least 1")
         transforms = compat.torchaudio().transforms
         self.num_mels = num_mels
         self.energy = energy

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from las.errors import ConfigError
 from las.masking import mask_of
 
 
@@ -30,6 +31,8 @@ class LabelSmoothedCrossEntropy(nn.Module):
 
     def __init__(self, smoothing: float = 0.0) -> None:
         super().__init__()
+        if not 0.0 <= smoothing < 1.0:
+            raise ConfigError(f"loss.smoothing={smoothing} must be at least 0 and less than 1")
         self.smoothing = smoothing
 
     def forward(

@@ -41,7 +41,8 @@ class TrainingProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.live.stop()
+        if console.is_terminal:  # else it would print an empty line
+            self.live.stop()
 
     def update(self, epoch: int, step: int, loss: float, num_utterances: int) -> None:
         """After every update of the model."""

@@ -1,4 +1,4 @@
-"""Pictures of a run: where attention looked, and how training went. They need matplotlib: `pip install 'las[plots]'`."""
+"""Pictures of a run: where attention looked, and how training went. They need matplotlib: pip install 'las[plots]'."""
 
 import importlib.util
 from collections.abc import Sequence

@@ -21,9 +21,11 @@ def reproduce(overrides: list[str]) -> None:
     Rows already finished with the same configuration are not trained again; `report_only=true` trains nothing and
     leaves unfinished rows empty. Writes recipes/results/<recipe>-<corpus>.md beside the recipes.
     """
-    given = dict(override.split("=", 1) for override in overrides if override.split("=", 1)[0] in OWN_KEYS)
-    passed_on = [override for override in overrides if override.split("=", 1)[0] not in OWN_KEYS]
+    given = {key: value for key, _, value in (override.partition("=") for override in overrides) if key in OWN_KEYS}
+    passed_on = [override for override in overrides if override.partition("=")[0] not in OWN_KEYS]
     recipe = read_recipe(given.get("recipe", ""))
+    if given.get("report_only", "false") not in ("true", "false"):
+        raise ConfigError(f"report_only={given['report_only']} should be true or false")
     rows = []
     for row in recipe["rows"]:
         row_overrides = [f"+experiment={row['name']}", *passed_on]
@@ -72,8 +74,9 @@ def cells(row: dict[str, Any], result: dict[str, Any] | None) -> list[str]:
     if result is None:
         return [*columns, "not trained", "", "", ""]
     test = result["splits"]["test"]
-    low, high = test["interval"]
-    ours = f"{100 * test['phone_error_rate']:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
+    ours = f"{100 * test['phone_error_rate']:.1f} %"
+    if test["interval"] is not None:
+        ours += " [{:.1f}, {:.1f}]".format(*(100 * bound for bound in test["interval"]))
     steps = (f"{result['steps_to_converge']:,}", f"{result['steps_to_within_one_percent']:,}")
     return [*columns, ours, *steps, str(result["seed"])]
 

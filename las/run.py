@@ -65,8 +65,9 @@ class Run:
 
     def _enter(self) -> None:
         path = self.directory / "config.json"
-        if path.exists():
-            differing = build.differences(signature(json.loads(path.read_text())), signature(self.config))
+        # Before training begins there is nothing to protect: a config that led nowhere may be mended.
+        if any((self.directory / name).exists() for name in ("metrics.jsonl", "checkpoints", "result.json")):
+            differing = build.differences(signature(self._own_config(path)), signature(self.config))
             if differing:
                 listed = "\n  ".join(differing)
                 raise StorageError(
@@ -76,6 +77,17 @@ class Run:
         write_json(path, self.config)
         write_json(self.directory / "environment.json", environment())
 
+    def _own_config(self, path: Path) -> build.Config:
+        try:
+            config: build.Config = json.loads(path.read_text())
+            signature(config)
+        except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+            raise StorageError(
+                f"{path}: missing or damaged ({error}), so nobody can tell what this run is of: restore it, or start "
+                f"a run of its own: name={self.config['name']}_2"
+            ) from error
+        return config
+
     def record(self, **values: Any) -> None:
         """Append one event to metrics.jsonl."""
         line = json.dumps({"time": round(time.time(), 3), **values}, allow_nan=False)
@@ -83,9 +95,10 @@ class Run:
             file.write(line + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
-        """All events so far."""
+        """All events so far; half a line at the end, of a process that was killed, is none."""
         path = self.directory / "metrics.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        whole = path.read_text().split("\n")[:-1] if path.exists() else []
+        return [json.loads(line) for line in whole]
 
     def forget_after(self, step: int) -> None:
         """Drop events past a step: a resumed run repeats them, and each step must be there once."""

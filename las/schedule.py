@@ -7,6 +7,8 @@ validated(dev_loss)         tells the schedule the outcome of a validation
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from las.errors import ConfigError
+
 
 @dataclass
 class Schedule:
@@ -17,6 +19,10 @@ class Schedule:
     """
 
     warmup_steps: int = 0
+
+    def __post_init__(self) -> None:
+        if self.warmup_steps < 0:
+            raise ConfigError(f"schedule.warmup_steps={self.warmup_steps} must be at least 0")
 
     def factor(self, step: int) -> float:
         """Multiplier of the base learning rate for the update number `step`, counted from 1."""

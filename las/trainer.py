@@ -5,16 +5,15 @@ that a run that was stopped continues as if it had not been.
 """
 
 import math
-import random
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from las import batches, checkpoint, evaluation, manifest, progress, report
+from las import batches, checkpoint, devices, evaluation, manifest, progress, randomness, report
 from las.corpora.base import Corpus
-from las.errors import NumericalError, StorageError
+from las.errors import ConfigError, NumericalError, StorageError
 from las.evaluation import Search
 from las.loss import LabelSmoothedCrossEntropy
 from las.manifest import Utterance
@@ -86,7 +85,13 @@ class Trainer:
         histograms: bool,
         attention_pictures: bool,
     ) -> None:
-        self.model = model.to(pick_device(device))
+        whole = {"max_steps": max_steps, "batch_size": batch_size, "validate_every": validate_every}
+        whole |= {"patience": patience, "keep_checkpoints": keep_checkpoints, "num_workers": num_workers}
+        for key, value in whole.items():
+            least = 0 if key == "num_workers" else 1
+            if value < least:
+                raise ConfigError(f"trainer.{key}={value} must be at least {least}")
+        self.model = model.to(devices.pick(device))
         self.loss = loss
         self.optimiser = optim(model.parameters())
         self.base_rates = [group["lr"] for group in self.optimiser.param_groups]
@@ -228,7 +233,7 @@ class Trainer:
             "validations": self.validations,
             "schedule": self.schedule.state_dict(),
             "param_groups": groups,
-            "random": random_states(),
+            "random": randomness.states(),
             "corpus": {
                 "tokens": self.corpus.tokens.state(),
                 "sample_rate": self.corpus.sample_rate,
@@ -246,6 +251,11 @@ class Trainer:
         found, complaints = checkpoint.newest(self.folder)
         for complaint in complaints:
             progress.say(complaint, self.log)
+        if found is None and complaints:
+            raise StorageError(
+                f"{self.folder}: none of its checkpoints can be read, so this run cannot be continued. Train it again "
+                f"under another name: name={self.run.config['name']}_2"
+            )
         if found is None:
             self._fit_features()
             self.run.forget_after(0)
@@ -262,7 +272,10 @@ class Trainer:
         self.schedule.load_state_dict(state["schedule"])
         self.step, self.epoch, self.next_batch = state["step"], state["epoch"], state["next_batch"]
         self.validations = [(int(step), float(error)) for step, error in state["validations"]]
-        restore_random_states(state["random"])
+        randomness.restore(state["random"])
+        best = checkpoint.directory(self.folder, convergence(self.validations).best_step)
+        if best.exists():  # a process killed between writing a checkpoint and pointing to it
+            checkpoint.point(self.folder, "best", best)
         self.run.forget_after(self.step)
         progress.say(
             f"resuming at step {self.step} (epoch {self.epoch + 1}, batch {self.next_batch}), checkpoint verified",
@@ -277,39 +290,3 @@ class Trainer:
         chosen = batches.sequential(self.train[::every], self.batch_size)
         loader = batches.Loader(self.train[::every], self.corpus.tokens, self.corpus.sample_rate)
         self.model.features.fit((batch.waveforms, batch.num_samples) for _, batch in loader.batches(chosen))
-
-
-def pick_device(name: str) -> torch.device:
-    """`auto` is a GPU where there is one."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
-
-
-def seed_everything(seed: int) -> None:
-    """Seed every generator the model's parameters and training noise come from."""
-    random.seed(seed)
-    torch.manual_seed(seed)
-
-
-def random_states() -> dict[str, Any]:
-    """Every random state as plain JSON values."""
-    version, internal, gauss = random.getstate()
-    states: dict[str, Any] = {
-        "python": [version, list(internal), gauss],
-        "torch": bytes(torch.get_rng_state().tolist()).hex(),
-    }
-    if torch.cuda.is_available():
-        states["cuda"] = [bytes(state.tolist()).hex() for state in torch.cuda.get_rng_state_all()]
-    return states
-
-
-def restore_random_states(states: dict[str, Any]) -> None:
-    """The inverse of `random_states`."""
-    version, internal, gauss = states["python"]
-    random.setstate((version, tuple(internal), gauss))
-    torch.set_rng_state(torch.tensor(list(bytes.fromhex(states["torch"])), dtype=torch.uint8))
-    if "cuda" in states and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(
-            [torch.tensor(list(bytes.fromhex(state)), dtype=torch.uint8) for state in states["cuda"]]
-        )

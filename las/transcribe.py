@@ -136,16 +136,16 @@ def load(path: str | Path, search: Search | None = None, device: str = "cpu") ->
     found, complaints = checkpoint.find(Path(path))
     for complaint in complaints:
         progress.say(complaint)
-    corpus = found.state["corpus"]
-    kind = tokens.from_state(corpus["tokens"])
-    model: ListenAttendSpell = build.build(found.config["model"], where="model")(corpus["sample_rate"], kind.size)
     try:
+        corpus, plans = found.state["corpus"], (found.config["model"], found.config["search"])
+        kind, sample_rate = tokens.from_state(corpus["tokens"]), int(corpus["sample_rate"])
+        model: ListenAttendSpell = build.build(plans[0], where="model")(sample_rate, kind.size)
         model.load_state_dict(found.model)
-    except RuntimeError as error:
-        raise StorageError(f"{found.directory}: its parameters do not fit its own config: {error}") from error
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise StorageError(f"{found.directory}: its parts do not fit together ({error!r})") from error
     if search is None:
-        search = build.build(found.config["search"], where="search")
-    return Transcriber(model.to(device), kind, corpus["sample_rate"], search, found.config)
+        search = build.build(plans[1], where="search")
+    return Transcriber(model.to(device), kind, sample_rate, search, found.config)
 
 
 def find_audio(names: str | Sequence[str]) -> list[Path]:

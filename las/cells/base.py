@@ -83,6 +83,8 @@ class LSTMCell(nn.Module):
         super().__init__()
         if cell_norm not in CELL_NORMS:
             raise ConfigError(f"cell_norm={cell_norm!r} does not exist.{suggest(cell_norm, CELL_NORMS)}")
+        if hidden_size < 1:
+            raise ConfigError(f"hidden_size={hidden_size} must be at least 1")
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.cell_norm = cell_norm

@@ -1,0 +1,17 @@
+"""Where tensors live: the CPU or a GPU."""
+
+import torch
+
+from las.errors import ConfigError, suggest
+
+
+def pick(name: str) -> torch.device:
+    """`auto` is a GPU where there is one. Raises ConfigError for a device that does not exist here."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    kind = name.partition(":")[0]
+    if kind not in ("cpu", "cuda"):
+        raise ConfigError(f"device={name}: there is no such device.{suggest(kind, ('auto', 'cpu', 'cuda'))}")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"device={name}: this machine has no GPU that torch can use: choose cpu or auto")
+    return torch.device(name)
