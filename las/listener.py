@@ -94,9 +94,10 @@ class Listener(nn.Module):
             raise ConfigError(
                 f"listener.time_reduction={list(time_reduction)} needs one factor for each of the {num_layers} layers"
             )
-        if min([input_reduction, *time_reduction]) < 1:
-            given = f"time_reduction={list(time_reduction)}, input_reduction={input_reduction}"
-            raise ConfigError(f"listener.{given}: factors are at least 1")
+        if min(time_reduction, default=1) < 1:
+            raise ConfigError(f"listener.time_reduction={list(time_reduction)} needs factors of at least 1")
+        if input_reduction < 1:
+            raise ConfigError(f"listener.input_reduction={input_reduction} must be at least 1")
         if reduction not in REDUCTIONS:
             raise ConfigError(f"listener.reduction={reduction!r} does not exist.{suggest(reduction, REDUCTIONS)}")
         self.time_reduction = tuple(time_reduction)

@@ -1,6 +1,9 @@
 """Fixtures for every test, and the shape checker: jaxtyping annotations are enforced while pytest runs."""
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -22,3 +25,50 @@ def shared_data() -> Path:
     if not SHARED_DATA.is_dir():
         pytest.skip(f"real speech is not available: {SHARED_DATA} does not exist")
     return SHARED_DATA
+
+
+class Answer(NamedTuple):
+    """What a console command returned and printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def las(capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
+    """Runs `las <arguments>` in this process."""
+    from las import cli
+
+    def run(*arguments: str) -> Answer:
+        capsys.readouterr()
+        code = cli.main(list(arguments))
+        return Answer(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """A folder with the tiny corpus in it; runs and manifests of the test go there too."""
+    import tiny
+
+    return tiny.tree(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the tiny corpus and a finished run in `run`: read only, `trained_copy` may be changed."""
+    import tiny
+
+    from las import commands
+
+    root = tiny.tree(tmp_path_factory.mktemp("trained"))
+    commands.train(tiny.overrides(root))
+    return root
+
+
+@pytest.fixture
+def trained_copy(trained: Path, tmp_path: Path) -> Path:
+    """The finished run of `trained` in a folder of its own, with the same corpus."""
+    return shutil.copytree(trained / "run", tmp_path / "run")
