@@ -1,0 +1,65 @@
+"""Values of a config against the annotations of a constructor."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from las import arguments
+from las.errors import ConfigError
+
+
+class Base:
+    def __init__(self, size: int, *, rate: float = 1.0, name: str | None = None) -> None:
+        self.all = (size, rate, name)
+
+
+class Child(Base):
+    def __init__(self, factors: Sequence[int], **options: Any) -> None:
+        super().__init__(**options)
+        self.factors = factors
+
+
+@pytest.mark.parametrize(
+    ("annotation", "right", "wrong"),
+    [
+        (int, [1, -1], [1.0, "1", True, None, [1]]),
+        (float, [1, 1.5], ["1.5", True, None]),
+        (bool, [True, False], [0, 1, "true", None]),
+        (str, ["", "x"], [1, None, ["x"]]),
+        (float | None, [1, 0.5, None], ["x", True]),
+        (int | bool, [1, True], [1.5]),
+        (Sequence[int], [[1, 2], (), [3]], [1, ["1"], [1.5], "12", None]),
+        (Sequence[str], [["a"], "abc"], [[1], 1]),
+        (tuple[float, float], [[0.9, 0.999]], [0.9, ["a", "b"]]),
+        (Sequence[int] | None, [None, [1]], ["1", [None]]),
+        (Callable[[int], str], [len, Base], ["len", 1, None]),
+        (Path, [Path("x")], ["x"]),
+        (Any, [1, "x", None, [1]], []),
+        (arguments.inspect.Parameter.empty, [1, "x", None], []),
+    ],
+)
+def test_what_fits_an_annotation(annotation: Any, right: list[Any], wrong: list[Any]) -> None:
+    assert [arguments.fits(value, annotation) for value in right] == [True] * len(right)
+    assert [arguments.fits(value, annotation) for value in wrong] == [False] * len(wrong)
+
+
+def test_options_of_base_classes_are_keys_too() -> None:
+    assert list(arguments.parameters(Child)) == ["factors", "size", "rate", "name"]
+    assert list(arguments.parameters(Base)) == ["size", "rate", "name"]
+    assert list(arguments.parameters(Base, [arguments.inspect.Parameter.KEYWORD_ONLY])) == ["rate", "name"]
+    arguments.check(Child, {"factors": [2, 1], "rate": 2, "name": None}, "part")
+
+
+def test_errors_name_key_value_and_type() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^part\.factor: Child has no such key\. Did you mean factors, \w+ or \w+\?$"
+    ):
+        arguments.check(Child, {"factor": [2]}, "part")
+    with pytest.raises(ConfigError, match=r"^part\.rate='fast' should be of type float$"):
+        arguments.check(Child, {"rate": "fast"}, "part")
+    with pytest.raises(ConfigError, match=r"^part\.factors=2 should be of type Sequence\[int\]$"):
+        arguments.check(Child, {"factors": 2}, "part")
+    with pytest.raises(ConfigError, match=r"^name=3 should be of type str \| None$"):
+        arguments.check_value("name", 3, str | None)
