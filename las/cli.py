@@ -34,7 +34,7 @@ VERBS = {
         "las.score", "score", "compare hypotheses with references", "reference=test.jsonl hypothesis=hypotheses.jsonl"
     ),
     "reproduce": Verb(
-        "las.reproduce", "reproduce", "train the rows of a paper's table and print both", "recipe=bo18_table3"
+        "las.reproduce", "train", "train the rows of a paper's table and print both", "recipe=bo18_table3"
     ),
     "demo": Verb("las.demo", "train", "the whole job on the embedded corpus, in minutes", ""),
 }

@@ -230,9 +230,9 @@ def decode(overrides: list[str]) -> None:
     for transcription in transcriber.transcribe_all(transcribe.find_audio(config["audio"])):
         progress.say(f"{transcription.id}: {transcription.text}")
         lines.append(transcription.to_json())
-        if config["attention"] is not None:
+        if config["pictures"] is not None:
             symbols = [*(token.symbol for token in transcription.tokens), "(end)"]
-            picture = Path(config["attention"]) / f"{Path(transcription.id).stem}.png"
+            picture = Path(config["pictures"]) / f"{Path(transcription.id).stem}.png"
             report.attention_picture(transcription.weights, symbols, transcription.state_ms, picture, transcription.id)
             progress.say(f"  {picture}")
     _write_lines(output, lines)

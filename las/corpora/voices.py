@@ -13,14 +13,14 @@ from las.errors import ConfigError, suggest
 
 SAMPLE_RATE = 16000
 
-# Variants of eSpeak that sound like a person (whispers, robots, echoes and voices that clip are left out).
+# Variants of eSpeak that sound like a person: whispers, robots, voices that clip and echoes are left out (Alicia is one
+# of these, and its second formant lies half as high again as in speech).
 FEMALE = [
     "f1",
     "f2",
     "f3",
     "f4",
     "f5",
-    "Alicia",
     "Andrea",
     "Annie",
     "anika",
