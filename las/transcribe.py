@@ -21,7 +21,7 @@ AUDIO_SUFFIXES = (".wav", ".flac", ".sph", ".ogg", ".mp3", ".aiff", ".au")
 
 @dataclass(frozen=True)
 class TimedToken:
-    """A symbol and when it was said, read off the attention: a centre of weight, not a forced alignment."""
+    """A symbol and when it was said, read off the attention: an estimate, not a forced alignment."""
 
     symbol: str
     start_s: float
@@ -115,14 +115,23 @@ class Transcriber:
 
 
 def token_times(weights: Tensor, state_s: float, duration_s: float) -> list[tuple[float, float]]:
-    """Start and end of each token from its attention: borders lie halfway between neighbouring centres of weight.
+    """Start and end of each token from its attention: borders lie halfway between neighbouring tokens' states.
 
-    `weights` is [tokens + 1, states]. Times tile the utterance and never run backwards.
+    The states are the path of greatest weight that never goes back, so that one diffuse row cannot pull others along.
+    `weights` is [tokens + 1, states]. Times tile the utterance.
     """
     if weights.shape[0] < 2:
         return []
-    middles = (torch.arange(weights.shape[1], dtype=weights.dtype) + 0.5) * state_s
-    centres = (weights[:-1] @ middles).cummax(0).values.clamp(max=duration_s).tolist()
+    logs = weights[:-1].clamp(min=torch.finfo(weights.dtype).tiny).log()
+    score, came_from = logs[0], []
+    for row in logs[1:]:
+        before, index = score.cummax(0)
+        came_from.append(index)
+        score = row + before
+    path = [int(score.argmax())]
+    for index in reversed(came_from):
+        path.append(int(index[path[-1]]))
+    centres = [min((state + 0.5) * state_s, duration_s) for state in reversed(path)]
     borders = [0.0, *((a + b) / 2 for a, b in itertools.pairwise(centres)), duration_s]
     return list(itertools.pairwise(borders))
 
