@@ -66,7 +66,7 @@ def compose(name: str, overrides: list[str]) -> Config:
         raise ConfigError(_explain(error, name, overrides, directory)) from error
     assert isinstance(resolved, dict)
     config = {str(key): value for key, value in resolved.items()}
-    _check_keys(config, {str(key) for key in _compose(directory, name, [])}, name)
+    _check_keys(config, OmegaConf.load(directory / f"{name}.yaml"), name)
     return config
 
 
@@ -237,8 +237,10 @@ def checked(
     return maker
 
 
-def _check_keys(config: Config, known: set[str], name: str) -> None:
-    """A key that `+` added has no reader."""
+def _check_keys(config: Config, card: Any, name: str) -> None:
+    """A key beside those of the card and the groups it mounts was added with `+` and has no reader."""
+    groups = [key for entry in card.defaults if entry != "_self_" for key in entry] if "defaults" in card else []
+    known = {group.partition("@")[2] or group for group in map(str, groups)} | {str(key) for key in card}
     for key in config.keys() - known:
-        nearest = suggest(key, known | {"experiment"})
+        nearest = suggest(key, {*known, "experiment"} - {"defaults"})
         raise ConfigError(f"{key}: there is no such key in configs/{name}.yaml.{nearest}")

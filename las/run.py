@@ -81,7 +81,7 @@ class Run:
         try:
             config: build.Config = json.loads(path.read_text())
             signature(config)
-        except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise StorageError(
                 f"{path}: missing or damaged ({error}), so nobody can tell what this run is of: restore it, or start "
                 f"a run of its own: name={self.config['name']}_2"

@@ -9,7 +9,7 @@ from rich.console import Console
 from las import progress
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (187, "3:07"), (3765, "1:02:45")])
+@pytest.mark.parametrize(("seconds", "text"), [(0.0, "0:00"), (59.6, "1:00"), (187.0, "3:07"), (3765.0, "1:02:45")])
 def test_durations(seconds: float, text: str) -> None:
     assert progress.duration(seconds) == text
 

@@ -12,9 +12,14 @@ from las import build, run
 from las.errors import StorageError
 
 
+@pytest.fixture(scope="module")
+def composed() -> build.Config:
+    return build.compose("train", overrides(Path("somewhere")))
+
+
 @pytest.fixture
-def config(tmp_path: Path) -> build.Config:
-    return build.compose("train", overrides(tmp_path))
+def config(composed: build.Config, tmp_path: Path) -> build.Config:
+    return changed(composed, run_dir=str(tmp_path / "run"))
 
 
 def changed(config: build.Config, **flat: object) -> build.Config:
@@ -82,7 +87,7 @@ def test_a_begun_run_without_its_config_is_refused(config: build.Config, content
     folder.record(event="train", step=1)
     path = folder.directory / "config.json"
     path.unlink() if content is None else path.write_text(content)
-    with pytest.raises(StorageError, match=r"config\.json: missing or damaged.*name=baseline_2"):
+    with pytest.raises(StorageError, match=r"(?s)config\.json: missing or damaged.*name=baseline_2"):
         run.Run(config)
 
 

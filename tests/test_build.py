@@ -1,0 +1,318 @@
+"""Configs: every card composes and builds, every mistake is named, and no target outside the allow-list is touched."""
+
+import copy
+import functools
+import importlib
+import inspect
+import itertools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import Answer
+from omegaconf import OmegaConf
+from tiny import MODEL, overrides
+
+from las import arguments, build, commands, run
+from las.cells.ln_global import LNGlobalLSTMCell
+from las.corpora.base import Corpus
+from las.errors import ConfigError
+from las.model import ListenAttendSpell
+from las.trainer import Trainer
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+
+
+def names(group: str) -> list[str]:
+    return sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
+
+
+def choices(group: str, mounted: str = "") -> list[list[str]]:
+    """The override of each card of a group, at the place where the group is mounted."""
+    place = f"{group}@{mounted}" if mounted else group
+    return [[f"{place}={name}"] for name in names(group)]
+
+
+CARDS = [
+    *choices("model"),
+    *choices("features", "model.features"),
+    *([f"cell@model.{part}.cell={name}" for part in ("listener", "speller")] for name in names("cell")),
+    *choices("attention", "model.speller.attention"),
+]
+OTHERS = list(itertools.zip_longest(*(choices(group) for group in ("optim", "schedule", "search", "trainer"))))
+
+
+def test_the_configs_are_those_of_the_checkout() -> None:
+    assert build.config_directory() == CONFIGS
+    listed = {path.name for path in CONFIGS.iterdir() if path.is_dir()}
+    covered = {"model", "features", "cell", "attention", "experiment", "optim", "schedule", "search", "trainer"}
+    assert listed == covered | {"corpus", "tokens"}
+
+
+def test_a_wheel_carries_its_own_configs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(build.las, "__file__", str(tmp_path / "las" / "__init__.py"))
+    assert build.config_directory() == tmp_path / "las" / "configs"
+    (tmp_path / "configs").mkdir()
+    assert build.config_directory() == tmp_path / "configs"
+
+
+@pytest.mark.parametrize("card", CARDS, ids=lambda card: card[0])
+def test_every_card_of_the_model_builds_and_runs(card: list[str]) -> None:
+    small = [override for override in MODEL if not (card[0].startswith("features") and "num_mels" in override)]
+    config = build.compose("train", [*card, *small])
+    model: ListenAttendSpell = build.build(config["model"], where="model")(16000, 10)
+    spelling = model(torch.randn(2, 8000), torch.tensor([8000, 6000]), torch.tensor([[1, 2], [3, 0]]))
+    assert spelling.logits.shape == (2, 3, 10)
+    assert torch.isfinite(spelling.logits).all()
+
+
+@pytest.mark.parametrize("cards", OTHERS, ids=lambda cards: "-".join(card[0] for card in cards if card))
+def test_every_other_card_builds(cards: tuple[list[str] | None, ...]) -> None:
+    config = build.compose("train", [override for card in cards if card for override in card])
+    parameter = torch.nn.Parameter(torch.ones(2))
+    optimiser = build.build(config["optim"], where="optim")([parameter])
+    parameter.grad = torch.ones(2)
+    optimiser.step()
+    assert not torch.equal(parameter, torch.ones(2))
+    assert build.build(config["schedule"]).factor(1) > 0
+    assert callable(build.build(config["search"])) and callable(build.build(config["validation_search"]))
+    options = {key: value for key, value in config["trainer"].items() if key != "max_bad_fraction"}
+    arguments.check(Trainer, options, "trainer", [inspect.Parameter.KEYWORD_ONLY])
+
+
+@pytest.mark.parametrize("name", names("corpus"))
+def test_every_corpus_builds_with_every_tokens(name: str, tmp_path: Path) -> None:
+    for card in ([], *choices("tokens", "corpus.tokens")):
+        config = build.compose("train", [f"corpus={name}", f"corpus.root={tmp_path}", *card])
+        corpus: Corpus = build.build(config["corpus"], where="corpus")
+        assert corpus.name == name
+        assert corpus.tokens.size > 2
+        assert config["run_dir"] == f"runs/baseline/{name}/seed1"
+
+
+def test_experiments_are_short_named_like_their_files_and_differ_in_what_their_names_say() -> None:
+    cells = {}
+    for name in names("experiment"):
+        assert len((CONFIGS / "experiment" / f"{name}.yaml").read_text().splitlines()) <= 10
+        config = build.compose("train", [f"+experiment={name}"])
+        assert config["name"] == name
+        cells[name] = [config["model"][part]["cell"] for part in ("listener", "speller")]
+    ba2016, lstm = (OmegaConf.to_container(OmegaConf.load(CONFIGS / "cell" / f"{n}.yaml")) for n in ("ba2016", "lstm"))
+    assert cells["baseline"] == [lstm, lstm]
+    assert cells["ln_encoder_only"] == [ba2016, lstm]
+    assert cells["ln_decoder_only"] == [lstm, ba2016]
+    assert cells["ln_both"] == [ba2016, ba2016]
+
+
+def test_later_overrides_win() -> None:
+    config = build.compose("train", ["+experiment=ln_both", "cell@model.speller.cell=lstm", "seed=3", "name=mine"])
+    assert config["model"]["speller"]["cell"]["_target_"] == "las.cells.lstm.PlainLSTMCell"
+    assert config["run_dir"] == "runs/mine/synthetic/seed3"
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("trainr=smoke", r"no key 'trainr' in configs/train\.yaml\. Did you mean trainer, \S+ or \S+\?"),
+        ("trainer.max_step=3", r"no key 'trainer\.max_step'.*Did you mean trainer\.max_steps, \S+ or \S+\?"),
+        ("model.listener.hiden_size=3", r"Did you mean model\.listener\.hidden_size, \S+ or \S+\?"),
+        ("corpus=timt", r"no configs/corpus/timt\.yaml\. Did you mean timit, \w+ or \w+\? \(all: synthetic, "),
+        ("cell@model.listener.cell=ln_globl", r"no configs/cell/ln_globl\.yaml\. Did you mean ln_global, \w+ or \w+\?"),
+        ("cell@model.listner.cell=lstm", r"Did you mean to override one of cell@model\.listener\.cell"),
+        ("+experiment=baselin", r"no configs/experiment/baselin\.yaml\. Did you mean baseline, \w+ or \w+\?"),
+        ("experiment=baseline", r"write \+experiment=baseline$"),
+        ("+experimnt=baseline", r"no such key.*Did you mean experiment, \w+ or \w+\?"),
+        ("+foo=1", r"foo: there is no such key in configs/train\.yaml\. Did you mean \w+, \w+ or \w+\?"),
+        ("corpus=timit", r"corpus\.root has no value: add corpus\.root=\.\.\. to the command"),
+        ("baseline", r"'baseline' is not an override: write key=value"),
+        ("trainer.max_steps=[1", r"no viable alternative"),
+    ],
+)
+def test_what_does_not_exist_is_named_with_the_nearest(override: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        build.compose("train", [override])
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> build.Config:
+    """The config of a tiny training; composed once, because that takes a while."""
+    return build.compose("train", overrides(tmp_path_factory.mktemp("plain")))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("trainer.max_steps", "many", r"trainer\.max_steps='many' should be of type int"),
+        ("trainer.clip_norm", "abc", r"trainer\.clip_norm='abc' should be of type float \| None"),
+        ("trainer.histograms", 1, r"trainer\.histograms=1 should be of type bool"),
+        ("trainer.max_bad_fraction", "x", r"trainer\.max_bad_fraction='x' should be of type float"),
+        ("trainer.device", "gpu", r"device=gpu: there is no such device\. Did you mean cpu, cuda or auto\?"),
+        ("trainer.loss", 1, r"trainer\.loss: Trainer has no such key\. Did you mean \w+, \w+ or \w+\?"),
+        ("seed", "abc", r"seed='abc' should be of type int"),
+        ("seed", 1.5, r"seed=1\.5 should be of type int"),
+        ("optim.lr", "abc", r"optim\.lr='abc' should be of type"),
+        ("schedule.warmup_steps", -1, r"schedule\.warmup_steps=-1"),
+        ("loss.smoothing", 2.0, r"loss\.smoothing=2"),
+        ("search.max_length", 0, r"search\.max_length=0"),
+        ("model.listener.dropout", 2.0, r"model\.listener: dropout probability has to be between 0 and 1, but got 2"),
+        ("model.listener.hidden_size", 0, r"hidden_size=0 must be at least 1"),
+        ("model.listener.input_reduction", 0, r"input_reduction=0 must be at least 1"),
+        ("model.features.num_mels", 0, r"num_mels=0 must be at least 1"),
+        ("model.listener.reduction", "con", r"reduction='con' does not exist\. Did you mean concat, \w+ or \w+\?"),
+        ("model.listener.time_reduction", 3, r"listener\.time_reduction=3 should be of type Sequence\[int\]"),
+        ("model.listener.cell", "lstm", r"model\.listener\.cell='lstm' should be of type Callable"),
+        ("model.listener.foo", 1, r"listener\.foo: Listener has no such key\. Did you mean \w+, \w+ or \w+\?"),
+        ("model.speller.cell.cell_norm", "outptu", r"cell_norm='outptu' does not exist\. Did you mean output, \w+ or"),
+    ],
+)
+def test_values_that_do_not_fit_are_named(key: str, value: object, says: str, plain: build.Config) -> None:
+    config = copy.deepcopy(plain)
+    *sections, name = key.split(".")
+    section = functools.reduce(lambda inner, outer: inner[outer], sections, config)
+    section[name] = value
+    corpus: Corpus = build.build(config["corpus"])
+    with pytest.raises(ConfigError, match=says):
+        commands.build_parts(config, corpus)
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("trainer.max_steps=0", "trainer.max_steps=0 must be at least 1"),
+        ("trainer.num_workers=-1", "trainer.num_workers=-1 must be at least 0"),
+        ("optim.lr=-1", "optim: Invalid learning rate: -1"),
+        ("corpus.tokens=characters", "corpus.tokens='characters' should be of type Tokens"),
+    ],
+)
+def test_a_mistake_stops_before_step_1_and_the_mended_command_runs(
+    override: str, says: str, corpus: Path, las: Callable[..., Answer]
+) -> None:
+    answer = las("train", *overrides(corpus, override))
+    assert (answer.code, answer.err) == (2, f"las train: {says}\n")
+    assert not (corpus / "run" / "metrics.jsonl").exists()
+    assert run.Run(build.compose("train", overrides(corpus))).result is None
+
+
+@pytest.mark.parametrize("config", ["decode", "score"])
+def test_other_configs_know_their_keys_too(config: str) -> None:
+    needed = {"decode": ["checkpoint=x"], "score": ["reference=a.trn", "hypothesis=b.trn"]}[config]
+    assert build.compose(config, needed)
+    with pytest.raises(ConfigError, match=rf"otput.*configs/{config}\.yaml\. Did you mean output"):
+        build.compose(config, [*needed, "otput=x"])
+    with pytest.raises(ConfigError, match=rf"otput: there is no such key in configs/{config}\.yaml"):
+        build.compose(config, [*needed, "+otput=x"])
+    with pytest.raises(ConfigError, match=needed[0].partition("=")[0]):
+        build.compose(config, needed[1:])
+
+
+REFUSED = [
+    "os.system",
+    "posix.system",
+    "subprocess.Popen",
+    "builtins.eval",
+    "builtins.exec",
+    "pickle.loads",
+    "pathlib.Path",
+    "torch.load",
+    "torch.hub.load",
+    "torch.serialization.load",
+    "torch.utils.cpp_extension.load_inline",
+    "torch.nn.functional.relu",
+    "torch.nn.Parameter",
+    "torch.nn.modules.module.torch.load",
+    "torch.optim.torch.load",
+    "torch.optim._multi_tensor.torch",
+    "hydra.utils.instantiate",
+    "las.run.write_json",
+    "las.run.Run",
+    "las.commands.train",
+    "las.cli.main",
+    "las.build.importlib.import_module",
+    "las.build.build",
+    "las.audio.load",
+    "las.checkpoint.save",
+    "las.cells.os.system",
+    "las.cells.lstm.torch.load",
+    "las.cells.base.nn",
+    "las.cells.base.layer_norm",
+    "las.corpora.base.ThreadPoolExecutor",
+    "las.corpora.base.Path",
+    "las.corpora.timit.read",
+    "las.cellsx.Thing",
+    "las.search.torch",
+    "las",
+    "las.cells",
+    "os",
+    "",
+    ".",
+    "..os.system",
+    "las..cells.lstm.PlainLSTMCell",
+]
+
+
+@pytest.mark.parametrize("target", REFUSED)
+def test_targets_outside_the_allow_list_are_refused_and_nothing_of_them_is_imported(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imported: list[str] = []
+    real = importlib.import_module
+    monkeypatch.setattr(importlib, "import_module", lambda name: imported.append(name) or real(name))
+    for config in ({"_target_": target}, {"_target_": target, "_partial_": True, "args": "touch x"}):
+        with pytest.raises(ConfigError, match="_target_"):
+            build.build({"a": [{"_target_": "las.schedule.Schedule", "warmup_steps": config}]})
+    allowed = (*build.PACKAGES, *build.TORCH)
+    assert all(name.startswith(allowed) for name in imported)
+
+
+def test_a_module_of_a_stranger_is_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "las_planted.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Thing: pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        ConfigError, match=r"las_planted\.Thing is not allowed: a config may name classes of las\.attention"
+    ):
+        build.build({"_target_": "las_planted.Thing"})
+    assert not (tmp_path / "ran").exists()
+    assert "las_planted" not in sys.modules
+
+
+@pytest.mark.parametrize("target", ["torch.nn.Linear", "torch.nn.Module", "torch.optim.AdamW", "torch.optim.SGD"])
+def test_modules_and_optimisers_of_torch_are_allowed(target: str) -> None:
+    assert build.resolve(target) is functools.reduce(getattr, target.split(".")[1:], torch)
+
+
+def test_unknown_classes_of_allowed_modules_name_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"las\.cells\.lstm has no such class\. Did you mean PlainLSTMCell\?"):
+        build.resolve("las.cells.lstm.PlainLSTMCel")
+    with pytest.raises(ConfigError, match=r"there is no module las\.cells\.mine"):
+        build.resolve("las.cells.mine.MyCell")
+
+
+def test_build_makes_nested_objects_lists_and_partials() -> None:
+    card: dict[str, Any] = {
+        "_target_": "las.cells.ln_global.LNGlobalLSTMCell",
+        "_partial_": True,
+        "cell_norm": "output",
+    }
+    made = build.build({"cells": [card, 3], "plain": {"a": None}})
+    assert made["plain"] == {"a": None}
+    factory, number = made["cells"]
+    assert number == 3
+    assert isinstance(factory, functools.partial) and factory.keywords == {"cell_norm": "output"}
+    cell = factory(5, 7)
+    assert isinstance(cell, LNGlobalLSTMCell) and (cell.input_size, cell.hidden_size) == (5, 7)
+    with pytest.raises(
+        ConfigError, match=r"^cells\[1\]\.cell_nrm: LNGlobalLSTMCell has no such key\. Did you mean cell_norm"
+    ):
+        build.build([card, {"_target_": card["_target_"], "cell_nrm": "x"}], where="cells")
+    with pytest.raises(ConfigError, match=r"^cell: "):
+        build.build(card, where="cell")(5)
+
+
+def test_differences_are_listed_key_by_key() -> None:
+    before = {"a": {"b": 1, "c": [1, 2]}, "d": "x", "gone": None, "same": {}}
+    after = {"a": {"b": 2, "c": [1, 2]}, "d": "x", "new": True, "same": {}}
+    assert build.differences(before, before) == []
+    assert build.differences(before, after) == ["a.b: 1 -> 2", "gone: None -> (absent)", "new: (absent) -> True"]

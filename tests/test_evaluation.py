@@ -1,0 +1,93 @@
+"""Losses and error rates of a split, against sums written out here."""
+
+import pytest
+import torch
+from tiny import MODEL, RATE, overrides, tree
+
+from las import batches, build, evaluation
+from las.corpora.base import Corpus
+from las.loss import LabelSmoothedCrossEntropy
+from las.manifest import Utterance
+from las.model import ListenAttendSpell
+from las.search import Greedy, Hypothesis
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory: pytest.TempPathFactory) -> tuple[ListenAttendSpell, Corpus, list[Utterance]]:
+    """An untrained model, the tiny corpus, and its training utterances."""
+    root = tree(tmp_path_factory.mktemp("evaluation"))
+    config = build.compose("train", overrides(root, *MODEL))
+    corpus: Corpus = build.build(config["corpus"])
+    torch.manual_seed(1)
+    model: ListenAttendSpell = build.build(config["model"])(RATE, corpus.tokens.size)
+    return model, corpus, corpus.utterances("train")
+
+
+def loaded(utterances: list[Utterance], corpus: Corpus, size: int) -> list[tuple[int, batches.Batch]]:
+    loader = batches.Loader(utterances, corpus.tokens, RATE, num_workers=0)
+    return list(loader.batches(batches.sequential(utterances, size)))
+
+
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_loss_and_accuracy_are_means_over_tokens_whatever_the_batches(material, size: int) -> None:
+    model, corpus, utterances = material
+    loss = LabelSmoothedCrossEntropy(smoothing=0.3)  # the reported loss is not smoothed
+    found = evaluation.evaluate(model, loss, Greedy(), loaded(utterances, corpus, size))
+    total, correct, count = 0.0, 0, 0
+    for utterance in utterances:
+        waveform = batches.read(utterance, RATE)
+        targets = torch.tensor([corpus.tokens.encode(utterance.text)])
+        with torch.no_grad():
+            logits = model(waveform.unsqueeze(0), torch.tensor([len(waveform)]), targets).logits[0]
+        wanted = torch.cat([targets[0], torch.tensor([0])])
+        total += float(torch.nn.functional.cross_entropy(logits, wanted, reduction="sum"))
+        correct += int((logits.argmax(-1) == wanted).sum())
+        count += len(wanted)
+    assert found.cross_entropy == pytest.approx(total / count, rel=1e-5)
+    assert found.token_accuracy == pytest.approx(correct / count)
+    assert not model.training
+
+
+def test_evaluating_decodes_as_decoding_does(material) -> None:
+    model, corpus, utterances = material
+    search = Greedy(max_length=6)
+    given = loaded(utterances, corpus, 4)
+    both = evaluation.evaluate(model, LabelSmoothedCrossEntropy(), search, given).decoded
+    alone = list(evaluation.decode(model, search, loaded(utterances, corpus, 1)))
+    assert {each.id for each in both} == {utterance.id for utterance in utterances}
+    assert sorted((each.id, each.hypotheses[0].tokens) for each in both) == sorted(
+        (each.id, each.hypotheses[0].tokens) for each in alone
+    )
+
+
+def test_nothing_to_evaluate_is_zero(material) -> None:
+    model, _, _ = material
+    assert evaluation.evaluate(model, LabelSmoothedCrossEntropy(), Greedy(), []) == (0.0, 0.0, [])
+
+
+def test_attention_of_the_first_utterance_without_padding(material) -> None:
+    model, corpus, utterances = material
+    texts = [utterances[0], utterances[5]]
+    batch = batches.collate(texts, [batches.read(each, RATE) for each in texts], corpus.tokens)
+    weights = evaluation.attention_weights(model, batch)
+    assert weights.shape == (int(batch.num_tokens[0]) + 1, int(model.num_states(batch.num_samples[:1])))
+    assert torch.allclose(weights.sum(1), torch.ones(len(weights)))
+    assert not weights.requires_grad
+
+
+def test_scores_compare_the_best_hypotheses_in_the_scored_form(material) -> None:
+    """`cl` and `sil` are one phone of 39, so taking one for the other is no error."""
+    _, corpus, utterances = material
+    two = utterances[:2]
+    assert two[0].text == "sil aa iy sil"
+
+    def decoded(name: str, *texts: str) -> evaluation.Decoded:
+        nbest = [Hypothesis(corpus.tokens.encode(text), -1.0, -1.0, "eos") for text in texts]
+        return evaluation.Decoded(name, nbest)
+
+    found = evaluation.score([decoded(two[0].id, "cl aa iy sil", "b"), decoded(two[1].id, "sil aa sil")], two, corpus)
+    assert (found.total.deletions, found.total.substitutions, found.total.insertions) == (1, 0, 0)
+    assert found.total.rate == 1 / 8
+    assert found.speakers.keys() == {"ftr0"}
+    missing = evaluation.score([decoded(two[0].id, "sil aa iy sil")], two, corpus)
+    assert (missing.missing, missing.total.deletions) == ((two[1].id,), 4)

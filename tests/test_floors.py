@@ -1,0 +1,110 @@
+"""Imports point one way: every module has a floor and imports from floors below it, or sideways without a circle."""
+
+import ast
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "las"
+
+FLOORS = {
+    0: "arguments audio cells.base compat corpora.phones devices errors manifest masking progress randomness schedule "
+    "scoring.alignment scoring.error_rates scoring.files search sphere tokens",
+    1: "attention.additive attention.base attention.dot attention.location batches build cells.ln_global "
+    "cells.ln_joined cells.ln_per_gate cells.lstm corpora.base corpora.espeak corpora.espeak_phones corpora.sentences "
+    "corpora.synthesis corpora.synthetic corpora.timit corpora.timit_speakers corpora.voices features kernels.autograd "
+    "kernels.equations kernels.packing kernels.passes loss run",
+    2: "recurrent",
+    3: "listener report speller",
+    4: "model",
+    5: "checkpoint evaluation",
+    6: "trainer transcribe",
+    7: "commands score",
+    8: "demo reproduce",
+    9: "cli",
+}
+FLOOR_OF = {module: floor for floor, modules in FLOORS.items() for module in modules.split()}
+
+
+def modules() -> dict[str, Path]:
+    """Every module with code, by its name below `las`; the package itself is the face and stands on no floor."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        if path.name != "__init__.py":
+            found[name] = path
+    return found
+
+
+def imports(path: Path) -> set[str]:
+    """Modules of las that a file imports, anywhere in it, functions included. `import las` alone is the face."""
+    names = set(modules())
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name.startswith("las.")}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            if node.module == "las" or (node.module or "").startswith("las."):
+                inside = {f"{node.module}.{alias.name}" for alias in node.names}
+                found |= {name if name.removeprefix("las.") in names else str(node.module) for name in inside}
+    return {name.removeprefix("las.") for name in found if name != "las"}
+
+
+def test_every_module_has_a_floor_and_every_floor_a_module() -> None:
+    assert sorted(modules()) == sorted(FLOOR_OF)
+
+
+def test_no_module_imports_from_above() -> None:
+    wrong = [
+        f"{name} (floor {FLOOR_OF[name]}) imports {other} (floor {FLOOR_OF[other]})"
+        for name, path in modules().items()
+        for other in imports(path)
+        if FLOOR_OF[other] > FLOOR_OF[name]
+    ]
+    assert wrong == []
+
+
+def test_imports_have_no_circle() -> None:
+    graph = {name: imports(path) for name, path in modules().items()}
+    while graph:
+        free = {name for name, others in graph.items() if not others & graph.keys()}
+        assert free, f"these import each other: {sorted(graph)}"
+        graph = {name: others for name, others in graph.items() if name not in free}
+
+
+def test_sideways_imports_stay_within_a_folder() -> None:
+    """Above the lowest floor; but a kernel is written for one cell each, and knows its class."""
+    sideways = {
+        (name.rpartition(".")[0], other.rpartition(".")[0])
+        for name, path in modules().items()
+        for other in imports(path)
+        if FLOOR_OF[other] == FLOOR_OF[name] > 0
+    }
+    assert {(folder, other) for folder, other in sideways if folder != other} <= {("kernels", "cells")}
+
+
+def test_names_come_from_modules_and_never_from_a_package() -> None:
+    packages = {"las", *(f"las.{path.parent.name}" for path in PACKAGE.glob("*/__init__.py"))}
+    known = {f"las.{name}" for name in modules()} | packages
+    for name, path in modules().items():
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module in packages:
+                inside = {f"{node.module}.{alias.name}" for alias in node.names}
+                assert inside <= known | {"las.__version__"}, name
+
+
+def test_only_build_knows_hydra_and_only_compat_torchaudio() -> None:
+    readers = {"hydra": {"build"}, "torchaudio": set(), "pickle": set(), "omegaconf": {"build", "reproduce"}}
+    for library, allowed in readers.items():
+        found = set()
+        for name, path in modules().items():
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                named = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                named += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+                if any(each.split(".")[0] == library for each in named):
+                    found.add(name)
+        assert found == allowed, library
+
+
+def test_files_are_short() -> None:
+    for name, path in modules().items():
+        assert len(path.read_text("utf-8").splitlines()) <= 300, name
