@@ -5,6 +5,7 @@ ends, so a row depends on its own samples only and never on what a batch was pad
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -130,7 +131,7 @@ class Features(nn.Module):
 class LogMel(Features):
     """Logarithm of mel-filtered power (HTK mel scale), `num_mels` per frame.
 
-    Args:
+    Args (`options` are those of `Features`):
         num_mels: filters between `low_hz` and `high_hz` (half the sample rate by default).
         energy: append the logarithm of the frame's energy.
         deltas: append that many orders of time derivatives (regression over +-2 frames), e.g. 2 for delta and
@@ -146,18 +147,9 @@ class LogMel(Features):
         high_hz: float | None = None,
         energy: bool = False,
         deltas: int = 0,
-        frame_length_ms: float = 25.0,
-        frame_shift_ms: float = 10.0,
-        preemphasis: float = 0.97,
-        normalisation: str = "global",
+        **options: Any,
     ) -> None:
-        super().__init__(
-            sample_rate,
-            frame_length_ms=frame_length_ms,
-            frame_shift_ms=frame_shift_ms,
-            preemphasis=preemphasis,
-            normalisation=normalisation,
-        )
+        super().__init__(sample_rate, **options)
         if num_mels < 1:
             raise ConfigError(f"features.num_mels={num_mels} must be at least 1")
         transforms = compat.torchaudio().transforms
@@ -205,7 +197,7 @@ class LogMel(Features):
 class MFCC(Features):
     """Mel-frequency cepstral coefficients: the DCT of log-mel rows.
 
-    Args:
+    Args (`options` are those of `Features`):
         num_coefficients: kept, the first (overall energy) included.
         num_mels: filters below them.
     """
@@ -216,28 +208,13 @@ class MFCC(Features):
         *,
         num_coefficients: int = 40,
         num_mels: int = 40,
-        frame_length_ms: float = 25.0,
-        frame_shift_ms: float = 10.0,
-        preemphasis: float = 0.97,
-        normalisation: str = "global",
+        **options: Any,
     ) -> None:
-        super().__init__(
-            sample_rate,
-            frame_length_ms=frame_length_ms,
-            frame_shift_ms=frame_shift_ms,
-            preemphasis=preemphasis,
-            normalisation=normalisation,
-        )
+        super().__init__(sample_rate, **options)
         if num_coefficients > num_mels:
             raise ConfigError(f"features.num_coefficients={num_coefficients} exceeds features.num_mels={num_mels}")
         self.num_coefficients = num_coefficients
-        self.log_mel = LogMel(
-            sample_rate,
-            num_mels=num_mels,
-            frame_length_ms=frame_length_ms,
-            frame_shift_ms=frame_shift_ms,
-            normalisation="none",
-        )
+        self.log_mel = LogMel(sample_rate, num_mels=num_mels, **options)
         dct = compat.torchaudio().functional.create_dct(num_coefficients, num_mels, "ortho")
         self.register_buffer("dct", dct, persistent=False)
         self.register_statistics()
