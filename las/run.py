@@ -24,7 +24,7 @@ from las.errors import StorageError
 
 UNSIGNED = ("data_dir", "run_dir")
 """Keys that say where things lie, not what is trained: they may change between starts of one run."""
-UNSIGNED_TRAINER = ("device", "num_workers", "histograms", "attention_pictures")
+UNSIGNED_TRAINER = ("device", "num_workers", "threads", "histograms", "attention_pictures")
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -56,6 +56,8 @@ class Trainer:
         clip_norm, clip_value: gradient clipping by the norm of the whole gradient and by entry, None for none.
         keep_checkpoints: newest checkpoints kept besides the best.
         num_workers: threads that read audio ahead.
+        threads: CPU threads of one operation of torch. Steps of a recurrence are too small to share: with more than
+            one they wait for each other, and for anything else that runs on the machine.
         device: cpu, cuda, or auto.
         histograms, attention_pictures: whether validations leave them.
     """
@@ -81,16 +83,19 @@ class Trainer:
         clip_value: float | None,
         keep_checkpoints: int,
         num_workers: int,
+        threads: int,
         device: str,
         histograms: bool,
         attention_pictures: bool,
     ) -> None:
         whole = {"max_steps": max_steps, "batch_size": batch_size, "validate_every": validate_every}
         whole |= {"patience": patience, "keep_checkpoints": keep_checkpoints, "num_workers": num_workers}
+        whole["threads"] = threads
         for key, value in whole.items():
             least = 0 if key == "num_workers" else 1
             if value < least:
                 raise ConfigError(f"trainer.{key}={value} must be at least {least}")
+        torch.set_num_threads(threads)
         self.model = model.to(devices.pick(device))
         self.loss = loss
         self.optimiser = optim(model.parameters())
