@@ -30,7 +30,7 @@ def demo(overrides: list[str]) -> None:
     progress.say(f"hypothesis  {heard.text}")
     if report.available():
         symbols = [*(token.symbol for token in heard.tokens), "(end)"]
-        title = f"{example.id}: attention of {config['name']}, test utterance of an unseen speaker"
+        title = f"{example.id}, an unseen speaker: {config['name']}"
         picture = report.attention_picture(heard.weights, symbols, heard.state_ms, folder / "attention.png", title)
         share = report.monotonicity(heard.weights)
         progress.say(f"attention   {picture} (moves forward at {100 * share:.0f} % of the tokens)")
