@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 import las
-from las import run
+from las import atomic, run
 from las.errors import StorageError
 
 SCHEMA = 1
@@ -94,9 +94,7 @@ def directory(folder: Path, step: int) -> Path:
 
 def point(folder: Path, name: str, target: Path) -> None:
     """Make `<folder>/<name>` (`latest`, `best`) name a checkpoint, atomically."""
-    temporary = folder / f".{name}.{os.getpid()}"
-    temporary.write_text(target.name + "\n")
-    os.replace(temporary, folder / name)
+    atomic.write(folder / name, target.name + "\n")
 
 
 def prune(folder: Path, keep: int) -> None:

@@ -1,7 +1,6 @@
 """What each verb does: overrides in, files and a printed answer out."""
 
 import json
-import os
 from collections.abc import Callable
 from inspect import Parameter
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from rich.table import Table
 
-from las import arguments, batches, build, devices, evaluation, progress, randomness, report, run, transcribe
+from las import arguments, atomic, batches, build, devices, evaluation, progress, randomness, report, run, transcribe
 from las.corpora.base import Corpus
 from las.errors import ConfigError, DataError
 from las.evaluation import Search
@@ -264,7 +263,4 @@ def summary(result: dict[str, Any]) -> str:
 
 
 def _write_lines(path: Path, lines: list[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    os.replace(temporary, path)
+    atomic.write(path, "".join(line + "\n" for line in lines))

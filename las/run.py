@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from las import build
+from las import atomic, build
 from las.errors import StorageError
 
 UNSIGNED = ("data_dir", "run_dir")
@@ -104,9 +104,7 @@ class Run:
         """Drop events past a step: a resumed run repeats them, and each step must be there once."""
         kept = [event for event in self.metrics() if event.get("step", 0) <= step]
         path = self.directory / "metrics.jsonl"
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text("".join(json.dumps(event) + "\n" for event in kept))
-        os.replace(temporary, path)
+        atomic.write(path, "".join(json.dumps(event) + "\n" for event in kept))
 
     @property
     def result(self) -> dict[str, Any] | None:

@@ -1,12 +1,11 @@
 """The verb `score`: two files in, an error rate out. It needs no torch, so that it answers quickly."""
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from las import build, progress
+from las import atomic, build, progress
 from las.corpora import phones
 from las.errors import ConfigError, DataError, suggest
 from las.scoring import error_rates, files
@@ -78,7 +77,4 @@ def _speaker(rate: error_rates.ErrorRate, metric: str) -> dict[str, Any]:
 
 
 def _write(path: Path, result: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(result, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    atomic.write(path, json.dumps(result, ensure_ascii=False, indent=1) + "\n")

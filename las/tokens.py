@@ -6,11 +6,11 @@ Id 0 is the sentence boundary, start and end in one (Zeineldeen et al. 2020); th
 import base64
 import hashlib
 import io
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from las import atomic
 from las.corpora import phones
 from las.errors import DataError, suggest
 
@@ -170,10 +170,7 @@ def train_sentence_pieces(
     except (RuntimeError, OSError) as error:
         raise DataError(f"cannot learn {size} {model_type} pieces from these texts: {error}") from error
     model = Path(model)
-    model.parent.mkdir(parents=True, exist_ok=True)
-    temporary = model.with_name(f".{model.name}.tmp")
-    temporary.write_bytes(content.getvalue())
-    os.replace(temporary, model)
+    atomic.write(model, content.getvalue())
     return SentencePieces(model)
 
 

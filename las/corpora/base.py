@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from las import audio, manifest
+from las import atomic, audio, manifest
 from las.errors import ConfigError, DataError, suggest
 from las.manifest import Utterance
 from las.tokens import Tokens
@@ -168,6 +167,4 @@ def _prepared(folder: Path, splits: tuple[str, ...]) -> dict[str, list[Utterance
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(value, indent=1) + "\n", "utf-8")
-    os.replace(temporary, path)
+    atomic.write(path, json.dumps(value, indent=1) + "\n")

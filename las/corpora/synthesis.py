@@ -9,7 +9,6 @@ import fcntl
 import hashlib
 import io
 import json
-import os
 import wave
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 from rich.progress import Progress
 
+from las import atomic
 from las.corpora import espeak_phones, voices
 from las.corpora.espeak import Espeak
 from las.errors import DataError
@@ -138,7 +138,7 @@ def make(espeak: Espeak, root: Path, planned: Planned, sound: Sound) -> None:
     contents = [_riff(rendered.pcm), _lines(spans), _lines(word_spans(words, labels)), _lines([text])]
     (root / planned.path).parent.mkdir(parents=True, exist_ok=True)
     for extension, content in zip(EXTENSIONS, contents, strict=True):
-        _write(root / f"{planned.path}.{extension}", content)
+        atomic.write(root / f"{planned.path}.{extension}", content)
 
 
 def word_spans(words: list[str], labels: list[espeak_phones.Label]) -> list[tuple[int, int, str]]:
@@ -173,15 +173,8 @@ def _lines(rows: list[tuple[int, int, str]]) -> bytes:
     return "".join(f"{start} {end} {symbol}\n" for start, end, symbol in rows).encode("ascii")
 
 
-def _write(path: Path, content: bytes) -> None:
-    """The file appears whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(content)
-    os.replace(temporary, path)
-
-
 def _write_json(path: Path, value: dict[str, Any]) -> None:
-    _write(path, (json.dumps(value, indent=1) + "\n").encode("ascii"))
+    atomic.write(path, (json.dumps(value, indent=1) + "\n").encode("ascii"))
 
 
 def _read_record(root: Path) -> dict[str, Any]:
