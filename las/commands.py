@@ -88,7 +88,7 @@ def train(overrides: list[str]) -> dict[str, Any]:
     }
     transcriber = transcribe.load(folder.directory, parts.search, str(trainer.model.device))
     for split in corpus.splits[1:]:
-        score = decode_split(transcriber, corpus, prepared[split], folder.directory / f"hypotheses.{split}.jsonl")
+        score = decode_split(transcriber, corpus, split, prepared[split], folder.directory / f"hypotheses.{split}.jsonl")
         result["splits"][split] = error_rates.as_dict(score, corpus.metric)
         progress.say(f"{split}: {error_rates.line(score, corpus.metric)}", log)
     if report.available():
@@ -149,7 +149,7 @@ def make_trainer(parts: Parts, corpus: Corpus, prepared: Splits, folder: run.Run
         parts.validation_search,
         corpus,
         usable,
-        prepared["dev"],
+        prepared[corpus.splits[1]],
         folder,
         parts.seed,
     )
@@ -197,17 +197,22 @@ def usable_utterances(
 
 
 def decode_split(
-    transcriber: transcribe.Transcriber, corpus: Corpus, utterances: list[Utterance], output: Path, batch_size: int = 16
+    transcriber: transcribe.Transcriber,
+    corpus: Corpus,
+    split: str,
+    utterances: list[Utterance],
+    output: Path,
+    batch_size: int = 16,
 ) -> error_rates.Score:
     """Decode a split in batches, write one line per utterance, and score it."""
     loader = batches.Loader(utterances, corpus.tokens, corpus.sample_rate)
     order = batches.sequential(utterances, batch_size)
     decoded = list(evaluation.decode(transcriber.model, transcriber.search, loader.batches(order)))
-    text = {each.id: corpus.tokens.decode(each.hypotheses[0].tokens) for each in decoded}
+    texts = evaluation.texts(decoded, corpus.tokens)
     by_id = sorted(decoded, key=lambda each: each.id)
-    lines = [{"id": d.id, "text": text[d.id], "score": round(d.hypotheses[0].score, 4)} for d in by_id]
+    lines = [{"id": d.id, "text": texts[d.id], "score": round(d.hypotheses[0].score, 4)} for d in by_id]
     _write_lines(output, [json.dumps(line, ensure_ascii=False) for line in lines])
-    return evaluation.score(decoded, utterances, corpus)
+    return corpus.score(split, utterances, texts)
 
 
 def decode(overrides: list[str]) -> None:
@@ -242,7 +247,7 @@ def _decode_own_split(transcriber: transcribe.Transcriber, config: build.Config,
     corpus: Corpus = build.build(transcriber.config["corpus"], where="corpus")
     split = corpus.known_split(config["split"])
     utterances = corpus.prepare(Path(config["data_dir"]) / "manifests")[split]
-    score = decode_split(transcriber, corpus, utterances, output, config["batch_size"])
+    score = decode_split(transcriber, corpus, split, utterances, output, config["batch_size"])
     error_rates.print_table(score, corpus.metric, progress.console)
     progress.say(f"{split}: {error_rates.line(score, corpus.metric)}")
     progress.say(f"{len(utterances)} utterances written to {output}")

@@ -1,18 +1,16 @@
-"""A model on a split: the loss with true previous tokens, what search writes without them, and its error rate."""
+"""A model on a split: the loss with true previous tokens, and what search writes without them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from las.batches import Batch
-from las.corpora.base import Corpus
 from las.loss import LabelSmoothedCrossEntropy
-from las.manifest import Utterance
 from las.model import Decoder, ListenAttendSpell
-from las.scoring import error_rates
 from las.search import Beam, Greedy, Hypothesis
+from las.tokens import Tokens
 
 Search = Greedy | Beam
 
@@ -77,10 +75,6 @@ def attention_weights(model: ListenAttendSpell, batch: Batch) -> Tensor:
     return spelling.weights[0, : int(batch.num_tokens[0]) + 1, :states].cpu()
 
 
-def score(decoded: Sequence[Decoded], utterances: Sequence[Utterance], corpus: Corpus) -> error_rates.Score:
-    """Error rate of the best hypotheses against the utterances' texts, both in the corpus's scored form."""
-    return error_rates.error_rate(
-        references={utterance.id: corpus.normalise(utterance.text) for utterance in utterances},
-        hypotheses={each.id: corpus.normalise(corpus.tokens.decode(each.hypotheses[0].tokens)) for each in decoded},
-        speakers={utterance.id: utterance.speaker for utterance in utterances},
-    )
+def texts(decoded: Iterable[Decoded], tokens: Tokens) -> dict[str, str]:
+    """The text of the best hypothesis of each utterance, by id."""
+    return {each.id: tokens.decode(each.hypotheses[0].tokens) for each in decoded}

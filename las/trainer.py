@@ -189,7 +189,8 @@ class Trainer:
         """Dev loss and decoded dev error, what they mean for the schedule, and a checkpoint."""
         order = batches.sequential(self.dev, self.batch_size)
         found = evaluation.evaluate(self.model, self.loss, self.search, self.dev_loader.batches(order))
-        score = evaluation.score(found.decoded, self.dev, self.corpus)
+        texts = evaluation.texts(found.decoded, self.corpus.tokens)
+        score = self.corpus.score(self.corpus.splits[1], self.dev, texts)
         error = score.total.rate
         self.schedule.validated(found.cross_entropy)
         improved = not self.validations or error < min(before for _, before in self.validations)

@@ -249,7 +249,7 @@ def test_batches_do_not_change_what_is_decoded(trained: Path, tmp_path: Path) ->
     corpus: Corpus = build.build(transcriber.config["corpus"])
     utterances = corpus.utterances("train")
     for size in (1, 8):
-        commands.decode_split(transcriber, corpus, utterances, tmp_path / f"{size}.jsonl", size)
+        commands.decode_split(transcriber, corpus, "train", utterances, tmp_path / f"{size}.jsonl", size)
     one, many = lines(tmp_path / "1.jsonl"), lines(tmp_path / "8.jsonl")
     assert [line["text"] for line in one] == [line["text"] for line in many]
     assert [line["score"] for line in one] == pytest.approx([line["score"] for line in many], abs=2e-4)

@@ -85,9 +85,10 @@ def test_scores_compare_the_best_hypotheses_in_the_scored_form(material) -> None
         nbest = [Hypothesis(corpus.tokens.encode(text), -1.0, -1.0, "eos") for text in texts]
         return evaluation.Decoded(name, nbest)
 
-    found = evaluation.score([decoded(two[0].id, "cl aa iy sil", "b"), decoded(two[1].id, "sil aa sil")], two, corpus)
+    heard = [decoded(two[0].id, "cl aa iy sil", "b"), decoded(two[1].id, "sil aa sil")]
+    found = corpus.score("dev", two, evaluation.texts(heard, corpus.tokens))
     assert (found.total.deletions, found.total.substitutions, found.total.insertions) == (1, 0, 0)
     assert found.total.rate == 1 / 8
     assert found.speakers.keys() == {"ftr0"}
-    missing = evaluation.score([decoded(two[0].id, "sil aa iy sil")], two, corpus)
+    missing = corpus.score("dev", two, {two[0].id: "sil aa iy sil"})
     assert (missing.missing, missing.total.deletions) == ((two[1].id,), 4)

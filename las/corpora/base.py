@@ -3,7 +3,7 @@
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from las import atomic, audio, manifest
 from las.errors import ConfigError, DataError, suggest
 from las.manifest import Utterance
+from las.scoring import error_rates
+from las.scoring.error_rates import Score
 from las.tokens import Tokens
 
 # Part of the settings hash: raise it when the same settings begin to mean other manifests.
@@ -39,7 +41,11 @@ class SplitRow(NamedTuple):
 
 
 class Corpus(ABC):
-    """A corpus: `utterances(split)` and `normalise(text)` are what a new one has to write."""
+    """A corpus: `utterances(split)` and `normalise(text)` are what a new one has to write.
+
+    The first of its `splits` is trained on, the second tells when training is good; all but the first are decoded and
+    scored at the end.
+    """
 
     splits: tuple[str, ...] = ("train", "dev", "test")
     metric: str = "phone_error_rate"
@@ -60,6 +66,14 @@ class Corpus(ABC):
     @abstractmethod
     def normalise(self, text: str) -> list[str]:
         """The tokens that are scored: those of a reference or hypothesis, after the corpus's scoring convention."""
+
+    def score(self, split: str, utterances: Sequence[Utterance], texts: Mapping[str, str]) -> Score:
+        """Errors of the decoded `texts`, by utterance id, of one split: here by the scored form of both sides."""
+        return error_rates.error_rate(
+            references={utterance.id: self.normalise(utterance.text) for utterance in utterances},
+            hypotheses={name: self.normalise(text) for name, text in texts.items()},
+            speakers={utterance.id: utterance.speaker for utterance in utterances},
+        )
 
     def settings(self) -> dict[str, Any]:
         """All that decides what the manifests hold, as plain JSON values."""
