@@ -3,7 +3,7 @@
 import hashlib
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from las import audio
+from las.augment import Augment
 from las.errors import DataError
 from las.manifest import Utterance
 from las.tokens import Tokens
@@ -22,13 +23,17 @@ Plan = list[list[int]]
 
 @dataclass(frozen=True)
 class Batch:
-    """Utterances side by side: waveforms padded with zeros, targets (without boundaries) with id 0."""
+    """Utterances side by side: waveforms padded with zeros, targets (without boundaries) with id 0.
+
+    `keys` are those of the utterances' augmentation (see `key`); a batch that is not augmented has none.
+    """
 
     ids: list[str]
     waveforms: Float[Tensor, "batch samples"]
     num_samples: Int[Tensor, "batch"]
     targets: Int[Tensor, "batch tokens"]
     num_tokens: Int[Tensor, "batch"]
+    keys: tuple[int, ...] = ()
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on a device."""
@@ -38,7 +43,13 @@ class Batch:
             self.num_samples.to(device, non_blocking=True),
             self.targets.to(device, non_blocking=True),
             self.num_tokens.to(device, non_blocking=True),
+            self.keys,
         )
+
+
+def key(seed: int, epoch: int, utterance_id: str) -> int:
+    """What one utterance's augmentation in one epoch is drawn from: 63 bits, the same wherever it is computed."""
+    return int.from_bytes(_rank(seed, epoch, "augment", utterance_id)[:8], "big") >> 1
 
 
 def plan(
@@ -75,7 +86,9 @@ def sequential(utterances: Sequence[Utterance], batch_size: int, max_batch_s: fl
     return _cut(_by_length(utterances), utterances, batch_size, max_batch_s)
 
 
-def collate(utterances: Sequence[Utterance], waveforms: Sequence[Tensor], tokens: Tokens) -> Batch:
+def collate(
+    utterances: Sequence[Utterance], waveforms: Sequence[Tensor], tokens: Tokens, keys: Sequence[int] = ()
+) -> Batch:
     """One batch of utterances and their waveforms ([samples] each).
 
     Raises DataError naming the utterance whose text holds an unknown symbol.
@@ -92,11 +105,14 @@ def collate(utterances: Sequence[Utterance], waveforms: Sequence[Tensor], tokens
         num_samples=torch.tensor([len(waveform) for waveform in waveforms]),
         targets=pad_sequence(targets, batch_first=True),
         num_tokens=torch.tensor([len(target) for target in targets]),
+        keys=tuple(keys),
     )
 
 
 class Loader:
     """Reads the batches of a plan ahead of their use, in threads, and keeps decoded audio up to `cache_bytes`.
+
+    With `augment`, the waveforms of an epoch with keys are perturbed in the same threads.
 
     The number of workers changes how fast batches come, never which or in which order.
     """
@@ -109,6 +125,7 @@ class Loader:
         num_workers: int = 2,
         prefetch: int = 4,
         cache_bytes: int = 2 << 30,
+        augment: Augment | None = None,
     ) -> None:
         self._utterances = utterances
         self._tokens = tokens
@@ -117,22 +134,26 @@ class Loader:
         self._prefetch = max(prefetch, 1)
         self._cache: dict[int, Tensor] = {}
         self._room = cache_bytes
+        self._augment = augment
         self._lock = threading.Lock()
 
-    def batches(self, plan: Plan, start: int = 0) -> Iterator[tuple[int, Batch]]:
+    def batches(
+        self, plan: Plan, start: int = 0, key_of: Callable[[str], int] | None = None
+    ) -> Iterator[tuple[int, Batch]]:
         """(index of the batch in the plan, batch), from batch `start` on, which costs no more than from the first.
 
+        `key_of` gives the key of an utterance's augmentation; without it nothing is augmented.
         Raises DataError naming the utterance whose audio or text cannot be used.
         """
         if self._num_workers == 0:
             for index in range(start, len(plan)):
-                yield index, self._batch(plan[index])
+                yield index, self._batch(plan[index], key_of)
             return
         pool = ThreadPoolExecutor(self._num_workers, thread_name_prefix="las-loader")
         try:
             waiting: deque[tuple[int, Future[Batch]]] = deque()
             for index in range(start, len(plan)):
-                waiting.append((index, pool.submit(self._batch, plan[index])))
+                waiting.append((index, pool.submit(self._batch, plan[index], key_of)))
                 if len(waiting) > self._prefetch:
                     first, future = waiting.popleft()
                     yield first, future.result()
@@ -142,9 +163,17 @@ class Loader:
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _batch(self, indices: list[int]) -> Batch:
+    def _batch(self, indices: list[int], key_of: Callable[[str], int] | None) -> Batch:
         chosen = [self._utterances[index] for index in indices]
-        return collate(chosen, [self._waveform(index) for index in indices], self._tokens)
+        waveforms = [self._waveform(index) for index in indices]
+        if self._augment is None or key_of is None:
+            return collate(chosen, waveforms, self._tokens)
+        keys = [key_of(utterance.id) for utterance in chosen]
+        augmented = [
+            self._augment.waveform(waveform, self._sample_rate, key)
+            for waveform, key in zip(waveforms, keys, strict=True)
+        ]
+        return collate(chosen, augmented, self._tokens, keys)
 
     def _waveform(self, index: int) -> Tensor:
         """Audio is read in any order once per epoch, so what does not fit is read again: evicting would not help."""

@@ -19,6 +19,7 @@ from las.errors import ConfigError, suggest
 
 PACKAGES = (
     "las.attention",
+    "las.augment",
     "las.cells",
     "las.corpora",
     "las.features",

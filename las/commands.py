@@ -10,6 +10,7 @@ import torch
 from rich.table import Table
 
 from las import arguments, atomic, batches, build, devices, evaluation, progress, randomness, report, run, transcribe
+from las.augment import Augment
 from las.corpora.base import Corpus
 from las.errors import ConfigError, DataError
 from las.evaluation import Search
@@ -21,7 +22,7 @@ from las.scoring import error_rates
 from las.trainer import Trainer
 
 Splits = dict[str, list[Utterance]]
-PLAIN_PARTS = ("loss", "optim", "schedule", "validation_search", "search")
+PLAIN_PARTS = ("loss", "optim", "schedule", "augment", "validation_search", "search")
 
 
 def prepare(overrides: list[str]) -> Splits:
@@ -88,7 +89,9 @@ def train(overrides: list[str]) -> dict[str, Any]:
     }
     transcriber = transcribe.load(folder.directory, parts.search, str(trainer.model.device))
     for split in corpus.splits[1:]:
-        score = decode_split(transcriber, corpus, split, prepared[split], folder.directory / f"hypotheses.{split}.jsonl")
+        score = decode_split(
+            transcriber, corpus, split, prepared[split], folder.directory / f"hypotheses.{split}.jsonl"
+        )
         result["splits"][split] = error_rates.as_dict(score, corpus.metric)
         progress.say(f"{split}: {error_rates.line(score, corpus.metric)}", log)
     if report.available():
@@ -107,6 +110,7 @@ class Parts(NamedTuple):
     loss: LabelSmoothedCrossEntropy
     optim: Callable[..., torch.optim.Optimizer]
     schedule: Schedule
+    augment: Augment
     validation_search: Search
     search: Search
     seed: int
@@ -146,6 +150,7 @@ def make_trainer(parts: Parts, corpus: Corpus, prepared: Splits, folder: run.Run
         parts.loss,
         parts.optim,
         parts.schedule,
+        parts.augment,
         parts.validation_search,
         corpus,
         usable,

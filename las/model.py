@@ -11,6 +11,9 @@ from las.features import Features
 from las.listener import Listener
 from las.speller import Speller, SpellerState, Spelling
 
+Change = Callable[[Tensor, Tensor], Tensor]
+"""Features [batch, frames, size] and number of frames [batch] to changed features, e.g. with masks."""
+
 
 class Decoder:
     """One batch of utterances as search sees it: `start`, then `step` as often as it likes."""
@@ -75,10 +78,18 @@ class ListenAttendSpell(nn.Module):
         return self.listener.num_states(self.features.num_frames(num_samples))
 
     def listen(
-        self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
+        self,
+        waveforms: Float[Tensor, "batch samples"],
+        num_samples: Int[Tensor, "batch"],
+        change: Change | None = None,
     ) -> tuple[Memory, Int[Tensor, "batch"]]:
-        """Waveforms to what the speller attends to, and the number of states of each utterance."""
+        """Waveforms to what the speller attends to, and the number of states of each utterance.
+
+        `change` is what training does to the features [batch, frames, size], given their number of frames [batch].
+        """
         features, num_frames = self.features(waveforms, num_samples)
+        if change is not None:
+            features = change(features, num_frames)
         encoded, num_states = self.listener(features, num_frames)
         return self.speller.attention.prepare(encoded, num_states), num_states
 
@@ -87,9 +98,10 @@ class ListenAttendSpell(nn.Module):
         waveforms: Float[Tensor, "batch samples"],
         num_samples: Int[Tensor, "batch"],
         targets: Int[Tensor, "batch tokens"],
+        change: Change | None = None,
     ) -> Spelling:
         """Teacher forcing: logits [batch, tokens + 1, vocab] and attention weights [batch, tokens + 1, states]."""
-        memory, _ = self.listen(waveforms, num_samples)
+        memory, _ = self.listen(waveforms, num_samples, change)
         return self.speller(memory, targets)
 
     def decoder(

@@ -4,6 +4,7 @@ The order of the data is a function of (manifest hash, seed, epoch) and every ra
 that a run that was stopped continues as if it had not been.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ import torch
 from torch import nn
 
 from las import batches, checkpoint, devices, evaluation, manifest, progress, randomness, report
+from las.augment import Augment
 from las.corpora.base import Corpus
 from las.errors import ConfigError, NumericalError, StorageError
 from las.evaluation import Search
@@ -44,7 +46,7 @@ class Trainer:
     """Trains a model until it stops getting better.
 
     Args:
-        model, loss, optim, schedule, search: finished parts; `optim` makes the optimiser from the parameters.
+        model, loss, optim, schedule, augment, search: finished parts; `optim` makes the optimiser from the parameters.
         corpus: for tokens, sample rate and the scored form of texts.
         train, dev: utterances; train without those that cannot be used.
         run: the run folder.
@@ -68,6 +70,7 @@ class Trainer:
         loss: LabelSmoothedCrossEntropy,
         optim: Callable[[Any], torch.optim.Optimizer],
         schedule: Schedule,
+        augment: Augment,
         search: Search,
         corpus: Corpus,
         train: Sequence[Utterance],
@@ -89,8 +92,8 @@ class Trainer:
         attention_pictures: bool,
     ) -> None:
         whole = {"max_steps": max_steps, "batch_size": batch_size, "validate_every": validate_every}
-        whole |= {"patience": patience, "keep_checkpoints": keep_checkpoints, "num_workers": num_workers}
-        whole["threads"] = threads
+        whole |= {"patience": patience, "keep_checkpoints": keep_checkpoints}
+        whole |= {"num_workers": num_workers, "threads": threads}
         for key, value in whole.items():
             least = 0 if key == "num_workers" else 1
             if value < least:
@@ -100,21 +103,18 @@ class Trainer:
         self.loss = loss
         self.optimiser = optim(model.parameters())
         self.base_rates = [group["lr"] for group in self.optimiser.param_groups]
-        self.schedule = schedule
+        self.schedule, self.augment = schedule, augment
         self.search = search
         self.corpus = corpus
         self.train, self.dev = train, dev
-        self.run = run
-        self.seed = seed
-        self.max_steps = max_steps
-        self.batch_size = batch_size
-        self.validate_every = validate_every
-        self.patience = patience
+        self.run, self.seed = run, seed
+        self.max_steps, self.batch_size = max_steps, batch_size
+        self.validate_every, self.patience = validate_every, patience
         self.clip_norm, self.clip_value = clip_norm, clip_value
         self.keep_checkpoints = keep_checkpoints
         self.histograms = histograms
         self.attention_pictures = attention_pictures and report.available()
-        self.train_loader = batches.Loader(train, corpus.tokens, corpus.sample_rate, num_workers)
+        self.train_loader = batches.Loader(train, corpus.tokens, corpus.sample_rate, num_workers, augment=augment)
         self.dev_loader = batches.Loader(dev, corpus.tokens, corpus.sample_rate, num_workers)
         self.manifest_hash = manifest.content_hash(train)
         self.log = run.directory / "log.txt"
@@ -144,7 +144,8 @@ class Trainer:
     def _epoch(self) -> None:
         """The rest of the current epoch, or up to the validation that ends the training."""
         order = batches.plan(self.train, self.manifest_hash, self.seed, self.epoch, self.batch_size)
-        for index, batch in self.train_loader.batches(order, self.next_batch):
+        key_of = functools.partial(batches.key, self.seed, self.epoch)
+        for index, batch in self.train_loader.batches(order, self.next_batch, key_of):
             loss, norm = self._update(batch.to(self.model.device))
             self.next_batch = index + 1
             self.progress.update(self.epoch + 1, self.step, loss, len(batch.ids))
@@ -167,7 +168,8 @@ class Trainer:
             group["lr"] = rate * factor
         self.model.train()
         self.optimiser.zero_grad(set_to_none=True)
-        spelling = self.model(batch.waveforms, batch.num_samples, batch.targets)
+        change = functools.partial(self.augment.features, keys=batch.keys)
+        spelling = self.model(batch.waveforms, batch.num_samples, batch.targets, change)
         sums = self.loss(spelling.logits, batch.targets, batch.num_tokens)
         loss = sums.loss / sums.tokens
         loss.backward()
