@@ -1,37 +1,327 @@
-"""Alignment of hypotheses with references, token by token."""
+"""Alignment of hypotheses with references, token by token, with the counts of NIST's sclite.
 
-from collections.abc import Sequence
-from typing import Any
+Dynamic programming over all pairs of a batch at once. Which of several alignments that cost the same is taken decides
+how many errors there are of each kind, so costs, their single precision and the order of preference are sclite's
+(read from SCTK 2.4; the tests compare with the program): a match or substitution before an insertion before a
+deletion, and within alternatives what is written earlier before what is written later.
+"""
 
-import jiwer
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby, product
+from typing import Any, NamedTuple
 
-Pair = tuple[str | None, str | None]
-"""A reference token and the hypothesis token aligned with it; None where there is none (insertion, deletion)."""
+import numpy as np
+
+from las.scoring import network
+
+NULL = "@"
+"""The word that says nothing."""
+
+CELLS = 1 << 20  # of the tables that are filled at once, which bounds the memory
+_SUBSTITUTION, _NULL_FOR_NULL = 4.0, 1.0
+_OMISSION, _OPTIONAL_OMISSION, _NULL_OMISSION = 3.0, 2.0, 0.001
+_MATCHED, _SUBSTITUTED, _DELETED, _INSERTED = range(4)
+_KINDS = ("correct", "substitution", "deletion", "insertion")
+
+_TAGS = re.compile(r"(?<!\\);.*", re.DOTALL)
+Table = np.ndarray[Any, np.dtype[Any]]
+
+_CAPITALS = {ord(letter): letter.lower() for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
 
 
-def align(references: Sequence[list[str]], hypotheses: Sequence[list[str]]) -> list[list[Pair]]:
-    """Align each hypothesis with its reference at the least number of substitutions, deletions and insertions.
+class Aligned(NamedTuple):
+    """A reference token and the hypothesis token aligned with it, as they are compared; None where there is none.
 
-    Where several alignments have as few errors, jiwer's choice decides how many of each kind there are; sclite, whose
-    substitution costs 4 and whose deletion and insertion cost 3, can decide otherwise.
+    `kind` is "correct", "substitution", "deletion" or "insertion". An optional word without a partner is correct.
     """
-    if not references:
+
+    reference: str | None
+    hypothesis: str | None
+    kind: str
+
+
+@dataclass(frozen=True)
+class Rules:
+    """NIST's conventions for comparing words.
+
+    `optional_words`: a `(word)` may be left out, and is compared without its brackets (sclite's -D). `fragments`:
+    `frag-` matches every word that begins with it, `-ment` every word that ends with it (-F). `ignore_case`: the
+    letters A to Z are those a to z, and no other letters change, as in sclite (off: -s).
+    """
+
+    optional_words: bool = False
+    fragments: bool = False
+    ignore_case: bool = True
+
+
+class _Word(NamedTuple):
+    """A token as it is printed (`text`), as it is compared (`spoken`), and what leaving it out costs."""
+
+    text: str
+    spoken: str
+    omission: float
+    fragment: bool
+
+
+class _Vocabulary:
+    """The words of a call by number; number 0 is the empty arc that precedes all words."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.words = [_Word("", "", _OMISSION, fragment=False)]
+        self.spoken = [-1]  # the same number for words that are spelt the same
+        self._rules = rules
+        self._numbers: dict[str, int] = {}
+        self._spellings: dict[str, int] = {}
+
+    def numbers(self, tokens: Sequence[str]) -> list[int]:
+        try:
+            return [0, *map(self._numbers.__getitem__, tokens)]
+        except KeyError:
+            return [0, *map(self._number, tokens)]
+
+    def _number(self, token: str) -> int:
+        if token not in self._numbers:
+            self._numbers[token] = len(self.words)
+            word = _word(token, self._rules)
+            self.words.append(word)
+            self.spoken.append(self._spellings.setdefault(word.spoken, len(self._spellings)))
+        return self._numbers[token]
+
+
+def _word(token: str, rules: Rules) -> _Word:
+    """A token without what sclite drops: tags behind a semicolon, backslashes, and a final asterisk."""
+    text = _TAGS.sub("", token).replace("\\", "")
+    if len(text) > 1:
+        text = text.removesuffix("*")
+    if rules.ignore_case:
+        text = text.translate(_CAPITALS)
+    optional = rules.optional_words and len(text) > 1 and text[0] == "(" and text[-1] == ")"
+    spoken = text[1:-1] if optional else text
+    # An optional fragment is known by its end only, though compared by its beginning too: so it is in sclite.
+    fragment = rules.fragments and (text.startswith("-") or spoken.endswith("-"))
+    omission = _NULL_OMISSION if text == NULL else _OPTIONAL_OMISSION if optional else _OMISSION
+    return _Word(text, spoken, omission, fragment)
+
+
+class _Side(NamedTuple):
+    """The reference or the hypothesis of a pair; without `network` each word follows the one before it."""
+
+    numbers: list[int]
+    network: network.Network | None
+
+
+class _Pair(NamedTuple):
+    place: int
+    reference: _Side
+    hypothesis: _Side
+
+
+def align(
+    references: Sequence[Sequence[str]], hypotheses: Sequence[Sequence[str]], rules: Rules = Rules()
+) -> list[list[Aligned]]:
+    """Align each hypothesis with the reference at the same place.
+
+    Tokens are those of a NIST transcript split at spaces: `{ a / b / @ }` are alternatives, on either side, and `@` is
+    nothing; `rules` say how words compare. Raises DataError for alternatives that are not closed, and ValueError
+    where there are not as many references as hypotheses.
+    """
+    vocabulary = _Vocabulary(rules)
+    alignments: list[list[Aligned]] = []
+    pairs = []
+    for index, (reference, hypothesis) in enumerate(zip(references, hypotheses, strict=True)):
+        pair = _Pair(index, _side(reference, vocabulary), _side(hypothesis, vocabulary))
+        alignments.append(_identical(pair, vocabulary))
+        if not alignments[index]:
+            pairs.append(pair)
+    for batch in _batches(pairs):
+        for pair, alignment in zip(batch, _align(batch, vocabulary), strict=True):
+            alignments[pair.place] = alignment
+    return alignments
+
+
+def _side(tokens: Sequence[str], vocabulary: _Vocabulary) -> _Side:
+    if not network.has_alternatives(tokens):
+        return _Side(vocabulary.numbers(tokens), None)
+    parsed = network.parse(tokens)
+    return _Side(vocabulary.numbers(parsed.words), parsed)
+
+
+def _identical(pair: _Pair, vocabulary: _Vocabulary) -> list[Aligned]:
+    """The alignment of a pair that says the same on both sides in one way only; empty for every other."""
+    plain = pair.reference.network is None and pair.hypothesis.network is None
+    if not plain or pair.reference.numbers != pair.hypothesis.numbers:
         return []
-    # An empty transform leaves lists of tokens as they are, which jiwer's own signature does not tell.
-    spoken: Any = list(references)
-    heard: Any = list(hypotheses)
-    output = jiwer.process_words(spoken, heard, jiwer.Compose([]), jiwer.Compose([]))
-    return [
-        [pair for chunk in chunks for pair in _pairs(chunk, reference, hypothesis)]
-        for chunks, reference, hypothesis in zip(output.alignments, references, hypotheses, strict=True)
-    ]
+    texts = [vocabulary.words[number].text for number in pair.reference.numbers[1:]]
+    return [Aligned(text, text, "correct") for text in texts if text != NULL]
 
 
-def _pairs(chunk: jiwer.AlignmentChunk, reference: list[str], hypothesis: list[str]) -> list[Pair]:
-    spoken = reference[chunk.ref_start_idx : chunk.ref_end_idx]
-    heard = hypothesis[chunk.hyp_start_idx : chunk.hyp_end_idx]
-    if chunk.type == "delete":
-        return [(token, None) for token in spoken]
-    if chunk.type == "insert":
-        return [(None, token) for token in heard]
-    return list(zip(spoken, heard, strict=True))
+def _batches(pairs: Sequence[_Pair]) -> Iterator[list[_Pair]]:
+    """Pairs of about the same size together, with at most CELLS cells where there is more than one pair."""
+
+    def size(pair: _Pair) -> tuple[bool, int, int]:
+        numbers = len(pair.reference.numbers), len(pair.hypothesis.numbers)
+        return pair.reference.network is None and pair.hypothesis.network is None, max(numbers) // 4, min(numbers) // 4
+
+    for (_, longer, shorter), group in groupby(sorted(pairs, key=size), key=size):
+        members = list(group)
+        step = max(1, CELLS // (16 * (longer + 1) * (shorter + 1)))
+        yield from (members[start : start + step] for start in range(0, len(members), step))
+
+
+def _align(batch: Sequence[_Pair], vocabulary: _Vocabulary) -> Iterator[list[Aligned]]:
+    spoken, heard = _numbers([pair.reference for pair in batch]), _numbers([pair.hypothesis for pair in batch])
+    omissions = np.array([word.omission for word in vocabulary.words], np.float32)
+    costs, moves = _fill(
+        substitutions=_substitutions(spoken, heard, vocabulary),
+        deletions=omissions[spoken],
+        insertions=omissions[heard],
+        before_spoken=_previous([pair.reference for pair in batch], len(spoken)),
+        before_heard=_previous([pair.hypothesis for pair in batch], len(heard)),
+    )
+    by_pair = np.ascontiguousarray(np.moveaxis(moves, 2, 0))
+    for lane, pair in enumerate(batch):
+        yield _trace(pair, costs[:, :, lane], by_pair[lane], vocabulary)
+
+
+def _numbers(sides: Sequence[_Side]) -> Table:
+    """Numbers of words, [arcs batch], 0 behind the last."""
+    longest = max(len(side.numbers) for side in sides)
+    table = np.zeros((len(sides), longest), np.int64)
+    for row, side in zip(table, sides, strict=True):
+        row[: len(side.numbers)] = side.numbers
+    return np.ascontiguousarray(table.T)
+
+
+def _previous(sides: Sequence[_Side], longest: int) -> Table:
+    """Arcs that may come before each, [choices arcs batch], the last of them repeated to fill the choices."""
+    networks = [(lane, side.network.previous) for lane, side in enumerate(sides) if side.network is not None]
+    choices = max((len(arcs) for _, previous in networks for arcs in previous), default=1)
+    chain = np.maximum(np.arange(longest) - 1, 0)
+    table = np.broadcast_to(chain[:, None], (choices, longest, len(sides))).copy()
+    for lane, previous in networks:
+        for arc, arcs in enumerate(previous[1:], start=1):
+            table[:, arc, lane] = [*arcs, *[arcs[-1]] * (choices - len(arcs))]
+    return table
+
+
+def _substitutions(spoken: Table, heard: Table, vocabulary: _Vocabulary) -> Table:
+    """The cost of each word for each other, [spoken heard batch]; infinite for arc 0."""
+    spelling = np.array(vocabulary.spoken)
+    table = np.where(spelling[spoken][:, None] == spelling[heard], np.float32(0), np.float32(_SUBSTITUTION))
+    special = np.array([word.fragment or word.text == NULL for word in vocabulary.words])
+    if special.any():
+        for place in np.argwhere(special[spoken][:, None] | special[heard]):
+            row, column, lane = place.tolist()
+            reference, hypothesis = vocabulary.words[spoken[row, lane]], vocabulary.words[heard[column, lane]]
+            table[row, column, lane] = _substitution(reference, hypothesis)
+    table[0] = table[:, 0] = np.inf
+    return table
+
+
+def _substitution(reference: _Word, hypothesis: _Word) -> float:
+    if reference.text == hypothesis.text == NULL:
+        return _NULL_FOR_NULL
+    if reference.fragment or hypothesis.fragment:
+        for part, whole in ((reference.spoken, hypothesis.spoken), (hypothesis.spoken, reference.spoken)):
+            if len(part) > 1 and part.startswith("-"):
+                return 0.0 if whole.endswith(part[1:]) else _SUBSTITUTION
+            if len(part) > 1 and part.endswith("-"):
+                return 0.0 if whole.startswith(part[:-1]) else _SUBSTITUTION
+    return 0.0 if reference.spoken == hypothesis.spoken else _SUBSTITUTION
+
+
+def _fill(
+    substitutions: Table, deletions: Table, insertions: Table, before_spoken: Table, before_heard: Table
+) -> tuple[Table, Table]:
+    """The least cost of reaching each pair of arcs, and the move that does, both [spoken heard batch].
+
+    All cells whose numbers of arcs have the same sum are computed together: they depend on smaller sums only.
+    """
+    rows, columns, lanes = substitutions.shape
+    lane = np.arange(lanes)
+    above = before_spoken * (columns * lanes) + lane
+    left = before_heard * lanes + lane
+    costs = np.full((rows * columns, lanes), np.inf, np.float32)
+    costs[0] = 0
+    entered = np.full_like(costs, np.inf)  # the least cost in the same row of a cell whose arc may come before
+    moves = np.zeros(costs.shape, np.int8)
+    for total in range(1, rows + columns - 1):
+        row = np.arange(max(0, total - columns + 1), min(rows, total + 1))
+        column = total - row
+        here = row * columns + column
+        in_row, in_column = (row * columns * lanes)[:, None], (column * lanes)[:, None]
+        entered[here] = _least(costs, left[:, column] + in_row)
+        inserted = entered[here] + insertions[column]
+        deleted = _least(costs, above[:, row] + in_column) + deletions[row]
+        price = substitutions[row, column]
+        substituted = _least(entered, above[:, row] + in_column) + price
+        omitted = np.minimum(deleted, inserted)
+        costs[here] = np.minimum(substituted, omitted)
+        moves[here] = np.where(
+            substituted <= omitted,
+            np.where(price == 0, _MATCHED, _SUBSTITUTED),
+            np.where(deleted < inserted, _DELETED, _INSERTED),
+        )
+    return costs.reshape(substitutions.shape), moves.reshape(substitutions.shape)
+
+
+def _least(table: Table, choices: Table) -> Table:
+    return table.take(choices).min(axis=0)
+
+
+def _trace(pair: _Pair, costs: Table, moves: Table, vocabulary: _Vocabulary) -> list[Aligned]:
+    """The alignment of one pair, from its end to its beginning and turned round."""
+    words, spoken, heard = vocabulary.words, pair.reference.numbers, pair.hypothesis.numbers
+    before_spoken, before_heard = _before(pair.reference), _before(pair.hypothesis)
+    row, column = _cheapest(costs, _last(pair.reference), _last(pair.hypothesis))
+    columns, path = moves.shape[1], moves.tobytes()
+    alignment = []
+    while row or column:
+        move = path[row * columns + column]
+        reference = words[spoken[row]] if move != _INSERTED else None
+        hypothesis = words[heard[column]] if move != _DELETED else None
+        aligned = _aligned(reference, hypothesis, _KINDS[move])
+        if aligned is not None:
+            alignment.append(aligned)
+        row, column = _cheapest(
+            costs,
+            (row,) if reference is None else before_spoken[row],
+            (column,) if hypothesis is None else before_heard[column],
+        )
+    return alignment[::-1]
+
+
+def _aligned(reference: _Word | None, hypothesis: _Word | None, kind: str) -> Aligned | None:
+    """What an arc with an arc, or with none, says; None where that is nothing."""
+    if reference is None or hypothesis is None:
+        (word,) = (word for word in (reference, hypothesis) if word is not None)
+        if word.text == NULL:
+            return None
+        if word.omission == _OPTIONAL_OMISSION:
+            kind = "correct"
+    elif reference.text == hypothesis.text == NULL:
+        return None
+    return Aligned(reference and reference.text, hypothesis and hypothesis.text, kind)
+
+
+def _cheapest(costs: Table, rows: Sequence[int], columns: Sequence[int]) -> tuple[int, int]:
+    """The first of the cheapest cells, in the order of rows and then of columns."""
+    if len(rows) == len(columns) == 1:
+        return rows[0], columns[0]
+    return min(product(rows, columns), key=lambda cell: costs[cell])
+
+
+def _before(side: _Side) -> Sequence[tuple[int, ...]]:
+    return _chain(len(side.numbers)) if side.network is None else side.network.previous
+
+
+def _last(side: _Side) -> tuple[int, ...]:
+    return (len(side.numbers) - 1,) if side.network is None else side.network.last
+
+
+@lru_cache
+def _chain(length: int) -> list[tuple[int, ...]]:
+    return [(max(0, arc - 1),) for arc in range(length)]
