@@ -7,7 +7,8 @@ PACKAGE = Path(__file__).parents[1] / "las"
 
 FLOORS = {
     0: "arguments atomic audio cells.base compat corpora.phones devices errors manifest masking progress randomness "
-    "schedule scoring.alignment scoring.error_rates scoring.files search sphere tokens",
+    "schedule scoring.alignment scoring.ctm scoring.error_rates scoring.files scoring.glm scoring.hub5 scoring.lines "
+    "scoring.segments scoring.stm search sphere tokens",
     1: "attention.additive attention.base attention.dot attention.location augment batches build cells.ln_global "
     "cells.ln_joined cells.ln_per_gate cells.lstm corpora.an4 corpora.base corpora.espeak corpora.espeak_phones corpora.sentences "
     "corpora.synthesis corpora.synthetic corpora.timit corpora.timit_speakers corpora.voices features kernels.autograd "

@@ -1,0 +1,155 @@
+"""NIST's word time marks (.ctm): what a recogniser heard, word by word, with times.
+
+A line is `file channel begin duration word confidence`, the confidence being optional; `;;` starts a comment. Words
+between the lines `<ALT_BEGIN>`, `<ALT>` and `<ALT_END>`, whose times are `*`, are alternatives (NIST SCTK,
+doc/infmts.htm).
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from las import atomic
+from las.errors import DataError
+from las.scoring import lines, stm
+
+BEGIN, OR, END = "<ALT_BEGIN>", "<ALT>", "<ALT_END>"
+
+_CONFIDENCE = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_NUMBER = re.compile(r"\d+\.?\d*|\.\d+")
+# The columns that ctmValidator.pl of NIST knows, and what it takes for English.
+_STRICT_CONFIDENCE = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_TYPES = ("lex", "frag", "fp", "un-lex", "for-lex", "non-lex", "misc", "noscore")
+_ENGLISH = re.compile(r"[A-Za-z'-]+|[A-Za-z]\..*|.*@.*|.*%(?:BCN?ACK|HESITATION).*", re.IGNORECASE)
+
+
+class Word(NamedTuple):
+    """One line: times in seconds from the start of the recording. Tags of alternatives have time and duration 0."""
+
+    file: str
+    channel: str
+    start_s: float
+    duration_s: float
+    text: str
+    confidence: float | None = None
+
+    @property
+    def tag(self) -> str | None:
+        """BEGIN, OR or END where the line is a tag of alternatives."""
+        return self.text.upper() if self.text.upper().startswith("<ALT") else None
+
+
+def read(path: str | Path) -> list[Word]:
+    """Words and tags in file order; a file without any is a recogniser that heard nothing.
+
+    A 7th and 8th field (type and speaker of the word) are read over. Raises DataError naming file, line and what is
+    wrong with it: fields, times, confidences, or alternatives that sclite would misread.
+    """
+    path = Path(path)
+    numbered = [(number, line) for number, line in lines.read(path) if not line.startswith(";")]
+    words = [_word(line, f"{path}:{number}") for number, line in numbered]
+    check_alternatives(words, [f"{path}:{number}" for number, _ in numbered])
+    return words
+
+
+def write(path: str | Path, words: Iterable[Word]) -> None:
+    """Write words as they are given; each reads back as the same value."""
+    content = []
+    for word in words:
+        times = "* *" if word.tag else f"{stm.seconds(word.start_s)} {stm.seconds(word.duration_s)}"
+        confidence = "" if word.confidence is None else f" {stm.seconds(word.confidence)}"
+        content.append(f"{word.file} {word.channel} {times} {word.text}{confidence}\n")
+    atomic.write(Path(path), "".join(content))
+
+
+def check_alternatives(words: Sequence[Word], places: Sequence[str]) -> None:
+    """Raise DataError at the place of the first tag that does not belong where it stands.
+
+    An alternative without words may only be the last: of any other, sclite drops the word that follows it.
+    """
+    opened: int | None = None
+    for index, (word, place) in enumerate(zip(words, places, strict=True)):
+        if opened is not None and (word.file, word.channel) != (words[opened].file, words[opened].channel):
+            break
+        if word.tag is None:
+            if opened is not None and "/" in word.text:
+                raise DataError(f"{place}: {word.text!r} between tags: the lines {OR} separate alternatives, not '/'")
+            continue
+        before = None if opened is None else words[index - 1].tag
+        if word.tag not in (BEGIN, OR, END):
+            raise DataError(f"{place}: {word.text!r} is no tag of alternatives: {BEGIN}, {OR} or {END}")
+        if (word.tag == BEGIN) == (opened is not None):
+            raise DataError(f"{place}: {word.text} where {'none is' if opened is None else 'one is already'} open")
+        if before is not None and (before, word.tag) != (OR, END):
+            raise DataError(f"{place}: {word.text} right after {before}: the empty alternative is the word @")
+        if word.tag != OR:
+            opened = index if word.tag == BEGIN else None
+    if opened is not None:
+        raise DataError(f"{places[opened]}: {BEGIN} without {END} in the same file and channel")
+
+
+def problems(path: str | Path) -> list[str]:
+    """What NIST's validator of English ctm files objects to, as `file:line: why`. It is stricter than `read` and
+    sclite: names of files, channels, types and speakers, and what an English word may look like."""
+    path = Path(path)
+    found = []
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
+        if not line.startswith(";;"):
+            # A blank before the first field makes an empty field of it, as it does for NIST.
+            fields = re.split(r"\s+", line.rstrip())
+            found += [f"{path}:{number}: {reason}" for reason in _objections(fields)]
+    return found
+
+
+def _objections(fields: list[str]) -> list[str]:
+    if not 5 <= len(fields) <= 8:
+        return [f"{len(fields)} fields where 5 to 8 belong, without a blank before the first"]
+    file, channel, start, duration, text = fields[:5]
+    confidence, kind, speaker = (fields[5:] + ["0", "lex", "speaker"][len(fields) - 5 :])[:3]
+    tag = re.search("<ALT>|<ALT_BEGIN>|<ALT_END>", text) is not None
+    times = [each == "*" if tag else _STRICT_NUMBER.fullmatch(each) for each in (start, duration)]
+    timing = "an asterisk, as it is for tags" if tag else "a number of seconds"
+    english = tag or kind != "lex" or _ENGLISH.fullmatch(text)
+    rules = (
+        (_NAME.fullmatch(file), f"file {file!r} has other characters than letters, digits, - and _"),
+        (re.fullmatch(r"\d+|[AB]", channel), f"channel {channel!r} is neither a number nor A or B"),
+        (times[0], f"begin {start!r} is not {timing}"),
+        (
+            times[1],
+            f"duration {duration!r} is not {timing}",
+        ),
+        (english, f"word {text!r} has other characters than letters, hyphens and apostrophes"),
+        (_STRICT_NUMBER.fullmatch(confidence), f"confidence {confidence!r} is not a number"),
+        (kind in _TYPES, f"type {kind!r} is not one of {', '.join(_TYPES)}"),
+        (_NAME.fullmatch(speaker), f"speaker {speaker!r} has other characters than letters, digits, - and _"),
+    )
+    return [reason for holds, reason in rules if not holds]
+
+
+def _word(line: str, where: str) -> Word:
+    fields = re.split(r"[ \t]+", line)
+    if not 5 <= len(fields) <= 8:
+        raise DataError(
+            f"{where}: {len(fields)} fields where 5 to 8 belong: file channel begin duration word confidence"
+        )
+    file, channel, start, duration, text = fields[:5]
+    confidence = _confidence(fields[5], where) if len(fields) > 5 else None
+    if text.upper().startswith("<ALT"):
+        return Word(file, channel, 0.0, 0.0, text, confidence)
+    for name, time in (("begin", start), ("duration", duration)):
+        if not _NUMBER.fullmatch(time):
+            raise DataError(f"{where}: the {name} {time!r} is not a number of seconds")
+    if "{" in text or "}" in text:
+        raise DataError(f"{where}: {text!r} is not a word: alternatives of a ctm stand between {BEGIN} and {END}")
+    return Word(file, channel, float(start), float(duration), text, confidence)
+
+
+def _confidence(field: str, where: str) -> float | None:
+    if field.upper() == "NA":
+        return None
+    if not _CONFIDENCE.fullmatch(field):
+        raise DataError(f"{where}: the confidence {field!r} is not a number")
+    return float(field)
