@@ -1,9 +1,7 @@
 """Alignment of hypotheses with references, token by token, with the counts of NIST's sclite.
 
-Dynamic programming over all pairs of a batch at once. Which of several alignments that cost the same is taken decides
-how many errors there are of each kind, so costs, their single precision and the order of preference are sclite's
-(read from SCTK 2.4; the tests compare with the program): a match or substitution before an insertion before a
-deletion, and within alternatives what is written earlier before what is written later.
+Which of several alignments that cost the same is taken decides how many errors there are of each kind. So costs and
+order of preference are sclite's (read from SCTK 2.4; the tests compare with the program), markup included.
 """
 
 import re
@@ -11,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from las.scoring import network
+from las.scoring import dynamic_programming, network
+from las.scoring.dynamic_programming import DELETED, INSERTED, Table
 
 NULL = "@"
 """The word that says nothing."""
@@ -23,12 +22,9 @@ NULL = "@"
 CELLS = 1 << 20  # of the tables that are filled at once, which bounds the memory
 _SUBSTITUTION, _NULL_FOR_NULL = 4.0, 1.0
 _OMISSION, _OPTIONAL_OMISSION, _NULL_OMISSION = 3.0, 2.0, 0.001
-_MATCHED, _SUBSTITUTED, _DELETED, _INSERTED = range(4)
-_KINDS = ("correct", "substitution", "deletion", "insertion")
+_KINDS = ("correct", "substitution", "deletion", "insertion")  # by move
 
 _TAGS = re.compile(r"(?<!\\);.*", re.DOTALL)
-Table = np.ndarray[Any, np.dtype[Any]]
-
 _CAPITALS = {ord(letter): letter.lower() for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
 
 
@@ -55,6 +51,11 @@ class Rules:
     optional_words: bool = False
     fragments: bool = False
     ignore_case: bool = True
+
+
+def fold_case(text: str) -> str:
+    """The letters A to Z in lower case, and no others: what sclite makes of words and ids that ignore case."""
+    return text.translate(_CAPITALS)
 
 
 class _Word(NamedTuple):
@@ -97,7 +98,7 @@ def _word(token: str, rules: Rules) -> _Word:
     if len(text) > 1:
         text = text.removesuffix("*")
     if rules.ignore_case:
-        text = text.translate(_CAPITALS)
+        text = fold_case(text)
     optional = rules.optional_words and len(text) > 1 and text[0] == "(" and text[-1] == ")"
     spoken = text[1:-1] if optional else text
     # An optional fragment is known by its end only, though compared by its beginning too: so it is in sclite.
@@ -107,10 +108,10 @@ def _word(token: str, rules: Rules) -> _Word:
 
 
 class _Side(NamedTuple):
-    """The reference or the hypothesis of a pair; without `network` each word follows the one before it."""
+    """The reference or the hypothesis of a pair; without `alternatives` each word follows the one before it."""
 
     numbers: list[int]
-    network: network.Network | None
+    alternatives: network.Network | None
 
 
 class _Pair(NamedTuple):
@@ -149,10 +150,13 @@ def _side(tokens: Sequence[str], vocabulary: _Vocabulary) -> _Side:
     return _Side(vocabulary.numbers(parsed.words), parsed)
 
 
+def _plain(pair: _Pair) -> bool:
+    return pair.reference.alternatives is None and pair.hypothesis.alternatives is None
+
+
 def _identical(pair: _Pair, vocabulary: _Vocabulary) -> list[Aligned]:
     """The alignment of a pair that says the same on both sides in one way only; empty for every other."""
-    plain = pair.reference.network is None and pair.hypothesis.network is None
-    if not plain or pair.reference.numbers != pair.hypothesis.numbers:
+    if not _plain(pair) or pair.reference.numbers != pair.hypothesis.numbers:
         return []
     texts = [vocabulary.words[number].text for number in pair.reference.numbers[1:]]
     return [Aligned(text, text, "correct") for text in texts if text != NULL]
@@ -163,7 +167,7 @@ def _batches(pairs: Sequence[_Pair]) -> Iterator[list[_Pair]]:
 
     def size(pair: _Pair) -> tuple[bool, int, int]:
         numbers = len(pair.reference.numbers), len(pair.hypothesis.numbers)
-        return pair.reference.network is None and pair.hypothesis.network is None, max(numbers) // 4, min(numbers) // 4
+        return _plain(pair), max(numbers) // 4, min(numbers) // 4
 
     for (_, longer, shorter), group in groupby(sorted(pairs, key=size), key=size):
         members = list(group)
@@ -174,7 +178,7 @@ def _batches(pairs: Sequence[_Pair]) -> Iterator[list[_Pair]]:
 def _align(batch: Sequence[_Pair], vocabulary: _Vocabulary) -> Iterator[list[Aligned]]:
     spoken, heard = _numbers([pair.reference for pair in batch]), _numbers([pair.hypothesis for pair in batch])
     omissions = np.array([word.omission for word in vocabulary.words], np.float32)
-    costs, moves = _fill(
+    costs, moves = dynamic_programming.fill(
         substitutions=_substitutions(spoken, heard, vocabulary),
         deletions=omissions[spoken],
         insertions=omissions[heard],
@@ -197,7 +201,7 @@ def _numbers(sides: Sequence[_Side]) -> Table:
 
 def _previous(sides: Sequence[_Side], longest: int) -> Table:
     """Arcs that may come before each, [choices arcs batch], the last of them repeated to fill the choices."""
-    networks = [(lane, side.network.previous) for lane, side in enumerate(sides) if side.network is not None]
+    networks = [(lane, side.alternatives.previous) for lane, side in enumerate(sides) if side.alternatives is not None]
     choices = max((len(arcs) for _, previous in networks for arcs in previous), default=1)
     chain = np.maximum(np.arange(longest) - 1, 0)
     table = np.broadcast_to(chain[:, None], (choices, longest, len(sides))).copy()
@@ -233,45 +237,6 @@ def _substitution(reference: _Word, hypothesis: _Word) -> float:
     return 0.0 if reference.spoken == hypothesis.spoken else _SUBSTITUTION
 
 
-def _fill(
-    substitutions: Table, deletions: Table, insertions: Table, before_spoken: Table, before_heard: Table
-) -> tuple[Table, Table]:
-    """The least cost of reaching each pair of arcs, and the move that does, both [spoken heard batch].
-
-    All cells whose numbers of arcs have the same sum are computed together: they depend on smaller sums only.
-    """
-    rows, columns, lanes = substitutions.shape
-    lane = np.arange(lanes)
-    above = before_spoken * (columns * lanes) + lane
-    left = before_heard * lanes + lane
-    costs = np.full((rows * columns, lanes), np.inf, np.float32)
-    costs[0] = 0
-    entered = np.full_like(costs, np.inf)  # the least cost in the same row of a cell whose arc may come before
-    moves = np.zeros(costs.shape, np.int8)
-    for total in range(1, rows + columns - 1):
-        row = np.arange(max(0, total - columns + 1), min(rows, total + 1))
-        column = total - row
-        here = row * columns + column
-        in_row, in_column = (row * columns * lanes)[:, None], (column * lanes)[:, None]
-        entered[here] = _least(costs, left[:, column] + in_row)
-        inserted = entered[here] + insertions[column]
-        deleted = _least(costs, above[:, row] + in_column) + deletions[row]
-        price = substitutions[row, column]
-        substituted = _least(entered, above[:, row] + in_column) + price
-        omitted = np.minimum(deleted, inserted)
-        costs[here] = np.minimum(substituted, omitted)
-        moves[here] = np.where(
-            substituted <= omitted,
-            np.where(price == 0, _MATCHED, _SUBSTITUTED),
-            np.where(deleted < inserted, _DELETED, _INSERTED),
-        )
-    return costs.reshape(substitutions.shape), moves.reshape(substitutions.shape)
-
-
-def _least(table: Table, choices: Table) -> Table:
-    return table.take(choices).min(axis=0)
-
-
 def _trace(pair: _Pair, costs: Table, moves: Table, vocabulary: _Vocabulary) -> list[Aligned]:
     """The alignment of one pair, from its end to its beginning and turned round."""
     words, spoken, heard = vocabulary.words, pair.reference.numbers, pair.hypothesis.numbers
@@ -281,8 +246,8 @@ def _trace(pair: _Pair, costs: Table, moves: Table, vocabulary: _Vocabulary) -> 
     alignment = []
     while row or column:
         move = path[row * columns + column]
-        reference = words[spoken[row]] if move != _INSERTED else None
-        hypothesis = words[heard[column]] if move != _DELETED else None
+        reference = words[spoken[row]] if move != INSERTED else None
+        hypothesis = words[heard[column]] if move != DELETED else None
         aligned = _aligned(reference, hypothesis, _KINDS[move])
         if aligned is not None:
             alignment.append(aligned)
@@ -315,11 +280,11 @@ def _cheapest(costs: Table, rows: Sequence[int], columns: Sequence[int]) -> tupl
 
 
 def _before(side: _Side) -> Sequence[tuple[int, ...]]:
-    return _chain(len(side.numbers)) if side.network is None else side.network.previous
+    return _chain(len(side.numbers)) if side.alternatives is None else side.alternatives.previous
 
 
 def _last(side: _Side) -> tuple[int, ...]:
-    return (len(side.numbers) - 1,) if side.network is None else side.network.last
+    return (len(side.numbers) - 1,) if side.alternatives is None else side.alternatives.last
 
 
 @lru_cache

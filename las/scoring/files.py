@@ -1,17 +1,19 @@
-"""References and hypotheses from files: NIST transcripts (.trn) and JSON lines (.jsonl)."""
+"""References and hypotheses in files: NIST transcripts (.trn) and JSON lines (.jsonl)."""
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from las import atomic
 from las.errors import DataError
+from las.scoring import alignment, lines, network
 
+_ID = re.compile(r"[^()\s]+")
 # The last pair of brackets of a line holds the utterance id.
-_TRN_LINE = re.compile(r"(?P<text>.*)\((?P<id>[^()\s]+)\)")
-# NIST's { a / b } alternatives and (optional) words.
-_TRN_MARKUP = re.compile(r"(?:^|\s)(?:[{}]|\(\S*\))(?=\s|$)")
+_TRN_LINE = re.compile(rf"(?P<text>.*)\((?P<id>{_ID.pattern})\)", re.DOTALL)
+_COMMENTS = (";;", "**")
 
 
 @dataclass(frozen=True)
@@ -22,12 +24,13 @@ class Transcript:
     speaker: str | None
 
 
-def read(path: str | Path) -> dict[str, Transcript]:
+def read(path: str | Path, ignore_case: bool = False) -> dict[str, Transcript]:
     """Transcripts by utterance id, in file order.
 
-    Formats by file name: `.trn` has lines `words (id)`, and the speaker is the id up to the first `_` or `-` (sclite's
-    `-i spu_id`); `.jsonl` has one object per line with `id`, `text` and, optionally, `speaker`: manifests as well as
-    hypotheses. Raises DataError naming file and line.
+    Formats by file name: `.trn` has lines `words (id)`, lines that begin with `;;` or `**` are comments, and the
+    speaker is the id up to the first `-`, or the first `_` where it has none (sclite's `-i spu_id`); `.jsonl` has one
+    object per line with `id`, `text` and, optionally, `speaker`: manifests as well as hypotheses. With `ignore_case`
+    ids come out in lower case, as sclite compares them. Raises DataError naming file and line.
     """
     path = Path(path)
     readers = {".trn": _read_trn, ".jsonl": _read_json}
@@ -36,8 +39,11 @@ def read(path: str | Path) -> dict[str, Transcript]:
     reader = readers[path.suffix.lower()]
     transcripts: dict[str, Transcript] = {}
     first_line: dict[str, int] = {}
-    for number, line in _lines(path):
+    for number, line in lines.read(path):
+        if reader is _read_trn and line.startswith(_COMMENTS):
+            continue
         name, transcript = reader(line, f"{path}:{number}")
+        name = alignment.fold_case(name) if ignore_case else name
         if name in transcripts:
             raise DataError(f"{path}:{number}: utterance {name!r} is already on line {first_line[name]}")
         transcripts[name], first_line[name] = transcript, number
@@ -46,33 +52,39 @@ def read(path: str | Path) -> dict[str, Transcript]:
     return transcripts
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines that are not blank, with their numbers."""
-    try:
-        content = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        number = error.object[: error.start].count(b"\n") + 1
-        raise DataError(f"{path}:{number}: not UTF-8 text. Convert it: iconv -f latin1 -t utf-8") from error
-    # Not splitlines: it would also split at separators that may stand inside a text.
-    for number, line in enumerate(content.split("\n"), start=1):
-        if line.strip():
-            yield number, line.strip()
+def write_trn(path: str | Path, texts: Mapping[str, str]) -> None:
+    """Write words by utterance id as a NIST transcript that `read` and sclite read as it is.
+
+    Raises DataError for an id that is not one word without brackets, a text of more than one line, one that would be
+    taken for a comment, and alternatives that are not closed; nothing is written then.
+    """
+    for name, text in texts.items():
+        where = f"{path}: utterance {name!r}"
+        if not _ID.fullmatch(name):
+            raise DataError(f"{where}: the id of a line of a .trn file is one word without brackets")
+        if "\n" in text or "\r" in text:
+            raise DataError(f"{where}: the text {text!r} has more than one line")
+        if text.strip().startswith(_COMMENTS):
+            raise DataError(f"{where}: a line {text!r} would be read as a comment, because it begins with ;; or **")
+        _check_markup(text, where)
+    atomic.write(Path(path), "".join(f"{text.strip()} ({name})\n" for name, text in texts.items()))
 
 
 def _read_trn(line: str, where: str) -> tuple[str, Transcript]:
     match = _TRN_LINE.fullmatch(line)
     if match is None:
         raise DataError(f"{where}: the line does not end in an utterance id in brackets: words (speaker_utterance)")
-    markup = _TRN_MARKUP.search(match["text"])
-    if markup is not None:
-        raise DataError(
-            f"{where}: alternatives {{ a / b }} and optional (words) cannot be scored as plain words: "
-            f"write the line without {markup.group().strip()!r}, or score these files with sclite"
-        )
-    speaker = re.split("[_-]", match["id"], maxsplit=1)[0]
+    _check_markup(match["text"], where)
+    speaker = match["id"].split("-" if "-" in match["id"] else "_")[0]
     return match["id"], Transcript(match["text"].strip(), speaker)
+
+
+def _check_markup(text: str, where: str) -> None:
+    if "{" in text:
+        try:
+            network.parse(text.split())
+        except DataError as error:
+            raise DataError(f"{where}: {error}") from error
 
 
 def _read_json(line: str, where: str) -> tuple[str, Transcript]:

@@ -6,7 +6,6 @@ that gives its counts needs its order of arcs: that of a first-in, first-out wal
 all been walked.
 """
 
-import re
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -14,9 +13,7 @@ from typing import NamedTuple
 from las.errors import DataError
 
 DEEPEST = 30  # levels of nesting; sclite stops at about as many
-_SPACE = re.compile(r"\s*", re.ASCII)
-_WORD = re.compile(r"\S+", re.ASCII)
-_WORD_OF_ALTERNATIVE = re.compile(r"[^\s/}]+", re.ASCII)
+_BLANKS = " \t\n\v\f\r"
 
 Item = str | list["Item"]
 """A word, or a list of alternatives, each a list of items."""
@@ -44,30 +41,28 @@ def parse(tokens: Sequence[str]) -> Network:
 
     Raises DataError for a `{` that does not begin a word or has no `}`, and for alternatives without a word.
     """
-    text = " ".join(tokens)
-    items, end = _sequence(text, 0, 0)
-    assert end == len(text)
+    items, _ = _sequence(" ".join(tokens), 0, depth=0)
     return _number(items)
 
 
 def _sequence(text: str, position: int, depth: int) -> tuple[list[Item], int]:
     """Items from a position to the end of the text or, within braces, to the next `/` or `}`; and that position."""
     items: list[Item] = []
-    word = _WORD_OF_ALTERNATIVE if depth else _WORD
-    while True:
-        position = _skip(text, position)
-        if position == len(text) or (depth and text[position] in "/}"):
-            return items, position
+    stops = "/}" if depth else ""
+    while (position := _skip(text, position)) < len(text) and text[position] not in stops:
         if text[position] == "{":
             alternatives, position = _alternatives(text, position, depth + 1)
             items.append(alternatives)
-            continue
-        found = word.match(text, position)
-        assert found is not None
-        if "{" in found.group():
-            raise DataError(f"alternatives begin inside the word {found.group()!r}: write a space before the {{")
-        items.append(found.group())
-        position = found.end()
+        else:
+            end = position
+            while end < len(text) and text[end] not in _BLANKS + stops:
+                end += 1
+            word = text[position:end]
+            if "{" in word:
+                raise DataError(f"alternatives begin inside the word {word!r}: write a space before the {{")
+            items.append(word)
+            position = end
+    return items, position
 
 
 def _alternatives(text: str, start: int, depth: int) -> tuple[list[Item], int]:
@@ -75,25 +70,22 @@ def _alternatives(text: str, start: int, depth: int) -> tuple[list[Item], int]:
     if depth > DEEPEST:
         raise DataError(f"alternatives {text[start : start + 40]!r} are nested more than {DEEPEST} deep")
     alternatives: list[Item] = []
-    position = start + 1
-    while True:
-        items, position = _sequence(text, position, depth)
-        if items:
-            alternatives.append(items)
+    position = start
+    while text[position] != "}":
+        items, position = _sequence(text, position + 1, depth)
         if position == len(text):
             raise DataError(f"alternatives {text[start : start + 40]!r} have no closing }}")
-        position += 1
-        if text[position - 1] == "}":
-            break
+        if items:
+            alternatives.append(items)
     if not alternatives:
-        raise DataError(f"alternatives {text[start:position]!r} have no word: write @ where nothing is said")
-    return alternatives, position
+        raise DataError(f"alternatives {text[start : position + 1]!r} have no word: write @ where nothing is said")
+    return alternatives, position + 1
 
 
 def _skip(text: str, position: int) -> int:
-    found = _SPACE.match(text, position)
-    assert found is not None
-    return found.end()
+    while position < len(text) and text[position] in _BLANKS:
+        position += 1
+    return position
 
 
 class _Graph:
