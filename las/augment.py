@@ -42,9 +42,7 @@ class Augment:
         max_frequencies: int = 0,
     ) -> None:
         if not speeds or not all(_SLOWEST <= speed <= _FASTEST for speed in speeds):
-            raise ConfigError(
-                f"augment.speeds={list(speeds)} : give numbers from {_SLOWEST} to {_FASTEST}"
-            )
+            raise ConfigError(f"augment.speeds={list(speeds)} : give numbers from {_SLOWEST} to {_FASTEST}")
         if not 0.0 <= max_time_share <= 1.0:
             raise ConfigError(f"augment.max_time_share={max_time_share} must be between 0 and 1")
         counts = {"time_masks": time_masks, "max_time_frames": max_time_frames}
