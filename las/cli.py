@@ -39,7 +39,20 @@ VERBS = {
     "demo": Verb("las.demo", "train", "the whole job on the embedded corpus, in minutes", ""),
 }
 
-PATH_KEYS = ("audio", "checkpoint", "corpus.root", "data_dir", "hypothesis", "output", "reference", "run_dir")
+PATH_KEYS = (
+    "alignments",
+    "audio",
+    "checkpoint",
+    "compare",
+    "corpus.root",
+    "data_dir",
+    "glm",
+    "hypothesis",
+    "output",
+    "page",
+    "reference",
+    "run_dir",
+)
 
 
 def help_text() -> str:

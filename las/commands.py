@@ -18,7 +18,7 @@ from las.loss import LabelSmoothedCrossEntropy
 from las.manifest import Utterance
 from las.model import ListenAttendSpell
 from las.schedule import Schedule
-from las.scoring import error_rates
+from las.scoring import error_rates, tables
 from las.trainer import Trainer
 
 Splits = dict[str, list[Utterance]]
@@ -253,7 +253,7 @@ def _decode_own_split(transcriber: transcribe.Transcriber, config: build.Config,
     split = corpus.known_split(config["split"])
     utterances = corpus.prepare(Path(config["data_dir"]) / "manifests")[split]
     score = decode_split(transcriber, corpus, split, utterances, output, config["batch_size"])
-    error_rates.print_table(score, corpus.metric, progress.console)
+    tables.print_score(score, corpus.metric, progress.console)
     progress.say(f"{split}: {error_rates.line(score, corpus.metric)}")
     progress.say(f"{len(utterances)} utterances written to {output}")
 

@@ -40,11 +40,11 @@ def test_a_run_leaves_what_it_promises(trained: Path) -> None:
     assert result["steps_to_converge"] in (2, 4) and result["train_utterances"] == 8
     for split in ("dev", "test"):
         score = result["splits"][split]
-        counts = {"substitutions", "deletions", "insertions", "reference_tokens", "utterances", "missing"}
+        counts = {"substitutions", "deletions", "insertions", "correct", "words", "utterances", "missing"}
         assert score.keys() == {"phone_error_rate", "interval"} | counts
         errors = score["substitutions"] + score["deletions"] + score["insertions"]
-        assert score["phone_error_rate"] == errors / score["reference_tokens"]
-        assert (score["utterances"], score["reference_tokens"], score["missing"]) == (2, 8, 0)
+        assert score["phone_error_rate"] == errors / score["words"]
+        assert (score["utterances"], score["words"], score["missing"]) == (2, 8, 0)
         hypotheses = lines(run / f"hypotheses.{split}.jsonl")
         speaker = {"dev": "fadg0", "test": "mdab0"}[split]
         assert [line["id"] for line in hypotheses] == [f"{speaker}_sx0", f"{speaker}_sx1"]

@@ -1,13 +1,8 @@
-"""The verb `score`: files in, a rate out, and a helpful answer to files that cannot be scored."""
-
-import json
-import subprocess
-import sys
+"""Files of references and hypotheses, and a helpful answer to those that cannot be scored."""
 
 import pytest
 
-from las import score
-from las.errors import ConfigError, DataError
+from las.errors import DataError
 from las.manifest import Utterance, write
 from las.scoring import files
 from las.scoring.files import Transcript
@@ -68,69 +63,3 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path):
     (tmp_path / "folder.trn").mkdir()
     with pytest.raises(DataError, match=r"folder.trn: cannot be read"):
         files.read(tmp_path / "folder.trn")
-
-
-@pytest.fixture
-def words(make):
-    reference = make("ref.trn", "the cat sat (mary_1)\nOn the mat (john_1)\n")
-    hypothesis = make("hyp.trn", "the hat sat (mary_1)\non the (john_1)\n")
-    return [f"reference={reference}", f"hypothesis={hypothesis}"]
-
-
-@pytest.fixture
-def phones(make):
-    reference = make("ref.jsonl", '{"id": "a", "text": "h# ix q tcl t h#", "speaker": "mary"}\n')
-    hypothesis = make("hyp.jsonl", '{"id": "a", "text": "sil ih cl d sil"}\n')
-    return [f"reference={reference}", f"hypothesis={hypothesis}"]
-
-
-def test_words(words, capsys):
-    result = score.score(words)
-    assert (result["substitutions"], result["deletions"], result["insertions"]) == (1, 1, 0)
-    assert result["wer"] == pytest.approx(2 / 6)
-    assert result["speakers"]["john"]["deletions"] == 1
-    assert result["confusions"] == [["cat", "hat", 1]]
-    assert "WER 33.3 %" in capsys.readouterr().out
-
-
-def test_case_matters_when_asked_for(words):
-    assert score.score([*words, "ignore_case=false"])["substitutions"] == 2
-
-
-def test_phones_are_recognised_and_folded_to_39(phones, capsys):
-    result = score.score(phones)
-    assert result["phone_error_rate"] == 1 / 5
-    assert result["reference_tokens"] == 5
-    assert result["confusions"] == [["t", "d", 1]]
-    assert "PER 20.0 %" in capsys.readouterr().out
-    unfolded = score.score([*phones, "metric=wer"])
-    assert unfolded["reference_tokens"] == 6
-
-
-def test_json_is_one_object_and_nothing_else(words, capsys, tmp_path):
-    output = tmp_path / "deep" / "score.json"
-    result = score.score([*words, "json=true", f"output={output}"])
-    assert json.loads(capsys.readouterr().out) == result == json.loads(output.read_text())
-    assert [path.name for path in output.parent.iterdir()] == ["score.json"]
-
-
-def test_words_cannot_be_scored_as_phones(words):
-    with pytest.raises(DataError, match=r"ref.trn: utterance 'mary_1': 'the' is not a TIMIT phone.*metric=wer"):
-        score.score([*words, "metric=phone_error_rate"])
-
-
-def test_an_unknown_metric_lists_the_known_ones(words):
-    with pytest.raises(ConfigError, match=r"metric=per: .*phone_error_rate"):
-        score.score([*words, "metric=per"])
-
-
-def test_a_missing_file_name_and_an_unknown_key_are_errors(words):
-    with pytest.raises(ConfigError, match="hypothesis has no value"):
-        score.score(words[:1])
-    with pytest.raises(ConfigError, match="Did you mean metric"):
-        score.score([*words, "metrik=wer"])
-
-
-def test_scoring_needs_no_torch():
-    code = "import sys, las.score, las.scoring.error_rates; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

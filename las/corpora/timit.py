@@ -15,6 +15,7 @@ from las.corpora.base import Corpus, audio_duration
 from las.corpora.timit_speakers import CORE_TEST, DEV
 from las.errors import DataError, suggest
 from las.manifest import Interval, Utterance
+from las.scoring import conventions
 from las.tokens import Tokens
 
 # Times in .PHN files count samples at this rate, whatever the audio beside them is.
@@ -74,9 +75,8 @@ class Timit(Corpus):
             return list(pool.map(functools.partial(read, phone_set=self.phone_set), recordings))
 
     def normalise(self, text: str) -> list[str]:
-        """Phones of any of the three sets folded to 39, `q` deleted. Raises DataError for an unknown phone."""
-        folded = (phones.fold(phone, 39) for phone in text.split())
-        return [phone for phone in folded if phone is not None]
+        """Phones in the convention `timit_kaldi`: folded to 39, `q` deleted. Raises DataError for an unknown phone."""
+        return conventions.timit_phones(text)
 
     def notes(self) -> list[str]:
         """Counts of a partial copy, and which of its splits are scored on the training utterances."""

@@ -1,26 +1,28 @@
-"""Error rates with what they are made of: kinds of errors, speakers, confusions, and a confidence interval.
+"""Error rates with what they are made of: kinds of errors, speakers, subsets, confusions, and a confidence interval.
 
 Rates are fractions here and become % only where they are printed.
 """
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import kaldialign
-from rich.console import Console
-from rich.table import Table
 
 from las.errors import DataError, suggest
-from las.scoring.alignment import Pair, align
+from las.scoring.alignment import Aligned, Rules, align
 
-SHORT_NAMES = {"phone_error_rate": "PER", "wer": "WER"}
+SHORT_NAMES = {"phone_error_rate": "PER", "wer": "WER", "cer": "CER"}
 """The metrics and what they are called in print."""
 
 REPLICATIONS = 10_000  # of the bootstrap, as Bisani and Ney recommend
 NO_SPEAKER = "(no speaker)"
+
+Alignment = Sequence[Aligned]
+Interval = tuple[float, float] | None
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,13 @@ class ErrorRate:
     substitutions: int
     deletions: int
     insertions: int
-    reference_tokens: int
+    correct: int
     utterances: int
+
+    @property
+    def words(self) -> int:
+        """Reference tokens, be they words, phones or characters."""
+        return self.correct + self.substitutions + self.deletions
 
     @property
     def errors(self) -> int:
@@ -41,7 +48,7 @@ class ErrorRate:
     @property
     def rate(self) -> float:
         """Errors per reference token; where references are empty, the number of insertions."""
-        return self.errors / max(self.reference_tokens, 1)
+        return self.errors / max(self.words, 1)
 
 
 @dataclass(frozen=True)
@@ -54,25 +61,42 @@ class Confusion:
 
 
 @dataclass(frozen=True)
+class Characters:
+    """Errors in the characters of the words, the single spaces between them included."""
+
+    total: ErrorRate
+    interval: Interval
+
+
+@dataclass(frozen=True)
 class Score:
     """Errors of a test.
 
-    `interval` is the 95 % confidence interval of the total rate (None where no reference has a token), `speakers` the
-    parts of the total where speakers are known, `missing` the ids without a hypothesis, `confusions` every
-    substitution, most frequent first.
+    `interval` is the 95 % confidence interval of the total rate (None where no reference has a token). `speakers` are
+    the parts of the total where speakers are known, `subsets` those of the named parts of a test, `missing` the ids
+    without a hypothesis, `confusions` every substitution, most frequent first, `utterances` the alignments by id.
     """
 
     total: ErrorRate
-    interval: tuple[float, float] | None
+    interval: Interval
     speakers: dict[str, ErrorRate]
+    subsets: dict[str, ErrorRate]
     missing: tuple[str, ...]
     confusions: tuple[Confusion, ...]
+    utterances: dict[str, Alignment]
+
+    @cached_property
+    def characters(self) -> Characters:
+        """The same utterances by characters, with the fewest errors; of alternatives, those the alignment chose."""
+        rates = [_characters(alignment) for alignment in self.utterances.values()]
+        return Characters(_sum(rates), interval(rates))
 
 
 def error_rate(
-    references: Mapping[str, list[str]],
-    hypotheses: Mapping[str, list[str]],
+    references: Mapping[str, Sequence[str]],
+    hypotheses: Mapping[str, Sequence[str]],
     speakers: Mapping[str, str | None] | None = None,
+    rules: Rules = Rules(),  # noqa: B008 - frozen
     seed: int = 0,
 ) -> Score:
     """Score hypotheses against references, both lists of tokens by utterance id.
@@ -80,51 +104,55 @@ def error_rate(
     A reference without a hypothesis counts as deleted and is listed as missing. `speakers` gives the speaker of each
     id; `seed` is that of the bootstrap. Raises DataError for a hypothesis without a reference and for no references.
     """
-    if not references:
-        raise DataError("there is nothing to score: the reference has no utterances")
     for name in hypotheses:
         if name not in references:
             raise DataError(
                 f"hypothesis {name!r} has no reference: are these files of the same test?{suggest(name, references)}"
             )
-    names = list(references)
-    spoken = [references[name] for name in names]
-    heard = [hypotheses.get(name, []) for name in names]
-    alignments = align(spoken, heard)
-    by_speaker: dict[str, list[list[Pair]]] = defaultdict(list)
-    for name, pairs in zip(names, alignments, strict=True):
-        by_speaker[(speakers or {}).get(name) or NO_SPEAKER].append(pairs)
+    alignments = align(list(references.values()), [hypotheses.get(name, ()) for name in references], rules)
+    missing = [name for name in references if name not in hypotheses]
+    return summarise(dict(zip(references, alignments, strict=True)), speakers, missing=missing, seed=seed)
+
+
+def summarise(
+    utterances: Mapping[str, Alignment],
+    speakers: Mapping[str, str | None] | None = None,
+    subsets: Mapping[str, Iterable[str]] | None = None,
+    missing: Sequence[str] = (),
+    seed: int = 0,
+) -> Score:
+    """The score of utterances that are aligned already.
+
+    `speakers` gives the speaker of each id, `subsets` the names of the parts it belongs to. Raises DataError for no
+    utterances.
+    """
+    if not utterances:
+        raise DataError("there is nothing to score: the reference has no utterances")
+    rates = {name: count([alignment]) for name, alignment in utterances.items()}
+    by_speaker = _parts(rates, lambda name: [(speakers or {}).get(name) or NO_SPEAKER])
     return Score(
-        total=_count(alignments),
-        interval=_interval(spoken, heard, seed),
-        speakers={name: _count(by_speaker[name]) for name in sorted(by_speaker) if by_speaker.keys() != {NO_SPEAKER}},
-        missing=tuple(name for name in names if name not in hypotheses),
-        confusions=_confusions(alignments),
+        total=_sum(rates.values()),
+        interval=interval(list(rates.values()), seed),
+        speakers={} if by_speaker.keys() == {NO_SPEAKER} else by_speaker,
+        subsets=_parts(rates, lambda name: (subsets or {}).get(name, ())),
+        missing=tuple(missing),
+        confusions=_confusions(utterances.values()),
+        utterances=dict(utterances),
     )
 
 
-def _count(alignments: Sequence[list[Pair]]) -> ErrorRate:
-    pairs = [pair for alignment in alignments for pair in alignment]
-    deletions = sum(heard is None for _, heard in pairs)
-    insertions = sum(spoken is None for spoken, _ in pairs)
-    substitutions = sum(spoken != heard for spoken, heard in pairs) - deletions - insertions
-    return ErrorRate(substitutions, deletions, insertions, len(pairs) - insertions, len(alignments))
+def count(alignments: Iterable[Alignment]) -> ErrorRate:
+    """The errors of alignments."""
+    listed = list(alignments)
+    kinds = Counter(aligned.kind for alignment in listed for aligned in alignment)
+    return ErrorRate(kinds["substitution"], kinds["deletion"], kinds["insertion"], kinds["correct"], len(listed))
 
 
-def _confusions(alignments: Iterable[list[Pair]]) -> tuple[Confusion, ...]:
-    counts = Counter(
-        (spoken, heard)
-        for alignment in alignments
-        for spoken, heard in alignment
-        if spoken is not None and heard is not None and spoken != heard
-    )
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return tuple(Confusion(spoken, heard, count) for (spoken, heard), count in ordered)
-
-
-def _interval(references: list[list[str]], hypotheses: list[list[str]], seed: int) -> tuple[float, float] | None:
-    """95 % interval of the error rate under resampling of utterances (Bisani and Ney 2004, ICASSP): the mean of the
-    resampled rates plus and minus 1.96 standard deviations, not below 0."""
+def interval(rates: Sequence[ErrorRate], seed: int = 0) -> Interval:
+    """95 % interval of the error rate under resampling of utterances (Bisani and Ney 2004, ICASSP), each of which has
+    its errors in `rates`: the mean of the resampled rates plus and minus 1.96 standard deviations, not below 0."""
+    references = [[0] * rate.words for rate in rates]
+    hypotheses = [with_errors(rate.words, rate.errors) for rate in rates]
     found = kaldialign.bootstrap_wer_ci(references, hypotheses, replications=REPLICATIONS, seed=seed)
     low, high = found["ci95min"], found["ci95max"]
     if not (math.isfinite(low) and math.isfinite(high)):  # a sample without a single reference token
@@ -132,48 +160,93 @@ def _interval(references: list[list[str]], hypotheses: list[list[str]], seed: in
     return max(0.0, low), high
 
 
+def with_errors(words: int, errors: int) -> list[int]:
+    """A hypothesis with that many errors against a reference of `words` zeros.
+
+    kaldialign resamples utterances but counts their errors itself, at other costs than sclite's: such a hypothesis
+    tells it the count that was found.
+    """
+    return [0] * (words - errors) if errors <= words else [1] * errors
+
+
 def as_dict(score: Score, metric: str) -> dict[str, Any]:
-    """What result.json keeps of a score; `metric` is the key of the rate."""
-    return {
-        metric: score.total.rate,
-        **asdict(score.total),
+    """What result.json keeps of a score; `metric` is the key of the rate. With `wer` come the characters' errors."""
+    kept = {
+        **rate_as_dict(score.total, metric),
         "missing": len(score.missing),
         "interval": None if score.interval is None else list(score.interval),
     }
+    if metric == "wer":
+        characters = score.characters
+        kept["cer"] = characters.total.rate
+        kept["cer_interval"] = None if characters.interval is None else list(characters.interval)
+        kept["characters"] = characters.total.words
+    return kept
+
+
+def rate_as_dict(rate: ErrorRate, metric: str) -> dict[str, Any]:
+    """The counts of an error rate, and the rate itself under the name of its metric."""
+    return {metric: rate.rate, **asdict(rate), "words": rate.words}
 
 
 def line(score: Score, metric: str) -> str:
-    """`PER 12.3 % [11.0, 13.6]  (sub 7.1 del 3.0 ins 2.2)`, and the number of missing hypotheses if there are any."""
+    """`PER 12.3 % [11.0, 13.6]  (sub 7.1 del 3.0 ins 2.2)`, for words the characters' rate, and how many hypotheses
+    are missing if any are."""
     total = score.total
     kinds = (("sub", total.substitutions), ("del", total.deletions), ("ins", total.insertions))
-    parts = " ".join(f"{name} {_percent(count, total)}" for name, count in kinds)
-    interval = "" if score.interval is None else f" [{100 * score.interval[0]:.1f}, {100 * score.interval[1]:.1f}]"
-    missing = f", {len(score.missing)} without a hypothesis" if score.missing else ""
-    return f"{SHORT_NAMES[metric]} {100 * total.rate:.1f} %{interval}  ({parts}){missing}"
+    parts = " ".join(f"{name} {percent(number, total)}" for name, number in kinds)
+    text = f"{_rate(metric, total, score.interval)}  ({parts})"
+    if metric == "wer":
+        text += f", {_rate('cer', score.characters.total, score.characters.interval)}"
+    return text + (f", {len(score.missing)} without a hypothesis" if score.missing else "")
 
 
-def print_table(score: Score, metric: str, console: Console, num_confusions: int = 10) -> None:
-    """Errors by speaker and in total, the most frequent confusions, and what is missing."""
-    table = Table()
-    for heading in ("speaker", "utterances", "tokens", "sub %", "del %", "ins %", f"{SHORT_NAMES[metric]} %"):
-        table.add_column(heading, justify="left" if heading == "speaker" else "right")
-    for speaker, rate in score.speakers.items():
-        table.add_row(speaker, *_cells(rate))
-    table.add_section()
-    table.add_row("total", *_cells(score.total))
-    console.print(table, markup=False)
-    if score.confusions:
-        shown = (f"{c.reference} as {c.hypothesis} ({c.count})" for c in score.confusions[:num_confusions])
-        console.print(f"most frequent confusions: {', '.join(shown)}", markup=False)
-    if score.missing:
-        names = ", ".join(score.missing[:5]) + (", ..." if len(score.missing) > 5 else "")
-        console.print(f"{len(score.missing)} without a hypothesis, counted as deleted: {names}", markup=False)
+def percent(number: int, rate: ErrorRate) -> str:
+    """A number of errors in % of the reference tokens, with one decimal."""
+    return f"{100 * number / max(rate.words, 1):.1f}"
 
 
-def _cells(rate: ErrorRate) -> list[str]:
-    kinds = (rate.substitutions, rate.deletions, rate.insertions, rate.errors)
-    return [str(rate.utterances), str(rate.reference_tokens), *(_percent(count, rate) for count in kinds)]
+def _rate(metric: str, rate: ErrorRate, within: Interval) -> str:
+    limits = "" if within is None else f" [{100 * within[0]:.1f}, {100 * within[1]:.1f}]"
+    return f"{SHORT_NAMES[metric]} {100 * rate.rate:.1f} %{limits}"
 
 
-def _percent(count: int, rate: ErrorRate) -> str:
-    return f"{100 * count / max(rate.reference_tokens, 1):.1f}"
+def _sum(rates: Iterable[ErrorRate]) -> ErrorRate:
+    listed = list(rates)
+    return ErrorRate(
+        substitutions=sum(rate.substitutions for rate in listed),
+        deletions=sum(rate.deletions for rate in listed),
+        insertions=sum(rate.insertions for rate in listed),
+        correct=sum(rate.correct for rate in listed),
+        utterances=sum(rate.utterances for rate in listed),
+    )
+
+
+def _parts(rates: Mapping[str, ErrorRate], names: Callable[[str], Iterable[str]]) -> dict[str, ErrorRate]:
+    """The rates of utterances added up by what `names` says they belong to."""
+    parts: dict[str, list[ErrorRate]] = defaultdict(list)
+    for utterance, rate in rates.items():
+        for name in names(utterance):
+            parts[name].append(rate)
+    return {name: _sum(parts[name]) for name in sorted(parts)}
+
+
+def _confusions(alignments: Iterable[Alignment]) -> tuple[Confusion, ...]:
+    counts = Counter(
+        (str(aligned.reference), str(aligned.hypothesis))
+        for alignment in alignments
+        for aligned in alignment
+        if aligned.kind == "substitution"
+    )
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(Confusion(spoken, heard, number) for (spoken, heard), number in ordered)
+
+
+def _characters(alignment: Alignment) -> ErrorRate:
+    """Errors of one utterance by characters. An optional word that was not said is not asked for."""
+    spoken = [aligned.reference for aligned in alignment if (aligned.kind, aligned.hypothesis) != ("correct", None)]
+    reference = " ".join(token for token in spoken if token is not None)
+    hypothesis = " ".join(aligned.hypothesis for aligned in alignment if aligned.hypothesis is not None)
+    found = kaldialign.edit_distance(reference, hypothesis)
+    substitutions, deletions, insertions = int(found["sub"]), int(found["del"]), int(found["ins"])
+    return ErrorRate(substitutions, deletions, insertions, len(reference) - substitutions - deletions, 1)

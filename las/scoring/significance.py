@@ -1,0 +1,235 @@
+"""Is one system better than another on the same test? The tests of NIST's sc_stats, and a paired bootstrap.
+
+Every test is two-tailed. Its null hypothesis is that the systems do not differ. `p` is the probability, under the null
+hypothesis, of a statistic at least as extreme; `sc_stats_p` is the number that sc_stats prints for the same statistic,
+which differs for two reasons: it reads the normal distribution from a table with steps of 0.01 that it never
+interpolates, and it evaluates the binomial distribution of more than 20 trials at half the count that was found, so
+that nearly everything looks significant there. Report `p`; `sc_stats_p` is for comparing with published tables.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import NamedTuple
+
+import kaldialign
+
+from las.errors import DataError
+from las.scoring.error_rates import REPLICATIONS, Alignment, ErrorRate, Score, count, with_errors
+
+BOUNDARY = 2  # words that both systems have right, one after the other, end a segment
+EQUAL_PERCENT = 0.005  # speakers whose error rates in % differ by no more than this count as equal
+EXACT_TRIALS = 20  # up to so many trials sc_stats sums the binomial distribution itself
+
+
+class Outcome(NamedTuple):
+    """`pairs`: what was compared (segments, speakers or utterances). `statistic` is above 0 where the second system
+    is better, and has the distribution that the test's docstring names."""
+
+    pairs: int
+    statistic: float
+    p: float
+    sc_stats_p: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two systems on the same test. `tests` are the outcomes by name (`mapsswe`, `mcnemar`, and where speakers are
+    known `sign` and `wilcoxon`), `second_better` is the share of resampled tests that the second system wins."""
+
+    first: ErrorRate
+    second: ErrorRate
+    tests: dict[str, Outcome]
+    second_better: float
+
+    @property
+    def difference(self) -> float:
+        """Rate of the second system minus that of the first: below 0 where the second is better."""
+        return self.second.rate - self.first.rate
+
+
+def compare(first: Score, second: Score) -> Comparison:
+    """All tests on the scores of two systems. Raises DataError unless both are of the same utterances."""
+    for name in first.utterances.keys() ^ second.utterances.keys():
+        known = min(first.utterances.keys(), second.utterances.keys(), key=lambda names: name in names)
+        raise DataError(
+            f"only one of the systems has utterance {name!r}: score both on one test.{suggest(name, known)}"
+        )
+    aligned = (list(first.utterances.values()), [second.utterances[name] for name in first.utterances])
+    tests = {"mapsswe": mapsswe(*aligned), "mcnemar": mcnemar(*aligned)}
+    if first.speakers:
+        percents = [{name: 100 * rate.rate for name, rate in score.speakers.items()} for score in (first, second)]
+        tests |= {"sign": sign(*percents), "wilcoxon": wilcoxon(*percents)}
+    return Comparison(first.total, second.total, tests, bootstrap(first, second))
+
+
+class Segment(NamedTuple):
+    """Errors of both systems in one stretch of an utterance."""
+
+    first: int
+    second: int
+
+
+class _Word(NamedTuple):
+    """What happened at one reference word: insertions before it, and was it itself right?"""
+
+    insertions: int
+    right: bool
+
+
+def mapsswe(first: Sequence[Alignment], second: Sequence[Alignment]) -> Outcome:
+    """Matched-pair sentence-segment word error test (Gillick and Cox 1989, ICASSP, with NIST's rule of segments).
+
+    z = mean(d) / (s(d) / √n), where d is the difference in errors (first - second) of each of the n segments and s its
+    standard deviation with n - 1; 0 where all differences are equal. Utterances are paired by their order.
+    """
+    found = [segment for pair in zip(first, second, strict=True) for segment in segments(*pair)]
+    differences = [segment.first - segment.second for segment in found]
+    if len(set(differences)) < 2:
+        return _normal(len(found), 0.0)
+    mean = sum(differences) / len(differences)
+    variance = sum((difference - mean) ** 2 for difference in differences) / (len(differences) - 1)
+    # In this order of operations: where z lies on a step of sc_stats's table, rounding decides.
+    return _normal(len(found), mean / (math.sqrt(variance) / math.sqrt(len(differences))))
+
+
+def segments(first: Alignment, second: Alignment) -> list[Segment]:
+    """The stretches of an utterance with errors of either system, apart by `BOUNDARY` words that both have right.
+
+    An insertion between those words starts the count of right words again. What follows the last boundary ends with
+    the utterance.
+    """
+    found: list[Segment] = []
+    errors = [0, 0]
+    right = 0
+    for one, other in zip_longest(_words(first), _words(second)):
+        for system, word in enumerate((one, other)):
+            if word is not None:
+                errors[system] += word.insertions + (not word.right)
+        if any(word is None or word.insertions for word in (one, other)):
+            right = 0
+        right = right + 1 if all(word is not None and word.right for word in (one, other)) else 0
+        if right >= BOUNDARY and any(errors):
+            found.append(Segment(*errors))
+            errors = [0, 0]
+    return [*found, Segment(*errors)] if any(errors) else found
+
+
+def _words(alignment: Alignment) -> Iterator[_Word]:
+    """The reference words of an alignment; insertions at its end come as a word that is right."""
+    insertions = 0
+    for aligned in alignment:
+        if aligned.kind == "insertion":
+            insertions += 1
+        else:
+            yield _Word(insertions, aligned.kind == "correct")
+            insertions = 0
+    if insertions:
+        yield _Word(insertions, True)
+
+
+def sign(first: Mapping[str, float], second: Mapping[str, float]) -> Outcome:
+    """Sign test on the error rates of speakers in %, which are the keys of both mappings.
+
+    Equal speakers are halved between the systems, an odd one going to the system with the higher sum of rates. The
+    statistic is the number of speakers at whom the second system is better minus that of the first; the smaller of the
+    two has the binomial distribution with p = 1/2.
+    """
+    differences = _differences(first, second)
+    plus = sum(difference > EQUAL_PERCENT for difference in differences)
+    minus = sum(difference < -EQUAL_PERCENT for difference in differences)
+    equal = len(differences) - plus - minus
+    outcome = _binomial(plus + equal // 2, minus + equal - equal // 2)
+    return outcome._replace(statistic=_direction(first, second) * outcome.statistic)
+
+
+def wilcoxon(first: Mapping[str, float], second: Mapping[str, float]) -> Outcome:
+    """Wilcoxon's signed-rank test on the error rates of speakers in %, by the normal approximation without a
+    correction for ties.
+
+    z = (W - n (n + 1) / 4) / √(n (n + 1) (2 n + 1) / 24), W being the sum of the ranks of |difference| over the
+    speakers of the sign that is rarer. Equal speakers keep their ranks and go to the signs in turn. The statistic is
+    |z|, above 0 where the second system has the smaller sum of rates.
+    """
+    differences = _differences(first, second)
+    ranks = _ranks([abs(difference) for difference in differences])
+    sums, counts, turn = [0.0, 0.0], [0, 0], 0
+    for difference, rank in zip(differences, ranks, strict=True):
+        side = int(difference < 0)
+        if abs(difference) <= EQUAL_PERCENT:
+            side, turn = turn, 1 - turn
+        sums[side] += rank
+        counts[side] += 1
+    n = len(differences)
+    rarer = sums[0] if counts[0] < counts[1] else sums[1]
+    z = (rarer - n * (n + 1) / 4) / math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
+    return _normal(n, _direction(first, second) * abs(z))
+
+
+def mcnemar(first: Sequence[Alignment], second: Sequence[Alignment]) -> Outcome:
+    """McNemar's test on whole utterances: of those that one system alone has right, how many are whose?
+
+    The statistic is the number that only the second system has right minus that of the first; the smaller of the two
+    has the binomial distribution with p = 1/2. `pairs` is their sum.
+    """
+    only = [0, 0]
+    for pair in zip(first, second, strict=True):
+        right = [all(aligned.kind == "correct" for aligned in alignment) for alignment in pair]
+        if right[0] != right[1]:
+            only[right[1]] += 1
+    return _binomial(only[1], only[0])
+
+
+def bootstrap(first: Score, second: Score, seed: int = 0) -> float:
+    """The share of resampled tests in which the second system makes fewer errors (Bisani and Ney 2004, ICASSP).
+
+    Where alternatives of a reference differ in length, the first system's choice gives the number of words.
+    """
+    rates = [[count([alignment]) for alignment in score.utterances.values()] for score in (first, second)]
+    words = [rate.words for rate in rates[0]]
+    hypotheses = [[with_errors(n, rate.errors) for n, rate in zip(words, system, strict=True)] for system in rates]
+    found = kaldialign.bootstrap_wer_ci([[0] * n for n in words], *hypotheses, replications=REPLICATIONS, seed=seed)
+    return float(found["p_s2_improv_over_s1"])
+
+
+def _differences(first: Mapping[str, float], second: Mapping[str, float]) -> list[float]:
+    """Per speaker, rate of the system that is worse by the sum of rates minus that of the other."""
+    worse, better = (first, second) if _direction(first, second) > 0 else (second, first)
+    return [worse[speaker] - better[speaker] for speaker in first]
+
+
+def _direction(first: Mapping[str, float], second: Mapping[str, float]) -> int:
+    """1 where the second system has the smaller sum of rates, else -1."""
+    return 1 if sum(first.values()) > sum(second[speaker] for speaker in first) else -1
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """Places in ascending order from 1; equal values share the mean of their places."""
+    places: dict[float, list[int]] = {}
+    for place, value in enumerate(sorted(values), start=1):
+        places.setdefault(value, []).append(place)
+    return [sum(places[value]) / len(places[value]) for value in values]
+
+
+def _normal(pairs: int, z: float) -> Outcome:
+    """Two tails of the normal distribution; for sc_stats |z| is cut, not rounded, to two decimals."""
+    step = round(abs(z) * 100)
+    cut = step / 100 if step / 100 <= abs(z) else (step - 1) / 100
+    return Outcome(pairs, z, math.erfc(abs(z) / math.sqrt(2)), math.erfc(cut / math.sqrt(2)))
+
+
+def _binomial(plus: int, minus: int) -> Outcome:
+    """Two tails of the binomial distribution with p = 1/2 at the smaller count."""
+    trials, fewer = plus + minus, min(plus, minus)
+    if plus == minus:
+        return Outcome(trials, 0.0, 1.0, 1.0)
+    tail = ways = 1
+    for chosen in range(fewer):  # exact: whole numbers of any size
+        ways = ways * (trials - chosen) // (chosen + 1)
+        tail += ways
+    p = 2 * tail / 2**trials
+    if trials <= EXACT_TRIALS:
+        return Outcome(trials, plus - minus, p, p)
+    halved = (fewer / 2 - trials / 2) / math.sqrt(trials / 4)
+    return Outcome(trials, plus - minus, p, _normal(trials, halved).sc_stats_p)
