@@ -7,13 +7,14 @@ PACKAGE = Path(__file__).parents[1] / "las"
 
 FLOORS = {
     0: "arguments atomic audio cells.base compat corpora.phones devices errors manifest masking progress randomness "
-    "schedule scoring.alignment scoring.conventions scoring.ctm scoring.error_rates scoring.files scoring.glm "
-    "scoring.hub5 scoring.lines scoring.pages scoring.segments scoring.significance scoring.stm scoring.tables search "
-    "shorten sphere tokens",
+    "schedule scoring.alignment scoring.conventions scoring.ctm scoring.dynamic_programming scoring.error_rates "
+    "scoring.files scoring.glm scoring.hub5 scoring.lines scoring.network scoring.pages scoring.segments "
+    "scoring.significance scoring.stm scoring.tables search shorten sphere tokens",
     1: "attention.additive attention.base attention.dot attention.location augment batches build cells.ln_global "
-    "cells.ln_joined cells.ln_per_gate cells.lstm corpora.an4 corpora.base corpora.espeak corpora.espeak_phones "
-    "corpora.sentences corpora.synthesis corpora.synthetic corpora.timit corpora.timit_speakers corpora.voices features "
-    "kernels.autograd kernels.equations kernels.packing kernels.passes loss run",
+    "cells.ln_joined cells.ln_per_gate cells.lstm corpora.an4 corpora.base corpora.calls corpora.espeak "
+    "corpora.espeak_phones corpora.generated corpora.generated_calls corpora.hub5 corpora.isip "
+    "corpora.sentences corpora.switchboard corpora.synthesis corpora.synthetic corpora.timit corpora.timit_speakers "
+    "corpora.voices features kernels.autograd kernels.equations kernels.packing kernels.passes loss run",
     2: "recurrent",
     3: "listener report speller",
     4: "model",
