@@ -51,17 +51,19 @@ class Comparison:
 
 def compare(first: Score, second: Score) -> Comparison:
     """All tests on the scores of two systems. Raises DataError unless both are of the same utterances."""
-    for name in first.utterances.keys() ^ second.utterances.keys():
-        known = min(first.utterances.keys(), second.utterances.keys(), key=lambda names: name in names)
-        raise DataError(
-            f"only one of the systems has utterance {name!r}: score both on one test.{suggest(name, known)}"
-        )
+    for name in sorted(first.utterances.keys() ^ second.utterances.keys()):
+        raise DataError(f"only one of the systems has utterance {name!r}: score both on the same test")
+    return Comparison(first.total, second.total, tests(first, second), bootstrap(first, second))
+
+
+def tests(first: Score, second: Score) -> dict[str, Outcome]:
+    """The tests of sc_stats on two systems with the same utterances."""
     aligned = (list(first.utterances.values()), [second.utterances[name] for name in first.utterances])
-    tests = {"mapsswe": mapsswe(*aligned), "mcnemar": mcnemar(*aligned)}
+    found = {"mapsswe": mapsswe(*aligned), "mcnemar": mcnemar(*aligned)}
     if first.speakers:
         percents = [{name: 100 * rate.rate for name, rate in score.speakers.items()} for score in (first, second)]
-        tests |= {"sign": sign(*percents), "wilcoxon": wilcoxon(*percents)}
-    return Comparison(first.total, second.total, tests, bootstrap(first, second))
+        found |= {"sign": sign(*percents), "wilcoxon": wilcoxon(*percents)}
+    return found
 
 
 class Segment(NamedTuple):
@@ -186,7 +188,7 @@ def bootstrap(first: Score, second: Score, seed: int = 0) -> float:
 
     Where alternatives of a reference differ in length, the first system's choice gives the number of words.
     """
-    rates = [[count([alignment]) for alignment in score.utterances.values()] for score in (first, second)]
+    rates = [[count([score.utterances[name]]) for name in first.utterances] for score in (first, second)]
     words = [rate.words for rate in rates[0]]
     hypotheses = [[with_errors(n, rate.errors) for n, rate in zip(words, system, strict=True)] for system in rates]
     found = kaldialign.bootstrap_wer_ci([[0] * n for n in words], *hypotheses, replications=REPLICATIONS, seed=seed)
