@@ -30,9 +30,7 @@ def page(score: Score, metric: str, title: str, convention: str) -> str:
     """The page of a score: rate and interval, parts, frequent errors, and every utterance, most errors first."""
     total = score.total
     limits = "" if score.interval is None else f" [{100 * score.interval[0]:.1f}, {100 * score.interval[1]:.1f}]"
-    missing = (
-        f"<p>{len(score.missing)} utterances have no hypothesis and count as deleted.</p>" if score.missing else ""
-    )
+    missing = f"<p>{len(score.missing)} without a hypothesis, counted as deleted</p>" if score.missing else ""
     parts = {**score.speakers, **{f"subset {name}": rate for name, rate in score.subsets.items()}, "total": total}
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
