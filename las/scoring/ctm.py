@@ -19,8 +19,7 @@ BEGIN, OR, END = "<ALT_BEGIN>", "<ALT>", "<ALT_END>"
 _CONFIDENCE = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _NUMBER = re.compile(r"\d+\.?\d*|\.\d+")
 # The columns that ctmValidator.pl of NIST knows, and what it takes for English.
-_STRICT_CONFIDENCE = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_STRICT_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _TYPES = ("lex", "frag", "fp", "un-lex", "for-lex", "non-lex", "misc", "noscore")
 _ENGLISH = re.compile(r"[A-Za-z'-]+|[A-Za-z]\..*|.*@.*|.*%(?:BCN?ACK|HESITATION).*", re.IGNORECASE)

@@ -113,13 +113,13 @@ def _shared_out(
     last = segments[-1]
     if REFERENCE in reduce and words:
         start_s, end_s = words[0].start_s, words[-1].start_s + words[-1].duration_s
-        kept = [segment for segment in segments if start_s < segment.end_s and end_s > segment.start_s]
+        kept = [each for each in segments if start_s < _single(each.end_s) and end_s > _single(each.start_s)]
     else:
         kept = segments
     left = _heard(words)
     for segment in kept:
         count = len(left) if segment is last else 0
-        while count < len(left) and left[count].middle_s < segment.end_s:
+        while count < len(left) and left[count].middle_s < _single(segment.end_s):
             count += 1
         taken, left = left[:count], left[count:]
         if not segment.ignored:
@@ -139,13 +139,14 @@ def _heard(words: list[Word]) -> list[_Heard]:
 
 
 def _within(words: tuple[Word, ...], segments: Sequence[Segment]) -> bool:
-    """Whether any of the words touches the time that the segments span, which sclite keeps in single precision."""
+    """Whether any of the words touches the time that the segments span."""
     start_s = _single(min(segment.start_s for segment in segments))
     end_s = _single(max(segment.end_s for segment in segments))
     return any(not (word.start_s > end_s or word.start_s + word.duration_s < start_s) for word in words if not word.tag)
 
 
 def _single(value: float) -> float:
+    """The value in single precision, in which sclite keeps times of segments, but not those of words."""
     return float(struct.unpack("f", struct.pack("f", value))[0])
 
 

@@ -1,0 +1,63 @@
+"""NIST's programs, where they are installed, and their reports."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from las.scoring.error_rates import ErrorRate, Score, count
+
+Row = list[int]
+"""Correct words, substitutions, deletions, insertions."""
+
+KINDS = {"C": 0, "S": 1, "D": 2, "I": 3}
+
+
+def program(name: str) -> str:
+    """The path of one of NIST's programs; skips the test where it is not installed."""
+    found = shutil.which(name) or shutil.which(f"/usr/lib/sctk/bin/{name}")
+    if found is None:
+        pytest.skip(f"NIST's {name} is not installed (Debian: apt install sctk)")
+    return found
+
+
+def run(name: str, *arguments: str, text: str = "") -> str:
+    """What one of NIST's programs prints; it finds the others beside it."""
+    command = [program(name), *arguments]
+    environment = {**os.environ, "PATH": f"{Path(command[0]).parent}:{os.environ['PATH']}"}
+    return subprocess.run(command, input=text, capture_output=True, text=True, env=environment).stdout
+
+
+def row(rate: ErrorRate) -> Row:
+    """Counts of ours in the order of theirs."""
+    return [rate.correct, rate.substitutions, rate.deletions, rate.insertions]
+
+
+def rows(score: Score) -> dict[str, Row]:
+    """Counts of ours by id."""
+    return {name: row(count([alignment])) for name, alignment in score.utterances.items()}
+
+
+def alignments(report: str) -> dict[str, Row]:
+    """Counts by id from a .pra."""
+    found = re.finditer(r"^id: \((.+)\)\n(?:(?!Scores).*\n)*Scores: \(#C #S #D #I\) (.*)", report, re.MULTILINE)
+    return {match[1].lower(): [int(each) for each in match[2].split()] for match in found}
+
+
+def sgml(report: str) -> dict[str, Row]:
+    """Counts by id from a .sgml."""
+    found: dict[str, Row] = {}
+    for match in re.finditer(r'<PATH id="\((.+?)\)".*>\n(.*)\n</PATH>', report):
+        kinds = Counter(word[0] for word in match[2].split(":") if word)
+        found[match[1].lower()] = [kinds[kind] for kind in KINDS]
+    return found
+
+
+def summary(report: str) -> dict[str, list[str]]:
+    """The cells of .raw (counts) and .sys (%) by speaker, and those of the sum: segments, words, C, S, D, I, ..."""
+    lines = (re.findall(r"[^|\s]+", line) for line in report.splitlines())
+    return {cells[0].lower(): cells[1:] for cells in lines if len(cells) >= 9 and cells[1].isdigit()}
