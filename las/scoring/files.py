@@ -64,10 +64,10 @@ def write_trn(path: str | Path, texts: Mapping[str, str]) -> None:
             raise DataError(f"{where}: the id of a line of a .trn file is one word without brackets")
         if "\n" in text or "\r" in text:
             raise DataError(f"{where}: the text {text!r} has more than one line")
-        if text.strip().startswith(_COMMENTS):
+        if text.strip(network.BLANKS).startswith(_COMMENTS):
             raise DataError(f"{where}: a line {text!r} would be read as a comment, because it begins with ;; or **")
         _check_markup(text, where)
-    atomic.write(Path(path), "".join(f"{text.strip()} ({name})\n" for name, text in texts.items()))
+    atomic.write(Path(path), "".join(f"{text.strip(network.BLANKS)} ({name})\n" for name, text in texts.items()))
 
 
 def _read_trn(line: str, where: str) -> tuple[str, Transcript]:
@@ -76,13 +76,13 @@ def _read_trn(line: str, where: str) -> tuple[str, Transcript]:
         raise DataError(f"{where}: the line does not end in an utterance id in brackets: words (speaker_utterance)")
     _check_markup(match["text"], where)
     speaker = match["id"].split("-" if "-" in match["id"] else "_")[0]
-    return match["id"], Transcript(match["text"].strip(), speaker)
+    return match["id"], Transcript(match["text"].strip(network.BLANKS), speaker)
 
 
 def _check_markup(text: str, where: str) -> None:
     if "{" in text:
         try:
-            network.parse(text.split())
+            network.parse([text])
         except DataError as error:
             raise DataError(f"{where}: {error}") from error
 

@@ -13,10 +13,17 @@ from typing import NamedTuple
 from las.errors import DataError
 
 DEEPEST = 30  # levels of nesting; sclite stops at about as many
-_BLANKS = " \t\n\v\f\r"
+BLANKS = " \t\n\v\f\r"
+"""What separates words; no other blanks do, for sclite."""
 
-Item = str | list["Item"]
-"""A word, or a list of alternatives, each a list of items."""
+
+class Alternatives(NamedTuple):
+    """What stands between braces: several sequences of words and alternatives."""
+
+    sequences: list[list["str | Alternatives"]]
+
+
+Item = str | Alternatives
 
 
 class Network(NamedTuple):
@@ -55,7 +62,7 @@ def _sequence(text: str, position: int, depth: int) -> tuple[list[Item], int]:
             items.append(alternatives)
         else:
             end = position
-            while end < len(text) and text[end] not in _BLANKS + stops:
+            while end < len(text) and text[end] not in BLANKS + stops:
                 end += 1
             word = text[position:end]
             if "{" in word:
@@ -65,25 +72,25 @@ def _sequence(text: str, position: int, depth: int) -> tuple[list[Item], int]:
     return items, position
 
 
-def _alternatives(text: str, start: int, depth: int) -> tuple[list[Item], int]:
+def _alternatives(text: str, start: int, depth: int) -> tuple[Alternatives, int]:
     """The alternatives that open at `start`, and the position behind their `}`."""
     if depth > DEEPEST:
         raise DataError(f"alternatives {text[start : start + 40]!r} are nested more than {DEEPEST} deep")
-    alternatives: list[Item] = []
+    sequences: list[list[Item]] = []
     position = start
     while text[position] != "}":
         items, position = _sequence(text, position + 1, depth)
         if position == len(text):
             raise DataError(f"alternatives {text[start : start + 40]!r} have no closing }}")
         if items:
-            alternatives.append(items)
-    if not alternatives:
+            sequences.append(items)
+    if not sequences:
         raise DataError(f"alternatives {text[start : position + 1]!r} have no word: write @ where nothing is said")
-    return alternatives, position + 1
+    return Alternatives(sequences), position + 1
 
 
 def _skip(text: str, position: int) -> int:
-    while position < len(text) and text[position] in _BLANKS:
+    while position < len(text) and text[position] in BLANKS:
         position += 1
     return position
 
@@ -114,8 +121,8 @@ class _Graph:
             if isinstance(item, str):
                 self.arc(item, source, end)
             else:
-                for alternative in item:
-                    self.connect(alternative, source, end)
+                for sequence in item.sequences:
+                    self.connect(sequence, source, end)
             source = end
 
 
