@@ -74,9 +74,10 @@ def _read_trn(line: str, where: str) -> tuple[str, Transcript]:
     match = _TRN_LINE.fullmatch(line)
     if match is None:
         raise DataError(f"{where}: the line does not end in an utterance id in brackets: words (speaker_utterance)")
-    _check_markup(match["text"], where)
+    text = match["text"].strip(network.BLANKS)
+    _check_markup(text, where)
     speaker = match["id"].split("-" if "-" in match["id"] else "_")[0]
-    return match["id"], Transcript(match["text"].strip(network.BLANKS), speaker)
+    return match["id"], Transcript(text, speaker)
 
 
 def _check_markup(text: str, where: str) -> None:
