@@ -2,19 +2,20 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from las import arguments, atomic, build, progress
 from las.corpora import phones
-from las.errors import DataError
-from las.scoring import conventions, error_rates, files, pages, significance, tables
-from las.scoring.conventions import Convention
+from las.errors import ConfigError, DataError, suggest
+from las.scoring import conventions, ctm, error_rates, files, glm, hub5, pages, segments, significance, stm, tables
+from las.scoring.alignment import Rules
 from las.scoring.error_rates import ErrorRate, Score
 from las.scoring.significance import Comparison
 
 Transcripts = dict[str, files.Transcript]
+TIME_MARK_CONVENTIONS = ("nist", "hub5", "hub5_kaldi")
 OPTIONS = ("ignore_case", "optional_words", "fragments", "json")
 
 
@@ -30,24 +31,71 @@ def run(config: build.Config) -> dict[str, Any]:
     """
     for key in OPTIONS:
         arguments.check_value(key, config[key], bool)
-    references = files.read(config["reference"])
-    convention = conventions.convention(config["convention"] or guess(references))
-    first = score_file(config["hypothesis"], references, convention, config)
-    result = {"convention": convention.name, **as_dict(first, convention.metric)}
-    shown: list[Callable[[], None]] = [lambda: show(first, convention.metric)]
+    test = time_marks(config) if Path(config["reference"]).suffix.lower() == ".stm" else transcripts(config)
+    first = test.score(Path(config["hypothesis"]))
+    result = {"convention": test.convention, **test.record, **as_dict(first, test.metric)}
+    comparison = None
     if config["compare"] is not None:
-        second = score_file(config["compare"], references, convention, config)
+        second = test.score(Path(config["compare"]))
         comparison = significance.compare(first, second)
-        names = (Path(config["hypothesis"]).name, Path(config["compare"]).name)
-        result["compare"] = {**as_dict(second, convention.metric), **comparison_as_dict(comparison)}
-        shown.append(lambda: tables.print_comparison(comparison, names, convention.metric, progress.console))
+        result["compare"] = {**as_dict(second, test.metric), **comparison_as_dict(comparison)}
     if config["json"]:
         print(json.dumps(result, ensure_ascii=False))
     else:
-        for each in shown:
-            each()
-    write(config, result, first, convention)
+        show(first, comparison, system_names(config["hypothesis"], config["compare"] or ""), test.metric)
+    write(config, result, first, test)
     return result
+
+
+@dataclass(frozen=True)
+class Test:
+    """References that are read, and how hypotheses of them are scored. `record` goes into the result."""
+
+    convention: str
+    metric: str
+    score: Callable[[Path], Score]
+    record: dict[str, Any] = field(default_factory=dict)
+
+
+def transcripts(config: build.Config) -> Test:
+    """References in a .trn or .jsonl file; a folder of hypotheses is that of a run."""
+    if config["glm"] is not None:
+        raise ConfigError("glm= is for the conventions hub5 and hub5_kaldi, which score a .ctm against a .stm")
+    # As sclite compares the ids of its own format.
+    ignore_case = config["ignore_case"] and Path(config["reference"]).suffix.lower() == ".trn"
+    references = files.read(config["reference"], ignore_case)
+    convention = conventions.convention(config["convention"] or guess(references))
+    spoken = _tokens(references, convention.reference, config["reference"])
+    speakers = {name: transcript.speaker for name, transcript in references.items()}
+    rules = replace(_rules(config), optional_words=config["optional_words"] or convention.rules.optional_words)
+
+    def score_file(path: Path) -> Score:
+        path = hypotheses_of_run(path, references) if path.is_dir() else path
+        heard = _tokens(files.read(path, ignore_case), convention.hypothesis, str(path))
+        return error_rates.error_rate(spoken, heard, speakers, rules)
+
+    return Test(convention.name, convention.metric, score_file)
+
+
+def time_marks(config: build.Config) -> Test:
+    """References in a .stm file, hypotheses in .ctm files: with a glm as the Hub5 evaluations are scored."""
+    name = config["convention"] or ("nist" if config["glm"] is None else "hub5")
+    if name not in TIME_MARK_CONVENTIONS:
+        known = suggest(name, TIME_MARK_CONVENTIONS)
+        raise ConfigError(f"convention={name}: there is no such convention for a .stm file.{known}")
+    if (name == "nist") != (config["glm"] is None):
+        raise ConfigError(
+            f"convention={name} {'takes no' if name == 'nist' else 'needs a'} file of mapping rules (glm=)"
+        )
+    references = stm.read(config["reference"])
+    if name == "nist":
+        return Test(name, "wer", lambda path: segments.score(references, ctm.read(path), _rules(config)))
+    rules = glm.Glm.read(config["glm"])
+    record = {"glm": {"name": rules.name, "file": Path(config["glm"]).name, "sha256": rules.sha256}}
+    if name == "hub5":
+        return Test(name, "wer", lambda path: hub5.score(references, ctm.read(path), rules), record)
+    references = hub5.repaired(references)
+    return Test(name, "wer", lambda path: hub5.score(references, hub5.without_noises(ctm.read(path)), rules), record)
 
 
 def guess(references: Transcripts) -> str:
@@ -55,23 +103,6 @@ def guess(references: Transcripts) -> str:
     known = {phone for size in phones.SIZES for phone in phones.phone_set(size)}
     symbols = {symbol for transcript in references.values() for symbol in transcript.text.split()}
     return "timit_kaldi" if symbols and symbols <= known else "nist"
-
-
-def score_file(hypothesis: str, references: Transcripts, convention: Convention, config: build.Config) -> Score:
-    """The score of a file of hypotheses, or of the run whose folder it is."""
-    path = hypotheses_of_run(Path(hypothesis), references) if Path(hypothesis).is_dir() else Path(hypothesis)
-    rules = replace(
-        convention.rules,
-        ignore_case=config["ignore_case"],
-        optional_words=config["optional_words"] or convention.rules.optional_words,
-        fragments=config["fragments"],
-    )
-    return error_rates.error_rate(
-        references=_tokens(references, convention.reference, config["reference"]),
-        hypotheses=_tokens(files.read(path), convention.hypothesis, str(path)),
-        speakers={name: transcript.speaker for name, transcript in references.items()},
-        rules=rules,
-    )
 
 
 def hypotheses_of_run(folder: Path, references: Transcripts) -> Path:
@@ -106,21 +137,33 @@ def comparison_as_dict(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def show(found: Score, metric: str) -> None:
-    """Print a score."""
+def show(found: Score, comparison: Comparison | None, names: tuple[str, str], metric: str) -> None:
+    """Print a score, and what a second system makes of the same test."""
     tables.print_score(found, metric, progress.console)
     progress.say(error_rates.line(found, metric))
+    if comparison is not None:
+        tables.print_comparison(comparison, names, metric, progress.console)
 
 
-def write(config: build.Config, result: dict[str, Any], found: Score, convention: Convention) -> None:
+def write(config: build.Config, result: dict[str, Any], found: Score, test: Test) -> None:
     """The files that the config asks for."""
     if config["output"] is not None:
         atomic.write(Path(config["output"]), json.dumps(result, ensure_ascii=False, indent=1) + "\n")
     if config["alignments"] is not None:
         atomic.write(Path(config["alignments"]), tables.aligned_text(found.utterances))
     if config["page"] is not None:
-        page = pages.page(found, convention.metric, Path(config["hypothesis"]).name, convention.name)
+        page = pages.page(found, test.metric, Path(config["hypothesis"]).name, test.convention)
         atomic.write(Path(config["page"]), page)
+
+
+def system_names(first: str, second: str) -> tuple[str, str]:
+    """The names of two files or folders, or their paths where the names are the same."""
+    names = Path(first).name, Path(second).name
+    return names if names[0] != names[1] else (first, second)
+
+
+def _rules(config: build.Config) -> Rules:
+    return Rules(config["optional_words"], config["fragments"], config["ignore_case"])
 
 
 def _part(rate: ErrorRate, metric: str) -> dict[str, Any]:

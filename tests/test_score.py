@@ -1,10 +1,12 @@
 """The verb `score`: files in, a rate out, by named conventions, for one system or two."""
 
+import hashlib
 import json
 import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -144,6 +146,12 @@ def test_two_systems_are_compared(words, make, capsys):
     assert "other system.trn makes fewer errors in 100.0 % of resampled tests" in shown
 
 
+def test_systems_whose_files_have_one_name_are_shown_with_their_folders(words, make, capsys):
+    other = make("other/hyp.trn", "the cat sat (mary_1)\non the mat (john_1)\n")
+    score.score([*words, f"compare={other}"])
+    assert f"{other} is 33.33 points below {words[1].partition('=')[2]}" in capsys.readouterr().out
+
+
 def test_json_holds_the_comparison(words, make, capsys):
     other = make("other.trn", "the cat sat (mary_1)\non the mat (john_1)\n")
     result = score.score([*words, f"compare={other}", "json=true"])
@@ -165,6 +173,89 @@ def test_a_run_folder_stands_for_its_hypotheses_of_the_same_split(make, words, t
     make("run/hypotheses.dev.jsonl", '{"id": "else_1", "text": "a"}\n')
     with pytest.raises(DataError, match=r"There is hypotheses.dev.jsonl. Is the reference the manifest"):
         score.score(arguments)
+
+
+@pytest.fixture
+def calls(make):
+    """One call of each kind, with a spelling that is mapped, an optional hesitation and an ignored segment."""
+    reference = [
+        "en_4156 A en_4156_A 0.0 2.0 <O,en> the WHATCHAMACALLIT (%hesitation)",
+        "sw_4390 A sw_4390_A 0.0 2.0 <O,sw> okay",
+        "sw_4390 A sw_4390_A 2.0 4.0 <O,sw> IGNORE_TIME_SEGMENT_IN_SCORING",
+        "sw_4390 B sw_4390_B 0.0 2.0 <O,sw> i am here",
+    ]
+    hypothesis = [
+        "en_4156 A 0.1 0.2 the",
+        "en_4156 A 0.3 0.2 uh",
+        "en_4156 A 0.5 0.2 thing",
+        "sw_4390 A 0.1 0.2 ok",
+        "sw_4390 A 2.5 0.2 ignored",
+        "sw_4390 B 0.1 0.2 i'm",
+        "sw_4390 B 0.5 0.2 here",
+    ]
+    rules = [
+        ";; sclite glm",
+        '* name = "small"',
+        '* desc = "for a test"',
+        '* format = "NIST1"',
+        '* max_nrules = "10"',
+        "[OKAY] => [OK] / [ ] __ [ ]",
+        "[I'M] => {I'M / I AM} / [ ] __ [ ]",
+        "[UH] => [%HESITATION] / [ ] __ [ ]",
+    ]
+    named = {"a.stm": reference, "b.ctm": hypothesis, "c.glm": rules}
+    paths = [make(name, "\n".join(lines) + "\n") for name, lines in named.items()]
+    return [f"{key}={path}" for key, path in zip(("reference", "hypothesis", "glm"), paths, strict=True)]
+
+
+def counts(result: dict) -> tuple[int, ...]:
+    return tuple(result[key] for key in ("correct", "substitutions", "deletions", "insertions", "utterances"))
+
+
+def test_time_marks_are_scored_with_the_labels_as_subsets(calls):
+    result = score.score(calls[:2])
+    assert (result["convention"], counts(result)) == ("nist", (2, 4, 1, 0, 3))
+    assert result["subsets"].keys() == {"O", "en", "sw"} and "glm" not in result
+    assert result["subsets"]["sw"]["words"] == 4
+    assert result["speakers"].keys() == {"en_4156_a", "sw_4390_a", "sw_4390_b"}
+
+
+def test_mapping_rules_make_it_hub5(calls):
+    result = score.score(calls)
+    assert (result["convention"], counts(result)) == ("hub5", (6, 0, 1, 1, 3))
+    assert {name: part["words"] for name, part in result["subsets"].items()} == {"CH": 3, "SWB": 4}
+    sha256 = hashlib.sha256(Path(calls[2].partition("=")[2]).read_bytes()).hexdigest()
+    assert result["glm"] == {"name": "small", "file": "c.glm", "sha256": sha256}
+
+
+def test_hub5_as_kaldi_scores_it_leaves_noises_out(calls):
+    result = score.score([*calls, "convention=hub5_kaldi"])
+    assert (result["convention"], counts(result)) == ("hub5_kaldi", (6, 1, 0, 0, 3))
+
+
+def test_two_systems_are_compared_on_time_marks(calls):
+    result = score.score([*calls, calls[1].replace("hypothesis=", "compare=")])
+    assert result["compare"]["difference"] == 0
+    assert result["compare"]["tests"]["mapsswe"]["p"] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["convention=nist"], "convention=nist takes no file of mapping rules"),
+        (["convention=hub5", "glm=null"], "convention=hub5 needs a file of mapping rules"),
+        (["convention=hub"], "no such convention for a .stm file. Did you mean hub5"),
+        (["convention=timit_kaldi"], "no such convention for a .stm file"),
+    ],
+)
+def test_a_convention_that_does_not_fit_the_files_is_refused(calls, change, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        score.score([*calls, *change])
+
+
+def test_mapping_rules_are_for_time_marks(words, calls):
+    with pytest.raises(ConfigError, match=r"score a \.ctm against a \.stm"):
+        score.score([*words, calls[2]])
 
 
 def test_aligned_utterances_are_written(words, tmp_path):
