@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from las.errors import DataError
 
-DEEPEST = 30  # levels of nesting; sclite stops at about as many
+DEEPEST = 30  # levels of nesting; one more is too much for sclite, too
 BLANKS = " \t\n\v\f\r"
 """What separates words; no other blanks do, for sclite."""
 
