@@ -1,9 +1,7 @@
 """Random mapping rules (glm) and texts, and NIST's rfilter1 and csrfilt.sh to compare with."""
 
 import json
-import os
 import random
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
@@ -103,7 +101,7 @@ def ours(case: Case, folder: Path) -> Outputs:
 def theirs(case: Case, folder: Path) -> Outputs:
     """The case filtered by NIST's programs, by way of files in a folder."""
     files = _files(case, folder)
-    printed = _run([nist.program("rfilter1"), str(files["plain.glm"])], case.lines)
+    printed = nist.run("rfilter1", str(files["plain.glm"]), text=case.lines)
     segments = csrfilt(files["rules.glm"], case.reference, "stm", "ref")
     words = csrfilt(files["rules.glm"], case.hypothesis, "ctm", "hyp")
     return {
@@ -115,13 +113,8 @@ def theirs(case: Case, folder: Path) -> Outputs:
 
 def csrfilt(rules: Path, lines: str, kind: str, purpose: str) -> list[list[str]]:
     """Lines filtered by NIST's script, each as its fields."""
-    command = [nist.program("csrfilt.sh"), "-i", kind, "-t", purpose, "-dh", str(rules)]
-    return [line.split() for line in _run(command, lines).splitlines()]
-
-
-def _run(command: list[str], lines: str) -> str:
-    environment = {**os.environ, "PATH": f"{Path(command[0]).parent}:{os.environ['PATH']}"}
-    return subprocess.run(command, input=lines, capture_output=True, text=True, check=True, env=environment).stdout
+    arguments = ("-i", kind, "-t", purpose, "-dh", str(rules))
+    return [line.split() for line in nist.run("csrfilt.sh", *arguments, text=lines).splitlines()]
 
 
 def _files(case: Case, folder: Path) -> dict[str, Path]:

@@ -25,11 +25,11 @@ def program(name: str) -> str:
     return found
 
 
-def run(name: str, *arguments: str, text: str = "") -> str:
-    """What one of NIST's programs prints; it finds the others beside it."""
+def run(name: str, *arguments: str, text: str = "", folder: Path | None = None) -> str:
+    """What one of NIST's programs prints that runs in a folder; it finds the others beside it."""
     command = [program(name), *arguments]
     environment = {**os.environ, "PATH": f"{Path(command[0]).parent}:{os.environ['PATH']}"}
-    return subprocess.run(command, input=text, capture_output=True, text=True, env=environment).stdout
+    return subprocess.run(command, input=text, capture_output=True, text=True, env=environment, cwd=folder).stdout
 
 
 def row(rate: ErrorRate) -> Row:

@@ -2,10 +2,7 @@
 
 A rule is `A => B` or `A => B / C __ D`: the text A, where it stands between C and D, is rewritten as B; brackets or
 double quotes around a part keep its blanks. At every character the first rule of the file that fits is applied. Lines
-`* keyword = "value"` are headers, and what follows `;; INPUT_DEPENDENT_BLANKS = " \t\n\r\v\f"
-_GAP = re.compile(r"\s+", re.ASCII)
-_WORDS = re.compile(r"\S+", re.ASCII)
-_APPLICATION = "ctm"` holds for inputs whose
+`* keyword = "value"` are headers, and what follows `;; INPUT_DEPENDENT_APPLICATION = "ctm"` holds for inputs whose
 format or purpose that pattern names (NIST SCTK: doc/GLMRules.txt). Where the document and NIST's programs rfilter1
 and csrfilt.sh disagree, this is what the programs do, since published numbers come from them:
 
