@@ -6,7 +6,7 @@ import math
 import os
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +55,13 @@ _OPTIONAL = {"alignment"}
 
 
 def content_hash(utterances: Iterable[Utterance]) -> str:
-    """sha256 (hex) over the canonical JSON lines: equal lists of utterances, and only those, have equal hashes."""
+    """sha256 (hex) over the canonical JSON lines, with the audio's file name in place of its path.
+
+    Equal lists of utterances have equal hashes wherever the corpus lies: a moved copy is trained on in the same order.
+    """
     digest = hashlib.sha256()
     for utterance in utterances:
-        digest.update(_line(utterance).encode("ascii"))
+        digest.update(_line(replace(utterance, audio=Path(utterance.audio).name)).encode("ascii"))
     return digest.hexdigest()
 
 
