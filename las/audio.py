@@ -32,11 +32,13 @@ class AudioInfo:
     def require(self, path: str | Path, sample_rate: int, end_s: float = 0.0, channels: int | None = None) -> None:
         """Raise DataError naming the file unless it has this rate, reaches `end_s` and has so many channels."""
         if self.sample_rate != sample_rate:
-            raise DataError(f"{path}: sampled at {self.sample_rate} Hz, the corpus is at {sample_rate} Hz")
+            says = f"{path}: sampled at {self.sample_rate} Hz, the corpus is at {sample_rate} Hz"
+            raise DataError(says, kind="sample rate")
         if channels is not None and self.channels != channels:
-            raise DataError(f"{path}: {self.channels} channels, expected {channels}")
+            raise DataError(f"{path}: {self.channels} channels, expected {channels}", kind="channels")
         if end_s > self.duration_s + 1 / sample_rate:
-            raise DataError(f"{path}: ends at {self.duration_s:.3f} s, the utterance at {end_s:.3f} s")
+            says = f"{path}: ends at {self.duration_s:.3f} s, the utterance at {end_s:.3f} s"
+            raise DataError(says, kind="ends too early")
 
 
 def info(path: str | Path) -> AudioInfo:
@@ -49,11 +51,17 @@ def info(path: str | Path) -> AudioInfo:
 
 
 def verify(path: str | Path) -> AudioInfo:
-    """`info`, and decoding the file where only that shows damage: 16-bit samples behind a sound header need none."""
-    found, header, subtype = _open(path)
-    if header is None and subtype != "PCM_16":
+    """`info`, and decoding the file where only that shows damage: plain samples behind a sound header need none."""
+    found, header, plain = _open(path)
+    if not plain:
         _read(path, found, header, 0, found.num_samples)
     return found
+
+
+def read(path: str | Path) -> tuple[AudioInfo, Float32[np.ndarray, "samples channels"]]:
+    """What the header says, and every sample of every channel. Raises DataError as `info` and `load` do."""
+    found, header, _ = _open(path)
+    return found, _read(path, found, header, 0, found.num_samples)
 
 
 def load(
@@ -93,21 +101,23 @@ def _open(path: str | Path) -> tuple[AudioInfo, sphere.SphereHeader | None, bool
     try:
         if not path.is_file():
             kind = "is a folder" if path.is_dir() else "is not a regular file" if path.exists() else "does not exist"
-            raise DataError(f"{path}: {kind}, expected an audio file")
+            missing = kind == "does not exist"
+            raise DataError(f"{path}: {kind}, expected an audio file", kind="missing" if missing else "not a file")
         with path.open("rb") as file:
             beginning = file.read(12)
             if not beginning:
-                raise DataError(f"{path}: the file is empty (0 bytes). Copy it again")
+                raise DataError(f"{path}: the file is empty (0 bytes). Copy it again", kind="empty file")
             header = sphere.read_header(path) if beginning.startswith(sphere.MAGIC) else None
             declared = _declared_data(file, beginning)
     except OSError as error:
         raise DataError(f"{path}: cannot read the file ({error.strerror})") from error
     if header is not None:
-        found, plain = AudioInfo(header.sample_rate, header.num_samples, header.channels), True
+        found = AudioInfo(header.sample_rate, header.num_samples, header.channels)
+        plain = not header.self_checking
     else:
         found, plain = _soundfile_info(path, declared)
     if found.num_samples == 0:
-        raise DataError(f"{path}: the file has a header but no samples. Copy it again")
+        raise DataError(f"{path}: the file has a header but no samples. Copy it again", kind="no samples")
     return found, header, plain
 
 
@@ -117,12 +127,14 @@ def _soundfile_info(path: Path, declared: tuple[int, int, int] | None) -> tuple[
         if there < promised:
             raise DataError(
                 f"{path}: the file is cut short: its header promises {promised // row_bytes} samples, "
-                f"{there // row_bytes} are there. Copy it again"
+                f"{there // row_bytes} are there. Copy it again",
+                kind="cut short",
             )
     try:
         header = soundfile.info(str(path))
     except soundfile.SoundFileError as error:
-        raise DataError(f"{path}: not audio that las can read ({error}): wav, flac, ogg or NIST SPHERE") from error
+        says = f"{path}: not audio that las can read ({error}): wav, flac, ogg or NIST SPHERE"
+        raise DataError(says, kind="not audio") from error
     plain = declared is not None and header.subtype.startswith("PCM_")
     return AudioInfo(header.samplerate, header.frames, header.channels), plain
 
@@ -163,13 +175,15 @@ def _read(
             file.seek(start)
             samples = file.read(count, dtype="float32", always_2d=True)
     except soundfile.SoundFileError as error:
-        raise DataError(f"{path}: the file is damaged and cannot be decoded ({error}). Copy it again") from error
+        says = f"{path}: the file is damaged or cut short and cannot be decoded ({error}). Copy it again"
+        raise DataError(says, kind="damaged") from error
     if len(samples) < count:
         raise DataError(
             f"{path}: the file is cut short: its header promises {found.num_samples} samples, {start + len(samples)} "
-            "could be decoded. Copy it again"
+            "could be decoded. Copy it again",
+            kind="cut short",
         )
     if not np.isfinite(samples).all():
         bad = int(np.count_nonzero(~np.isfinite(samples)))
-        raise DataError(f"{path}: {bad} samples are not finite numbers (NaN or infinite)")
+        raise DataError(f"{path}: {bad} samples are not finite numbers (NaN or infinite)", kind="not finite")
     return samples

@@ -3,9 +3,9 @@
 import hashlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -84,6 +84,14 @@ def plan(
 def sequential(utterances: Sequence[Utterance], batch_size: int, max_batch_s: float | None = None) -> Plan:
     """Batches in order of length, for evaluation: least padding, and the same batches every time."""
     return _cut(_by_length(utterances), utterances, batch_size, max_batch_s)
+
+
+def spellable(utterances: Iterable[Utterance], tokens: Tokens) -> list[Utterance]:
+    """The utterances without those symbols of their texts that the tokens lack: what a model is evaluated against.
+
+    Scoring is told the whole texts: what a model cannot write counts as an error there.
+    """
+    return [replace(each, text=tokens.known(each.text)) if tokens.unknown(each.text) else each for each in utterances]
 
 
 def collate(

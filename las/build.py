@@ -28,6 +28,7 @@ PACKAGES = (
     "las.model",
     "las.schedule",
     "las.search",
+    "las.soundness",
     "las.speller",
     "las.tokens",
 )
@@ -88,6 +89,9 @@ def _check_groups(directory: Path, overrides: list[str]) -> None:
             continue
         if not separator:
             raise ConfigError(f"{override!r} is not an override: write key=value, for example name=trial")
+        last = key.rpartition(".")[2]
+        if "." in key and "@" not in key and (directory / last / f"{value}.yaml").is_file():
+            raise ConfigError(f"{override}: this part is chosen from configs/{last}: write {last}@{override}")
         bare = key.lstrip("+")
         group = bare.partition("@")[0].lstrip("/")
         if bare == "experiment" and not key.startswith("+"):

@@ -23,6 +23,7 @@ VERBS = {
     "prepare": Verb(
         "las.commands", "train", "read or synthesise a corpus, check it, print its table", "corpus=synthetic"
     ),
+    "check": Verb("las.check", "train", "read every file of a corpus, name each bad one", "corpus=synthetic"),
     "train": Verb("las.commands", "train", "train, then decode and score dev and test", "+experiment=ln_encoder_only"),
     "decode": Verb(
         "las.commands",

@@ -7,55 +7,51 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from rich.table import Table
 
-from las import arguments, atomic, batches, build, devices, evaluation, progress, randomness, report, run, transcribe
+from las import (
+    arguments,
+    atomic,
+    batches,
+    build,
+    devices,
+    evaluation,
+    preparation,
+    progress,
+    randomness,
+    report,
+    run,
+    transcribe,
+)
 from las.augment import Augment
 from las.corpora.base import Corpus
-from las.errors import ConfigError, DataError
+from las.errors import ConfigError
 from las.evaluation import Search
 from las.loss import LabelSmoothedCrossEntropy
 from las.manifest import Utterance
 from las.model import ListenAttendSpell
+from las.preparation import Data, Splits
 from las.schedule import Schedule
 from las.scoring import error_rates, tables
+from las.soundness import Limits
 from las.trainer import Trainer
 
-Splits = dict[str, list[Utterance]]
-PLAIN_PARTS = ("loss", "optim", "schedule", "augment", "validation_search", "search")
+PLAIN_PARTS = ("limits", "loss", "optim", "schedule", "augment", "validation_search", "search")
 
 
 def prepare(overrides: list[str]) -> Splits:
-    """Read or synthesise a corpus, write its manifests, check every training utterance, and print the table."""
+    """Read or synthesise a corpus, write its manifests, print its table, and check every training utterance."""
     config = build.compose("train", overrides)
     corpus: Corpus = build.build(config["corpus"], where="corpus")
-    prepared = prepare_corpus(corpus, Path(config["data_dir"]))
-    problems = corpus.problems(prepared["train"])
+    limits: Limits = build.build(config["limits"], where="limits")
+    data = preparation.prepare(corpus, Path(config["data_dir"]), limits)
+    problems = data.problems(corpus.splits[0])
     for problem in problems:
         progress.say(f"{problem.utterance_id}: {problem.reason}")
-    progress.say(f"{len(problems)} of {len(prepared['train'])} training utterances cannot be used")
-    return prepared
-
-
-def prepare_corpus(corpus: Corpus, data_dir: Path) -> Splits:
-    """The splits of a corpus from their manifests, and their table on the screen."""
-    prepared = corpus.prepare(data_dir / "manifests")
-    table = Table(title=f"{corpus.name}, {corpus.sample_rate} Hz, {corpus.tokens.size} symbols")
-    for heading in ("split", "utterances", "hours", "speakers", "symbols", "shortest s", "longest s"):
-        table.add_column(heading, justify="left" if heading == "split" else "right")
-    for row in corpus.table(prepared):
-        numbers = (
-            f"{row.hours:.2f}",
-            str(row.speakers),
-            str(row.symbols),
-            f"{row.shortest_s:.2f}",
-            f"{row.longest_s:.2f}",
-        )
-        table.add_row(row.split, str(row.utterances), *numbers)
-    progress.console.print(table)
-    for note in corpus.notes():
-        progress.say(note)
-    return prepared
+    for split in corpus.splits:
+        if (unknown := data.unknown(split)).found:
+            progress.say(f"{split}: the tokens lack {unknown}")
+    progress.say(f"{len(problems)} of {len(data.train)} training utterances cannot be used")
+    return data.splits
 
 
 def train(overrides: list[str]) -> dict[str, Any]:
@@ -71,8 +67,8 @@ def train(overrides: list[str]) -> dict[str, Any]:
     if folder.result is not None:
         progress.say(f"{folder.directory} is finished: {summary(folder.result)}")
         return folder.result
-    prepared = prepare_corpus(corpus, Path(config["data_dir"]))
-    trainer = make_trainer(parts, corpus, prepared, folder)
+    data = preparation.prepare(corpus, Path(config["data_dir"]), parts.limits)
+    trainer = make_trainer(parts, data, folder)
     convergence = trainer.fit()
     progress.say(f"stopped at step {trainer.step}; best dev error at step {convergence.best_step}", log)
     result: dict[str, Any] = {
@@ -84,13 +80,14 @@ def train(overrides: list[str]) -> dict[str, Any]:
         "steps_to_within_one_percent": convergence.within_one_percent_step,
         "steps": trainer.step,
         "train_utterances": len(trainer.train),
+        "vocabulary_hash": corpus.tokens.vocabulary_hash,
         "commit": run.commit(),
         "splits": {},
     }
     transcriber = transcribe.load(folder.directory, parts.search, str(trainer.model.device))
     for split in corpus.splits[1:]:
         score = decode_split(
-            transcriber, corpus, split, prepared[split], folder.directory / f"hypotheses.{split}.jsonl"
+            transcriber, corpus, split, data.splits[split], folder.directory / f"hypotheses.{split}.jsonl"
         )
         result["splits"][split] = error_rates.as_dict(score, corpus.metric)
         progress.say(f"{split}: {error_rates.line(score, corpus.metric)}", log)
@@ -107,6 +104,7 @@ class Parts(NamedTuple):
 
     model: ListenAttendSpell
     trainer: Callable[..., Trainer]
+    limits: Limits
     loss: LabelSmoothedCrossEntropy
     optim: Callable[..., torch.optim.Optimizer]
     schedule: Schedule
@@ -138,13 +136,13 @@ def build_parts(config: build.Config, corpus: Corpus) -> Parts:
     )
 
 
-def make_trainer(parts: Parts, corpus: Corpus, prepared: Splits, folder: run.Run) -> Trainer:
+def make_trainer(parts: Parts, data: Data, folder: run.Run) -> Trainer:
     """A trainer with its data checked: what cannot be used is listed before step 1."""
-    usable = usable_utterances(corpus, prepared["train"], parts.model, folder, parts.max_bad_fraction)
-    if not usable:
-        raise DataError(f"{corpus.name}: there is no training utterance left")
+    corpus = data.corpus
+    usable = preparation.usable(data, preparation.num_states_of(parts.model), folder.directory, parts.max_bad_fraction)
     for split in corpus.splits[1:]:
-        require_sound(corpus, split, prepared[split])
+        preparation.require_decodable(data, split, folder.directory / "log.txt")
+    preparation.keep_symbols(corpus.tokens, folder.directory)
     trainer = parts.trainer(
         parts.model,
         parts.loss,
@@ -154,7 +152,7 @@ def make_trainer(parts: Parts, corpus: Corpus, prepared: Splits, folder: run.Run
         parts.validation_search,
         corpus,
         usable,
-        prepared[corpus.splits[1]],
+        data.splits[corpus.splits[1]],
         folder,
         parts.seed,
     )
@@ -166,41 +164,6 @@ def make_trainer(parts: Parts, corpus: Corpus, prepared: Splits, folder: run.Run
     return trainer
 
 
-def require_sound(corpus: Corpus, split: str, utterances: list[Utterance], num_listed: int = 10) -> None:
-    """Raise DataError naming what cannot be decoded: from dev and test nothing is left out."""
-    problems = corpus.problems(utterances)
-    if problems:
-        lines = [f"  {problem.utterance_id}: {problem.reason}" for problem in problems[:num_listed]]
-        lines += [f"  ... and {len(problems) - num_listed} more"] if len(problems) > num_listed else []
-        first = f"{corpus.name}: {len(problems)} of {len(utterances)} {split} utterances cannot be used:"
-        last = f"Utterances of {' and '.join(corpus.splits[1:])} are never left out: mend the corpus and start again"
-        raise DataError("\n".join([first, *lines, last]))
-
-
-def usable_utterances(
-    corpus: Corpus, train: list[Utterance], model: ListenAttendSpell, folder: run.Run, max_bad_fraction: float
-) -> list[Utterance]:
-    """Training utterances without problems; the others go into bad_utterances.jsonl and on the screen.
-
-    Raises DataError when more than `max_bad_fraction` of them have one.
-    """
-    problems = corpus.problems(train, lambda samples: int(model.num_states(torch.tensor([samples]))[0]))
-    ledger = folder.directory / "bad_utterances.jsonl"
-    ledger.write_text("".join(json.dumps(problem._asdict(), ensure_ascii=False) + "\n" for problem in problems))
-    for problem in problems[:20]:
-        progress.say(f"left out of training: {problem.utterance_id}: {problem.reason}", folder.directory / "log.txt")
-    if len(problems) > 20:
-        progress.say(f"... and {len(problems) - 20} more, all in {ledger}")
-    if len(problems) > max_bad_fraction * len(train):
-        raise DataError(
-            f"{len(problems)} of {len(train)} training utterances cannot be used, more than the allowed "
-            f"{100 * max_bad_fraction:g} %: they are listed in {ledger}. Mend the corpus, or allow more with "
-            f"trainer.max_bad_fraction=..."
-        )
-    bad = {problem.utterance_id for problem in problems}
-    return [utterance for utterance in train if utterance.id not in bad]
-
-
 def decode_split(
     transcriber: transcribe.Transcriber,
     corpus: Corpus,
@@ -210,10 +173,11 @@ def decode_split(
     batch_size: int = 16,
 ) -> error_rates.Score:
     """Decode a split in batches, write one line per utterance, and score it."""
-    loader = batches.Loader(utterances, corpus.tokens, corpus.sample_rate)
+    tokens = transcriber.tokens
+    loader = batches.Loader(batches.spellable(utterances, tokens), tokens, corpus.sample_rate)
     order = batches.sequential(utterances, batch_size)
     decoded = list(evaluation.decode(transcriber.model, transcriber.search, loader.batches(order)))
-    texts = evaluation.texts(decoded, corpus.tokens)
+    texts = evaluation.texts(decoded, tokens)
     by_id = sorted(decoded, key=lambda each: each.id)
     lines = [{"id": d.id, "text": texts[d.id], "score": round(d.hypotheses[0].score, 4)} for d in by_id]
     _write_lines(output, [json.dumps(line, ensure_ascii=False) for line in lines])

@@ -21,9 +21,16 @@ class ConfigError(LasError):
 
 
 class DataError(LasError):
-    """Audio, transcripts, manifests or a corpus tree that cannot be used as they are."""
+    """Audio, transcripts, manifests or a corpus tree that cannot be used as they are.
+
+    `kind` is the fault in a word or two, the same for all faults that are counted together.
+    """
 
     exit_code = 3
+
+    def __init__(self, message: str = "", kind: str = "unreadable") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class NumericalError(LasError):

@@ -1,10 +1,21 @@
 """What a person sees while work goes on: a live line on a terminal, plain lines anywhere else, and a log file."""
 
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+T = TypeVar("T")
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -70,3 +81,23 @@ def say(text: str, log: Path | None = None) -> None:
     if log is not None:
         with log.open("a", encoding="utf-8") as file:
             file.write(text + "\n")
+
+
+def counted(items: Iterable[T], total: int, what: str, every_s: float = 30.0) -> Iterator[T]:
+    """The same items, with a bar on a terminal; elsewhere, and only when it takes long, a line every `every_s` seconds.
+
+    `what` says what is done to how many: `train: audio files read`.
+    """
+    if console.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console, transient=True) as live:
+            yield from live.track(items, total, description=what)
+        return
+    started = said = time.monotonic()
+    for count, item in enumerate(items, start=1):
+        yield item
+        now = time.monotonic()
+        if now - said >= every_s:
+            said = now
+            left = (now - started) / count * (total - count)
+            say(f"{what}: {count:,} of {total:,}, about {duration(left)} left")

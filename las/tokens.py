@@ -6,6 +6,7 @@ Id 0 is the sentence boundary, start and end in one (Zeineldeen et al. 2020); th
 import base64
 import hashlib
 import io
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from las.corpora import phones
 from las.errors import DataError, suggest
 
 BOUNDARY = "</s>"
+MODEL_TYPES = ("bpe", "unigram")
 
 
 class Tokens:
@@ -51,14 +53,38 @@ class Tokens:
         """The inverse of `split`."""
         return " ".join(symbols)
 
+    def unknown(self, text: str) -> list[str]:
+        """The symbols of a text that are none of these, as often as they occur."""
+        return [symbol for symbol in self.split(text) if not self._ids.get(symbol)]
+
+    def known(self, text: str) -> str:
+        """A text without its unknown symbols."""
+        return self.join([symbol for symbol in self.split(text) if self._ids.get(symbol)])
+
     def state(self) -> dict[str, Any]:
         """Everything needed to build these tokens again (`from_state`), as plain JSON values."""
         return {"kind": type(self).__name__, "symbols": list(self.symbols[1:])}
 
+    def settings(self) -> dict[str, Any]:
+        """What these tokens were asked to be, as plain JSON values: for most kinds that is all they are."""
+        return self.state()
+
+    def learn(self, texts: Iterable[str], folder: Path) -> None:
+        """Learn the symbols from training transcripts, or from `folder`, where they are kept: most kinds need not."""
+
+    @property
+    def vocabulary_hash(self) -> str:
+        """sha256 (hex) over the symbols: the model files of equal pieces may differ, their symbols do not."""
+        return hashlib.sha256("\n".join(self.symbols[1:]).encode()).hexdigest()
+
     def _id(self, symbol: str, text: str) -> int:
         index = self._ids.get(symbol, 0)
         if index == 0:
-            raise DataError(f"unknown symbol {symbol!r} in the text {text!r}.{suggest(symbol, self.symbols[1:])}")
+            where = text if len(text) <= 200 else f"{text[:200]}..."
+            raise DataError(
+                f"unknown symbol {symbol!r} in the text {where!r}.{suggest(symbol, self.symbols[1:])}",
+                kind="unknown symbols",
+            )
         return index
 
     def _symbols_of(self, ids: Iterable[int]) -> list[str]:
@@ -106,24 +132,26 @@ class SentencePieces(Tokens):
     """
 
     def __init__(self, model: str | Path | None = None, model_base64: str | None = None) -> None:
-        import sentencepiece
-
         if (model is None) == (model_base64 is None):
             raise DataError("sentence pieces need either model (a file) or model_base64 (its content), and not both")
         try:
-            self._model = Path(model).read_bytes() if model is not None else base64.b64decode(model_base64 or "")
+            content = Path(model).read_bytes() if model is not None else base64.b64decode(model_base64 or "")
         except (OSError, ValueError) as error:
             raise DataError(f"cannot read the SentencePiece model {model or 'in model_base64'}: {error}") from error
-        self._processor = sentencepiece.SentencePieceProcessor()
+        self._take(content, str(model or "model_base64"))
+
+    def _take(self, content: bytes, where: str) -> None:
+        """Become the pieces of a model."""
+        import sentencepiece
+
+        pieces = sentencepiece.SentencePieceProcessor()
         try:
-            self._processor.LoadFromSerializedProto(self._model)
+            pieces.LoadFromSerializedProto(content)
         except RuntimeError as error:
-            raise DataError(f"{model or 'model_base64'} is not a SentencePiece model") from error
-        pieces = self._processor
-        self._kept = [
-            i for i in range(len(pieces)) if not (pieces.IsControl(i) or pieces.IsUnknown(i) or pieces.IsUnused(i))
-        ]
-        super().__init__(pieces.IdToPiece(i) for i in self._kept)
+            raise DataError(f"{where} is not a SentencePiece model") from error
+        self._model, self._processor = content, pieces
+        kept = (i for i in range(len(pieces)) if not (pieces.IsControl(i) or pieces.IsUnknown(i) or pieces.IsUnused(i)))
+        super().__init__(map(pieces.IdToPiece, kept))
 
     def split(self, text: str) -> Sequence[str]:
         return self._processor.EncodeAsPieces(text)
@@ -134,10 +162,57 @@ class SentencePieces(Tokens):
     def state(self) -> dict[str, Any]:
         return {"kind": "SentencePieces", "model_base64": base64.b64encode(self._model).decode("ascii")}
 
+
+class LearnedPieces(SentencePieces):
+    """Sentence pieces that a corpus learns from its own training transcripts when it is prepared.
+
+    `size` pieces of `model_type` bpe or unigram, exactly as many, so that a model can be built before they are
+    learned. Their `state()` is that of `SentencePieces`: a checkpoint needs no corpus.
+    """
+
+    def __init__(self, size: int, model_type: str = "bpe") -> None:
+        if size < 1 or model_type not in MODEL_TYPES:
+            hint = suggest(model_type, MODEL_TYPES)
+            raise DataError(
+                f"pieces of size={size}, model_type={model_type}: expected 1 or more, bpe or unigram.{hint}"
+            )
+        Tokens.__init__(self, ())
+        self._num_pieces = size
+        self._model_type = model_type
+
     @property
-    def vocabulary_hash(self) -> str:
-        """sha256 (hex) over the pieces: the bytes of two equal models differ (paths inside), their pieces do not."""
-        return hashlib.sha256("\n".join(self.symbols[1:]).encode()).hexdigest()
+    def size(self) -> int:
+        return self._num_pieces + 1
+
+    def split(self, text: str) -> Sequence[str]:
+        if len(self.symbols) == 1:
+            raise DataError("these sentence pieces have not been learned: preparing the corpus does so (las prepare)")
+        return super().split(text)
+
+    def settings(self) -> dict[str, Any]:
+        return {"kind": "LearnedPieces", "size": self._num_pieces, "model_type": self._model_type}
+
+    def learn(self, texts: Iterable[str], folder: Path) -> None:
+        """Learn the pieces of these texts and keep the model in `folder`, under a name made of texts and settings.
+
+        A model that is there already is taken when its bytes are those that were written.
+        Raises DataError when the texts do not allow so many (or so few) pieces.
+        """
+        listed = list(texts)
+        key = hashlib.sha256("\n".join([str(self.settings()), *listed]).encode("utf-8", "surrogatepass")).hexdigest()
+        path = folder / f"{self._model_type}-{self._num_pieces}-{key[:12]}.model"
+        checksum = path.with_suffix(".sha256")
+        if not _is_whole(path, checksum):
+            train_sentence_pieces(listed, path, self._num_pieces, self._model_type)
+            atomic.write(checksum, hashlib.sha256(path.read_bytes()).hexdigest() + "\n")
+        self._take(path.read_bytes(), str(path))
+
+
+def _is_whole(path: Path, checksum: Path) -> bool:
+    try:
+        return checksum.read_text("ascii").strip() == hashlib.sha256(path.read_bytes()).hexdigest()
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def train_sentence_pieces(
@@ -145,16 +220,17 @@ def train_sentence_pieces(
 ) -> SentencePieces:
     """Learn `size` pieces from the transcripts of a corpus, write the model file, and return the tokens.
 
-    `model_type` is `unigram`, `bpe`, `char` or `word`. One thread and every text in the order given: the same texts
-    give the same pieces. Texts are taken as they are, every character of them becomes a piece.
-    Raises DataError when the texts do not allow so many (or so few) pieces.
+    `model_type` is `unigram` or `bpe`. One thread and every text in the order given: the same texts give the same
+    pieces. Texts are taken as they are, of any length, and every character of them becomes a piece.
+    Raises DataError when the texts do not allow so many (or so few) pieces, with the number they do allow.
     """
     import sentencepiece
 
+    listed = list(texts)
     content = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.Train(
-            sentence_iterator=iter(texts),
+            sentence_iterator=iter(listed),
             model_writer=content,
             vocab_size=size + 1,
             model_type=model_type,
@@ -165,13 +241,24 @@ def train_sentence_pieces(
             eos_id=-1,
             pad_id=-1,
             num_threads=1,
+            max_sentence_length=max(len(text.encode()) for text in listed) + 1,  # longer ones would be skipped
             minloglevel=2,
         )
-    except (RuntimeError, OSError) as error:
-        raise DataError(f"cannot learn {size} {model_type} pieces from these texts: {error}") from error
+    except (RuntimeError, OSError, ValueError) as error:
+        reason = _allowed(str(error)) or str(error)
+        raise DataError(f"cannot learn {size} {model_type} pieces from {len(listed)} texts: {reason}") from error
     model = Path(model)
     atomic.write(model, content.getvalue())
     return SentencePieces(model)
+
+
+def _allowed(message: str) -> str:
+    """What SentencePiece's complaint about a size says of the sizes it would take, not counting its unknown piece."""
+    if found := re.search(r"too high .* value <= (\d+)", message):
+        return f"the largest possible size is {int(found[1]) - 1}"
+    if found := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
+        return f"the smallest possible size is {int(found[1]) - 1}, one piece for each character"
+    return ""
 
 
 def from_state(state: dict[str, Any]) -> Tokens:

@@ -115,7 +115,8 @@ class Trainer:
         self.histograms = histograms
         self.attention_pictures = attention_pictures and report.available()
         self.train_loader = batches.Loader(train, corpus.tokens, corpus.sample_rate, num_workers, augment=augment)
-        self.dev_loader = batches.Loader(dev, corpus.tokens, corpus.sample_rate, num_workers)
+        spelled = batches.spellable(dev, corpus.tokens)
+        self.dev_loader = batches.Loader(spelled, corpus.tokens, corpus.sample_rate, num_workers)
         self.manifest_hash = manifest.content_hash(train)
         self.log = run.directory / "log.txt"
         self.folder = run.directory / "checkpoints"
@@ -221,13 +222,12 @@ class Trainer:
                 self.board.add_histogram(name, parameter.detach().cpu(), self.step)
         if not self.attention_pictures or not self.dev:
             return
-        utterance = min(self.dev, key=lambda utterance: utterance.id)
-        waveform = batches.read(utterance, self.corpus.sample_rate)
-        batch = batches.collate([utterance], [waveform], self.corpus.tokens)
+        first = min(range(len(self.dev)), key=lambda index: self.dev[index].id)
+        ((_, batch),) = self.dev_loader.batches([[first]])
         weights = evaluation.attention_weights(self.model, batch)
         symbols = [*(self.corpus.tokens.symbols[i] for i in batch.targets[0].tolist()), "(end)"]
         path = self.run.directory / "attention" / f"step{self.step:08d}.png"
-        report.attention_picture(weights, symbols, self.model.state_ms, path, f"{utterance.id}, step {self.step}")
+        report.attention_picture(weights, symbols, self.model.state_ms, path, f"{batch.ids[0]}, step {self.step}")
         self.board.add_image("attention", report.pixels(path), self.step, dataformats="HWC")
 
     def _save(self, improved: bool) -> None:

@@ -190,7 +190,11 @@ def test_values_that_do_not_fit_are_named(key: str, value: object, says: str, pl
         ("trainer.max_steps=0", "trainer.max_steps=0 must be at least 1"),
         ("trainer.num_workers=-1", "trainer.num_workers=-1 must be at least 0"),
         ("optim.lr=-1", "optim: Invalid learning rate: -1"),
-        ("corpus.tokens=characters", "corpus.tokens='characters' should be of type Tokens"),
+        (
+            "corpus.tokens=characters",
+            "corpus.tokens=characters: this part is chosen from configs/tokens: write tokens@corpus.tokens=characters",
+        ),
+        ("corpus.tokens=nothing", "corpus.tokens='nothing' should be of type Tokens"),
     ],
 )
 def test_a_mistake_stops_before_step_1_and_the_mended_command_runs(

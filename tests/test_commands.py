@@ -33,6 +33,7 @@ def test_a_run_leaves_what_it_promises(trained: Path) -> None:
         "steps_to_within_one_percent",
         "steps",
         "train_utterances",
+        "vocabulary_hash",
         "commit",
         "splits",
     }

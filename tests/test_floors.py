@@ -7,6 +7,7 @@ PACKAGE = Path(__file__).parents[1] / "las"
 
 FLOORS = {
     0: "arguments atomic audio cells.base compat corpora.phones devices errors manifest masking progress randomness "
+    "readings soundness "
     "schedule scoring.alignment scoring.conventions scoring.ctm scoring.dynamic_programming scoring.error_rates "
     "scoring.files scoring.glm scoring.hub5 scoring.lines scoring.network scoring.pages scoring.segments "
     "scoring.significance scoring.stm scoring.tables search shorten sphere tokens",
@@ -19,8 +20,8 @@ FLOORS = {
     3: "listener report speller",
     4: "model",
     5: "checkpoint evaluation",
-    6: "trainer transcribe",
-    7: "commands score",
+    6: "preparation trainer transcribe",
+    7: "check commands score",
     8: "demo reproduce",
     9: "cli",
 }

@@ -4,28 +4,21 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from las import atomic, audio, manifest
+from las import atomic, audio, manifest, soundness
 from las.errors import ConfigError, DataError, suggest
 from las.manifest import Utterance
+from las.readings import Readings
 from las.scoring import error_rates
 from las.scoring.error_rates import Score
+from las.soundness import Limits, Problem, Requirements
 from las.tokens import Tokens
 
 # Part of the settings hash: raise it when the same settings begin to mean other manifests.
 _FORMAT = 1
-_SHORTEST_S = 0.025  # one analysis window
-
-
-class Problem(NamedTuple):
-    """Why an utterance cannot be trained on."""
-
-    utterance_id: str
-    file: str
-    reason: str
+DEFAULT_LIMITS = Limits()
 
 
 class SplitRow(NamedTuple):
@@ -77,7 +70,7 @@ class Corpus(ABC):
 
     def settings(self) -> dict[str, Any]:
         """All that decides what the manifests hold, as plain JSON values."""
-        return {"format": _FORMAT, "name": self.name, "splits": list(self.splits), "tokens": self.tokens.state()}
+        return {"format": _FORMAT, "name": self.name, "splits": list(self.splits), "tokens": self.tokens.settings()}
 
     def inventory(self) -> list[str]:
         """What of the corpus is there, as far as names tell: when this changes, manifests are made again."""
@@ -97,37 +90,44 @@ class Corpus(ABC):
         """Every split's utterances, from `<directory>/<name>-<settings hash>/<split>.jsonl`, written where need be.
 
         Manifests are made again when settings or `inventory` differ, when a manifest is damaged, and when some audio
-        could not be read last time. Raises DataError as `utterances` does.
+        could not be read last time. Tokens that are learned learn from the well-formed training transcripts here, and
+        keep what they learned in the same folder. Raises DataError as `utterances` and `Tokens.learn` do.
         """
         settings = self.settings()
         text = json.dumps([settings, self.inventory()], sort_keys=True, ensure_ascii=True)
         folder = Path(directory) / f"{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
         prepared = _prepared(folder, self.splits)
-        if prepared is not None:
-            return prepared
-        prepared = {split: self.utterances(split) for split in self.splits}
-        hashes = {split: manifest.write(folder / f"{split}.jsonl", listed) for split, listed in prepared.items()}
-        _write_json(folder / "index.json", {"settings": settings, "content_hashes": hashes})
+        if prepared is None:
+            prepared = {split: self.utterances(split) for split in self.splits}
+            hashes = {split: manifest.write(folder / f"{split}.jsonl", listed) for split, listed in prepared.items()}
+            _write_json(folder / "index.json", {"settings": settings, "content_hashes": hashes})
+        texts = (utterance.text for utterance in prepared[self.splits[0]])
+        self.tokens.learn(filter(soundness.is_well_formed, texts), folder)
         return prepared
 
     def problems(
-        self, utterances: Iterable[Utterance], num_states: Callable[[int], int] | None = None, num_workers: int = 2
+        self,
+        utterances: Iterable[Utterance],
+        num_states: Callable[[int], int] | None = None,
+        num_workers: int = 2,
+        limits: Limits = DEFAULT_LIMITS,
+        readings: Readings | None = None,
+        what: str = "audio files read",
     ) -> list[Problem]:
         """What keeps utterances from being trained on, in their order: one entry for each that has a problem.
 
-        Found are audio that is missing, unreadable, damaged, too short, or of another rate or number of channels,
-        empty transcripts, unknown symbols, and, where `num_states` gives the listener's output rows for a number of
-        samples, transcripts longer than that. The caller lists the problems and leaves these utterances out of
-        training; utterances of dev and test are never left out.
+        Every audio file is read to its end, except those of which `readings` remember what was found. Problems are
+        audio that is missing, unreadable, damaged, too short or too long, of another rate or number of channels,
+        silent or clipped; transcripts that are empty, hold control characters, decomposed Unicode or unknown symbols,
+        and, where `num_states` gives the listener's output rows for a number of samples, more symbols than that. The
+        caller lists the problems and leaves these utterances out of training; those of dev and test are never left
+        out. `what` is said of the progress.
         """
-        listed = list(utterances)
-        with ThreadPoolExecutor(num_workers) as pool:
-            reasons = pool.map(lambda utterance: self._reason(utterance, num_states), listed)
-            found = zip(listed, reasons, strict=True)
-            return [Problem(each.id, each.audio, reason) for each, reason in found if reason is not None]
+        asked = Requirements(self.tokens, self.sample_rate, self.channels, limits, num_states)
+        return soundness.problems(list(utterances), asked, readings or Readings(), num_workers, what)
 
     def table(self, prepared: dict[str, list[Utterance]]) -> list[SplitRow]:
-        """The rows of the table that `las prepare` prints. Raises DataError for a transcript with unknown symbols."""
+        """The rows of the table that `las prepare` prints."""
         return [self._row(split, utterances) for split, utterances in prepared.items()]
 
     def _row(self, split: str, utterances: list[Utterance]) -> SplitRow:
@@ -137,27 +137,10 @@ class Corpus(ABC):
             utterances=len(utterances),
             hours=sum(durations) / 3600,
             speakers=len({utterance.speaker for utterance in utterances}),
-            symbols=sum(len(self.tokens.encode(utterance.text)) for utterance in utterances),
+            symbols=sum(len(self.tokens.split(utterance.text)) for utterance in utterances),
             shortest_s=min(durations, default=0.0),
             longest_s=max(durations, default=0.0),
         )
-
-    def _reason(self, utterance: Utterance, num_states: Callable[[int], int] | None) -> str | None:
-        try:
-            num_tokens = len(self.tokens.encode(utterance.text))
-            header = audio.verify(utterance.audio)
-            end_s = utterance.start_s + utterance.duration_s
-            header.require(utterance.audio, self.sample_rate, end_s, self.channels)
-        except DataError as error:
-            return str(error)
-        if num_tokens == 0:
-            return "the transcript is empty"
-        if utterance.duration_s < _SHORTEST_S:
-            return f"too short: {utterance.duration_s:.3f} s, shorter than one window of {_SHORTEST_S} s"
-        states = None if num_states is None else num_states(round(utterance.duration_s * self.sample_rate))
-        if states is not None and num_tokens > states:
-            return f"the transcript has {num_tokens} symbols, more than the {states} states the listener makes of it"
-        return None
 
 
 def audio_duration(path: str | Path) -> float:
