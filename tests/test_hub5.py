@@ -1,5 +1,6 @@
 """The Hub5 flow: NIST's cases of hubscr.pl, its parts, and hubscr.pl itself."""
 
+import functools
 from pathlib import Path
 
 import nist
@@ -8,6 +9,7 @@ import pytest
 from las.errors import DataError
 from las.scoring import ctm, hub5, stm
 from las.scoring.ctm import Word
+from las.scoring.error_rates import Score
 from las.scoring.glm import Glm
 from las.scoring.stm import Segment
 
@@ -50,11 +52,16 @@ def _folded(each: Segment) -> tuple[object, ...]:
     return (*names, each.start_s, each.end_s, tuple(label.lower() for label in each.labels), each.text.split())
 
 
+@functools.cache
+def scored(folder: Path, reference: str, hypothesis: str) -> Score:
+    return hub5.score(stm.read(folder / reference), ctm.read(folder / hypothesis), Glm.read(folder / "example.glm"))
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_counts_of_nist(shared_data: Path, case: str) -> None:
     name, reference, hypothesis = CASES[case]
     folder = shared_data / "sctk_tests/src/hubscr" / name
-    score = hub5.score(stm.read(folder / reference), ctm.read(folder / hypothesis), Glm.read(folder / "example.glm"))
+    score = scored(folder, reference, hypothesis)
     raw, percent = (
         nist.summary((folder / f"{hypothesis}.filt.{kind}").read_text("latin-1")) for kind in ("raw", "sys")
     )
@@ -72,7 +79,7 @@ def test_counts_of_nist(shared_data: Path, case: str) -> None:
 def test_counts_of_nist_by_segment(shared_data: Path, case: str) -> None:
     name, reference, hypothesis = CASES[case]
     folder = shared_data / "sctk_tests/src/hubscr" / name
-    score = hub5.score(stm.read(folder / reference), ctm.read(folder / hypothesis), Glm.read(folder / "example.glm"))
+    score = scored(folder, reference, hypothesis)
     found = nist.rows(score)
     assert found == nist.alignments((folder / f"{hypothesis}.filt.pra").read_text("latin-1"))
     assert found == nist.sgml((folder / f"{hypothesis}.filt.sgml").read_text("latin-1"))

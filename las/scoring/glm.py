@@ -23,6 +23,7 @@ from las.scoring.stm import Segment
 
 MAX_LINE = 131  # bytes that rfilter1 reads at once
 DEFAULT_MAX_RULES = 400
+KEY = 4  # characters by which rules are looked up
 _ASCII_UPPER = str.maketrans("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _BLANKS = " \t\n\r\v\f"
 _GAP = re.compile(r"\s+", re.ASCII)
@@ -86,14 +87,18 @@ class Rules:
         return re.sub(r"\s+\)", ")", re.sub(r"\(\s+", "(", split)).strip()
 
     def _first(self, text: str, position: int) -> Rule | None:
-        start = text[position : position + 2]
-        if start not in self._fitting:  # by the next two characters: few of the rules are left to try
-            self._fitting[start] = [rule for rule in self.rules if rule.source and start.startswith(rule.source[:2])]
-        for rule in self._fitting[start]:
+        for rule in self._candidates(text[position : position + KEY]):
             fits = text.startswith(rule.source, position) and text.endswith(rule.before, 0, position)
             if fits and text.startswith(rule.after, position + len(rule.source)):
                 return rule
         return None
+
+    def _candidates(self, start: str) -> list[Rule]:
+        """The few rules that can fit where a text goes on with `start`."""
+        if start not in self._fitting:
+            among = self._candidates(start[:-1]) if len(start) > 1 else [rule for rule in self.rules if rule.source]
+            self._fitting[start] = [rule for rule in among if start.startswith(rule.source[: len(start)])]
+        return self._fitting[start]
 
 
 @dataclass(frozen=True)
