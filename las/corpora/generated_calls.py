@@ -46,7 +46,7 @@ NIST_MARKUP = (
     "I'VE {word}",
     "<B_ASIDE> {word} <E_ASIDE>",
     "(({word}))",
-    "T. V. {word}",
+    "T V {word}",
 )
 ALONE = ("yeah", "[laughter]", "uh-huh", "[noise]", "yeah", "[vocalized-noise] [laughter]")
 """Turns without a sentence, in turn: one text in every few is said again and again, and some are no words."""

@@ -29,6 +29,7 @@ FILLERS = ("removed", "kept")
 
 _STM = {"hub5_00": re.compile(r"hub5e_?00.*\.stm"), "hub5_01": re.compile(r"hub5e_?01.*\.stm")}
 _GLM = re.compile(r"en\d+_hub5\.glm")
+_LETTER = re.compile(r"(?<![^\s(])[A-Za-z]\.(?=['\s)]|$)")
 _RIGHT_TREE = {
     "hub5_00": """A right tree looks like this (upper or lower case):
   LDC2002S09: hub5e_00/english/en_4156.sph  sw_4390.sph ...
@@ -146,6 +147,10 @@ class TestSet:
         found = {part: (rate.utterances, rate.words) for part, rate in rates.items()}
         rules = f"GLM {self.glm.name}, sha256 {self.glm.sha256[:12]}, fillers {self.fillers}"
         lines = [f"{self.name}: {_counts(found)}; {rules}"]
+        letters = sum(len(_LETTER.findall(each.segment.text)) for each in self.references.values())
+        if letters:
+            what = f"{letters:,} words of the reference are letters with a period (I. B. M.)"
+            lines.append(f"{self.name}: {what}; letters written without one, as Switchboard has them, count as errors")
         known = KNOWN.get(self.name, {})
         if any(not _agree(found.get(part, (0, 0)), counts) for part, counts in known.items()):
             lines.append(f"{self.name}: not the test of published results, which is {_counts(known)}")

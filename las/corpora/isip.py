@@ -89,7 +89,7 @@ def normalise(text: str, noises: str = "removed") -> str:
     words = []
     for written in text.split():
         if written.lower() not in NOISES:
-            words += [word for word in map(_plain, _spoken(written)) if word]
+            words += _words(written)
         elif noises == "kept":
             words.append(written.lower())
     return " ".join(words)
@@ -97,11 +97,7 @@ def normalise(text: str, noises: str = "removed") -> str:
 
 def markup_left(text: str) -> list[str]:
     """The words of a transcript with characters that no rule accounts for: `normalise` leaves these characters out."""
-    return [
-        written
-        for written in text.split()
-        if written.lower() not in NOISES and any(_plain(word) != word for word in _spoken(written))
-    ]
+    return [each for each in text.split() if each.lower() not in NOISES and _is_odd(each)]
 
 
 def acronym(word: str) -> str:
@@ -118,9 +114,9 @@ def acronym(word: str) -> str:
 def read(path: Path) -> list[Segment]:
     """The segments of a transcript, in file order. Raises DataError naming file and line."""
     try:
-        lines = path.read_text("ascii").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot read the transcript: {error}") from error
+        lines = path.read_text("latin-1").splitlines()
+    except OSError as error:
+        raise DataError(f"{path}: cannot read the transcript ({error.strerror})") from error
     segments = [_segment(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
     if not segments:
         raise DataError(f"{path}: there are no segments in it. Copy it again")
@@ -144,8 +140,18 @@ def find(root: Path) -> dict[str, Path]:
 
 
 @functools.cache
+def _words(written: str) -> tuple[str, ...]:
+    """What one written word becomes: no word, one, or several."""
+    return tuple(word for word in map(_plain, _spoken(written)) if word)
+
+
+@functools.cache
+def _is_odd(written: str) -> bool:
+    return any(_plain(word) != word for word in _spoken(written))
+
+
 def _spoken(written: str) -> tuple[str, ...]:
-    """What the rules make of one written word: no word, one, or several."""
+    """What the rules make of one written word, with the characters they leave alone."""
     word = written
     for rule in RULES:
         word = rule.pattern.sub(rule.replacement, word)
