@@ -181,11 +181,6 @@ def test_the_interval_is_of_the_errors_that_were_counted():
     assert found.interval == pytest.approx((errors / 5, errors / 5))
 
 
-@pytest.mark.parametrize(("words", "errors"), [(5, 0), (5, 3), (5, 5), (5, 9), (0, 2), (0, 0)])
-def test_a_stand_in_has_the_errors_asked_for(words, errors):
-    assert levenshtein([0] * words, error_rates.with_errors(words, errors)) == errors
-
-
 def test_characters_are_those_of_the_words_with_single_spaces():
     found = error_rate({"a": ["the", "cat"], "b": ["on"]}, {"a": ["the", "at"], "b": ["on", "it"]})
     characters = found.characters.total

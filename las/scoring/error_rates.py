@@ -3,22 +3,21 @@
 Rates are fractions here and become % only where they are printed.
 """
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-import kaldialign
+from rapidfuzz.distance import Levenshtein
 
 from las.errors import DataError, suggest
+from las.scoring import bootstrap
 from las.scoring.alignment import Aligned, Rules, align
 
 SHORT_NAMES = {"phone_error_rate": "PER", "wer": "WER", "cer": "CER"}
 """The metrics and what they are called in print."""
 
-REPLICATIONS = 10_000  # of the bootstrap, as Bisani and Ney recommend
 NO_SPEAKER = "(no speaker)"
 
 Alignment = Sequence[Aligned]
@@ -149,24 +148,8 @@ def count(alignments: Iterable[Alignment]) -> ErrorRate:
 
 
 def interval(rates: Sequence[ErrorRate], seed: int = 0) -> Interval:
-    """95 % interval of the error rate under resampling of utterances (Bisani and Ney 2004, ICASSP), each of which has
-    its errors in `rates`: the mean of the resampled rates plus and minus 1.96 standard deviations, not below 0."""
-    references = [[0] * rate.words for rate in rates]
-    hypotheses = [with_errors(rate.words, rate.errors) for rate in rates]
-    found = kaldialign.bootstrap_wer_ci(references, hypotheses, replications=REPLICATIONS, seed=seed)
-    low, high = found["ci95min"], found["ci95max"]
-    if not (math.isfinite(low) and math.isfinite(high)):  # a sample without a single reference token
-        return None
-    return max(0.0, low), high
-
-
-def with_errors(words: int, errors: int) -> list[int]:
-    """A hypothesis with that many errors against a reference of `words` zeros.
-
-    kaldialign resamples utterances but counts their errors itself, at other costs than sclite's: such a hypothesis
-    tells it the count that was found.
-    """
-    return [0] * (words - errors) if errors <= words else [1] * errors
+    """95 % interval of the rate of all utterances together, each of which has its errors in `rates`."""
+    return bootstrap.interval([rate.errors for rate in rates], [rate.words for rate in rates], seed)
 
 
 def as_dict(score: Score, metric: str) -> dict[str, Any]:
@@ -247,6 +230,6 @@ def _characters(alignment: Alignment) -> ErrorRate:
     spoken = [aligned.reference for aligned in alignment if (aligned.kind, aligned.hypothesis) != ("correct", None)]
     reference = " ".join(token for token in spoken if token is not None)
     hypothesis = " ".join(aligned.hypothesis for aligned in alignment if aligned.hypothesis is not None)
-    found = kaldialign.edit_distance(reference, hypothesis)
-    substitutions, deletions, insertions = int(found["sub"]), int(found["del"]), int(found["ins"])
+    kinds = Counter(edit.tag for edit in Levenshtein.editops(reference, hypothesis))
+    substitutions, deletions, insertions = kinds["replace"], kinds["delete"], kinds["insert"]
     return ErrorRate(substitutions, deletions, insertions, len(reference) - substitutions - deletions, 1)

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NamedTuple
 
-import kaldialign
-
 from las.errors import DataError
-from las.scoring.error_rates import REPLICATIONS, Alignment, ErrorRate, Score, count, with_errors
+from las.scoring import bootstrap
+from las.scoring.error_rates import Alignment, ErrorRate, Score, count
 
 BOUNDARY = 2  # words that both systems have right, one after the other, end a segment
 EQUAL_PERCENT = 0.005  # speakers whose error rates in % differ by no more than this count as equal
@@ -53,7 +52,7 @@ def compare(first: Score, second: Score) -> Comparison:
     """All tests on the scores of two systems. Raises DataError unless both are of the same utterances."""
     for name in sorted(first.utterances.keys() ^ second.utterances.keys()):
         raise DataError(f"only one of the systems has utterance {name!r}: score both on the same test")
-    return Comparison(first.total, second.total, tests(first, second), bootstrap(first, second))
+    return Comparison(first.total, second.total, tests(first, second), resampled(first, second))
 
 
 def tests(first: Score, second: Score) -> dict[str, Outcome]:
@@ -183,16 +182,13 @@ def mcnemar(first: Sequence[Alignment], second: Sequence[Alignment]) -> Outcome:
     return _binomial(only[1], only[0])
 
 
-def bootstrap(first: Score, second: Score, seed: int = 0) -> float:
-    """The share of resampled tests in which the second system makes fewer errors (Bisani and Ney 2004, ICASSP).
-
-    Where alternatives of a reference differ in length, the first system's choice gives the number of words.
-    """
-    rates = [[count([score.utterances[name]]) for name in first.utterances] for score in (first, second)]
-    words = [rate.words for rate in rates[0]]
-    hypotheses = [[with_errors(n, rate.errors) for n, rate in zip(words, system, strict=True)] for system in rates]
-    found = kaldialign.bootstrap_wer_ci([[0] * n for n in words], *hypotheses, replications=REPLICATIONS, seed=seed)
-    return float(found["p_s2_improv_over_s1"])
+def resampled(first: Score, second: Score, seed: int = 0) -> float:
+    """The share of resampled tests in which the second system has the lower error rate."""
+    columns = []
+    for score in (first, second):
+        rates = [count([score.utterances[name]]) for name in first.utterances]
+        columns.append([[rate.errors for rate in rates], [rate.words for rate in rates]])
+    return bootstrap.share_won(columns[0], columns[1], seed)
 
 
 def _differences(first: Mapping[str, float], second: Mapping[str, float]) -> list[float]:

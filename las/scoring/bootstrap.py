@@ -1,0 +1,47 @@
+"""Resampled tests: how much an error rate, or the difference of two, owes to which utterances were chosen.
+
+Bisani and Ney, "Bootstrap estimates for confidence intervals in ASR performance evaluation", ICASSP 2004: as many
+utterances as the test has are drawn with replacement, many times.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+REPLICATIONS = 10_000  # as Bisani and Ney recommend
+DRAWN = 1 << 18  # utterances that are drawn at once, which bounds the memory
+
+Counts = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def interval(errors: Sequence[int], words: Sequence[int], seed: int = 0) -> tuple[float, float] | None:
+    """95 % interval of the error rate of utterances with so many errors and reference words: the mean of the resampled
+    rates plus and minus 1.96 standard deviations, not below 0. None where a resampled test has no words."""
+    drawn_errors, drawn_words = resample([errors, words], seed)
+    if not drawn_words.all():
+        return None
+    rates = drawn_errors / drawn_words
+    mean, half = float(rates.mean()), 1.96 * float(rates.std())
+    return max(0.0, mean - half), mean + half
+
+
+def share_won(first: Sequence[Sequence[int]], second: Sequence[Sequence[int]], seed: int = 0) -> float:
+    """The share of resampled tests in which the second system has the lower rate; each is its errors and its words."""
+    errors, words, other_errors, other_words = resample([*first, *second], seed)
+    return float((other_errors * words < errors * other_words).mean())
+
+
+def resample(counts: Sequence[Sequence[int]], seed: int) -> Counts:
+    """Sums over the utterances of resampled tests, [kinds of counts, REPLICATIONS]; `counts` has one value for each
+    utterance in each row."""
+    generator = np.random.default_rng(seed)
+    table = np.asarray(counts, np.int64)
+    utterances = table.shape[1]
+    sums = np.empty((len(table), REPLICATIONS), np.int64)
+    step = max(1, DRAWN // utterances)
+    for start in range(0, REPLICATIONS, step):
+        drawn = generator.integers(utterances, size=(min(step, REPLICATIONS - start), utterances))
+        for kind, values in enumerate(table):
+            sums[kind, start : start + step] = values[drawn].sum(axis=1)
+    return sums

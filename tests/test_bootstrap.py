@@ -1,0 +1,67 @@
+"""Resampled tests against kaldialign's bootstrap, and where the answer is known."""
+
+import random
+
+import kaldialign
+import numpy as np
+import pytest
+
+from las.scoring import bootstrap
+
+
+def sequences(seed: int, utterances: int = 80) -> tuple[list[list[str]], list[list[str]], list[list[str]]]:
+    """References and two systems that err at about the same rate."""
+    generator = random.Random(seed)
+    references = [generator.choices("abcdefgh", k=generator.randint(1, 15)) for _ in range(utterances)]
+    systems = [
+        [[generator.choice("xyz") if generator.random() < 0.2 else token for token in tokens] for tokens in references]
+        for _ in range(2)
+    ]
+    return references, *systems
+
+
+def counts(references: list[list[str]], hypotheses: list[list[str]]) -> list[list[int]]:
+    found = [kaldialign.edit_distance(*pair)["total"] for pair in zip(references, hypotheses, strict=True)]
+    return [[int(total) for total in found], [len(tokens) for tokens in references]]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_intervals_and_shares_are_those_of_kaldialign(seed: int) -> None:
+    references, first, second = sequences(seed)
+    expected = kaldialign.bootstrap_wer_ci(references, first, second)
+    for name, system in (("system1", first), ("system2", second)):
+        low, high = bootstrap.interval(*counts(references, system))
+        assert low == pytest.approx(expected[name]["ci95min"], abs=0.002)
+        assert high == pytest.approx(expected[name]["ci95max"], abs=0.002)
+    won = bootstrap.share_won(counts(references, first), counts(references, second))
+    assert won == pytest.approx(expected["p_s2_improv_over_s1"], abs=0.03)
+
+
+def test_utterances_are_drawn_together_with_all_their_counts() -> None:
+    sums = bootstrap.resample([[1, 2, 3], [10, 20, 30]], seed=0)
+    assert sums.shape == (2, bootstrap.REPLICATIONS)
+    assert np.array_equal(sums[1], 10 * sums[0])
+    assert set(sums[0].tolist()) == set(range(3, 10))
+
+
+def test_large_tests_are_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = bootstrap.resample([[1, 2, 3, 4]], seed=1)
+    monkeypatch.setattr(bootstrap, "DRAWN", 4 * 7)
+    assert np.array_equal(bootstrap.resample([[1, 2, 3, 4]], seed=1), whole)
+
+
+def test_the_seed_decides() -> None:
+    errors, words = [1, 0, 2, 0, 1, 3], [4, 5, 6, 5, 4, 5]
+    assert bootstrap.interval(errors, words, 1) == bootstrap.interval(errors, words, 1)
+    assert bootstrap.interval(errors, words, 1) != bootstrap.interval(errors, words, 2)
+
+
+def test_without_words_there_is_no_interval() -> None:
+    assert bootstrap.interval([1], [0]) is None
+    assert bootstrap.interval([0, 0, 0], [0, 0, 1]) is None  # a resampled test may have none
+
+
+def test_equal_systems_win_no_test() -> None:
+    assert bootstrap.share_won([[1, 2], [3, 4]], [[1, 2], [3, 4]]) == 0
+    # With as many errors, more words are a lower rate.
+    assert bootstrap.share_won([[1, 2], [3, 4]], [[1, 2], [6, 8]]) == 1
