@@ -89,7 +89,7 @@ def train(overrides: list[str]) -> dict[str, Any]:
         score = decode_split(
             transcriber, corpus, split, data.splits[split], folder.directory / f"hypotheses.{split}.jsonl"
         )
-        result["splits"][split] = error_rates.as_dict(score, corpus.metric)
+        result["splits"][split] = split_result(score, corpus, split)
         progress.say(f"{split}: {error_rates.line(score, corpus.metric)}", log)
     if report.available():
         name = error_rates.SHORT_NAMES[corpus.metric]
@@ -97,6 +97,14 @@ def train(overrides: list[str]) -> dict[str, Any]:
     folder.finish(result)
     progress.say(f"{folder.directory}: {summary(result)}", log)
     return result
+
+
+def split_result(score: error_rates.Score, corpus: Corpus, split: str) -> dict[str, Any]:
+    """What result.json keeps of a split: its errors, those of its named parts, and what it was scored with."""
+    found = error_rates.as_dict(score, corpus.metric)
+    if score.subsets:
+        found["subsets"] = {name: error_rates.rate_as_dict(rate, corpus.metric) for name, rate in score.subsets.items()}
+    return found | corpus.provenance(split)
 
 
 class Parts(NamedTuple):

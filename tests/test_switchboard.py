@@ -258,5 +258,9 @@ def test_a_training_ends_with_hub5_scored_in_its_parts(trees: Path, tmp_path: Pa
     assert score.subsets.keys() == {"SWB", "CH"}
     assert score.total.words == sum(part.words for part in score.subsets.values())
     assert score.total.errors == sum(part.errors for part in score.subsets.values())
-    assert made.provenance("hub5_00")["glm"] == "las_generated.glm"
-    assert made.provenance("dev") == {}
+    kept = result["splits"]["hub5_00"]
+    assert {name: part["wer"] for name, part in kept["subsets"].items()} == {
+        n: r.rate for n, r in score.subsets.items()
+    }
+    assert (kept["glm"], len(kept["glm_sha256"]), kept["fillers"]) == ("las_generated.glm", 64, "removed")
+    assert "glm" not in result["splits"]["dev"] and made.provenance("dev") == {}

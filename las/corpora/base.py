@@ -68,6 +68,11 @@ class Corpus(ABC):
             speakers={utterance.id: utterance.speaker for utterance in utterances},
         )
 
+    def provenance(self, split: str) -> dict[str, str]:
+        """What a result must say about how a split was scored, such as the file of mapping rules: here nothing."""
+        self.known_split(split)
+        return {}
+
     def settings(self) -> dict[str, Any]:
         """All that decides what the manifests hold, as plain JSON values."""
         return {"format": _FORMAT, "name": self.name, "splits": list(self.splits), "tokens": self.tokens.settings()}

@@ -145,7 +145,7 @@ class Switchboard(Corpus):
 
     def provenance(self, split: str) -> dict[str, str]:
         """What a result says about how a split was scored: for the Hub5 evaluations the GLM, by name and hash."""
-        return self.tests[split].provenance() if split in self.tests else {}
+        return self.tests[split].provenance() if split in self.tests else super().provenance(split)
 
     def notes(self) -> list[str]:
         """What of the copy is missing, what was left out of it, and the counts of the test sets."""
