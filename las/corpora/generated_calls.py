@@ -191,7 +191,7 @@ def _turns(
             words = [word.upper() for word in words] if markup is NIST_MARKUP else words
             longest = max(range(len(words)), key=lambda at: len(words[at]))
             parts = {"word": words[longest], "head": words[longest][:2], "tail": words[longest][2:]}
-            words[longest] = markup[place % len(markup)].format(**parts)
+            words[longest] = markup[(place - place // 4) % len(markup)].format(**parts)
             text = " ".join(words)
         yield "AB"[index % 2 if draw.random() < 0.8 else (index + 1) % 2], text
 
