@@ -91,12 +91,12 @@ def print_outliers(split: str, utterances: list[Utterance], tokens: Tokens, num_
     found = soundness.outliers(utterances, tokens)
     if found:
         progress.say(
-            f"{split}: {len(found)} of {len(utterances)} utterances have more than 3 times, or less than a third of, "
-            f"the split's median of {found[0].median_rate:.1f} symbols per second"
+            f"{split}: {len(found)} of {len(utterances)} utterances are over 3 times or under a third of the median, "
+            f"{found[0].median_rate:.1f} symbols/s:"
         )
     for name, num_symbols, duration_s, _ in found[:num_listed]:
         rate = num_symbols / duration_s
-        progress.say(f"  {name}: {num_symbols} symbols in {duration_s:.2f} s, {rate:.1f} per second")
+        progress.say(f"  {name}: {num_symbols} symbols in {duration_s:.2f} s, {rate:.1f} symbols/s")
 
 
 def usable(data: Data, num_states: NumStates, folder: Path, max_bad_fraction: float) -> list[Utterance]:

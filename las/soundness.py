@@ -54,7 +54,7 @@ class Unknown(NamedTuple):
     def __str__(self) -> str:
         count = sum(map(len, self.found.values()))
         each = [
-            f"{symbol!r} {len(ids)} times ({', '.join(list(dict.fromkeys(ids))[:3])})"
+            f"{symbol!r} {'once' if len(ids) == 1 else f'{len(ids)} times'} ({', '.join(list(dict.fromkeys(ids))[:3])})"
             for symbol, ids in sorted(self.found.items(), key=lambda item: -len(item[1]))
         ]
         more = f", and {len(each) - 20} other symbols" if len(each) > 20 else ""

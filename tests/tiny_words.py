@@ -1,0 +1,48 @@
+"""A tiny corpus of words in AN4's layout, one speaker for each split, with the transcripts that a test asks for."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tiny import MODEL, QUICK, sound
+
+SPEAKERS = {"train": "faaa", "dev": "fbbb", "test": "fccc"}
+TRAIN = ("YES", "NO", "GO ON", "YES NO", "STOP", "GO", "NO NO", "STOP IT")
+HELD_OUT = ("YES", "GO ON")
+
+
+def tree(
+    root: Path, train: Sequence[str] = TRAIN, dev: Sequence[str] = HELD_OUT, test: Sequence[str] = HELD_OUT
+) -> Path:
+    """Utterances called faaa_0, faaa_1, ... (training), fbbb_0, ... (development), fccc_0, ... (test); see `name`."""
+    texts = {"train": train, "dev": dev, "test": test}
+    for part, splits in (("train", ("train", "dev")), ("test", ("test",))):
+        places, lines = [], []
+        for split in splits:
+            for index, text in enumerate(texts[split]):
+                path = wav(root, name(split, index))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                sound(path, 0.5 + 0.05 * (index % 8), index)
+                places.append(f"{path.parent.name}/{path.stem}\n")
+                lines.append(f"<s> {text} </s> ({path.stem})\n")
+        etc = root / "an4" / "etc"
+        etc.mkdir(parents=True, exist_ok=True)
+        (etc / f"an4_{part}.fileids").write_text("".join(places))
+        (etc / f"an4_{part}.transcription").write_text("".join(lines), "utf-8")
+    return root
+
+
+def name(split: str, index: int) -> str:
+    """The id of an utterance."""
+    return f"{SPEAKERS[split]}_{index}"
+
+
+def wav(root: Path, utterance: str) -> Path:
+    """The audio of an utterance."""
+    return root / "an4" / "wav" / utterance.partition("_")[0] / f"{utterance}.wav"
+
+
+def overrides(root: Path, *more: str) -> list[str]:
+    """The overrides of a training on `tree(root)` of four steps, validated every two, in `root/run`."""
+    corpus = ["corpus=an4", f"corpus.root={root}", "corpus.partial=true", "corpus.dev_every=2"]
+    plain = ["model=las_small", "trainer=smoke", "schedule=constant", "augment=none"]
+    return [*corpus, *plain, f"run_dir={root / 'run'}", f"data_dir={root / 'data'}", *MODEL, *QUICK, *more]
