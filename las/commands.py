@@ -91,6 +91,8 @@ def train(overrides: list[str]) -> dict[str, Any]:
         )
         result["splits"][split] = split_result(score, corpus, split)
         progress.say(f"{split}: {error_rates.line(score, corpus.metric)}", log)
+        for name, part in score.subsets.items():
+            progress.say(f"{split} {name}: {100 * part.rate:.1f} % of {part.words:,} words", log)
     if report.available():
         name = error_rates.SHORT_NAMES[corpus.metric]
         report.curves_picture(folder.metrics(), folder.directory / "curves.png", name, str(folder.directory))

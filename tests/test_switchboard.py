@@ -248,6 +248,8 @@ def test_a_training_ends_with_hub5_scored_in_its_parts(trees: Path, tmp_path: Pa
     more = ["trainer=smoke", "schedule=constant", f"run_dir={tmp_path / 'run'}", *tiny.MODEL, *tiny.QUICK]
     result = commands.train([*overrides(trees, tmp_path), *more])
     assert list(result["splits"]) == ["dev", "hub5_00", "hub5_01"]
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert all(f"hub5_00 {part}: " in log for part in ("SWB", "CH"))
     lines = (tmp_path / "run" / "hypotheses.hub5_00.jsonl").read_text().splitlines()
     texts = {each["id"]: each["text"] for each in map(json.loads, lines)}
     made = build.build(build.compose("train", overrides(trees, tmp_path))["corpus"])
