@@ -255,9 +255,9 @@ def train_sentence_pieces(
 def _allowed(message: str) -> str:
     """What SentencePiece's complaint about a size says of the sizes it would take, not counting its unknown piece."""
     if found := re.search(r"too high .* value <= (\d+)", message):
-        return f"the largest possible size is {int(found[1]) - 1}"
+        return f"the largest possible size is {int(found[1]) - 1} (corpus.tokens.size=...)"
     if found := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
-        return f"the smallest possible size is {int(found[1]) - 1}, one piece for each character"
+        return f"the smallest possible size is {int(found[1]) - 1}, a piece for each character (corpus.tokens.size=...)"
     return ""
 
 

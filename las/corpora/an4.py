@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from las.corpora.base import Corpus, audio_duration
+from las.corpora.base import Corpus, audio_duration, stamp
 from las.errors import ConfigError, DataError
 from las.manifest import Utterance
 from las.tokens import Tokens
@@ -55,7 +55,8 @@ class AN4(Corpus):
 
     def inventory(self) -> list[str]:
         tree = find_tree(self.root)
-        return [recording.id for part in _EXPECTED for recording in _listed(tree, part)]
+        transcripts = [stamp(tree / "etc" / f"an4_{part}.transcription") for part in _EXPECTED]
+        return [recording.id for part in _EXPECTED for recording in _listed(tree, part)] + transcripts
 
     def utterances(self, split: str) -> list[Utterance]:
         """As `Corpus.utterances`; DataError names the file (and line) at fault, or what the copy lacks."""

@@ -78,7 +78,10 @@ class Corpus(ABC):
         return {"format": _FORMAT, "name": self.name, "splits": list(self.splits), "tokens": self.tokens.settings()}
 
     def inventory(self) -> list[str]:
-        """What of the corpus is there, as far as names tell: when this changes, manifests are made again."""
+        """What of the corpus is there: when this changes, manifests are made again.
+
+        Names of recordings, and the `stamp` of each transcript, so that one that was mended is read again.
+        """
         return []
 
     def notes(self) -> list[str]:
@@ -146,6 +149,15 @@ class Corpus(ABC):
             shortest_s=min(durations, default=0.0),
             longest_s=max(durations, default=0.0),
         )
+
+
+def stamp(path: str | Path) -> str:
+    """Name, size and time of change of a file, without reading it; the name alone where there is none."""
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return str(path)
+    return f"{path} {status.st_size} {status.st_mtime_ns}"
 
 
 def audio_duration(path: str | Path) -> float:

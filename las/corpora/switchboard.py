@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from las.corpora import calls, hub5, isip
-from las.corpora.base import Corpus
+from las.corpora.base import Corpus, stamp
 from las.errors import ConfigError, DataError, suggest
 from las.manifest import Utterance
 from las.scoring.error_rates import Score
@@ -117,7 +117,9 @@ class Switchboard(Corpus):
 
     def inventory(self) -> list[str]:
         tested = (each.audio for test in self.tests.values() for each in test.references.values())
-        return sorted({str(path) for path in (*self._copy.audio.values(), *self._copy.transcripts.values(), *tested)})
+        return sorted(
+            {str(path) for path in (*self._copy.audio.values(), *map(stamp, self._copy.transcripts.values()), *tested)}
+        )
 
     def utterances(self, split: str) -> list[Utterance]:
         """As `Corpus.utterances`; DataError names the file (and line) at fault, or what the copy lacks."""

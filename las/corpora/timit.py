@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from las.corpora import phones
-from las.corpora.base import Corpus, audio_duration
+from las.corpora.base import Corpus, audio_duration, stamp
 from las.corpora.timit_speakers import CORE_TEST, DEV
 from las.errors import DataError, suggest
 from las.manifest import Interval, Utterance
@@ -65,7 +65,7 @@ class Timit(Corpus):
         return super().settings() | own
 
     def inventory(self) -> list[str]:
-        return [recording.id for split in self.splits for recording in self._recordings[split]]
+        return [f"{each.id} {stamp(each.phn)}" for split in self.splits for each in self._recordings[split]]
 
     def utterances(self, split: str) -> list[Utterance]:
         """As `Corpus.utterances`; DataError names the file (and line) at fault, or what the copy lacks."""
