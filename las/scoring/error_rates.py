@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from rapidfuzz.distance import Levenshtein
+import jiwer
 
 from las.errors import DataError, suggest
 from las.scoring import bootstrap
@@ -230,6 +230,5 @@ def _characters(alignment: Alignment) -> ErrorRate:
     spoken = [aligned.reference for aligned in alignment if (aligned.kind, aligned.hypothesis) != ("correct", None)]
     reference = " ".join(token for token in spoken if token is not None)
     hypothesis = " ".join(aligned.hypothesis for aligned in alignment if aligned.hypothesis is not None)
-    kinds = Counter(edit.tag for edit in Levenshtein.editops(reference, hypothesis))
-    substitutions, deletions, insertions = kinds["replace"], kinds["delete"], kinds["insert"]
-    return ErrorRate(substitutions, deletions, insertions, len(reference) - substitutions - deletions, 1)
+    counts = jiwer.process_characters(reference, hypothesis)
+    return ErrorRate(counts.substitutions, counts.deletions, counts.insertions, counts.hits, 1)
