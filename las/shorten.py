@@ -10,9 +10,10 @@ import operator
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
-from jaxtyping import Int64, UInt8
+from jaxtyping import UInt8
 
 from las.errors import DataError
 
@@ -78,6 +79,11 @@ def decode(data: bytes, num_samples: int, channels: int, kind: str) -> np.ndarra
 class _Bits:
     """Rice codes out of a byte string. Where each code ends is found by following a table of the next set bit."""
 
+    _first: int  # byte at which the window begins
+    _at: int  # bit of the window that is read next
+    _num_bits: int
+    _following: memoryview  # for each bit of the window, the next one that is set
+
     def __init__(self, data: bytes) -> None:
         if not data.startswith(MAGIC) or len(data) <= len(MAGIC):
             raise Damaged("the samples do not begin with the shorten mark ajkg")
@@ -87,10 +93,9 @@ class _Bits:
 
     def code(self, low_bits: int) -> int:
         """The next code: a whole number of at least 0."""
-        before, end = self._ends(1, low_bits)
-        stop = end + 1 + low_bits
-        word = int.from_bytes(self._window[end + 1 >> 3 : stop + 7 >> 3], "big") >> (-stop & 7)
-        return (end - before - 1 - low_bits << low_bits) | (word & (1 << low_bits) - 1)
+        start, stop = self._starts(1, low_bits)
+        word = int.from_bytes(self._window[stop - low_bits >> 3 : stop + 7 >> 3], "big") >> (-stop & 7)
+        return (stop - start - 1 - low_bits << low_bits) | (word & (1 << low_bits) - 1)
 
     def number(self, most: int, what: str) -> int:
         """A code that is preceded by its number of low bits."""
@@ -100,33 +105,26 @@ class _Bits:
             raise Damaged(f"the {what} is larger than {most}")
         return value
 
-    def signed(self, count: int, low_bits: int) -> Int64[np.ndarray, "{count}"]:
+    def signed(self, count: int, low_bits: int) -> np.ndarray:
         """The next `count` codes, of numbers that may be negative: one more bit, the lowest, is the sign."""
-        ends = np.array(self._ends(count, low_bits + 1), np.int64)
-        zeros = ends[1:] - ends[:-1] - (low_bits + 2)
-        at = ends[1:] + 1
+        starts = np.array(self._starts(count, low_bits + 1), np.int64)
+        zeros = starts[1:] - starts[:-1] - (low_bits + 2)
+        at = starts[1:] - (low_bits + 1)
         words = self._words[at >> 3].view(">u8")[:, 0]
         low = (words >> (63 - low_bits - (at & 7)).view(np.uint64)).astype(np.int64) & ((2 << low_bits) - 1)
         values = (zeros << low_bits + 1) | low
         return (values >> 1) ^ -(values & 1)
 
-    def _ends(self, count: int, low_bits: int) -> list[int]:
-        """Where the zeros of each of the next codes end, with a one; before these, where those of a code before would.
-
-        Steps past the codes.
-        """
+    def _starts(self, count: int, low_bits: int) -> list[int]:
+        """Where each of the next codes starts, and where the last one stops; steps past them."""
         step = low_bits + 1
         for _ in range(2):
             at, following = self._at, self._following
-            ends = [at - step]
             try:
-                for _ in range(count):
-                    end = following[at]
-                    ends.append(end)
-                    at = end + step
+                starts = [at, *[at := following[at] + step for _ in repeat(None, count)]]
                 if at <= self._num_bits:
                     self._at = at
-                    return ends
+                    return starts
             except IndexError:
                 pass  # the codes reach past the window: move it to where they begin
             self._load(self._first + (self._at >> 3), self._at & 7)
@@ -141,7 +139,7 @@ class _Bits:
         padded = np.concatenate([window, np.zeros(8, np.uint8)])
         self._first, self._at, self._num_bits = first, at, len(bits)
         self._window = window.tobytes()
-        self._following = memoryview(np.ascontiguousarray(following))
+        self._following = np.ascontiguousarray(following).data
         self._words = np.lib.stride_tricks.sliding_window_view(padded, 8)
 
 
@@ -164,7 +162,7 @@ def _read_header(bits: _Bits) -> Header:
 class _Channel:
     """What the next block of a channel depends on: its last samples and the means of its last blocks."""
 
-    history: Int64[np.ndarray, "wrap"]
+    history: np.ndarray
     means: deque[int]
 
     def offset(self, version: int, shift: int) -> int:
@@ -175,7 +173,7 @@ class _Channel:
         mean = _quotient(sum(self.means) + rounding, len(self.means))
         return mean >> shift if version > 1 else mean
 
-    def remember(self, block: Int64[np.ndarray, "size"], version: int, shift: int) -> None:
+    def remember(self, block: np.ndarray, version: int, shift: int) -> None:
         if self.means:
             rounding = len(block) // 2 if version > 1 else 0
             mean = _quotient(int(block.sum()) + rounding, len(block))
@@ -206,9 +204,7 @@ def _blocks(header: Header, bits: _Bits) -> Iterator[np.ndarray]:
             turn = (turn + 1) % header.channels
 
 
-def _predicted(
-    command: int, size: int, history: Int64[np.ndarray, "wrap"], offset: int, header: Header, bits: _Bits
-) -> Int64[np.ndarray, "{size}"]:
+def _predicted(command: int, size: int, history: np.ndarray, offset: int, header: Header, bits: _Bits) -> np.ndarray:
     """One block as the predictor sees it, before mu-law codes and shifts are undone."""
     if command == _ZERO:
         return np.zeros(size, np.int64)
@@ -233,9 +229,7 @@ def _predicted(
     return block
 
 
-def _filtered(
-    residuals: Int64[np.ndarray, "size"], history: Int64[np.ndarray, "wrap"], coefficients: list[int], rounding: int
-) -> Int64[np.ndarray, "size"]:
+def _filtered(residuals: np.ndarray, history: np.ndarray, coefficients: list[int], rounding: int) -> np.ndarray:
     """Samples from residuals and a linear predictor, whose sum is rounded down after every sample."""
     past = deque(history[::-1][: len(coefficients)].tolist(), len(coefficients))
     samples = []
@@ -248,7 +242,7 @@ def _filtered(
     return np.array(samples, np.int64)
 
 
-def _samples(block: Int64[np.ndarray, "size"], sample_type: int, shift: int) -> np.ndarray:
+def _samples(block: np.ndarray, sample_type: int, shift: int) -> np.ndarray:
     """Mu-law codes or amplitudes from the numbers that are predicted; lossy streams may overshoot 16 bits."""
     kind = _KINDS[sample_type]
     if kind == "ulaw":

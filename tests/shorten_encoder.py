@@ -57,7 +57,7 @@ def write_sphere(
         f"sample_n_bytes -i {size}",
         f"sample_byte_format -s{len(order)} {order}",
         f"sample_coding -s{len(coding)} {coding}",
-        f"sample_checksum -i {int(samples.astype(np.int64).sum()) % 65536}",
+        f"sample_checksum -i {int(samples.view(f'u{size}').astype(np.int64).sum()) % 65536}",
     ]
     header = "\n".join(["NIST_1A", "   1024", *fields, "end_head", ""]).encode().ljust(1024)
     path.write_bytes(header + encode(samples, version, **encoding))
