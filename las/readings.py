@@ -54,10 +54,10 @@ class Readings:
         for line in path.read_bytes().splitlines() if path.exists() else ():
             try:
                 version, name, *entry = json.loads(line)
+                if version == _FORMAT:
+                    readings._entries[name] = entry
             except (ValueError, TypeError):
                 continue
-            if version == _FORMAT:
-                readings._entries[name] = entry
         return readings
 
     def read(self, utterances: Sequence[Utterance], num_workers: int, what: str) -> dict[str, Reading | DataError]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from las import atomic
 from las.corpora import phones
-from las.errors import DataError, suggest
+from las.errors import ConfigError, DataError, suggest
 
 BOUNDARY = "</s>"
 MODEL_TYPES = ("bpe", "unigram")
@@ -171,10 +171,11 @@ class LearnedPieces(SentencePieces):
     """
 
     def __init__(self, size: int, model_type: str = "bpe") -> None:
-        if size < 1 or model_type not in MODEL_TYPES:
-            hint = suggest(model_type, MODEL_TYPES)
-            raise DataError(
-                f"pieces of size={size}, model_type={model_type}: expected 1 or more, bpe or unigram.{hint}"
+        if size < 1:
+            raise ConfigError(f"corpus.tokens.size={size} must be at least 1")
+        if model_type not in MODEL_TYPES:
+            raise ConfigError(
+                f"corpus.tokens.model_type={model_type} does not exist.{suggest(model_type, MODEL_TYPES)}"
             )
         Tokens.__init__(self, ())
         self._num_pieces = size
@@ -241,10 +242,10 @@ def train_sentence_pieces(
             eos_id=-1,
             pad_id=-1,
             num_threads=1,
-            max_sentence_length=max(len(text.encode()) for text in listed) + 1,  # longer ones would be skipped
+            max_sentence_length=1 << 30,  # bytes; longer texts would be skipped in silence
             minloglevel=2,
         )
-    except (RuntimeError, OSError, ValueError) as error:
+    except (RuntimeError, OSError) as error:
         reason = _allowed(str(error)) or str(error)
         raise DataError(f"cannot learn {size} {model_type} pieces from {len(listed)} texts: {reason}") from error
     model = Path(model)
@@ -253,7 +254,9 @@ def train_sentence_pieces(
 
 
 def _allowed(message: str) -> str:
-    """What SentencePiece's complaint about a size says of the sizes it would take, not counting its unknown piece."""
+    """What SentencePiece's complaint says of the sizes it would take, not counting its unknown piece."""
+    if "!sentences_.empty()" in message:
+        return "there is no text in them"
     if found := re.search(r"too high .* value <= (\d+)", message):
         return f"the largest possible size is {int(found[1]) - 1} (corpus.tokens.size=...)"
     if found := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):

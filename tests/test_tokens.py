@@ -1,6 +1,8 @@
 """Decoding undoes encoding, id 0 is the boundary, and the three folded phone sets agree with each other."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -8,8 +10,8 @@ from hypothesis import strategies as st
 
 from las import tokens
 from las.corpora import phones
-from las.errors import DataError
-from las.tokens import Characters, Phones, SentencePieces, Tokens, from_state, train_sentence_pieces
+from las.errors import ConfigError, DataError
+from las.tokens import Characters, LearnedPieces, Phones, SentencePieces, Tokens, from_state, train_sentence_pieces
 
 ALPHABET = " 'ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 TEXTS = ["the cat sat on the mat", "a dog sat on a log", "that hat that the cat had"]
@@ -146,3 +148,104 @@ def test_arguments_that_do_not_fit_are_refused(tmp_path) -> None:
         with pytest.raises(DataError, match=says):
             build()
     assert not (tmp_path / "y.model").exists()
+
+
+def learned(folder: Path, size: int = 20, texts: list[str] = TEXTS, model_type: str = "bpe") -> LearnedPieces:
+    kind = LearnedPieces(size, model_type)
+    kind.learn(texts, folder)
+    return kind
+
+
+def test_learned_pieces_are_those_of_the_texts_and_are_kept(pieces: SentencePieces, tmp_path: Path) -> None:
+    kind = learned(tmp_path)
+    assert kind.symbols == pieces.symbols and kind.size == 21
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".model", ".sha256"]
+    again = from_state(json.loads(json.dumps(kind.state())))
+    assert type(again) is SentencePieces
+    assert again.symbols == kind.symbols and again.vocabulary_hash == kind.vocabulary_hash
+
+
+def test_what_was_learned_is_taken_as_long_as_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = learned(tmp_path)
+    (path,) = tmp_path.glob("*.model")
+    content = path.read_bytes()
+    trainings = []
+    train = tokens.train_sentence_pieces
+    monkeypatch.setattr(tokens, "train_sentence_pieces", lambda *given: trainings.append(given) or train(*given))
+    assert learned(tmp_path).symbols == first.symbols
+    assert trainings == []
+    flipped = bytearray(content)
+    flipped[len(content) // 2] ^= 1
+    for damage in (bytes(flipped), content[:-1], b""):
+        path.write_bytes(damage)
+        assert learned(tmp_path).symbols == first.symbols
+    assert len(trainings) == 3
+
+
+def test_other_texts_or_settings_are_learned_anew(tmp_path: Path) -> None:
+    learned(tmp_path)
+    learned(tmp_path, texts=[*TEXTS, "the dog had a hat"])
+    learned(tmp_path, size=18)
+    learned(tmp_path, size=15, model_type="unigram")
+    assert len(list(tmp_path.glob("*.model"))) == 4
+
+
+def test_before_they_are_learned_pieces_have_a_size_and_no_symbols(tmp_path: Path) -> None:
+    kind = LearnedPieces(20)
+    settings = kind.settings()
+    assert kind.size == 21
+    with pytest.raises(DataError, match="have not been learned"):
+        kind.encode("the cat")
+    kind.learn(TEXTS, tmp_path)
+    assert kind.settings() == settings
+    assert kind.decode(kind.encode("the cat")) == "the cat"
+
+
+@pytest.mark.parametrize("model_type", tokens.MODEL_TYPES)
+def test_a_size_that_does_not_fit_the_texts_says_which_does(model_type: str, tmp_path: Path) -> None:
+    for size, which in ((4000, "largest"), (2, "smallest")):
+        with pytest.raises(DataError, match=rf"cannot learn {size} {model_type} pieces from 3 texts") as raised:
+            learned(tmp_path, size, model_type=model_type)
+        found = re.search(rf"the {which} possible size is (\d+)", str(raised.value))
+        assert found is not None
+        assert learned(tmp_path, int(found[1]), model_type=model_type).size == int(found[1]) + 1
+        beyond = int(found[1]) + (1 if which == "largest" else -1)
+        with pytest.raises(DataError, match=f"the {which} possible size is {found[1]}"):
+            learned(tmp_path, beyond, model_type=model_type)
+
+
+def test_long_texts_are_not_skipped(tmp_path: Path) -> None:
+    """SentencePiece leaves out what is longer than 4192 bytes unless it is told otherwise."""
+    kind = learned(tmp_path, texts=[*TEXTS, "xylophone " * 1000], size=30)
+    assert kind.encode("xylophone")
+
+
+def test_pieces_that_make_no_sense_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Did you mean bpe or unigram"):
+        LearnedPieces(10, "bep")
+    with pytest.raises(ConfigError, match=r"corpus\.tokens\.size=0 must be at least 1"):
+        LearnedPieces(0)
+    with pytest.raises(DataError, match="from 0 texts: there is no text in them"):
+        learned(tmp_path, texts=[])
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "unknown", "known"),
+    [
+        (Phones(symbols=["a", "b"]), "a x b x", ["x", "x"], "a b"),
+        (Characters("AB "), "A1 B", ["1"], "A B"),
+        (Characters("AB"), "BA", [], "BA"),
+    ],
+)
+def test_unknown_symbols_are_told_from_known_ones(kind: Tokens, text: str, unknown: list[str], known: str) -> None:
+    assert (kind.unknown(text), kind.known(text)) == (unknown, known)
+
+
+def test_pieces_tell_unknown_characters_from_the_rest(pieces: SentencePieces) -> None:
+    assert pieces.unknown("the xqat") == ["xq"]
+    assert pieces.known("the xqat") == "the at"
+
+
+def test_equal_symbols_have_equal_hashes() -> None:
+    assert Characters("AB").vocabulary_hash == Phones(symbols=["A", "B"]).vocabulary_hash
+    assert Characters("BA").vocabulary_hash != Characters("AB").vocabulary_hash
