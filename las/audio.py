@@ -50,17 +50,9 @@ def info(path: str | Path) -> AudioInfo:
     return _open(path)[0]
 
 
-def verify(path: str | Path) -> AudioInfo:
-    """`info`, and decoding the file where only that shows damage: plain samples behind a sound header need none."""
-    found, header, plain = _open(path)
-    if not plain:
-        _read(path, found, header, 0, found.num_samples)
-    return found
-
-
 def read(path: str | Path) -> tuple[AudioInfo, Float32[np.ndarray, "samples channels"]]:
     """What the header says, and every sample of every channel. Raises DataError as `info` and `load` do."""
-    found, header, _ = _open(path)
+    found, header = _open(path)
     return found, _read(path, found, header, 0, found.num_samples)
 
 
@@ -77,7 +69,7 @@ def load(
     Raises DataError as `info` does, and for samples that are not finite, a channel that does not exist, and a stretch
     that does not lie within the file.
     """
-    found, header, _ = _open(path)
+    found, header = _open(path)
     if not 0 <= channel < found.channels:
         raise DataError(f"{path}: there is no channel {channel}: the file has {found.channels}, counted from 0")
     start = round(start_s * found.sample_rate)
@@ -95,8 +87,8 @@ def load(
     return waveform
 
 
-def _open(path: str | Path) -> tuple[AudioInfo, sphere.SphereHeader | None, bool]:
-    """What the header says, the SPHERE header if it is one, and whether any bytes would be valid samples."""
+def _open(path: str | Path) -> tuple[AudioInfo, sphere.SphereHeader | None]:
+    """What the header says, and the SPHERE header if it is one."""
     path = Path(path)
     try:
         if not path.is_file():
@@ -113,15 +105,14 @@ def _open(path: str | Path) -> tuple[AudioInfo, sphere.SphereHeader | None, bool
         raise DataError(f"{path}: cannot read the file ({error.strerror})") from error
     if header is not None:
         found = AudioInfo(header.sample_rate, header.num_samples, header.channels)
-        plain = not header.self_checking
     else:
-        found, plain = _soundfile_info(path, declared)
+        found = _soundfile_info(path, declared)
     if found.num_samples == 0:
         raise DataError(f"{path}: the file has a header but no samples. Copy it again", kind="no samples")
-    return found, header, plain
+    return found, header
 
 
-def _soundfile_info(path: Path, declared: tuple[int, int, int] | None) -> tuple[AudioInfo, bool]:
+def _soundfile_info(path: Path, declared: tuple[int, int, int] | None) -> AudioInfo:
     if declared is not None:
         promised, there, row_bytes = declared
         if there < promised:
@@ -135,8 +126,7 @@ def _soundfile_info(path: Path, declared: tuple[int, int, int] | None) -> tuple[
     except soundfile.SoundFileError as error:
         says = f"{path}: not audio that las can read ({error}): wav, flac, ogg or NIST SPHERE"
         raise DataError(says, kind="not audio") from error
-    plain = declared is not None and header.subtype.startswith("PCM_")
-    return AudioInfo(header.samplerate, header.frames, header.channels), plain
+    return AudioInfo(header.samplerate, header.frames, header.channels)
 
 
 def _declared_data(file: BinaryIO, beginning: bytes) -> tuple[int, int, int] | None:

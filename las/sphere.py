@@ -47,11 +47,6 @@ class SphereHeader:
     header_bytes: int
     fields: dict[str, int | float | str]
 
-    @property
-    def self_checking(self) -> bool:
-        """Whether decoding finds damage that the size of the file does not show."""
-        return self.compression != "none" or self.checksum != 0
-
 
 def read_header(path: str | Path) -> SphereHeader:
     """The header of a SPHERE file, checked against the size of the file.

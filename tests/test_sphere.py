@@ -182,7 +182,7 @@ def test_audio_reads_a_channel_and_a_stretch_of_a_compressed_file(tmp_path) -> N
     whole = audio.load(path, channel=1).numpy()
     np.testing.assert_array_equal(whole, sphere.read(path)[:, 1])
     np.testing.assert_array_equal(audio.load(path, channel=1, start_s=0.1, duration_s=0.05), whole[800:1200])
-    assert audio.verify(path) == audio.AudioInfo(8000, 3000, 2)
+    assert audio.read(path)[0] == audio.AudioInfo(8000, 3000, 2)
 
 
 @pytest.mark.parametrize("start", [-1, 2999, 3001])
@@ -267,7 +267,7 @@ def test_a_wrong_checksum_is_found_where_the_whole_file_is_read(tmp_path) -> Non
         sphere.read(tmp_path / "wrong.sph")
     assert len(sphere.read(tmp_path / "wrong.sph", 0, 499)) == 499
     with pytest.raises(DataError, match="checksum"):
-        audio.verify(tmp_path / "wrong.sph")
+        audio.read(tmp_path / "wrong.sph")
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16])
@@ -281,7 +281,7 @@ def test_flipped_bits_in_a_compressed_file_are_found(tmp_path, dtype: type) -> N
         flipped[place] ^= 1 << generator.integers(8)
         path.write_bytes(flipped)
         with pytest.raises(DataError, match=r"x\.sph.*(checksum|could be decoded)"):
-            audio.verify(path)
+            audio.read(path)
 
 
 @pytest.mark.parametrize(
