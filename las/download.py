@@ -7,6 +7,7 @@ import hashlib
 import http.client
 import os
 import shutil
+import ssl
 import time
 import urllib.error
 import urllib.request
@@ -71,7 +72,7 @@ def _fetch_all(url: str, part: Path, size: int) -> None:
             _fetch_rest(url, part, have, size)
         except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, _Dropped) as error:
             if isinstance(error, urllib.error.HTTPError) and error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-                part.unlink()  # what the server has is shorter than what was begun
+                part.unlink(missing_ok=True)  # what the server has is shorter than what was begun
             failures = 0 if part.exists() and part.stat().st_size > have else failures + 1
             if failures == _ATTEMPTS or not _is_passing(error):
                 raise DataError(
@@ -90,7 +91,9 @@ def _fetch_rest(url: str, part: Path, have: int, size: int) -> None:
         if response.status == HTTPStatus.PARTIAL_CONTENT:
             promised = response.headers.get("Content-Range", "")
             if promised != f"bytes {have}-{size - 1}/{size}":
-                part.unlink()  # another file than the one that was begun, or the server does not count as we do
+                part.unlink(
+                    missing_ok=True
+                )  # another file than the one that was begun, or the server does not count as we do
                 raise DataError(f"{url}: the server continues with {promised!r}, expected a file of {size:,} bytes")
         else:
             have = 0
@@ -156,16 +159,19 @@ def _is_local(url: str) -> bool:
 
 
 def _require_safe(url: str, asked: str) -> None:
-    """Raise ConfigError unless a url is https, or local as the one that was asked for."""
+    """Raise ConfigError unless a url is https; DataError where a server leads elsewhere. Local ones may stay local."""
     if urlsplit(url).scheme == "https" or (_is_local(url) and _is_local(asked)):
         return
-    how = "" if url == asked else f" (where {asked} leads)"
-    raise ConfigError(f"{url}{how}: las downloads by https only. Fetch the file by hand if you trust the source")
+    if url != asked:
+        raise DataError(f"{asked}: leads to {url}: las downloads by https only. Fetch the file by hand if you trust it")
+    raise ConfigError(f"{url}: las downloads by https only. Fetch the file by hand if you trust the source")
 
 
 def _is_passing(error: Exception) -> bool:
     """Whether the same request may work later: not where the server understood it and said no."""
-    return not isinstance(error, urllib.error.HTTPError) or error.code >= 500 or error.code in _PASSING
+    if isinstance(error, urllib.error.HTTPError):
+        return error.code >= 500 or error.code in _PASSING
+    return not isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError)
 
 
 def _wrong_hash(path: Path, hashes: dict[str, str]) -> str | None:
