@@ -86,7 +86,7 @@ def normalise(text: str, noises: str = "removed") -> str:
     """
     if noises not in ("removed", "kept"):
         raise ConfigError(f"corpus.noises={noises}: noises are removed or kept.{suggest(noises, ('removed', 'kept'))}")
-    words = []
+    words: list[str] = []
     for written in text.split():
         if written.lower() not in NOISES:
             words += _words(written)
