@@ -13,9 +13,10 @@ FLOORS = {
     "soundness sphere tokens",
     1: "attention.additive attention.base attention.dot attention.location augment batches build cells.ln_global "
     "cells.ln_joined cells.ln_per_gate cells.lstm corpora.an4 corpora.base corpora.calls corpora.espeak "
-    "corpora.espeak_phones corpora.generated corpora.generated_calls corpora.hub5 corpora.isip "
-    "corpora.sentences corpora.switchboard corpora.synthesis corpora.synthetic corpora.timit corpora.timit_speakers "
-    "corpora.voices features kernels.autograd kernels.equations kernels.packing kernels.passes loss run",
+    "corpora.espeak_phones corpora.generated corpora.generated_calls corpora.hub5 corpora.isip corpora.librispeech "
+    "corpora.librispeech_parts corpora.sentences corpora.switchboard corpora.synthesis corpora.synthetic "
+    "corpora.timit corpora.timit_speakers corpora.voices features kernels.autograd kernels.equations "
+    "kernels.packing kernels.passes loss run",
     2: "recurrent",
     3: "listener report speller",
     4: "model",
