@@ -69,12 +69,17 @@ def says(
     return lambda handler: handler.reply(status, content, headers, promised)
 
 
+class Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """Says nothing where a client hangs up on an answer that it refuses."""
+
+
 @contextmanager
 def serving() -> Iterator[Site]:
     """The site of a server that runs meanwhile."""
     site = Site()
     handler = type("SiteHandler", (Handler,), {"site": site})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with Server(("127.0.0.1", 0), handler) as server:
         site.url = f"http://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
