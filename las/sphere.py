@@ -191,6 +191,8 @@ def _read_fields(file: BinaryIO, path: str | Path) -> tuple[dict[str, int | floa
 
 def _positive(fields: dict[str, int | float | str], name: str, path: str | Path, least: int = 1) -> int:
     value = fields.get(name)
+    if isinstance(value, str) and value.isdecimal():  # libsndfile writes the bytes of mu-law samples as text
+        value = int(value)
     if not isinstance(value, int) or value < least:
         found = "is missing" if value is None else f"is {value!r}"
         raise DataError(f"{path}: damaged SPHERE header: {name} {found}, expected a whole number of at least {least}")

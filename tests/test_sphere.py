@@ -301,3 +301,10 @@ def test_what_is_not_supported_is_named(tmp_path, fields: dict[str, object], say
     with pytest.raises(DataError, match=says) as raised:
         sphere.read_header(path)
     assert str(path) in str(raised.value)
+
+
+@pytest.mark.parametrize("subtype", ["ULAW", "ALAW", "PCM_16", "PCM_S8"])
+def test_files_that_libsndfile_writes(tmp_path: Path, subtype: str) -> None:
+    path = tmp_path / "x.sph"
+    soundfile.write(path, 0.3 * np.sin(np.arange(800) / 10), 8000, format="NIST", subtype=subtype)
+    assert np.array_equal(sphere.read(path)[:, 0], soundfile.read(path, dtype="float32")[0])
