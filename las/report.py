@@ -48,7 +48,8 @@ def attention_picture(
     axes = figure.add_subplot()
     seconds = states * state_ms / 1000
     axes.imshow(weights.numpy(), aspect="auto", origin="upper", cmap="magma", extent=(0, seconds, tokens - 0.5, -0.5))
-    axes.set_yticks(range(len(symbols)), symbols, fontsize=8)
+    labels = ["(space)" if symbol.isspace() else symbol for symbol in symbols]
+    axes.set_yticks(range(len(symbols)), labels, fontsize=8)
     axes.set_xlabel("time in seconds")
     axes.set_ylabel("tokens, first at the top")
     if len(alignment) == len(symbols):
