@@ -117,7 +117,7 @@ def _chunks(columns: Iterable[tuple[str, str, str]]) -> Iterator[list[tuple[str,
 def _table(first: str, *numbers: str) -> Table:
     """A table whose first column is text and whose others are numbers."""
     table = Table()
-    table.add_column(first)
+    table.add_column(first, overflow="fold")  # a path is told by its end, which an ellipsis would hide
     for heading in numbers:
         table.add_column(heading, justify="right")
     return table
