@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from las.corpora.base import Corpus, audio_duration, stamp
 from las.errors import ConfigError, DataError
 from las.manifest import Utterance
+from las.scoring import lines
 from las.tokens import Tokens
 
 _EXPECTED = {"train": (948, 74), "test": (130, 10)}
@@ -104,8 +105,8 @@ def _listed(tree: Path, part: str) -> list[Recording]:
     texts = _transcripts(tree / "etc" / f"an4_{part}.transcription")
     listing = tree / "etc" / f"an4_{part}.fileids"
     recordings = []
-    for number, line in enumerate(_lines(listing), start=1):
-        place = Path(line.strip())
+    for number, line in lines.read(listing):
+        place = Path(line)
         if place.name not in texts:
             raise DataError(f"{listing}:{number}: {place.name} has no transcript in an4_{part}.transcription")
         audio = _audio(tree / "wav" / place)
@@ -122,21 +123,14 @@ def _audio(place: Path) -> Path | None:
 
 def _transcripts(path: Path) -> dict[str, str]:
     texts: dict[str, str] = {}
-    for number, line in enumerate(_lines(path), start=1):
-        match = _TRANSCRIPT.fullmatch(line.strip())
+    for number, line in lines.read(path):
+        match = _TRANSCRIPT.fullmatch(line)
         if match is None:
             raise DataError(f"{path}:{number}: {line!r} is not `<s> WORDS </s> (id)`")
         if match["id"] in texts:
             raise DataError(f"{path}:{number}: {match['id']} has a transcript above already")
         texts[match["id"]] = " ".join(match["text"].split())
     return texts
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return [line for line in path.read_text("utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read ({error})") from error
 
 
 def _utterance(recording: Recording) -> Utterance:
