@@ -1,12 +1,14 @@
 """Cells over time: unroll one over padded frames, run two in opposite directions, stack layers.
 
-`unroll` is the plain reference of the recurrence and `recurrence` the fastest form of it. Padded frames never touch a
-state, an output or a gradient.
+`unroll` and `unroll_both` are the plain reference of the recurrence, and `pick` finds the fastest form of them. Padded
+frames never touch a state, an output or a gradient.
 """
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Protocol, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -55,16 +57,57 @@ def unroll(
     return torch.stack(outputs, dim=1).masked_fill(~mask.unsqueeze(-1), 0.0), state
 
 
-KERNELS = ("autograd", "plain")
+def unroll_both(
+    cells: Sequence[LSTMCell],
+    input_gates: Sequence[Float[Tensor, "batch frames gates"]],
+    num_frames: Int[Tensor, "batch"],
+) -> Float[Tensor, "batch frames both"]:
+    """Two cells side by side, the second reading each row from its true end.
 
-_kernel = ContextVar("kernel", default="autograd")
+    Args:
+        cells: of one class and size.
+        input_gates: what each cell's `input_gates` made of all frames, both in the frames' own order.
+        num_frames: true lengths, [batch].
+
+    Returns:
+        [batch, frames, 2H], forwards then backwards, zero in padding.
+    """
+    forwards, _ = unroll(cells[0], input_gates[0], num_frames)
+    backwards, _ = unroll(cells[1], reverse(input_gates[1], num_frames), num_frames)
+    return torch.cat([forwards, reverse(backwards, num_frames)], dim=-1)
+
+
+class Kernel(Protocol):
+    """A way to compute the recurrence: a module with both functions of this one, and what it cannot do."""
+
+    def refuses(self, cell: LSTMCell, input_gates: Tensor) -> str:
+        """Why it does not compute this cell on this tensor's device and type; empty if it does."""
+
+    def unroll(
+        self, cell: LSTMCell, input_gates: Tensor, num_frames: Tensor, state: LSTMState | None = None
+    ) -> tuple[Tensor, LSTMState]:
+        """As `las.recurrent.unroll`."""
+
+    def unroll_both(self, cells: Sequence[LSTMCell], input_gates: Sequence[Tensor], num_frames: Tensor) -> Tensor:
+        """As `las.recurrent.unroll_both`."""
+
+
+def refuses(cell: LSTMCell, input_gates: Tensor) -> str:
+    """Nothing: the plain recurrence computes every cell everywhere."""
+    return ""
+
+
+KERNELS: dict[str, Kernel] = {"autograd": cast(Kernel, autograd), "plain": cast(Kernel, sys.modules[__name__])}
+"""By name, fastest first."""
+
+_kernel = ContextVar("kernel", default="auto")
 
 
 @contextmanager
 def using(kernel: str) -> Iterator[None]:
-    """Within it, layers compute their recurrence with this one of `KERNELS`: to compare, or to look for a fault."""
-    if kernel not in KERNELS:
-        raise ConfigError(f"The kernel {kernel!r} does not exist.{suggest(kernel, KERNELS)}")
+    """Within it, layers compute their recurrence with this one of `KERNELS`; `auto` is the fastest that can."""
+    if kernel not in ("auto", *KERNELS):
+        raise ConfigError(f"The kernel {kernel!r} does not exist.{suggest(kernel, ('auto', *KERNELS))}")
     token = _kernel.set(kernel)
     try:
         yield
@@ -72,16 +115,15 @@ def using(kernel: str) -> Iterator[None]:
         _kernel.reset(token)
 
 
-def recurrence(
-    cell: LSTMCell,
-    input_gates: Float[Tensor, "batch frames gates"],
-    num_frames: Int[Tensor, "batch"],
-    state: LSTMState | None = None,
-) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
-    """`unroll` by a kernel if one computes this cell, else the plain one."""
-    if _kernel.get() == "autograd" and autograd.applies(cell):
-        return autograd.unroll(cell, input_gates, num_frames, state)
-    return unroll(cell, input_gates, num_frames, state)
+def pick(cell: LSTMCell, input_gates: Tensor) -> Kernel:
+    """The kernel asked for, or the fastest that computes this cell on this tensor's device and type."""
+    name = _kernel.get()
+    if name == "auto":
+        return next(kernel for kernel in KERNELS.values() if not kernel.refuses(cell, input_gates))
+    reason = KERNELS[name].refuses(cell, input_gates)
+    if reason:
+        raise ConfigError(f"kernel={name} cannot compute {type(cell).__name__}: {reason}. Choose kernel=auto")
+    return KERNELS[name]
 
 
 class RecurrentLayer(nn.Module):
@@ -92,6 +134,14 @@ class RecurrentLayer(nn.Module):
         self.cell = cell(input_size, hidden_size)
         self.output_size = hidden_size
 
+    def input_gates(
+        self, frames: Float[Tensor, "batch frames input"], num_frames: Int[Tensor, "batch"]
+    ) -> Float[Tensor, "batch frames gates"]:
+        """What the frames contribute to the gates, whatever padding holds."""
+        # Padding is set to zero first: whatever it holds (even NaN) would otherwise reach the gradient of W as 0 * NaN.
+        mask = mask_of(num_frames, frames.shape[1])
+        return self.cell.input_gates(frames.masked_fill(~mask.unsqueeze(-1), 0.0))
+
     def forward(
         self,
         frames: Float[Tensor, "batch frames input"],
@@ -99,10 +149,8 @@ class RecurrentLayer(nn.Module):
         state: LSTMState | None = None,
     ) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
         """[batch, frames, input_size] to outputs [batch, frames, H] (zero in padding) and the last state."""
-        # Padding is set to zero first: whatever it holds (even NaN) would otherwise reach the gradient of W as 0 * NaN.
-        mask = mask_of(num_frames, frames.shape[1])
-        frames = frames.masked_fill(~mask.unsqueeze(-1), 0.0)
-        return recurrence(self.cell, self.cell.input_gates(frames), num_frames, state)
+        gates = self.input_gates(frames, num_frames)
+        return pick(self.cell, gates).unroll(self.cell, gates, num_frames, state)
 
 
 class BidirectionalLayer(nn.Module):
@@ -118,6 +166,7 @@ class BidirectionalLayer(nn.Module):
         self, frames: Float[Tensor, "batch frames input"], num_frames: Int[Tensor, "batch"]
     ) -> Float[Tensor, "batch frames output"]:
         """[batch, frames, input_size] to [batch, frames, 2H]: forwards then backwards, zero in padding."""
-        forwards, _ = self.forwards(frames, num_frames)
-        backwards, _ = self.backwards(reverse(frames, num_frames), num_frames)
-        return torch.cat([forwards, reverse(backwards, num_frames)], dim=-1)
+        layers = self.forwards, self.backwards
+        gates = [layer.input_gates(frames, num_frames) for layer in layers]
+        cells = [layer.cell for layer in layers]
+        return pick(cells[0], gates[0]).unroll_both(cells, gates, num_frames)

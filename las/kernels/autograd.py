@@ -4,6 +4,7 @@ One `torch.autograd.Function` instead of a graph of a dozen nodes per frame, on 
 needs no mask. The mathematics is in `las.kernels.passes` and `las.kernels.equations`.
 """
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from las.cells.lstm import PlainLSTMCell
 from las.kernels import equations, passes
 from las.kernels.packing import Buffer, packing_of
 from las.kernels.passes import Parameters, Plan, Trace
+from las.masking import reverse
 
 
 class Form(NamedTuple):
@@ -46,9 +48,9 @@ MEMORIES: dict[str, type[equations.Memory]] = {
 }
 
 
-def applies(cell: LSTMCell) -> bool:
-    """Whether `unroll` computes this cell: exactly its class, because a subclass may change the equations."""
-    return type(cell) in FORMS
+def refuses(cell: LSTMCell, input_gates: Tensor) -> str:
+    """Why `unroll` does not compute this cell: it knows classes exactly, a subclass may change the equations."""
+    return "" if type(cell) in FORMS else "its equations are not among those written by hand"
 
 
 def unroll(
@@ -57,7 +59,7 @@ def unroll(
     num_frames: Int[Tensor, "batch"],
     state: LSTMState | None = None,
 ) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
-    """One cell over padded frames: `las.recurrent.unroll` for the cells to which this `applies`.
+    """One cell over padded frames: `las.recurrent.unroll` for the cells that it does not refuse.
 
     Half-precision tensors are computed in fp32 and come back in their own type. There is no second derivative.
 
@@ -89,6 +91,17 @@ def unroll(
     with torch.autocast(input_gates.device.type, enabled=False):
         outputs, *last = function(plan, *tensors)
     return outputs.to(own), LSTMState(*(part.to(own) for part in last))
+
+
+def unroll_both(
+    cells: Sequence[LSTMCell],
+    input_gates: Sequence[Float[Tensor, "batch frames gates"]],
+    num_frames: Int[Tensor, "batch"],
+) -> Float[Tensor, "batch frames both"]:
+    """Two cells side by side, the second from each row's true end: `las.recurrent.unroll_both`."""
+    forwards, _ = unroll(cells[0], input_gates[0], num_frames)
+    backwards, _ = unroll(cells[1], reverse(input_gates[1], num_frames), num_frames)
+    return torch.cat([forwards, reverse(backwards, num_frames)], dim=-1)
 
 
 class Recurrence(torch.autograd.Function):
