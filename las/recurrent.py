@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -77,6 +77,7 @@ def unroll_both(
     return torch.cat([forwards, reverse(backwards, num_frames)], dim=-1)
 
 
+@runtime_checkable
 class Kernel(Protocol):
     """A way to compute the recurrence: a module with both functions of this one, and what it cannot do."""
 
