@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import takewhile
 from typing import Protocol, cast, runtime_checkable
 
 import torch
@@ -125,6 +126,20 @@ def pick(cell: LSTMCell, input_gates: Tensor) -> Kernel:
     if reason:
         raise ConfigError(f"kernel={name} cannot compute {type(cell).__name__}: {reason}. Choose kernel=auto")
     return KERNELS[name]
+
+
+def explain(cell: LSTMCell, input_gates: Tensor) -> str:
+    """A line for the log of a run: what `pick` gives for this cell and tensor, and why nothing faster.
+
+    Only the tensor's device and type count, it may be empty. Raises `ConfigError` where `pick` does.
+    """
+    picked = pick(cell, input_gates)
+    name = next(name for name, kernel in KERNELS.items() if kernel is picked)
+    if _kernel.get() != "auto":
+        return f"recurrences: {name} (as asked)"
+    faster = takewhile(lambda other: other != name, KERNELS)
+    reasons = "; ".join(f"{other}: {KERNELS[other].refuses(cell, input_gates)}" for other in faster)
+    return f"recurrences: {name} ({reasons})" if reasons else f"recurrences: {name}"
 
 
 class RecurrentLayer(nn.Module):

@@ -1,13 +1,16 @@
 """Properties that every cell of configs/cell/ has over time."""
 
+from types import ModuleType
+
 import pytest
 import torch
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from las import build
+from las import build, recurrent
 from las.cells.base import LSTMCell, LSTMState
 from las.cells.lstm import PlainLSTMCell
+from las.errors import ConfigError
 from las.recurrent import BidirectionalLayer, CellFactory, RecurrentLayer, unroll
 
 CARDS = {path.stem: path for path in sorted((build.config_directory() / "cell").glob("*.yaml"))}
@@ -170,3 +173,29 @@ def test_unroll_calls_step_once_per_frame_with_the_last_state() -> None:
     outputs, last = unroll(Counter(1, 1), digits, torch.tensor([3, 2]), start)
     assert outputs.squeeze(-1).tolist() == [[1, 12, 123], [4, 45, 0]]
     assert last.hidden.flatten().tolist() == [123, 45] and last.cell.flatten().tolist() == [3, 2]
+
+
+class Unable(ModuleType):
+    """A kernel that computes nothing."""
+
+    unroll = staticmethod(recurrent.unroll)
+    unroll_both = staticmethod(recurrent.unroll_both)
+
+    def refuses(self, cell: LSTMCell, input_gates: Tensor) -> str:
+        return f"no {cell.cell_norm} on {input_gates.device}"
+
+
+def test_the_log_says_which_kernel_computes_and_why_nothing_faster_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell, tensor = layer_of("lstm").cell, torch.empty(0)
+    plain = {"plain": recurrent.KERNELS["plain"]}
+    monkeypatch.setattr(recurrent, "KERNELS", plain)
+    assert recurrent.explain(cell, tensor) == "recurrences: plain"
+    monkeypatch.setattr(recurrent, "KERNELS", {"fast": Unable("a"), "slower": Unable("b")} | plain)
+    reasons = "fast: no none on cpu; slower: no none on cpu"
+    assert recurrent.explain(cell, tensor) == f"recurrences: plain ({reasons})"
+    with recurrent.using("plain"):
+        assert recurrent.explain(cell, tensor) == "recurrences: plain (as asked)"
+    with recurrent.using("slower"):
+        for ask in (recurrent.pick, recurrent.explain):
+            with pytest.raises(ConfigError, match=r"kernel=slower cannot .* no none on cpu\. Choose kernel=auto"):
+                ask(cell, tensor)
