@@ -16,6 +16,7 @@ from las.errors import ConfigError, suggest
 from las.masking import mask_of, masked_mean
 
 NORMALISATIONS = ("global", "utterance", "none")
+AT_ONCE = 160_000  # samples whose spectra are computed together: few enough to stay in the cache
 LOG_FLOOR = 1e-6  # added to an energy before its logarithm: about -138 dB of full scale for a 25 ms window
 
 
@@ -83,18 +84,20 @@ class Features(nn.Module):
     def raw(
         self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
     ) -> tuple[Float[Tensor, "batch frames size"], Int[Tensor, "batch"]]:
-        """Features before normalisation and the true number of rows of each utterance."""
-        # A transform spans more samples than its window, times zero: padding must be finite for that to be zero.
-        waveforms = waveforms.masked_fill(~mask_of(num_samples, waveforms.shape[1]), 0.0)
+        """Features before normalisation, padding's of no meaning, and the true number of rows of each utterance."""
         if waveforms.shape[1] < self.frame_length:
             waveforms = nn.functional.pad(waveforms, (0, self.frame_length - waveforms.shape[1]))
-        if self.preemphasis:
-            # The first sample is its own predecessor, so that an offset does not start with a click.
-            previous = torch.cat([waveforms[:, :1], waveforms[:, :-1]], dim=1)
-            waveforms = waveforms - self.preemphasis * previous
+        few = max(1, AT_ONCE // waveforms.shape[1])
+        rows = torch.cat([self.rows(self._emphasised(some)) for some in waveforms.split(few)])
         num_frames = self.num_frames(num_samples)
-        rows = self.finish(self.rows(waveforms), num_frames)
-        return rows, num_frames
+        return self.finish(rows, num_frames), num_frames
+
+    def _emphasised(self, waveforms: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch samples"]:
+        if not self.preemphasis:
+            return waveforms
+        # The first sample is its own predecessor, so that an offset does not start with a click.
+        previous = torch.cat([waveforms[:, :1], waveforms[:, :-1]], dim=1)
+        return waveforms - self.preemphasis * previous
 
     def forward(
         self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
@@ -171,19 +174,16 @@ class LogMel(Features):
         return (self.num_mels + int(self.energy)) * (1 + self.deltas)
 
     def rows(self, waveforms: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch frames size"]:
-        windows = self._pad_to_fft(waveforms)
-        power = self.spectrogram(windows)
-        logs = torch.log(self.mel_scale(power) + LOG_FLOOR).transpose(1, 2)
+        # The transforms' own `forward` copies every frame twice and squares the root of a square: five times slower.
+        frames = waveforms.unfold(1, self.frame_length, self.frame_shift)
+        spectrum = torch.fft.rfft(frames * self.spectrogram.window, n=self.fft_size)
+        power = spectrum.real.square() + spectrum.imag.square()
+        logs = torch.log(power @ self.mel_scale.fb + LOG_FLOOR)
         if not self.energy:
             return logs
         # Parseval: the energy of the windowed frame from its one-sided spectrum.
-        energy = 2 * power.sum(1) - power[:, 0] - power[:, -1]
+        energy = 2 * power.sum(-1) - power[..., 0] - power[..., -1]
         return torch.cat([logs, torch.log(energy / self.fft_size + LOG_FLOOR).unsqueeze(-1)], dim=-1)
-
-    def _pad_to_fft(self, waveforms: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch padded"]:
-        """torch centres a short window in the transform: give it what lies around the first and last window."""
-        surplus = self.fft_size - self.frame_length
-        return nn.functional.pad(waveforms, (surplus // 2, surplus - surplus // 2))
 
     def finish(
         self, rows: Float[Tensor, "batch frames size"], num_frames: Int[Tensor, "batch"]
