@@ -1,4 +1,4 @@
-"""Batches of utterances of similar length, in an order that depends on nothing but (manifest hash, seed, epoch)."""
+"""Utterances side by side, and the loader that reads those of a plan ahead of their use."""
 
 import hashlib
 import threading
@@ -16,9 +16,8 @@ from las import audio
 from las.augment import Augment
 from las.errors import DataError
 from las.manifest import Utterance
+from las.order import Plan
 from las.tokens import Tokens
-
-Plan = list[list[int]]
 
 
 @dataclass(frozen=True)
@@ -49,41 +48,10 @@ class Batch:
 
 def key(seed: int, epoch: int, utterance_id: str) -> int:
     """What one utterance's augmentation in one epoch is drawn from: 63 bits, the same wherever it is computed."""
-    return int.from_bytes(_rank(seed, epoch, "augment", utterance_id)[:8], "big") >> 1
-
-
-def plan(
-    utterances: Sequence[Utterance],
-    manifest_hash: str,
-    seed: int,
-    epoch: int,
-    batch_size: int,
-    num_buckets: int = 10,
-    max_batch_s: float | None = None,
-) -> Plan:
-    """One epoch: batches of indices into `utterances`, each utterance exactly once.
-
-    Utterances sorted by length are cut into `num_buckets` buckets of neighbours, shuffled within their bucket, cut
-    into batches of at most `batch_size`, and the batches of all buckets shuffled. `max_batch_s` caps the seconds of a
-    padded batch, its size times its longest utterance (an utterance longer than that is a batch of its own).
-    Shuffling is sorting by a hash of (manifest hash, seed, epoch, id): no random generator whose stream might change.
-    """
-    by_length = _by_length(utterances)
-    batches_per_bucket = -(-len(by_length) // (batch_size * num_buckets))
-    bucket_size = max(batches_per_bucket, 1) * batch_size
-    batches: Plan = []
-    for start in range(0, len(by_length), bucket_size):
-        bucket = by_length[start : start + bucket_size]
-        shuffled = sorted(
-            bucket, key=lambda index: _rank(manifest_hash, seed, epoch, "utterance", utterances[index].id)
-        )
-        batches += _cut(shuffled, utterances, batch_size, max_batch_s)
-    return sorted(batches, key=lambda batch: _rank(manifest_hash, seed, epoch, "batch", utterances[batch[0]].id))
-
-
-def sequential(utterances: Sequence[Utterance], batch_size: int, max_batch_s: float | None = None) -> Plan:
-    """Batches in order of length, for evaluation: least padding, and the same batches every time."""
-    return _cut(_by_length(utterances), utterances, batch_size, max_batch_s)
+    digest = hashlib.sha256(
+        "\0".join((str(seed), str(epoch), "augment", utterance_id)).encode("utf-8", "surrogatepass")
+    )
+    return int.from_bytes(digest.digest()[:8], "big") >> 1
 
 
 def spellable(utterances: Iterable[Utterance], tokens: Tokens) -> list[Utterance]:
@@ -204,27 +172,3 @@ def read(utterance: Utterance, sample_rate: int) -> Float[Tensor, "samples"]:
         return audio.load(utterance.audio, utterance.channel, utterance.start_s, utterance.duration_s)
     except DataError as error:
         raise DataError(f"utterance {utterance.id}: {error}") from error
-
-
-def _by_length(utterances: Sequence[Utterance]) -> list[int]:
-    return sorted(range(len(utterances)), key=lambda index: (utterances[index].duration_s, utterances[index].id))
-
-
-def _rank(*key: object) -> bytes:
-    return hashlib.sha256("\0".join(map(str, key)).encode("utf-8", "surrogatepass")).digest()
-
-
-def _cut(indices: list[int], utterances: Sequence[Utterance], batch_size: int, max_batch_s: float | None) -> Plan:
-    if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}, expected at least 1")
-    batches: Plan = []
-    longest_s = 0.0
-    for index in indices:
-        duration_s = utterances[index].duration_s
-        longest_s = max(longest_s, duration_s)
-        too_long = max_batch_s is not None and batches and longest_s * (len(batches[-1]) + 1) > max_batch_s
-        if not batches or len(batches[-1]) == batch_size or too_long:
-            batches.append([])
-            longest_s = duration_s
-        batches[-1].append(index)
-    return batches

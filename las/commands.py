@@ -29,6 +29,7 @@ from las.evaluation import Search
 from las.loss import LabelSmoothedCrossEntropy
 from las.manifest import Utterance
 from las.model import ListenAttendSpell
+from las.order import Size, sequential
 from las.preparation import Data, Splits
 from las.schedule import Schedule
 from las.scoring import error_rates, tables
@@ -185,7 +186,7 @@ def decode_split(
     """Decode a split in batches, write one line per utterance, and score it."""
     tokens = transcriber.tokens
     loader = batches.Loader(batches.spellable(utterances, tokens), tokens, corpus.sample_rate)
-    order = batches.sequential(utterances, batch_size)
+    order = sequential(utterances, Size(batch_size))
     decoded = list(evaluation.decode(transcriber.model, transcriber.search, loader.batches(order)))
     texts = evaluation.texts(decoded, tokens)
     by_id = sorted(decoded, key=lambda each: each.id)

@@ -20,6 +20,7 @@ from las.evaluation import Search
 from las.loss import LabelSmoothedCrossEntropy
 from las.manifest import Utterance
 from las.model import ListenAttendSpell
+from las.order import Buckets, Size, sequential
 from las.run import Run
 from las.schedule import Schedule
 from las.scoring import error_rates
@@ -109,6 +110,7 @@ class Trainer:
         self.train, self.dev = train, dev
         self.run, self.seed = run, seed
         self.max_steps, self.batch_size = max_steps, batch_size
+        self.order, self.size = Buckets(), Size(batch_size)
         self.validate_every, self.patience = validate_every, patience
         self.clip_norm, self.clip_value = clip_norm, clip_value
         self.keep_checkpoints = keep_checkpoints
@@ -144,7 +146,7 @@ class Trainer:
 
     def _epoch(self) -> None:
         """The rest of the current epoch, or up to the validation that ends the training."""
-        order = batches.plan(self.train, self.manifest_hash, self.seed, self.epoch, self.batch_size)
+        order = self.order.plan(self.train, self.manifest_hash, self.seed, self.epoch, self.size)
         key_of = functools.partial(batches.key, self.seed, self.epoch)
         for index, batch in self.train_loader.batches(order, self.next_batch, key_of):
             loss, norm = self._update(batch.to(self.model.device))
@@ -190,7 +192,7 @@ class Trainer:
 
     def _validate(self, train_loss: float) -> None:
         """Dev loss and decoded dev error, what they mean for the schedule, and a checkpoint."""
-        order = batches.sequential(self.dev, self.batch_size)
+        order = sequential(self.dev, self.size)
         found = evaluation.evaluate(self.model, self.loss, self.search, self.dev_loader.batches(order))
         texts = evaluation.texts(found.decoded, self.corpus.tokens)
         score = self.corpus.score(self.corpus.splits[1], self.dev, texts)
@@ -295,6 +297,6 @@ class Trainer:
         if self.model.features.normalisation != "global":
             return
         every = max(1, len(self.train) // num_utterances)
-        chosen = batches.sequential(self.train[::every], self.batch_size)
+        chosen = sequential(self.train[::every], self.size)
         loader = batches.Loader(self.train[::every], self.corpus.tokens, self.corpus.sample_rate)
         self.model.features.fit((batch.waveforms, batch.num_samples) for _, batch in loader.batches(chosen))

@@ -1,8 +1,5 @@
-"""The order of the data depends on (manifest hash, seed, epoch) and on nothing else; batches hold what files hold."""
+"""Batches hold what files hold, whoever reads them and however many."""
 
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,13 +8,12 @@ import numpy as np
 import pytest
 import soundfile
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from las import audio, batches
-from las.batches import Batch, Loader, collate, plan, sequential
+from las.batches import Batch, Loader, collate
 from las.errors import DataError
 from las.manifest import Utterance
+from las.order import Buckets, Size, sequential
 from las.tokens import Characters
 
 RATE = 16000
@@ -30,86 +26,6 @@ def listed(durations: list[float]) -> list[Utterance]:
 
 def flat(order: batches.Plan) -> list[int]:
     return [index for batch in order for index in batch]
-
-
-@given(
-    durations=st.lists(st.floats(0.1, 20), max_size=60),
-    batch_size=st.integers(1, 9),
-    num_buckets=st.integers(1, 12),
-    max_batch_s=st.none() | st.floats(0.1, 60),
-    seed=st.integers(0, 5),
-)
-def test_every_utterance_once_and_no_batch_too_large(durations, batch_size, num_buckets, max_batch_s, seed) -> None:
-    utterances = listed(durations)
-    for order in (
-        plan(utterances, "hash", seed, 0, batch_size, num_buckets, max_batch_s),
-        sequential(utterances, batch_size, max_batch_s),
-    ):
-        assert sorted(flat(order)) == list(range(len(utterances)))
-        for batch in order:
-            assert 1 <= len(batch) <= batch_size
-            padded_s = len(batch) * max(durations[index] for index in batch)
-            assert max_batch_s is None or len(batch) == 1 or padded_s <= max_batch_s
-
-
-DURATIONS = [float(duration) for duration in np.random.default_rng(0).uniform(1, 10, 200)]
-
-
-def test_hash_seed_and_epoch_each_change_the_order_and_nothing_else_does() -> None:
-    utterances = listed(DURATIONS)
-    first = plan(utterances, "hash", 1, 0, 8)
-    np.random.seed(3)
-    torch.manual_seed(3)
-    assert plan(utterances, "hash", 1, 0, 8) == first
-    others = [plan(utterances, *key, 8) for key in (("other", 1, 0), ("hash", 2, 0), ("hash", 1, 1), ("hash", 0, 1))]
-    for other in others:
-        assert sorted(map(sorted, other)) != sorted(map(sorted, first)), "the batches must differ, not only their order"
-    assert len({str(order) for order in [first, *others]}) == 5
-
-
-def test_the_order_is_the_same_in_every_process() -> None:
-    script = (
-        "from las.batches import plan; from las.manifest import Utterance; "
-        "print(plan([Utterance(f'u{i}', '', 0, 0.0, 1.0 + i * 7 % 5, '', 's') for i in range(40)], 'hash', 1, 2, 4))"
-    )
-    outputs = set()
-    for hash_seed in ("0", "4242"):
-        environment = os.environ | {"PYTHONHASHSEED": hash_seed}
-        ran = subprocess.run(
-            [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
-        )
-        outputs.add(ran.stdout)
-    here = [Utterance(f"u{i}", "", 0, 0.0, 1.0 + i * 7 % 5, "", "s") for i in range(40)]
-    assert outputs == {f"{plan(here, 'hash', 1, 2, 4)}\n"}
-
-
-def test_the_order_of_a_published_seed_does_not_drift() -> None:
-    order = plan(listed([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), "hash", 1, 0, 2, num_buckets=2)
-    assert order == [[2, 0], [4, 5], [1, 3]]
-
-
-def test_batches_hold_neighbours_in_length_but_not_always_the_same() -> None:
-    utterances = listed(DURATIONS)
-    order = plan(utterances, "hash", 1, 0, 4, num_buckets=10)
-    by_length = sorted(DURATIONS)
-    spread = max(by_length[start + 19] - by_length[start] for start in range(0, 200, 20))
-    for batch in order:
-        durations = [DURATIONS[index] for index in batch]
-        assert max(durations) - min(durations) <= spread
-    assert len(order) == 50
-    longest = [max(DURATIONS[index] for index in batch) for batch in order]
-    assert longest != sorted(longest)
-
-
-def test_evaluation_goes_from_short_to_long() -> None:
-    order = sequential(listed(DURATIONS), 8)
-    assert [DURATIONS[index] for index in flat(order)] == sorted(DURATIONS)
-    assert [len(batch) for batch in order] == [8] * 25
-
-
-def test_a_batch_size_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="batch_size is 0"):
-        sequential(listed([1.0]), 0)
 
 
 def test_collating_pads_and_counts() -> None:
@@ -160,7 +76,7 @@ def same(one: Batch, other: Batch) -> bool:
 @pytest.mark.parametrize("num_workers", [0, 1, 2, 4])
 @pytest.mark.parametrize("cache_bytes", [0, 4000, 2 << 30])
 def test_workers_and_cache_change_nothing(corpus: list[Utterance], num_workers: int, cache_bytes: int) -> None:
-    order = plan(corpus, "hash", 1, 0, 3)
+    order = Buckets().plan(corpus, "hash", 1, 0, Size(3))
     loader = Loader(corpus, TOKENS, RATE, num_workers, cache_bytes=cache_bytes)
     for _ in range(2):
         loaded = list(loader.batches(order))
@@ -177,7 +93,7 @@ def test_workers_and_cache_change_nothing(corpus: list[Utterance], num_workers: 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_resuming_gives_the_rest_without_reading_what_came_before(corpus, num_workers: int, monkeypatch) -> None:
-    order = plan(corpus, "hash", 1, 0, 3)
+    order = Buckets().plan(corpus, "hash", 1, 0, Size(3))
     every = list(Loader(corpus, TOKENS, RATE, num_workers).batches(order))
     read: list[str] = []
     load = audio.load
@@ -194,7 +110,7 @@ def test_the_cache_keeps_what_fits_and_no_more(corpus: list[Utterance], monkeypa
     reads: list[str] = []
     load = audio.load
     monkeypatch.setattr(audio, "load", lambda path, *rest: reads.append(path) or load(path, *rest))
-    order = sequential(corpus, 4)
+    order = sequential(corpus, Size(4))
     sizes = sorted(4 * round(utterance.duration_s * RATE) for utterance in corpus)
     loader = Loader(corpus, TOKENS, RATE, num_workers=0, cache_bytes=sum(sizes[:5]))
     list(loader.batches(order))
@@ -205,7 +121,7 @@ def test_the_cache_keeps_what_fits_and_no_more(corpus: list[Utterance], monkeypa
 
 def test_stopping_early_leaves_no_thread(corpus: list[Utterance]) -> None:
     before = threading.active_count()
-    stream: Iterator = Loader(corpus, TOKENS, RATE, num_workers=2).batches(sequential(corpus, 2))
+    stream: Iterator = Loader(corpus, TOKENS, RATE, num_workers=2).batches(sequential(corpus, Size(2)))
     next(stream)
     assert threading.active_count() > before
     stream.close()
@@ -224,7 +140,7 @@ def test_bad_audio_is_named_with_its_utterance(corpus, tmp_path: Path, num_worke
         bad = Utterance("bad", str(tmp_path / f"{name}.wav"), 0, 0.0, 0.05, "a", "s")
         mixed = [*corpus, bad]
         with pytest.raises(DataError, match=f"utterance bad: .*{says}"):
-            list(Loader(mixed, TOKENS, RATE, num_workers).batches(sequential(mixed, 4)))
+            list(Loader(mixed, TOKENS, RATE, num_workers).batches(sequential(mixed, Size(4))))
 
 
 def test_a_stretch_of_one_channel(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ NAMED_BLOCK = re.compile(r"^`([\w/.]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | 
 
 USES_THE_EXAMPLES = """
 import sys, torch
-from las import batches, build, recurrent, reproduce
+from las import batches, build, order, recurrent, reproduce
 from las.cells.ln_input import LNInputLSTMCell
 from las.cells.ln_joined import LNJoinedLSTMCell
 from las.attention.cosine import CosineAttention
@@ -35,7 +35,7 @@ assert type(model.listener.layers[0].forwards.cell) is LNInputLSTMCell
 assert type(model.speller.cells[0]) is LNJoinedLSTMCell and model.speller.cells[0].cell_norm == "state"
 assert type(model.speller.attention) is CosineAttention
 loader = batches.Loader(prepared["train"], corpus.tokens, corpus.sample_rate, num_workers=0)
-(_, batch), = loader.batches(batches.sequential(prepared["train"], 2))
+(_, batch), = loader.batches(order.sequential(prepared["train"], order.Size(2)))
 sums = build.build(config["loss"])(
     model(batch.waveforms, batch.num_samples, batch.targets).logits, batch.targets, batch.num_tokens
 )

@@ -9,6 +9,7 @@ from las.corpora.base import Corpus
 from las.loss import LabelSmoothedCrossEntropy
 from las.manifest import Utterance
 from las.model import ListenAttendSpell
+from las.order import Size, sequential
 from las.search import Greedy, Hypothesis
 
 
@@ -25,7 +26,7 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> tuple[ListenAttendSpel
 
 def loaded(utterances: list[Utterance], corpus: Corpus, size: int) -> list[tuple[int, batches.Batch]]:
     loader = batches.Loader(utterances, corpus.tokens, RATE, num_workers=0)
-    return list(loader.batches(batches.sequential(utterances, size)))
+    return list(loader.batches(sequential(utterances, Size(size))))
 
 
 @pytest.mark.parametrize("size", [1, 3, 8])

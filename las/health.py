@@ -1,0 +1,70 @@
+"""Is attention learning to read from left to right? Four numbers of an alignment, and what they mean in words.
+
+An alignment is the teacher-forced attention of one utterance, [tokens, states]; rows sum to one. Position and token
+are counted as shares of the way, from 0 at the first to 1 at the last.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+class Alignment(NamedTuple):
+    """Of one utterance, or the means of many."""
+
+    entropy: float
+    """How widely a token looks, from 0 (one state) to 1 (all states alike): entropy over its largest value."""
+    diagonality: float
+    """How closely the centre of attention goes with the token, from -1 to 1: their correlation."""
+    coverage: float
+    """The share of states that are looked at: those whose weights sum to a tenth of the mean or more."""
+    monotonicity: float
+    """The share of tokens whose centre does not lie before that of the token before them."""
+
+
+def measure(weights: Float[Tensor, "tokens states"]) -> Alignment:
+    """The numbers of one alignment without padding; with one token or one state there is nothing to misread."""
+    tokens, states = weights.shape
+    if tokens < 2 or states < 2:
+        return Alignment(0.0, 1.0, 1.0, 1.0)
+    weights = weights.detach().double()
+    entropy = -torch.special.xlogy(weights, weights).sum(1).mean() / math.log(states)
+    centres = weights @ torch.linspace(0, 1, states, dtype=torch.float64, device=weights.device)
+    order = torch.linspace(0, 1, tokens, dtype=torch.float64, device=weights.device)
+    moved, passed = centres - centres.mean(), order - order.mean()
+    spread = moved.norm() * passed.norm()
+    # Centres that do not move go with nothing; the bound is far below what one state in a long utterance would give.
+    diagonality = (moved * passed).sum() / spread if spread > 1e-9 else torch.zeros(())
+    looked_at = weights.sum(0) >= 0.1 * tokens / states
+    forwards = centres.diff() >= -1e-9
+    return Alignment(
+        *(float(value) for value in (entropy, diagonality, looked_at.double().mean(), forwards.double().mean()))
+    )
+
+
+def mean(alignments: Sequence[Alignment]) -> Alignment:
+    """The mean of each number over utterances."""
+    return Alignment(*(sum(values) / len(values) for values in zip(*alignments, strict=True)))
+
+
+def verdict(found: Alignment) -> str:
+    """In plain words, the most basic fault first."""
+    if found.entropy > 0.9:
+        return "looks everywhere alike: nothing is aligned yet"
+    if found.diagonality < 0.5:
+        return "does not follow the speech: the speller writes from memory"
+    if found.coverage < 0.3:
+        return "sees few of the states: most of the speech is passed over"
+    if found.diagonality < 0.9:
+        return "follows the speech, with jumps"
+    return "follows the speech"
+
+
+def line(found: Alignment) -> str:
+    """`attention follows the speech (entropy 0.21, diagonality 0.97, coverage 0.80, monotonicity 0.95)`"""
+    numbers = ", ".join(f"{name} {value:.2f}" for name, value in found._asdict().items())
+    return f"attention {verdict(found)} ({numbers})"
