@@ -49,17 +49,10 @@ def loss(
 ) -> Float[Tensor, ""]:
     """-log p(tokens | states), summed over the batch, in fp32.
 
-    An utterance with fewer states than `states_needed` has probability zero; it is left out (soundness.Limits keeps
-    such utterances out of training before anything is computed).
+    An utterance with fewer states than `states_needed` has probability zero; it adds nothing (those are kept out of
+    training before anything is computed).
     """
-    possible = states_needed(targets, num_tokens) <= num_states
-    each = nn.functional.ctc_loss(
-        log_probs.float().transpose(0, 1),
-        targets,
-        num_states,
-        num_tokens,
-        blank=BLANK,
-        reduction="none",
-        zero_infinity=True,
+    by_state = log_probs.float().transpose(0, 1)
+    return nn.functional.ctc_loss(
+        by_state, targets, num_states, num_tokens, blank=BLANK, reduction="sum", zero_infinity=True
     )
-    return each[possible].sum()
