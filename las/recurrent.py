@@ -47,7 +47,7 @@ def unroll(
     always_true = int(num_frames.min()) if batch else 0
     outputs = []
     for frame, gates in enumerate(input_gates.unbind(1)):
-        after = cell.step(gates, state)
+        after = cell.padded_step(gates, state, frame, mask[:, frame])
         if frame >= always_true:
             keep = mask[:, frame].unsqueeze(-1)
             after = LSTMState(torch.where(keep, after.hidden, state.hidden), torch.where(keep, after.cell, state.cell))
@@ -156,7 +156,7 @@ class RecurrentLayer(nn.Module):
         """What the frames contribute to the gates, whatever padding holds."""
         # Padding is set to zero first: whatever it holds (even NaN) would otherwise reach the gradient of W as 0 * NaN.
         mask = mask_of(num_frames, frames.shape[1])
-        return self.cell.input_gates(frames.masked_fill(~mask.unsqueeze(-1), 0.0))
+        return self.cell.padded_input_gates(frames.masked_fill(~mask.unsqueeze(-1), 0.0), mask)
 
     def forward(
         self,

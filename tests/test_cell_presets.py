@@ -5,7 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from test_cells import BATCH, CARDS, FRAMES, HIDDEN, INPUT, make, material, run
+from cell_cards import CARDS
+from test_cells import BATCH, FRAMES, HIDDEN, INPUT, make, material, run
 from torch import Tensor
 
 from las import recurrent

@@ -4,29 +4,22 @@ from types import ModuleType
 
 import pytest
 import torch
-from omegaconf import OmegaConf
+from cell_cards import every_cell, factory_of
 from torch import Tensor, nn
 
-from las import build, recurrent
+from las import recurrent
 from las.cells.base import LSTMCell, LSTMState
 from las.cells.lstm import PlainLSTMCell
 from las.errors import ConfigError
-from las.recurrent import BidirectionalLayer, CellFactory, RecurrentLayer, unroll
+from las.recurrent import BidirectionalLayer, RecurrentLayer, unroll
 
-CARDS = {path.stem: path for path in sorted((build.config_directory() / "cell").glob("*.yaml"))}
 INPUT, HIDDEN = 3, 4
 LENGTHS = torch.tensor([5, 3, 1, 0])
-every_cell = pytest.mark.parametrize("name", CARDS)
-
-
-def factory_of(name: str) -> CellFactory:
-    factory: CellFactory = build.build(OmegaConf.to_container(OmegaConf.load(CARDS[name])))
-    return factory
 
 
 def moved(module: nn.Module) -> None:
-    """float64, and every parameter away from where it starts."""
-    module.double()
+    """float64, in evaluation, and every parameter away from where it starts."""
+    module.double().eval()
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))

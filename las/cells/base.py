@@ -6,12 +6,16 @@ A variant subclasses `LSTMCell`, declares its parameters and writes two equation
     gates(input_gates, hidden)     the complete pre-activations of one step
 
 The gate order is i, f, g, o everywhere in this package.
+
+A cell that looks at the other utterances of its batch (batch norm) must know which of them are there: it writes
+`padded_input_gates` or `padded_step` as well. All others can forget that batches are padded.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -20,6 +24,9 @@ from las.errors import ConfigError, suggest
 NUM_GATES = 4
 
 CELL_NORMS = ("none", "output", "state", "both")
+
+Map = Callable[[Tensor], Tensor]
+"""A tensor to one of the same shape."""
 
 
 class LSTMState(NamedTuple):
@@ -113,16 +120,42 @@ class LSTMCell(nn.Module):
         """Gate pre-activations i, f, g, o of one step, [..., 4H]."""
         raise TypeError(f"{type(self).__name__} must define gates")
 
+    def padded_input_gates(
+        self, frames: Float[Tensor, "batch frames input"], mask: Bool[Tensor, "batch frames"]
+    ) -> Float[Tensor, "batch frames gates"]:
+        """`input_gates` of padded frames, which are zero where the mask is False."""
+        return self.input_gates(frames)
+
     def step(self, input_gates: Float[Tensor, "*batch gates"], state: LSTMState) -> LSTMState:
         """One frame. The output of the cell is the returned state's `hidden`."""
-        i, f, g, o = self.gates(input_gates, state.hidden).chunk(NUM_GATES, dim=-1)
+        return self.remember(self.gates(input_gates, state.hidden), state.cell)
+
+    def padded_step(
+        self, input_gates: Float[Tensor, "batch gates"], state: LSTMState, frame: int, mask: Bool[Tensor, "batch"]
+    ) -> LSTMState:
+        """`step` number `frame` of padded rows; what it makes of those whose mask is False is thrown away."""
+        return self.step(input_gates, state)
+
+    def remember(
+        self,
+        gates: Float[Tensor, "*batch gates"],
+        cell: Float[Tensor, "*batch hidden"],
+        *,
+        candidate: Map = torch.tanh,
+        norm: Map | None = None,
+    ) -> LSTMState:
+        """The memory update: gate pre-activations and the memory before to the state after.
+
+        `candidate` makes what may be written from g, `norm` is the norm of the memory (a layer norm by default).
+        """
+        i, f, g, o = gates.chunk(NUM_GATES, dim=-1)
         if self.forget_bias:
             f = f + self.forget_bias
-        cell = torch.sigmoid(f) * state.cell + torch.sigmoid(i) * torch.tanh(g)
+        cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * candidate(g)
         if self.cell_norm == "none":
             carried = seen = cell
         else:
-            normalised = layer_norm(cell, self.cell_gain, self.cell_bias, self.eps)
+            normalised = norm(cell) if norm else layer_norm(cell, self.cell_gain, self.cell_bias, self.eps)
             carried = normalised if self.cell_norm in ("state", "both") else cell
             seen = normalised if self.cell_norm in ("output", "both") else cell
         return LSTMState(torch.sigmoid(o) * torch.tanh(seen), carried)
