@@ -75,9 +75,9 @@ def unroll(
     state = cell.initial_state(batch) if state is None else state
     if not frames:
         return input_gates.new_zeros(batch, 0, cell.hidden_size), state
-    parameters = _parameters(cell)
+    parameters = parameters_of(cell)
     if parameters.gain is None and cell.forget_bias:
-        input_gates = input_gates + _forget(cell).flatten()
+        input_gates = input_gates + forget_bias(cell).flatten()
     tensors = [input_gates, *state, *parameters]
     own = reduce(torch.promote_types, (tensor.dtype for tensor in tensors if tensor is not None))
     wide = torch.promote_types(own, torch.float32)
@@ -112,7 +112,7 @@ class Recurrence(torch.autograd.Function):
         packing = plan.packing
         scratch = Buffer(inputs.new_empty(len(packing.positions), inputs.shape[2]), packing.steps)
         state = LSTMState(hidden, cell)
-        trace = passes.forward(plan, packing.pack(inputs), state, Parameters(*parameters), scratch)
+        trace = passes.finish(passes.forward(plan, packing.pack(inputs), state, Parameters(*parameters), scratch))
         ctx.plan = plan
         ctx.save_for_backward(*parameters, *trace)
         return _results(plan, trace, inputs.shape[1])
@@ -122,8 +122,11 @@ class Recurrence(torch.autograd.Function):
     def backward(ctx: Any, d_outputs: Tensor, *d_last: Tensor) -> Any:
         split = len(Parameters._fields)
         parameters, trace = Parameters(*ctx.saved_tensors[:split]), Trace(*ctx.saved_tensors[split:])
+        packing, frames, last = ctx.plan.packing, d_outputs.shape[1], LSTMState(*d_last)
         with torch.autocast(d_outputs.device.type, enabled=False):
-            return None, *passes.backward(ctx.plan, parameters, trace, d_outputs, LSTMState(*d_last))
+            d_hidden = passes.arriving(packing, d_outputs, last)
+            steps = passes.backward(ctx.plan, parameters, trace, frames, d_hidden, last.cell[packing.order])
+            return None, *passes.finish(steps)
 
 
 @torch.no_grad()
@@ -131,7 +134,7 @@ def _infer(plan: Plan, inputs: Any, hidden: Any, cell: Any, *parameters: Any) ->
     """The results alone, with scratch for one frame."""
     scratch = Buffer(inputs.new_empty(len(inputs), inputs.shape[2]), plan.packing.living)
     packed = plan.packing.pack(inputs)
-    trace = passes.forward(plan, packed, LSTMState(hidden, cell), Parameters(*parameters), scratch)
+    trace = passes.finish(passes.forward(plan, packed, LSTMState(hidden, cell), Parameters(*parameters), scratch))
     return _results(plan, trace, inputs.shape[1])
 
 
@@ -141,18 +144,18 @@ def _results(plan: Plan, trace: Trace, frames: int) -> tuple[Tensor, Tensor, Ten
     return outputs, trace.hidden[packing.last], trace.cells[packing.last]
 
 
-def _parameters(cell: LSTMCell) -> Parameters:
+def parameters_of(cell: LSTMCell) -> Parameters:
     """The cell's tensors in the recurrence, the forget bias within the offset where the gates have a norm."""
     form = FORMS[type(cell)]
     weight = cell.get_parameter("recurrent_weight")
     gain, bias, *of_memory = (getattr(cell, name, None) for name in (form.gain, form.bias, "cell_gain", "cell_bias"))
     if gain is None:
         return Parameters(weight, None, None, *of_memory)
-    forget = _forget(cell).view_as(gain)
+    forget = forget_bias(cell).view_as(gain)
     return Parameters(weight, gain, forget if bias is None else bias + forget, *of_memory)
 
 
-def _forget(cell: LSTMCell) -> Tensor:
+def forget_bias(cell: LSTMCell) -> Tensor:
     """Zeros but for the forget bias in its gate, [4, H]."""
     forget = next(cell.parameters()).new_zeros(NUM_GATES, cell.hidden_size)
     forget[1] = cell.forget_bias

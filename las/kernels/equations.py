@@ -96,6 +96,10 @@ class Gates:
         """The gradient of z = U h (or of the sum that is normalised) from that of G."""
         return grads
 
+    def of_inputs(self, grads: Tensor, d_projected: Tensor) -> Tensor:
+        """Which of the two is the gradient of x: that of G, or the one that `backward` gave."""
+        return grads
+
     def collect(
         self, frames: slice, grads: Tensor, d_projected: list[Tensor], projected: Tensor
     ) -> tuple[Tensor, Tensor]:
@@ -146,6 +150,9 @@ class GatesJoined(GatesApart):
     def forward(self, hidden: Tensor, projected: Tensor, gates: Tensor) -> None:
         projected.addmm_(hidden, self.weight)
         gates.copy_(self.norm.forward(projected))
+
+    def of_inputs(self, grads: Tensor, d_projected: Tensor) -> Tensor:
+        return d_projected
 
     def collect(
         self, frames: slice, grads: Tensor, d_projected: list[Tensor], projected: Tensor

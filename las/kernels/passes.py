@@ -11,9 +11,13 @@ output sees, the backward pass is, without a norm of the memory,
 
 The factors of dh and dc in dG are those of `_slopes`, for a run of frames at once; gradients of parameters are one
 product or sum over such a run.
+
+Both loops are generators, so that a caller whose inputs of a frame depend on the frame before (the speller's do) can
+give them in time; `finish` runs one to its end.
 """
 
-from typing import NamedTuple
+from collections.abc import Generator
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,6 +28,8 @@ from las.kernels.packing import Buffer, Packing
 
 sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 tanh_backward = torch.ops.aten.tanh_backward.grad_input
+
+Result = TypeVar("Result")
 
 CHUNK = 32
 """How many frames the backward pass takes at once where it can: few enough to stay in the cache."""
@@ -87,8 +93,23 @@ class Plan(NamedTuple):
         return self.gates(weight, *of_gates), self.memory(*of_memory)
 
 
-def forward(plan: Plan, inputs: Tensor, state: LSTMState, parameters: Parameters, scratch: Buffer) -> Trace:
-    """All frames from packed inputs, which are overwritten; `scratch` is as wide and holds every frame or one."""
+def finish(steps: Generator[Tensor, None, Result]) -> Result:
+    """What the loop returns, after whatever is left of it."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+
+def forward(
+    plan: Plan, inputs: Tensor, state: LSTMState, parameters: Parameters, scratch: Buffer
+) -> Generator[Tensor, None, Trace]:
+    """All frames from packed inputs, which are overwritten; `scratch` is as wide and holds every frame or one.
+
+    Yields h of each frame. What the inputs of a frame are counts only when the frame is asked for.
+    """
     packing, size = plan.packing, state.hidden.shape[1]
     gates, memory = plan.equations(parameters)
     projected, activations = gates.buffers(Buffer(inputs, packing.steps), scratch)
@@ -107,44 +128,55 @@ def forward(plan: Plan, inputs: Tensor, state: LSTMState, parameters: Parameters
         torch.mul(f[t], c_before[t], out=c[t]).addcmul_(i[t], g[t])
         memory.forward(c[t], carried[t], s[t])
         torch.mul(o[t], s[t], out=h[t])
+        yield h[t]
     statistics = (*gates.statistics(), *memory.statistics())
     return Trace(hidden, cells, raw, seen, projected.rows, activations.rows, *statistics)
 
 
-def backward(plan: Plan, parameters: Parameters, trace: Trace, d_outputs: Tensor, d_last: LSTMState) -> Gradients:
-    """From the gradients of padded outputs and of the last state; the trace stays as it is."""
+def backward(
+    plan: Plan, parameters: Parameters, trace: Trace, frames: int, d_hidden: Tensor, d_cell: Tensor
+) -> Generator[Tensor, None, Gradients]:
+    """All frames, the last one first; the trace stays as it is.
+
+    Args:
+        frames: of the padded batch.
+        d_hidden: as `arriving` gives it. What it holds for a frame counts only when the frame is asked for.
+        d_cell: the gradient of each row's last c, rows in the order of the packing.
+
+    Yields the gradient of each frame's inputs. Both gradients are overwritten.
+    """
     packing = plan.packing
     gates, memory = plan.equations(parameters, *trace[-4:])
-    d_hidden, d_cell = _arriving(packing, d_outputs, d_last), d_last.cell[packing.order]
-    d_inputs = packing.padded(d_outputs, d_outputs.shape[1], trace.gates.shape[1])
+    d_inputs = packing.padded(d_hidden, frames, trace.gates.shape[1])
     d_weight = torch.zeros_like(parameters.weight)
     h_before, c_before = packing.around(trace.hidden)[0], packing.around(trace.cells)[0]
     (dh_before, dh), dc = packing.around(d_hidden), packing.living(d_cell)
     c, z, f = map(packing.steps, (trace.raw, trace.projected, trace.gates.chunk(NUM_GATES, 1)[1]))
-    for frames, rows in reversed(packing.chunks(CHUNK)):
-        d_gates, slope = _slopes(trace, rows, torch.cat(c_before[frames]))
+    for chunk, rows in reversed(packing.chunks(CHUNK)):
+        d_gates, slope = _slopes(trace, rows, torch.cat(c_before[chunk]))
         per_gate = d_gates.unflatten(1, (NUM_GATES, -1))
         parts = d_gates, per_gate[:, :3], per_gate[:, 3], slope
-        d_all, d_ifg, d_o, ds = (part.split(packing.sizes[frames]) for part in parts)
+        d_all, d_ifg, d_o, ds = (part.split(packing.sizes[chunk]) for part in parts)
         d_projected: list[Tensor] = []
-        for k, t in reversed([*enumerate(range(frames.start, frames.stop))]):
+        for k, t in reversed([*enumerate(range(chunk.start, chunk.stop))]):
             memory.backward(t, dc[t], dh[t], ds[k], c[t])
             d_o[k].mul_(dh[t])
             d_ifg[k].mul_(dc[t].unsqueeze(1))
             dc[t].mul_(f[t])
             d_projected.append(gates.backward(t, d_all[k], z[t]))
             dh_before[t].addmm_(d_projected[-1], parameters.weight)
-        memory.collect(frames, slope, trace.raw[rows])
-        dx, dz = gates.collect(frames, d_gates, d_projected[::-1], trace.projected[rows])
-        d_weight.addmm_(dz.t(), torch.cat(h_before[frames]))
+            yield gates.of_inputs(d_all[k], d_projected[-1])
+        memory.collect(chunk, slope, trace.raw[rows])
+        dx, dz = gates.collect(chunk, d_gates, d_projected[::-1], trace.projected[rows])
+        d_weight.addmm_(dz.t(), torch.cat(h_before[chunk]))
         d_inputs.index_copy_(0, packing.positions[rows], dx)
     back = packing.order.argsort()
     d_first = d_hidden[: len(back)][back], d_cell[back]
-    return Gradients(d_inputs.view(*d_outputs.shape[:2], -1), *d_first, d_weight, *gates.totals(), *memory.totals())
+    return Gradients(d_inputs.unflatten(0, (-1, frames)), *d_first, d_weight, *gates.totals(), *memory.totals())
 
 
-def _arriving(packing: Packing, d_outputs: Tensor, d_last: LSTMState) -> Tensor:
-    """The trajectory of gradients that reach h from outside the recurrence."""
+def arriving(packing: Packing, d_outputs: Tensor, d_last: LSTMState) -> Tensor:
+    """The trajectory of gradients that reach h from outside, from those of padded outputs and of the last state."""
     d_hidden = packing.trajectory(torch.zeros_like(d_last.hidden))
     packing.after(d_hidden).copy_(packing.pack(d_outputs))
     d_hidden[packing.last] += d_last.hidden
