@@ -7,10 +7,10 @@ PACKAGE = Path(__file__).parents[1] / "las"
 
 FLOORS = {
     0: "archive arguments atomic audio cells.base compat corpora.phones devices distributed download errors health "
-    "interruption lock manifest masking normalisation order progress randomness readings schedule scoring.alignment "
-    "scoring.bootstrap scoring.conventions scoring.ctm scoring.dynamic_programming scoring.error_rates "
-    "scoring.files scoring.glm scoring.hub5 scoring.lines scoring.network scoring.pages scoring.segments "
-    "scoring.significance scoring.stm scoring.tables search shorten soundness sphere tokens",
+    "interruption lock manifest masking nadam normalisation order progress randomness readings schedule "
+    "scoring.alignment scoring.bootstrap scoring.conventions scoring.ctm scoring.dynamic_programming "
+    "scoring.error_rates scoring.files scoring.glm scoring.hub5 scoring.lines scoring.network scoring.pages "
+    "scoring.segments scoring.significance scoring.stm scoring.tables search shorten soundness sphere tokens",
     1: "attention.additive attention.base attention.dot attention.location augment batches build cells.bn_input "
     "cells.bn_recurrent cells.ln_global cells.ln_joined cells.ln_per_gate cells.lstm cells.recurrent_dropout "
     "cells.swapped cells.weight_norm cells.wrapped cells.zoneout corpora.an4 corpora.base corpora.calls "
