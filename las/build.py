@@ -24,15 +24,18 @@ PACKAGES = (
     "las.corpora",
     "las.features",
     "las.front_end",
+    "las.gradients",
     "las.listener",
     "las.loss",
     "las.model",
     "las.nadam",
+    "las.ramp",
     "las.schedule",
     "las.search",
     "las.soundness",
     "las.speller",
     "las.tokens",
+    "las.weight_noise",
 )
 """Modules (and modules below them) whose own classes a config may name."""
 
@@ -70,7 +73,7 @@ def compose(name: str, overrides: list[str]) -> Config:
         raise ConfigError(_explain(error, name, overrides, directory)) from error
     assert isinstance(resolved, dict)
     config = {str(key): value for key, value in resolved.items()}
-    _check_keys(config, OmegaConf.load(directory / f"{name}.yaml"), name)
+    _check_keys(config, directory, name)
     return config
 
 
@@ -244,10 +247,23 @@ def checked(
     return maker
 
 
-def _check_keys(config: Config, card: Any, name: str) -> None:
-    """A key beside those of the card and the groups it mounts was added with `+` and has no reader."""
-    groups = [key for entry in card.defaults if entry != "_self_" for key in entry] if "defaults" in card else []
-    known = {group.partition("@")[2] or group for group in map(str, groups)} | {str(key) for key in card}
+def _check_keys(config: Config, directory: Path, name: str) -> None:
+    """A key beside those of the card was added with `+` and has no reader."""
+    known = _own_keys(directory, name)
     for key in config.keys() - known:
-        nearest = suggest(key, {*known, "experiment"} - {"defaults"})
+        nearest = suggest(key, {*known, "experiment"})
         raise ConfigError(f"{key}: there is no such key in configs/{name}.yaml.{nearest}")
+
+
+def _own_keys(directory: Path, name: str) -> set[str]:
+    """The keys of a card, the groups it mounts, and all of the cards it includes whole."""
+    from omegaconf import OmegaConf
+
+    card = OmegaConf.load(directory / f"{name}.yaml")
+    known = {str(key) for key in card} - {"defaults"}
+    for entry in card.get("defaults", []):
+        if not isinstance(entry, str):
+            known |= {group.partition("@")[2] or group for group in map(str, entry)}
+        elif entry != "_self_":
+            known |= _own_keys(directory, entry)
+    return known

@@ -1,64 +1,31 @@
 """The listener: a stack of bidirectional layers that shortens time on the way up (Chan et al. 2016, section 3.1).
 
-After layer j, groups of `time_reduction[j]` neighbouring rows become one. A length that does not divide is rounded
-up: the last group is completed with zeros (`max_pool` and `mean` use only the rows that are there).
+What layer j makes of its input rows x, with the independent choices in brackets:
+
+    y = BLSTM(x)
+    y = y + x                       [residual_from <= j]
+    y = reduce(y)                   groups of time_reduction[j] rows become one  [reduction]
+    y = norm(y)                     [output_norm]
+
+Dropout acts on the BLSTM's output, before the sum, or on its input [dropout_at].
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from las.errors import ConfigError, suggest
-from las.masking import mask_of, masked_mean
+from las.front_end import ConvolutionFrontEnd
+from las.output_norm import OUTPUT_NORMS
 from las.recurrent import BidirectionalLayer, CellFactory
+from las.time_reduction import REDUCTIONS, reduce_time, reduced_length
 
-Rows = Float[Tensor, "batch groups factor size"]
+FrontEndFactory = Callable[[int], ConvolutionFrontEnd]
+"""Makes a front end from the size of a row."""
 
-
-def reduced_length(length: Int[Tensor, "batch"], factor: int) -> Int[Tensor, "batch"]:
-    """Rows after a reduction by `factor`: ceil(length / factor)."""
-    return torch.div(length + factor - 1, factor, rounding_mode="floor")
-
-
-def _concat(rows: Rows, mask: Tensor) -> Tensor:
-    return rows.flatten(2)
-
-
-def _max_pool(rows: Rows, mask: Tensor) -> Tensor:
-    lowest = rows.masked_fill(~mask, torch.finfo(rows.dtype).min).amax(2)
-    return lowest.masked_fill(~mask.any(2), 0.0)
-
-
-def _stride(rows: Rows, mask: Tensor) -> Tensor:
-    return rows[:, :, 0]
-
-
-def _mean(rows: Rows, mask: Tensor) -> Tensor:
-    return masked_mean(rows, mask, dim=2)
-
-
-REDUCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "concat": _concat,  # pyramidal: nothing is lost, the next layer's input grows (Chan et al. 2016)
-    "max_pool": _max_pool,  # Zeyer et al. 2018; Zeineldeen et al. 2020
-    "stride": _stride,  # the first row of each group
-    "mean": _mean,
-}
-
-
-def reduce_time(
-    rows: Float[Tensor, "batch rows size"], num_rows: Int[Tensor, "batch"], factor: int, how: str
-) -> tuple[Float[Tensor, "batch groups reduced"], Int[Tensor, "batch"]]:
-    """[batch, rows, size] to [batch, ceil(rows / factor), size] (factor * size for `concat`) and the new lengths."""
-    if factor == 1:
-        return rows, num_rows
-    missing = -rows.shape[1] % factor
-    rows = nn.functional.pad(rows, (0, 0, 0, missing))
-    mask = mask_of(num_rows, rows.shape[1]).unsqueeze(-1)
-    rows = rows.masked_fill(~mask, 0.0)
-    grouped = rows.unflatten(1, (-1, factor))
-    return REDUCTIONS[how](grouped, mask.unflatten(1, (-1, factor))), reduced_length(num_rows, factor)
+DROPOUT_PLACES = ("outputs", "between", "inputs")
 
 
 class Listener(nn.Module):
@@ -71,8 +38,13 @@ class Listener(nn.Module):
         hidden_size: H per direction; a layer's output is 2H wide.
         time_reduction: one factor per layer, applied after it; the product is the whole reduction.
         reduction: `concat`, `max_pool`, `stride` or `mean`.
-        input_reduction: so many feature rows are put side by side before the first layer (frame stacking).
-        dropout: on each layer's output while training.
+        input_reduction: so many feature rows are put side by side before everything else (frame stacking).
+        front_end: makes what stands before the first layer from the size of a row; nothing by default.
+        dropout: the probability, while training.
+        dropout_at: `outputs` of all layers, `between` (the inputs of all but the first), or `inputs` of all.
+        residual_from: the first layer (counted from 0, at least 1) whose input is added to its output.
+        output_norm: `none`, `layer`, `instance`, `instance_padded` or `batch`, of the rows that go from one layer to
+            the next; or one name for each layer.
         input_noise: standard deviation of Gaussian noise added to the features while training.
     """
 
@@ -86,7 +58,11 @@ class Listener(nn.Module):
         time_reduction: Sequence[int] = (2, 2, 1),
         reduction: str = "concat",
         input_reduction: int = 1,
+        front_end: FrontEndFactory | None = None,
         dropout: float = 0.0,
+        dropout_at: str = "outputs",
+        residual_from: int | None = None,
+        output_norm: str | Sequence[str] = "none",
         input_noise: float = 0.0,
     ) -> None:
         super().__init__()
@@ -98,24 +74,50 @@ class Listener(nn.Module):
             raise ConfigError(f"listener.time_reduction={list(time_reduction)} needs factors of at least 1")
         if input_reduction < 1:
             raise ConfigError(f"listener.input_reduction={input_reduction} must be at least 1")
-        if reduction not in REDUCTIONS:
-            raise ConfigError(f"listener.reduction={reduction!r} does not exist.{suggest(reduction, REDUCTIONS)}")
+        _check("reduction", reduction, REDUCTIONS)
+        _check("dropout_at", dropout_at, DROPOUT_PLACES)
         self.time_reduction = tuple(time_reduction)
         self.reduction = reduction
         self.input_noise = input_noise
         self.dropout = nn.Dropout(dropout)
+        self.dropout_at = dropout_at
+        self.residual_from = num_layers if residual_from is None else residual_from
         self.input_reduction = input_reduction
-        self.layers = nn.ModuleList()
         size = input_size * input_reduction
-        for factor in self.time_reduction:
+        self.front_end = front_end(size) if front_end else None
+        size = self.front_end.output_size if self.front_end else size
+        self.layers = nn.ModuleList()
+        self.norms = nn.ModuleList()
+        for factor, norm in zip(self.time_reduction, _norms(output_norm, num_layers), strict=True):
             layer = BidirectionalLayer(cell, size, hidden_size)
+            self._check_residual(size, layer.output_size)
             self.layers.append(layer)
             size = layer.output_size * (factor if reduction == "concat" else 1)
+            self.norms.append(OUTPUT_NORMS[norm](size))
         self.output_size = size
+
+    def _check_residual(self, input_size: int, output_size: int) -> None:
+        """That the next layer's input can be added to its output, if it is to be."""
+        index = len(self.layers)
+        if self.residual_from < 1:
+            raise ConfigError(
+                f"listener.residual_from={self.residual_from} must be at least 1: layer 0 reads features, not states"
+            )
+        if index >= self.residual_from and input_size != output_size:
+            raise ConfigError(
+                f"listener.residual_from={self.residual_from}: layer {index} reads {input_size} values per row and "
+                f"writes {output_size}, which cannot be added: shorten time below it by max_pool, stride or mean"
+            )
+
+    @property
+    def reductions(self) -> tuple[int, ...]:
+        """All factors by which time is shortened, in the order in which they are rounded up."""
+        of_front_end = self.front_end.time_reduction if self.front_end else ()
+        return self.input_reduction, *of_front_end, *self.time_reduction
 
     def num_states(self, num_frames: Int[Tensor, "batch"]) -> Int[Tensor, "batch"]:
         """Encoded states of utterances with `num_frames` feature rows."""
-        for factor in (self.input_reduction, *self.time_reduction):
+        for factor in self.reductions:
             num_frames = reduced_length(num_frames, factor)
         return num_frames
 
@@ -126,7 +128,38 @@ class Listener(nn.Module):
         rows, num_rows = reduce_time(features, num_frames, self.input_reduction, "concat")
         if self.training and self.input_noise:
             rows = rows + self.input_noise * torch.randn_like(rows)
-        for layer, factor in zip(self.layers, self.time_reduction, strict=True):
-            rows = self.dropout(layer(rows, num_rows))
-            rows, num_rows = reduce_time(rows, num_rows, factor, self.reduction)
+        if self.front_end:
+            rows, num_rows = self.front_end(rows, num_rows)
+        for index, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
+            outputs = layer(self._dropped(rows, index), num_rows)
+            if self.dropout_at == "outputs":
+                outputs = self.dropout(outputs)
+            if index >= self.residual_from:
+                outputs = outputs + rows
+            rows, num_rows = reduce_time(outputs, num_rows, self.time_reduction[index], self.reduction)
+            rows = norm(rows, num_rows)
         return rows, num_rows
+
+    def _dropped(self, rows: Float[Tensor, "batch rows size"], index: int) -> Float[Tensor, "batch rows size"]:
+        """What layer `index` reads of its input rows."""
+        if self.dropout_at == "inputs" or (self.dropout_at == "between" and index):
+            return self.dropout(rows)
+        return rows
+
+
+def _check(name: str, value: str, known: Collection[str]) -> None:
+    if value not in known:
+        raise ConfigError(f"listener.{name}={value!r} does not exist.{suggest(value, known)}")
+
+
+def _norms(output_norm: str | Sequence[str], num_layers: int) -> list[str]:
+    """The norm of each layer: one name stands for all layers but the last, whose rows no layer reads."""
+    if isinstance(output_norm, str):
+        names = [output_norm] * (num_layers - 1) + ["none"] * min(num_layers, 1)
+    else:
+        names = list(output_norm)
+    for name in [output_norm] if isinstance(output_norm, str) else names:
+        _check("output_norm", name, OUTPUT_NORMS)
+    if len(names) != num_layers:
+        raise ConfigError(f"listener.output_norm={names} needs one name, or one for each of the {num_layers} layers")
+    return names

@@ -69,7 +69,7 @@ class ListenAttendSpell(nn.Module):
     def state_ms(self) -> float:
         """Time from one encoded state to the next, in milliseconds."""
         shift = self.features.frame_shift_ms
-        for factor in (self.listener.input_reduction, *self.listener.time_reduction):
+        for factor in self.listener.reductions:
             shift *= factor
         return shift
 

@@ -32,7 +32,8 @@ def names(group: str) -> list[str]:
 
 def choices(group: str, mounted: str = "") -> list[list[str]]:
     """The override of each card of a group, at the place where the group is mounted."""
-    place = f"{group}@{mounted}" if mounted else group
+    added = "+" * mounted.startswith("+")  # nothing is mounted there by default
+    place = f"{added}{group}@{mounted.removeprefix('+')}" if mounted else group
     return [[f"{place}={name}"] for name in names(group)]
 
 
@@ -41,6 +42,7 @@ CARDS = [
     *choices("features", "model.features"),
     *([f"cell@model.{part}.cell={name}" for part in ("listener", "speller")] for name in names("cell")),
     *choices("attention", "model.speller.attention"),
+    *choices("front_end", "+model.listener.front_end"),
 ]
 GROUPS = ("augment", "optim", "schedule", "search", "trainer")
 OTHERS = list(itertools.zip_longest(*map(choices, GROUPS)))
@@ -50,7 +52,7 @@ def test_the_configs_are_those_of_the_checkout() -> None:
     assert build.config_directory() == CONFIGS
     listed = {path.name for path in CONFIGS.iterdir() if path.is_dir()}
     covered = {"model", "features", "cell", "attention", "experiment", "optim", "schedule", "search", "trainer"}
-    assert listed == covered | {"augment", "corpus", "tokens"}
+    assert listed == covered | {"augment", "corpus", "front_end", "tokens"}
 
 
 def test_a_wheel_carries_its_own_configs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

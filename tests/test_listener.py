@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from las.cells.ln_global import LNGlobalLSTMCell
 from las.cells.lstm import PlainLSTMCell
 from las.errors import ConfigError
-from las.listener import REDUCTIONS, Listener, reduce_time, reduced_length
+from las.listener import Listener
+from las.time_reduction import REDUCTIONS, reduce_time, reduced_length
 
 FEATURES, HIDDEN = 3, 4
 every_reduction = pytest.mark.parametrize("how", REDUCTIONS)
@@ -137,7 +138,106 @@ def test_input_noise_has_the_deviation_it_says() -> None:
     assert abs(float(noise.std()) - 0.6) < 0.01 and abs(float(noise.mean())) < 0.02
 
 
+def layer_by_layer(listener: Listener, frames: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """The stack in evaluation, one utterance at a time, with sums and norms where the options say."""
+    rows = []
+    for row, length in enumerate(lengths.tolist()):
+        states, num = frames[row : row + 1, :length], lengths[row : row + 1]
+        for index, layer in enumerate(listener.layers):
+            outputs = layer(states, num)
+            if index >= listener.residual_from:
+                outputs = outputs + states
+            states, num = reduce_time(outputs, num, listener.time_reduction[index], listener.reduction)
+            states = listener.norms[index](states, num)
+        rows.append(states[0])
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+
+
+@pytest.mark.parametrize("residual_from", [1, 2, None])
+@pytest.mark.parametrize("norm", ["none", "layer", "instance", "batch"])
+def test_sums_and_norms_are_where_they_should_be(residual_from: int | None, norm: str) -> None:
+    options = {"num_layers": 4, "time_reduction": (2, 1, 2, 1), "reduction": "max_pool"}
+    listener = make(**options, residual_from=residual_from, output_norm=norm)
+    with torch.no_grad():
+        for parameter in listener.norms.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    lengths = torch.tensor([9, 4, 2])
+    poisoned = frames_of(3, 9).masked_fill((torch.arange(9) >= lengths.unsqueeze(1)).unsqueeze(-1), float("nan"))
+    encoded, num_states = listener(poisoned, lengths)
+    assert num_states.tolist() == [3, 1, 1]
+    torch.testing.assert_close(encoded, layer_by_layer(listener, frames_of(3, 9), lengths), rtol=1e-9, atol=1e-12)
+    if residual_from or norm != "none":
+        assert (encoded - make(**options)(poisoned, lengths)[0]).abs().max() > 1e-2
+
+
+def test_a_sum_adds_what_the_layer_read() -> None:
+    """With layers that write nothing, layers from `residual_from` on pass their input on."""
+    listener = make(num_layers=3, time_reduction=(1, 1, 1), residual_from=1)
+    first = listener.layers[0](frames_of(2, 5), torch.tensor([5, 3]))
+    with torch.no_grad():
+        for parameter in listener.layers[1:].parameters():
+            parameter.zero_()
+    assert torch.equal(listener(frames_of(2, 5), torch.tensor([5, 3]))[0], first)
+
+
+def test_one_name_is_for_the_rows_between_layers_and_a_list_for_each_layer() -> None:
+    assert [type(norm).__name__ for norm in make(output_norm="layer").norms] == [
+        "LayerOutputNorm",
+        "LayerOutputNorm",
+        "NoNorm",
+    ]
+    mixed = make(output_norm=["none", "batch", "instance_padded"])
+    assert [type(norm).__name__ for norm in mixed.norms] == ["NoNorm", "BatchOutputNorm", "PaddedInstanceOutputNorm"]
+    assert [name for name, _ in make().named_parameters() if not name.startswith("layers.")] == []
+
+
+@pytest.mark.parametrize(("place", "dropped"), [("inputs", [0, 1, 2]), ("between", [1, 2]), ("outputs", [])])
+def test_dropout_is_where_its_name_says(place: str, dropped: list[int]) -> None:
+    """Seen by what each layer reads: only dropout makes exact zeros; the last rows show the outputs' own."""
+    listener = make(reduction="max_pool", dropout=0.5, dropout_at=place).train()
+    read: dict[int, torch.Tensor] = {}
+    for index, layer in enumerate(listener.layers):
+        layer.register_forward_hook(lambda _, inputs, __, index=index: read.update({index: inputs[0]}))
+    frames, lengths = frames_of(1, 64), torch.tensor([64])
+    encoded, _ = listener(frames, lengths)
+    for index, rows in read.items():
+        share = float((rows == 0).double().mean())
+        if place == "outputs" and index:
+            assert share > 0.1  # the largest of two outputs, each dropped half of the time
+        else:
+            assert share > 0.3 if index in dropped else share == 0
+    assert bool((encoded == 0).any()) == (place == "outputs")
+    assert torch.equal(listener.eval()(frames, lengths)[0], make(reduction="max_pool")(frames, lengths)[0])
+
+
+@pytest.mark.parametrize(
+    ("factors", "total"), [((2, 2, 2, 1, 1, 1), 8), ((3, 2, 1, 1, 1, 1, 1), 6), ((3, 2, 1, 1, 1, 1, 1, 1), 6)]
+)
+def test_pooling_of_zeineldeen_2020(factors: tuple[int, ...], total: int) -> None:
+    """Lengths as TensorFlow's "same" pooling gives them: rounded up at every layer."""
+    listener = make(num_layers=len(factors), time_reduction=factors, reduction="max_pool", dropout_at="between")
+    lengths = torch.arange(1, 27)
+    encoded, num_states = listener(frames_of(26, 26), lengths)
+    assert math.prod(listener.reductions) == total
+    assert num_states.tolist() == [functools.reduce(lambda n, f: -(-n // f), factors, n) for n in range(1, 27)]
+    assert encoded.shape == (26, math.ceil(26 / total), 2 * HIDDEN)
+
+
 def test_bad_options_are_explained() -> None:
+    with pytest.raises(ConfigError, match=r"dropout_at='betwen' does not exist. Did you mean between"):
+        make(dropout_at="betwen")
+    with pytest.raises(ConfigError, match=r"output_norm='instnce' does not exist. Did you mean instance"):
+        make(output_norm="instnce")
+    with pytest.raises(ConfigError, match=r"output_norm='lyer' does not exist. Did you mean layer"):
+        make(output_norm=["none", "lyer", "none"])
+    with pytest.raises(ConfigError, match=r"output_norm=\['layer'\] needs one name, or one for each of the 3 layers"):
+        make(output_norm=["layer"])
+    with pytest.raises(ConfigError, match="residual_from=0 must be at least 1: layer 0 reads features"):
+        make(residual_from=0)
+    with pytest.raises(
+        ConfigError, match="residual_from=1: layer 1 reads 16 values per row and writes 8, which cannot"
+    ):
+        make(residual_from=1)
     with pytest.raises(ConfigError, match=r"time_reduction=\[2, 2\] needs one factor for each of the 3 layers"):
         make(time_reduction=[2, 2])
     with pytest.raises(ConfigError, match=r"time_reduction=\[2, 0, 1\] needs factors of at least 1"):
