@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from las.cells.base import LSTMCell, LSTMState
 from las.errors import ConfigError, suggest
-from las.kernels import autograd
+from las.kernels import autograd, cpu
 from las.masking import mask_of, reverse
 
 CellFactory = Callable[[int, int], LSTMCell]
@@ -94,12 +94,29 @@ class Kernel(Protocol):
         """As `las.recurrent.unroll_both`."""
 
 
+@runtime_checkable
+class LayerKernel(Kernel, Protocol):
+    """A kernel that also computes from the frames themselves, so that W x and its norm are part of it."""
+
+    def layer(
+        self, cell: LSTMCell, frames: Tensor, num_frames: Tensor, state: LSTMState | None = None
+    ) -> tuple[Tensor, LSTMState]:
+        """`input_gates` and `unroll` of a `RecurrentLayer`."""
+
+    def layer_both(self, cells: Sequence[LSTMCell], frames: Tensor, num_frames: Tensor) -> Tensor:
+        """`input_gates` of both cells and `unroll_both` of a `BidirectionalLayer`."""
+
+
 def refuses(cell: LSTMCell, input_gates: Tensor) -> str:
     """Nothing: the plain recurrence computes every cell everywhere."""
     return ""
 
 
-KERNELS: dict[str, Kernel] = {"autograd": cast(Kernel, autograd), "plain": cast(Kernel, sys.modules[__name__])}
+KERNELS: dict[str, Kernel] = {
+    "cpu": cast(Kernel, cpu),
+    "autograd": cast(Kernel, autograd),
+    "plain": cast(Kernel, sys.modules[__name__]),
+}
 """By name, fastest first."""
 
 _kernel = ContextVar("kernel", default="auto")
@@ -165,8 +182,10 @@ class RecurrentLayer(nn.Module):
         state: LSTMState | None = None,
     ) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
         """[batch, frames, input_size] to outputs [batch, frames, H] (zero in padding) and the last state."""
-        gates = self.input_gates(frames, num_frames)
-        return pick(self.cell, gates).unroll(self.cell, gates, num_frames, state)
+        kernel = pick(self.cell, frames)
+        if isinstance(kernel, LayerKernel):
+            return kernel.layer(self.cell, frames, num_frames, state)
+        return kernel.unroll(self.cell, self.input_gates(frames, num_frames), num_frames, state)
 
 
 class BidirectionalLayer(nn.Module):
@@ -183,6 +202,9 @@ class BidirectionalLayer(nn.Module):
     ) -> Float[Tensor, "batch frames output"]:
         """[batch, frames, input_size] to [batch, frames, 2H]: forwards then backwards, zero in padding."""
         layers = self.forwards, self.backwards
-        gates = [layer.input_gates(frames, num_frames) for layer in layers]
         cells = [layer.cell for layer in layers]
-        return pick(cells[0], gates[0]).unroll_both(cells, gates, num_frames)
+        kernel = pick(cells[0], frames)
+        if isinstance(kernel, LayerKernel):
+            return kernel.layer_both(cells, frames, num_frames)
+        gates = [layer.input_gates(frames, num_frames) for layer in layers]
+        return kernel.unroll_both(cells, gates, num_frames)

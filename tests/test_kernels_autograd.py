@@ -241,6 +241,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[LSTMCell]:
 
 def test_layers_use_the_kernel_where_it_applies(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = counted(monkeypatch)
+    monkeypatch.delitem(recurrent.KERNELS, "cpu")
     frames, lengths = torch.randn(2, 4, INPUT), torch.tensor([4, 2])
     for cls, applies in [(LNGlobalLSTMCell, True), (Doubled, False)]:
         layer = recurrent.RecurrentLayer(cls, INPUT, HIDDEN)
