@@ -9,19 +9,25 @@ One step, for the previous token y_{i-1} and the previous context c_{i-1}:
 Its state is a value: search keeps as many as it likes and reorders them along the beam axis.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from las import recurrent
 from las.attention.base import Attention, Memory
 from las.cells.base import LSTMCell, LSTMState
+from las.kernels import spelling
 from las.recurrent import CellFactory
 
 AttentionFactory = Callable[[int, int], Attention]
 """Makes an attention from (query_size, value_size)."""
+
+
+Masks = Sequence[Tensor | None]
+"""Factors that dropout gave, of the embedding and of the output of each layer."""
 
 
 class SpellerState(NamedTuple):
@@ -73,6 +79,7 @@ class Speller(nn.Module):
         self.vocab_size = vocab_size
         self.scheduled_sampling = scheduled_sampling
         self.embedding = nn.Embedding(vocab_size, embedding_size)
+        self.no_masks: Masks = [None] * (1 + num_layers)
         self.cells = nn.ModuleList()
         size = embedding_size + value_size
         for _ in range(num_layers):
@@ -86,21 +93,28 @@ class Speller(nn.Module):
     def start(self, memory: Memory) -> SpellerState:
         """The state before the first token, with one beam per utterance."""
         batch = memory.values.shape[0]
-        cells = cast(Iterable[LSTMCell], self.cells)
-        layers = tuple(cell.initial_state(batch, 1) for cell in cells)
+        layers = tuple(cell.initial_state(batch, 1) for cell in self._cells)
         context = memory.values.new_zeros(batch, 1, memory.values.shape[-1])
         return SpellerState(layers, context, self.attention.initial_weights(memory))
 
+    @property
+    def _cells(self) -> list[LSTMCell]:
+        return cast(list[LSTMCell], [*self.cells])
+
     def advance(
-        self, tokens: Int[Tensor, "batch beam"], memory: Memory, state: SpellerState
+        self, tokens: Int[Tensor, "batch beam"], memory: Memory, state: SpellerState, masks: Masks = ()
     ) -> tuple[Float[Tensor, "batch beam readout"], SpellerState]:
-        """Feed the previous tokens: what the output layer will see, and the new state."""
-        inputs = torch.cat([self.dropout(self.embedding(tokens)), state.context], dim=-1)
+        """Feed the previous tokens: what the output layer will see, and the new state.
+
+        `masks` are those of dropout for this step, of the embedding and of each layer's output [batch, beam, size].
+        """
+        of_embedding, *of_layers = masks or self.no_masks
+        inputs = torch.cat([_masked(self.embedding(tokens), of_embedding), state.context], dim=-1)
         layers = []
-        for cell, previous in zip(cast(Iterable[LSTMCell], self.cells), state.layers, strict=True):
+        for cell, previous, mask in zip(self._cells, state.layers, of_layers, strict=True):
             layer = cell.step(cell.input_gates(inputs), previous)
             layers.append(layer)
-            inputs = self.dropout(layer.hidden)
+            inputs = _masked(layer.hidden, mask)
         context, weights = self.attention.attend(layers[-1].hidden, memory, state.weights)
         return torch.cat([inputs, context], dim=-1), SpellerState(tuple(layers), context, weights)
 
@@ -117,20 +131,55 @@ class Speller(nn.Module):
 
     def forward(self, memory: Memory, targets: Int[Tensor, "batch tokens"]) -> Spelling:
         """Teacher forcing: row i holds the scores of target i given targets before it; the last row is the end's."""
-        batch, num_tokens = targets.shape
-        previous = torch.cat([targets.new_full((batch, 1), self.boundary), targets], dim=1)
+        previous = torch.cat([targets.new_full((len(targets), 1), self.boundary), targets], dim=1)
+        spell = self._one_by_one if self.why_plain(memory.values) else self._by_hand
+        # Masks are drawn before the loop, so that it makes no difference which one computes it.
+        readouts, weights = spell(memory, previous, self._masks(*previous.shape))
+        # One matrix product for all steps: the output layer is the widest of the speller.
+        return Spelling(self.logits(readouts), weights)
+
+    def why_plain(self, like: Tensor) -> str:
+        """Why teacher forcing takes the plain loop on the device and type of a tensor; empty if it does not."""
+        if recurrent.pick(self._cells[0], like) is recurrent.KERNELS["plain"]:
+            return "its cells do"
+        return spelling.refuses(self._cells, self.attention)
+
+    def _one_by_one(self, memory: Memory, previous: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
+        """Readouts and weights of all steps, [batch, steps, ...], by the equations above."""
         state = self.start(memory)
         readouts: list[Tensor] = []
         weights: list[Tensor] = []
-        for step in range(num_tokens + 1):
+        for step in range(previous.shape[1]):
             tokens = previous[:, step : step + 1]
             if step and self.training and self.scheduled_sampling:
                 tokens = self._sample(tokens, readouts[-1])
-            readout, state = self.advance(tokens, memory, state)
+            readout, state = self.advance(tokens, memory, state, [_of(mask, slice(step, step + 1)) for mask in masks])
             readouts.append(readout)
             weights.append(state.weights)
-        # One matrix product for all steps: the output layer is the widest of the speller.
-        return Spelling(self.logits(torch.cat(readouts, dim=1)), torch.cat(weights, dim=1))
+        return torch.cat(readouts, dim=1), torch.cat(weights, dim=1)
+
+    def _by_hand(self, memory: Memory, previous: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
+        """The same by `las.kernels.spelling`."""
+        of_embedding, *of_layers, of_last = masks
+
+        def embed(tokens: Tensor, steps: slice) -> Tensor:
+            return _masked(self.embedding(tokens), _of(of_embedding, steps))
+
+        def draw(step: int, hidden: Tensor, context: Tensor) -> Tensor:
+            before = _masked(hidden.unsqueeze(1), _of(of_last, slice(step - 1, step)))
+            readout = torch.cat([before, context.unsqueeze(1)], dim=-1)
+            return self._sample(previous[:, step : step + 1], readout).squeeze(1)
+
+        drawn = draw if self.training and self.scheduled_sampling else None
+        found = spelling.spell(self._cells, self.attention, memory, previous, embed, of_layers, drawn)
+        return torch.cat([_masked(found.hidden, of_last), found.contexts], dim=-1), found.weights
+
+    def _masks(self, batch: int, steps: int) -> Masks:
+        """Of dropout: factors for the embedding and for each layer's output, [batch, steps, size]. None without it."""
+        if not (self.training and self.dropout.p):
+            return self.no_masks
+        sizes = [self.embedding.embedding_dim, *(cell.hidden_size for cell in self._cells)]
+        return [self.dropout(self.embedding.weight.new_ones(batch, steps, size)) for size in sizes]
 
     def _sample(
         self, tokens: Int[Tensor, "batch beam"], readout: Float[Tensor, "batch beam readout"]
@@ -143,3 +192,11 @@ class Speller(nn.Module):
             drawn = (logits - torch.empty_like(logits).exponential_().log()).argmax(-1)
         replace = torch.rand(tokens.shape, device=tokens.device) < self.scheduled_sampling
         return torch.where(replace, drawn, tokens)
+
+
+def _of(mask: Tensor | None, steps: slice) -> Tensor | None:
+    return None if mask is None else mask[:, steps]
+
+
+def _masked(values: Tensor, mask: Tensor | None) -> Tensor:
+    return values if mask is None else values * mask

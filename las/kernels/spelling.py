@@ -1,0 +1,230 @@
+"""A teacher-forced pass of the speller with its backward pass written by hand.
+
+Step t, for x_t known beforehand (what the previous token contributes to the gates):
+
+    h_t^1 = cell_1(x_t + W_c c_{t-1})      h_t^l = cell_l(W h_t^{l-1})      c_t = attention(h_t)
+
+The loop runs without a graph and before autograd hears of it, so that tokens may be drawn from the model on the way.
+`Pass` then gives its results their gradient: only products that must follow one another are left in the loop backwards,
+and the gradient of a weight is one product over all steps. Cells are computed by `las.kernels.passes`, attentions by
+`las.kernels.attending`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from las.attention.additive import AdditiveAttention
+from las.attention.base import Attention, Memory
+from las.attention.dot import DotAttention
+from las.attention.location import LocationAttention
+from las.cells.base import LSTMCell
+from las.cells.ln_global import LNGlobalLSTMCell
+from las.cells.lstm import PlainLSTMCell
+from las.kernels import attending, autograd
+from las.kernels.packing import packing_of
+from las.kernels.passes import Parameters
+from las.kernels.stepping import Layer, Side
+
+
+class AttentionForm(NamedTuple):
+    """Who computes a class of attentions, and the names of the parameters of its energy."""
+
+    attending: type[attending.Attending]
+    energies: tuple[str, ...] = ()
+
+
+FORMS: dict[type[Attention], AttentionForm] = {
+    DotAttention: AttentionForm(attending.Dot),
+    AdditiveAttention: AttentionForm(attending.Additive, ("score.weight",)),
+    LocationAttention: AttentionForm(attending.Location, ("score.weight", "filters.weight", "location.weight")),
+}
+
+SIDES: dict[type[LSTMCell], tuple[str, str, str]] = {
+    PlainLSTMCell: ("", "", "bias"),
+    LNGlobalLSTMCell: ("input_gain", "input_bias", "bias"),
+}
+"""For cells that add something to W x: the names of its norm's gain and bias, and of what is added then."""
+
+Embed = Callable[[Tensor, slice], Tensor]
+"""The previous tokens [B, n] of a run of steps to what the first cell sees of them, [B, n, E]."""
+
+Draw = Callable[[int, Tensor, Tensor], Tensor]
+"""A step and the hidden state [B, H] and context [B, V] of the one before to the tokens [B] that are fed."""
+
+
+class Found(NamedTuple):
+    """The results of every step."""
+
+    hidden: Float[Tensor, "batch steps hidden"]
+    """Of the last cell."""
+    contexts: Float[Tensor, "batch steps value"]
+    weights: Float[Tensor, "batch steps states"]
+
+
+class Given(NamedTuple):
+    """All tensors with a gradient, one side and one set of parameters per cell."""
+
+    keys: Tensor
+    values: Tensor
+    attention: tuple[Tensor, ...]
+    sides: tuple[Side, ...]
+    cells: tuple[Parameters, ...]
+
+    def flat(self) -> list[Tensor | None]:
+        """In the order in which `Loop.backward` gives their gradients."""
+        per_cell = [tensor for parts in zip(self.sides, self.cells, strict=True) for part in parts for tensor in part]
+        return [self.keys, self.values, *self.attention, *per_cell]
+
+
+def refuses(cells: Sequence[LSTMCell], attention: Attention) -> str:
+    """Why `spell` does not compute them: it knows classes exactly, a subclass may change the equations."""
+    if type(attention) not in FORMS:
+        return f"the equations of {type(attention).__name__} are not among those written by hand"
+    return next(filter(None, (autograd.refuses(cell, next(cell.parameters())) for cell in cells)), "")
+
+
+def spell(
+    cells: Sequence[LSTMCell],
+    attention: Attention,
+    memory: Memory,
+    tokens: Int[Tensor, "batch steps"],
+    embed: Embed,
+    masks: Sequence[Tensor | None],
+    draw: Draw | None = None,
+) -> Found:
+    """All steps, each fed with the context of the one before.
+
+    Half-precision tensors are computed in fp32. There is no second derivative.
+
+    Args:
+        tokens: the previous token of each step.
+        masks: factors of the hidden states of each cell but the last on their way up, [batch, steps, H], None for 1.
+        draw: what is fed from the second step on, in place of `tokens`.
+    """
+    recording, own = torch.is_grad_enabled(), memory.values.dtype
+    with torch.set_grad_enabled(recording and draw is None):
+        given = _given(cells, attention, memory, embed(tokens, slice(None)))
+    with torch.no_grad(), torch.autocast(memory.keys.device.type, enabled=False):
+        loop = Loop(cells, FORMS[type(attention)].attending, given, memory.mask, masks, recording)
+        tokens = tokens.clone()
+        for step in range(tokens.shape[1]):
+            if draw and step:
+                tokens[:, step] = draw(step, *loop.seen)
+                embedded = embed(tokens[:, step : step + 1], slice(step, step + 1))
+                loop.layers[0].feed(step, _given(cells[:1], attention, memory, embedded).sides[0].known[:, 0])
+            loop.forward(step)
+        loop.end()
+    if recording and draw:
+        given = _given(cells, attention, memory, embed(tokens, slice(None)))
+    results = Pass.apply(loop, *given.flat()) if recording else loop.results()
+    return Found(*(result.to(own) for result in results))
+
+
+class Loop:
+    """All cells and the attention, step by step, forwards and then backwards."""
+
+    def __init__(
+        self,
+        cells: Sequence[LSTMCell],
+        form: type[attending.Attending],
+        given: Given,
+        mask: Tensor,
+        masks: Sequence[Tensor | None],
+        recording: bool,
+    ) -> None:
+        batch, self.num_steps, _ = given.sides[0].known.shape
+        self.packing = packing_of(torch.full((batch,), self.num_steps, device=mask.device), self.num_steps)
+        self.masks = [*masks, None]
+        self.attending = form(Memory(given.keys, given.values, mask), self.num_steps, recording, *given.attention)
+        self.layers = [
+            Layer(autograd.plan_of(cell, self.packing, next(cell.parameters()).dtype), side, parameters, recording)
+            for cell, side, parameters in zip(cells, given.sides, given.cells, strict=True)
+        ]
+
+    def forward(self, step: int) -> None:
+        """One step, after which `seen` is what it found."""
+        below = self.attending.contexts[step]
+        for layer, mask in zip(self.layers, self.masks, strict=True):
+            hidden = layer.forward(step, below)
+            below = hidden if mask is None else hidden * mask[:, step]
+        self.seen = hidden, self.attending.forward(step, hidden)
+
+    def end(self) -> None:
+        """Called after the last step."""
+        for layer in self.layers:
+            layer.end()
+
+    def results(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Hidden states, contexts and weights, [B, U, ...]."""
+        hidden = self.packing.unpack(self.layers[-1].hidden, self.num_steps)
+        return hidden, self.attending.contexts[1:].transpose(0, 1), self.attending.weights[1:].transpose(0, 1)
+
+    def backward(self, d_hidden: Tensor, d_contexts: Tensor, d_weights: Tensor) -> list[Tensor | None]:
+        """Gradients of all that was given, from those of the results."""
+        self.attending.begin(d_contexts.transpose(0, 1), d_weights.transpose(0, 1))
+        *lower, last = self.layers
+        last.begin(d_hidden)
+        for layer in lower:
+            layer.begin(layer.zeros.new_zeros(*d_hidden.shape[:2], layer.zeros.shape[1]))
+        for step in reversed(range(self.num_steps)):
+            grads = self.attending.backward(step)
+            for layer, mask in reversed([*zip(self.layers, self.masks, strict=True)]):
+                grads = layer.backward(step, grads if mask is None else grads * mask[:, step])
+            self.attending.d_contexts[step] += grads
+        per_layer = [tensor for layer in self.layers for tensor in layer.totals()]
+        return [*self.attending.totals(last.hidden), *per_layer]
+
+
+class Pass(torch.autograd.Function):
+    """(loop, *Given.flat) to the results of a loop that was run with them: only the backward pass is left to do."""
+
+    @staticmethod
+    def forward(ctx: Any, loop: Loop, *given: Any) -> Any:
+        ctx.loop = loop
+        ctx.save_for_backward(*given)
+        return loop.results()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        _ = ctx.saved_tensors  # asked for, so that autograd sees whether one was changed in between
+        with torch.autocast(grads[0].device.type, enabled=False):
+            return None, *ctx.loop.backward(*grads)
+
+
+def _given(cells: Sequence[LSTMCell], attention: Attention, memory: Memory, embedded: Tensor) -> Given:
+    """The tensors of one pass, at least in fp32."""
+    names = ("query.weight", *FORMS[type(attention)].energies)
+    of_attention = tuple(_wide(attention.get_parameter(name)) for name in names)
+    nothing = embedded.new_zeros(*embedded.shape[:2], 0)  # what the cells above the first know of their input
+    sides = tuple(_side(cell, nothing if index else embedded) for index, cell in enumerate(cells))
+    return Given(_wide(memory.keys), _wide(memory.values), of_attention, sides, tuple(map(_parameters, cells)))
+
+
+def _side(cell: LSTMCell, embedded: Tensor) -> Side:
+    """The input side of a cell, and of its gates what these first columns of its input contribute."""
+    weight = cell.get_parameter("input_weight")
+    gain, offset, bias = (getattr(cell, name, None) for name in SIDES.get(type(cell), ("", "", "")))
+    if gain is None and cell.forget_bias and autograd.parameters_of(cell).gain is None:
+        forget = autograd.forget_bias(cell).flatten()
+        bias = forget if bias is None else bias + forget
+    size = embedded.shape[2]
+    known = functional.linear(embedded, weight[:, :size], bias if gain is None else None)
+    if gain is None or offset is None:
+        return Side(_wide(known), _wide(weight[:, size:]), None, None)
+    return Side(_wide(known), _wide(weight[:, size:]), _wide(gain), _wide(offset if bias is None else offset + bias))
+
+
+def _parameters(cell: LSTMCell) -> Parameters:
+    weight, *others = autograd.parameters_of(cell)
+    return Parameters(_wide(weight), *(None if tensor is None else _wide(tensor) for tensor in others))
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
