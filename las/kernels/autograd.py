@@ -19,7 +19,7 @@ from las.cells.ln_joined import LNJoinedLSTMCell
 from las.cells.ln_per_gate import LNPerGateLSTMCell
 from las.cells.lstm import PlainLSTMCell
 from las.kernels import equations, passes
-from las.kernels.packing import Buffer, packing_of
+from las.kernels.packing import Buffer, Packing, packing_of
 from las.kernels.passes import Parameters, Plan, Trace
 from las.masking import reverse
 
@@ -82,10 +82,7 @@ def unroll(
     own = reduce(torch.promote_types, (tensor.dtype for tensor in tensors if tensor is not None))
     wide = torch.promote_types(own, torch.float32)
     tensors = [tensor if tensor is None else tensor.to(wide) for tensor in tensors]
-    # The plain cells bound eps from below in the same way.
-    eps = max(cell.eps, torch.finfo(own).tiny * torch.finfo(own).eps)
-    form = FORMS[type(cell)]
-    plan = Plan(packing_of(num_frames, frames), form.gates, form.norm, MEMORIES[cell.cell_norm], eps)
+    plan = plan_of(cell, packing_of(num_frames, frames), own)
     needs_gradient = any(tensor is not None and tensor.requires_grad for tensor in tensors)
     function = Recurrence.apply if needs_gradient and torch.is_grad_enabled() else _infer
     with torch.autocast(input_gates.device.type, enabled=False):
@@ -142,6 +139,14 @@ def _results(plan: Plan, trace: Trace, frames: int) -> tuple[Tensor, Tensor, Ten
     packing = plan.packing
     outputs = packing.unpack(packing.after(trace.hidden), frames)
     return outputs, trace.hidden[packing.last], trace.cells[packing.last]
+
+
+def plan_of(cell: LSTMCell, packing: Packing, own: torch.dtype) -> Plan:
+    """What is computed for a cell; `own` is the type of its tensors before they were made wider."""
+    # The plain cells bound eps from below in the same way.
+    eps = max(cell.eps, torch.finfo(own).tiny * torch.finfo(own).eps)
+    form = FORMS[type(cell)]
+    return Plan(packing, form.gates, form.norm, MEMORIES[cell.cell_norm], eps)
 
 
 def parameters_of(cell: LSTMCell) -> Parameters:
