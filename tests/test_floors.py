@@ -6,20 +6,20 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "las"
 
 FLOORS = {
-    0: "archive arguments atomic audio cells.base compat corpora.phones devices distributed download errors "
-    "gradients health interruption lock manifest masking nadam normalisation order progress ramp randomness readings "
-    "schedule scoring.alignment scoring.bootstrap scoring.conventions scoring.ctm scoring.dynamic_programming "
+    0: "archive arguments atomic audio cells.base compat corpora.phones devices distributed download errors gradients "
+    "health interruption lock manifest masking nadam normalisation order progress ramp randomness readings schedule "
+    "scoring.alignment scoring.bootstrap scoring.conventions scoring.ctm scoring.dynamic_programming "
     "scoring.error_rates scoring.files scoring.glm scoring.hub5 scoring.lines scoring.network scoring.pages "
     "scoring.segments scoring.significance scoring.stm scoring.tables search selection shorten soundness sphere "
-    "tokens weight_noise",
+    "time_reduction tokens weight_noise",
     1: "attention.additive attention.base attention.dot attention.location augment batches build cells.bn_input "
     "cells.bn_recurrent cells.ln_global cells.ln_joined cells.ln_per_gate cells.lstm cells.recurrent_dropout "
     "cells.swapped cells.weight_norm cells.wrapped cells.zoneout corpora.an4 corpora.base corpora.calls "
     "corpora.espeak corpora.espeak_phones corpora.generated corpora.generated_calls corpora.hub5 corpora.isip "
     "corpora.librispeech corpora.librispeech_parts corpora.sentences corpora.switchboard corpora.synthesis "
-    "corpora.synthetic corpora.timit corpora.timit_speakers corpora.voices ctc features kernels.attending "
-    "kernels.autograd kernels.compiled kernels.cpu kernels.equations kernels.extension kernels.packing kernels.passes "
-    "kernels.spelling kernels.stepping loss run",
+    "corpora.synthetic corpora.timit corpora.timit_speakers corpora.voices ctc features front_end kernels.attending "
+    "kernels.autograd kernels.compiled kernels.cpu kernels.equations kernels.extension kernels.packing "
+    "kernels.passes kernels.spelling kernels.stepping loss output_norm run",
     2: "recurrent",
     3: "listener report speller",
     4: "model",
