@@ -261,7 +261,7 @@ def _own_keys(directory: Path, name: str) -> set[str]:
 
     card = OmegaConf.load(directory / f"{name}.yaml")
     known = {str(key) for key in card} - {"defaults"}
-    for entry in card.get("defaults", []):
+    for entry in card.defaults if "defaults" in card else []:
         if not isinstance(entry, str):
             known |= {group.partition("@")[2] or group for group in map(str, entry)}
         elif entry != "_self_":

@@ -37,6 +37,7 @@ VERBS = {
     "reproduce": Verb(
         "las.reproduce", "train", "train the rows of a paper's table and print both", "recipe=bo18_table3"
     ),
+    "benchmark": Verb("las.benchmark.command", "benchmark", "measure how fast it is", "suite=lstm shapes=[C1]"),
     "demo": Verb("las.demo", "train", "the whole job on the embedded corpus, in minutes", ""),
 }
 

@@ -12,21 +12,24 @@ FLOORS = {
     "scoring.error_rates scoring.files scoring.glm scoring.hub5 scoring.lines scoring.network scoring.pages "
     "scoring.segments scoring.significance scoring.stm scoring.tables search selection shorten soundness sphere "
     "time_reduction tokens weight_noise",
-    1: "attention.additive attention.base attention.dot attention.location augment batches build cells.bn_input "
-    "cells.bn_recurrent cells.ln_global cells.ln_joined cells.ln_per_gate cells.lstm cells.recurrent_dropout "
-    "cells.swapped cells.weight_norm cells.wrapped cells.zoneout corpora.an4 corpora.base corpora.calls "
-    "corpora.espeak corpora.espeak_phones corpora.generated corpora.generated_calls corpora.hub5 corpora.isip "
-    "corpora.librispeech corpora.librispeech_parts corpora.sentences corpora.switchboard corpora.synthesis "
-    "corpora.synthetic corpora.timit corpora.timit_speakers corpora.voices ctc features front_end kernels.attending "
-    "kernels.autograd kernels.compiled kernels.cpu kernels.equations kernels.extension kernels.packing "
-    "kernels.passes kernels.spelling kernels.stepping loss output_norm run",
+    1: "attention.additive attention.base attention.dot attention.location attention.multi_head "
+    "attention.weight_feedback augment batches build cells.bn_input cells.bn_recurrent cells.ln_global "
+    "cells.ln_joined cells.ln_per_gate cells.lstm cells.recurrent_dropout cells.swapped cells.weight_norm "
+    "cells.wrapped cells.zoneout corpora.an4 corpora.base corpora.calls corpora.espeak corpora.espeak_phones "
+    "corpora.generated corpora.generated_calls corpora.hub5 corpora.isip corpora.librispeech "
+    "corpora.librispeech_parts corpora.sentences corpora.switchboard corpora.synthesis corpora.synthetic "
+    "corpora.timit corpora.timit_speakers corpora.voices ctc features front_end kernels.attending kernels.autograd "
+    "kernels.compiled kernels.cpu kernels.equations kernels.extension kernels.packing kernels.passes "
+    "kernels.spelling kernels.stepping loss output_norm run",
     2: "recurrent",
     3: "listener report speller",
     4: "model",
     5: "checkpoint evaluation",
     6: "preparation trainer transcribe",
     7: "check commands score",
-    8: "demo reproduce",
+    8: "benchmark.baselines benchmark.candidates benchmark.command benchmark.lstm benchmark.memory benchmark.page "
+    "benchmark.rows benchmark.settings benchmark.shapes benchmark.suites benchmark.targets benchmark.timing demo "
+    "reproduce",
     9: "cli",
 }
 FLOOR_OF = {module: floor for floor, modules in FLOORS.items() for module in modules.split()}

@@ -1,0 +1,134 @@
+"""What recurrent layers are compared with. Each is a layer: (frames [batch, frames, input], num_frames) to outputs.
+
+Whether one can be measured at a shape, on a device, is for it to say.
+"""
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from las.benchmark.shapes import Shape
+from las.cells.base import NUM_GATES
+
+
+class Padded(nn.Module):
+    """`nn.LSTM` as it comes; it reads padding as if it were speech."""
+
+    def __init__(self, input_size: int, hidden_size: int, directions: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(input_size, hidden_size, batch_first=True, bidirectional=directions == 2)
+
+    def forward(self, frames: Tensor, num_frames: Tensor) -> Tensor:
+        return self.lstm(frames)[0]
+
+
+class Packed(Padded):
+    """`nn.LSTM` on a PackedSequence, which leaves padding out as our layers do."""
+
+    def forward(self, frames: Tensor, num_frames: Tensor) -> Tensor:
+        packed = pack_padded_sequence(frames, num_frames.cpu(), batch_first=True, enforce_sorted=False)
+        return pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=frames.shape[1])[0]
+
+
+class Directions(nn.Module):
+    """Layers of one direction, the second on rows turned around."""
+
+    def __init__(self, make: Callable[[], nn.Module], directions: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(make() for _ in range(directions))
+
+    def forward(self, frames: Tensor, num_frames: Tensor) -> Tensor:
+        outputs = [self.layers[0](frames)]
+        outputs += [layer(frames.flip(1)).flip(1) for layer in list(self.layers)[1:]]
+        return torch.cat(outputs, dim=-1)
+
+
+class First(nn.Module):
+    """The outputs of a layer that returns its state as well."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, frames: Tensor) -> Tensor:
+        return self.layer(frames)[0]
+
+
+class FlashRNN(nn.Module):
+    """The fused kernel of NX-AI/flashrnn, one head, and the input projection that it leaves to its user."""
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.size = hidden_size
+        self.project = nn.Linear(input_size, NUM_GATES * hidden_size, bias=False)
+        self.weight = nn.Parameter(torch.randn(NUM_GATES, 1, hidden_size, hidden_size) / hidden_size**0.5)
+        self.bias = nn.Parameter(torch.zeros(NUM_GATES, 1, hidden_size))
+
+    def forward(self, frames: Tensor) -> Tensor:
+        gates = self.project(frames).unflatten(-1, (NUM_GATES, 1, self.size))
+        recur = importlib.import_module("flashrnn").flashrnn
+        states, _ = recur(gates, self.weight, self.bias, function="lstm", backend="cuda_fused")
+        return states[0].flatten(2)
+
+
+def best(input_size: int, hidden_size: int, directions: int) -> nn.Module:
+    """cuDNN picks its persistent kernel only for one direction in fp16: so one `nn.LSTM` for each direction."""
+    return Directions(lambda: First(nn.LSTM(input_size, hidden_size, batch_first=True)), directions)
+
+
+def haste(input_size: int, hidden_size: int, directions: int) -> nn.Module:
+    """The layer-normalised LSTM of lmnt-com/haste: the same function as `ln_global`, in fp32."""
+    layer = importlib.import_module("haste_pytorch").LayerNormLSTM
+    return Directions(lambda: First(layer(input_size, hidden_size, batch_first=True)), directions)
+
+
+def flashrnn(input_size: int, hidden_size: int, directions: int) -> nn.Module:
+    """`FlashRNN` for each direction."""
+    return Directions(lambda: FlashRNN(input_size, hidden_size), directions)
+
+
+def _never(shape: Shape, device: torch.device) -> str:
+    return ""
+
+
+def _unless_ragged(shape: Shape, device: torch.device) -> str:
+    return "" if shape.ragged else "all rows are of one length"
+
+
+def _unless_cuda(shape: Shape, device: torch.device) -> str:
+    if device.type != "cuda":
+        return "needs a GPU"
+    return "reads padding as speech" if shape.ragged else ""
+
+
+def _unless_installed(module: str) -> Callable[[Shape, torch.device], str]:
+    def refuses(shape: Shape, device: torch.device) -> str:
+        return _unless_cuda(shape, device) if importlib.util.find_spec(module) else "not installed"
+
+    return refuses
+
+
+class Baseline(NamedTuple):
+    """How to make its layer from (input_size, hidden_size, directions), and why it cannot be measured (or "")."""
+
+    layer: Callable[[int, int, int], nn.Module]
+    refuses: Callable[[Shape, torch.device], str] = _never
+    dtype: torch.dtype | None = None
+    """The only one it is measured in."""
+    captured: bool = False
+    """Whether its kernels are replayed from CUDA graphs."""
+
+
+BASELINES = {
+    "lstm": Baseline(Padded),
+    "lstm_packed": Baseline(Packed, _unless_ragged),
+    "lstm_best": Baseline(best, _unless_cuda, torch.float16),
+    "lstm_graph": Baseline(Padded, _unless_cuda, captured=True),
+    "haste": Baseline(haste, _unless_installed("haste_pytorch"), torch.float32),
+    "flashrnn": Baseline(flashrnn, _unless_installed("flashrnn"), torch.bfloat16),
+}

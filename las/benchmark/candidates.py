@@ -1,0 +1,156 @@
+"""Everything that is measured at one shape: the baselines, and every kernel with every cell; or why it is not."""
+
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from las import recurrent
+from las.benchmark.baselines import BASELINES, Baseline
+from las.benchmark.shapes import Shape
+from las.cells.base import LSTMCell
+from las.recurrent import BidirectionalLayer, CellFactory, RecurrentLayer
+from las.time_reduction import reduce_time
+
+MOST_COMPILED_FRAMES = 20
+COMPILED = "plain_compiled"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Layers to be measured. `prepare_s` is what compiling or capturing them took, seconds."""
+
+    implementation: str
+    cell: str
+    dtype: torch.dtype
+    layers: nn.Module
+    prepare_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Refused:
+    """What cannot be measured at this shape, and why."""
+
+    implementation: str
+    cell: str
+    reason: str
+
+
+class Stack(nn.Module):
+    """Layers one above the other as in a listener, each followed by the maximum over neighbouring rows."""
+
+    def __init__(self, shape: Shape, layer: Callable[[int, int, int], nn.Module]) -> None:
+        super().__init__()
+        self.reduction = shape.reduction
+        inner = shape.directions * shape.hidden_size
+        sizes = [shape.input_size, *(inner for _ in shape.reduction[1:])]
+        self.layers = nn.ModuleList(layer(size, shape.hidden_size, shape.directions) for size in sizes)
+
+    def forward(self, frames: Tensor, num_frames: Tensor) -> Tensor:
+        for layer, factor in zip(self.layers, self.reduction, strict=True):
+            frames = layer(frames, num_frames)
+            frames, num_frames = reduce_time(frames, num_frames, factor, "max_pool")
+        return frames
+
+
+class Ours(nn.Module):
+    """A recurrent layer computed by a kernel."""
+
+    def __init__(self, kernel: str, cell: CellFactory, input_size: int, hidden_size: int, directions: int) -> None:
+        super().__init__()
+        self.kernel = kernel
+        self.layer = (BidirectionalLayer if directions == 2 else RecurrentLayer)(cell, input_size, hidden_size)
+
+    def forward(self, frames: Tensor, num_frames: Tensor) -> Tensor:
+        with recurrent.using(self.kernel):
+            outputs = self.layer(frames, num_frames)
+        return outputs if isinstance(outputs, Tensor) else outputs[0]
+
+    def refuses(self, frames: Tensor) -> str:
+        """Why the kernel cannot compute this layer; asked with empty gates of the frames' device and type."""
+        layer = self.layer if isinstance(self.layer, RecurrentLayer) else self.layer.forwards
+        empty = frames.new_empty(0, 0, 4 * layer.cell.hidden_size)
+        return recurrent.KERNELS[self.kernel].refuses(layer.cell, empty)
+
+
+class Loop(nn.Module):
+    """The plain recurrence over rows of one length, without what a compiler cannot follow."""
+
+    def __init__(self, cell: CellFactory, input_size: int, hidden_size: int, directions: int) -> None:
+        super().__init__()
+        self.cells = nn.ModuleList(cell(input_size, hidden_size) for _ in range(directions))
+
+    def forward(self, frames: Tensor, num_frames: Tensor) -> Tensor:
+        outputs = []
+        for turn, cell in enumerate(cast(Iterable[LSTMCell], self.cells)):
+            state, rows = cell.initial_state(len(frames)), []
+            for gates in cell.input_gates(frames.flip(1) if turn else frames).unbind(1):
+                state = cell.step(gates, state)
+                rows.append(state.hidden)
+            outputs.append(torch.stack(rows[::-1] if turn else rows, dim=1))
+        return torch.cat(outputs, dim=-1)
+
+
+def candidates(
+    shape: Shape,
+    cells: Mapping[str, CellFactory],
+    kernels: Sequence[str],
+    baselines: Sequence[str],
+    dtype: torch.dtype,
+    frames: Tensor,
+) -> list[Candidate | Refused]:
+    """In the order of the table. `frames` [batch, frames, input] are those it will be measured on."""
+    found: list[Candidate | Refused] = [_baseline(name, shape, dtype, frames) for name in baselines if name != COMPILED]
+    for name, cell in cells.items():
+        if COMPILED in baselines:
+            found.append(_compiled(name, shape, cell, dtype, frames))
+        found += [_kernel(kernel, name, shape, cell, dtype, frames) for kernel in kernels]
+    return found
+
+
+def _baseline(name: str, shape: Shape, dtype: torch.dtype, frames: Tensor) -> Candidate | Refused:
+    baseline: Baseline = BASELINES[name]
+    if reason := baseline.refuses(shape, frames.device):
+        return Refused(name, "lstm", reason)
+    layers = Stack(shape, baseline.layer).to(frames.device, baseline.dtype or dtype)
+    if not baseline.captured:
+        return Candidate(name, "lstm", baseline.dtype or dtype, layers)
+    began = time.perf_counter()
+    sample = (frames.detach().to(dtype).requires_grad_(), shape.num_frames().to(frames.device))
+    captured = cast(nn.Module, torch.cuda.make_graphed_callables(layers, sample))
+    return Candidate(name, "lstm", dtype, captured, time.perf_counter() - began)
+
+
+def _kernel(
+    kernel: str, name: str, shape: Shape, cell: CellFactory, dtype: torch.dtype, frames: Tensor
+) -> Candidate | Refused:
+    def layer(*sizes: int) -> Ours:
+        return Ours(kernel, cell, *sizes)
+
+    layers = Stack(shape, layer).to(frames.device, dtype)
+    reason = cast(Ours, layers.layers[0]).refuses(frames.to(dtype))
+    return Refused(kernel, name, reason) if reason else Candidate(kernel, name, dtype, layers)
+
+
+def _compiled(name: str, shape: Shape, cell: CellFactory, dtype: torch.dtype, frames: Tensor) -> Candidate | Refused:
+    """The plain recurrence by `torch.compile`, with a first pass in either mode, which is when it compiles."""
+    if shape.frames > MOST_COMPILED_FRAMES or shape.ragged:
+        most = f"takes minutes to compile: only for rows of one length, at most {MOST_COMPILED_FRAMES} frames"
+        return Refused(COMPILED, name, most)
+    layers = Stack(shape, lambda *sizes: Loop(cell, *sizes)).to(frames.device, dtype)
+    rows, num_frames = frames.detach().to(dtype).requires_grad_(), shape.num_frames()
+    began = time.perf_counter()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about torch's own modules
+            compiled = cast(nn.Module, torch.compile(layers))
+            with torch.no_grad():
+                compiled(rows, num_frames)
+            compiled(rows, num_frames).sum().backward()
+    except RuntimeError as error:
+        return Refused(COMPILED, name, str(error).strip().splitlines()[0])
+    return Candidate(COMPILED, name, dtype, compiled, time.perf_counter() - began)

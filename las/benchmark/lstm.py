@@ -1,0 +1,143 @@
+"""suite=lstm: one recurrent layer (or a stack), forward alone and forward + backward, every kernel and baseline."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from las.benchmark import memory, targets, timing
+from las.benchmark.candidates import Candidate, Refused, candidates
+from las.benchmark.rows import Column, Group, Row, number, text
+from las.benchmark.settings import Settings, cell
+from las.benchmark.shapes import SHAPES, Shape
+
+
+def title(name: str) -> str:
+    """`C1: small, CPU (H=256 I=512 B=16 T=200, both directions, 1 layer)`"""
+    shape = SHAPES[name]
+    ways = "both directions" if shape.directions == 2 else "one direction"
+    layers = f"{len(shape.reduction)} layer{'s' if len(shape.reduction) > 1 else ''}"
+    sizes = f"H={shape.hidden_size} I={shape.input_size} B={shape.batch} T={shape.frames}"
+    return f"{name}: {shape.what} ({sizes}, {ways}, {layers})"
+
+
+def _spread(row: Row) -> str:
+    if row["total_ms"] is None:
+        return ""
+    return f"{row['total_lowest_ms']:,.1f} - {row['total_highest_ms']:,.1f}"
+
+
+COLUMNS = (
+    Column("implementation", text("implementation")),
+    Column("cell", text("cell")),
+    Column("forward ms", number("forward_ms", 1)),
+    Column("total ms", number("total_ms", 1)),
+    Column("lowest - highest", _spread),
+    Column("/ lstm", number("ratio_to_lstm")),
+    Column("/ packed", number("ratio_to_packed")),
+    Column("/ best", number("ratio_to_best")),
+    Column("plain / it", number("times_faster_than_plain")),
+    Column("peak MB", number("peak_bytes", 0, 1e-6)),
+    Column("resident MB", number("resident_bytes", 0, 1e-6)),
+    Column("target", lambda row: targets.as_text(row["target"])),
+    Column("note", text("note")),
+)
+
+
+def measure(settings: Settings) -> Iterator[Group]:
+    """One group for each shape."""
+    torch.set_num_threads(settings.threads)
+    cells = {name: cell(name) for name in settings.cells}
+    for name, shape in settings.shapes.items():
+        torch.manual_seed(1)
+        frames = torch.randn(shape.batch, shape.frames, shape.input_size).to(settings.device)
+        found = candidates(shape, cells, settings.kernels, settings.baselines, settings.dtype, frames)
+        runs = [Run(each, shape, frames) for each in found if isinstance(each, Candidate)]
+        refused = [_refused(settings, name, each) for each in found if isinstance(each, Refused)]
+        yield Group(title(name), compared([*_measured(settings, name, runs), *refused]))
+
+
+class Run:
+    """A candidate with its input: what is timed."""
+
+    def __init__(self, candidate: Candidate, shape: Shape, frames: torch.Tensor) -> None:
+        self.candidate = candidate
+        self.layers = candidate.layers
+        self.frames = frames.to(candidate.dtype, copy=True).requires_grad_()
+        self.num_frames = shape.num_frames().to(frames.device)
+        with torch.no_grad():
+            self.gradient = torch.randn_like(self.layers(self.frames, self.num_frames))
+
+    def clear(self) -> None:
+        """Drop the gradients of the last time."""
+        self.frames.grad = None
+        self.layers.zero_grad(set_to_none=True)
+
+    def forward(self) -> None:
+        """As in decoding: without gradients."""
+        with torch.no_grad():
+            self.layers(self.frames, self.num_frames)
+
+    def total(self) -> None:
+        """As in training: forwards, then the gradients of the parameters and of the frames."""
+        self.layers(self.frames, self.num_frames).backward(self.gradient)
+
+
+def _measured(settings: Settings, name: str, runs: Sequence[Run]) -> Iterator[Row]:
+    works = {}
+    for index, run in enumerate(runs):
+        works[index, "forward"] = timing.Work(run.forward)
+        works[index, "total"] = timing.Work(run.total, run.clear)
+    times = timing.alternate(works, settings.repeats, settings.budget_s, settings.device, f"{name}: measurements")
+    for index, run in enumerate(runs):
+        made = run.candidate
+        forward, total = (timing.spread(times[index, kind]) for kind in ("forward", "total"))
+        run.clear()
+        peak = memory.allocated(run.total, settings.device)
+        run.clear()
+        row = settings.row(made.implementation, made.cell, name) | {
+            "dtype": str(made.dtype).removeprefix("torch."),
+            "forward_ms": forward.median,
+            "total_ms": total.median,
+            "total_lowest_ms": total.lowest,
+            "total_highest_ms": total.highest,
+            "repeats": total.repeats,
+            "peak_bytes": peak,
+            "resident_bytes": memory.resident(run.total, settings.device),
+            "prepare_s": made.prepare_s,
+            "note": "" if made.prepare_s is None else f"compiled or captured in {made.prepare_s:.0f} s",
+        }
+        if settings.device.type == "cuda" and made.cell == "lstm":
+            row["device_kernels"] = timing.device_kernels(run.total)
+            row["note"] = ", ".join(row["device_kernels"])
+        yield row
+
+
+def _refused(settings: Settings, name: str, refused: Refused) -> Row:
+    nothing = dict.fromkeys(("forward_ms", "total_ms", "peak_bytes"))
+    return settings.row(refused.implementation, refused.cell, name) | nothing | {"refused": refused.reason}
+
+
+RATIOS = {
+    "ratio_to_lstm": "lstm",
+    "ratio_to_packed": "lstm_packed",
+    "ratio_to_best": "lstm_best",
+    "ratio_to_graph": "lstm_graph",
+}
+
+
+def compared(table: Sequence[Row]) -> list[Row]:
+    """Rows of one shape with what they are of each other: times and peak memory relative to the baselines'."""
+    totals = {(row["implementation"], row["cell"]): row["total_ms"] for row in table}
+    peaks = {row["implementation"]: row["peak_bytes"] for row in table if row["cell"] == "lstm"}
+    found = []
+    for row in table:
+        ratios = {key: _ratio(row["total_ms"], totals.get((name, "lstm"))) for key, name in RATIOS.items()}
+        ratios["times_faster_than_plain"] = _ratio(totals.get(("plain", row["cell"])), row["total_ms"])
+        ratios["peak_to_lstm"] = _ratio(row["peak_bytes"], peaks.get("lstm"))
+        known = {key: value for key, value in ratios.items() if value is not None or key == "ratio_to_lstm"}
+        found.append(row | known | {"target": targets.target(row)})
+    return found
+
+
+def _ratio(a: float | None, b: float | None) -> float | None:
+    return None if a is None or not b else a / b

@@ -1,0 +1,115 @@
+"""What the keys of configs/benchmark.yaml ask for, checked, and what every row says about how it was made."""
+
+import os
+from dataclasses import dataclass
+
+import torch
+
+from las import arguments, build, devices, recurrent, run
+from las.benchmark import rows, shapes
+from las.benchmark.baselines import BASELINES
+from las.benchmark.candidates import COMPILED
+from las.benchmark.shapes import Shape
+from las.errors import ConfigError, suggest
+from las.recurrent import CellFactory
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
+ON_DEVICE = {"cpu": ("float32", 7, shapes.ON_CPU), "cuda": ("bfloat16", 50, shapes.ON_CUDA)}
+"""What is taken where the config says nothing: type, repeats, shapes."""
+
+KEYS = {
+    "shapes": list[str] | None,
+    "cells": list[str],
+    "kernels": list[str] | None,
+    "baselines": list[str] | None,
+    "dtype": str | None,
+    "repeats": int | None,
+    "budget_s": float,
+    "threads": int | None,
+    "seconds": list[float],
+    "split": str,
+    "batch_size": int,
+    "consumer_ms": float,
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A checked config. `config` is the whole of it: also that of a training, for the suites that need a model."""
+
+    config: build.Config
+    suite: str
+    command: str
+    device: torch.device
+    dtype: torch.dtype
+    threads: int
+    repeats: int
+    budget_s: float
+    shapes: dict[str, Shape]
+    cells: list[str]
+    kernels: list[str]
+    baselines: list[str]
+
+    def row(self, implementation: str, cell: str, shape: str) -> rows.Row:
+        """The start of a row: what was measured, on what and with what."""
+        return {
+            "suite": self.suite,
+            "implementation": implementation,
+            "cell": cell,
+            "shape": shape,
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "device": self.device.type,
+            "machine": rows.machine(self.device),
+            "threads": self.threads,
+            "torch": torch.__version__,
+            "commit": run.commit(),
+            "command": self.command,
+        }
+
+
+def settings(config: build.Config, suite: str, command: str) -> Settings:
+    """Raises ConfigError for a value of the wrong kind and for unknown names, with the nearest ones."""
+    for key, kind in KEYS.items():
+        arguments.check_value(key, config[key], kind)
+    device = devices.pick(config["device"])
+    dtype, repeats, names = ON_DEVICE[device.type]
+    for key in ("repeats", "threads", "batch_size"):
+        if config[key] is not None and config[key] < 1:
+            raise ConfigError(f"{key}={config[key]} must be at least 1")
+    cards = (path.stem for path in (build.config_directory() / "cell").glob("*.yaml"))
+    kernels = _known("kernels", config["kernels"], list(recurrent.KERNELS))
+    (dtype,) = _known("dtype", [config["dtype"] or dtype], list(DTYPES))
+    return Settings(
+        config=config,
+        suite=suite,
+        command=command,
+        device=device,
+        dtype=DTYPES[dtype],
+        threads=config["threads"] or os.cpu_count() or 1,
+        repeats=config["repeats"] or repeats,
+        budget_s=config["budget_s"],
+        shapes=shapes.named(_list(config["shapes"]) or list(names)),
+        cells=_known("cells", config["cells"], sorted(cards)),
+        kernels=kernels,
+        baselines=_known("baselines", config["baselines"], [*BASELINES, COMPILED]),
+    )
+
+
+def cell(name: str) -> CellFactory:
+    """The cell of a card."""
+    card = build.compose("train", [f"cell@model.listener.cell={name}"])["model"]["listener"]["cell"]
+    made: CellFactory = build.build(card, where=name)
+    return made
+
+
+def _list(names: str | list[str] | None) -> list[str]:
+    return [names] if isinstance(names, str) else list(names or [])
+
+
+def _known(key: str, names: str | list[str] | None, known: list[str]) -> list[str]:
+    """The names, all there are where none are given. Raises ConfigError for one that does not exist."""
+    chosen = known if names is None else _list(names)
+    for name in chosen:
+        if name not in known:
+            raise ConfigError(f"{key}: {name!r} does not exist.{suggest(name, known)}")
+    return chosen

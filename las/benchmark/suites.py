@@ -1,0 +1,19 @@
+"""The suites by name."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from las.benchmark import lstm
+from las.benchmark.rows import Column, Group
+from las.benchmark.settings import Settings
+
+
+class Suite(NamedTuple):
+    """How to measure it, the columns of its tables, and the title over the rows of one shape."""
+
+    measure: Callable[[Settings], Iterator[Group]]
+    columns: Sequence[Column]
+    title: Callable[[str], str]
+
+
+SUITES = {"lstm": Suite(lstm.measure, lstm.COLUMNS, lstm.title)}

@@ -1,0 +1,78 @@
+"""Milliseconds of things that take turns, so that what else the machine does slows all of them alike."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from las import progress
+
+Key = TypeVar("Key")
+LEAST_REPEATS = 3
+WARM_UP = 1
+
+
+class Work(NamedTuple):
+    """What is measured, and what must be done before each time without being measured."""
+
+    run: Callable[[], object]
+    before: Callable[[], object] = bool
+
+
+class Spread(NamedTuple):
+    """Milliseconds of the repeats of one thing."""
+
+    median: float
+    lowest: float
+    highest: float
+    repeats: int
+
+
+def milliseconds(run: Callable[[], object], device: torch.device) -> float:
+    """Once, to the end of the device's work."""
+    if device.type == "cuda":
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        run()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end)
+    began = time.perf_counter_ns()
+    run()
+    return (time.perf_counter_ns() - began) / 1e6
+
+
+def alternate(
+    works: Mapping[Key, Work], repeats: int, budget_s: float, device: torch.device, what: str
+) -> dict[Key, list[float]]:
+    """Every work once per round, after a round that does not count; milliseconds in order of the rounds.
+
+    A work that has used up `budget_s` seconds sits out, but not before `LEAST_REPEATS` rounds (or all there are).
+    """
+    found: dict[Key, list[float]] = {key: [] for key in works}
+    turns = [(turn, key) for turn in range(-WARM_UP, repeats) for key in works]
+    for turn, key in progress.counted(turns, len(turns), what):
+        if turn >= LEAST_REPEATS and sum(found[key]) > 1e3 * budget_s:
+            continue
+        works[key].before()
+        taken = milliseconds(works[key].run, device)
+        if turn >= 0:
+            found[key].append(taken)
+    return found
+
+
+def spread(values: list[float]) -> Spread:
+    """Of measurements that were made at least once."""
+    return Spread(statistics.median(values), min(values), max(values), len(values))
+
+
+def device_kernels(run: Callable[[], object], count: int = 3) -> list[str]:
+    """The names of a GPU's kernels that take most of the time of `run`, longest first."""
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        run()
+        torch.cuda.synchronize()
+    events = sorted(profiler.key_averages(), key=lambda event: event.self_device_time_total, reverse=True)
+    return [event.key for event in events[:count]]

@@ -1,0 +1,172 @@
+"""The device code of `las.kernels.triton`, backwards: two phases per frame.
+
+backward_row   P2'  gradients of one row, from the products that make dh_t
+product        P1'  the phase P1 of `las.kernels.triton_forward`, one part for each gate: w_k U'_k
+"""
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+from las.kernels.triton_rows import (
+    CELLS,
+    D_GATES,
+    D_NORMALISED,
+    D_OUTPUTS,
+    D_PROJECTED,
+    GATES,
+    PROJECTED,
+    address,
+    cell_affine,
+    load_four,
+    mean_of,
+    parts_of,
+    place_of,
+    row_of,
+    statistics_of,
+    store_four,
+    tanh,
+    together,
+)
+
+
+@triton.jit
+@no_type_check
+def backward_row(
+    table, clock, lengths, affine, products, scales, operand, first_cell, d_cell, ROWS,
+    H: tl.constexpr, BLOCK: tl.constexpr, DIRECTIONS: tl.constexpr, NORM: tl.constexpr, CELL_NORM: tl.constexpr,
+    OUTPUT: tl.constexpr, OPERAND: tl.constexpr,
+):  # fmt: skip
+    """One row of one frame backwards, where s is what the output sees of the memory:
+
+        dh_t = dy_t + sum over gates k of r_k (w_k U'_k) of frame t+1
+        ds   = o (1 - tanh(s)^2) dh_t
+        dG   = dc g i(1-i), dc c_{t-1} f(1-f), dc i (1-g^2), dh tanh(s) o(1-o)
+
+    with dc as in `through_memory` and w as in `through_norm`. Grid: (rows, directions).
+    """
+    row, direction = tl.program_id(0), tl.program_id(1)
+    slot = direction * ROWS + row
+    t, length = tl.load(clock + slot), tl.load(lengths + row)
+    if t < 0:
+        return
+    position, place = place_of(table, row, direction, t, length)
+    columns, inside, gates, within = row_of(H, BLOCK)
+    affine += direction * (10 * H)
+    d_outputs = address(table, D_OUTPUTS, OUTPUT) + (position * DIRECTIONS + direction) * H
+    dh = tl.load(d_outputs + columns, mask=inside, other=0.0).to(tl.float32)
+    dh += gathered(products, scales, slot, DIRECTIONS * ROWS, columns, inside, H)
+    activations = address(table, GATES, OPERAND) + place * (4 * H)
+    i, f, g, o = parts_of(tl.load(activations + gates, mask=within, other=0.0).to(tl.float32))
+    seen = memory_at(table, place, affine, columns, inside, H, CELL_NORM, OPERAND)[0]
+    previous = tl.load(first_cell + slot * H + columns, mask=inside, other=0.0)
+    if t > 0:
+        # The frame before this one is one to the left, or to the right for the second direction.
+        earlier = place + 2 * direction - 1
+        previous = memory_at(table, earlier, affine, columns, inside, H, CELL_NORM, OPERAND)[1]
+    squashed = tanh(seen)
+    ds = dh * o * (1 - squashed * squashed)
+    d_carried = tl.load(d_cell + slot * H + columns, mask=inside, other=0.0)
+    dc = through_memory(ds, d_carried, table, place, affine, columns, inside, H, CELL_NORM, OPERAND)
+    tl.store(d_cell + slot * H + columns, dc * f, mask=inside)
+    do = dh * squashed * o * (1 - o)
+    d_gates = together(dc * g * i * (1 - i), dc * previous * f * (1 - f), dc * i * (1 - g * g), do)
+    tl.store(address(table, D_GATES, OPERAND) + place * (4 * H) + gates, d_gates.to(OPERAND), mask=within)
+    w = through_norm(d_gates, table, place, affine, scales + slot * 4, gates, within, H, NORM, OPERAND)
+    tl.store(operand + slot * (4 * H) + gates, w.to(OPERAND), mask=within)
+    tl.store(clock + slot, t - 1)
+
+
+@triton.jit
+@no_type_check
+def through_memory(
+    ds, d_carried, table, place, affine, columns, inside,
+    H: tl.constexpr, CELL_NORM: tl.constexpr, OPERAND: tl.constexpr,
+):  # fmt: skip
+    """The gradient of c from that of what is seen and that of what is carried (f_{t+1} dc_{t+1}).
+
+    The part d that came through LN(c) goes back as r (y - mean(y) - n mean(y n)) with y = gain d, n = (c - mean) r.
+    """
+    if CELL_NORM == "none":
+        return ds + d_carried
+    else:
+        d = ds + d_carried
+        past = tl.zeros_like(d)
+        if CELL_NORM == "output":
+            d, past = ds, d_carried
+        if CELL_NORM == "state":
+            d, past = d_carried, ds
+        _, n, scale = cell_at(table, place, columns, inside, H, OPERAND)
+        y = d * tl.load(affine + 8 * H + columns, mask=inside, other=0.0)
+        tl.store(address(table, D_NORMALISED, OPERAND) + place * H + columns, d.to(OPERAND), mask=inside)
+        return past + scale * (y - tl.sum(y, 0) / H - n * (tl.sum(y * n, 0) / H))
+
+
+@triton.jit
+@no_type_check
+def through_norm(
+    d_gates, table, place, affine, scales, gates, within, H: tl.constexpr, NORM: tl.constexpr, OPERAND: tl.constexpr
+):
+    """With y = gain dG and n = (z - mean) r:  w = y - n mean(y n) and dz = r (w - mean(w)); w = dG without a norm.
+
+    r enters linearly and is left to the next step by way of `scales`: w has the size of dG, whatever the number
+    format. The mean of w is nothing to w U', because U' has none; it is taken where x is inside the norm, for then
+    dz is the gradient of x.
+    """
+    if NORM == "none":
+        return d_gates
+    else:
+        statistics = statistics_of(table, place)
+        mean, scale = load_four(statistics), load_four(statistics + 4)
+        projected = address(table, PROJECTED, OPERAND) + place * (4 * H)
+        z = tl.load(projected + gates, mask=within, other=0.0).to(tl.float32)
+        n = (z - mean) * scale
+        y = d_gates * tl.load(affine + gates, mask=within, other=0.0)
+        w = y - n * mean_of(y * n, H, NORM)
+        if NORM != "apart":
+            w -= mean_of(y, H, NORM)
+        dz = w * scale
+        if tl.float16 == OPERAND:
+            # U h = 0 at the first frame makes r as large as 1 / sqrt(eps); an infinity would be NaN in dU = dz h^T.
+            dz = tl.clamp(dz, -65504.0, 65504.0, propagate_nan=tl.PropagateNan.ALL)
+        target = address(table, D_PROJECTED, OPERAND) + place * (4 * H)
+        tl.store(target + gates, dz.to(OPERAND), mask=within)
+        store_four(scales, scale)
+        return w
+
+
+@triton.jit
+@no_type_check
+def gathered(products, scales, slot, slots, columns, inside, H: tl.constexpr):
+    """sum over gates k of r_k (w_k U'_k), of which P1' made the products."""
+    total = tl.zeros_like(columns).to(tl.float32)
+    for gate in tl.static_range(4):
+        part = tl.load(products + (gate * slots + slot) * H + columns, mask=inside, other=0.0)
+        total += tl.load(scales + slot * 4 + gate) * part
+    return total
+
+
+@triton.jit
+@no_type_check
+def memory_at(
+    table, place, affine, columns, inside, H: tl.constexpr, CELL_NORM: tl.constexpr, OPERAND: tl.constexpr
+):  # fmt: skip
+    """What the output saw of the memory at a frame, and what was carried on."""
+    raw, n, _ = cell_at(table, place, columns, inside, H, OPERAND)
+    seen, carried = raw, raw
+    if CELL_NORM == "output" or CELL_NORM == "both":
+        seen = cell_affine(n, affine, columns, inside, H)
+    if CELL_NORM == "state" or CELL_NORM == "both":
+        carried = cell_affine(n, affine, columns, inside, H)
+    return seen, carried
+
+
+@triton.jit
+@no_type_check
+def cell_at(table, place, columns, inside, H: tl.constexpr, OPERAND: tl.constexpr):
+    """c of a frame, c normalised, and the scale of its norm (1, and a mean of 0, where it has none)."""
+    raw = tl.load(address(table, CELLS, OPERAND) + place * H + columns, mask=inside, other=0.0).to(tl.float32)
+    statistics = statistics_of(table, place)
+    scale = tl.load(statistics + 9)
+    return raw, tl.where(inside, raw - tl.load(statistics + 8), 0.0) * scale, scale

@@ -1,0 +1,8 @@
+"""`python scripts/benchmark.py key=value ...` is `las benchmark key=value ...`."""
+
+import sys
+
+from las.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["benchmark", *sys.argv[1:]]))
