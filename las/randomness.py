@@ -1,5 +1,6 @@
 """Every random state of a training: seeded, written down as plain values, and restored bit for bit."""
 
+import hashlib
 import random
 from typing import Any
 
@@ -33,3 +34,13 @@ def restore(found: dict[str, Any]) -> None:
         torch.cuda.set_rng_state_all(
             [torch.tensor(list(bytes.fromhex(state)), dtype=torch.uint8) for state in found["cuda"]]
         )
+
+
+def generator(device: torch.device | str, *key: int | str) -> torch.Generator:
+    """A generator of its own for whatever the key names, e.g. ("gradient noise", seed, step).
+
+    The same key gives the same draws on every process and after any restart, and leaves all other draws as they are.
+    Devices of different kinds draw differently.
+    """
+    digest = hashlib.sha256("\0".join(map(str, key)).encode()).digest()
+    return torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "big") >> 1)

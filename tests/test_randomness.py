@@ -27,3 +27,12 @@ def test_seeds_tell_streams_apart_and_repeat_them() -> None:
         randomness.seed(number)
         drawn.append((random.random(), float(torch.rand(()))))
     assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_a_generator_belongs_to_its_key_and_leaves_the_others_alone() -> None:
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    keys = [("weight noise", 1, 2), ("weight noise", 1, 2), ("weight noise", 2, 1), ("noise", 1, 2), ("noise", 12)]
+    drawn = [float(torch.rand((), generator=randomness.generator("cpu", *key))) for key in keys]
+    assert drawn[0] == drawn[1] and len(set(drawn)) == 4
+    assert torch.equal(torch.get_rng_state(), state)

@@ -1,3 +1,4 @@
+import functools
 import json
 from typing import Any
 
@@ -11,6 +12,12 @@ from las.errors import ConfigError, NumericalError
 from las.schedule import Exponential, Newbob, NewbobMultiEpoch, Schedule
 
 CARDS = sorted(path.stem for path in (build.config_directory() / "schedule").glob("*.yaml"))
+
+
+@functools.cache
+def config_of(name: str) -> dict[str, Any]:
+    """The schedule of a card."""
+    return build.compose("train", [f"schedule={name}"])["schedule"]
 
 
 def test_constant_without_warmup() -> None:
@@ -130,7 +137,7 @@ def test_newbob_multi_epoch_is_the_rule_written_down_in_whole_lists(
 
 def test_the_card_of_zeineldeen_2020_warms_up_and_then_waits() -> None:
     """Two sub-epochs at the full rate after the warm-up's last one, then a standstill of the whole window decays."""
-    schedule = build.build(build.compose("train", ["schedule=newbob_multi_epoch"])["schedule"])
+    schedule = build.build(config_of("newbob_multi_epoch"))
     found = by_sub_epoch(schedule, [2.0] * 33)
     assert [1e-3 * factor for factor in found[:25]] == pytest.approx(numpy.linspace(4e-5, 1e-3, num=25))
     assert found[24:] == pytest.approx([1.0] * 3 + [0.7] * 3 + [0.49] * 3 + [0.343])
@@ -169,7 +176,7 @@ def test_exponential_passes_through_its_points() -> None:
     ],
 )
 def test_the_cards_of_park_2019_ramp_hold_and_decay(name: str, points: dict[int, float]) -> None:
-    schedule = build.build(build.compose("train", [f"schedule={name}"])["schedule"])
+    schedule = build.build(config_of(name))
     assert [schedule.factor(step) for step in points] == pytest.approx(list(points.values()))
 
 
@@ -185,7 +192,7 @@ def test_a_checkpoint_from_before_sub_epochs_were_counted_still_loads() -> None:
 @pytest.mark.parametrize("name", CARDS)
 def test_a_stop_after_any_validation_changes_nothing(name: str) -> None:
     """A schedule made anew before every sub-epoch from what the one before wrote down gives the same factors."""
-    config = build.compose("train", [f"schedule={name}"])["schedule"]
+    config = config_of(name)
     losses = [2.0 / (1 + number % 40) + 0.1 * (number % 3) for number in range(80)]
     steps = (1, 77, 5000, 50_000)
     quiet, written, found = build.build(config), build.build(config).state_dict(), []
@@ -205,7 +212,7 @@ def test_a_stop_after_any_validation_changes_nothing(name: str) -> None:
 def test_state_survives_json_and_goes_on_as_if_nothing_had_happened(
     name: str, errors: list[float], more: list[float]
 ) -> None:
-    config = build.compose("train", [f"schedule={name}"])["schedule"]
+    config = config_of(name)
     schedule, other = build.build(config), build.build(config)
     for error in errors:
         schedule.validated(error)
