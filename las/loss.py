@@ -6,8 +6,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from las.errors import ConfigError
+from las.errors import ConfigError, suggest
 from las.masking import mask_of
+
+REDUCTIONS = ("mean", "sum")
 
 
 class TokenLoss(NamedTuple):
@@ -27,13 +29,23 @@ class LabelSmoothedCrossEntropy(nn.Module):
 
     Args:
         smoothing: 0 gives plain cross-entropy.
+        reduction: what an update minimises, the `mean` per token of its batch or the `sum` over it. The gradient of the
+            sum is as many times larger as the batch has tokens, and so are its norm, which clipping looks at, and the
+            steps of plain SGD; the ε of an optimiser, L2 and gradient noise weigh less in the same proportion.
+            RETURNN sums (Zeineldeen et al. 2020), most others take means.
     """
 
-    def __init__(self, smoothing: float = 0.0) -> None:
+    def __init__(self, smoothing: float = 0.0, reduction: str = "mean") -> None:
         super().__init__()
         if not 0.0 <= smoothing < 1.0:
             raise ConfigError(f"loss.smoothing={smoothing} must be at least 0 and less than 1")
-        self.smoothing = smoothing
+        if reduction not in REDUCTIONS:
+            raise ConfigError(f"loss.reduction={reduction} must be mean or sum.{suggest(reduction, REDUCTIONS)}")
+        self.smoothing, self.reduction = smoothing, reduction
+
+    def divisor(self, tokens: Int[Tensor, ""]) -> Int[Tensor, ""]:
+        """What the sum over a batch of so many tokens, or the gradient of the sum, is divided by for an update."""
+        return tokens if self.reduction == "mean" else torch.ones_like(tokens)
 
     def forward(
         self,

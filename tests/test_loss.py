@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
+from las.errors import ConfigError
 from las.loss import LabelSmoothedCrossEntropy
 
 VOCAB, END = 7, 0
@@ -66,3 +67,18 @@ def test_correct_counts_tokens_and_ends() -> None:
     perfect[0, 1] = perfect[0, 1].roll(1)  # a token
     perfect[1, 2] = perfect[1, 2].roll(1)  # an end
     assert loss(perfect, TARGETS, NUM_TOKENS).correct == 7
+
+
+def test_an_update_minimises_the_mean_or_the_sum() -> None:
+    """The gradient of the sum is that of the mean times the tokens, the ends of the sentences among them."""
+    gradients = {}
+    for reduction in ("mean", "sum"):
+        logits = random_logits().requires_grad_()
+        loss = LabelSmoothedCrossEntropy(0.1, reduction)
+        sums = loss(logits, TARGETS, NUM_TOKENS)
+        (sums.loss / loss.divisor(sums.tokens)).backward()
+        gradients[reduction] = logits.grad
+    assert gradients["sum"] is not None
+    torch.testing.assert_close(gradients["sum"] / 9, gradients["mean"])
+    with pytest.raises(ConfigError, match=r"loss.reduction=summ must be mean or sum\. Did you mean sum"):
+        LabelSmoothedCrossEntropy(reduction="summ")
