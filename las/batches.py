@@ -34,6 +34,22 @@ class Batch:
     num_tokens: Int[Tensor, "batch"]
     keys: tuple[int, ...] = ()
 
+    def split(self, most: int | None) -> "list[Batch]":
+        """In parts of at most `most` utterances, all at once by default; nothing for a batch of none."""
+        if not self.ids:
+            return []
+        most = len(self.ids) if most is None else most
+        if most >= len(self.ids):
+            return [self]
+        return [self._part(slice(start, start + most)) for start in range(0, len(self.ids), most)]
+
+    def _part(self, rows: slice) -> "Batch":
+        """Some of the utterances, without padding that only others need."""
+        num_samples, num_tokens = self.num_samples[rows], self.num_tokens[rows]
+        waveforms = self.waveforms[rows, : int(num_samples.max())]
+        targets = self.targets[rows, : int(num_tokens.max())]
+        return Batch(self.ids[rows], waveforms, num_samples, targets, num_tokens, self.keys[rows])
+
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on a device."""
         return Batch(
@@ -77,10 +93,10 @@ def collate(
             raise DataError(f"utterance {utterance.id}: {error}") from error
     return Batch(
         ids=[utterance.id for utterance in utterances],
-        waveforms=pad_sequence(list(waveforms), batch_first=True),
-        num_samples=torch.tensor([len(waveform) for waveform in waveforms]),
-        targets=pad_sequence(targets, batch_first=True),
-        num_tokens=torch.tensor([len(target) for target in targets]),
+        waveforms=pad_sequence(list(waveforms), batch_first=True) if waveforms else torch.zeros(0, 0),
+        num_samples=torch.tensor([len(waveform) for waveform in waveforms], dtype=torch.long),
+        targets=pad_sequence(targets, batch_first=True) if targets else torch.zeros(0, 0, dtype=torch.long),
+        num_tokens=torch.tensor([len(target) for target in targets], dtype=torch.long),
         keys=tuple(keys),
     )
 

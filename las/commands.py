@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from inspect import Parameter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,9 @@ from las import (
     batches,
     build,
     devices,
+    distributed,
     evaluation,
+    lock,
     preparation,
     progress,
     randomness,
@@ -22,21 +25,29 @@ from las import (
     run,
     transcribe,
 )
-from las.augment import Augment
 from las.corpora.base import Corpus
-from las.errors import ConfigError
+from las.errors import ConfigError, NumericalError
 from las.evaluation import Search
-from las.loss import LabelSmoothedCrossEntropy
 from las.manifest import Utterance
-from las.model import ListenAttendSpell
 from las.order import Size, sequential
 from las.preparation import Data, Splits
-from las.schedule import Schedule
 from las.scoring import error_rates, tables
 from las.soundness import Limits
-from las.trainer import Trainer
+from las.trainer import Parts, Trainer
 
-PLAIN_PARTS = ("limits", "loss", "optim", "schedule", "augment", "validation_search", "search")
+TRAINING_PARTS = ("loss", "optim", "schedule", "gradients", "weight_noise", "augment", "order")
+
+
+class Built(NamedTuple):
+    """What a training is made of, built from the sections of its config."""
+
+    parts: Parts
+    trainer: Callable[..., Trainer]
+    limits: Limits
+    search: Search
+    seed: int
+    device: torch.device
+    max_bad_fraction: float
 
 
 def prepare(overrides: list[str]) -> Splits:
@@ -58,34 +69,66 @@ def prepare(overrides: list[str]) -> Splits:
 def train(overrides: list[str]) -> dict[str, Any]:
     """Train, then decode and score dev and test with the best checkpoint. The same command again resumes.
 
-    Returns what result.json holds.
+    Started by `torchrun`, all processes train; the main one alone decodes and writes.
+
+    Returns what result.json holds (a process that is not the main one: nothing).
+    Raises NumericalError when the training is broken, which result.json holds too.
     """
     config = build.compose("train", overrides)
     corpus: Corpus = build.build(config["corpus"], where="corpus")
     parts = build_parts(config, corpus)
-    folder = run.Run(config)
+    with distributed.together(parts.device) as device:
+        folder = run.Run(config)
+        if folder.result is not None:
+            progress.say(f"{folder.directory} is finished: {summary(folder.result)}")
+            return folder.result
+        with lock.held(folder.directory) if distributed.is_main() else nullcontext():
+            return _train(config, corpus, parts, folder, device)
+
+
+def _train(config: build.Config, corpus: Corpus, parts: Built, folder: run.Run, device: torch.device) -> dict[str, Any]:
     log = folder.directory / "log.txt"
-    if folder.result is not None:
-        progress.say(f"{folder.directory} is finished: {summary(folder.result)}")
-        return folder.result
-    data = preparation.prepare(corpus, Path(config["data_dir"]), parts.limits)
-    trainer = make_trainer(parts, data, folder)
-    convergence = trainer.fit()
-    progress.say(f"stopped at step {trainer.step}; best dev error at step {convergence.best_step}", log)
+    with distributed.main_first():
+        data = preparation.prepare(corpus, Path(config["data_dir"]), parts.limits)
+    trainer = make_trainer(parts, data, folder, device)
     result: dict[str, Any] = {
         "name": config["name"],
         "corpus": corpus.name,
         "seed": config["seed"],
         "parameters": num_parameters(trainer.model),
-        "steps_to_converge": convergence.best_step,
-        "steps_to_within_one_percent": convergence.within_one_percent_step,
-        "steps": trainer.step,
         "train_utterances": len(trainer.train),
         "vocabulary_hash": corpus.tokens.vocabulary_hash,
         "commit": run.commit(),
         "splits": {},
     }
-    transcriber = transcribe.load(folder.directory, parts.search, str(trainer.model.device))
+    try:
+        convergence = trainer.fit()
+    except NumericalError as error:
+        folder.finish(result | {"steps": trainer.at.step, "broken": str(error)})
+        raise
+    if not distributed.is_main():
+        return {}
+    progress.say(f"stopped at step {trainer.at.step}; best dev error at step {convergence.best_step}", log)
+    result |= {
+        "steps": trainer.at.step,
+        "steps_to_converge": convergence.best_step,
+        "steps_to_within_one_percent": convergence.within_one_percent_step,
+    }
+    _decode_and_score(result, parts.search, corpus, data, folder, device)
+    if report.available():
+        name = error_rates.SHORT_NAMES[corpus.metric]
+        report.curves_picture(folder.metrics(), folder.directory / "curves.png", name, str(folder.directory))
+    folder.finish(result)
+    progress.say(f"{folder.directory}: {summary(result)}", log)
+    return result
+
+
+def _decode_and_score(
+    result: dict[str, Any], search: Search, corpus: Corpus, data: Data, folder: run.Run, device: torch.device
+) -> None:
+    """Every split but the training one, by the best checkpoint, into `result`."""
+    log = folder.directory / "log.txt"
+    transcriber = transcribe.load(folder.directory, search, str(device))
     for split in corpus.splits[1:]:
         score = decode_split(
             transcriber, corpus, split, data.splits[split], folder.directory / f"hypotheses.{split}.jsonl"
@@ -94,12 +137,6 @@ def train(overrides: list[str]) -> dict[str, Any]:
         progress.say(f"{split}: {error_rates.line(score, corpus.metric)}", log)
         for name, part in score.subsets.items():
             progress.say(f"{split} {name}: {100 * part.rate:.1f} % of {part.words:,} words", log)
-    if report.available():
-        name = error_rates.SHORT_NAMES[corpus.metric]
-        report.curves_picture(folder.metrics(), folder.directory / "curves.png", name, str(folder.directory))
-    folder.finish(result)
-    progress.say(f"{folder.directory}: {summary(result)}", log)
-    return result
 
 
 def split_result(score: error_rates.Score, corpus: Corpus, split: str) -> dict[str, Any]:
@@ -110,67 +147,48 @@ def split_result(score: error_rates.Score, corpus: Corpus, split: str) -> dict[s
     return found | corpus.provenance(split)
 
 
-class Parts(NamedTuple):
-    """What a training is made of, each part built from its section of the config."""
-
-    model: ListenAttendSpell
-    trainer: Callable[..., Trainer]
-    limits: Limits
-    loss: LabelSmoothedCrossEntropy
-    optim: Callable[..., torch.optim.Optimizer]
-    schedule: Schedule
-    augment: Augment
-    validation_search: Search
-    search: Search
-    seed: int
-    device: torch.device
-    max_bad_fraction: float
-
-
-def build_parts(config: build.Config, corpus: Corpus) -> Parts:
+def build_parts(config: build.Config, corpus: Corpus) -> Built:
     """All parts of a training, before anything is written: a mistake in the config costs no time and leaves nothing.
 
     Raises ConfigError naming the key.
     """
     options = dict(config["trainer"])
-    max_bad_fraction = options.pop("max_bad_fraction")
+    max_bad_fraction, device = options.pop("max_bad_fraction"), devices.pick(options.pop("device"))
     arguments.check_value("trainer.max_bad_fraction", max_bad_fraction, float)
     arguments.check_value("seed", config["seed"], int)
     randomness.seed(config["seed"])
-    return Parts(
+    return Built(
         trainer=build.checked(Trainer, options, "trainer", kinds=[Parameter.KEYWORD_ONLY]),
-        model=build.build(config["model"], where="model")(corpus.sample_rate, corpus.tokens.size),
-        **{key: build.build(config[key], where=key) for key in PLAIN_PARTS},
+        parts=Parts(
+            model=build.build(config["model"], where="model")(corpus.sample_rate, corpus.tokens.size),
+            search=build.build(config["validation_search"], where="validation_search"),
+            **{key: build.build(config[key], where=key) for key in TRAINING_PARTS},
+        ),
+        limits=build.build(config["limits"], where="limits"),
+        search=build.build(config["search"], where="search"),
         seed=config["seed"],
-        device=devices.pick(options["device"]),
+        device=device,
         max_bad_fraction=max_bad_fraction,
     )
 
 
-def make_trainer(parts: Parts, data: Data, folder: run.Run) -> Trainer:
+def make_trainer(built: Built, data: Data, folder: run.Run, device: torch.device) -> Trainer:
     """A trainer with its data checked: what cannot be used is listed before step 1."""
-    corpus = data.corpus
-    usable = preparation.usable(data, preparation.num_states_of(parts.model), folder.directory, parts.max_bad_fraction)
+    corpus, model, log = data.corpus, built.parts.model, folder.directory / "log.txt"
+    usable = preparation.usable(data, preparation.num_states_of(model), folder.directory, built.max_bad_fraction)
     for split in corpus.splits[1:]:
-        preparation.require_decodable(data, split, folder.directory / "log.txt")
+        preparation.require_decodable(data, split, log)
     preparation.keep_symbols(corpus.tokens, folder.directory)
-    trainer = parts.trainer(
-        parts.model,
-        parts.loss,
-        parts.optim,
-        parts.schedule,
-        parts.augment,
-        parts.validation_search,
-        corpus,
-        usable,
-        data.splits[corpus.splits[1]],
-        folder,
-        parts.seed,
-    )
+    model.to(device)
+    trainer = built.trainer(built.parts, corpus, usable, data.splits[corpus.splits[1]], folder, built.seed)
+    size = f"batches of {trainer.size.utterances}"
+    if trainer.accumulate > 1:
+        size += f", {trainer.accumulate} of them an update ({trainer.accumulate * trainer.size.utterances} utterances)"
+    processes = distributed.world_size()
     progress.say(
-        f"{folder.config['name']}: {num_parameters(parts.model):,} parameters, {len(usable)} training utterances, "
-        f"batches of {trainer.batch_size}, {parts.device}, {torch.get_num_threads()} threads",
-        folder.directory / "log.txt",
+        f"{folder.config['name']}: {num_parameters(model):,} parameters, {len(usable)} training utterances, {size}, "
+        f"{device}, {f'{processes} processes, ' if processes > 1 else ''}{torch.get_num_threads()} threads",
+        log,
     )
     return trainer
 
@@ -240,6 +258,8 @@ def num_parameters(model: torch.nn.Module) -> int:
 
 def summary(result: dict[str, Any]) -> str:
     """`dev PER 4.1 %, test PER 4.9 %, converged at step 850`"""
+    if "broken" in result:
+        return f"broken at step {result['steps']}: {result['broken']}"
     rates = []
     for split, values in result["splits"].items():
         metric = next(name for name in error_rates.SHORT_NAMES if name in values)

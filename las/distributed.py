@@ -6,13 +6,19 @@ no caller asks how many there are.
 
 import datetime
 import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import distributed
+from torch import distributed, nn
 
 PATIENCE = datetime.timedelta(seconds=60)
-"""How long a process waits for the others before it gives up: one of them is dead or stopped."""
+"""How long a process in training waits for the others before it gives up: one of them is dead or stopped."""
+PREPARATION = datetime.timedelta(days=1)
+"""The same while one of them reads a corpus."""
+
+_training: Any = None
 
 
 def rank() -> int:
@@ -30,30 +36,35 @@ def is_main() -> bool:
     return rank() == 0
 
 
-def start(device: str) -> str:
-    """Join the processes that `torchrun` started, over NCCL on GPUs and gloo on CPUs.
+@contextmanager
+def together(device: torch.device) -> Iterator[torch.device]:
+    """Within it this process belongs to those that `torchrun` started: over NCCL on GPUs, over gloo on CPUs.
 
-    Returns the device of this process: each of a machine's processes has a GPU of its own.
+    Gives the device of this process: each of a machine's processes has a GPU of its own.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or _together():
-        return device
-    on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
-    if on_gpu:
-        device = f"cuda:{os.environ['LOCAL_RANK']}"
+    global _training
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield device
+        return
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
-    distributed.init_process_group("nccl" if on_gpu else "gloo", timeout=PATIENCE)
-    return device
-
-
-def stop() -> None:
-    """Leave the other processes."""
-    if _together():
+    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PREPARATION)
+    _training = distributed.new_group(timeout=PATIENCE)
+    try:
+        yield device
+    finally:
+        _training = None
         distributed.destroy_process_group()
 
 
-def barrier() -> None:
-    """Wait until all processes are here."""
-    if _together():
+@contextmanager
+def main_first() -> Iterator[None]:
+    """The body runs in the main process, and then in the others, which find what it left on the disk."""
+    if _together() and not is_main():
+        distributed.barrier()
+    yield
+    if _together() and is_main():
         distributed.barrier()
 
 
@@ -62,13 +73,25 @@ def any_of(*facts: bool) -> tuple[bool, ...]:
     return tuple(value > 0 for value in total(*map(float, facts)))
 
 
-def total(*values: float) -> tuple[float, ...]:
+def total(*values: float | int) -> tuple[float, ...]:
     """Each value summed over the processes, in double precision."""
     if not _together():
-        return values
+        return tuple(map(float, values))
     summed = torch.tensor(values, dtype=torch.float64, device=_device())
-    distributed.all_reduce(summed)
+    distributed.all_reduce(summed, group=_training)
     return tuple(summed.tolist())
+
+
+def add_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Each gradient summed over the processes, in one exchange; a parameter that this one did not reach adds zero."""
+    everyone = [parameter for parameter in parameters if parameter.requires_grad]
+    with torch.no_grad():
+        gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in everyone]
+        flat = nn.utils.parameters_to_vector(gradients)
+        distributed.all_reduce(flat, group=_training)
+        nn.utils.vector_to_parameters(flat, gradients)
+    for parameter, gradient in zip(everyone, gradients, strict=True):
+        parameter.grad = gradient
 
 
 def gather(value: Any) -> list[Any]:
@@ -76,7 +99,7 @@ def gather(value: Any) -> list[Any]:
     if not _together():
         return [value]
     found: list[Any] = [None] * world_size()
-    distributed.all_gather_object(found, value)
+    distributed.all_gather_object(found, value, group=_training)
     return found
 
 

@@ -6,7 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from las import health
 from las.batches import Batch
+from las.health import Alignment
 from las.loss import LabelSmoothedCrossEntropy
 from las.model import Decoder, ListenAttendSpell
 from las.search import Beam, Greedy, Hypothesis
@@ -23,11 +25,15 @@ class Decoded(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """What a pass over a split found. `cross_entropy` is the mean per token, unsmoothed, end of sentence included."""
+    """What a pass over a split found; the first three are sums over tokens, end of sentence included."""
 
     cross_entropy: float
-    token_accuracy: float
+    """Unsmoothed."""
+    correct: int
+    tokens: int
     decoded: list[Decoded]
+    alignments: list[Alignment]
+    """One per utterance, true tokens fed."""
 
 
 @torch.no_grad()
@@ -51,7 +57,8 @@ def evaluate(
     """Loss and decoded text of a split; the listener runs once for both."""
     model.eval()
     cross_entropy, correct, tokens = 0.0, 0, 0
-    decoded = []
+    decoded: list[Decoded] = []
+    alignments: list[Alignment] = []
     for _, batch in batches:
         batch = batch.to(model.device)
         memory, num_states = model.listen(batch.waveforms, batch.num_samples)
@@ -60,9 +67,13 @@ def evaluate(
         cross_entropy += float(sums.cross_entropy)
         correct += int(sums.correct)
         tokens += int(sums.tokens)
+        alignments += [
+            health.measure(weights[: int(count) + 1, : int(states)])
+            for weights, count, states in zip(spelling.weights, batch.num_tokens, num_states, strict=True)
+        ]
         found = search(Decoder(model.speller, memory), num_states)
         decoded += [Decoded(name, hypotheses) for name, hypotheses in zip(batch.ids, found, strict=True)]
-    return Evaluation(cross_entropy / max(tokens, 1), correct / max(tokens, 1), decoded)
+    return Evaluation(cross_entropy, correct, tokens, decoded, alignments)
 
 
 @torch.no_grad()

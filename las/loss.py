@@ -43,9 +43,9 @@ class LabelSmoothedCrossEntropy(nn.Module):
             raise ConfigError(f"loss.reduction={reduction} must be mean or sum.{suggest(reduction, REDUCTIONS)}")
         self.smoothing, self.reduction = smoothing, reduction
 
-    def divisor(self, tokens: Int[Tensor, ""]) -> Int[Tensor, ""]:
-        """What the sum over a batch of so many tokens, or the gradient of the sum, is divided by for an update."""
-        return tokens if self.reduction == "mean" else torch.ones_like(tokens)
+    def divisor(self, tokens: float) -> float:
+        """What the sum over an update of so many tokens, or the gradient of the sum, is divided by."""
+        return tokens if self.reduction == "mean" else 1.0
 
     def forward(
         self,

@@ -19,12 +19,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from las import atomic, build
+from las import atomic, build, distributed
 from las.errors import StorageError
 
 UNSIGNED = ("data_dir", "run_dir")
 """Keys that say where things lie, not what is trained: they may change between starts of one run."""
-UNSIGNED_TRAINER = ("device", "num_workers", "threads", "histograms", "attention_pictures")
+UNSIGNED_TRAINER = ("device", "num_workers", "threads", "histograms", "attention_pictures", "allow_drift")
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -47,7 +47,7 @@ def signature(config: build.Config) -> build.Config:
 
 
 class Run:
-    """One configured training and its folder.
+    """One configured training and its folder, which the main process alone writes to.
 
     Raises StorageError when the folder cannot be written, or belongs to a run of another configuration.
     """
@@ -55,6 +55,7 @@ class Run:
     def __init__(self, config: build.Config) -> None:
         self.config = config
         self.directory = Path(config["run_dir"])
+        self.writes = distributed.is_main()
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             self._enter()
@@ -74,8 +75,9 @@ class Run:
                     f"{self.directory} holds a run of another configuration (its value -> yours):\n  {listed}\n"
                     f"give this one a name of its own: name={self.config['name']}_2"
                 )
-        write_json(path, self.config)
-        write_json(self.directory / "environment.json", environment())
+        if self.writes:
+            write_json(path, self.config)
+            write_json(self.directory / "environment.json", environment())
 
     def _own_config(self, path: Path) -> build.Config:
         try:
@@ -90,6 +92,8 @@ class Run:
 
     def record(self, **values: Any) -> None:
         """Append one event to metrics.jsonl."""
+        if not self.writes:
+            return
         line = json.dumps({"time": round(time.time(), 3), **values}, allow_nan=False)
         with (self.directory / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(line + "\n")
@@ -102,6 +106,8 @@ class Run:
 
     def forget_after(self, step: int) -> None:
         """Drop events past a step: a resumed run repeats them, and each step must be there once."""
+        if not self.writes:
+            return
         kept = [event for event in self.metrics() if event.get("step", 0) <= step]
         path = self.directory / "metrics.jsonl"
         atomic.write(path, "".join(json.dumps(event) + "\n" for event in kept))
@@ -114,7 +120,8 @@ class Run:
 
     def finish(self, result: dict[str, Any]) -> None:
         """Write result.json: from now on the run counts as finished."""
-        write_json(self.directory / "result.json", result)
+        if self.writes:
+            write_json(self.directory / "result.json", result)
 
 
 def environment() -> dict[str, Any]:

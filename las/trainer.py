@@ -1,78 +1,83 @@
 """The training loop: reads top to bottom from the first batch to the best checkpoint.
 
-The order of the data is a function of (manifest hash, seed, epoch) and every random state is in the checkpoint, so
-that a run that was stopped continues as if it had not been.
+The order of the data is a function of (manifest hash, seed, epoch) and every draw one of (seed, step, process), so that
+a run that was stopped continues as if it had not been. An epoch is cut into sub-epochs, each of which ends in a
+validation and a checkpoint.
 """
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
 
-from las import batches, checkpoint, devices, evaluation, manifest, progress, randomness, report
+from las import batches, distributed, health, interruption, manifest, progress
 from las.augment import Augment
+from las.convergence import Convergence, convergence
 from las.corpora.base import Corpus
-from las.errors import ConfigError, NumericalError, StorageError
+from las.errors import ConfigError, NumericalError
 from las.evaluation import Search
+from las.gradients import Gradients
+from las.keeping import Keeper, Standing
 from las.loss import LabelSmoothedCrossEntropy
 from las.manifest import Utterance
 from las.model import ListenAttendSpell
-from las.order import Buckets, Size, sequential
+from las.order import Order, Size, sequential
 from las.run import Run
 from las.schedule import Schedule
 from las.scoring import error_rates
+from las.updates import Update, Updates
+from las.validation import Validation, Validator
+from las.weight_noise import WeightNoise
+
+NOT_FINITE_WINDOW, NOT_FINITE_MOST = 100, 10
+"""So many updates of so many steps may be left out because they are not finite before training goes back."""
+BROKEN_ERROR = 0.9
+"""Of the dev tokens, with the true ones before them fed: above it nothing was learned."""
 
 
-class Convergence(NamedTuple):
-    """When a run was as good as it got, in updates. The two definitions differ by the tail of small improvements."""
+class Parts(NamedTuple):
+    """What a training is made of; `optim` makes the optimiser from the parameters."""
 
-    best_step: int
-    """The step of the best dev error."""
-    within_one_percent_step: int
-    """The first step whose dev error is within 1 % (relative) of it."""
-    best_dev_error: float
-
-
-def convergence(validations: Sequence[tuple[int, float]]) -> Convergence:
-    """Steps to converge from (step, dev error) pairs in order; the earliest of equal errors counts."""
-    best_step, best_error = min(validations, key=lambda pair: (pair[1], pair[0]))
-    within = next(step for step, error in validations if error <= 1.01 * best_error)
-    return Convergence(best_step, within, best_error)
+    model: ListenAttendSpell
+    loss: LabelSmoothedCrossEntropy
+    optim: Callable[[Any], torch.optim.Optimizer]
+    schedule: Schedule
+    gradients: Gradients
+    weight_noise: WeightNoise
+    augment: Augment
+    order: Order
+    search: Search
 
 
 class Trainer:
     """Trains a model until it stops getting better.
 
     Args:
-        model, loss, optim, schedule, augment, search: finished parts; `optim` makes the optimiser from the parameters.
+        parts: finished, the model on its device.
         corpus: for tokens, sample rate and the scored form of texts.
         train, dev: utterances; train without those that cannot be used.
         run: the run folder.
-        seed: of the data order (the caller has seeded the model's parameters).
+        seed: of the data order and of all draws (the caller has seeded the model's parameters).
         max_steps: updates at most.
-        batch_size: utterances per update.
-        validate_every: steps between validations; each ends in a checkpoint.
+        batch_size: utterances of a batch at most, over all processes.
+        max_batch_s: seconds of a batch with padding at most, None for no limit.
+        accumulate: batches of one update.
+        validate_every: steps of a sub-epoch; or
+        sub_epochs: sub-epochs of an epoch. One of the two is None.
         patience: validations without a better dev error before training stops.
-        clip_norm, clip_value: gradient clipping by the norm of the whole gradient and by entry, None for none.
+        broken_after_epochs: a dev token error above 90 % after so many epochs ends the training as broken.
         keep_checkpoints: newest checkpoints kept besides the best.
+        allow_drift: what may have changed since the run began (`las.drift`).
         num_workers: threads that read audio ahead.
-        threads: CPU threads of one operation of torch. Steps of a recurrence are too small to share: with more than
-            one they wait for each other, and for anything else that runs on the machine.
-        device: cpu, cuda, or auto.
+        threads: CPU threads of one operation of torch.
+        precision: `fp32` or `bf16`.
         histograms, attention_pictures: whether validations leave them.
     """
 
     def __init__(
         self,
-        model: ListenAttendSpell,
-        loss: LabelSmoothedCrossEntropy,
-        optim: Callable[[Any], torch.optim.Optimizer],
-        schedule: Schedule,
-        augment: Augment,
-        search: Search,
+        parts: Parts,
         corpus: Corpus,
         train: Sequence[Utterance],
         dev: Sequence[Utterance],
@@ -81,216 +86,211 @@ class Trainer:
         *,
         max_steps: int,
         batch_size: int,
-        validate_every: int,
+        max_batch_s: float | None,
+        accumulate: int,
+        validate_every: int | None,
+        sub_epochs: int | None,
         patience: int,
-        clip_norm: float | None,
-        clip_value: float | None,
+        broken_after_epochs: int,
         keep_checkpoints: int,
+        allow_drift: Sequence[str],
         num_workers: int,
         threads: int,
-        device: str,
+        precision: str,
         histograms: bool,
         attention_pictures: bool,
     ) -> None:
-        whole = {"max_steps": max_steps, "batch_size": batch_size, "validate_every": validate_every}
-        whole |= {"patience": patience, "keep_checkpoints": keep_checkpoints}
-        whole |= {"num_workers": num_workers, "threads": threads}
+        whole = {"max_steps": max_steps, "batch_size": batch_size, "accumulate": accumulate, "threads": threads}
+        whole |= {"patience": patience, "keep_checkpoints": keep_checkpoints, "num_workers": num_workers + 1}
+        whole |= {"validate_every": validate_every or 1, "sub_epochs": sub_epochs or 1}
         for key, value in whole.items():
-            least = 0 if key == "num_workers" else 1
-            if value < least:
-                raise ConfigError(f"trainer.{key}={value} must be at least {least}")
+            if value < 1:
+                raise ConfigError(f"trainer.{key}={value} is too small")
+        if (validate_every is None) == (sub_epochs is None):
+            raise ConfigError("give trainer.validate_every (steps) or trainer.sub_epochs (of an epoch), the other null")
         torch.set_num_threads(threads)
-        self.model = model.to(devices.pick(device))
-        self.loss = loss
-        self.optimiser = optim(model.parameters())
+        self.parts, self.model, self.schedule = parts, parts.model, parts.schedule
+        self.optimiser = parts.optim(parts.model.parameters())
         self.base_rates = [group["lr"] for group in self.optimiser.param_groups]
-        self.schedule, self.augment = schedule, augment
-        self.search = search
-        self.corpus = corpus
-        self.train, self.dev = train, dev
-        self.run, self.seed = run, seed
-        self.max_steps, self.batch_size = max_steps, batch_size
-        self.order, self.size = Buckets(), Size(batch_size)
-        self.validate_every, self.patience = validate_every, patience
-        self.clip_norm, self.clip_value = clip_norm, clip_value
-        self.keep_checkpoints = keep_checkpoints
-        self.histograms = histograms
-        self.attention_pictures = attention_pictures and report.available()
-        self.train_loader = batches.Loader(train, corpus.tokens, corpus.sample_rate, num_workers, augment=augment)
-        spelled = batches.spellable(dev, corpus.tokens)
-        self.dev_loader = batches.Loader(spelled, corpus.tokens, corpus.sample_rate, num_workers)
-        self.manifest_hash = manifest.content_hash(train)
-        self.log = run.directory / "log.txt"
-        self.folder = run.directory / "checkpoints"
-        self.step = self.epoch = self.next_batch = 0
-        self.validations: list[tuple[int, float]] = []
+        self.updates = Updates(
+            parts.model, parts.loss, self.optimiser, parts.gradients, parts.weight_noise, parts.augment, seed, precision
+        )
+        self.corpus, self.train, self.dev, self.run, self.seed = corpus, train, dev, run, seed
+        self.size, self.accumulate, self.max_steps = Size(batch_size, max_batch_s), accumulate, max_steps
+        self.validate_every, self.sub_epochs = validate_every, sub_epochs
+        self.patience, self.broken_after_epochs = patience, broken_after_epochs
+        self.loader = batches.Loader(train, corpus.tokens, corpus.sample_rate, num_workers, augment=parts.augment)
+        evaluated = Size(batch_size, max_batch_s)
+        self.validator = Validator(parts.model, parts.loss, parts.search, corpus, dev, evaluated, num_workers)
+        self.histograms, self.attention_pictures = histograms, attention_pictures
+        self.manifest_hash, self.log = manifest.content_hash(train), run.directory / "log.txt"
+        self.at = Standing()
+        self.keeper = Keeper(
+            parts.model,
+            self.optimiser,
+            parts.schedule,
+            corpus,
+            run,
+            seed,
+            self.manifest_hash,
+            keep_checkpoints,
+            list(allow_drift),
+        )
 
     def fit(self) -> Convergence:
-        """Train from where the run folder stands to the end. Raises NumericalError when the loss is not finite."""
+        """Train from where the run folder stands to the end.
+
+        Raises NumericalError when the training is broken, Interrupted when a signal asked to stop.
+        """
         from torch.utils.tensorboard import SummaryWriter
 
-        self._resume_or_prepare()
-        self.board = SummaryWriter(str(self.run.directory / "tensorboard"), purge_step=self.step or None)
+        self._enter(self.keeper.resume())
+        if not self.at.step:
+            self._fit_features()
+        self.board = SummaryWriter(str(self.run.directory / "tensorboard"), purge_step=self.at.step or None)
         try:
-            with progress.TrainingProgress(self.max_steps, self.log, self.step) as self.progress:
+            with (
+                interruption.Signals() as self.signals,
+                progress.TrainingProgress(self.max_steps, self.log, self.at.step) as self.progress,
+            ):
                 while not self._finished():
                     self._epoch()
         finally:
             self.board.close()
-        return convergence(self.validations)
+        return convergence(self.at.validations)
 
     def _finished(self) -> bool:
-        best_step = convergence(self.validations).best_step if self.validations else 0
-        since_best = sum(step > best_step for step, _ in self.validations)
-        return self.step >= self.max_steps or (bool(self.validations) and since_best >= self.patience)
+        best_step = convergence(self.at.validations).best_step if self.at.validations else 0
+        since_best = sum(step > best_step for step, _ in self.at.validations)
+        return self.at.step >= self.max_steps or (bool(self.at.validations) and since_best >= self.patience)
 
     def _epoch(self) -> None:
-        """The rest of the current epoch, or up to the validation that ends the training."""
-        order = self.order.plan(self.train, self.manifest_hash, self.seed, self.epoch, self.size)
-        key_of = functools.partial(batches.key, self.seed, self.epoch)
-        for index, batch in self.train_loader.batches(order, self.next_batch, key_of):
-            loss, norm = self._update(batch.to(self.model.device))
-            self.next_batch = index + 1
-            self.progress.update(self.epoch + 1, self.step, loss, len(batch.ids))
-            rate = self.optimiser.param_groups[0]["lr"]
-            self.run.record(event="train", step=self.step, loss=loss, gradient_norm=norm, learning_rate=rate)
-            self.board.add_scalar("train/loss", loss, self.step)
-            self.board.add_scalar("train/gradient_norm", norm, self.step)
-            self.board.add_scalar("train/learning_rate", rate, self.step)
-            if self.step % self.validate_every == 0 or self.step == self.max_steps:
-                self._validate(loss)
-                if self._finished():
-                    return
-        self.epoch, self.next_batch = self.epoch + 1, 0
+        """The rest of the current epoch, or up to where training ends or goes back."""
+        plan = self.parts.order.plan(self.train, self.manifest_hash, self.seed, self.at.epoch, self.size)
+        share = [batch[distributed.rank() :: distributed.world_size()] for batch in plan]
+        key_of = functools.partial(batches.key, self.seed, self.at.epoch)
+        waiting: list[batches.Batch] = []
+        for index, batch in self.loader.batches(share, self.at.next_batch, key_of):
+            waiting.append(batch.to(self.model.device))
+            if len(waiting) < self.accumulate and index + 1 < len(plan):
+                continue
+            ids = [self.train[at].id for each in plan[self.at.next_batch : index + 1] for at in each]
+            update, waiting = self._update(waiting), []
+            ends = self._ends_sub_epoch(self.at.next_batch, index + 1, len(plan))
+            self.at.next_batch = index + 1
+            if not update.finite and self._goes_back(update, ids):
+                return
+            self._note(update, len(ids))
+            if ends or self.at.step == self.max_steps:
+                self._validate(update.loss)
+            self._answer_signals()
+            if self._finished():
+                return
+        self.at.epoch, self.at.next_batch = self.at.epoch + 1, 0
 
-    def _update(self, batch: batches.Batch) -> tuple[float, float]:
-        """One step of the optimiser on one batch; its mean loss per token and the gradient's norm before clipping."""
-        self.step += 1
-        factor = self.schedule.factor(self.step)
+    def _ends_sub_epoch(self, before: int, after: int, total: int) -> bool:
+        """Whether an update that took the batches from `before` to `after` of `total` ends a sub-epoch."""
+        if self.validate_every is not None:
+            return self.at.step % self.validate_every == 0
+        assert self.sub_epochs is not None
+        return before * self.sub_epochs // total < after * self.sub_epochs // total
+
+    def _update(self, waiting: list[batches.Batch]) -> Update:
+        self.at.step += 1
+        factor = self.at.rate_scale * self.schedule.factor(self.at.step)
         for group, rate in zip(self.optimiser.param_groups, self.base_rates, strict=True):
             group["lr"] = rate * factor
-        self.model.train()
-        self.optimiser.zero_grad(set_to_none=True)
-        change = functools.partial(self.augment.features, keys=batch.keys)
-        spelling = self.model(batch.waveforms, batch.num_samples, batch.targets, change)
-        sums = self.loss(spelling.logits, batch.targets, batch.num_tokens)
-        loss = sums.loss / sums.tokens
-        loss.backward()
-        if self.clip_value is not None:
-            nn.utils.clip_grad_value_(self.model.parameters(), self.clip_value)
-        limit = math.inf if self.clip_norm is None else self.clip_norm
-        norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), limit))
-        value = float(loss.detach())
-        if not (math.isfinite(value) and math.isfinite(norm)):
+        return self.updates(waiting, self.at.step)
+
+    def _note(self, update: Update, num_utterances: int) -> None:
+        self.progress.update(self.at.epoch + 1, self.at.step, update.loss, num_utterances)
+        if not update.finite:
+            return
+        rate = self.optimiser.param_groups[0]["lr"]
+        values = {"loss": update.loss, "gradient_norm": update.norm, "learning_rate": rate}
+        self.run.record(event="train", step=self.at.step, **values)
+        for name, value in values.items():
+            self.board.add_scalar(f"train/{name}", value, self.at.step)
+
+    def _goes_back(self, update: Update, ids: Sequence[str]) -> bool:
+        """After an update that was left out. With too many of them training goes back once, with half the rate."""
+        what = f"the loss is {update.loss} and the gradient's norm {update.norm}"
+        listed = ", ".join(ids[:20]) + (f" and {len(ids) - 20} others" if len(ids) > 20 else "")
+        self.progress.say(f"step {self.at.step}: {what}, on {listed}. This update was left out")
+        self.run.record(event="left out", step=self.at.step, reason=what, utterances=list(ids))
+        recent = [step for step in self.at.not_finite if step > self.at.step - NOT_FINITE_WINDOW]
+        self.at.not_finite = [*recent, self.at.step]
+        if len(self.at.not_finite) < NOT_FINITE_MOST:
+            return False
+        before = self.keeper.go_back() if self.at.rate_scale == 1.0 else None
+        if before is None:
             raise NumericalError(
-                f"step {self.step}: the loss is {value} and the gradient's norm {norm}, on the utterances "
-                f"{', '.join(batch.ids)}. The model was not updated; the last checkpoint in {self.folder} is good. "
-                f"Try a lower optim.lr or a longer schedule.warmup_steps under another name=..."
+                f"{len(self.at.not_finite)} of the last {NOT_FINITE_WINDOW} updates were not finite; in the last one "
+                f"{what}. The parameters in {self.keeper.folder} are finite. Try a lower optim.lr or a longer warm-up "
+                f"under another name=..."
             )
-        self.optimiser.step()
-        return value, norm
+        self._enter(before)
+        self.at.rate_scale, self.at.not_finite = 0.5, []
+        self.progress.say(
+            f"{NOT_FINITE_MOST} of {NOT_FINITE_WINDOW} updates were not finite: back to step {self.at.step}, with half "
+            "the learning rate"
+        )
+        return True
+
+    def _answer_signals(self) -> None:
+        """Save and stop if any process received a signal."""
+        if not any(distributed.any_of(self.signals.received is not None)):
+            return
+        code = max(distributed.gather(self.signals.exit_code if self.signals.received else 0))
+        self._save(improved=False)
+        again = interruption.requeue() if code == interruption.REQUEUE and distributed.is_main() else ""
+        saved = f"stopped by a signal at step {self.at.step}, which is saved: the same command continues from there"
+        raise interruption.Interrupted(f"{saved}. {again}" if again else saved, code)
 
     def _validate(self, train_loss: float) -> None:
         """Dev loss and decoded dev error, what they mean for the schedule, and a checkpoint."""
-        order = sequential(self.dev, self.size)
-        found = evaluation.evaluate(self.model, self.loss, self.search, self.dev_loader.batches(order))
-        texts = evaluation.texts(found.decoded, self.corpus.tokens)
-        score = self.corpus.score(self.corpus.splits[1], self.dev, texts)
-        error = score.total.rate
-        self.schedule.validated(found.cross_entropy)
-        improved = not self.validations or error < min(before for _, before in self.validations)
-        self.validations.append((self.step, error))
+        found = self.validator()
+        self.schedule.validated(found.loss)
+        improved = not self.at.validations or found.error < min(before for _, before in self.at.validations)
+        self.at.validations.append((self.at.step, found.error))
         name = error_rates.SHORT_NAMES[self.corpus.metric]
-        self.progress.dev = f"dev {name} {100 * error:.1f} %"
+        self.progress.dev = f"dev {name} {100 * found.error:.1f} %"
         self.progress.say(
-            f"{self.progress.line(self.epoch + 1, self.step, train_loss)} | dev loss {found.cross_entropy:.3f}"
+            f"{self.progress.line(self.at.epoch + 1, self.at.step, train_loss)} | dev loss {found.loss:.3f}"
             f"{' | best so far' if improved else ''}"
         )
+        self.progress.say(f"  {health.line(found.alignment)}")
         self.run.record(
             event="validation",
-            step=self.step,
-            dev_loss=found.cross_entropy,
-            dev_error=error,
+            step=self.at.step,
+            dev_loss=found.loss,
+            dev_error=found.error,
             token_accuracy=found.token_accuracy,
+            alignment=found.alignment._asdict(),
         )
-        self.board.add_scalar("dev/loss", found.cross_entropy, self.step)
-        self.board.add_scalar(f"dev/{self.corpus.metric}", error, self.step)
-        self._pictures()
+        self.board.add_scalar("dev/loss", found.loss, self.at.step)
+        self.board.add_scalar(f"dev/{self.corpus.metric}", found.error, self.at.step)
+        for key, value in found.alignment._asdict().items():
+            self.board.add_scalar(f"attention/{key}", value, self.at.step)
+        if distributed.is_main():
+            self.validator.pictures(self.board, self.run, self.at.step, self.histograms, self.attention_pictures)
         self._save(improved)
+        self._require_learning(found)
 
-    def _pictures(self) -> None:
-        if self.histograms:
-            for name, parameter in self.model.named_parameters():
-                self.board.add_histogram(name, parameter.detach().cpu(), self.step)
-        if not self.attention_pictures or not self.dev:
-            return
-        first = min(range(len(self.dev)), key=lambda index: self.dev[index].id)
-        ((_, batch),) = self.dev_loader.batches([[first]])
-        weights = evaluation.attention_weights(self.model, batch)
-        symbols = [*(self.corpus.tokens.symbols[i] for i in batch.targets[0].tolist()), "(end)"]
-        path = self.run.directory / "attention" / f"step{self.step:08d}.png"
-        report.attention_picture(weights, symbols, self.model.state_ms, path, f"{batch.ids[0]}, step {self.step}")
-        self.board.add_image("attention", report.pixels(path), self.step, dataformats="HWC")
+    def _require_learning(self, found: Validation) -> None:
+        if self.at.epoch >= self.broken_after_epochs and 1.0 - found.token_accuracy > BROKEN_ERROR:
+            raise NumericalError(
+                f"after {self.at.epoch} epochs {100 * (1 - found.token_accuracy):.0f} % of the dev tokens are wrong "
+                f"although the true ones before them are fed: this training is broken. {health.line(found.alignment)}"
+            )
 
     def _save(self, improved: bool) -> None:
-        optim, groups = checkpoint.pack_optimiser(self.optimiser)
-        state = {
-            "step": self.step,
-            "epoch": self.epoch,
-            "next_batch": self.next_batch,
-            "seed": self.seed,
-            "manifest_hash": self.manifest_hash,
-            "validations": self.validations,
-            "schedule": self.schedule.state_dict(),
-            "param_groups": groups,
-            "random": randomness.states(),
-            "corpus": {
-                "tokens": self.corpus.tokens.state(),
-                "sample_rate": self.corpus.sample_rate,
-                "metric": self.corpus.metric,
-            },
-        }
-        directory = checkpoint.save(self.folder, self.step, self.model.state_dict(), optim, state, self.run.config)
-        if improved:
-            checkpoint.point(self.folder, "best", directory)
-        checkpoint.point(self.folder, "latest", directory)
-        checkpoint.prune(self.folder, self.keep_checkpoints)
+        self.at.most = self.updates.most
+        self.keeper.save(self.at, improved)
 
-    def _resume_or_prepare(self) -> None:
-        """Continue from the newest good checkpoint, or estimate the feature statistics of a fresh start."""
-        found, complaints = checkpoint.newest(self.folder)
-        for complaint in complaints:
-            progress.say(complaint, self.log)
-        if found is None and complaints:
-            raise StorageError(
-                f"{self.folder}: none of its checkpoints can be read, so this run cannot be continued. Train it again "
-                f"under another name: name={self.run.config['name']}_2"
-            )
-        if found is None:
-            self._fit_features()
-            self.run.forget_after(0)
-            return
-        state = found.state
-        if state["manifest_hash"] != self.manifest_hash:
-            raise StorageError(
-                f"{self.run.directory}: the training utterances are not those this run began with (manifest "
-                f"{state['manifest_hash'][:12]} then, {self.manifest_hash[:12]} now). Restore the corpus, or start a "
-                f"run of its own: name={self.run.config['name']}_2"
-            )
-        self.model.load_state_dict(found.model)
-        checkpoint.unpack_optimiser(self.optimiser, found.optim, state["param_groups"])
-        self.schedule.load_state_dict(state["schedule"])
-        self.step, self.epoch, self.next_batch = state["step"], state["epoch"], state["next_batch"]
-        self.validations = [(int(step), float(error)) for step, error in state["validations"]]
-        randomness.restore(state["random"])
-        best = checkpoint.directory(self.folder, convergence(self.validations).best_step)
-        if best.exists():  # a process killed between writing a checkpoint and pointing to it
-            checkpoint.point(self.folder, "best", best)
-        self.run.forget_after(self.step)
-        progress.say(
-            f"resuming at step {self.step} (epoch {self.epoch + 1}, batch {self.next_batch}), checkpoint verified",
-            self.log,
-        )
+    def _enter(self, standing: Standing | None) -> None:
+        if standing is not None:
+            self.at, self.updates.most = standing, standing.most
 
     def _fit_features(self, num_utterances: int = 500) -> None:
         """Global mean and variance from evenly spaced training utterances, so that they do not depend on the seed."""

@@ -154,7 +154,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> build.Config:
     ("key", "value", "says"),
     [
         ("trainer.max_steps", "many", r"trainer\.max_steps='many' should be of type int"),
-        ("trainer.clip_norm", "abc", r"trainer\.clip_norm='abc' should be of type float \| None"),
+        ("gradients.clip_norm", "abc", r"gradients\.clip_norm='abc' should be of type float \| None"),
         ("trainer.histograms", 1, r"trainer\.histograms=1 should be of type bool"),
         ("trainer.max_bad_fraction", "x", r"trainer\.max_bad_fraction='x' should be of type float"),
         ("trainer.device", "gpu", r"device=gpu: there is no such device\. Did you mean cpu, cuda or auto\?"),

@@ -44,8 +44,9 @@ def test_loss_and_accuracy_are_means_over_tokens_whatever_the_batches(material, 
         total += float(torch.nn.functional.cross_entropy(logits, wanted, reduction="sum"))
         correct += int((logits.argmax(-1) == wanted).sum())
         count += len(wanted)
-    assert found.cross_entropy == pytest.approx(total / count, rel=1e-5)
-    assert found.token_accuracy == pytest.approx(correct / count)
+    assert found.cross_entropy == pytest.approx(total, rel=1e-5)
+    assert (found.correct, found.tokens) == (correct, count)
+    assert len(found.alignments) == len(utterances) and all(0 <= each.entropy <= 1 for each in found.alignments)
     assert not model.training
 
 
@@ -63,7 +64,7 @@ def test_evaluating_decodes_as_decoding_does(material) -> None:
 
 def test_nothing_to_evaluate_is_zero(material) -> None:
     model, _, _ = material
-    assert evaluation.evaluate(model, LabelSmoothedCrossEntropy(), Greedy(), []) == (0.0, 0.0, [])
+    assert evaluation.evaluate(model, LabelSmoothedCrossEntropy(), Greedy(), []) == (0.0, 0, 0, [], [])
 
 
 def test_attention_of_the_first_utterance_without_padding(material) -> None:

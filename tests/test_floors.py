@@ -6,26 +6,27 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "las"
 
 FLOORS = {
-    0: "archive arguments atomic audio cells.base compat corpora.phones devices distributed download errors gradients "
-    "health interruption lock manifest masking nadam normalisation order progress ramp randomness readings schedule "
-    "scoring.alignment scoring.bootstrap scoring.conventions scoring.ctm scoring.dynamic_programming "
-    "scoring.error_rates scoring.files scoring.glm scoring.hub5 scoring.lines scoring.network scoring.pages "
-    "scoring.segments scoring.significance scoring.stm scoring.tables search selection shorten soundness sphere "
-    "time_reduction tokens weight_noise",
+    0: "archive arguments atomic audio cells.base compat convergence corpora.phones devices distributed download "
+    "errors gradients health interruption lock manifest masking nadam normalisation order progress ramp "
+    "randomness readings schedule scoring.alignment scoring.bootstrap scoring.conventions scoring.ctm "
+    "scoring.dynamic_programming scoring.error_rates scoring.files scoring.glm scoring.hub5 scoring.lines "
+    "scoring.network scoring.pages scoring.segments scoring.significance scoring.stm scoring.tables search "
+    "selection shorten soundness sphere time_reduction tokens weight_noise",
     1: "attention.additive attention.base attention.dot attention.location attention.multi_head "
     "attention.weight_feedback augment batches build cells.bn_input cells.bn_recurrent cells.ln_global "
     "cells.ln_joined cells.ln_per_gate cells.lstm cells.recurrent_dropout cells.swapped cells.weight_norm "
     "cells.wrapped cells.zoneout corpora.an4 corpora.base corpora.calls corpora.espeak corpora.espeak_phones "
     "corpora.generated corpora.generated_calls corpora.hub5 corpora.isip corpora.librispeech "
     "corpora.librispeech_parts corpora.sentences corpora.switchboard corpora.synthesis corpora.synthetic "
-    "corpora.timit corpora.timit_speakers corpora.voices ctc features front_end kernels.attending kernels.autograd "
-    "kernels.compiled kernels.cpu kernels.equations kernels.extension kernels.packing kernels.passes "
-    "kernels.spelling kernels.stepping loss output_norm run",
+    "corpora.timit corpora.timit_speakers corpora.voices ctc drift features front_end kernels.attending "
+    "kernels.autograd kernels.compiled kernels.cpu kernels.cuda_graphs kernels.equations kernels.extension "
+    "kernels.packing kernels.passes kernels.spelling kernels.stepping kernels.triton kernels.triton_backward "
+    "kernels.triton_forward kernels.triton_loops kernels.triton_plan kernels.triton_rows loss output_norm run",
     2: "recurrent",
     3: "listener report speller",
     4: "model",
-    5: "checkpoint evaluation",
-    6: "preparation trainer transcribe",
+    5: "checkpoint evaluation updates",
+    6: "keeping preparation trainer transcribe validation",
     7: "check commands score",
     8: "benchmark.baselines benchmark.candidates benchmark.command benchmark.lstm benchmark.memory benchmark.page "
     "benchmark.rows benchmark.settings benchmark.shapes benchmark.suites benchmark.targets benchmark.timing demo "

@@ -1,24 +1,10 @@
-"""Random states survive JSON bit for bit."""
+"""Random numbers depend on a seed and a place, and on nothing that was drawn before."""
 
-import json
 import random
 
 import torch
 
 from las import randomness
-
-
-def test_what_follows_a_restored_state_is_what_followed_it() -> None:
-    randomness.seed(7)
-    random.gauss(0, 1)  # leaves half of a pair behind, which belongs to the state
-    torch.randn(3)
-    written = json.dumps(randomness.states())
-    first = (random.random(), random.gauss(0, 1), torch.randn(5))
-    randomness.seed(8)
-    randomness.restore(json.loads(written))
-    second = (random.random(), random.gauss(0, 1), torch.randn(5))
-    assert first[:2] == second[:2]
-    assert torch.equal(first[2], second[2])
 
 
 def test_seeds_tell_streams_apart_and_repeat_them() -> None:
@@ -36,3 +22,12 @@ def test_a_generator_belongs_to_its_key_and_leaves_the_others_alone() -> None:
     drawn = [float(torch.rand((), generator=randomness.generator("cpu", *key))) for key in keys]
     assert drawn[0] == drawn[1] and len(set(drawn)) == 4
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_an_update_draws_the_same_whatever_came_before_and_another_process_draws_otherwise() -> None:
+    drawn = []
+    for number, step, process in ((1, 2, 0), (1, 2, 0), (1, 3, 0), (2, 2, 0), (1, 2, 1), (12, 0, 0)):
+        torch.rand(len(drawn))
+        randomness.seed_update(number, step, process)
+        drawn.append((random.random(), float(torch.rand(()))))
+    assert drawn[0] == drawn[1] and len(set(drawn)) == 5

@@ -1,11 +1,11 @@
-"""Training: what convergence means, that a stop changes nothing, and what happens when things go wrong."""
+"""Training: that a stop changes nothing, and what happens when things go wrong."""
 
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,24 +14,9 @@ from conftest import Answer
 from tiny import damage, overrides, steps, tree
 
 from las import checkpoint, commands
-from las.trainer import Trainer, convergence
-
-
-@pytest.mark.parametrize(
-    ("validations", "best_step", "within"),
-    [
-        ([(10, 0.5)], 10, 10),
-        ([(10, 0.5), (20, 0.3), (30, 0.4)], 20, 20),
-        ([(10, 0.5), (20, 0.3), (30, 0.3)], 20, 20),
-        ([(10, 0.5), (20, 0.301), (30, 0.3)], 30, 20),
-        ([(10, 0.5), (20, 0.3031), (30, 0.3)], 30, 30),
-        ([(10, 0.0), (20, 0.0)], 10, 10),
-    ],
-)
-def test_convergence_is_the_first_best_and_the_first_within_one_percent(
-    validations: list[tuple[int, float]], best_step: int, within: int
-) -> None:
-    assert convergence(validations) == (best_step, within, min(error for _, error in validations))
+from las.batches import Batch
+from las.trainer import Trainer
+from las.updates import Update, Updates
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +33,7 @@ def stopped_after(monkeypatch: pytest.MonkeyPatch, root: Path, step: int, *more:
 
     def stopping(self: Trainer, batch):
         outcome = update(self, batch)
-        if self.step == step:
+        if self.at.step == step:
             raise KeyboardInterrupt
         return outcome
 
@@ -64,8 +49,6 @@ def require_same(run: Path, other: Path) -> None:
     for tensors, others in ((one.model, two.model), (one.optim, two.optim)):
         assert tensors.keys() == others.keys()
         assert all(torch.equal(tensors[name], others[name]) for name in tensors)
-    for state in (one.state, two.state):
-        del state["random"]["python"]  # the shape checker of these tests draws from Python's generator
     assert [key for key in one.state if one.state[key] != two.state[key]] == []
     assert steps(run) == steps(other)
     assert [line["step"] for line in steps(run)] == [1, 2, 2, 3, 4, 4]
@@ -92,7 +75,7 @@ def test_a_killed_process_is_continued_by_another(corpus: Path) -> None:
         "import os, sys; from las import cli; from las.trainer import Trainer; update = Trainer._update\n"
         "def dying(self, batch):\n"
         "    outcome = update(self, batch)\n"
-        "    return os._exit(9) if self.step == 3 else outcome\n"
+        "    return os._exit(9) if self.at.step == 3 else outcome\n"
         "Trainer._update = dying if sys.argv[1] == 'die' else update\n"
         "sys.exit(cli.main(['train', *sys.argv[2:]]))"
     )
@@ -139,37 +122,97 @@ def test_when_all_checkpoints_are_damaged_nothing_is_thrown_away(whole: Path, la
     assert steps(run) == steps(whole / "run")
 
 
-@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
-def test_a_loss_that_is_not_finite_stops_and_loses_nothing(
-    poison: float, corpus: Path, monkeypatch: pytest.MonkeyPatch, las: Callable[..., Answer]
+def poisoned(monkeypatch: pytest.MonkeyPatch, value: float, at: Callable[[int], bool]) -> None:
+    """From now on the loss of the steps for which `at` holds is this value."""
+    part = Updates._part
+
+    def faulty(self: Updates, batch: Batch, divisor: float) -> float:
+        found = part(self, batch, divisor)
+        if not at(self.asked):
+            return found
+        next(self.model.parameters()).grad.fill_(value)
+        return value
+
+    call = Updates.__call__
+
+    def noting(self: Updates, given: Sequence[Batch], step: int) -> Update:
+        self.asked = step
+        return call(self, given, step)
+
+    monkeypatch.setattr(Updates, "__call__", noting)
+    monkeypatch.setattr(Updates, "_part", faulty)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_an_update_that_is_not_finite_is_left_out_and_named(
+    value: float, corpus: Path, monkeypatch: pytest.MonkeyPatch, las: Callable[..., Answer]
 ) -> None:
+    seen: dict[int, dict[str, torch.Tensor]] = {}
     update = Trainer._update
-    before: dict[str, torch.Tensor] = {}
 
-    def poisoned(self: Trainer, batch):
-        if self.step == 2:
-            with torch.no_grad():
-                self.model.speller.output.weight[0, 0] = poison
-            before.update({name: tensor.clone() for name, tensor in self.model.state_dict().items()})
-            before["batch"], before["model"] = batch.ids, self.model
-        return update(self, batch)
+    def watching(self: Trainer, given: list[Batch]) -> Update:
+        found = update(self, given)
+        seen[self.at.step] = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+        seen[-self.at.step] = {str(k): v["exp_avg"].clone() for k, v in enumerate(self.optimiser.state.values())}
+        return found
 
-    with monkeypatch.context() as patched:
-        patched.setattr(Trainer, "_update", poisoned)
-        answer = las("train", *overrides(corpus))
+    monkeypatch.setattr(Trainer, "_update", watching)
+    poisoned(monkeypatch, value, lambda step: step == 3)
+    answer = las("train", *overrides(corpus))
+    assert answer.code == 0
+    for before, after in ((2, 3), (-2, -3)):
+        assert all(torch.equal(seen[after][name], tensor) for name, tensor in seen[before].items())
+    assert any(not torch.equal(seen[4][name], tensor) for name, tensor in seen[3].items())
+    (line,) = (line for line in steps(corpus / "run") if line["event"] == "left out")
+    assert line["step"] == 3 and f"step 3: the loss is {value}" in answer.out and "left out" in answer.out
+    assert line["utterances"] and all(name in answer.out for name in line["utterances"])
+    found, _ = checkpoint.newest(corpus / "run/checkpoints")
+    assert found is not None and found.state["not_finite"] == [3]
+    assert all(torch.isfinite(tensor).all() for tensors in (found.model, found.optim) for tensor in tensors.values())
+
+
+LONG = ["trainer.max_steps=40", "trainer.validate_every=5", "trainer.patience=40", "trainer.broken_after_epochs=100"]
+
+
+def test_too_many_of_them_bring_training_back_once_with_half_the_rate(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, las: Callable[..., Answer]
+) -> None:
+    left: list[int] = []
+
+    def first_ten(step: int) -> bool:
+        left.extend([step] if step > 6 and len(left) < 10 else [])
+        return step in left[-1:]
+
+    poisoned(monkeypatch, float("nan"), first_ten)
+    answer = las("train", *overrides(corpus, *LONG))
+    assert answer.code == 0
+    assert "10 of 100 updates were not finite: back to step 15, with half the learning rate" in answer.out
+    lines = [line for line in steps(corpus / "run") if line["event"] == "train"]
+    rates = {line["step"]: line["learning_rate"] for line in lines}
+    assert rates[6] == 0.004 and rates[17] == 0.002 and max(rates) == 40
+
+
+def test_a_training_that_is_never_finite_is_broken_which_is_a_result(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, las: Callable[..., Answer]
+) -> None:
+    poisoned(monkeypatch, float("inf"), lambda step: step > 6)
+    answer = las("train", *overrides(corpus, *LONG))
     assert answer.code == 4
-    for words in ("step 3: the loss is", "was not updated", str(corpus / "run/checkpoints"), "lower optim.lr", "name="):
+    for words in ("10 of the last 100 updates were not finite", "the loss is inf", "lower optim.lr", "name="):
         assert words in answer.err
-    ids, model = before.pop("batch"), before.pop("model")
-    assert ids and all(name in answer.err for name in ids)
-    assert all(
-        torch.equal(tensor.nan_to_num(), before[name].nan_to_num()) for name, tensor in model.state_dict().items()
-    )
-    newest, complaints = checkpoint.newest(corpus / "run/checkpoints")
-    assert newest is not None and newest.state["step"] == 2 and complaints == []
-    assert all(torch.isfinite(tensor).all() for tensor in newest.model.values())
-    assert las("train", *overrides(corpus)).code == 0
-    assert [line["step"] for line in steps(corpus / "run")] == [1, 2, 2, 3, 4, 4]
+    assert answer.out.count("back to step") == 1
+    result = json.loads((corpus / "run/result.json").read_text())
+    assert "10 of the last 100 updates" in result["broken"] and result["splits"] == {}
+    again = las("train", *overrides(corpus, *LONG))
+    assert again.code == 0 and "is finished: broken at step" in again.out
+
+
+def test_a_training_that_learns_nothing_is_broken(corpus: Path, las: Callable[..., Answer]) -> None:
+    more = ["trainer.broken_after_epochs=1", "optim.lr=0.0", "trainer.max_steps=20", "trainer.patience=20"]
+    answer = las("train", *overrides(corpus, *more))
+    assert answer.code == 4
+    assert "after 1 epochs" in answer.err and "of the dev tokens are wrong" in answer.err and "attention" in answer.err
+    assert "this training is broken" in json.loads((corpus / "run/result.json").read_text())["broken"]
 
 
 def test_other_training_utterances_are_not_continued_with(
@@ -180,7 +223,7 @@ def test_other_training_utterances_are_not_continued_with(
         path.unlink()
     answer = las("train", *overrides(corpus))
     assert answer.code == 5
-    assert "not those this run began with" in answer.err and "name=baseline_2" in answer.err
+    assert "the training utterances: " in answer.err and "another name=" in answer.err
 
 
 def test_patience_ends_a_training_that_gets_no_better(corpus: Path) -> None:
@@ -188,15 +231,15 @@ def test_patience_ends_a_training_that_gets_no_better(corpus: Path) -> None:
     assert (result["steps"], result["steps_to_converge"]) == (4, 2)  # nothing moves: the second validation is no better
 
 
-def test_clipping_by_value_and_norm_and_a_schedule(corpus: Path) -> None:
-    clips = ["trainer.clip_norm=1.0e-3", "trainer.clip_value=1.0e-4", "optim=sgd", "optim.momentum=0", "optim.lr=1.0"]
+def test_clipping_and_a_schedule(corpus: Path) -> None:
+    clips = ["gradients.clip_norm=1.0e-3", "optim=sgd", "optim.momentum=0", "optim.lr=1.0"]
     more = ["optim.nesterov=false", "schedule.warmup_steps=2", "trainer.max_steps=2", *clips]
     commands.train(overrides(corpus, *more))
     lines = [line for line in steps(corpus / "run") if line["event"] == "train"]
     assert [line["learning_rate"] for line in lines] == [0.5, 1.0]
-    # The norm is that of the gradient clipped by value, before it is clipped by norm.
-    parameters = json.loads((corpus / "run/result.json").read_text())["parameters"]
-    assert all(0 < line["gradient_norm"] <= 1e-4 * parameters**0.5 for line in lines)
+    assert all(line["gradient_norm"] > 1e-3 for line in lines), "the norm is that before clipping"
+    found, _ = checkpoint.newest(corpus / "run/checkpoints")
+    assert found is not None
 
 
 def test_what_a_validation_leaves(corpus: Path) -> None:
@@ -211,7 +254,7 @@ def test_what_a_validation_leaves(corpus: Path) -> None:
         assert tag in content
     assert b"speller.output.weight" in content and b"attention" in content
     (validation,) = (line for line in steps(run) if line["event"] == "validation")
-    assert validation.keys() == {"event", "step", "dev_loss", "dev_error", "token_accuracy"}
+    assert validation.keys() == {"event", "step", "dev_loss", "dev_error", "token_accuracy", "alignment"}
 
 
 def test_feature_statistics_come_from_training_and_travel_in_the_checkpoint(trained: Path) -> None:

@@ -1,0 +1,145 @@
+"""Where a training stands, and how it gets from a process to the disk and back."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from las import checkpoint, distributed, drift, progress
+from las.checkpoint import Checkpoint
+from las.convergence import convergence
+from las.corpora.base import Corpus
+from las.errors import StorageError
+from las.model import ListenAttendSpell
+from las.run import Run
+from las.schedule import Schedule
+
+FAILED_SAVES = 3
+"""Checkpoints in a row that the disk may refuse before training stops."""
+
+
+@dataclass
+class Standing:
+    """Where a training stands, as plain values."""
+
+    step: int = 0
+    epoch: int = 0
+    next_batch: int = 0
+    validations: list[tuple[int, float]] = field(default_factory=list)
+    """(step, dev error) pairs."""
+    not_finite: list[int] = field(default_factory=list)
+    """The latest steps whose update was left out."""
+    rate_scale: float = 1.0
+    """Of the learning rate: halved when training went back because too many updates were left out."""
+    most: int | None = None
+    """Utterances that fit into memory at once, once it ran out."""
+
+
+class Keeper:
+    """Saves a training and restores it.
+
+    Args:
+        model, optimiser, schedule: what changes during training, beside the standing.
+        corpus, run, seed, manifest_hash: what the training is of; kept with it, and compared when it is continued.
+        keep: newest checkpoints kept besides the best.
+        allow_drift: what may have changed since the run began (`las.drift`).
+    """
+
+    def __init__(
+        self,
+        model: ListenAttendSpell,
+        optimiser: torch.optim.Optimizer,
+        schedule: Schedule,
+        corpus: Corpus,
+        run: Run,
+        seed: int,
+        manifest_hash: str,
+        keep: int,
+        allow_drift: list[str],
+    ) -> None:
+        self.model, self.optimiser, self.schedule = model, optimiser, schedule
+        self.corpus, self.run, self.keep = corpus, run, keep
+        self.origin = {"seed": seed, "manifest_hash": manifest_hash, **drift.origin(corpus.tokens.vocabulary_hash)}
+        self.allow_drift = allow_drift
+        self.folder, self.log = run.directory / "checkpoints", run.directory / "log.txt"
+        self.failed = 0
+
+    def save(self, standing: Standing, improved: bool) -> None:
+        """Write a checkpoint, point to it and remove old ones; the main process does.
+
+        A disk that refuses is named, and the next checkpoint tries again. Raises StorageError the third time in a row.
+        """
+        if not distributed.is_main():
+            return
+        optim, groups = checkpoint.pack_optimiser(self.optimiser)
+        state = dataclasses.asdict(standing) | {
+            "origin": self.origin,
+            "schedule": self.schedule.state_dict(),
+            "param_groups": groups,
+            "corpus": {
+                "tokens": self.corpus.tokens.state(),
+                "sample_rate": self.corpus.sample_rate,
+                "metric": self.corpus.metric,
+            },
+        }
+        try:
+            saved = checkpoint.save(self.folder, standing.step, self.model.state_dict(), optim, state, self.run.config)
+        except StorageError as error:
+            self.failed += 1
+            if self.failed == FAILED_SAVES:
+                raise
+            progress.say(f"{error} Training goes on, and the next checkpoint will be tried as well.", self.log)
+            return
+        self.failed = 0
+        if improved:
+            checkpoint.point(self.folder, "best", saved)
+        checkpoint.point(self.folder, "latest", saved)
+        checkpoint.prune(self.folder, self.keep)
+
+    def resume(self) -> Standing | None:
+        """Continue from the newest good checkpoint; None if there has never been one.
+
+        Raises StorageError when none can be read, or when what the training is of has changed.
+        """
+        found, complaints = checkpoint.newest(self.folder)
+        for complaint in complaints:
+            progress.say(complaint, self.log)
+        if found is None and complaints:
+            raise StorageError(
+                f"{self.folder}: none of its checkpoints can be read, so this run cannot be continued. Train it again "
+                f"under another name: name={self.run.config['name']}_2"
+            )
+        if found is None:
+            self.run.forget_after(0)
+            return None
+        for line in drift.require(found.state["origin"], self.origin, self.allow_drift, self.run.directory):
+            progress.say(line, self.log)
+        standing = self.restore(found)
+        if standing.validations:
+            best = checkpoint.directory(self.folder, convergence(standing.validations).best_step)
+            # A process may have been killed between writing a checkpoint and pointing to it.
+            if best.exists() and distributed.is_main():
+                checkpoint.point(self.folder, "best", best)
+        progress.say(
+            f"resuming at step {standing.step} (epoch {standing.epoch + 1}, batch {standing.next_batch}), checkpoint "
+            "verified",
+            self.log,
+        )
+        return standing
+
+    def restore(self, found: Checkpoint) -> Standing:
+        """Parameters, optimiser, schedule and metrics as they were; what else stood there."""
+        state: dict[str, Any] = found.state
+        self.model.load_state_dict(found.model)
+        checkpoint.unpack_optimiser(self.optimiser, found.optim, state["param_groups"])
+        self.schedule.load_state_dict(state["schedule"])
+        state["validations"] = [(int(step), float(error)) for step, error in state["validations"]]
+        standing = Standing(**{each.name: state[each.name] for each in dataclasses.fields(Standing)})
+        self.run.forget_after(standing.step)
+        return standing
+
+    def go_back(self) -> Standing | None:
+        """What `restore` gives for the newest good checkpoint, if there is one."""
+        found, _ = checkpoint.newest(self.folder)
+        return None if found is None else self.restore(found)
