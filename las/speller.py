@@ -4,12 +4,12 @@ One step, for the previous token y_{i-1} and the previous context c_{i-1}:
 
     s_i = LSTM([embed(y_{i-1}); c_{i-1}], s_{i-1})          input feeding
     c_i = attention(s_i, encoded)
-    p(y_i) = softmax(linear(tanh(linear([s_i; c_i]))))
+    p(y_i) = softmax(linear(tanh(linear([s_i; c_i]))))      or another of `READOUTS`, of more than that
 
 Its state is a value: search keeps as many as it likes and reorders them along the beam axis.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, cast
 
 import torch
@@ -19,15 +19,27 @@ from torch import Tensor, nn
 from las import recurrent
 from las.attention.base import Attention, Memory
 from las.cells.base import LSTMCell, LSTMState
-from las.kernels import spelling
+from las.errors import ConfigError, suggest
+from las.kernels import cpu_spelling, spelling
 from las.recurrent import CellFactory
 
 AttentionFactory = Callable[[int, int], Attention]
 """Makes an attention from (query_size, value_size)."""
 
+LOOPS: dict[str, type[spelling.AnyLoop] | None] = {"cpu": cpu_spelling.Loop, "autograd": spelling.Loop, "plain": None}
+"""What computes teacher forcing, by name, fastest first; None is the loop over `Speller.advance`."""
 
 Masks = Sequence[Tensor | None]
 """Factors that dropout gave, of the embedding and of the output of each layer."""
+
+READOUTS: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
+    "tanh": (torch.tanh, 1),
+    "maxout": (lambda values: values.unflatten(-1, (-1, 2)).amax(-1), 2),  # Goodfellow et al. 2013
+}
+"""What becomes of the hidden layer below the output layer, and how many of its values make one."""
+
+READ = ("state", "state_and_token")
+DROPOUT_PLACES = ("everywhere", "output")
 
 
 class SpellerState(NamedTuple):
@@ -36,6 +48,8 @@ class SpellerState(NamedTuple):
     layers: tuple[LSTMState, ...]
     context: Float[Tensor, "batch beam value"]
     weights: Float[Tensor, "batch beam states"]
+    remembered: Float[Tensor, "batch beam states"]
+    """What attention is told of all weights so far: the last ones, for most."""
 
 
 class Spelling(NamedTuple):
@@ -55,7 +69,11 @@ class Speller(nn.Module):
         attention: makes the attention from (query_size, value_size).
         num_layers, hidden_size: of the LSTM.
         embedding_size: of the previous token.
-        dropout: on the embedding, between layers and before the output layer, while training.
+        dropout: the probability, while training.
+        dropout_at: `everywhere` (on the embedding, between layers and before the output layer) or only the `output`.
+        readout: what becomes of the hidden layer below the output layer, `tanh` or `maxout` (of pairs).
+        readout_size: of that layer, before the maximum of `maxout`; `hidden_size` by default.
+        readout_reads: `state` (and context) or `state_and_token` (the embedding of the previous token as well).
         scheduled_sampling: probability, per token, of feeding the model's own sample in place of the true previous
             token while training (Bengio et al. 2015).
     """
@@ -73,9 +91,16 @@ class Speller(nn.Module):
         hidden_size: int = 256,
         embedding_size: int = 64,
         dropout: float = 0.0,
+        dropout_at: str = "everywhere",
+        readout: str = "tanh",
+        readout_size: int | None = None,
+        readout_reads: str = "state",
         scheduled_sampling: float = 0.0,
     ) -> None:
         super().__init__()
+        _check("dropout_at", dropout_at, DROPOUT_PLACES)
+        _check("readout", readout, READOUTS)
+        _check("readout_reads", readout_reads, READ)
         self.vocab_size = vocab_size
         self.scheduled_sampling = scheduled_sampling
         self.embedding = nn.Embedding(vocab_size, embedding_size)
@@ -86,16 +111,23 @@ class Speller(nn.Module):
             self.cells.append(cell(size, hidden_size))
             size = hidden_size
         self.attention = attention(hidden_size, value_size)
-        self.readout = nn.Linear(hidden_size + value_size, hidden_size)
-        self.output = nn.Linear(hidden_size, vocab_size)
+        self.reads_token = readout_reads == "state_and_token"
+        self.activation, share = READOUTS[readout]
+        width = readout_size or hidden_size
+        if width % share:
+            raise ConfigError(f"speller.readout_size={width} must be a multiple of {share} for readout={readout}")
+        self.readout = nn.Linear(hidden_size + value_size + self.reads_token * embedding_size, width)
+        self.output = nn.Linear(width // share, vocab_size)
         self.dropout = nn.Dropout(dropout)
+        self.dropout_at = dropout_at
 
     def start(self, memory: Memory) -> SpellerState:
         """The state before the first token, with one beam per utterance."""
         batch = memory.values.shape[0]
         layers = tuple(cell.initial_state(batch, 1) for cell in self._cells)
         context = memory.values.new_zeros(batch, 1, memory.values.shape[-1])
-        return SpellerState(layers, context, self.attention.initial_weights(memory))
+        weights = self.attention.initial_weights(memory)
+        return SpellerState(layers, context, weights, weights)
 
     @property
     def _cells(self) -> list[LSTMCell]:
@@ -109,18 +141,24 @@ class Speller(nn.Module):
         `masks` are those of dropout for this step, of the embedding and of each layer's output [batch, beam, size].
         """
         of_embedding, *of_layers = masks or self.no_masks
-        inputs = torch.cat([_masked(self.embedding(tokens), of_embedding), state.context], dim=-1)
+        embedded = _masked(self.embedding(tokens), of_embedding)
+        inputs = torch.cat([embedded, state.context], dim=-1)
         layers = []
         for cell, previous, mask in zip(self._cells, state.layers, of_layers, strict=True):
             layer = cell.step(cell.input_gates(inputs), previous)
             layers.append(layer)
             inputs = _masked(layer.hidden, mask)
-        context, weights = self.attention.attend(layers[-1].hidden, memory, state.weights)
-        return torch.cat([inputs, context], dim=-1), SpellerState(tuple(layers), context, weights)
+        context, weights = self.attention.attend(layers[-1].hidden, memory, state.remembered)
+        remembered = self.attention.remember(memory, weights, state.remembered)
+        return self._read(inputs, embedded, context), SpellerState(tuple(layers), context, weights, remembered)
+
+    def _read(self, hidden: Tensor, embedded: Tensor, context: Tensor) -> Tensor:
+        """What the readout sees of a step."""
+        return torch.cat([hidden, embedded, context] if self.reads_token else [hidden, context], dim=-1)
 
     def logits(self, readout: Float[Tensor, "*batch readout"]) -> Float[Tensor, "*batch vocab"]:
         """Scores of the next token, before the softmax."""
-        return self.output(self.dropout(torch.tanh(self.readout(readout))))
+        return self.output(self.dropout(self.activation(self.readout(readout))))
 
     def step(
         self, tokens: Int[Tensor, "batch beam"], memory: Memory, state: SpellerState
@@ -132,17 +170,30 @@ class Speller(nn.Module):
     def forward(self, memory: Memory, targets: Int[Tensor, "batch tokens"]) -> Spelling:
         """Teacher forcing: row i holds the scores of target i given targets before it; the last row is the end's."""
         previous = torch.cat([targets.new_full((len(targets), 1), self.boundary), targets], dim=1)
-        spell = self._one_by_one if self.why_plain(memory.values) else self._by_hand
         # Masks are drawn before the loop, so that it makes no difference which one computes it.
-        readouts, weights = spell(memory, previous, self._masks(*previous.shape))
+        masks = self._masks(*previous.shape)
+        loop, _ = self._loop(memory.values)
+        if loop is None:
+            readouts, weights = self._one_by_one(memory, previous, masks)
+        else:
+            readouts, weights = self._by_hand(loop, memory, previous, masks)
         # One matrix product for all steps: the output layer is the widest of the speller.
         return Spelling(self.logits(readouts), weights)
 
-    def why_plain(self, like: Tensor) -> str:
-        """Why teacher forcing takes the plain loop on the device and type of a tensor; empty if it does not."""
-        if recurrent.pick(self._cells[0], like) is recurrent.KERNELS["plain"]:
-            return "its cells do"
-        return spelling.refuses(self._cells, self.attention)
+    def explain(self, like: Tensor) -> str:
+        """A line for the log of a run: what computes teacher forcing on the device and type of a tensor, and why."""
+        loop, reason = self._loop(like)
+        name = next(name for name, known in LOOPS.items() if known is loop)
+        return f"speller: {name} ({reason})" if reason else f"speller: {name}"
+
+    def _loop(self, like: Tensor) -> tuple[type[spelling.AnyLoop] | None, str]:
+        """The loop of teacher forcing, None for the plain one, and why it is not the fastest."""
+        kernel = recurrent.pick(self._cells[0], like)
+        reason = spelling.refuses(self._cells, self.attention)
+        if kernel is recurrent.KERNELS["plain"] or reason:
+            return None, reason
+        reason = cpu_spelling.fault() if kernel is recurrent.KERNELS["cpu"] else "as its cells"
+        return (spelling.Loop, reason) if reason else (cpu_spelling.Loop, "")
 
     def _one_by_one(self, memory: Memory, previous: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
         """Readouts and weights of all steps, [batch, steps, ...], by the equations above."""
@@ -158,25 +209,31 @@ class Speller(nn.Module):
             weights.append(state.weights)
         return torch.cat(readouts, dim=1), torch.cat(weights, dim=1)
 
-    def _by_hand(self, memory: Memory, previous: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
+    def _by_hand(
+        self, loop: type[spelling.AnyLoop], memory: Memory, previous: Tensor, masks: Masks
+    ) -> tuple[Tensor, Tensor]:
         """The same by `las.kernels.spelling`."""
         of_embedding, *of_layers, of_last = masks
+        fed = previous.clone()
 
         def embed(tokens: Tensor, steps: slice) -> Tensor:
             return _masked(self.embedding(tokens), _of(of_embedding, steps))
 
         def draw(step: int, hidden: Tensor, context: Tensor) -> Tensor:
-            before = _masked(hidden.unsqueeze(1), _of(of_last, slice(step - 1, step)))
-            readout = torch.cat([before, context.unsqueeze(1)], dim=-1)
-            return self._sample(previous[:, step : step + 1], readout).squeeze(1)
+            last, now = slice(step - 1, step), slice(step, step + 1)
+            before = _masked(hidden.unsqueeze(1), _of(of_last, last))
+            readout = self._read(before, embed(fed[:, last], last), context.unsqueeze(1))
+            fed[:, now] = self._sample(previous[:, now], readout)
+            return fed[:, step]
 
         drawn = draw if self.training and self.scheduled_sampling else None
-        found = spelling.spell(self._cells, self.attention, memory, previous, embed, of_layers, drawn)
-        return torch.cat([_masked(found.hidden, of_last), found.contexts], dim=-1), found.weights
+        found = spelling.spell(self._cells, self.attention, memory, previous, embed, of_layers, drawn, loop)
+        embedded = embed(fed, slice(None))
+        return self._read(_masked(found.hidden, of_last), embedded, found.contexts), found.weights
 
     def _masks(self, batch: int, steps: int) -> Masks:
         """Of dropout: factors for the embedding and for each layer's output, [batch, steps, size]. None without it."""
-        if not (self.training and self.dropout.p):
+        if not (self.training and self.dropout.p) or self.dropout_at == "output":
             return self.no_masks
         sizes = [self.embedding.embedding_dim, *(cell.hidden_size for cell in self._cells)]
         return [self.dropout(self.embedding.weight.new_ones(batch, steps, size)) for size in sizes]
@@ -192,6 +249,11 @@ class Speller(nn.Module):
             drawn = (logits - torch.empty_like(logits).exponential_().log()).argmax(-1)
         replace = torch.rand(tokens.shape, device=tokens.device) < self.scheduled_sampling
         return torch.where(replace, drawn, tokens)
+
+
+def _check(name: str, value: str, known: Collection[str]) -> None:
+    if value not in known:
+        raise ConfigError(f"speller.{name}={value!r} does not exist.{suggest(value, known)}")
 
 
 def _of(mask: Tensor | None, steps: slice) -> Tensor | None:

@@ -8,10 +8,12 @@ from torch import Tensor
 
 from las import build
 from las.attention.base import Attention, Memory
+from las.attention.multi_head import MultiHeadAttention
+from las.attention.weight_feedback import WeightFeedbackAttention
 from las.errors import ConfigError
 
 CARDS = {path.stem: path for path in sorted((build.config_directory() / "attention").glob("*.yaml"))}
-QUERY, VALUE, KEY, BATCH, BEAM, STATES = 3, 5, 4, 3, 2, 6
+QUERY, VALUE, KEY, BATCH, BEAM, STATES = 3, 6, 4, 3, 2, 6
 NUM_STATES = torch.tensor([6, 4, 1])
 MASK = torch.arange(STATES) < NUM_STATES.unsqueeze(1)
 every_attention = pytest.mark.parametrize("name", CARDS)
@@ -22,7 +24,7 @@ def make(name: str) -> Attention:
     torch.manual_seed(1)
     config = OmegaConf.to_container(OmegaConf.load(CARDS[name]))
     assert isinstance(config, dict)
-    small = {"key_size": KEY, "num_filters": 2, "width": 3}
+    small = {"key_size": KEY, "num_filters": 2, "width": 3, "num_heads": 2}
     factory = build.build(config | {key: size for key, size in small.items() if key in config})
     attention: Attention = factory(QUERY, VALUE).double()
     with torch.no_grad():
@@ -48,7 +50,8 @@ def test_weights_are_a_distribution_over_the_true_states(name: str) -> None:
     torch.testing.assert_close(weights.sum(-1), torch.ones(BATCH, BEAM, dtype=torch.float64))
     assert not weights.masked_select(~MASK.unsqueeze(1)).any()
     assert (weights.masked_select(MASK.unsqueeze(1)) > 0).all()
-    torch.testing.assert_close(context, torch.einsum("bks,bsv->bkv", weights, encoded))
+    if name != "multi_head":  # where each head has weights of its own
+        torch.testing.assert_close(context, torch.einsum("bks,bsv->bkv", weights, encoded))
 
 
 @every_attention
@@ -115,6 +118,65 @@ def energy_of(name: str, p: dict[str, np.ndarray], query: np.ndarray, encoded: n
             meeting = meeting + p["location.weight"] @ (p["filters.weight"][:, 0] @ np.array(around))
         energies.append(p["score.weight"][0] @ np.tanh(meeting))
     return energies
+
+
+def of_heads(p: dict[str, np.ndarray], query: np.ndarray, encoded: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean weights and context of two heads, each with one half of keys, query and encoded states."""
+    queries, keys = (p["query.weight"] @ query).reshape(2, -1), (encoded @ p["key.weight"].T).reshape(-1, 2, KEY // 2)
+    energies = [keys[:, head] @ queries[head] / np.sqrt(KEY / 2) for head in range(2)]
+    weights = np.array([np.exp(energy) / np.exp(energy).sum() for energy in energies])
+    halves = encoded.reshape(-1, 2, VALUE // 2)
+    return weights.mean(0), np.concatenate([weights[head] @ halves[:, head] for head in range(2)])
+
+
+def test_heads_equal_their_equation_element_by_element() -> None:
+    attention = make("multi_head")
+    query, encoded, previous = material()
+    context, weights = attention.attend(query, attention.prepare(encoded, NUM_STATES), previous)
+    p = {key: parameter.detach().numpy() for key, parameter in attention.named_parameters()}
+    for row, length in enumerate(NUM_STATES.tolist()):
+        for beam in range(BEAM):
+            mean, expected = of_heads(p, query[row, beam].numpy(), encoded[row, :length].numpy())
+            np.testing.assert_allclose(weights[row, beam, :length].detach().numpy(), mean, rtol=1e-9)
+            np.testing.assert_allclose(context[row, beam].detach().numpy(), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("heads", "sizes"), [(3, "key_size=4"), (4, "the 6 values"), (0, "num_heads=0 must divide")])
+def test_heads_must_divide_what_they_share(heads: int, sizes: str) -> None:
+    with pytest.raises(ConfigError, match=sizes):
+        MultiHeadAttention(QUERY, VALUE, key_size=KEY, num_heads=heads)
+
+
+def used_up(p: dict[str, np.ndarray], encoded: np.ndarray, weights: list[np.ndarray]) -> np.ndarray:
+    """Half the inverse fertility of each state, times all the weight it has had."""
+    return sum(weights, np.zeros(len(encoded))) * 0.5 / (1 + np.exp(-encoded @ p["inverse_fertility.weight"][0]))
+
+
+def test_weight_feedback_equals_its_equation_over_several_tokens() -> None:
+    torch.manual_seed(1)
+    attention = WeightFeedbackAttention(QUERY, VALUE, key_size=KEY).double()
+    query, encoded, _ = material()
+    memory = attention.prepare(encoded, NUM_STATES)
+    p = {key: parameter.detach().numpy() for key, parameter in attention.named_parameters()}
+    assert [key for key in p if key.endswith("bias")] == ["key.bias"]
+    remembered, history = attention.initial_weights(memory).expand(-1, BEAM, -1), []
+    for token in range(4):
+        queries = query * (token + 1)
+        context, weights = attention.attend(queries, memory, remembered)
+        for row, length in enumerate(NUM_STATES.tolist()):
+            states = encoded[row, :length].numpy()
+            for beam in range(BEAM):
+                before = used_up(p, states, [old[row, beam, :length] for old in history])
+                np.testing.assert_allclose(remembered[row, beam, :length].detach().numpy(), before, rtol=1e-9)
+                meeting = states @ p["key.weight"].T + p["key.bias"] + before[:, None] * p["feedback.weight"][:, 0]
+                meeting += p["query.weight"] @ queries[row, beam].numpy()
+                energy = np.tanh(meeting) @ p["score.weight"][0]
+                expected = np.exp(energy) / np.exp(energy).sum()
+                np.testing.assert_allclose(weights[row, beam, :length].detach().numpy(), expected, rtol=1e-9)
+                np.testing.assert_allclose(context[row, beam].detach().numpy(), expected @ states, rtol=1e-9)
+        remembered = attention.remember(memory, weights, remembered)
+        assert not remembered.masked_select(~MASK.unsqueeze(1)).any()
+        history.append(weights.detach().numpy())
 
 
 @pytest.mark.parametrize("name", ["additive", "dot", "location"])

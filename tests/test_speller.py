@@ -6,13 +6,14 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from las import build
+from las import build, recurrent
 from las.attention.base import Memory
-from las.speller import Speller, SpellerState
+from las.errors import ConfigError
+from las.speller import Speller
 
 ATTENTIONS = sorted(path.stem for path in (build.config_directory() / "attention").glob("*.yaml"))
 CELLS = ("lstm", "ba2016", "zeineldeen2020_joined_cell", "tf_contrib")
-VOCAB, VALUE, HIDDEN, STATES = 6, 5, 7, 8
+VOCAB, VALUE, HIDDEN, STATES = 6, 6, 7, 8
 NUM_STATES = torch.tensor([8, 5, 1])
 TARGETS, NUM_TOKENS = torch.tensor([[3, 1, 5, 2], [4, 4, 0, 0], [1, 2, 3, 0]]), torch.tensor([4, 2, 3])
 every_attention = pytest.mark.parametrize("attention", ATTENTIONS)
@@ -23,7 +24,7 @@ def part(group: str, name: str) -> functools.partial[Any]:
     """What a card of configs/<group>/ builds, known sizes made small."""
     config = OmegaConf.to_container(OmegaConf.load(build.config_directory() / group / f"{name}.yaml"))
     assert isinstance(config, dict)
-    small = {"key_size": 4, "num_filters": 2, "width": 3}
+    small = {"key_size": 4, "num_filters": 2, "width": 3, "num_heads": 2}
     made: functools.partial[Any] = build.build(config | {key: small[key] for key in small.keys() & config.keys()})
     return made
 
@@ -134,6 +135,78 @@ def test_speller_equals_its_three_equations() -> None:
     torch.testing.assert_close(speller(memory, TARGETS).logits, torch.stack(logits, 1), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("readout", ["tanh", "maxout"])
+@pytest.mark.parametrize("reads", ["state", "state_and_token"])
+def test_readouts_equal_their_equations(readout: str, reads: str) -> None:
+    """From the state after each step: hidden, context and the embedding of the token before it."""
+    speller = make("additive", readout=readout, readout_size=10, readout_reads=reads)
+    memory, state = memory_of(speller), speller.start(memory_of(speller))
+    p = {key: parameter.detach() for key, parameter in speller.named_parameters()}
+    logits = speller(memory, TARGETS).logits
+    for step, tokens in enumerate([torch.zeros(3, dtype=torch.long), *TARGETS.unbind(1)]):
+        _, state = speller.step(tokens.unsqueeze(1), memory, state)
+        parts = [state.layers[-1].hidden, p["embedding.weight"][tokens].unsqueeze(1), state.context]
+        read = torch.cat(parts if reads == "state_and_token" else parts[::2], -1)[:, 0]
+        wide = read @ p["readout.weight"].T + p["readout.bias"]
+        if readout == "maxout":
+            below = torch.stack([torch.maximum(wide[:, 2 * i], wide[:, 2 * i + 1]) for i in range(5)], 1)
+        else:
+            below = wide.tanh()
+        torch.testing.assert_close(logits[:, step], below @ p["output.weight"].T + p["output.bias"])
+
+
+@pytest.mark.parametrize("options", [{}, {"dropout": 0.4}, {"dropout": 0.4, "scheduled_sampling": 0.7}], ids=str)
+def test_a_readout_that_reads_the_token_is_the_same_in_both_loops(options: dict[str, float]) -> None:
+    """What is fed to the cells, drawn tokens and dropped embeddings too, is what the readout reads."""
+    results = []
+    for kernel in ("plain", "autograd"):
+        speller = make("location", readout="maxout", readout_size=6, readout_reads="state_and_token", **options).train()
+        torch.manual_seed(4)
+        with recurrent.using(kernel):
+            spelling = speller(memory_of(speller), TARGETS)
+        results.append([*spelling, *torch.autograd.grad(spelling.logits.square().sum(), [*speller.parameters()])])
+    torch.testing.assert_close(results[1], results[0], rtol=1e-8, atol=1e-10)
+
+
+def test_what_attention_remembers_goes_from_token_to_token() -> None:
+    """With weight feedback the state holds a sum: another one changes where the next token looks."""
+    speller = make("weight_feedback")
+    memory = memory_of(speller)
+    first = torch.zeros(3, 1, dtype=torch.long)
+    _, state = speller.step(first, memory, speller.start(memory))
+    assert not torch.equal(state.remembered, state.weights)
+    _, twice = speller.step(first, memory, state)
+    _, forgotten = speller.step(first, memory, state._replace(remembered=torch.zeros_like(state.remembered)))
+    assert (twice.weights - forgotten.weights).abs().max() > 1e-4
+    for name in ("additive", "location"):
+        other = make(name)
+        _, state = other.step(first, memory_of(other), other.start(memory_of(other)))
+        assert state.remembered is state.weights
+
+
+def test_dropout_of_the_output_alone_leaves_states_and_weights_as_they_are() -> None:
+    quiet, dropped = make(), make(dropout=0.5, dropout_at="output").train()
+    ours, expected = dropped(memory_of(dropped), TARGETS), quiet(memory_of(quiet), TARGETS)
+    assert torch.equal(ours.weights, expected.weights)
+    assert (ours.logits - expected.logits).abs().max() > 1e-3
+    everywhere = make(dropout=0.5).train()
+    assert not torch.equal(everywhere(memory_of(everywhere), TARGETS).weights, expected.weights)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"readout": "maxot"}, "readout='maxot' does not exist. Did you mean maxout"),
+        ({"readout": "maxout"}, "readout_size=7 must be a multiple of 2 for readout=maxout"),
+        ({"readout_reads": "stat"}, "readout_reads='stat' does not exist. Did you mean state"),
+        ({"dropout_at": "outpt"}, "dropout_at='outpt' does not exist. Did you mean output"),
+    ],
+)
+def test_impossible_options_are_explained(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        make(**options)
+
+
 @every_attention
 def test_padding_of_targets_and_states_changes_nothing(attention: str) -> None:
     speller = make(attention)
@@ -160,7 +233,7 @@ def test_input_feeding_the_last_context_reaches_the_next_step() -> None:
     speller = make("dot")
     memory = memory_of(speller)
     state = speller.start(memory)
-    changed = SpellerState(state.layers, state.context + 1, state.weights)
+    changed = state._replace(context=state.context + 1)
     tokens = torch.zeros(3, 1, dtype=torch.long)
     before, after = (speller.step(tokens, memory, each)[0] for each in (state, changed))
     assert (before - after).abs().max() > 1e-3

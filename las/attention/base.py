@@ -46,7 +46,7 @@ class Attention(nn.Module):
         keys: Float[Tensor, "batch states size"],
         weights: Float[Tensor, "batch beam states"],
     ) -> Float[Tensor, "batch beam states"]:
-        """How well each state answers each query; `weights` are those of the previous token."""
+        """How well each state answers each query; `weights` are what `remember` made after the previous token."""
         raise TypeError(f"{type(self).__name__} must define energy")
 
     def prepare(self, encoded: Float[Tensor, "batch states value"], num_states: Int[Tensor, "batch"]) -> Memory:
@@ -65,7 +65,16 @@ class Attention(nn.Module):
         memory: Memory,
         weights: Float[Tensor, "batch beam states"],
     ) -> tuple[Float[Tensor, "batch beam value"], Float[Tensor, "batch beam states"]]:
-        """Context and new weights for each query, given the previous token's weights."""
+        """Context and new weights for each query, given what is remembered of earlier weights."""
         energy = self.energy(query, memory.keys, weights)
         weights = masked_softmax(energy, memory.mask.unsqueeze(1))
         return torch.matmul(weights, memory.values), weights
+
+    def remember(
+        self,
+        memory: Memory,
+        weights: Float[Tensor, "batch beam states"],
+        remembered: Float[Tensor, "batch beam states"],
+    ) -> Float[Tensor, "batch beam states"]:
+        """What the next token is told of these weights and all before them: these, unless a variant adds them up."""
+        return weights
