@@ -131,7 +131,7 @@ def _centred(weight: Tensor, plan: Plan) -> Tensor:
 
 
 def _affine(cell: LSTMCell) -> Tensor:
-    """What a row's equations multiply with and add, [10H]: gain and offset of the gates, gain and bias of the memory."""
+    """What multiplies and adds in a row's equations, [10H]: gain, offset of the gates; gain, bias of the memory."""
     _, gain, offset, cell_gain, cell_bias = autograd.parameters_of(cell)
     offset = autograd.forget_bias(cell) if offset is None else offset
     none = offset.new_zeros(cell.hidden_size)
