@@ -189,11 +189,14 @@ class Speller(nn.Module):
     def _loop(self, like: Tensor) -> tuple[type[spelling.AnyLoop] | None, str]:
         """The loop of teacher forcing, None for the plain one, and why it is not the fastest."""
         kernel = recurrent.pick(self._cells[0], like)
-        reason = spelling.refuses(self._cells, self.attention)
-        if kernel is recurrent.KERNELS["plain"] or reason:
+        if kernel is recurrent.KERNELS["plain"]:
+            return None, ""
+        if reason := spelling.refuses(self._cells, self.attention):
             return None, reason
-        reason = cpu_spelling.fault() if kernel is recurrent.KERNELS["cpu"] else "as its cells"
-        return (spelling.Loop, reason) if reason else (cpu_spelling.Loop, "")
+        if kernel is not recurrent.KERNELS["cpu"]:
+            return spelling.Loop, ""
+        fault = cpu_spelling.fault()
+        return (spelling.Loop, f"cpu: {fault}") if fault else (cpu_spelling.Loop, "")
 
     def _one_by_one(self, memory: Memory, previous: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
         """Readouts and weights of all steps, [batch, steps, ...], by the equations above."""

@@ -143,10 +143,13 @@ def _results(plan: Plan, trace: Trace, frames: int) -> tuple[Tensor, Tensor, Ten
 
 def plan_of(cell: LSTMCell, packing: Packing, own: torch.dtype) -> Plan:
     """What is computed for a cell; `own` is the type of its tensors before they were made wider."""
-    # The plain cells bound eps from below in the same way.
-    eps = max(cell.eps, torch.finfo(own).tiny * torch.finfo(own).eps)
     form = FORMS[type(cell)]
-    return Plan(packing, form.gates, form.norm, MEMORIES[cell.cell_norm], eps)
+    return Plan(packing, form.gates, form.norm, MEMORIES[cell.cell_norm], eps_of(cell, own))
+
+
+def eps_of(cell: LSTMCell, own: torch.dtype) -> float:
+    """What its norms add to the variance: the plain cells bound it from below in the same way."""
+    return max(cell.eps, torch.finfo(own).tiny * torch.finfo(own).eps)
 
 
 def parameters_of(cell: LSTMCell) -> Parameters:

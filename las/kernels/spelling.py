@@ -11,7 +11,7 @@ and the gradient of a weight is one product over all steps. Cells are computed b
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -77,7 +77,7 @@ class Given(NamedTuple):
     cells: tuple[Parameters, ...]
 
     def flat(self) -> list[Tensor | None]:
-        """In the order in which `Loop.backward` gives their gradients."""
+        """In the order in which `AnyLoop.backward` gives their gradients."""
         per_cell = [tensor for parts in zip(self.sides, self.cells, strict=True) for part in parts for tensor in part]
         return [self.keys, self.values, *self.attention, *per_cell]
 
@@ -89,50 +89,47 @@ def refuses(cells: Sequence[LSTMCell], attention: Attention) -> str:
     return next(filter(None, (autograd.refuses(cell, next(cell.parameters())) for cell in cells)), "")
 
 
-def spell(
-    cells: Sequence[LSTMCell],
-    attention: Attention,
-    memory: Memory,
-    tokens: Int[Tensor, "batch steps"],
-    embed: Embed,
-    masks: Sequence[Tensor | None],
-    draw: Draw | None = None,
-) -> Found:
-    """All steps, each fed with the context of the one before.
-
-    Half-precision tensors are computed in fp32. There is no second derivative.
-
-    Args:
-        tokens: the previous token of each step.
-        masks: factors of the hidden states of each cell but the last on their way up, [batch, steps, H], None for 1.
-        draw: what is fed from the second step on, in place of `tokens`.
-    """
-    recording, own = torch.is_grad_enabled(), memory.values.dtype
-    with torch.set_grad_enabled(recording and draw is None):
-        given = _given(cells, attention, memory, embed(tokens, slice(None)))
-    with torch.no_grad(), torch.autocast(memory.keys.device.type, enabled=False):
-        loop = Loop(cells, FORMS[type(attention)].attending, given, memory.mask, masks, recording)
-        tokens = tokens.clone()
-        for step in range(tokens.shape[1]):
-            if draw and step:
-                tokens[:, step] = draw(step, *loop.seen)
-                embedded = embed(tokens[:, step : step + 1], slice(step, step + 1))
-                loop.layers[0].feed(step, _given(cells[:1], attention, memory, embedded).sides[0].known[:, 0])
-            loop.forward(step)
-        loop.end()
-    if recording and draw:
-        given = _given(cells, attention, memory, embed(tokens, slice(None)))
-    results = Pass.apply(loop, *given.flat()) if recording else loop.results()
-    return Found(*(result.to(own) for result in results))
+Feed = Callable[[int], None]
+"""Called before each step but the first: it may `replace` what is known of this one."""
 
 
-class Loop:
-    """All cells and the attention, step by step, forwards and then backwards."""
+@runtime_checkable
+class AnyLoop(Protocol):
+    """The cells and the attention of one pass: `run`, then `results`, and `backward` as often as one likes."""
 
     def __init__(
         self,
         cells: Sequence[LSTMCell],
-        form: type[attending.Attending],
+        form: AttentionForm,
+        given: Given,
+        mask: Tensor,
+        masks: Sequence[Tensor | None],
+        recording: bool,
+    ) -> None: ...
+
+    def run(self, feed: Feed | None) -> None:
+        """All steps."""
+
+    def seen(self, step: int) -> tuple[Tensor, Tensor]:
+        """The hidden state [B, H] and the context [B, V] before this step."""
+
+    def replace(self, step: int, known: Tensor) -> None:
+        """Change what is known of the gates of a step that was not computed yet, [B, 4H]."""
+
+    def results(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Hidden states, contexts and weights, [B, U, ...]."""
+
+    def backward(self, d_hidden: Tensor, d_contexts: Tensor, d_weights: Tensor) -> list[Tensor | None]:
+        """Gradients of all that was given, from those of the results."""
+
+
+class Loop:
+    """By torch's operations, on any device: see `AnyLoop`."""
+
+    def __init__(
+        self,
+        cells: Sequence[LSTMCell],
+        form: AttentionForm,
         given: Given,
         mask: Tensor,
         masks: Sequence[Tensor | None],
@@ -141,32 +138,36 @@ class Loop:
         batch, self.num_steps, _ = given.sides[0].known.shape
         self.packing = packing_of(torch.full((batch,), self.num_steps, device=mask.device), self.num_steps)
         self.masks = [*masks, None]
-        self.attending = form(Memory(given.keys, given.values, mask), self.num_steps, recording, *given.attention)
+        memory = Memory(given.keys, given.values, mask)
+        self.attending = form.attending(memory, self.num_steps, recording, *given.attention)
         self.layers = [
             Layer(autograd.plan_of(cell, self.packing, next(cell.parameters()).dtype), side, parameters, recording)
             for cell, side, parameters in zip(cells, given.sides, given.cells, strict=True)
         ]
 
-    def forward(self, step: int) -> None:
-        """One step, after which `seen` is what it found."""
-        below = self.attending.contexts[step]
-        for layer, mask in zip(self.layers, self.masks, strict=True):
-            hidden = layer.forward(step, below)
-            below = hidden if mask is None else hidden * mask[:, step]
-        self.seen = hidden, self.attending.forward(step, hidden)
-
-    def end(self) -> None:
-        """Called after the last step."""
+    def run(self, feed: Feed | None) -> None:
+        for step in range(self.num_steps):
+            if feed and step:
+                feed(step)
+            below = self.attending.contexts[step]
+            for layer, mask in zip(self.layers, self.masks, strict=True):
+                self.hidden = layer.forward(step, below)
+                below = self.hidden if mask is None else self.hidden * mask[:, step]
+            self.attending.forward(step, self.hidden)
         for layer in self.layers:
             layer.end()
 
+    def seen(self, step: int) -> tuple[Tensor, Tensor]:
+        return self.hidden, self.attending.contexts[step]
+
+    def replace(self, step: int, known: Tensor) -> None:
+        self.layers[0].feed(step, known)
+
     def results(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Hidden states, contexts and weights, [B, U, ...]."""
         hidden = self.packing.unpack(self.layers[-1].hidden, self.num_steps)
         return hidden, self.attending.contexts[1:].transpose(0, 1), self.attending.weights[1:].transpose(0, 1)
 
     def backward(self, d_hidden: Tensor, d_contexts: Tensor, d_weights: Tensor) -> list[Tensor | None]:
-        """Gradients of all that was given, from those of the results."""
         self.attending.begin(d_contexts.transpose(0, 1), d_weights.transpose(0, 1))
         *lower, last = self.layers
         last.begin(d_hidden)
@@ -185,7 +186,7 @@ class Pass(torch.autograd.Function):
     """(loop, *Given.flat) to the results of a loop that was run with them: only the backward pass is left to do."""
 
     @staticmethod
-    def forward(ctx: Any, loop: Loop, *given: Any) -> Any:
+    def forward(ctx: Any, loop: AnyLoop, *given: Any) -> Any:
         ctx.loop = loop
         ctx.save_for_backward(*given)
         return loop.results()
@@ -196,6 +197,46 @@ class Pass(torch.autograd.Function):
         _ = ctx.saved_tensors  # asked for, so that autograd sees whether one was changed in between
         with torch.autocast(grads[0].device.type, enabled=False):
             return None, *ctx.loop.backward(*grads)
+
+
+def spell(
+    cells: Sequence[LSTMCell],
+    attention: Attention,
+    memory: Memory,
+    tokens: Int[Tensor, "batch steps"],
+    embed: Embed,
+    masks: Sequence[Tensor | None],
+    draw: Draw | None = None,
+    kind: type[AnyLoop] = Loop,
+) -> Found:
+    """All steps, each fed with the context of the one before.
+
+    Half-precision tensors are computed in fp32. There is no second derivative.
+
+    Args:
+        tokens: the previous token of each step.
+        masks: factors of the hidden states of each cell but the last on their way up, [batch, steps, H], None for 1.
+        draw: what is fed from the second step on, in place of `tokens`, if anything.
+        kind: `Loop`, or another form of it.
+    """
+    recording, own = torch.is_grad_enabled(), memory.values.dtype
+    with torch.set_grad_enabled(recording and draw is None):
+        given = _given(cells, attention, memory, embed(tokens, slice(None)))
+    tokens = tokens.clone()
+    with torch.no_grad(), torch.autocast(memory.keys.device.type, enabled=False):
+        loop = kind(cells, FORMS[type(attention)], given, memory.mask, masks, recording)
+
+        def feed(step: int) -> None:
+            assert draw is not None
+            tokens[:, step] = draw(step, *loop.seen(step))
+            embedded = embed(tokens[:, step : step + 1], slice(step, step + 1))
+            loop.replace(step, _given(cells[:1], attention, memory, embedded).sides[0].known[:, 0])
+
+        loop.run(None if draw is None else feed)
+    if recording and draw:
+        given = _given(cells, attention, memory, embed(tokens, slice(None)))
+    results = Pass.apply(loop, *given.flat()) if recording else loop.results()
+    return Found(*(result.to(own) for result in results))
 
 
 def _given(cells: Sequence[LSTMCell], attention: Attention, memory: Memory, embedded: Tensor) -> Given:
