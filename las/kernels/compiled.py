@@ -17,6 +17,9 @@ from torch.autograd.function import once_differentiable
 APART = 1
 """The gate norm that keeps W x and U h apart."""
 
+PART = 16
+"""How many rows of the batch `recurrence.h` computes together, and sums gradients of parameters of."""
+
 
 class Rows(NamedTuple):
     """Where the true frames of a padded batch lie when padding is left out, row after row of the batch."""
@@ -80,11 +83,21 @@ POINTERS = (
     *("order", "lengths", "starts"),
     *("weight", *PARAMETERS, "first_hidden", "first_cell", "d_outputs", "d_last_hidden", "d_last_cell"),
     *("projected", "summed", "hidden_before", "cell_before", "outputs", "last_hidden", "last_cell"),
-    *("d_projected", "d_summed", "d_first_hidden", "d_first_cell", *(f"d_{name}" for name in PARAMETERS)),
+    *("d_projected", "d_summed", "d_first_hidden", "d_first_cell", "sums"),
 )
 
 
-class Direction(ctypes.Structure):
+class Structure(ctypes.Structure):
+    """One that the C++ defines as well."""
+
+    def point(self, **tensors: Tensor | None) -> None:
+        """Set pointers to these tensors, which the caller keeps alive."""
+        for name, tensor in tensors.items():
+            if tensor is not None:
+                setattr(self, name, tensor.data_ptr())
+
+
+class Direction(Structure):
     """`Direction` of `recurrence.h`, field by field."""
 
     _fields_ = (
@@ -92,12 +105,6 @@ class Direction(ctypes.Structure):
         ("eps", ctypes.c_double),
         *((name, ctypes.c_void_p) for name in POINTERS),
     )
-
-    def point(self, **tensors: Tensor | None) -> None:
-        """Set pointers to these tensors, which the caller keeps alive."""
-        for name, tensor in tensors.items():
-            if tensor is not None:
-                setattr(self, name, tensor.data_ptr())
 
 
 class Plan(NamedTuple):
@@ -210,20 +217,20 @@ def _backward(
     plan: Plan, parts: Sequence[Part], traces: Sequence[Trace], d_outputs: Tensor, d_last: Sequence[Tensor]
 ) -> list[Part]:
     """The gradients of each direction's tensors; for the source it is that of W x, packed."""
-    found, directions = [], plan.directions(parts, traces)
+    directions, hidden = plan.directions(parts, traces), parts[0].weight.shape[1]
+    sizes = [4 * hidden * hidden, *[4 * hidden] * 3, *[hidden] * 2]
+    found, sums = [], d_outputs.new_zeros(len(parts), max(-(-len(plan.rows.order) // PART), 1), sum(sizes))
     for number, (direction, part, trace) in enumerate(zip(directions, parts, traces, strict=True)):
-        d_summed = torch.empty_like(trace.projected)
-        d_projected = torch.empty_like(d_summed) if plan.gate_norm == APART else d_summed
-        like = {name: None if old is None else torch.empty_like(old) for name, old in part._asdict().items()}
-        like |= {"source": d_projected, "weight": d_summed}
-        direction.point(d_outputs=d_outputs[..., number * part.weight.shape[1] :])
+        state = [None if old is None else torch.empty_like(old) for old in (part.hidden, part.cell)]
+        source = torch.empty_like(trace.projected)
+        direction.point(d_outputs=d_outputs[..., number * hidden :], d_projected=source, sums=sums[number])
         direction.point(d_last_hidden=d_last[2 * number], d_last_cell=d_last[2 * number + 1])
-        direction.point(d_projected=d_projected, d_summed=d_summed)
-        direction.point(d_first_hidden=like["hidden"], d_first_cell=like["cell"])
-        direction.point(**{f"d_{name}": like[name] for name in PARAMETERS})
-        found.append(Part(**like))
+        direction.point(d_first_hidden=state[0], d_first_cell=state[1])
+        weight, *others = sums[number, 0].split(sizes)
+        known = [getattr(part, name) for name in PARAMETERS]
+        others = [None if old is None else new for old, new in zip(known, others, strict=True)]
+        found.append(Part(source, weight.view_as(part.weight), *others, *state))
     plan.run("backward", directions, d_outputs.dtype)
-    return [
-        grads._replace(weight=grads.weight.t() @ trace.hidden_before)
-        for grads, trace in zip(found, traces, strict=True)
-    ]
+    if sums.shape[1] > 1:
+        sums[:, 0] = sums.sum(1)
+    return found

@@ -149,7 +149,7 @@ def _run(cell: LSTMCell, num_frames: Tensor, frames: Tensor | None, parts: Seque
     eps = max(cell.eps, torch.finfo(own).tiny * torch.finfo(own).eps)
     size = (parts[0].source if frames is None else frames).shape[1]
     plan = Plan(
-        _library(), rows_of(num_frames, size), FORMS[type(cell)].gate_norm, CELL_NORMS.index(cell.cell_norm), eps
+        library(), rows_of(num_frames, size), FORMS[type(cell)].gate_norm, CELL_NORMS.index(cell.cell_norm), eps
     )
     needs_gradient = any(field is not None and field.requires_grad for field in fields)
     function = Recurrence.apply if needs_gradient and torch.is_grad_enabled() else infer
@@ -158,7 +158,8 @@ def _run(cell: LSTMCell, num_frames: Tensor, frames: Tensor | None, parts: Seque
 
 
 @cache
-def _library() -> ctypes.CDLL:
+def library() -> ctypes.CDLL:
+    """What was compiled."""
     return extension.load()
 
 
@@ -166,7 +167,7 @@ def _library() -> ctypes.CDLL:
 def _fault() -> str:
     """Why the library cannot be used: it cannot be built, or a trial gives something else than the plain equations."""
     try:
-        _library()
+        library()
     except extension.Unavailable as error:
         return str(error)
     with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():

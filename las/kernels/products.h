@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <type_traits>
 #include <utility>
 
 #include "vectors.h"
@@ -36,6 +37,8 @@ constexpr int MAX_ROWS = 12;
 #else
 constexpr int MAX_ROWS = 6;
 #endif
+
+constexpr int MAX_INNER = 128;  // of a product that is added up over several calls
 
 template <class T>
 constexpr int PANEL = 2 * WIDTH<T>;
@@ -75,54 +78,100 @@ class Panels {
         }
     }
 
+    // Row k of the matrix.
+    void set_row(int k, const T* from) {
+        for (int j = 0; j < columns; j += PANEL<T>) {
+            T* to = panel(j) + k * PANEL<T>;
+            const int width = std::min(PANEL<T>, columns - j);
+            std::copy_n(from + j, width, to);
+            std::fill(to + width, to + PANEL<T>, T(0));
+        }
+    }
+
     // to[row] = from[row] * matrix, for all rows.
     void multiply(int rows, const T* from, int64_t from_stride, T* to, int64_t to_stride) const {
-        const int blocks = (rows + MAX_ROWS - 1) / MAX_ROWS;
         for (int j = 0; j < columns; j += PANEL<T>) {
-            const int width = std::min(PANEL<T>, columns - j);
-            for (int block = 0; block < blocks; ++block) {
-                const int first = rows * block / blocks, last = rows * (block + 1) / blocks;
+            in_blocks(rows, [&](auto size, int first) {
                 const T* a = from + first * from_stride;
-                T* c = to + first * to_stride + j;
-                dispatch(last - first, a, from_stride, panel(j), c, to_stride, width);
-            }
+                Tile<size> tile;
+                tile.multiply(inner, panel(j), [&](int row, int k) { return a[row * from_stride + k]; });
+                tile.each(width_at(j), [&](int row, int column, Vector<T> values, auto lanes) {
+                    store(to + (first + row) * to_stride + j + column, values, lanes);
+                });
+            });
         }
+    }
+
+    // to += left^T * matrix, with the first `rows` rows of both; left has `left_columns`, as `to` has rows.
+    void add_product(int rows, const T* left, int64_t left_stride, int left_columns, T* to) const {
+        T block[MAX_INNER * MAX_ROWS];
+        in_blocks(left_columns, [&](auto size, int first) {
+            for (int k = 0; k < rows; ++k) std::copy_n(left + k * left_stride + first, size, block + k * size);
+            for (int j = 0; j < columns; j += PANEL<T>) {
+                Tile<size> tile;
+                tile.multiply(rows, panel(j), [&](int row, int k) { return block[k * size + row]; });
+                tile.each(width_at(j), [&](int row, int column, Vector<T> values, auto lanes) {
+                    add(to + int64_t(first + row) * columns + j + column, values, lanes);
+                });
+            }
+        });
     }
 
   private:
     T* panel(int j) const { return values + int64_t(j) * inner; }
+    int width_at(int j) const { return std::min(PANEL<T>, columns - j); }
 
+    // A few rows of a product, as wide as a panel.
     template <int ROWS>
-    void tile(const T* from, int64_t from_stride, const T* b, T* to, int64_t to_stride, int width) const {
+    struct Tile {
         Vector<T> left[ROWS] = {}, right[ROWS] = {};
+
+        template <class Element>
+        void multiply(int inner, const T* panel, Element element) {
 #pragma GCC unroll 4
-        for (int k = 0; k < inner; ++k, b += PANEL<T>) {
-            const Vector<T> first = load(b, Whole{}), second = load(b + WIDTH<T>, Whole{});
+            for (int k = 0; k < inner; ++k, panel += PANEL<T>) {
+                const Vector<T> first = load(panel, Whole{}), second = load(panel + WIDTH<T>, Whole{});
 #pragma GCC unroll 12
-            for (int row = 0; row < ROWS; ++row) {
-                const T value = from[row * from_stride + k];
-                left[row] += value * first;
-                right[row] += value * second;
+                for (int row = 0; row < ROWS; ++row) {
+                    const T value = element(row, k);
+                    left[row] += value * first;
+                    right[row] += value * second;
+                }
             }
         }
-        for (int row = 0; row < ROWS; ++row, to += to_stride) {
-            if (width == PANEL<T>) {
-                store(to, left[row], Whole{});
-                store(to + WIDTH<T>, right[row], Whole{});
-            } else {
-                store(to, left[row], std::min(width, WIDTH<T>));
-                store(to + WIDTH<T>, right[row], std::max(width - WIDTH<T>, 0));
+
+        // put(row, column, values, lanes) for each vector of it.
+        template <class Put>
+        void each(int width, Put put) const {
+            for (int row = 0; row < ROWS; ++row) {
+                if (width == PANEL<T>) {
+                    put(row, 0, left[row], Whole{});
+                    put(row, WIDTH<T>, right[row], Whole{});
+                } else {
+                    put(row, 0, left[row], std::min(width, WIDTH<T>));
+                    if (width > WIDTH<T>) put(row, WIDTH<T>, right[row], width - WIDTH<T>);
+                }
             }
+        }
+    };
+
+    // body(size, first) for blocks of rows that are as large as a tile may be and as equal as they can be.
+    template <class Body>
+    static void in_blocks(int rows, Body body) {
+        const int blocks = (rows + MAX_ROWS - 1) / MAX_ROWS;
+        for (int block = 0; block < blocks; ++block) {
+            const int first = int64_t(rows) * block / blocks, last = int64_t(rows) * (block + 1) / blocks;
+            with_size(last - first, first, body);
         }
     }
 
-    template <int ROWS = MAX_ROWS, class... Rest>
-    void dispatch(int rows, Rest... rest) const {
+    template <int ROWS = MAX_ROWS, class Body>
+    static void with_size(int rows, int first, Body body) {
         if constexpr (ROWS > 0) {
             if (rows == ROWS) {
-                tile<ROWS>(rest...);
+                body(std::integral_constant<int, ROWS>{}, first);
             } else {
-                dispatch<ROWS - 1>(rows, rest...);
+                with_size<ROWS - 1>(rows, first, body);
             }
         }
     }

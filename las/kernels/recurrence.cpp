@@ -2,71 +2,57 @@
 // use. A plain C interface needs no header of torch: it compiles in seconds and fits every version of torch.
 
 #include <cstdint>
+#include <vector>
 
 #include "recurrence.h"
+#include "spelling.h"
 
 namespace {
 
-// Directions are computed side by side; where there are more threads, each direction's rows are shared out as well.
-// Every thread of the pool is asked for, so that it keeps its size, but no more work is cut than there are groups.
+// body(direction's number, part's number, its first row, the row after its last) for all parts of all directions, side
+// by side. Every thread of the pool is asked for: with fewer it would end the others, and start them for the next call.
 template <class T, class Body>
 void each_part(const Direction<T>* directions, int64_t count, int64_t threads, Body body) {
-    const int64_t groups = std::max<int64_t>((directions->batch + GROUP - 1) / GROUP, 1);
-    const int64_t parts = std::clamp<int64_t>(threads / count, 1, groups);
-#pragma omp parallel for num_threads(threads) schedule(static, 1)
-    for (int64_t part = 0; part < count * parts; ++part) {
-        const int64_t number = part / parts;
-        const int64_t first = groups * (part % parts) / parts * GROUP;
-        const int64_t last = groups * (part % parts + 1) / parts * GROUP;
-        body(number, first, std::min(last, directions->batch));
+    const int64_t batch = directions->batch, parts = (batch + PART - 1) / PART;
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1) collapse(2)
+    for (int64_t part = 0; part < parts; ++part) {
+        for (int64_t number = 0; number < count; ++number) {
+            body(number, part, part * PART, std::min((part + 1) * PART, batch));
+        }
     }
+}
+
+// The weight of each direction, as `copy(panels, weight)` puts it into panels.
+template <class T, class Copy>
+std::vector<Panels<T>> weights_of(const Direction<T>* directions, int64_t count, int64_t threads, int inner,
+                                  int columns, Copy copy) {
+    std::vector<Panels<T>> weights;
+    for (int64_t number = 0; number < count; ++number) weights.emplace_back(inner, columns);
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+    for (int64_t number = 0; number < count; ++number) copy(weights[number], directions[number].weight);
+    return weights;
 }
 
 template <class T>
 void forward(const Direction<T>* directions, int64_t count, int64_t threads) {
-    std::unique_ptr<std::unique_ptr<Panels<T>>[]> weights(new std::unique_ptr<Panels<T>>[count]);
-#pragma omp parallel for num_threads(threads) schedule(static, 1)
-    for (int64_t number = 0; number < count; ++number) {
-        const Direction<T>& d = directions[number];
-        weights[number] = std::make_unique<Panels<T>>(d.hidden, 4 * d.hidden);
-        weights[number]->copy_transposed(d.weight);
-    }
-    each_part(directions, count, threads, [&](int64_t number, int64_t first, int64_t last) {
-        Loop<T>(directions[number], *weights[number], first, last).forward();
+    const int hidden = directions->hidden;
+    const auto weights = weights_of(directions, count, threads, hidden, 4 * hidden,
+                                    [](Panels<T>& panels, const T* weight) { panels.copy_transposed(weight); });
+    each_part(directions, count, threads, [&](int64_t number, int64_t, int64_t first, int64_t last) {
+        Loop<T>(directions[number], weights[number], first, last).forward();
     });
 }
 
 template <class T>
 void backward(const Direction<T>* directions, int64_t count, int64_t threads) {
-    std::unique_ptr<std::unique_ptr<Panels<T>>[]> weights(new std::unique_ptr<Panels<T>>[count]);
-    const int64_t hidden = directions->hidden, groups = (directions->batch + GROUP - 1) / GROUP;
-    const int64_t size = groups * Sums<T>::size(hidden);
-    Buffer<T> sums(count * size);
-    std::fill_n(static_cast<T*>(sums), count * size, T(0));
-#pragma omp parallel for num_threads(threads) schedule(static, 1)
-    for (int64_t number = 0; number < count; ++number) {
-        weights[number] = std::make_unique<Panels<T>>(4 * hidden, hidden);
-        weights[number]->copy(directions[number].weight);
-    }
-    each_part(directions, count, threads, [&](int64_t number, int64_t first, int64_t last) {
-        Loop<T>(directions[number], *weights[number], first, last).backward(sums + number * size);
+    const int hidden = directions->hidden;
+    const auto weights = weights_of(directions, count, threads, 4 * hidden, hidden,
+                                    [](Panels<T>& panels, const T* weight) { panels.copy(weight); });
+    each_part(directions, count, threads, [&](int64_t number, int64_t part, int64_t first, int64_t last) {
+        const int64_t of_weight = 4 * int64_t(hidden) * hidden;
+        T* sums = directions[number].sums + part * (of_weight + Sums<T>::size(hidden));
+        Loop<T>(directions[number], weights[number], first, last).backward(sums, Sums<T>(sums + of_weight, hidden));
     });
-    for (int64_t number = 0; number < count; ++number) {
-        const Direction<T>& d = directions[number];
-        T* const totals[] = {d.d_input_gain, d.d_gain, d.d_offset, d.d_cell_gain, d.d_cell_bias};
-        const T* from = sums + number * size;
-        for (int which = 0; which < 5; ++which) {
-            const int64_t width = which < 3 ? 4 * hidden : hidden;
-            if (totals[which]) {
-                std::fill_n(totals[which], width, T(0));
-                for (int64_t group = 0; group < groups; ++group) {
-                    const T* part = from + group * Sums<T>::size(hidden);
-                    for (int64_t j = 0; j < width; ++j) totals[which][j] += part[j];
-                }
-            }
-            from += width;
-        }
-    }
 }
 
 }  // namespace
@@ -83,5 +69,17 @@ void backward_float32(const Direction<float>* directions, int64_t count, int64_t
 }
 void backward_float64(const Direction<double>* directions, int64_t count, int64_t threads) {
     backward(directions, count, threads);
+}
+void spell_float32(const Speller<float>* speller, int64_t threads, Feed feed) {
+    Spelling<float>(*speller, threads).forward(feed);
+}
+void spell_float64(const Speller<double>* speller, int64_t threads, Feed feed) {
+    Spelling<double>(*speller, threads).forward(feed);
+}
+void spell_backward_float32(const Speller<float>* speller, int64_t threads) {
+    Spelling<float>(*speller, threads).backward();
+}
+void spell_backward_float64(const Speller<double>* speller, int64_t threads) {
+    Spelling<double>(*speller, threads).backward();
 }
 }

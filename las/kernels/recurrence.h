@@ -12,7 +12,10 @@
 enum GateNorm : int64_t { NO_NORM, APART, JOINED, PER_GATE };
 enum CellNorm : int64_t { NONE, OUTPUT, STATE, BOTH };
 
-constexpr int GROUP = 8;  // rows of the batch whose gradients of parameters are summed together, whoever computes them
+// Rows of a batch whose gradients of parameters are summed together, whoever computes them: the order of summation, and
+// with it every result, does not depend on the number of threads.
+constexpr int GROUP = 8;
+constexpr int64_t PART = 2 * GROUP;  // rows that go through the loops below together; enough for the speed of products
 
 // Pointers are null for what a cell does not have or a caller does not want. H is `hidden`.
 template <class T>
@@ -32,18 +35,18 @@ struct Direction {
     T *hidden_before, *cell_before;                     // [packed, H]
     T *outputs;                                         // [batch, frames, H] with a stride of `output_stride`
     T *last_hidden, *last_cell;                         // [batch, H]
-    T *d_projected, *d_summed;                          // one tensor where there are no norms apart
+    T *d_projected, *d_summed;                          // [packed, 4H]; the loops below do not keep `d_summed`
     T *d_first_hidden, *d_first_cell;
-    T *d_input_gain, *d_gain, *d_offset, *d_cell_gain, *d_cell_bias;
+    T *sums;                                            // for each part the gradient of U, then `Sums`; zeros at first
 };
 
-// Gradients of the parameters of one group of rows, in the order of the last pointers of `Direction`.
+// Gradients of the other parameters, one after the other.
 template <class T>
 struct Sums {
-    Sums(T* room, int64_t hidden)
-        : input_gain(room), gain(room + 4 * hidden), offset(room + 8 * hidden), cell_gain(room + 12 * hidden),
-          cell_bias(room + 13 * hidden) {}
-    static int64_t size(int64_t hidden) { return 14 * hidden; }
+    Sums(T* room, int64_t h)
+        : input_gain(room), gain(room + 4 * h), offset(room + 8 * h), cell_gain(room + 12 * h),
+          cell_bias(room + 13 * h) {}
+    static int64_t size(int64_t h) { return 14 * h; }
 
     T *input_gain, *gain, *offset, *cell_gain, *cell_bias;
 };
@@ -125,7 +128,7 @@ class Step {
 
     // `d_cell` goes from the gradient of the memory after this frame to that of the memory before it.
     void backward(const T* projected, const T* summed, const T* cell, const T* d_hidden, T* d_cell, T* d_projected,
-                  T* d_summed, Sums<T> sums) {
+                  T* d_summed, const Sums<T>& sums) {
         const T *i = gates, *f = i + size, *g = f + size, *o = g + size;
         T *di = d_gates, *df = di + size, *dg = df + size, *d_o = dg + size;
         over<T>(size, [&](int j, auto n) {
@@ -146,14 +149,13 @@ class Step {
     }
 
   private:
-    int norms() const { return d.gate_norm == PER_GATE ? 4 : 1; }
+    int norms() const { return d.gate_norm == NO_NORM ? 0 : d.gate_norm == PER_GATE ? 4 : 1; }
 
     void before_activation(const T* projected, const T* summed) {
         if (d.gate_norm == NO_NORM) {
             over<T>(4 * size, [&](int j, auto n) { store(gates + j, load(summed + j, n) + load(d.offset + j, n), n); });
-            return;
         }
-        const int width = 4 * size / norms();
+        const int width = 4 * size / std::max(norms(), 1);
         for (int k = 0; k < norms(); ++k) {
             const int first = k * width;
             of_gates[k] = Moments<T>::of(summed + first, width, d.eps);
@@ -174,7 +176,7 @@ class Step {
     }
 
     // Turns `d_cell` from the gradient of the carried memory into that of `raw`.
-    void backward_of_memory(T* d_cell, Sums<T> sums) {
+    void backward_of_memory(T* d_cell, const Sums<T>& sums) {
         if (d.cell_norm == NONE) {
             over<T>(size, [&](int j, auto n) { add(d_cell + j, load(slope + j, n), n); });
             return;
@@ -190,15 +192,15 @@ class Step {
         });
     }
 
-    void backward_of_norms(const T* projected, const T* summed, T* d_projected, T* d_summed, Sums<T> sums) {
+    void backward_of_norms(const T* projected, const T* summed, T* d_projected, T* d_summed, const Sums<T>& sums) {
         if (d.gate_norm == NO_NORM) {
             over<T>(4 * size, [&](int j, auto n) {
-                store(d_summed + j, load(d_gates + j, n), n);
-                add(sums.offset + j, load(d_gates + j, n), n);
+                const Vector<T> grad = load(d_gates + j, n);
+                store(d_summed + j, grad, n);
+                add(sums.offset + j, grad, n);
             });
-            return;
         }
-        const int width = 4 * size / norms();
+        const int width = 4 * size / std::max(norms(), 1);
         for (int k = 0; k < norms(); ++k) {
             const int j = k * width;
             of_gates[k].backward(width, d_gates + j, summed + j, d.gain + j, sums.gain + j, sums.offset + j,
@@ -206,8 +208,8 @@ class Step {
         }
         if (d.gate_norm == APART && d.input_gain) {
             of_input.backward(4 * size, d_gates, projected, d.input_gain, sums.input_gain, nullptr, d_projected);
-        } else if (d.gate_norm == APART) {
-            std::copy_n(static_cast<const T*>(d_gates), 4 * size, d_projected);
+        } else {
+            std::copy_n(d.gate_norm == APART ? static_cast<const T*>(d_gates) : d_summed, 4 * size, d_projected);
         }
     }
 
@@ -217,68 +219,78 @@ class Step {
     Moments<T> of_gates[4], of_input, of_memory;
 };
 
-// The loops over frames of the batch's rows from `first` to `last`, longest first. The state of the rows lies close
-// together here; strides that are no power of two keep rows from displacing each other in the cache.
+// The loops over frames for the batch's rows from `first` to `last`, longest first. Their states lie close together
+// here, with strides that are no powers of two: rows would displace each other in the cache.
 template <class T>
 class Loop {
   public:
-    Loop(const Direction<T>& given, const Panels<T>& weight, int first, int last)
+    Loop(const Direction<T>& given, const Panels<T>& weight, int64_t first, int64_t last)
         : d(given), weight(weight), first(first), rows(last - first), size(given.hidden),
           stride(padded(size, PANEL<T>) + PANEL<T>), wide(padded(4 * size, PANEL<T>) + PANEL<T>), step(given),
-          hidden(rows * stride), cell(rows * stride), gates(rows * wide) {}
+          hidden(rows * stride), cell(rows * stride) {}
 
     void forward() {
+        Buffer<T> summed(rows * wide);
         gather(d.first_hidden, hidden);
         gather(d.first_cell, cell);
-        for (int64_t frame = 0, living = rows; living_at(frame, living); ++frame) {
-            weight.multiply(living, hidden, stride, gates, wide);
-            for (int row = 0; row < living; ++row) forward_row(row, frame);
+        for (int64_t frame = 0, living = rows; (living = living_at(frame, living)) > 0; ++frame) {
+            weight.multiply(living, hidden, stride, summed, wide);
+            for (int64_t row = 0; row < living; ++row) forward_row(row, frame, summed + row * wide);
         }
         scatter(hidden, d.last_hidden);
         scatter(cell, d.last_cell);
-        for (int row = 0; row < rows; ++row) {
+        for (int64_t row = 0; row < rows; ++row) {
             for (int64_t frame = d.lengths[first + row]; frame < d.frames; ++frame) {
                 std::fill_n(d.outputs + padded_row(row, frame) * d.output_stride, size, T(0));
             }
         }
     }
 
-    // `sums` has room for those of every group of the batch.
-    void backward(T* sums) {
+    // Adds to the sums of a part.
+    void backward(T* d_weight, const Sums<T>& sums) {
+        // The gradient of U is added up for as many frames at once as there is room for.
+        Buffer<T> d_summed(MAX_INNER * wide);
+        Panels<T> before(MAX_INNER, size);
+        int64_t filled = 0;
         gather(d.d_last_hidden, hidden);
         gather(d.d_last_cell, cell);
-        int64_t living = rows;
-        while (living && !d.lengths[first + living - 1]) --living;
-        for (int64_t frame = living ? d.lengths[first] : 0, alive; frame-- > 0;) {
-            alive = living;
-            living_at(frame, alive);
-            for (int row = 0; row < alive; ++row) {
-                backward_row(row, frame, {sums + (first + row) / GROUP * Sums<T>::size(size), size});
+        for (int64_t frame = rows ? d.lengths[first] : 0; frame-- > 0;) {
+            const int64_t living = living_at(frame, rows);
+            if (filled + living > MAX_INNER) {
+                before.add_product(filled, d_summed, wide, 4 * size, d_weight);
+                filled = 0;
             }
-            weight.multiply(alive, gates, wide, hidden, stride);
+            T* found = d_summed + filled * wide;
+            for (int64_t row = 0; row < living; ++row) {
+                before.set_row(filled++, d.hidden_before + packed_row(row, frame) * size);
+                backward_row(row, frame, found + row * wide, sums);
+            }
+            weight.multiply(living, found, wide, hidden, stride);
         }
+        before.add_product(filled, d_summed, wide, 4 * size, d_weight);
         scatter(hidden, d.d_first_hidden);
         scatter(cell, d.d_first_cell);
     }
 
   private:
-    // Lowers `living` to the number of rows that have this frame.
-    bool living_at(int64_t frame, int64_t& living) const {
+    // How many rows have this frame, at most `living`.
+    int64_t living_at(int64_t frame, int64_t living) const {
         while (living && d.lengths[first + living - 1] <= frame) --living;
         return living;
     }
 
-    int64_t padded_row(int row, int64_t position) const { return d.order[first + row] * d.frames + position; }
-
     // Where this direction is in its row of the batch after `frame` steps.
-    int64_t position(int row, int64_t frame) const {
+    int64_t position(int64_t row, int64_t frame) const {
         return d.reversed ? d.lengths[first + row] - 1 - frame : frame;
     }
 
-    void forward_row(int row, int64_t frame) {
-        const int64_t place = position(row, frame), packed = d.starts[first + row] + place;
+    int64_t packed_row(int64_t row, int64_t frame) const { return d.starts[first + row] + position(row, frame); }
+    int64_t padded_row(int64_t row, int64_t place) const { return d.order[first + row] * d.frames + place; }
+
+    void forward_row(int64_t row, int64_t frame, T* summed) {
+        const int64_t packed = packed_row(row, frame);
         const T* projected = d.projected + packed * 4 * size;
-        T *summed = gates + row * wide, *h = hidden + row * stride, *c = cell + row * stride;
+        T *h = hidden + row * stride, *c = cell + row * stride;
         if (d.gate_norm != APART) {
             over<T>(4 * size, [&](int j, auto n) { add(summed + j, load(projected + j, n), n); });
         }
@@ -290,24 +302,22 @@ class Loop {
         step.compute(projected, summed, c);
         step.hidden(h);
         std::copy_n(step.carried(), size, c);
-        std::copy_n(h, size, d.outputs + padded_row(row, place) * d.output_stride);
+        std::copy_n(h, size, d.outputs + padded_row(row, position(row, frame)) * d.output_stride);
     }
 
-    void backward_row(int row, int64_t frame, Sums<T> sums) {
-        const int64_t place = position(row, frame), packed = d.starts[first + row] + place;
+    void backward_row(int64_t row, int64_t frame, T* d_summed, const Sums<T>& sums) {
+        const int64_t packed = packed_row(row, frame);
         const T *projected = d.projected + packed * 4 * size, *summed = d.summed + packed * 4 * size;
-        const T *before = d.cell_before + packed * size;
-        const T* d_output = d.d_outputs + padded_row(row, place) * d.output_stride;
-        T *d_hidden = hidden + row * stride, *d_sum = gates + row * wide;
+        const T* before = d.cell_before + packed * size;
+        const T* d_output = d.d_outputs + padded_row(row, position(row, frame)) * d.output_stride;
+        T *d_hidden = hidden + row * stride, *d_projected = d.d_projected + packed * 4 * size;
         over<T>(size, [&](int j, auto n) { add(d_hidden + j, load(d_output + j, n), n); });
         step.compute(projected, summed, before);
-        T* d_projected = d.d_projected + packed * 4 * size;
-        step.backward(projected, summed, before, d_hidden, cell + row * stride, d_projected, d_sum, sums);
-        std::copy_n(d_sum, 4 * size, d.d_summed + packed * 4 * size);
+        step.backward(projected, summed, before, d_hidden, cell + row * stride, d_projected, d_summed, sums);
     }
 
     void gather(const T* from, T* to) const {
-        for (int row = 0; row < rows; ++row) {
+        for (int64_t row = 0; row < rows; ++row) {
             if (from) {
                 std::copy_n(from + d.order[first + row] * size, size, to + row * stride);
             } else {
@@ -318,13 +328,14 @@ class Loop {
 
     void scatter(const T* from, T* to) const {
         if (!to) return;
-        for (int row = 0; row < rows; ++row) std::copy_n(from + row * stride, size, to + d.order[first + row] * size);
+        for (int64_t row = 0; row < rows; ++row) {
+            std::copy_n(from + row * stride, size, to + d.order[first + row] * size);
+        }
     }
 
     const Direction<T>& d;
     const Panels<T>& weight;
-    const int first, rows;
-    const int64_t size, stride, wide;
+    const int64_t first, rows, size, stride, wide;
     Step<T> step;
-    Buffer<T> hidden, cell, gates;
+    Buffer<T> hidden, cell;
 };
