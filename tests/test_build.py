@@ -52,7 +52,7 @@ def test_the_configs_are_those_of_the_checkout() -> None:
     assert build.config_directory() == CONFIGS
     listed = {path.name for path in CONFIGS.iterdir() if path.is_dir()}
     covered = {"model", "features", "cell", "attention", "experiment", "optim", "schedule", "search", "trainer"}
-    assert listed == covered | {"augment", "corpus", "front_end", "gradients", "tokens", "weight_noise"}
+    assert listed == covered | {"augment", "corpus", "front_end", "gradients", "scale", "tokens", "weight_noise"}
 
 
 def test_a_wheel_carries_its_own_configs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
