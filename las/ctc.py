@@ -8,11 +8,20 @@ sentence boundary never occurs inside a sentence, so that its place is free. The
 It pulls the listener towards states in the order of the speech, which attention has to find out by itself.
 """
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 BLANK = 0
+
+
+class Heard(NamedTuple):
+    """What the encoded states say by themselves."""
+
+    log_probs: Float[Tensor, "batch states vocab"]
+    num_states: Int[Tensor, "batch"]
 
 
 class CTC(nn.Module):
@@ -42,8 +51,7 @@ def states_needed(targets: Int[Tensor, "batch tokens"], num_tokens: Int[Tensor, 
 
 
 def loss(
-    log_probs: Float[Tensor, "batch states vocab"],
-    num_states: Int[Tensor, "batch"],
+    heard: Heard,
     targets: Int[Tensor, "batch tokens"],
     num_tokens: Int[Tensor, "batch"],
 ) -> Float[Tensor, ""]:
@@ -52,7 +60,7 @@ def loss(
     An utterance with fewer states than `states_needed` has probability zero; it adds nothing (those are kept out of
     training before anything is computed).
     """
-    by_state = log_probs.float().transpose(0, 1)
+    by_state = heard.log_probs.float().transpose(0, 1)
     return nn.functional.ctc_loss(
-        by_state, targets, num_states, num_tokens, blank=BLANK, reduction="sum", zero_infinity=True
+        by_state, targets, heard.num_states, num_tokens, blank=BLANK, reduction="sum", zero_infinity=True
     )

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from las import ctc
 from las.errors import ConfigError, suggest
 from las.masking import mask_of
 
@@ -63,3 +64,41 @@ class LabelSmoothedCrossEntropy(nn.Module):
         correct = (logits.argmax(-1) == wanted)[mask].sum()
         loss = (1.0 - self.smoothing) * true + self.smoothing * uniform
         return TokenLoss(loss, true.detach(), correct, mask.sum())
+
+    def objective(
+        self,
+        logits: Float[Tensor, "batch steps vocab"],
+        targets: Int[Tensor, "batch tokens"],
+        num_tokens: Int[Tensor, "batch"],
+        heard: ctc.Heard | None,
+    ) -> Float[Tensor, ""]:
+        """What training minimises, summed over the tokens of a batch."""
+        return self(logits, targets, num_tokens).loss
+
+
+class JointCTC(LabelSmoothedCrossEntropy):
+    """(1 - w) times that cross-entropy plus w times the loss of `las.ctc` (Kim et al. 2017, equation 10).
+
+    Both are sums over the tokens of a batch, so that `w` weighs one against the other whatever the batch.
+
+    Args:
+        ctc_weight: w, from 0 to 1.
+    """
+
+    def __init__(self, smoothing: float = 0.0, reduction: str = "mean", ctc_weight: float = 0.3) -> None:
+        super().__init__(smoothing, reduction)
+        if not 0.0 <= ctc_weight <= 1.0:
+            raise ConfigError(f"loss.ctc_weight={ctc_weight} must be from 0 to 1")
+        self.ctc_weight = ctc_weight
+
+    def objective(
+        self,
+        logits: Float[Tensor, "batch steps vocab"],
+        targets: Int[Tensor, "batch tokens"],
+        num_tokens: Int[Tensor, "batch"],
+        heard: ctc.Heard | None,
+    ) -> Float[Tensor, ""]:
+        if heard is None:
+            raise ConfigError("this loss needs a model with CTC: choose both with loss=joint_ctc")
+        spelled = super().objective(logits, targets, num_tokens, heard)
+        return (1.0 - self.ctc_weight) * spelled + self.ctc_weight * ctc.loss(heard, targets, num_tokens)

@@ -1,18 +1,30 @@
 """Listen, Attend and Spell from waveforms to the probabilities of tokens (Chan et al. 2016)."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from las import recurrent
 from las.attention.base import Memory
+from las.cells.base import LSTMCell
+from las.ctc import CTC, Heard
 from las.features import Features
 from las.listener import Listener
 from las.speller import Speller, SpellerState, Spelling
 
 Change = Callable[[Tensor, Tensor], Tensor]
 """Features [batch, frames, size] and number of frames [batch] to changed features, e.g. with masks."""
+
+
+class Output(NamedTuple):
+    """A teacher-forced pass: what the speller writes, and what the states say by themselves if there is CTC."""
+
+    logits: Float[Tensor, "batch steps vocab"]
+    weights: Float[Tensor, "batch steps states"]
+    heard: Heard | None
 
 
 class Decoder:
@@ -44,6 +56,7 @@ class ListenAttendSpell(nn.Module):
         features: makes `Features` from sample_rate.
         listener: makes a `Listener` from the size of a feature row.
         speller: makes a `Speller` from (vocab_size, size of an encoded state).
+        ctc: makes a `CTC` from (size of an encoded state, vocab_size), for training with both losses; None without it.
     """
 
     def __init__(
@@ -54,11 +67,13 @@ class ListenAttendSpell(nn.Module):
         features: Callable[[int], Features],
         listener: Callable[[int], Listener],
         speller: Callable[[int, int], Speller],
+        ctc: Callable[[int, int], CTC] | None = None,
     ) -> None:
         super().__init__()
         self.features = features(sample_rate)
         self.listener = listener(self.features.size)
         self.speller = speller(vocab_size, self.listener.output_size)
+        self.ctc = None if ctc is None else ctc(self.listener.output_size, vocab_size)
 
     @property
     def device(self) -> torch.device:
@@ -72,6 +87,12 @@ class ListenAttendSpell(nn.Module):
         for factor in self.listener.reductions:
             shift *= factor
         return shift
+
+    def explain(self) -> str:
+        """A line for the log of a run: what computes listener and speller where the parameters are, and why."""
+        like = next(self.parameters())
+        cell = next(module for module in self.listener.modules() if isinstance(module, LSTMCell))
+        return f"{recurrent.explain(cell, like)}; {self.speller.explain(like)}"
 
     def num_states(self, num_samples: Int[Tensor, "batch"]) -> Int[Tensor, "batch"]:
         """Encoded states of utterances of `num_samples`, without computing them."""
@@ -99,10 +120,12 @@ class ListenAttendSpell(nn.Module):
         num_samples: Int[Tensor, "batch"],
         targets: Int[Tensor, "batch tokens"],
         change: Change | None = None,
-    ) -> Spelling:
+    ) -> Output:
         """Teacher forcing: logits [batch, tokens + 1, vocab] and attention weights [batch, tokens + 1, states]."""
-        memory, _ = self.listen(waveforms, num_samples, change)
-        return self.speller(memory, targets)
+        memory, num_states = self.listen(waveforms, num_samples, change)
+        spelling: Spelling = self.speller(memory, targets)
+        heard = None if self.ctc is None else Heard(self.ctc(memory.values), num_states)
+        return Output(spelling.logits, spelling.weights, heard)
 
     def decoder(
         self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]

@@ -101,11 +101,11 @@ class Trainer:
         attention_pictures: bool,
     ) -> None:
         whole = {"max_steps": max_steps, "batch_size": batch_size, "accumulate": accumulate, "threads": threads}
-        whole |= {"patience": patience, "keep_checkpoints": keep_checkpoints, "num_workers": num_workers + 1}
+        whole |= {"patience": patience, "keep_checkpoints": keep_checkpoints, "num_workers": num_workers}
         whole |= {"validate_every": validate_every or 1, "sub_epochs": sub_epochs or 1}
         for key, value in whole.items():
-            if value < 1:
-                raise ConfigError(f"trainer.{key}={value} is too small")
+            if value < (least := 0 if key == "num_workers" else 1):
+                raise ConfigError(f"trainer.{key}={value} must be at least {least}")
         if (validate_every is None) == (sub_epochs is None):
             raise ConfigError("give trainer.validate_every (steps) or trainer.sub_epochs (of an epoch), the other null")
         torch.set_num_threads(threads)

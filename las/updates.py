@@ -104,8 +104,8 @@ class Updates:
         change = functools.partial(self.augment.features, keys=batch.keys)
         kind = batch.waveforms.device.type
         with torch.autocast(kind, self.precision, enabled=self.precision != torch.float32):
-            spelling = self.model(batch.waveforms, batch.num_samples, batch.targets, change)
-        loss = self.loss(spelling.logits, batch.targets, batch.num_tokens).loss / divisor
+            output = self.model(batch.waveforms, batch.num_samples, batch.targets, change)
+        loss = self.loss.objective(output.logits.float(), batch.targets, batch.num_tokens, output.heard) / divisor
         loss.backward()
         return float(loss.detach())
 

@@ -5,8 +5,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
+from las import ctc
+from las.ctc import Heard
 from las.errors import ConfigError
-from las.loss import LabelSmoothedCrossEntropy
+from las.loss import JointCTC, LabelSmoothedCrossEntropy
 
 VOCAB, END = 7, 0
 NUM_TOKENS = torch.tensor([4, 2, 0])
@@ -76,9 +78,27 @@ def test_an_update_minimises_the_mean_or_the_sum() -> None:
         logits = random_logits().requires_grad_()
         loss = LabelSmoothedCrossEntropy(0.1, reduction)
         sums = loss(logits, TARGETS, NUM_TOKENS)
-        (sums.loss / loss.divisor(sums.tokens)).backward()
+        (sums.loss / loss.divisor(float(sums.tokens))).backward()
         gradients[reduction] = logits.grad
     assert gradients["sum"] is not None
     torch.testing.assert_close(gradients["sum"] / 9, gradients["mean"])
     with pytest.raises(ConfigError, match=r"loss.reduction=summ must be mean or sum\. Did you mean sum"):
         LabelSmoothedCrossEntropy(reduction="summ")
+
+
+def test_joint_with_ctc_is_the_weighted_sum_of_both() -> None:
+    logits = random_logits()
+    heard = Heard(torch.log_softmax(torch.randn(3, 9, VOCAB, dtype=torch.float64), -1), torch.tensor([9, 8, 5]))
+    spelled = LabelSmoothedCrossEntropy(0.1).objective(logits, TARGETS, NUM_TOKENS, heard)
+    torch.testing.assert_close(spelled, LabelSmoothedCrossEntropy(0.1)(logits, TARGETS, NUM_TOKENS).loss)
+    by_states = ctc.loss(heard, TARGETS, NUM_TOKENS)
+    for weight in (0.0, 0.3, 1.0):
+        joint = JointCTC(0.1, ctc_weight=weight).objective(logits, TARGETS, NUM_TOKENS, heard)
+        torch.testing.assert_close(joint, (1 - weight) * spelled + weight * by_states)
+
+
+def test_joint_needs_a_model_with_ctc_and_a_weight_of_a_share() -> None:
+    with pytest.raises(ConfigError, match="loss=joint_ctc"):
+        JointCTC().objective(random_logits(), TARGETS, NUM_TOKENS, None)
+    with pytest.raises(ConfigError, match=r"loss\.ctc_weight=1\.5 must be from 0 to 1"):
+        JointCTC(ctc_weight=1.5)

@@ -270,3 +270,28 @@ def test_training_lowers_the_loss(tmp_path: Path) -> None:
     commands.train(overrides(tree(tmp_path), *more))
     losses = [line["loss"] for line in steps(tmp_path / "run") if line["event"] == "train"]
     assert losses[-1] < 0.6 * losses[0]
+
+
+def test_training_with_ctc_lowers_both_losses(tmp_path: Path) -> None:
+    more = ["trainer.max_steps=30", "trainer.validate_every=30", "optim.lr=0.02", "trainer.batch_size=8"]
+    commands.train(overrides(tree(tmp_path), "loss=joint_ctc", *more))
+    losses = [line["loss"] for line in steps(tmp_path / "run") if line["event"] == "train"]
+    assert losses[-1] < 0.6 * losses[0]
+    found, _ = checkpoint.find(tmp_path / "run")
+    assert found.model["ctc.output.weight"].shape == (49, 16)
+
+
+@pytest.mark.parametrize(
+    "how", [["trainer.accumulate=2", "trainer.batch_size=2"], ["trainer.batch_size=4"]], ids=["accumulated", "at once"]
+)
+def test_sub_epochs_are_parts_of_an_epoch(how: list[str], corpus: Path) -> None:
+    parts = ["trainer.validate_every=null", "trainer.sub_epochs=2", "trainer.max_steps=6"]
+    commands.train(overrides(corpus, *parts, *how))
+    lines = steps(corpus / "run")
+    assert [line["step"] for line in lines if line["event"] == "train"] == [1, 2, 3, 4, 5, 6]
+    assert [line["step"] for line in lines if line["event"] == "validation"] == [1, 2, 3, 4, 5, 6]
+
+
+def test_one_way_to_cut_an_epoch_is_asked_for(corpus: Path, las: Callable[..., Answer]) -> None:
+    answer = las("train", *overrides(corpus, "trainer.sub_epochs=2"))
+    assert answer.code == 2 and "trainer.validate_every (steps) or trainer.sub_epochs" in answer.err
