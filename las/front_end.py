@@ -94,7 +94,7 @@ class ConvolutionFrontEnd(nn.Module):
         if width % 2 == 0:
             raise ConfigError(f"front_end.width={width} has no middle: choose {width - 1} or {width + 1}")
         self.input_channels = input_channels
-        self.stride, self.pool, self.width = tuple(stride), tuple(pool), width
+        self.stride, self.pool, self.width = (stride[0], stride[1]), (pool[0], pool[1]), width
         sizes = [input_channels, *channels]
         self.convolutions = nn.ModuleList(
             nn.Conv2d(before, after, width, self.stride) for before, after in pairwise(sizes)
