@@ -7,7 +7,8 @@ PACKAGE = Path(__file__).parents[1] / "las"
 
 FLOORS = {
     0: "archive arguments atomic audio cells.base compat convergence corpora.phones devices distributed download "
-    "errors gradients health interruption lock manifest masking nadam normalisation order progress ramp "
+    "errors gradients health interruption lm.arpa lm.automaton lm.kneser_ney lm.vocabulary lock manifest masking "
+    "nadam normalisation order progress ramp "
     "randomness readings schedule scoring.alignment scoring.bootstrap scoring.conventions scoring.ctm "
     "scoring.dynamic_programming scoring.error_rates scoring.files scoring.glm scoring.hub5 scoring.lines "
     "scoring.network scoring.pages scoring.segments scoring.significance scoring.stm scoring.tables search "
@@ -19,18 +20,19 @@ FLOORS = {
     "corpora.generated corpora.generated_calls corpora.hub5 corpora.isip corpora.librispeech "
     "corpora.librispeech_parts corpora.sentences corpora.switchboard corpora.synthesis corpora.synthetic "
     "corpora.timit corpora.timit_speakers corpora.voices ctc drift features front_end kernels.attending "
-    "kernels.autograd kernels.compiled kernels.cpu kernels.cuda_graphs kernels.equations kernels.extension "
+    "kernels.autograd kernels.compiled kernels.cpu kernels.cpu_spelling kernels.cuda_graphs kernels.equations kernels.extension "
     "kernels.packing kernels.passes kernels.spelling kernels.stepping kernels.triton kernels.triton_backward "
-    "kernels.triton_forward kernels.triton_loops kernels.triton_plan kernels.triton_rows loss output_norm run",
+    "kernels.triton_forward kernels.triton_loops kernels.triton_plan kernels.triton_rows lm.files lm.kenlm "
+    "lm.ngram lm.perplexity loss output_norm run",
     2: "recurrent",
     3: "listener report speller",
     4: "model",
     5: "checkpoint evaluation updates",
     6: "keeping preparation trainer transcribe validation",
-    7: "check commands score",
-    8: "benchmark.baselines benchmark.candidates benchmark.command benchmark.lstm benchmark.memory benchmark.page "
-    "benchmark.rows benchmark.settings benchmark.shapes benchmark.suites benchmark.targets benchmark.timing demo "
-    "reproduce",
+    7: "check commands language_models score",
+    8: "benchmark.baselines benchmark.candidates benchmark.command benchmark.decode benchmark.loader benchmark.lstm "
+    "benchmark.material benchmark.memory benchmark.model benchmark.page benchmark.rows benchmark.settings "
+    "benchmark.shapes benchmark.suites benchmark.targets benchmark.timing demo reproduce",
     9: "cli",
 }
 FLOOR_OF = {module: floor for floor, modules in FLOORS.items() for module in modules.split()}

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from las import recurrent
 from las.benchmark.baselines import BASELINES, Baseline
 from las.benchmark.shapes import Shape
-from las.cells.base import LSTMCell
+from las.cells.base import NUM_GATES, LSTMCell
 from las.recurrent import BidirectionalLayer, CellFactory, RecurrentLayer
 from las.time_reduction import reduce_time
 
@@ -70,11 +70,10 @@ class Ours(nn.Module):
             outputs = self.layer(frames, num_frames)
         return outputs if isinstance(outputs, Tensor) else outputs[0]
 
-    def refuses(self, frames: Tensor) -> str:
-        """Why the kernel cannot compute this layer; asked with empty gates of the frames' device and type."""
-        layer = self.layer if isinstance(self.layer, RecurrentLayer) else self.layer.forwards
-        empty = frames.new_empty(0, 0, 4 * layer.cell.hidden_size)
-        return recurrent.KERNELS[self.kernel].refuses(layer.cell, empty)
+
+def refusal(kernel: str, cell: LSTMCell, like: Tensor) -> str:
+    """Why a kernel cannot compute a cell on a tensor's device and type, or an empty text."""
+    return recurrent.KERNELS[kernel].refuses(cell, like.new_empty(0, 0, NUM_GATES * cell.hidden_size))
 
 
 class Loop(nn.Module):
@@ -132,7 +131,8 @@ def _kernel(
         return Ours(kernel, cell, *sizes)
 
     layers = Stack(shape, layer).to(frames.device, dtype)
-    reason = cast(Ours, layers.layers[0]).refuses(frames.to(dtype))
+    first = next(module for module in layers.modules() if isinstance(module, LSTMCell))
+    reason = refusal(kernel, first, frames.to(dtype))
     return Refused(kernel, name, reason) if reason else Candidate(kernel, name, dtype, layers)
 
 

@@ -6,8 +6,10 @@ import torch
 
 from las import build
 from las.batches import Batch
+from las.cells.base import LSTMCell
 from las.commands import Built, build_parts
 from las.corpora.base import Corpus
+from las.model import ListenAttendSpell
 
 TOKENS_PER_SECOND = 12  # phones of read speech
 

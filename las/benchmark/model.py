@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from las import recurrent
 from las.batches import Batch
@@ -15,9 +15,10 @@ from las.benchmark.candidates import refusal
 from las.benchmark.material import Subject
 from las.benchmark.rows import Column, Group, Row, number, text
 from las.benchmark.settings import Settings
+from las.updates import Updates
 
 PARTS = ("features", "listener", "speller", "speller_backward", "listener_backward", "optimiser")
-"""In the order of a step; the loss counts with the speller, clipping with the optimiser."""
+"""In the order of a step. The loss counts with the speller, clipping with the listener's backward pass."""
 
 COLUMNS = (
     Column("kernel", text("implementation")),
@@ -43,6 +44,7 @@ def measure(settings: Settings) -> Iterator[Group]:
     batch = material.batch(size, seconds, subject.corpus).to(settings.device)
     shape = f"{settings.config['name']}, {size} utterances of {seconds[0]:g} to {seconds[1]:g} s"
     model = subject.built.parts.model.to(settings.device).train()
+    clock = Clock(subject, settings.device)
     cells, card = material.cells(model), material.card(model)
     steps, table = {}, []
     for kernel in settings.kernels:
@@ -51,7 +53,7 @@ def measure(settings: Settings) -> Iterator[Group]:
             nothing = {"total_ms": None, "refused": reason}
             table.append(settings.row(kernel, card, shape) | nothing)
         else:
-            steps[kernel] = Step(kernel, subject, batch, settings)
+            steps[kernel] = Step(kernel, subject, batch, clock, settings.config["trainer"]["precision"])
     works = {kernel: timing.Work(step.run) for kernel, step in steps.items()}
     times = timing.alternate(works, settings.repeats, settings.budget_s, settings.device, "steps")
     audio_s = material.duration_s(batch, subject.corpus)
@@ -80,48 +82,54 @@ def _total(times: list[float], audio_s: float) -> Row:
     }
 
 
-class Step:
-    """A training step that looks at the clock between its parts; the model is shared, the optimiser is its own."""
+class Clock:
+    """Looks at the time whenever a model gets from one of its parts to the next, on the way up and on the way back."""
 
-    def __init__(self, kernel: str, subject: Subject, batch: Batch, settings: Settings) -> None:
-        self.kernel, self.batch, self.device = kernel, batch, settings.device
-        self.model, self.loss = subject.built.parts.model, subject.built.parts.loss
-        self.optimiser = subject.built.parts.optim(self.model.parameters())
-        self.gradients = subject.built.parts.gradients
+    def __init__(self, subject: Subject, device: torch.device) -> None:
+        self.device = device
         self.marks: list[float] = []
+        parts = subject.built.parts
+        for module in (parts.model.features, parts.model.listener, parts.loss):
+            module.register_forward_hook(self._after)
+        parts.model.listener.register_forward_hook(self._listened)
+
+    def mark(self, *_: object) -> None:
+        """Note the time in ms; a GPU finishes first what it was given. Also a hook, which changes nothing."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        self.marks.append(1e3 * time.perf_counter())
+
+    def _after(self, module: nn.Module, inputs: object, outputs: object) -> None:
+        self.mark()
+
+    def _listened(self, module: nn.Module, inputs: object, outputs: tuple[Tensor, ...]) -> None:
+        outputs[0].register_hook(self.mark)
+
+
+class Step:
+    """The trainer's update of one batch with a kernel; the model is shared, the optimiser is its own."""
+
+    def __init__(self, kernel: str, subject: Subject, batch: Batch, clock: Clock, precision: str) -> None:
+        parts = subject.built.parts
+        optimiser = parts.optim(parts.model.parameters())
+        optimiser.register_step_pre_hook(clock.mark)
+        seed = subject.built.seed
+        self.update = Updates(
+            *(parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment, seed, precision)
+        )
+        self.kernel, self.batch, self.clock = kernel, batch, clock
         self.taken: list[list[float]] = []
 
     def run(self) -> None:
-        """One step, as the trainer makes it."""
-        self.marks = []
-        batch = self.batch
-        self.model.zero_grad(set_to_none=True)
-        self._mark()
+        """One update."""
+        self.clock.marks = []
+        self.clock.mark()
         with recurrent.using(self.kernel):
-            features, num_frames = self.model.features(batch.waveforms, batch.num_samples)
-            self._mark()
-            encoded, num_states = self.model.listener(features, num_frames)
-            encoded.register_hook(self._mark)
-            self._mark()
-            memory = self.model.speller.attention.prepare(encoded, num_states)
-            logits = self.model.speller(memory, batch.targets).logits
-            sums = self.loss(logits, batch.targets, batch.num_tokens)
-            loss = sums.loss / sums.tokens
-        self._mark()
-        loss.backward()
-        self._mark()
-        self.gradients.change(self.model.named_parameters(), step=1)
-        self.optimiser.step()
-        self._mark()
-        self.taken.append([after - before for before, after in itertools.pairwise(self.marks)])
+            self.update([self.batch], len(self.taken) + 1)
+        self.clock.mark()
+        self.taken.append([after - before for before, after in itertools.pairwise(self.clock.marks)])
 
     def parts(self) -> dict[str, float]:
         """Median milliseconds of each part, without the rounds that do not count."""
         columns = zip(*self.taken[timing.WARM_UP :], strict=True)
         return {f"{part}_ms": statistics.median(column) for part, column in zip(PARTS, columns, strict=True)}
-
-    def _mark(self, gradient: Tensor | None = None) -> None:
-        """Note the time, in ms; a GPU finishes first what it was given. As a hook, it leaves the gradient as it is."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        self.marks.append(1e3 * time.perf_counter())

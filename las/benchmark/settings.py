@@ -73,6 +73,12 @@ def settings(config: build.Config, suite: str, command: str) -> Settings:
         arguments.check_value(key, config[key], kind)
     device = devices.pick(config["device"])
     dtype, repeats, names = ON_DEVICE[device.type]
+    if suite != "lstm":
+        dtype = "float32"
+        if config["dtype"] not in (None, dtype):
+            raise ConfigError(f"dtype={config['dtype']}: only suite=lstm measures another type than {dtype}")
+    if len(config["seconds"]) != 2:
+        raise ConfigError(f"seconds={config['seconds']} should be two durations, [shortest,longest]")
     for key in ("repeats", "threads", "batch_size"):
         if config[key] is not None and config[key] < 1:
             raise ConfigError(f"{key}={config[key]} must be at least 1")
@@ -85,7 +91,7 @@ def settings(config: build.Config, suite: str, command: str) -> Settings:
         command=command,
         device=device,
         dtype=DTYPES[dtype],
-        threads=config["threads"] or os.cpu_count() or 1,
+        threads=config["threads"] or (config["trainer"]["threads"] if suite == "model" else os.cpu_count() or 1),
         repeats=config["repeats"] or repeats,
         budget_s=config["budget_s"],
         shapes=shapes.named(_list(config["shapes"]) or list(names)),

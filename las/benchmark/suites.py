@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from las.benchmark import lstm
+from las.benchmark import decode, loader, lstm, model
 from las.benchmark.rows import Column, Group
 from las.benchmark.settings import Settings
 
@@ -16,4 +16,9 @@ class Suite(NamedTuple):
     title: Callable[[str], str]
 
 
-SUITES = {"lstm": Suite(lstm.measure, lstm.COLUMNS, lstm.title)}
+SUITES = {
+    "lstm": Suite(lstm.measure, lstm.COLUMNS, lstm.title),
+    "model": Suite(model.measure, model.COLUMNS, model.title),
+    "decode": Suite(decode.measure, decode.COLUMNS, decode.title),
+    "loader": Suite(loader.measure, loader.COLUMNS, loader.title),
+}
