@@ -21,6 +21,7 @@ from las import (
     preparation,
     progress,
     randomness,
+    recurrent,
     report,
     run,
     transcribe,
@@ -77,7 +78,7 @@ def train(overrides: list[str]) -> dict[str, Any]:
     config = build.compose("train", overrides)
     corpus: Corpus = build.build(config["corpus"], where="corpus")
     parts = build_parts(config, corpus)
-    with distributed.together(parts.device) as device:
+    with recurrent.using(str(config["kernel"])), distributed.together(parts.device) as device:
         folder = run.Run(config)
         if folder.result is not None:
             progress.say(f"{folder.directory} is finished: {summary(folder.result)}")
@@ -190,6 +191,7 @@ def make_trainer(built: Built, data: Data, folder: run.Run, device: torch.device
         f"{device}, {f'{processes} processes, ' if processes > 1 else ''}{torch.get_num_threads()} threads",
         log,
     )
+    progress.say(model.explain(), log)
     return trainer
 
 
@@ -216,6 +218,11 @@ def decode_split(
 def decode(overrides: list[str]) -> None:
     """Write what a checkpoint hears in audio files, or in a split of its corpus (then with its error rate)."""
     config = build.compose("decode", overrides)
+    with recurrent.using(str(config["kernel"])):
+        _decode(config)
+
+
+def _decode(config: build.Config) -> None:
     if (config["audio"] is None) == (config["split"] is None):
         raise ConfigError("decode needs audio=x.wav (or a folder, or a list [a.wav,b.wav]) or split=test, not both")
     arguments.check_value("batch_size", config["batch_size"], int)

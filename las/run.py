@@ -22,8 +22,8 @@ from typing import Any
 from las import atomic, build, distributed
 from las.errors import StorageError
 
-UNSIGNED = ("data_dir", "run_dir")
-"""Keys that say where things lie, not what is trained: they may change between starts of one run."""
+UNSIGNED = ("data_dir", "run_dir", "kernel")
+"""Keys that say where things lie and how they are computed, not what is trained: a run may go on with others."""
 UNSIGNED_TRAINER = ("device", "num_workers", "threads", "histograms", "attention_pictures", "allow_drift")
 
 
