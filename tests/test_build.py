@@ -21,6 +21,7 @@ from las.cells.ln_global import LNGlobalLSTMCell
 from las.corpora.base import Corpus
 from las.errors import ConfigError
 from las.model import ListenAttendSpell
+from las.order import Size
 from las.trainer import Trainer
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -44,15 +45,15 @@ CARDS = [
     *choices("attention", "model.speller.attention"),
     *choices("front_end", "+model.listener.front_end"),
 ]
-GROUPS = ("augment", "optim", "schedule", "search", "trainer")
+GROUPS = ("augment", "gradients", "loss", "optim", "order", "schedule", "search", "trainer", "weight_noise")
 OTHERS = list(itertools.zip_longest(*map(choices, GROUPS)))
 
 
 def test_the_configs_are_those_of_the_checkout() -> None:
     assert build.config_directory() == CONFIGS
     listed = {path.name for path in CONFIGS.iterdir() if path.is_dir()}
-    covered = {"model", "features", "cell", "attention", "experiment", "optim", "schedule", "search", "trainer"}
-    assert listed == covered | {"augment", "corpus", "front_end", "gradients", "scale", "tokens", "weight_noise"}
+    elsewhere = {"attention", "cell", "corpus", "experiment", "features", "front_end", "model", "scale", "tokens"}
+    assert listed == elsewhere | set(GROUPS)
 
 
 def test_a_wheel_carries_its_own_configs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -84,7 +85,13 @@ def test_every_other_card_builds(cards: tuple[list[str] | None, ...]) -> None:
     features = torch.ones(1, 50, 40)
     assert build.build(config["augment"]).features(features, torch.tensor([50]), [1]).shape == features.shape
     assert callable(build.build(config["search"])) and callable(build.build(config["validation_search"]))
-    options = {key: value for key, value in config["trainer"].items() if key != "max_bad_fraction"}
+    assert build.build(config["gradients"], where="gradients").change([("x.cell.w", parameter)], 1) >= 0
+    with build.build(config["weight_noise"], where="weight_noise").applied([("x.cell.w", parameter)], 1):
+        pass
+    plan = build.build(config["order"], where="order").plan([], "hash", 1, 0, Size(4))
+    assert plan == [] and build.build(config["loss"], where="loss").divisor(3.0) == 3.0
+    elsewhere = ("max_bad_fraction", "device")
+    options = {key: value for key, value in config["trainer"].items() if key not in elsewhere}
     arguments.check(Trainer, options, "trainer", [inspect.Parameter.KEYWORD_ONLY])
 
 
