@@ -34,6 +34,9 @@ VERBS = {
     "score": Verb(
         "las.score", "score", "compare hypotheses with references", "reference=test.jsonl hypothesis=hypotheses.jsonl"
     ),
+    "ngram": Verb(
+        "las.language_models", "ngram", "estimate an n-gram language model, write it as ARPA", "n=5 output=lm.arpa"
+    ),
     "reproduce": Verb(
         "las.reproduce", "train", "train the rows of a paper's table and print both", "recipe=bo18_table3"
     ),
@@ -48,12 +51,14 @@ PATH_KEYS = (
     "compare",
     "corpus.root",
     "data_dir",
+    "dev",
     "glm",
     "hypothesis",
     "output",
     "page",
     "reference",
     "run_dir",
+    "text",
 )
 
 

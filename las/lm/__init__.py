@@ -1,0 +1,1 @@
+"""Language models: n-grams estimated, read, written and looked up."""

@@ -1,0 +1,279 @@
+"""Back-off n-gram models and the ARPA files that hold them, plain or gzipped.
+
+A model is kept as a tree: an n-gram is its context, an index into the n-grams one shorter, and its last word. That
+takes the same room for any order, and what may follow a context lies side by side.
+
+The file, as SRILM, KenLM and others write it: what comes before `\\data\\` is blank or a comment (#), then a line
+`ngram 1=COUNT` for each order, a part `\\1-grams:` for each order whose lines are a log10 probability, the words and,
+below the highest order, a log10 back-off weight (0 where it is left out), and `\\end\\`.
+"""
+
+import gzip
+import zlib
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from las import atomic
+from las.errors import DataError, suggest
+
+START, END, UNKNOWN = "<s>", "</s>", "<unk>"
+GZIP = b"\x1f\x8b"
+UNKNOWN_LOG10_PROB = -100.0
+"""Of unknown words, where a file has no entry for them; KenLM takes the same."""
+
+
+class NGrams(NamedTuple):
+    """All n-grams of one order, sorted by context and last word.
+
+    `contexts` are indices among the n-grams of the order below (all 0 for single words), `words` indices into the
+    model's words; `log10_probs` of the last word after the context; `log10_backoffs` multiply the probabilities of
+    what follows without an n-gram of its own (all 0 at the highest order).
+    """
+
+    contexts: NDArray[np.int64]
+    words: NDArray[np.int64]
+    log10_probs: NDArray[np.float64]
+    log10_backoffs: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A back-off model: p(w | h) is that of the n-gram `h w`, else backoff(h) p(w | h without its first word).
+
+    `words` holds every word, the boundaries `<s>` and `</s>` and `<unk>` among them; `ngrams[k]` those of k + 1 words,
+    of single words in the order of `words`. `name` is said in errors: a file, or what it was estimated of.
+    """
+
+    words: tuple[str, ...]
+    ngrams: tuple[NGrams, ...]
+    name: str
+
+    @property
+    def order(self) -> int:
+        """Words of the longest n-gram."""
+        return len(self.ngrams)
+
+    @property
+    def log10_end(self) -> float:
+        """Of `</s>`, whatever came before."""
+        return float(self.ngrams[0].log10_probs[self.words.index(END)])
+
+
+def find(ngrams_keys: NDArray[np.int64], keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each key is in sorted ones, -1 for those that are not there."""
+    if not len(ngrams_keys):
+        return np.full(len(keys), -1)
+    places = np.minimum(np.searchsorted(ngrams_keys, keys), len(ngrams_keys) - 1)
+    return np.where(ngrams_keys[places] == keys, places, -1)
+
+
+def write(path: str | Path, model: Model) -> None:
+    """Write a model in one piece; gzipped where the name ends in .gz."""
+    path = Path(path)
+    text = "".join(_lines(model)).encode("utf-8")
+    # Without a time in it: equal models make equal files.
+    atomic.write(path, gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+
+
+def _lines(model: Model) -> Iterator[str]:
+    yield "\\data\\\n"
+    for size, ngrams in enumerate(model.ngrams, start=1):
+        yield f"ngram {size}={len(ngrams.words)}\n"
+    texts: list[str] = []
+    for size, ngrams in enumerate(model.ngrams, start=1):
+        words = [model.words[word] for word in ngrams.words.tolist()]
+        contexts = ngrams.contexts.tolist()
+        texts = [f"{texts[at]} {word}" for at, word in zip(contexts, words, strict=True)] if texts else words
+        yield f"\n\\{size}-grams:\n"
+        rows = zip(ngrams.log10_probs.tolist(), texts, ngrams.log10_backoffs.tolist(), strict=True)
+        if size < model.order:
+            yield from (f"{prob:.7g}\t{text}\t{backoff:.7g}\n" for prob, text, backoff in rows)
+        else:
+            yield from (f"{prob:.7g}\t{text}\n" for prob, text, _ in rows)
+    yield "\n\\end\\\n"
+
+
+def read(path: str | Path) -> Model:
+    """The model in an ARPA file, gzipped or not.
+
+    A word `<UNK>` is read as `<unk>`, which is added where it is missing. Raises DataError naming file and line: for a
+    line that is none, counts that differ, a probability above 1, a word that is no 1-gram, an n-gram whose context is
+    none or that is there twice, and a file that ends early; and where `<s>` or `</s>` is missing.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == GZIP
+        with gzip.open(path) if packed else path.open("rb") as lines:
+            return _Reader(path, lines).model()
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path}: the gzip file is damaged ({error}). Copy it again") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+class _Rows(NamedTuple):
+    """Lines of one order as they stand in the file; `grams` is flat, `numbers` are those of the lines."""
+
+    grams: "array[int]"
+    log10_probs: "array[float]"
+    log10_backoffs: "array[float]"
+    numbers: "array[int]"
+
+
+class _Reader:
+    """One pass over the lines of a file; `line` is the current one, stripped, and `number` its own."""
+
+    def __init__(self, path: Path, lines: Iterable[bytes]) -> None:
+        self.path = path
+        self.lines = iter(lines)
+        self.line = b""
+        self.number = 0
+        self.ids: dict[bytes, int] = {}
+        self.words: list[str] = []
+        self.keys: list[NDArray[np.int64]] = []
+
+    def model(self) -> Model:
+        """The whole file."""
+        counts = self.counts()
+        ngrams = tuple(self.part(size, count, len(counts)) for size, count in enumerate(counts, start=1))
+        if self.line != b"\\end\\":
+            self.fail(f"expected \\end\\, found {self.shown()}")
+        return Model(tuple(self.words), ngrams, str(self.path))
+
+    def advance(self) -> None:
+        """Go to the next line that is not blank."""
+        for line in self.lines:
+            self.number += 1
+            self.line = line.strip()
+            if self.line:
+                return
+        self.fail("the file ends early: there is no \\end\\. Copy it again")
+
+    def fail(self, reason: str, number: int | None = None) -> NoReturn:
+        raise DataError(f"{self.path}:{self.number if number is None else number}: {reason}")
+
+    def shown(self) -> str:
+        """The current line for an error message."""
+        text = self.line.decode("utf-8", "backslashreplace")
+        return repr(text if len(text) <= 80 else f"{text[:80]}...")
+
+    def counts(self) -> list[int]:
+        """How many n-grams of each order the head announces; stops at the line after it."""
+        self.advance()
+        while self.line.startswith(b"#"):
+            self.advance()
+        if self.line != b"\\data\\":
+            self.fail(f"an ARPA file begins with \\data\\, and this one with {self.shown()}")
+        counts: list[int] = []
+        self.advance()
+        while self.line.startswith(b"ngram"):
+            size, _, count = self.line.removeprefix(b"ngram").partition(b"=")
+            if not (size.strip().isdigit() and count.strip().isdigit()) or int(size) != len(counts) + 1:
+                break
+            counts.append(int(count))
+            self.advance()
+        if not counts or self.line.startswith(b"ngram"):
+            self.fail(f"expected `ngram {len(counts) + 1}=` and a number, found {self.shown()}")
+        return counts
+
+    def part(self, size: int, count: int, highest: int) -> NGrams:
+        """The n-grams of one order, whose heading is the current line; stops at the line after them."""
+        heading = self.number
+        if self.line != b"\\%d-grams:" % size:
+            self.fail(f"expected \\{size}-grams:, found {self.shown()}")
+        rows = _Rows(array("i"), array("d"), array("d"), array("q"))
+        self.advance()
+        while not self.line.startswith(b"\\"):
+            self.row(size, rows)
+            self.advance()
+        if len(rows.numbers) != count:
+            self.fail(f"the head announces {count} {size}-grams, but here are {len(rows.numbers)}", heading)
+        if size == 1:
+            self.complete(rows, heading)
+        self.check(rows, size == highest)
+        return self.ngrams(size, rows)
+
+    def row(self, size: int, rows: _Rows) -> None:
+        """Take the current line."""
+        fields = self.line.split()
+        backoff = fields.pop() if len(fields) == size + 2 else b"0"
+        if len(fields) != size + 1:
+            words = "a word" if size == 1 else f"{size} words"
+            self.fail(f"expected a log10 probability, {words} and perhaps a log10 back-off, found {self.shown()}")
+        if size == 1:
+            self.add(fields[1])
+        try:
+            rows.log10_probs.append(float(fields[0]))
+            rows.log10_backoffs.append(float(backoff))
+            rows.grams.extend(map(self.ids.__getitem__, fields[1:]))
+        except ValueError:
+            self.fail(f"expected numbers before and after the words, found {self.shown()}")
+        except KeyError as error:
+            self.fail(f"the word {error.args[0].decode('utf-8', 'backslashreplace')!r} is not among the 1-grams")
+        rows.numbers.append(self.number)
+
+    def add(self, word: bytes) -> None:
+        """One more word of the model."""
+        if word in self.ids:
+            self.fail(f"the word {word.decode()!r} is there twice")
+        self.ids[word] = len(self.words)
+        try:
+            text = word.decode("utf-8")
+        except UnicodeDecodeError:
+            self.fail("not UTF-8 text. Convert it: iconv -f latin1 -t utf-8")
+        self.words.append(UNKNOWN if text == "<UNK>" else text)
+
+    def complete(self, rows: _Rows, heading: int) -> None:
+        """Ask for the boundaries, and add what unknown words get where the file does not say it."""
+        others = [word for word in self.words if word.startswith("<") and word not in (START, END, UNKNOWN)]
+        for symbol in (START, END):
+            if symbol not in self.words:
+                nearest = suggest(symbol, others)
+                self.fail(f"there is no {symbol} among the 1-grams: no sentence can be scored.{nearest}", heading)
+        if UNKNOWN not in self.words:
+            self.add(UNKNOWN.encode())
+            rows.grams.append(self.ids[UNKNOWN.encode()])
+            rows.log10_probs.append(UNKNOWN_LOG10_PROB)
+            rows.log10_backoffs.append(0.0)
+            rows.numbers.append(heading)
+
+    def check(self, rows: _Rows, is_highest: bool) -> None:
+        """Numbers that can be logarithms of probabilities and of weights."""
+        probs, backoffs = np.asarray(rows.log10_probs), np.asarray(rows.log10_backoffs)
+        wrong = ~(np.isfinite(probs) & (probs <= 0) & np.isfinite(backoffs))
+        if is_highest:
+            wrong |= backoffs != 0
+        if wrong.any():
+            at = int(wrong.argmax())
+            self.fail(
+                f"the log10 probability {probs[at]:g} must be finite and not above 0, the log10 back-off "
+                f"{backoffs[at]:g} finite, and 0 at the highest order",
+                rows.numbers[at],
+            )
+
+    def ngrams(self, size: int, rows: _Rows) -> NGrams:
+        """The tree of one order; its keys are kept for the next one."""
+        grams = np.asarray(rows.grams, dtype=np.int64).reshape(-1, size)
+        contexts = grams[:, 0] if size > 1 else np.zeros(len(grams), dtype=np.int64)
+        for level in range(1, size - 1):
+            contexts = find(self.keys[level], contexts * len(self.words) + grams[:, level])
+        if len(missing := np.flatnonzero(contexts < 0)):
+            context = " ".join(self.words[word] for word in grams[missing[0], :-1])
+            self.fail(f"its context {context!r} is not among the {size - 1}-grams", rows.numbers[missing[0]])
+        keys = contexts * len(self.words) + grams[:, -1]
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        if len(twice := np.flatnonzero(keys[1:] == keys[:-1])):
+            first, second = (rows.numbers[at] for at in order[twice[0] : twice[0] + 2])
+            self.fail(f"this {size}-gram is already on line {first}", second)
+        self.keys.append(keys)
+        return NGrams(
+            contexts[order], grams[order, -1], np.array(rows.log10_probs)[order], np.array(rows.log10_backoffs)[order]
+        )

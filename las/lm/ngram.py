@@ -1,0 +1,162 @@
+"""A back-off n-gram model as a scorer for search: many hypotheses at once, on CPU or GPU, no loop over them.
+
+The model becomes an automaton. Its states are the contexts that matter: n-grams that others begin with, or with a
+back-off weight of their own. `score` gives every state's log-probabilities of all symbols, `advance` the state after a
+symbol: the longest end of what was said that is a state. All tensors have fixed shapes, so that nothing waits for a
+GPU.
+
+A row of log-probabilities comes from a table of rows where the state has one. Few contexts are followed by many
+symbols, most by one or two; those have a short list of their successors instead, written over the row of the context
+they back off to. How short is decided by the room for rows: with characters or phones every state has a row.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from las.lm import arpa, automaton, vocabulary
+from las.tokens import Tokens
+
+ROW_ENTRIES = 1 << 24
+"""Room for rows, in numbers of 4 bytes."""
+
+
+class Tables(NamedTuple):
+    """An automaton as tensors; states, symbols and arcs are counted from 0, state 0 is the empty context.
+
+    Arcs are sorted by `keys`, state * number of symbols + symbol. A state has a place in `rows`, or -1 in `row_of` and
+    `num_listed` arcs from `first_arc` on.
+    """
+
+    backoffs: Float[Tensor, " states"]
+    fails: Int[Tensor, " states"]
+    row_of: Int[Tensor, " states"]
+    first_arc: Int[Tensor, " states"]
+    num_listed: Int[Tensor, " states"]
+    rows: Float[Tensor, "dense symbols"]
+    keys: Int[Tensor, " arcs"]
+    symbols: Int[Tensor, " arcs"]
+    log_probs: Float[Tensor, " arcs"]
+    targets: Int[Tensor, " arcs"]
+
+
+class NGram:
+    """Log-probabilities (natural) of a back-off model, for search.
+
+    Args:
+        model: its n-grams.
+        symbols: words of the model, by the id that search knows them by; others are never predicted.
+        row_entries: room for rows of log-probabilities, in numbers of 4 bytes.
+
+    A state is a tensor [batch, beam] of whole numbers and may be selected from, kept and copied like any other.
+    Raises DataError naming symbols that the model lacks.
+    """
+
+    def __init__(self, model: arpa.Model, symbols: Sequence[str], row_entries: int = ROW_ENTRIES) -> None:
+        self.symbols = tuple(symbols)
+        self.order = model.order
+        graph = automaton.build(model, self.symbols)
+        self.start_state = graph.start
+        self.longest_list = automaton.longest_list(graph, len(self.symbols), row_entries)
+        has_row = automaton.with_rows(graph, self.longest_list)
+        self._num_lists = automaton.longest_chain(graph, has_row)
+        self._num_lookups = int(graph.depths.max()) + 1
+        self._tables = _tables(graph, len(self.symbols), has_row)
+
+    @property
+    def num_states(self) -> int:
+        """Contexts that are told apart."""
+        return len(self._tables.fails)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of all tables."""
+        return sum(table.nbytes for table in self._tables)
+
+    def start(self, batch: int, device: torch.device | str = "cpu") -> Int[Tensor, "batch 1"]:
+        """The state at the start of each of `batch` sentences. From then on the tables lie on this device."""
+        if self._tables.rows.device != torch.device(device):
+            self._tables = Tables(*(table.to(device) for table in self._tables))
+        return torch.full((batch, 1), self.start_state, device=device)
+
+    def score(self, state: Int[Tensor, "batch beam"]) -> Float[Tensor, "batch beam symbols"]:
+        """Log-probabilities of every next symbol."""
+        tables, current = self._tables, state.flatten()
+        weight = torch.zeros_like(current, dtype=tables.rows.dtype)
+        passed = []
+        for _ in range(self._num_lists):
+            passed.append((current, weight))
+            listed = tables.row_of[current] < 0
+            weight = torch.where(listed, weight + tables.backoffs[current], weight)
+            current = torch.where(listed, tables.fails[current], current)
+        rows = tables.rows[tables.row_of[current]] + weight.unsqueeze(1)
+        # Longer contexts last: what they say replaces what shorter ones do.
+        for states, weights in reversed(passed):
+            self._overwrite(rows, states, weights)
+        return rows.view(*state.shape, -1)
+
+    def _overwrite(self, rows: Tensor, states: Tensor, weights: Tensor) -> None:
+        """Put what is listed for states, [hypotheses], into their rows; a short list repeats its last entry."""
+        tables = self._tables
+        counts = tables.num_listed[states].unsqueeze(1)
+        places = torch.arange(self.longest_list, device=rows.device).minimum((counts - 1).clamp(min=0))
+        arcs = (tables.first_arc[states].unsqueeze(1) + places).clamp(max=len(tables.keys) - 1)
+        symbols = tables.symbols[arcs]
+        values = torch.where(counts > 0, tables.log_probs[arcs] + weights.unsqueeze(1), rows.gather(1, symbols))
+        rows.scatter_(1, symbols, values)
+
+    def follow(
+        self, state: Int[Tensor, "batch beam"], tokens: Int[Tensor, "batch beam"]
+    ) -> tuple[Float[Tensor, "batch beam"], Int[Tensor, "batch beam"]]:
+        """The log-probabilities of given tokens, and the state after them."""
+        tables, current = self._tables, state
+        log_probs = torch.zeros_like(state, dtype=tables.rows.dtype)
+        target, found = torch.zeros_like(state), torch.zeros_like(state, dtype=torch.bool)
+        for _ in range(self._num_lookups):
+            keys = current * len(self.symbols) + tokens
+            arcs = torch.searchsorted(tables.keys, keys).clamp(max=len(tables.keys) - 1)
+            here = (tables.keys[arcs] == keys) & ~found
+            target = torch.where(here, tables.targets[arcs], target)
+            step = torch.where(here, tables.log_probs[arcs], tables.backoffs[current])
+            log_probs = torch.where(found, log_probs, log_probs + step)
+            found = found | here
+            current = tables.fails[current]
+        return log_probs, target
+
+    def advance(self, state: Int[Tensor, "batch beam"], tokens: Int[Tensor, "batch beam"]) -> Int[Tensor, "batch beam"]:
+        """The state after one more symbol. After the end of a sentence it has forgotten the sentence."""
+        return self.follow(state, tokens)[1]
+
+
+def _tables(graph: automaton.Automaton, num_symbols: int, has_row: NDArray[np.bool_]) -> Tables:
+    row_of = np.where(has_row, np.cumsum(has_row) - 1, -1)
+    counts = np.bincount(graph.sources, minlength=len(has_row))
+    return Tables(
+        backoffs=torch.tensor(graph.backoffs, dtype=torch.float32),
+        fails=torch.tensor(graph.fails),
+        row_of=torch.tensor(row_of),
+        first_arc=torch.tensor(np.cumsum(counts) - counts),
+        num_listed=torch.tensor(np.where(has_row, 0, counts)),
+        rows=torch.tensor(automaton.rows(graph, num_symbols, row_of)),
+        keys=torch.tensor(graph.sources * num_symbols + graph.symbols),
+        symbols=torch.tensor(graph.symbols),
+        log_probs=torch.tensor(graph.log_probs, dtype=torch.float32),
+        targets=torch.tensor(graph.targets),
+    )
+
+
+def of_tokens(model: arpa.Model, tokens: Tokens, row_entries: int = ROW_ENTRIES) -> NGram:
+    """The scorer whose symbols are the tokens. Raises DataError as `vocabulary.check` does."""
+    vocabulary.check(model, tokens)
+    return NGram(model, vocabulary.words_of(tokens), row_entries)
+
+
+def of_words(model: arpa.Model, row_entries: int = ROW_ENTRIES) -> NGram:
+    """The scorer of a model's own words: `</s>` is symbol 0 and `<unk>` symbol 1, the others follow."""
+    first = (arpa.END, arpa.UNKNOWN)
+    return NGram(model, [*first, *(word for word in model.words if word not in (*first, arpa.START))], row_entries)
