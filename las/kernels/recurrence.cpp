@@ -51,7 +51,7 @@ void backward(const Direction<T>* directions, int64_t count, int64_t threads) {
     each_part(directions, count, threads, [&](int64_t number, int64_t part, int64_t first, int64_t last) {
         const int64_t of_weight = 4 * int64_t(hidden) * hidden;
         T* sums = directions[number].sums + part * (of_weight + Sums<T>::size(hidden));
-        Loop<T>(directions[number], weights[number], first, last).backward(sums, Sums<T>(sums + of_weight, hidden));
+        Loop<T>(directions[number], weights[number], first, last).backward(sums, sums + of_weight);
     });
 }
 

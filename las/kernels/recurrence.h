@@ -246,10 +246,11 @@ class Loop {
         }
     }
 
-    // Adds to the sums of a part.
-    void backward(T* d_weight, const Sums<T>& sums) {
-        // The gradient of U is added up for as many frames at once as there is room for.
-        Buffer<T> d_summed(MAX_INNER * wide);
+    // Adds to the sums of a part, the gradient of U and those of the other parameters.
+    void backward(T* d_weight, T* totals) {
+        // Both are added up for as many frames at once as there is room for: one product, and smaller errors.
+        Buffer<T> d_summed(MAX_INNER * wide), sums(Sums<T>::size(size));
+        std::fill_n(static_cast<T*>(sums), Sums<T>::size(size), T(0));
         Panels<T> before(MAX_INNER, size);
         int64_t filled = 0;
         gather(d.d_last_hidden, hidden);
@@ -258,21 +259,30 @@ class Loop {
             const int64_t living = living_at(frame, rows);
             if (filled + living > MAX_INNER) {
                 before.add_product(filled, d_summed, wide, 4 * size, d_weight);
+                move(sums, totals);
                 filled = 0;
             }
             T* found = d_summed + filled * wide;
             for (int64_t row = 0; row < living; ++row) {
                 before.set_row(filled++, d.hidden_before + packed_row(row, frame) * size);
-                backward_row(row, frame, found + row * wide, sums);
+                backward_row(row, frame, found + row * wide, Sums<T>(sums, size));
             }
             weight.multiply(living, found, wide, hidden, stride);
         }
         before.add_product(filled, d_summed, wide, 4 * size, d_weight);
+        move(sums, totals);
         scatter(hidden, d.d_first_hidden);
         scatter(cell, d.d_first_cell);
     }
 
   private:
+    void move(T* sums, T* totals) const {
+        over<T>(int(Sums<T>::size(size)), [&](int j, auto n) {
+            add(totals + j, load(sums + j, n), n);
+            store(sums + j, Vector<T>{}, n);
+        });
+    }
+
     // How many rows have this frame, at most `living`.
     int64_t living_at(int64_t frame, int64_t living) const {
         while (living && d.lengths[first + living - 1] <= frame) --living;
