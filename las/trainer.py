@@ -125,17 +125,9 @@ class Trainer:
         self.histograms, self.attention_pictures = histograms, attention_pictures
         self.manifest_hash, self.log = manifest.content_hash(train), run.directory / "log.txt"
         self.at = Standing()
-        self.keeper = Keeper(
-            parts.model,
-            self.optimiser,
-            parts.schedule,
-            corpus,
-            run,
-            seed,
-            self.manifest_hash,
-            keep_checkpoints,
-            list(allow_drift),
-        )
+        drifts = list(allow_drift)
+        changing = parts.model, self.optimiser, parts.schedule
+        self.keeper = Keeper(*changing, corpus, run, seed, self.manifest_hash, keep_checkpoints, drifts)
 
     def fit(self) -> Convergence:
         """Train from where the run folder stands to the end.
