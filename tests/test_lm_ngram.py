@@ -145,6 +145,15 @@ def test_hypotheses_are_independent_and_can_be_selected(model: arpa.Model) -> No
             assert torch.equal(rows[b, k], lm.score(single)[0, 0])
 
 
+def test_tensors_may_lie_in_memory_as_they_like(model: arpa.Model) -> None:
+    lm = ngram.of_words(model, 2000)
+    tokens = torch.arange(12).view(3, 4)
+    state = lm.advance(lm.start(3).expand(3, 4), tokens)
+    other = lm.advance(lm.start(4).expand(4, 3).T, tokens.T.contiguous().T)
+    assert torch.equal(state, other)
+    assert torch.equal(lm.score(state.T.contiguous().T), lm.score(state))
+
+
 def test_less_room_for_rows_takes_less_memory_and_changes_nothing(model: arpa.Model) -> None:
     scorers = [ngram.of_words(model, room) for room in ROOMS]
     assert scorers[0].longest_list == 0 < scorers[1].longest_list < scorers[2].longest_list

@@ -118,7 +118,7 @@ class NGram:
         log_probs = torch.zeros_like(state, dtype=tables.rows.dtype)
         target, found = torch.zeros_like(state), torch.zeros_like(state, dtype=torch.bool)
         for _ in range(self._num_lookups):
-            keys = current * len(self.symbols) + tokens
+            keys = (current * len(self.symbols) + tokens).contiguous()  # else the search warns and copies
             arcs = torch.searchsorted(tables.keys, keys).clamp(max=len(tables.keys) - 1)
             here = (tables.keys[arcs] == keys) & ~found
             target = torch.where(here, tables.targets[arcs], target)
