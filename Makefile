@@ -6,7 +6,7 @@ TESTS ?= -n 2
 test slow: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check slow clean
+.PHONY: help setup demo bench test check slow clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -22,6 +22,10 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 demo: setup ## Synthesise a corpus, train, decode and score: the whole job in minutes
 	$(BIN)/python scripts/demo.py
+
+bench: setup ## Measure layers and a training step (minutes; let nothing else run), rewrite docs/performance.md
+	$(BIN)/python scripts/benchmark.py suite=lstm output=docs/performance/lstm.jsonl
+	$(BIN)/python scripts/benchmark.py suite=model output=docs/performance/model.jsonl page=docs/performance.md
 
 test: setup ## Run the tests
 	$(BIN)/python -m pytest $(TESTS) -m 'not slow'

@@ -48,7 +48,7 @@ def measure(settings: Settings) -> Iterator[Group]:
     _milliseconds(_loader(subject, utterances, max(WORKERS)), plan)  # so that all find the files in the system's cache
     rows = []
     for workers in progress.counted(WORKERS, len(WORKERS), "numbers of threads"):
-        found = _measured(subject, utterances, plan, workers, config["consumer_ms"])
+        found = _measured(subject, utterances, plan, workers, float(config["consumer_ms"]))
         row = settings.row(f"workers{workers}", "", shape)
         rows.append(row | {"corpus": subject.corpus.name, "workers": workers, "utterances": count} | found)
     yield Group(shape, rows)

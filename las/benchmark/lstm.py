@@ -139,5 +139,5 @@ def compared(table: Sequence[Row]) -> list[Row]:
     return found
 
 
-def _ratio(a: float | None, b: float | None) -> float | None:
+def _ratio(a: int | float | None, b: int | float | None) -> float | None:
     return None if a is None or not b else a / b

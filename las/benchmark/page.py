@@ -12,9 +12,36 @@ from las.benchmark.suites import SUITES
 
 OPENING = """# Speed
 
-Every table below was measured by the command above it, which wrote JSON lines into `docs/performance/`. This page is
-made from those files: `python scripts/benchmark.py page=docs/performance.md` writes it again.
+Every table was measured by the command above it, which wrote its rows as JSON lines into `docs/performance/`. This page is
+made from those files: `python scripts/benchmark.py page=docs/performance.md` writes it again, and `make bench` measures
+the layers and the training step anew. Numbers are of one machine and one day: only those of one table can be compared.
+
+## How it is measured
+
+- Things that are compared take turns in one process: once each per round, after a round that does not count. Times are
+  medians over the rounds.
+- `forward`: without gradients, as in decoding. `total`: forwards and backwards, to the parameters and to the frames.
+- `/ lstm`, `/ packed`, `/ best`: the total as a share of that baseline's at the same shape. `plain / it`: how many times
+  faster than the plain loop.
+- `peak`: the most that torch had handed out at once during one total, beyond parameters and frames; on a CPU its
+  profiler counts, in a pass of its own. What compiled code takes by other ways or in threads of its own is not in it.
+- `resident`: by how much the process grew at most in a total, as Linux counts: everything is in it, and memory that the
+  C library holds on to, but no page that was never written to.
+- `target`: what is asked of a kernel; ratios at most, `plain` at least, `peak` relative to that of `lstm`.
+
+| implementation | what it is |
+|---|---|
+| `lstm` | `nn.LSTM` as it comes; it reads padding as if it were speech |
+| `lstm_packed` | `nn.LSTM` on a PackedSequence, which leaves padding out as all of ours do |
+| `lstm_best` | one `nn.LSTM` for each direction in fp16, for which cuDNN has its fastest kernel |
+| `lstm_graph` | `lstm` replayed from CUDA graphs |
+| `haste`, `flashrnn` | the layer-normalised LSTM of lmnt-com/haste (fp32), the LSTM of NX-AI/flashrnn (bf16) |
+| `plain` | our cells in a loop over frames |
+| `plain_compiled` | that loop by `torch.compile` |
+| all others | our kernels, by name ([architecture](architecture.md)) |
 """
+
+NO_GPU = "Not yet measured on a GPU.\n"
 
 
 def rewrite(path: Path) -> None:
@@ -25,7 +52,10 @@ def rewrite(path: Path) -> None:
 
 def page(measurements: Sequence[Sequence[Row]]) -> str:
     """The page of what one command each has measured."""
-    parts = [OPENING, _shapes()]
+    parts = [OPENING]
+    if not any(row["device"] == "cuda" for found in measurements for row in found):
+        parts.append(NO_GPU)
+    parts.append(_shapes())
     for name in SUITES:
         parts += [_section(found) for found in measurements if found and found[0]["suite"] == name]
     return "\n".join(parts)

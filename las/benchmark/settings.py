@@ -93,7 +93,7 @@ def settings(config: build.Config, suite: str, command: str) -> Settings:
         dtype=DTYPES[dtype],
         threads=config["threads"] or (config["trainer"]["threads"] if suite == "model" else os.cpu_count() or 1),
         repeats=config["repeats"] or repeats,
-        budget_s=config["budget_s"],
+        budget_s=float(config["budget_s"]),
         shapes=shapes.named(_list(config["shapes"]) or list(names)),
         cells=_known("cells", config["cells"], sorted(cards)),
         kernels=kernels,
