@@ -96,7 +96,8 @@ def main(arguments: list[str] | None = None) -> int:
             getattr(module, name)([protect(override) for override in overrides])
         return 0
     except LasError as error:
-        print(f"las {name}: {error}", file=sys.stderr)
+        if str(error):  # without words: another process of this training has printed it
+            print(f"las {name}: {error}", file=sys.stderr)
         return error.exit_code
     except OSError as error:
         print(f"las {name}: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from inspect import Parameter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -78,13 +78,17 @@ def train(overrides: list[str]) -> dict[str, Any]:
     config = build.compose("train", overrides)
     corpus: Corpus = build.build(config["corpus"], where="corpus")
     parts = build_parts(config, corpus)
-    with recurrent.using(str(config["kernel"])), distributed.together(parts.device) as device:
+    with recurrent.using(str(config["kernel"])), distributed.together(parts.device) as device, _one_speaks():
         folder = run.Run(config)
         if folder.result is not None:
             progress.say(f"{folder.directory} is finished: {summary(folder.result)}")
             return folder.result
         with lock.held(folder.directory) if distributed.is_main() else nullcontext():
             return _train(config, corpus, parts, folder, device)
+
+
+def _one_speaks() -> AbstractContextManager[None]:
+    return nullcontext() if distributed.is_main() else progress.silent()
 
 
 def _train(config: build.Config, corpus: Corpus, parts: Built, folder: run.Run, device: torch.device) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from rich.table import Table
 
-from las import atomic, progress, run, soundness
+from las import atomic, distributed, progress, run, soundness
 from las.corpora.base import Corpus
 from las.errors import ConfigError, DataError, StorageError
 from las.manifest import Utterance
@@ -164,7 +164,8 @@ def write_ledger(path: Path, problems: dict[str, list[Problem]]) -> Path:
         for split, listed in problems.items()
         for problem in listed
     ]
-    atomic.write(path, "".join(lines))
+    if distributed.is_main():
+        atomic.write(path, "".join(lines))
     return path
 
 
@@ -180,7 +181,8 @@ def keep_symbols(tokens: Tokens, folder: Path) -> None:
                 f"({own['vocabulary_hash'][:12]}): restore the corpus, or start a run of its own with name=..."
             )
         return
-    run.write_json(path, own)
+    if distributed.is_main():
+        run.write_json(path, own)
 
 
 def _lines(problems: list[Problem], num_listed: int) -> list[str]:

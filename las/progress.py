@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -77,10 +78,22 @@ class TrainingProgress:
 
 def say(text: str, log: Path | None = None) -> None:
     """Print a line and, where a log file is given, append it there."""
+    if console.quiet:
+        return
     console.print(text, markup=False)
     if log is not None:
         with log.open("a", encoding="utf-8") as file:
             file.write(text + "\n")
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Within it nothing is printed or logged: of many processes that do the same, one speaks."""
+    console.quiet = True
+    try:
+        yield
+    finally:
+        console.quiet = False
 
 
 def counted(items: Iterable[T], total: int, what: str, every_s: float = 30.0) -> Iterator[T]:

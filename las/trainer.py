@@ -6,12 +6,12 @@ validation and a checkpoint.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
-from las import batches, distributed, health, interruption, manifest, progress
+from las import batches, devices, distributed, health, interruption, manifest, progress
 from las.augment import Augment
 from las.convergence import Convergence, convergence
 from las.corpora.base import Corpus
@@ -70,7 +70,7 @@ class Trainer:
         keep_checkpoints: newest checkpoints kept besides the best.
         allow_drift: what may have changed since the run began (`las.drift`).
         num_workers: threads that read audio ahead.
-        threads: CPU threads of one operation of torch.
+        threads: CPU threads of one operation of torch, None as `devices.threads` says.
         precision: `fp32` or `bf16`.
         histograms, attention_pictures: whether validations leave them.
     """
@@ -95,20 +95,20 @@ class Trainer:
         keep_checkpoints: int,
         allow_drift: Sequence[str],
         num_workers: int,
-        threads: int,
+        threads: int | None,
         precision: str,
         histograms: bool,
         attention_pictures: bool,
     ) -> None:
-        whole = {"max_steps": max_steps, "batch_size": batch_size, "accumulate": accumulate, "threads": threads}
+        whole = {"max_steps": max_steps, "batch_size": batch_size, "threads": devices.threads(threads)}
         whole |= {"patience": patience, "keep_checkpoints": keep_checkpoints, "num_workers": num_workers}
-        whole |= {"validate_every": validate_every or 1, "sub_epochs": sub_epochs or 1}
+        whole |= {"validate_every": validate_every or 1, "sub_epochs": sub_epochs or 1, "accumulate": accumulate}
         for key, value in whole.items():
             if value < (least := 0 if key == "num_workers" else 1):
                 raise ConfigError(f"trainer.{key}={value} must be at least {least}")
         if (validate_every is None) == (sub_epochs is None):
             raise ConfigError("give trainer.validate_every (steps) or trainer.sub_epochs (of an epoch), the other null")
-        torch.set_num_threads(threads)
+        torch.set_num_threads(whole["threads"])
         self.parts, self.model, self.schedule = parts, parts.model, parts.schedule
         self.optimiser = parts.optim(parts.model.parameters())
         self.base_rates = [group["lr"] for group in self.optimiser.param_groups]
@@ -120,8 +120,7 @@ class Trainer:
         self.validate_every, self.sub_epochs = validate_every, sub_epochs
         self.patience, self.broken_after_epochs = patience, broken_after_epochs
         self.loader = batches.Loader(train, corpus.tokens, corpus.sample_rate, num_workers, augment=parts.augment)
-        evaluated = Size(batch_size, max_batch_s)
-        self.validator = Validator(parts.model, parts.loss, parts.search, corpus, dev, evaluated, num_workers)
+        self.validator = Validator(parts.model, parts.loss, parts.search, corpus, dev, self.size, num_workers)
         self.histograms, self.attention_pictures = histograms, attention_pictures
         self.manifest_hash, self.log = manifest.content_hash(train), run.directory / "log.txt"
         self.at = Standing()
@@ -139,7 +138,9 @@ class Trainer:
         self._enter(self.keeper.resume())
         if not self.at.step:
             self._fit_features()
-        self.board = SummaryWriter(str(self.run.directory / "tensorboard"), purge_step=self.at.step or None)
+        distributed.share(self.model)
+        place = str(self.run.directory / "tensorboard")
+        self.board = SummaryWriter(place, purge_step=self.at.step or None) if distributed.is_main() else None
         try:
             with (
                 interruption.Signals() as self.signals,
@@ -148,7 +149,8 @@ class Trainer:
                 while not self._finished():
                     self._epoch()
         finally:
-            self.board.close()
+            if self.board is not None:
+                self.board.close()
         return convergence(self.at.validations)
 
     def _finished(self) -> bool:
@@ -201,8 +203,12 @@ class Trainer:
         rate = self.optimiser.param_groups[0]["lr"]
         values = {"loss": update.loss, "gradient_norm": update.norm, "learning_rate": rate}
         self.run.record(event="train", step=self.at.step, **values)
-        for name, value in values.items():
-            self.board.add_scalar(f"train/{name}", value, self.at.step)
+        self._plot("train", values)
+
+    def _plot(self, group: str, values: Mapping[str, float]) -> None:
+        if self.board is not None:
+            for name, value in values.items():
+                self.board.add_scalar(f"{group}/{name}", value, self.at.step)
 
     def _goes_back(self, update: Update, ids: Sequence[str]) -> bool:
         """After an update that was left out. With too many of them training goes back once, with half the rate."""
@@ -234,7 +240,7 @@ class Trainer:
         if not any(distributed.any_of(self.signals.received is not None)):
             return
         code = max(distributed.gather(self.signals.exit_code if self.signals.received else 0))
-        self._save(improved=False)
+        self._save()
         again = interruption.requeue() if code == interruption.REQUEUE and distributed.is_main() else ""
         saved = f"stopped by a signal at step {self.at.step}, which is saved: the same command continues from there"
         raise interruption.Interrupted(f"{saved}. {again}" if again else saved, code)
@@ -260,13 +266,11 @@ class Trainer:
             token_accuracy=found.token_accuracy,
             alignment=found.alignment._asdict(),
         )
-        self.board.add_scalar("dev/loss", found.loss, self.at.step)
-        self.board.add_scalar(f"dev/{self.corpus.metric}", found.error, self.at.step)
-        for key, value in found.alignment._asdict().items():
-            self.board.add_scalar(f"attention/{key}", value, self.at.step)
-        if distributed.is_main():
+        self._plot("dev", {"loss": found.loss, self.corpus.metric: found.error})
+        self._plot("attention", found.alignment._asdict())
+        if self.board is not None:
             self.validator.pictures(self.board, self.run, self.at.step, self.histograms, self.attention_pictures)
-        self._save(improved)
+        self._save()
         self._require_learning(found)
 
     def _require_learning(self, found: Validation) -> None:
@@ -276,11 +280,13 @@ class Trainer:
                 f"although the true ones before them are fed: this training is broken. {health.line(found.alignment)}"
             )
 
-    def _save(self, improved: bool) -> None:
+    def _save(self) -> None:
         self.at.most = self.updates.most
-        self.keeper.save(self.at, improved)
+        self.keeper.save(self.at)
+        distributed.wait()  # else another process could end, and torchrun with it, while the main one writes
 
     def _enter(self, standing: Standing | None) -> None:
+        distributed.require_same("checkpoint", standing and standing.step)
         if standing is not None:
             self.at, self.updates.most = standing, standing.most
 

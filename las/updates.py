@@ -70,6 +70,7 @@ class Updates:
         Raises LasError when a single utterance does not fit into memory.
         """
         self.model.train()
+        distributed.note(step, [name for batch in batches for name in batch.ids])
         tokens = sum(int(batch.num_tokens.sum()) + len(batch.ids) for batch in batches)
         (all_tokens,) = distributed.total(float(tokens))
         divisor = self.loss.divisor(all_tokens)
@@ -111,10 +112,11 @@ class Updates:
 
     def _take_less(self, batches: Sequence[Batch], step: int) -> None:
         """Halve what is computed at once, in all processes alike."""
-        largest = max(distributed.gather(max((len(batch.ids) for batch in batches), default=0)))
+        everywhere = distributed.gather([batch.ids for batch in batches])
+        largest = max(len(ids) for process in everywhere for ids in process)
         at_once = min(largest, self.most or largest)
         if at_once == 1:
-            ids = [name for batch in batches for name in batch.ids]
+            ids = [name for process in everywhere for ids in process for name in ids]
             raise LasError(
                 f"step {step}: memory does not suffice for one utterance at a time, among {', '.join(ids[:10])}. "
                 "Leave out the longest with limits.longest_s=..., or take a smaller model"

@@ -8,7 +8,7 @@ PACKAGE = Path(__file__).parents[1] / "las"
 FLOORS = {
     0: "archive arguments atomic audio cells.base compat convergence corpora.phones devices distributed download "
     "errors gradients health interruption lm.arpa lm.automaton lm.kneser_ney lm.vocabulary lock manifest masking "
-    "nadam normalisation order progress ramp "
+    "nadam normalisation order peers progress ramp "
     "randomness readings schedule scoring.alignment scoring.bootstrap scoring.conventions scoring.ctm "
     "scoring.dynamic_programming scoring.error_rates scoring.files scoring.glm scoring.hub5 scoring.lines "
     "scoring.network scoring.pages scoring.segments scoring.significance scoring.stm scoring.tables search "
