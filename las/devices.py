@@ -1,4 +1,4 @@
-"""Where tensors live: the CPU or a GPU."""
+"""Where tensors live, the CPU or a GPU, and how many threads of the CPU compute one operation."""
 
 import torch
 
@@ -15,3 +15,11 @@ def pick(name: str) -> torch.device:
     if kind == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"device={name}: this machine has no GPU that torch can use: choose cpu or auto")
     return torch.device(name)
+
+
+def threads(wanted: int | None) -> int:
+    """What was wanted, or two where torch would use so many by itself; more of them were never measured.
+
+    torch's own number is that of the cores, or of the environment variable OMP_NUM_THREADS.
+    """
+    return min(2, torch.get_num_threads()) if wanted is None else wanted

@@ -23,3 +23,11 @@ def test_a_gpu_that_is_not_there_is_said_so(monkeypatch: pytest.MonkeyPatch) -> 
 def test_unknown_devices_name_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"device=gpu: there is no such device\. Did you mean cpu, cuda or auto\?"):
         devices.pick("gpu")
+
+
+@pytest.mark.parametrize(("own", "wanted", "threads"), [(8, None, 2), (2, None, 2), (1, None, 1), (1, 4, 4), (8, 1, 1)])
+def test_two_threads_where_there_are_two(
+    own: int, wanted: int | None, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: own)
+    assert devices.threads(wanted) == threads
