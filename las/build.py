@@ -44,6 +44,9 @@ PACKAGES = (
 TORCH = ("torch.optim", "torch.nn")
 """Namespaces of torch whose optimisers and modules a config may name."""
 
+RESOLVER = re.compile(r"\$\{[^{}]*:")
+"""The beginning of an interpolation that calls something."""
+
 Config = dict[str, Any]
 
 
@@ -67,6 +70,7 @@ def compose(name: str, overrides: list[str]) -> Config:
     _check_groups(directory, overrides)
     try:
         composed = _compose(directory, name, overrides)
+        _require_plain(composed)
         resolved = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except MissingMandatoryValue as error:
         key = getattr(error, "full_key", None) or "a value"
@@ -85,6 +89,15 @@ def _compose(directory: Path, name: str, overrides: list[str]) -> Any:
 
     with initialize_config_dir(str(directory.resolve()), version_base="1.3"):
         return hydra_compose(name, overrides)
+
+
+def _require_plain(composed: Any) -> None:
+    """A config refers to its own keys at most: `${oc.env:HOME}` would read what is none of its business."""
+    from omegaconf import OmegaConf
+
+    for key, value in _flatten(OmegaConf.to_container(composed, resolve=False)).items():
+        if RESOLVER.search(str(value)):
+            raise ConfigError(f"{key}={value}: only other keys may be referred to (${{seed}}): write the value itself")
 
 
 def _check_groups(directory: Path, overrides: list[str]) -> None:

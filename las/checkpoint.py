@@ -5,7 +5,7 @@ A checkpoint is a directory:
     step-00000380/
         model.safetensors   parameters and buffers (feature statistics included)
         optim.safetensors   the optimiser's tensors
-        state.json          step, epoch, next batch, random states, schedule, best validation: plain JSON
+        state.json          step, epoch, next batch, schedule, validations, origin: plain JSON
         config.json         the resolved config, so that a checkpoint can be opened anywhere
         MANIFEST.json       size and sha256 of each file, written last
 
@@ -77,11 +77,13 @@ def save(
             shutil.rmtree(final)
         os.rename(temporary, final)
         _flush(folder)
-    except OSError as error:
+    except (OSError, safetensors.SafetensorError) as error:  # safetensors wraps what the system says
         shutil.rmtree(temporary, ignore_errors=True)
+        needed = sum(tensor.nbytes for tensor in (*model.values(), *optim.values()))
         raise StorageError(
-            f"{final}: the checkpoint could not be written ({error.strerror or error}); "
-            f"{shutil.disk_usage(folder.parent).free // 2**20} MiB are free. Earlier checkpoints are intact."
+            f"{final}: the checkpoint could not be written ({getattr(error, 'strerror', None) or error}); it needs "
+            f"about {needed:,} bytes, {shutil.disk_usage(folder.parent).free:,} bytes are free. Earlier checkpoints "
+            "are intact."
         ) from error
     verify(final)
     return final
@@ -120,7 +122,7 @@ def verify(directory: Path) -> None:
             path = directory / name
             if path.stat().st_size != files[name]["bytes"] or _sha256(path) != files[name]["sha256"]:
                 raise StorageError(f"{path}: damaged: its content is not what was written")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise StorageError(f"{directory}: damaged or incomplete checkpoint ({error})") from error
 
 
@@ -135,7 +137,7 @@ def load(directory: Path) -> Checkpoint:
             json.loads((directory / "state.json").read_text()),
             json.loads((directory / "config.json").read_text()),
         )
-    except (OSError, ValueError, safetensors.SafetensorError) as error:
+    except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as error:
         raise StorageError(f"{directory}: its files are not those of a checkpoint ({error})") from error
 
 

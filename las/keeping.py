@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -65,7 +66,7 @@ class Keeper:
         self.folder, self.log = run.directory / "checkpoints", run.directory / "log.txt"
         self.failed = 0
 
-    def save(self, standing: Standing, improved: bool) -> None:
+    def save(self, standing: Standing) -> None:
         """Write a checkpoint, point to it and remove old ones; the main process does.
 
         A disk that refuses is named, and the next checkpoint tries again. Raises StorageError the third time in a row.
@@ -85,17 +86,15 @@ class Keeper:
         }
         try:
             saved = checkpoint.save(self.folder, standing.step, self.model.state_dict(), optim, state, self.run.config)
-        except StorageError as error:
+            self._point(saved, standing)
+            checkpoint.prune(self.folder, self.keep)
+        except (StorageError, OSError) as error:
             self.failed += 1
             if self.failed == FAILED_SAVES:
                 raise
             progress.say(f"{error} Training goes on, and the next checkpoint will be tried as well.", self.log)
             return
         self.failed = 0
-        if improved:
-            checkpoint.point(self.folder, "best", saved)
-        checkpoint.point(self.folder, "latest", saved)
-        checkpoint.prune(self.folder, self.keep)
 
     def resume(self) -> Standing | None:
         """Continue from the newest good checkpoint; None if there has never been one.
@@ -116,17 +115,24 @@ class Keeper:
         for line in drift.require(found.state["origin"], self.origin, self.allow_drift, self.run.directory):
             progress.say(line, self.log)
         standing = self.restore(found)
-        if standing.validations:
-            best = checkpoint.directory(self.folder, convergence(standing.validations).best_step)
-            # A process may have been killed between writing a checkpoint and pointing to it.
-            if best.exists() and distributed.is_main():
-                checkpoint.point(self.folder, "best", best)
+        if distributed.is_main():
+            self._point(found.directory, standing)
+            if not complaints:  # else the newest directories are not the newest good ones
+                checkpoint.prune(self.folder, self.keep)
         progress.say(
             f"resuming at step {standing.step} (epoch {standing.epoch + 1}, batch {standing.next_batch}), checkpoint "
             "verified",
             self.log,
         )
         return standing
+
+    def _point(self, latest: Path, standing: Standing) -> None:
+        """Both pointers, whatever they said: a process may have been killed before it came to them."""
+        if standing.validations:
+            best = checkpoint.directory(self.folder, convergence(standing.validations).best_step)
+            if best.exists():
+                checkpoint.point(self.folder, "best", best)
+        checkpoint.point(self.folder, "latest", latest)
 
     def restore(self, found: Checkpoint) -> Standing:
         """Parameters, optimiser, schedule and metrics as they were; what else stood there."""

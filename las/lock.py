@@ -36,6 +36,7 @@ def held(directory: Path) -> Iterator[None]:
             _remove_dead(path)
     finally:
         own.unlink()
+    _remove_leftovers(directory)
     try:
         yield
     finally:
@@ -102,6 +103,14 @@ def _remove_dead(path: Path) -> None:
                 )
     finally:
         guard.unlink()
+
+
+def _remove_leftovers(directory: Path) -> None:
+    """Remove the files that dead processes were about to rename: `.<name>.<pid>`, here and among the checkpoints."""
+    for path in (*directory.glob(".*"), *directory.glob("checkpoints/.*")):
+        pid = path.suffix[1:]
+        if pid.isdecimal() and path.is_file() and _born(int(pid)) is None:
+            path.unlink(missing_ok=True)
 
 
 def _refusal(path: Path, holder: dict[str, Any]) -> str:

@@ -91,6 +91,17 @@ def test_a_lock_that_says_nothing_is_nobodys(tmp_path: Path) -> None:
         assert json.loads((tmp_path / lock.NAME).read_text())["pid"] == os.getpid()
 
 
+def test_what_dead_processes_were_writing_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    dead = 2**22 + 1  # more than Linux counts to
+    for name in (f".config.json.{dead}", f".config.json.{os.getpid()}", f"checkpoints/.best.{dead}", ".kept", "log.5"):
+        (tmp_path / name).touch()
+    with lock.held(tmp_path):
+        pass
+    left = {".kept", f".config.json.{os.getpid()}", "checkpoints", "log.5"}
+    assert set(os.listdir(tmp_path)) == left and not os.listdir(tmp_path / "checkpoints")
+
+
 def test_an_error_inside_releases_the_lock(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), lock.held(tmp_path):
         raise ZeroDivisionError
