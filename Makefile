@@ -3,10 +3,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 TESTS ?= -n 2
 # The tests run in two processes: more threads in each would only get in the way.
-test slow: export OMP_NUM_THREADS = 1
+test slow faults: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test check slow clean
+.PHONY: help setup demo bench test check slow faults clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -32,6 +32,9 @@ test: setup ## Run the tests
 
 slow: setup ## Run the slow tests as well
 	$(BIN)/python -m pytest $(TESTS)
+
+faults: setup ## Kill, starve and corrupt trainings thousands of times and print how many survived (hours)
+	$(BIN)/python -m pytest $(TESTS) -m faults
 
 check: setup ## Lint and type-check
 	$(BIN)/ruff check .

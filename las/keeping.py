@@ -127,11 +127,13 @@ class Keeper:
         return standing
 
     def _point(self, latest: Path, standing: Standing) -> None:
-        """Both pointers, whatever they said: a process may have been killed before it came to them."""
-        if standing.validations:
-            best = checkpoint.directory(self.folder, convergence(standing.validations).best_step)
-            if best.exists():
-                checkpoint.point(self.folder, "best", best)
+        """Both pointers, whatever they said: a process may have been killed before it came to them.
+
+        The best is that of the validations whose checkpoints are there: the disk may have refused one.
+        """
+        kept = [each for each in standing.validations if checkpoint.directory(self.folder, each[0]).exists()]
+        if kept:
+            checkpoint.point(self.folder, "best", checkpoint.directory(self.folder, convergence(kept).best_step))
         checkpoint.point(self.folder, "latest", latest)
 
     def restore(self, found: Checkpoint) -> Standing:

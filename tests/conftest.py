@@ -3,11 +3,14 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
+
+if TYPE_CHECKING:
+    import faults
 
 install_import_hook("las", "beartype.beartype")
 
@@ -72,3 +75,47 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained_copy(trained: Path, tmp_path: Path) -> Path:
     """The finished run of `trained` in a folder of its own, with the same corpus."""
     return shutil.copytree(trained / "run", tmp_path / "run")
+
+
+@pytest.fixture
+def tally(record_property: Callable[[str, object], None]) -> "faults.Tally":
+    """Counts the trials of a fault, for the table of `make faults`."""
+    import faults
+
+    return faults.Tally(record_property)
+
+
+@pytest.fixture(scope="session")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> "faults.Training":
+    """The run that nobody disturbs, in a process of its own."""
+    import faults
+    import tiny
+
+    root = tiny.tree(tmp_path_factory.mktemp("quiet"))
+    training = faults.Training(root, root / "quiet")
+    assert training.train().code == 0
+    return training
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The full numbers of faults take hours: only `-m faults` asks for them."""
+    if "faults" in config.option.markexpr:
+        return
+    full = [item for item in items if item.get_closest_marker("faults")]
+    config.hook.pytest_deselected(items=full)
+    items[:] = [item for item in items if item not in full]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """What `make faults` is for: each fault, how often it was tried, how often survived."""
+    if "faults" not in config.option.markexpr:
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
+    table = Table("fault", "tried", "survived")
+    found = {tuple(value) for report in reports for key, value in map(tuple, report.user_properties) if key == "fault"}
+    for fault, tried, survived in sorted(found):
+        table.add_row(fault, f"{tried:,}", f"{survived:,}")
+    Console(file=terminalreporter._tw._file, width=100).print(table)

@@ -245,7 +245,7 @@ def test_prepare_prints_every_split_and_what_to_know(trees: Path, tmp_path: Path
 def test_a_training_ends_with_hub5_scored_in_its_parts(trees: Path, tmp_path: Path) -> None:
     from las import commands
 
-    more = ["trainer=smoke", "schedule=constant", f"run_dir={tmp_path / 'run'}", *tiny.MODEL, *tiny.QUICK]
+    more = [*tiny.SHORT, "schedule=constant", f"run_dir={tmp_path / 'run'}", *tiny.MODEL, *tiny.QUICK]
     result = commands.train([*overrides(trees, tmp_path), *more])
     assert list(result["splits"]) == ["dev", "hub5_00", "hub5_01"]
     log = (tmp_path / "run" / "log.txt").read_text()

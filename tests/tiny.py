@@ -20,6 +20,7 @@ MODEL = [
     "model.speller.embedding_size=4",
     "model.speller.attention.key_size=8",
 ]
+SHORT = ["trainer.max_steps=4", "trainer.batch_size=4", "trainer.validate_every=2"]
 QUICK = ["trainer.histograms=false", "trainer.attention_pictures=false", "search=greedy"]
 
 
@@ -62,7 +63,7 @@ def wav(root: Path, name: str) -> Path:
 
 def overrides(root: Path, *more: str) -> list[str]:
     """The overrides of a training on `tree(root)` of four steps, validated every two, in `root/run`."""
-    corpus = ["corpus=timit", f"corpus.root={root / 'TIMIT'}", "corpus.partial=true", "trainer=smoke"]
+    corpus = ["corpus=timit", f"corpus.root={root / 'TIMIT'}", "corpus.partial=true", *SHORT]
     places = [f"run_dir={root / 'run'}", f"data_dir={root / 'data'}"]
     return [*corpus, *places, "schedule=constant", *MODEL, *QUICK, *more]
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tiny import MODEL, QUICK, sound
+from tiny import MODEL, QUICK, SHORT, sound
 
 SPEAKERS = {"train": "faaa", "dev": "fbbb", "test": "fccc"}
 TRAIN = ("YES", "NO", "GO ON", "YES NO", "STOP", "GO", "NO NO", "STOP IT")
@@ -44,5 +44,5 @@ def wav(root: Path, utterance: str) -> Path:
 def overrides(root: Path, *more: str) -> list[str]:
     """The overrides of a training on `tree(root)` of four steps, validated every two, in `root/run`."""
     corpus = ["corpus=an4", f"corpus.root={root}", "corpus.partial=true", "corpus.dev_every=2"]
-    plain = ["model=las_small", "trainer=smoke", "schedule=constant", "augment=none"]
+    plain = ["model=las_small", *SHORT, "schedule=constant", "augment=none"]
     return [*corpus, *plain, f"run_dir={root / 'run'}", f"data_dir={root / 'data'}", *MODEL, *QUICK, *more]
