@@ -200,3 +200,12 @@ def test_bad_options_are_explained() -> None:
         LogMel(RATE, normalisation="globl")
     with pytest.raises(ConfigError, match=r"num_coefficients=41 exceeds features.num_mels=40"):
         MFCC(RATE, num_coefficients=41)
+
+
+@every_card
+def test_how_many_are_computed_at_once_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    waveforms, num_samples = noise(3000, 2345, 1000, 401, 399)
+    together = make(name).double()(waveforms.double(), num_samples)
+    monkeypatch.setattr("las.features.AT_ONCE", 6500)  # two of them, and the last by itself
+    found = make(name).double()(waveforms.double(), num_samples)
+    torch.testing.assert_close(found, together, rtol=1e-12, atol=1e-12)
