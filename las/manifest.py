@@ -128,7 +128,7 @@ def _line(utterance: Utterance) -> str:
 def _parse(line: bytes, where: str) -> Utterance:
     try:
         values = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: not a line of JSON ({error}). Prepare the corpus again: las prepare") from error
     if not isinstance(values, dict):
         raise DataError(f"{where}: expected an object with the keys {', '.join(_KINDS)}")

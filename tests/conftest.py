@@ -118,4 +118,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     found = {tuple(value) for report in reports for key, value in map(tuple, report.user_properties) if key == "fault"}
     for fault, tried, survived in sorted(found):
         table.add_row(fault, f"{tried:,}", f"{survived:,}")
-    Console(file=terminalreporter._tw._file, width=100).print(table)
+    with (console := Console(width=100)).capture() as written:
+        console.print(table)
+    terminalreporter.write(written.get())

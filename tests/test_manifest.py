@@ -77,6 +77,7 @@ def line(**changes: object) -> str:
     ("second_line", "says"),
     [
         ('{"id": "x"', "not a line of JSON"),
+        ("[" * 100_000, "not a line of JSON"),
         ("[]", "expected an object"),
         (line(text=...), "missing text"),
         (line(transcript="a"), "unknown key transcript"),
