@@ -38,6 +38,22 @@ constexpr int MAX_ROWS = 12;
 constexpr int MAX_ROWS = 6;
 #endif
 
+// Threads that go through the same loops, each with its share of the work.
+struct Team {
+    int number = 0, size = 1;
+
+    // Until all have come here.
+    void wait() const {
+        if (size > 1) {
+#pragma omp barrier
+        }
+    }
+
+    // Of `count` things, this thread's first, and the first that is the next one's.
+    int first(int count) const { return int64_t(count) * number / size; }
+    int last(int count) const { return int64_t(count) * (number + 1) / size; }
+};
+
 constexpr int MAX_INNER = 128;  // of a product that is added up over several calls
 
 template <class T>
@@ -52,9 +68,9 @@ class Panels {
     Panels(int inner, int columns) : inner(inner), columns(columns), values(inner * padded(columns, PANEL<T>)) {}
 
     // From a row-major [inner, columns] matrix.
-    void copy(const T* from) {
-        for (int j = 0; j < columns; j += PANEL<T>) {
-            const int width = std::min(PANEL<T>, columns - j);
+    void copy(const T* from, Team team = {}) {
+        for (int j = first_column(team); j < last_column(team); j += PANEL<T>) {
+            const int width = width_at(j);
             T* to = panel(j);
             for (int k = 0; k < inner; ++k, to += PANEL<T>) {
                 for (int c = 0; c < width; ++c) to[c] = from[int64_t(k) * columns + j + c];
@@ -64,10 +80,10 @@ class Panels {
     }
 
     // From its transpose, row-major [columns, inner].
-    void copy_transposed(const T* from) {
+    void copy_transposed(const T* from, Team team = {}) {
         constexpr int block = 16;  // rows of 16 lie in one or two lines of the cache
-        for (int j = 0; j < columns; j += PANEL<T>) {
-            const int width = std::min(PANEL<T>, columns - j);
+        for (int j = first_column(team); j < last_column(team); j += PANEL<T>) {
+            const int width = width_at(j);
             for (int start = 0; start < inner; start += block) {
                 const int stop = std::min(start + block, inner);
                 for (int c = 0; c < PANEL<T>; ++c) {
@@ -82,16 +98,16 @@ class Panels {
     void set_row(int k, const T* from) {
         for (int j = 0; j < columns; j += PANEL<T>) {
             T* to = panel(j) + k * PANEL<T>;
-            const int width = std::min(PANEL<T>, columns - j);
+            const int width = width_at(j);
             std::copy_n(from + j, width, to);
             std::fill(to + width, to + PANEL<T>, T(0));
         }
     }
 
-    // to[row] = from[row] * matrix, for all rows.
-    void multiply(int rows, const T* from, int64_t from_stride, T* to, int64_t to_stride) const {
-        for (int j = 0; j < columns; j += PANEL<T>) {
-            in_blocks(rows, [&](auto size, int first) {
+    // to[row] = from[row] * matrix, for all rows; a team shares the columns.
+    void multiply(int rows, const T* from, int64_t from_stride, T* to, int64_t to_stride, Team team = {}) const {
+        for (int j = first_column(team); j < last_column(team); j += PANEL<T>) {
+            in_blocks(rows, {}, [&](auto size, int first) {
                 const T* a = from + first * from_stride;
                 Tile<size> tile;
                 tile.multiply(inner, panel(j), [&](int row, int k) { return a[row * from_stride + k]; });
@@ -102,10 +118,11 @@ class Panels {
         }
     }
 
-    // to += left^T * matrix, with the first `rows` rows of both; left has `left_columns`, as `to` has rows.
-    void add_product(int rows, const T* left, int64_t left_stride, int left_columns, T* to) const {
+    // to += left^T * matrix, with the first `rows` rows of both; left has `left_columns`, as `to` has rows, which a team
+    // shares.
+    void add_product(int rows, const T* left, int64_t left_stride, int left_columns, T* to, Team team = {}) const {
         T block[MAX_INNER * MAX_ROWS];
-        in_blocks(left_columns, [&](auto size, int first) {
+        in_blocks(left_columns, team, [&](auto size, int first) {
             for (int k = 0; k < rows; ++k) std::copy_n(left + k * left_stride + first, size, block + k * size);
             for (int j = 0; j < columns; j += PANEL<T>) {
                 Tile<size> tile;
@@ -119,6 +136,9 @@ class Panels {
 
   private:
     T* panel(int j) const { return values + int64_t(j) * inner; }
+    int panels() const { return (columns + PANEL<T> - 1) / PANEL<T>; }
+    int first_column(Team team) const { return team.first(panels()) * PANEL<T>; }
+    int last_column(Team team) const { return team.last(panels()) * PANEL<T>; }
     int width_at(int j) const { return std::min(PANEL<T>, columns - j); }
 
     // A few rows of a product, as wide as a panel.
@@ -157,9 +177,9 @@ class Panels {
 
     // body(size, first) for blocks of rows that are as large as a tile may be and as equal as they can be.
     template <class Body>
-    static void in_blocks(int rows, Body body) {
+    static void in_blocks(int rows, Team team, Body body) {
         const int blocks = (rows + MAX_ROWS - 1) / MAX_ROWS;
-        for (int block = 0; block < blocks; ++block) {
+        for (int block = team.first(blocks); block < team.last(blocks); ++block) {
             const int first = int64_t(rows) * block / blocks, last = int64_t(rows) * (block + 1) / blocks;
             with_size(last - first, first, body);
         }

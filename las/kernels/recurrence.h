@@ -1,4 +1,4 @@
-// One direction of a layer: what it is given, its step for one row forwards and backwards, and its loops over frames.
+// One direction of a layer: what it is given, and one step of one row forwards and backwards.
 // The mathematics is that of las/kernels/passes.py.
 //
 // Rows of tensors are packed: the true frames of a batch one after the other, row by row of the batch, padding left out.
@@ -15,7 +15,6 @@ enum CellNorm : int64_t { NONE, OUTPUT, STATE, BOTH };
 // Rows of a batch whose gradients of parameters are summed together, whoever computes them: the order of summation, and
 // with it every result, does not depend on the number of threads.
 constexpr int GROUP = 8;
-constexpr int64_t PART = 2 * GROUP;  // rows that go through the loops below together; enough for the speed of products
 
 // Pointers are null for what a cell does not have or a caller does not want. H is `hidden`.
 template <class T>
@@ -35,9 +34,9 @@ struct Direction {
     T *hidden_before, *cell_before;                     // [packed, H]
     T *outputs;                                         // [batch, frames, H] with a stride of `output_stride`
     T *last_hidden, *last_cell;                         // [batch, H]
-    T *d_projected, *d_summed;                          // [packed, 4H]; the loops below do not keep `d_summed`
+    T *d_projected, *d_summed;                          // [packed, 4H]; loops.h does not keep `d_summed`
     T *d_first_hidden, *d_first_cell;
-    T *sums;                                            // for each part the gradient of U, then `Sums`; zeros at first
+    T *sums;                                            // for each part of loops.h, zeros at first
 };
 
 // Gradients of the other parameters, one after the other.
@@ -217,135 +216,4 @@ class Step {
     const int size;
     Buffer<T> gates, d_gates, raw, normed, seen, slope;
     Moments<T> of_gates[4], of_input, of_memory;
-};
-
-// The loops over frames for the batch's rows from `first` to `last`, longest first. Their states lie close together
-// here, with strides that are no powers of two: rows would displace each other in the cache.
-template <class T>
-class Loop {
-  public:
-    Loop(const Direction<T>& given, const Panels<T>& weight, int64_t first, int64_t last)
-        : d(given), weight(weight), first(first), rows(last - first), size(given.hidden),
-          stride(padded(size, PANEL<T>) + PANEL<T>), wide(padded(4 * size, PANEL<T>) + PANEL<T>), step(given),
-          hidden(rows * stride), cell(rows * stride) {}
-
-    void forward() {
-        Buffer<T> summed(rows * wide);
-        gather(d.first_hidden, hidden);
-        gather(d.first_cell, cell);
-        for (int64_t frame = 0, living = rows; (living = living_at(frame, living)) > 0; ++frame) {
-            weight.multiply(living, hidden, stride, summed, wide);
-            for (int64_t row = 0; row < living; ++row) forward_row(row, frame, summed + row * wide);
-        }
-        scatter(hidden, d.last_hidden);
-        scatter(cell, d.last_cell);
-        for (int64_t row = 0; row < rows; ++row) {
-            for (int64_t frame = d.lengths[first + row]; frame < d.frames; ++frame) {
-                std::fill_n(d.outputs + padded_row(row, frame) * d.output_stride, size, T(0));
-            }
-        }
-    }
-
-    // Adds to the sums of a part, the gradient of U and those of the other parameters.
-    void backward(T* d_weight, T* totals) {
-        // Both are added up for as many frames at once as there is room for: one product, and smaller errors.
-        Buffer<T> d_summed(MAX_INNER * wide), sums(Sums<T>::size(size));
-        std::fill_n(static_cast<T*>(sums), Sums<T>::size(size), T(0));
-        Panels<T> before(MAX_INNER, size);
-        int64_t filled = 0;
-        gather(d.d_last_hidden, hidden);
-        gather(d.d_last_cell, cell);
-        for (int64_t frame = rows ? d.lengths[first] : 0; frame-- > 0;) {
-            const int64_t living = living_at(frame, rows);
-            if (filled + living > MAX_INNER) {
-                before.add_product(filled, d_summed, wide, 4 * size, d_weight);
-                move(sums, totals);
-                filled = 0;
-            }
-            T* found = d_summed + filled * wide;
-            for (int64_t row = 0; row < living; ++row) {
-                before.set_row(filled++, d.hidden_before + packed_row(row, frame) * size);
-                backward_row(row, frame, found + row * wide, Sums<T>(sums, size));
-            }
-            weight.multiply(living, found, wide, hidden, stride);
-        }
-        before.add_product(filled, d_summed, wide, 4 * size, d_weight);
-        move(sums, totals);
-        scatter(hidden, d.d_first_hidden);
-        scatter(cell, d.d_first_cell);
-    }
-
-  private:
-    void move(T* sums, T* totals) const {
-        over<T>(int(Sums<T>::size(size)), [&](int j, auto n) {
-            add(totals + j, load(sums + j, n), n);
-            store(sums + j, Vector<T>{}, n);
-        });
-    }
-
-    // How many rows have this frame, at most `living`.
-    int64_t living_at(int64_t frame, int64_t living) const {
-        while (living && d.lengths[first + living - 1] <= frame) --living;
-        return living;
-    }
-
-    // Where this direction is in its row of the batch after `frame` steps.
-    int64_t position(int64_t row, int64_t frame) const {
-        return d.reversed ? d.lengths[first + row] - 1 - frame : frame;
-    }
-
-    int64_t packed_row(int64_t row, int64_t frame) const { return d.starts[first + row] + position(row, frame); }
-    int64_t padded_row(int64_t row, int64_t place) const { return d.order[first + row] * d.frames + place; }
-
-    void forward_row(int64_t row, int64_t frame, T* summed) {
-        const int64_t packed = packed_row(row, frame);
-        const T* projected = d.projected + packed * 4 * size;
-        T *h = hidden + row * stride, *c = cell + row * stride;
-        if (d.gate_norm != APART) {
-            over<T>(4 * size, [&](int j, auto n) { add(summed + j, load(projected + j, n), n); });
-        }
-        if (d.summed) {
-            std::copy_n(summed, 4 * size, d.summed + packed * 4 * size);
-            std::copy_n(h, size, d.hidden_before + packed * size);
-            std::copy_n(c, size, d.cell_before + packed * size);
-        }
-        step.compute(projected, summed, c);
-        step.hidden(h);
-        std::copy_n(step.carried(), size, c);
-        std::copy_n(h, size, d.outputs + padded_row(row, position(row, frame)) * d.output_stride);
-    }
-
-    void backward_row(int64_t row, int64_t frame, T* d_summed, const Sums<T>& sums) {
-        const int64_t packed = packed_row(row, frame);
-        const T *projected = d.projected + packed * 4 * size, *summed = d.summed + packed * 4 * size;
-        const T* before = d.cell_before + packed * size;
-        const T* d_output = d.d_outputs + padded_row(row, position(row, frame)) * d.output_stride;
-        T *d_hidden = hidden + row * stride, *d_projected = d.d_projected + packed * 4 * size;
-        over<T>(size, [&](int j, auto n) { add(d_hidden + j, load(d_output + j, n), n); });
-        step.compute(projected, summed, before);
-        step.backward(projected, summed, before, d_hidden, cell + row * stride, d_projected, d_summed, sums);
-    }
-
-    void gather(const T* from, T* to) const {
-        for (int64_t row = 0; row < rows; ++row) {
-            if (from) {
-                std::copy_n(from + d.order[first + row] * size, size, to + row * stride);
-            } else {
-                std::fill_n(to + row * stride, size, T(0));
-            }
-        }
-    }
-
-    void scatter(const T* from, T* to) const {
-        if (!to) return;
-        for (int64_t row = 0; row < rows; ++row) {
-            std::copy_n(from + row * stride, size, to + d.order[first + row] * size);
-        }
-    }
-
-    const Direction<T>& d;
-    const Panels<T>& weight;
-    const int64_t first, rows, size, stride, wide;
-    Step<T> step;
-    Buffer<T> hidden, cell;
 };
