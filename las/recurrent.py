@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from las.cells.base import LSTMCell, LSTMState
 from las.errors import ConfigError, suggest
-from las.kernels import autograd, cpu
+from las.kernels import autograd, cpu, triton
 from las.masking import mask_of, reverse
 
 CellFactory = Callable[[int, int], LSTMCell]
@@ -113,6 +113,7 @@ def refuses(cell: LSTMCell, input_gates: Tensor) -> str:
 
 
 KERNELS: dict[str, Kernel] = {
+    "triton": cast(Kernel, triton),
     "cpu": cast(Kernel, cpu),
     "autograd": cast(Kernel, autograd),
     "plain": cast(Kernel, sys.modules[__name__]),

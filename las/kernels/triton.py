@@ -44,8 +44,6 @@ OLDEST = (8, 0)
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
-layer_norm_backward = torch.ops.aten.native_layer_norm_backward.default
-
 
 def refuses(cell: LSTMCell, input_gates: Tensor) -> str:
     """Why `unroll` does not compute this cell on this tensor's device and type, without a look at Triton on a CPU."""
@@ -165,7 +163,7 @@ class Recurrence(torch.autograd.Function):
         plan, trace = ctx.plan, Trace(gates, cells, statistics)
         with torch.autocast(d_outputs.device.type, enabled=False), torch.cuda.device_of(d_outputs):
             before = _before(outputs, first[0], plan)
-            projected = _projected(plan, lengths, before, weight, inputs)
+            projected = _projected(plan, lengths, before, weight, inputs, trace)
             loop = cuda_graphs.kept((Backward, ctx.recipe), lambda: Backward(ctx.recipe))
             found = loop.run(lengths, first, weight, affine, trace, projected, _aligned(d_outputs), d_last)
             dz = found.gates if plan.norm == "none" else found.projected
@@ -195,40 +193,31 @@ def _before(outputs: Tensor, first: Tensor, plan: Plan) -> Tensor:
     return torch.stack([part.to(plan.operand) for part in shifted])
 
 
-def _projected(plan: Plan, lengths: Tensor, before: Tensor, weight: Tensor, inputs: Sequence[Tensor]) -> Tensor:
-    """z of every frame, [directions, batch, frames, 4H], finite in padding; empty if nothing is normalised."""
+def _projected(
+    plan: Plan, lengths: Tensor, before: Tensor, weight: Tensor, inputs: Sequence[Tensor], trace: Trace
+) -> Tensor:
+    """z of every frame less its mean, [directions, batch, frames, 4H], finite in padding; empty without a norm."""
     if plan.norm == "none":
         return before.new_empty(0)
     projected = torch.stack([h @ part.t() for h, part in zip(before, weight, strict=True)])
     if plan.x_inside:
         padding = ~mask_of(lengths, before.shape[2]).unsqueeze(-1)
-        for part, x in zip(projected, inputs, strict=True):
-            part.add_(x).masked_fill_(padding, 0.0)
+        for z, x, statistics in zip(projected, inputs, trace.statistics, strict=True):
+            centred = x.unflatten(-1, (plan.groups, -1)) - statistics[..., : plan.groups, None]
+            z.add_(centred.flatten(-2)).masked_fill_(padding, 0.0)
     return projected
 
 
 def _d_affine(plan: Plan, affine: Tensor, trace: Trace, projected: Tensor, found: Gradients) -> Tensor:
     """Of gains and biases, [directions, 10H]. The offset of gates without a norm is a constant, and gets none."""
+    from las.kernels.triton_loops import sums
+
     size, rows = affine.shape[1] // 10, []
     for direction, statistics in enumerate(trace.statistics):
         of_gates, of_memory = affine.new_zeros(2, NUM_GATES * size), affine.new_zeros(2, size)
         if plan.norm != "none":
-            d_gates, z = (part[direction].chunk(plan.groups, -1) for part in (found.gates, projected))
-            groups = enumerate(zip(d_gates, z, strict=True))
-            each = [_sums(d, values, statistics[..., k], statistics[..., NUM_GATES + k]) for k, (d, values) in groups]
-            of_gates = torch.cat(each, 1)
+            of_gates = sums(found.gates[direction], projected[direction], statistics, plan.groups, NUM_GATES)
         if plan.cell_norm != "none":
-            d, cells = found.normalised[direction], trace.cells[direction]
-            of_memory = _sums(d, cells, statistics[..., -2], statistics[..., -1])
+            of_memory = sums(found.normalised[direction], trace.cells[direction], statistics, 1, 9)
         rows.append(torch.cat([of_gates.flatten(), of_memory.flatten()]))
     return torch.stack(rows)
-
-
-def _sums(grads: Tensor, values: Tensor, mean: Tensor, scale: Tensor) -> Float[Tensor, "2 size"]:
-    """The gradients of one norm's gain and bias from that of its result: sums over all frames."""
-    size = values.shape[-1:]
-    rows = [part.reshape(-1, *size) for part in (grads, values)]
-    row = [part.reshape(-1, 1).contiguous() for part in (mean, scale)]
-    any_gain = values.new_ones(size)
-    _, d_gain, d_bias = layer_norm_backward(*rows, size, *row, any_gain, any_gain, [False, True, True])
-    return torch.stack([d_gain, d_bias]).float()

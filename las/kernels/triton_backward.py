@@ -1,7 +1,9 @@
 """The device code of `las.kernels.triton`, backwards: two phases per frame.
 
-backward_row   P2'  gradients of one row, from the products that make dh_t
-product        P1'  the phase P1 of `las.kernels.triton_forward`, one part for each gate: w_k U'_k
+    backward_row   P2'  gradients of one row, from the products that make dh_t
+    product        P1'  the phase P1 of `las.kernels.triton_forward`, one part for each gate: w_k U'_k
+
+and, after the loop over frames, `norm_sums` for the gradients of gains and biases.
 """
 
 from typing import no_type_check
@@ -108,7 +110,7 @@ def through_memory(
 def through_norm(
     d_gates, table, place, affine, scales, gates, within, H: tl.constexpr, NORM: tl.constexpr, OPERAND: tl.constexpr
 ):
-    """With y = gain dG and n = (z - mean) r:  w = y - n mean(y n) and dz = r (w - mean(w)); w = dG without a norm.
+    """w = y - n mean(y n) and dz = r (w - mean(w)), with y = gain dG, n = z r, z less its mean; w = dG without a norm.
 
     r enters linearly and is left to the next step by way of `scales`: w has the size of dG, whatever the number
     format. The mean of w is nothing to w U', because U' has none; it is taken where x is inside the norm, for then
@@ -117,11 +119,10 @@ def through_norm(
     if NORM == "none":
         return d_gates
     else:
-        statistics = statistics_of(table, place)
-        mean, scale = load_four(statistics), load_four(statistics + 4)
+        scale = load_four(statistics_of(table, place) + 4)
         projected = address(table, PROJECTED, OPERAND) + place * (4 * H)
         z = tl.load(projected + gates, mask=within, other=0.0).to(tl.float32)
-        n = (z - mean) * scale
+        n = z * scale
         y = d_gates * tl.load(affine + gates, mask=within, other=0.0)
         w = y - n * mean_of(y * n, H, NORM)
         if NORM != "apart":
@@ -166,7 +167,39 @@ def memory_at(
 @no_type_check
 def cell_at(table, place, columns, inside, H: tl.constexpr, OPERAND: tl.constexpr):
     """c of a frame, c normalised, and the scale of its norm (1, and a mean of 0, where it has none)."""
-    raw = tl.load(address(table, CELLS, OPERAND) + place * H + columns, mask=inside, other=0.0).to(tl.float32)
+    centred = tl.load(address(table, CELLS, OPERAND) + place * H + columns, mask=inside, other=0.0).to(tl.float32)
     statistics = statistics_of(table, place)
     scale = tl.load(statistics + 9)
-    return raw, tl.where(inside, raw - tl.load(statistics + 8), 0.0) * scale, scale
+    return centred + tl.load(statistics + 8), centred * scale, scale
+
+
+@triton.jit
+@no_type_check
+def norm_sums(
+    partial, grads, values, statistics, ROWS, N: tl.constexpr, GROUP: tl.constexpr, SCALE: tl.constexpr,
+    TILE_ROWS: tl.constexpr, TILE_N: tl.constexpr,
+):  # fmt: skip
+    """Gradients of a norm's gain and bias, from d, that of its result, and from v, what it normalised, less its mean:
+
+        partial[p, 0, n] = sum over rows of d v r
+        partial[p, 1, n] = sum over rows of d
+
+    over the tiles of rows that part p takes in turn with the others. A row has one norm for each `GROUP` columns.
+    Grid: (tiles of N, parts).
+    """
+    columns = tl.program_id(0) * TILE_N + tl.arange(0, TILE_N)
+    group = (columns // GROUP)[None, :]
+    gain, bias = tl.zeros((TILE_ROWS, TILE_N), tl.float32), tl.zeros((TILE_ROWS, TILE_N), tl.float32)
+    start = tl.program_id(1) * TILE_ROWS
+    while start < ROWS:
+        rows = (start + tl.arange(0, TILE_ROWS)).to(tl.int64)[:, None]
+        inside = (rows < ROWS) & (columns < N)[None, :]
+        d = tl.load(grads + rows * N + columns[None, :], mask=inside, other=0.0).to(tl.float32)
+        v = tl.load(values + rows * N + columns[None, :], mask=inside, other=0.0).to(tl.float32)
+        scale = tl.load(statistics + rows * 10 + SCALE + group, mask=inside, other=0.0)
+        gain += d * (v * scale)
+        bias += d
+        start += tl.num_programs(1) * TILE_ROWS
+    partial += tl.program_id(1) * (2 * N) + columns
+    tl.store(partial, tl.sum(gain, 0), mask=columns < N)
+    tl.store(partial + N, tl.sum(bias, 0), mask=columns < N)

@@ -104,7 +104,8 @@ def forward_row(
     if KEEP:
         target = address(table, GATES, OPERAND) + place * (4 * H)
         tl.store(target + gates, together(i, f, g, o).to(OPERAND), mask=within)
-        tl.store(address(table, CELLS, OPERAND) + place * H + columns, raw.to(OPERAND), mask=inside)
+        centred = raw - cell_mean
+        tl.store(address(table, CELLS, OPERAND) + place * H + columns, centred.to(OPERAND), mask=inside)
         statistics = statistics_of(table, place)
         store_four(statistics, mean)
         store_four(statistics + 4, scale)

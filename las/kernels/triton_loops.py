@@ -13,11 +13,14 @@ from triton import cdiv, next_power_of_2
 
 from las.cells.base import NUM_GATES
 from las.kernels import cuda_graphs
-from las.kernels.triton_backward import backward_row
+from las.kernels.triton_backward import backward_row, norm_sums
 from las.kernels.triton_forward import forward_row, product
 from las.kernels.triton_plan import NUM_STATISTICS, Gradients, Recipe, Trace
 
 KINDS = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
+
+PARTS_OF_SUMS = 32
+"""How many programs at most share a sum over all frames before their results are added."""
 
 PROGRAMS = 128
 """Into how many programs a product is cut if its size allows: about one for each multiprocessor of an H100 or H200."""
@@ -170,3 +173,22 @@ class Backward(Loop):
             # A row without frames was never stepped back to: its products are of something else.
             d_hidden = torch.where((lengths > 0).view(-1, 1), d_hidden, d_last[0])
             return Gradients(d_gates, d_projected, d_normalised, torch.stack([d_hidden, self.memory[1, :, :batch]]))
+
+
+def sums(grads: Tensor, values: Tensor, statistics: Tensor, groups: int, scale: int) -> Tensor:
+    """Gradients [2, size] of gain and bias of the norms of a row, from those of their results, [batch, frames, size].
+
+    `values` is what was normalised, less its mean, by `groups` norms in a row; `scale` says where theirs begin.
+    """
+    rows, size = statistics.shape[:2].numel(), values.shape[-1]
+    parts = max(1, min(PARTS_OF_SUMS, cdiv(rows, 32)))
+    partial = statistics.new_empty(parts, 2, size)
+    norm_sums[(cdiv(size, 64), parts)](
+        *(partial, grads, values, statistics, rows),
+        N=size,
+        GROUP=size // groups,
+        SCALE=scale,
+        TILE_ROWS=32,
+        TILE_N=64,
+    )
+    return partial.sum(0)

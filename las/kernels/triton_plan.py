@@ -49,7 +49,7 @@ class Trace(NamedTuple):
     """What the forward pass leaves to the backward pass, [directions, batch, frames, ...]."""
 
     gates: Tensor  # i, f, g, o after sigmoid and tanh; anything in padding
-    cells: Tensor  # c before any norm, zero in padding
+    cells: Tensor  # c before any norm, less its mean where it has one; zero in padding
     statistics: Tensor  # `NUM_STATISTICS`, zero in padding
 
 
