@@ -8,11 +8,11 @@ PACKAGE = Path(__file__).parents[1] / "las"
 FLOORS = {
     0: "archive arguments atomic audio cells.base compat convergence corpora.phones devices distributed download "
     "errors gradients health interruption lm.arpa lm.automaton lm.kneser_ney lm.vocabulary lock manifest masking "
-    "nadam normalisation order peers progress ramp "
-    "randomness readings schedule scoring.alignment scoring.bootstrap scoring.conventions scoring.ctm "
-    "scoring.dynamic_programming scoring.error_rates scoring.files scoring.glm scoring.hub5 scoring.lines "
-    "scoring.network scoring.pages scoring.segments scoring.significance scoring.stm scoring.tables search "
-    "selection shorten soundness sphere time_reduction tokens weight_noise",
+    "nadam normalisation order peers progress ramp randomness readings schedule scoring.alignment "
+    "scoring.bootstrap scoring.conventions scoring.ctm scoring.dynamic_programming scoring.error_rates "
+    "scoring.files scoring.glm scoring.hub5 scoring.lines scoring.network scoring.pages scoring.segments "
+    "scoring.significance scoring.stm scoring.tables search selection shorten soundness sphere time_reduction "
+    "tokens weight_noise",
     1: "attention.additive attention.base attention.dot attention.location attention.multi_head "
     "attention.weight_feedback augment batches build cells.bn_input cells.bn_recurrent cells.ln_global "
     "cells.ln_joined cells.ln_per_gate cells.lstm cells.recurrent_dropout cells.swapped cells.weight_norm "
@@ -20,10 +20,10 @@ FLOORS = {
     "corpora.generated corpora.generated_calls corpora.hub5 corpora.isip corpora.librispeech "
     "corpora.librispeech_parts corpora.sentences corpora.switchboard corpora.synthesis corpora.synthetic "
     "corpora.timit corpora.timit_speakers corpora.voices ctc drift features front_end kernels.attending "
-    "kernels.autograd kernels.compiled kernels.cpu kernels.cpu_spelling kernels.cuda_graphs kernels.equations kernels.extension "
-    "kernels.packing kernels.passes kernels.spelling kernels.stepping kernels.triton kernels.triton_backward "
-    "kernels.triton_forward kernels.triton_loops kernels.triton_plan kernels.triton_rows lm.files lm.kenlm "
-    "lm.ngram lm.perplexity loss output_norm run",
+    "kernels.autograd kernels.compiled kernels.cpu kernels.cpu_spelling kernels.cuda_graphs kernels.equations "
+    "kernels.extension kernels.packing kernels.passes kernels.spelling kernels.stepping kernels.triton "
+    "kernels.triton_backward kernels.triton_forward kernels.triton_loops kernels.triton_plan kernels.triton_rows "
+    "lm.files lm.kenlm lm.ngram lm.perplexity loss output_norm run",
     2: "recurrent",
     3: "listener report speller",
     4: "model",

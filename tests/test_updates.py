@@ -17,7 +17,8 @@ from las.model import ListenAttendSpell
 from las.updates import Update, Updates
 from las.weight_noise import WeightNoise
 
-STILL = {"model.listener.dropout": 0.0, "model.listener.input_noise": 0.0, "++model.features.normalisation": "utterance"}
+STILL = {"model.listener.dropout": 0.0, "model.listener.input_noise": 0.0}
+STILL |= {"++model.features.normalisation": "utterance"}
 SMALL = [each for each in MODEL if each.partition("=")[0] not in STILL]
 
 
