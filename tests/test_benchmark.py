@@ -15,7 +15,7 @@ from conftest import Answer
 from rich.console import Console
 from torch import nn
 
-from las import progress, recurrent
+from las import devices, progress, recurrent
 from las.benchmark import (
     baselines,
     candidates,
@@ -67,12 +67,13 @@ def use_small(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> list[rows.Row]:
-    """Two cells at every small shape, as read from the file that the verb wrote."""
+    """Every small shape, as read from the file that the verb wrote."""
     output = tmp_path_factory.mktemp("rows") / "rows.jsonl"
     named = "shapes=[WHOLE,RAGGED,STACKED,ONE_WAY]"
     with pytest.MonkeyPatch.context() as patch:
         use_small(patch)
-        returned = command.benchmark(["suite=lstm", named, "cells=[ln_global,lstm]", "repeats=2", f"output={output}"])
+        given = ["suite=lstm", named, "cells=[ln_global]", "repeats=2", "threads=1", f"output={output}"]
+        returned = command.benchmark(given)
     assert rows.read(output) == json.loads(json.dumps(returned))
     return rows.read(output)
 
@@ -83,7 +84,7 @@ def at(table: list[rows.Row], shape: str) -> list[rows.Row]:
 
 def test_every_kernel_and_baseline_has_a_row_or_a_reason(measured: list[rows.Row]) -> None:
     expected = {(name, "lstm") for name in baselines.BASELINES}
-    expected |= {(name, cell) for name in (*recurrent.KERNELS, "plain_compiled") for cell in ("ln_global", "lstm")}
+    expected |= {(name, "ln_global") for name in (*recurrent.KERNELS, "plain_compiled")}
     for shape in ("WHOLE", "RAGGED", "STACKED", "ONE_WAY"):
         table = at(measured, shape)
         assert {(row["implementation"], row["cell"]) for row in table} == expected
@@ -297,7 +298,7 @@ def test_the_parts_of_a_training_step() -> None:
     assert kernels.keys() == recurrent.KERNELS.keys()
     plain = kernels["plain"]
     assert (plain["cell"], plain["shape"]) == ("ln_global", "ln_encoder_only, 3 utterances of 0.3 to 0.4 s")
-    assert plain["threads"] == 1  # as a training has
+    assert plain["threads"] == devices.threads(None)  # as a training has
     assert 0.9 < plain["audio_s"] < 1.2
     for row in table:
         if "refused" not in row:
@@ -319,7 +320,15 @@ def check_searches(table: list[rows.Row], batched: int, utterances: int) -> None
 
 def test_searches_of_an_untrained_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode, "NUM_GENERATED", 4)
-    given = ["suite=decode", *tiny.MODEL, "batch_size=2", "search.size=2", "repeats=1", "seconds=[0.3,0.4]"]
+    given = [
+        "suite=decode",
+        *tiny.MODEL,
+        "batch_size=2",
+        "search.size=2",
+        "repeats=1",
+        "seconds=[0.3,0.4]",
+        "threads=1",
+    ]
     table = command.benchmark([*given, "device=cpu"])
     check_searches(table, 2, 4)
     assert {row["shape"] for row in table} == {"ln_encoder_only, untrained, on noise"}
@@ -327,7 +336,7 @@ def test_searches_of_an_untrained_model(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_searches_of_a_checkpoint(trained: Path) -> None:
     where = [f"checkpoint={trained / 'run'}", f"data_dir={trained / 'data'}", "device=cpu"]
-    table = command.benchmark(["suite=decode", *where, "search.size=2", "repeats=1", "split=dev"])
+    table = command.benchmark(["suite=decode", *where, "search.size=2", "repeats=1", "split=dev", "threads=1"])
     check_searches(table, 2, 2)
     assert {row["shape"] for row in table} == {"baseline on dev of timit"}
 
@@ -375,8 +384,8 @@ def test_the_page_is_made_from_files_beside_it(measured: list[rows.Row], tmp_pat
         command.benchmark([f"page={tmp_path / 'speed.md'}"])
     text = (tmp_path / "speed.md").read_text()
     assert measured[0]["command"] in text and page.NO_GPU in text and "### RAGGED: padded rows (H=4 I=3" in text
-    (first,) = [row for row in at(measured, "RAGGED") if row["implementation"] == "autograd" and row["cell"] == "lstm"]
-    assert f"| autograd | lstm | {first['forward_ms']:,.1f} | {first['total_ms']:,.1f} |" in text
+    (first,) = [row for row in at(measured, "RAGGED") if row["implementation"] == "autograd"]
+    assert f"| autograd | ln_global | {first['forward_ms']:,.1f} | {first['total_ms']:,.1f} |" in text
     assert "haste, flashrnn (not installed)" in text
     assert page.NO_GPU not in page.page([[measured[0] | {"device": "cuda", "shape": "C1"}]])
 

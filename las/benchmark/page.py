@@ -12,17 +12,17 @@ from las.benchmark.suites import SUITES
 
 OPENING = """# Speed
 
-Every table was measured by the command above it, which wrote its rows as JSON lines into `docs/performance/`. This page is
-made from those files: `python scripts/benchmark.py page=docs/performance.md` writes it again, and `make bench` measures
-the layers and the training step anew. Numbers are of one machine and one day: only those of one table can be compared.
+Every table was measured by the command above it, which wrote its rows as JSON lines into `docs/performance/`. This
+page is made from those files: `python scripts/benchmark.py page=docs/performance.md` writes it again, and `make bench`
+measures the layers and the training step anew. Compare only numbers of one table: they are of one machine and hour.
 
 ## How it is measured
 
 - Things that are compared take turns in one process: once each per round, after a round that does not count. Times are
   medians over the rounds.
 - `forward`: without gradients, as in decoding. `total`: forwards and backwards, to the parameters and to the frames.
-- `/ lstm`, `/ packed`, `/ best`: the total as a share of that baseline's at the same shape. `plain / it`: how many times
-  faster than the plain loop.
+- `/ lstm`, `/ packed`, `/ best`: the total as a share of that baseline's at the same shape. `plain / it`: how many
+  times faster than the plain loop.
 - `peak`: the most that torch had handed out at once during one total, beyond parameters and frames; on a CPU its
   profiler counts, in a pass of its own. What compiled code takes by other ways or in threads of its own is not in it.
 - `resident`: by how much the process grew at most in a total, as Linux counts: everything is in it, and memory that the

@@ -91,7 +91,7 @@ def settings(config: build.Config, suite: str, command: str) -> Settings:
         command=command,
         device=device,
         dtype=DTYPES[dtype],
-        threads=config["threads"] or (config["trainer"]["threads"] if suite == "model" else os.cpu_count() or 1),
+        threads=config["threads"] or _threads(config, suite),
         repeats=config["repeats"] or repeats,
         budget_s=float(config["budget_s"]),
         shapes=shapes.named(_list(config["shapes"]) or list(names)),
@@ -99,6 +99,11 @@ def settings(config: build.Config, suite: str, command: str) -> Settings:
         kernels=kernels,
         baselines=_known("baselines", config["baselines"], [*BASELINES, COMPILED]),
     )
+
+
+def _threads(config: build.Config, suite: str) -> int:
+    """A training step has those of a training, everything else as many as there are processors."""
+    return devices.threads(config["trainer"]["threads"]) if suite == "model" else os.cpu_count() or 1
 
 
 def cell(name: str) -> CellFactory:
