@@ -19,25 +19,23 @@ from las.cells.ln_joined import LNJoinedLSTMCell
 from las.cells.ln_per_gate import LNPerGateLSTMCell
 from las.cells.lstm import PlainLSTMCell
 from las.kernels import equations, passes
-from las.kernels.packing import Buffer, Packing, packing_of
-from las.kernels.passes import Parameters, Plan, Trace
-from las.masking import reverse
+from las.kernels.packing import Packing, Room, RoomForOne, packing_of
+from las.kernels.passes import CHUNK, Parameters, Plan, Trace
 
 
 class Form(NamedTuple):
     """How a class of cells makes its gates, and the names of its norm's parameters."""
 
     gates: type[equations.Gates]
-    norm: type[equations.Norm] = equations.Norm
     gain: str = ""
     bias: str = ""
 
 
 FORMS: dict[type[LSTMCell], Form] = {
     PlainLSTMCell: Form(equations.Gates),
-    LNGlobalLSTMCell: Form(equations.GatesApart, equations.Norm, "recurrent_gain", "recurrent_bias"),
-    LNJoinedLSTMCell: Form(equations.GatesJoined, equations.Norm, "gain", "bias"),
-    LNPerGateLSTMCell: Form(equations.GatesJoined, equations.NormPerGate, "gain", "bias"),
+    LNGlobalLSTMCell: Form(equations.GatesApart, "recurrent_gain", "recurrent_bias"),
+    LNJoinedLSTMCell: Form(equations.GatesJoined, "gain", "bias"),
+    LNPerGateLSTMCell: Form(equations.GatesJoined, "gain", "bias"),
 }
 
 MEMORIES: dict[str, type[equations.Memory]] = {
@@ -71,23 +69,8 @@ def unroll(
     Returns:
         Outputs [batch, frames, H], zero in padding, and the state after each row's last true frame.
     """
-    batch, frames, _ = input_gates.shape
-    state = cell.initial_state(batch) if state is None else state
-    if not frames:
-        return input_gates.new_zeros(batch, 0, cell.hidden_size), state
-    parameters = parameters_of(cell)
-    if parameters.gain is None and cell.forget_bias:
-        input_gates = input_gates + forget_bias(cell).flatten()
-    tensors = [input_gates, *state, *parameters]
-    own = reduce(torch.promote_types, (tensor.dtype for tensor in tensors if tensor is not None))
-    wide = torch.promote_types(own, torch.float32)
-    tensors = [tensor if tensor is None else tensor.to(wide) for tensor in tensors]
-    plan = plan_of(cell, packing_of(num_frames, frames), own)
-    needs_gradient = any(tensor is not None and tensor.requires_grad for tensor in tensors)
-    function = Recurrence.apply if needs_gradient and torch.is_grad_enabled() else _infer
-    with torch.autocast(input_gates.device.type, enabled=False):
-        outputs, *last = function(plan, *tensors)
-    return outputs.to(own), LSTMState(*(part.to(own) for part in last))
+    packing = packing_of(num_frames, input_gates.shape[1])
+    return _one(cell, input_gates.flatten(0, 1), packing, state)
 
 
 def unroll_both(
@@ -96,55 +79,117 @@ def unroll_both(
     num_frames: Int[Tensor, "batch"],
 ) -> Float[Tensor, "batch frames both"]:
     """Two cells side by side, the second from each row's true end: `las.recurrent.unroll_both`."""
-    forwards, _ = unroll(cells[0], input_gates[0], num_frames)
-    backwards, _ = unroll(cells[1], reverse(input_gates[1], num_frames), num_frames)
-    return torch.cat([forwards, reverse(backwards, num_frames)], dim=-1)
+    packing = packing_of(num_frames, input_gates[0].shape[1], len(cells))
+    return _both(cells, [gates.flatten(0, 1) for gates in input_gates], packing)
+
+
+def layer(
+    cell: LSTMCell,
+    frames: Float[Tensor, "batch frames input"],
+    num_frames: Int[Tensor, "batch"],
+    state: LSTMState | None = None,
+) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
+    """`unroll` from the frames themselves: padding is left out before they are multiplied by W."""
+    rows, packing = _true(frames, packing_of(num_frames, frames.shape[1]))
+    return _one(cell, cell.input_gates(rows), packing, state)
+
+
+def layer_both(
+    cells: Sequence[LSTMCell], frames: Float[Tensor, "batch frames input"], num_frames: Int[Tensor, "batch"]
+) -> Float[Tensor, "batch frames both"]:
+    """`unroll_both` from the frames themselves: padding is left out before they are multiplied by W."""
+    rows, packing = _true(frames, packing_of(num_frames, frames.shape[1], len(cells)))
+    return _both(cells, [cell.input_gates(rows) for cell in cells], packing)
+
+
+def _true(frames: Tensor, packing: Packing) -> tuple[Tensor, Packing]:
+    """The true frames, [rows, input], and the packing that takes its inputs from there."""
+    rows = frames.flatten(0, 1)
+    if len(rows) == packing.positions.shape[1]:
+        return rows, packing
+    packing, true = packing.compact()
+    return rows[true], packing
+
+
+def _one(cell: LSTMCell, inputs: Tensor, packing: Packing, state: LSTMState | None) -> tuple[Tensor, LSTMState]:
+    state = cell.initial_state(len(packing.order)) if state is None else state
+    outputs, last = _unroll([cell], [inputs], packing, LSTMState(*(part.unsqueeze(0) for part in state)))
+    return outputs, LSTMState(*(part.squeeze(0) for part in last))
+
+
+def _both(cells: Sequence[LSTMCell], inputs: Sequence[Tensor], packing: Packing) -> Tensor:
+    return _unroll(cells, inputs, packing, cells[0].initial_state(len(cells), len(packing.order)))[0]
+
+
+def _unroll(
+    cells: Sequence[LSTMCell], inputs: Sequence[Tensor], packing: Packing, state: LSTMState
+) -> tuple[Tensor, LSTMState]:
+    """One cell per direction, from what its `input_gates` made of the packing's sources; states have directions."""
+    if not packing.frames:
+        return inputs[0].new_zeros(len(packing.order), 0, len(cells) * cells[0].hidden_size), state
+    parameters = Parameters.side_by_side([parameters_of(cell) for cell in cells])
+    if parameters.gain is None and cells[0].forget_bias:
+        parameters = parameters._replace(offset=torch.stack([forget_bias(cell) for cell in cells]))
+    tensors = [*state, *parameters, *inputs]
+    own = reduce(torch.promote_types, (tensor.dtype for tensor in tensors if tensor is not None))
+    wide = torch.promote_types(own, torch.float32)
+    tensors = [tensor if tensor is None else tensor.to(wide) for tensor in tensors]
+    plan = plan_of(cells[0], packing, own)
+    needs_gradient = any(tensor is not None and tensor.requires_grad for tensor in tensors)
+    function = Recurrence.apply if needs_gradient and torch.is_grad_enabled() else _infer
+    with torch.autocast(inputs[0].device.type, enabled=False):
+        outputs, *last = function(plan, *tensors)
+    return outputs.to(own), LSTMState(*(part.to(own) for part in last))
 
 
 class Recurrence(torch.autograd.Function):
-    """(plan, inputs, hidden, cell, *Parameters) to (outputs, last hidden, last cell)."""
+    """(plan, hidden, cell, *Parameters, *inputs of each direction) to (outputs, last hidden, last cell)."""
 
     @staticmethod
-    def forward(ctx: Any, plan: Plan, inputs: Tensor, hidden: Tensor, cell: Tensor, *parameters: Any) -> Any:
-        packing = plan.packing
-        scratch = Buffer(inputs.new_empty(len(packing.positions), inputs.shape[2]), packing.steps)
-        state = LSTMState(hidden, cell)
-        trace = passes.finish(passes.forward(plan, packing.pack(inputs), state, Parameters(*parameters), scratch))
-        ctx.plan = plan
+    def forward(ctx: Any, plan: Plan, hidden: Tensor, cell: Tensor, *tensors: Any) -> Any:
+        parameters, inputs = _parted(tensors)
+        trace = _run(plan, LSTMState(hidden, cell), parameters, inputs, Room(plan.packing, hidden))
+        ctx.plan, ctx.num_inputs = plan, len(inputs[0])
         ctx.save_for_backward(*parameters, *trace)
-        return _results(plan, trace, inputs.shape[1])
+        return _results(plan.packing, trace)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_outputs: Tensor, *d_last: Tensor) -> Any:
-        split = len(Parameters._fields)
-        parameters, trace = Parameters(*ctx.saved_tensors[:split]), Trace(*ctx.saved_tensors[split:])
-        packing, frames, last = ctx.plan.packing, d_outputs.shape[1], LSTMState(*d_last)
+        packing, last = ctx.plan.packing, LSTMState(*d_last)
+        parameters, trace = _parted(ctx.saved_tensors)
         with torch.autocast(d_outputs.device.type, enabled=False):
-            d_hidden = passes.arriving(packing, d_outputs, last)
-            steps = passes.backward(ctx.plan, parameters, trace, frames, d_hidden, last.cell[packing.order])
-            return None, *passes.finish(steps)
+            d_hidden, d_cell = passes.arriving(packing, d_outputs, last), last.cell[:, packing.order]
+            steps = passes.backward(ctx.plan, parameters, Trace(*trace), ctx.num_inputs, d_hidden, d_cell)
+            d_inputs, *others = passes.finish(steps)
+        return None, *others, *d_inputs
 
 
 @torch.no_grad()
-def _infer(plan: Plan, inputs: Any, hidden: Any, cell: Any, *parameters: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """The results alone, with scratch for one frame."""
-    scratch = Buffer(inputs.new_empty(len(inputs), inputs.shape[2]), plan.packing.living)
-    packed = plan.packing.pack(inputs)
-    trace = passes.finish(passes.forward(plan, packed, LSTMState(hidden, cell), Parameters(*parameters), scratch))
-    return _results(plan, trace, inputs.shape[1])
+def _infer(plan: Plan, hidden: Any, cell: Any, *tensors: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """The results alone."""
+    room = RoomForOne(plan.packing, hidden)
+    return _results(plan.packing, _run(plan, LSTMState(hidden, cell), *_parted(tensors), room))
 
 
-def _results(plan: Plan, trace: Trace, frames: int) -> tuple[Tensor, Tensor, Tensor]:
-    packing = plan.packing
-    outputs = packing.unpack(packing.after(trace.hidden), frames)
-    return outputs, trace.hidden[packing.last], trace.cells[packing.last]
+def _run(plan: Plan, state: LSTMState, parameters: Parameters, inputs: Sequence[Tensor], room: Room) -> Trace:
+    return passes.finish(passes.forward(plan, plan.packing.pieces(inputs, CHUNK), state, parameters, room))
+
+
+def _results(packing: Packing, trace: Trace) -> tuple[Tensor, Tensor, Tensor]:
+    outputs = packing.unpack(packing.after(trace.hidden))
+    return outputs, trace.hidden[:, packing.last], trace.cells[:, packing.last]
+
+
+def _parted(tensors: Sequence[Any]) -> tuple[Parameters, Sequence[Any]]:
+    """Parameters and what follows them."""
+    split = len(Parameters._fields)
+    return Parameters(*tensors[:split]), tensors[split:]
 
 
 def plan_of(cell: LSTMCell, packing: Packing, own: torch.dtype) -> Plan:
     """What is computed for a cell; `own` is the type of its tensors before they were made wider."""
-    form = FORMS[type(cell)]
-    return Plan(packing, form.gates, form.norm, MEMORIES[cell.cell_norm], eps_of(cell, own))
+    return Plan(packing, FORMS[type(cell)].gates, MEMORIES[cell.cell_norm], eps_of(cell, own))
 
 
 def eps_of(cell: LSTMCell, own: torch.dtype) -> float:

@@ -1,164 +1,171 @@
 """What differs between cells in the recurrence, forwards and backwards: norms, gates, memory.
 
 Each class has the equation of one frame (`forward`), the gradient through one frame (`backward`) and, over a run of
-frames at once, what their parameters and inputs get (`collect`).
+frames at once, what their parameters get (`collect`). Tensors of a frame are [directions, rows, size], parameters
+[directions, ..., size].
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import product
 
 import torch
 from torch import Tensor
 
-from las.kernels.packing import Buffer
+from las.cells.base import NUM_GATES
 
 layer_norm_backward = torch.ops.aten.native_layer_norm_backward.default
-
-
-class Norm:
-    """LN(z; gain, bias) over the last axis. It keeps the mean and 1 / sqrt(var + eps) of every frame."""
-
-    def __init__(
-        self, gain: Tensor, bias: Tensor, eps: float, means: Iterable[Tensor] = (), scales: Iterable[Tensor] = ()
-    ) -> None:
-        self.gain, self.bias, self.eps = gain, bias, eps
-        self.size = gain.shape[-1:]
-        self.means, self.scales = list(means), list(scales)
-        self.d_gain, self.d_bias = torch.zeros_like(gain), torch.zeros_like(bias)
-
-    def forward(self, values: Tensor) -> Tensor:
-        normalised, mean, scale = torch.native_layer_norm(values, self.size, self.gain, self.bias, self.eps)
-        self.means.append(mean)
-        self.scales.append(scale)
-        return normalised
-
-    def backward(self, frame: int, grads: Tensor, values: Tensor) -> Tensor:
-        mean, scale = self.means[frame], self.scales[frame]
-        mask = [True, False, False]
-        return layer_norm_backward(grads, values, self.size, mean, scale, self.gain, self.bias, mask)[0]
-
-    def collect(self, frames: slice, grads: Tensor, values: Tensor) -> None:
-        """Add what these frames contribute to the gradients of gain and bias."""
-        mean, scale = torch.cat(self.means[frames]), torch.cat(self.scales[frames])
-        mask = [False, True, True]
-        found = layer_norm_backward(grads, values, self.size, mean, scale, self.gain, self.bias, mask)
-        self.d_gain += found[1]
-        self.d_bias += found[2]
-
-    def statistics(self) -> tuple[Tensor, Tensor]:
-        """Means and scales of all frames, packed."""
-        return torch.cat(self.means), torch.cat(self.scales)
-
-
-class NormPerGate(Norm):
-    """Each gate's H values on their own; `gain` and `bias` are [4, H]."""
-
-    def forward(self, values: Tensor) -> Tensor:
-        per_gate = values.view(-1, *self.gain.shape)
-        normalised, mean, scale = torch.native_layer_norm(per_gate, self.size, None, None, self.eps)
-        self.means.append(mean)
-        self.scales.append(scale)
-        return torch.addcmul(self.bias, normalised, self.gain).view_as(values)
-
-    def backward(self, frame: int, grads: Tensor, values: Tensor) -> Tensor:
-        scaled = grads.view(-1, *self.gain.shape) * self.gain
-        mean, scale, mask = self.means[frame], self.scales[frame], [True, False, False]
-        per_gate = values.view_as(scaled)
-        return layer_norm_backward(scaled, per_gate, self.size, mean, scale, None, None, mask)[0].view_as(values)
-
-    def collect(self, frames: slice, grads: Tensor, values: Tensor) -> None:
-        per_gate = grads.view(-1, *self.gain.shape)
-        normalised = (values.view_as(per_gate) - torch.cat(self.means[frames])).mul_(torch.cat(self.scales[frames]))
-        self.d_gain += normalised.mul_(per_gate).sum(0)
-        self.d_bias += per_gate.sum(0)
-
 
 Pair = tuple[Tensor | None, Tensor | None]
 
 
-class Gates:
-    """G = x + U h, where x is what the frames contribute."""
+class Norm:
+    """LN(z; gain, bias) of each of some equal groups of the last axis; gain and bias are [directions, groups, size].
 
-    def __init__(self, weight: Tensor) -> None:
-        self.weight = weight.t().contiguous()
+    It keeps the mean and 1 / sqrt(var + eps) of every frame, [directions, rows, groups].
+    """
+
+    def __init__(
+        self, gain: Tensor, bias: Tensor, eps: float, means: Sequence[Tensor] = (), scales: Sequence[Tensor] = ()
+    ) -> None:
+        self.gain, self.bias = (part.flatten(1).unsqueeze(1) for part in (gain, bias))
+        self.groups, *self.size = gain.shape[1:]
+        self.eps = eps
+        self.means, self.scales = list(means), list(scales)
+        self.d_gain, self.d_bias = torch.zeros_like(gain), torch.zeros_like(bias)
+
+    def normalise(self, values: Tensor) -> Tensor:
+        """The norm without its gain and bias."""
+        groups = values.reshape(-1, *self.size)
+        normalised, mean, scale = torch.native_layer_norm(groups, self.size, None, None, self.eps)
+        shape = *values.shape[:2], self.groups
+        self.means.append(mean.view(shape))
+        self.scales.append(scale.view(shape))
+        return normalised.view(values.shape)
+
+    def forward(self, values: Tensor) -> Tensor:
+        return torch.addcmul(self.bias, self.normalise(values), self.gain)
+
+    def backward(self, frame: int, grads: Tensor, values: Tensor) -> Tensor:
+        scaled, groups = (part.reshape(-1, *self.size) for part in (grads * self.gain, values))
+        mean, scale, mask = self.means[frame], self.scales[frame], [True, False, False]
+        found = layer_norm_backward(scaled, groups, self.size, mean, scale, None, None, mask)[0]
+        return found.view(values.shape)
+
+    def collect(self, frames: slice, grads: Tensor, values: Tensor) -> None:
+        """Add what these frames contribute to the gradients of gain and bias."""
+        statistics = (torch.cat(part[frames], 1).unsqueeze(3) for part in (self.means, self.scales))
+        whole = (part.unflatten(2, (self.groups, *self.size)) for part in (grads, values))
+        # Group by group, because the function below takes the rows of all its arguments as they lie in memory.
+        grouped = [part.movedim(2, 1).contiguous() for part in (*whole, *statistics)]
+        mask = [False, True, True]
+        for at in product(*map(range, self.d_gain.shape[:2])):
+            grad, value, mean, scale = (part[at] for part in grouped)
+            gain = self.d_gain[at]
+            found = layer_norm_backward(grad, value, self.size, mean, scale, gain, gain, mask)
+            gain += found[1]
+            self.d_bias[at] += found[2]
+
+    def statistics(self) -> tuple[Tensor, Tensor]:
+        """Means and scales of all frames, as `Packing.blocks` cuts them."""
+        means, scales = (torch.cat([part.flatten(0, 1) for part in parts]) for parts in (self.means, self.scales))
+        return means, scales
+
+
+class Gates:
+    """G = x + offset + U h, where x is what the frames contribute.
+
+    G is made with g doubled: tanh(z) = 2 sigmoid(2 z) - 1, so that one sigmoid opens all gates. Gradients are those of
+    G as it is written here.
+    """
+
+    kept = 0
+    """How wide the z that the backward pass needs is, in G's; 0 where nothing is normalised."""
+
+    def __init__(self, weight: Tensor, offset: Tensor | None) -> None:
+        self.weight = weight
+        self.doubled = torch.ones_like(weight[:1, :, :1]).mT
+        self.doubled.chunk(NUM_GATES, 2)[2].fill_(2)
+        self.offset = torch.zeros_like(self.doubled) if offset is None else offset.flatten(1).unsqueeze(1)
 
     def statistics(self) -> Pair:
         """Those of the norm, where there is one."""
         return None, None
 
-    def buffers(self, inputs: Buffer, scratch: Buffer) -> tuple[Buffer, Buffer]:
-        """Which of the two holds z, and which G; `inputs` begins as x."""
-        return inputs, inputs
+    def prepare(self, inputs: Tensor) -> None:
+        """Turn x of a run of frames into what `forward` takes."""
+        torch.addcmul(self.doubled_offset, inputs, self.doubled, out=inputs)
 
-    def forward(self, hidden: Tensor, projected: Tensor, gates: Tensor) -> None:
-        gates.addmm_(hidden, self.weight)
+    def forward(self, inputs: Tensor, hidden: Tensor, projected: Tensor, gates: Tensor) -> None:
+        """Write z = U h (or the sum that is normalised), and G."""
+        torch.baddbmm(inputs, hidden, self.doubled_weight.mT, out=gates)
 
     def backward(self, frame: int, grads: Tensor, projected: Tensor) -> Tensor:
-        """The gradient of z = U h (or of the sum that is normalised) from that of G."""
+        """The gradient of U h from that of G."""
         return grads
 
     def of_inputs(self, grads: Tensor, d_projected: Tensor) -> Tensor:
-        """Which of the two is the gradient of x: that of G, or the one that `backward` gave."""
+        """Which of the two is the gradient of x: that of G, or that of U h."""
         return grads
 
-    def collect(
-        self, frames: slice, grads: Tensor, d_projected: list[Tensor], projected: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Gradients of x and of z for a run of frames, where `d_projected` are those that `backward` gave."""
-        return grads, grads
+    def collect(self, frames: slice, grads: Tensor, projected: list[Tensor]) -> None:
+        """Take the gradients of the norm's parameters from a run of frames; `projected` is that of all frames."""
 
     def totals(self) -> Pair:
-        """Gradients of the gain and of the bias."""
+        """Gradients of the gain and of the offset."""
         return None, None
+
+    @cached_property
+    def doubled_offset(self) -> Tensor:
+        return self.offset * self.doubled
+
+    @cached_property
+    def doubled_weight(self) -> Tensor:
+        return self.weight * self.doubled.mT
 
 
 class GatesApart(Gates):
-    """G = x + LN(U h): z = U h."""
+    """G = x + offset + LN(U h): z = U h."""
 
-    def __init__(self, weight: Tensor, norm: Norm) -> None:
-        super().__init__(weight)
+    kept = 1
+
+    def __init__(self, weight: Tensor, offset: Tensor | None, norm: Norm) -> None:
+        super().__init__(weight, offset)
         self.norm = norm
 
     def statistics(self) -> Pair:
         return self.norm.statistics()
 
-    def buffers(self, inputs: Buffer, scratch: Buffer) -> tuple[Buffer, Buffer]:
-        return scratch, inputs
-
-    def forward(self, hidden: Tensor, projected: Tensor, gates: Tensor) -> None:
-        torch.mm(hidden, self.weight, out=projected)
-        gates.add_(self.norm.forward(projected))
+    def forward(self, inputs: Tensor, hidden: Tensor, projected: Tensor, gates: Tensor) -> None:
+        torch.bmm(hidden, self.weight.mT, out=projected)
+        torch.addcmul(inputs, self.norm.normalise(projected), self.doubled_gain, out=gates)
 
     def backward(self, frame: int, grads: Tensor, projected: Tensor) -> Tensor:
         return self.norm.backward(frame, grads, projected)
 
-    def collect(
-        self, frames: slice, grads: Tensor, d_projected: list[Tensor], projected: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        self.norm.collect(frames, grads, projected)
-        return grads, torch.cat(d_projected)
+    def collect(self, frames: slice, grads: Tensor, projected: list[Tensor]) -> None:
+        self.norm.collect(frames, grads, torch.cat(projected[frames], 1))
 
     def totals(self) -> Pair:
         return self.norm.d_gain, self.norm.d_bias
 
+    @cached_property
+    def doubled_gain(self) -> Tensor:
+        return self.norm.gain * self.doubled
+
 
 class GatesJoined(GatesApart):
-    """G = LN(x + U h), joined or gate by gate: z = x + U h."""
+    """G = LN(x + U h) + offset, joined or gate by gate: z = x + U h."""
 
-    def buffers(self, inputs: Buffer, scratch: Buffer) -> tuple[Buffer, Buffer]:
-        return inputs, scratch
+    def prepare(self, inputs: Tensor) -> None:
+        pass
 
-    def forward(self, hidden: Tensor, projected: Tensor, gates: Tensor) -> None:
-        projected.addmm_(hidden, self.weight)
-        gates.copy_(self.norm.forward(projected))
+    def forward(self, inputs: Tensor, hidden: Tensor, projected: Tensor, gates: Tensor) -> None:
+        torch.baddbmm(inputs, hidden, self.weight.mT, out=projected)
+        torch.addcmul(self.doubled_offset, self.norm.normalise(projected), self.doubled_gain, out=gates)
 
     def of_inputs(self, grads: Tensor, d_projected: Tensor) -> Tensor:
         return d_projected
-
-    def collect(
-        self, frames: slice, grads: Tensor, d_projected: list[Tensor], projected: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        _, joined = super().collect(frames, grads, d_projected, projected)
-        return joined, joined
 
 
 class Memory:

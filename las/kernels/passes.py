@@ -16,7 +16,7 @@ Both loops are generators, so that a caller whose inputs of a frame depend on th
 give them in time; `finish` runs one to its end.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -24,44 +24,50 @@ from torch import Tensor
 
 from las.cells.base import NUM_GATES, LSTMState
 from las.kernels.equations import Gates, Memory, Norm
-from las.kernels.packing import Buffer, Packing
+from las.kernels.packing import Buffer, Packing, Room
 
 sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 tanh_backward = torch.ops.aten.tanh_backward.grad_input
 
 Result = TypeVar("Result")
 
-CHUNK = 32
-"""How many frames the backward pass takes at once where it can: few enough to stay in the cache."""
+CHUNK = 16
+"""How many frames are taken at once where they can be: few enough to stay in the cache."""
 
 
 class Parameters(NamedTuple):
-    """The cell's tensors in the recurrence. `offset` is what is added after the norm of the gates."""
+    """A cell's tensors in the recurrence. Side by side, for one cell per direction, each has an axis before it."""
 
     weight: Tensor  # U, [4H, H]
-    gain: Tensor | None  # [4H] or [4, H]
-    offset: Tensor | None
+    gain: Tensor | None  # [4H], or [4, H] where each gate is normalised on its own
+    offset: Tensor | None  # what is added after the norm of the gates, like the gain or [4H]
     cell_gain: Tensor | None  # [H]
     cell_bias: Tensor | None
 
+    @staticmethod
+    def side_by_side(cells: Sequence["Parameters"]) -> "Parameters":
+        """Those of cells of one class and size."""
+        weights, *others = zip(*cells, strict=True)
+        return Parameters(torch.stack(weights), *(None if part[0] is None else torch.stack(part) for part in others))
+
 
 class Trace(NamedTuple):
-    """What the backward pass needs: `hidden` and `cells` are trajectories, the others are packed."""
+    """What the backward pass needs."""
 
-    hidden: Tensor
-    cells: Tensor
-    raw: Tensor  # c before the norm of the memory
-    seen: Tensor  # tanh of what the output sees
-    projected: Tensor  # z
-    gates: Tensor  # i, f, g, o after sigmoid and tanh
-    gate_mean: Tensor | None  # of z, beside 1 / sqrt(var + eps)
+    hidden: Tensor  # a trajectory
+    cells: Tensor  # a trajectory
+    raw: Tensor  # c before the norm of the memory, packed
+    seen: Tensor  # tanh of what the output sees, packed
+    gates: Tensor  # i, f, g, o after sigmoid and tanh, packed
+    projected: Tensor  # z, in blocks
+    gate_mean: Tensor | None  # of z, beside 1 / sqrt(var + eps), in blocks
     gate_scale: Tensor | None
     cell_mean: Tensor | None
     cell_scale: Tensor | None
 
 
 class Gradients(NamedTuple):
-    """Of the results, towards everything `forward` was given; `inputs` are padded."""
+    """Of the results, towards everything `forward` was given; those of `inputs` [directions, rows, 4H]."""
 
     inputs: Tensor
     hidden: Tensor
@@ -78,19 +84,21 @@ class Plan(NamedTuple):
 
     packing: Packing
     gates: type[Gates]
-    gate_norm: type[Norm]
     memory: type[Memory]
     eps: float
 
     def equations(self, parameters: Parameters, *statistics: Tensor | None) -> tuple[Gates, Memory]:
         """Those of one call; for the backward pass with the four statistics that the forward pass left."""
         weight, gain, offset, cell_gain, cell_bias = parameters
-        frames = [() if part is None else part.split(self.packing.sizes) for part in statistics]
-        of_gates = () if gain is None or offset is None else (self.gate_norm(gain, offset, self.eps, *frames[:2]),)
-        of_memory = (
-            () if cell_gain is None or cell_bias is None else (Norm(cell_gain, cell_bias, self.eps, *frames[2:]),)
-        )
-        return self.gates(weight, *of_gates), self.memory(*of_memory)
+        blocks = [() if part is None else self.packing.blocks(part) for part in statistics]
+        of_gates, of_memory = self._norm(gain, offset, *blocks[:2]), self._norm(cell_gain, cell_bias, *blocks[2:])
+        return self.gates(weight, offset, *of_gates), self.memory(*of_memory)
+
+    def _norm(self, gain: Tensor | None, bias: Tensor | None, *statistics: Sequence[Tensor]) -> tuple[Norm, ...]:
+        if gain is None or bias is None:
+            return ()
+        groups = gain if gain.dim() == 3 else gain.unsqueeze(1)
+        return (Norm(groups, bias.view_as(groups), self.eps, *statistics),)
 
 
 def finish(steps: Generator[Tensor, None, Result]) -> Result:
@@ -104,94 +112,113 @@ def finish(steps: Generator[Tensor, None, Result]) -> Result:
 
 
 def forward(
-    plan: Plan, inputs: Tensor, state: LSTMState, parameters: Parameters, scratch: Buffer
+    plan: Plan, pieces: Iterable[Buffer], state: LSTMState, parameters: Parameters, room: Room
 ) -> Generator[Tensor, None, Trace]:
-    """All frames from packed inputs, which are overwritten; `scratch` is as wide and holds every frame or one.
+    """All frames.
 
-    Yields h of each frame. What the inputs of a frame are counts only when the frame is asked for.
+    Args:
+        pieces: what the frames contribute to the gates, any number of frames at a time: the next are asked for when
+            their turn comes. They are overwritten.
+        state: of every row before its first frame, [directions, batch, H], rows in their own order.
+        parameters: of one cell per direction, side by side.
+        room: where what only the backward pass needs is put.
+
+    Yields h of each frame, [directions, rows, H].
     """
-    packing, size = plan.packing, state.hidden.shape[1]
+    packing, size = plan.packing, state.hidden.shape[2]
     gates, memory = plan.equations(parameters)
-    projected, activations = gates.buffers(Buffer(inputs, packing.steps), scratch)
     hidden, cells = (packing.trajectory(part) for part in state)
-    seen = inputs.new_empty(len(inputs), size)
-    raw = packing.after(cells) if memory.carries_raw else torch.empty_like(seen)
     (h_before, h), (c_before, carried) = packing.around(hidden), packing.around(cells)
-    c, s, z = packing.steps(raw), packing.steps(seen), projected.steps()
-    all_gates, i_f = activations.steps(), activations.steps(0, 2 * size)
-    i, f, g, o = (activations.steps(gate * size, (gate + 1) * size) for gate in range(NUM_GATES))
-    for t in range(len(packing.sizes)):
-        gates.forward(h_before[t], z[t], all_gates[t])
-        torch.sigmoid_(i_f[t])
-        torch.tanh_(g[t])
-        torch.sigmoid_(o[t])
-        torch.mul(f[t], c_before[t], out=c[t]).addcmul_(i[t], g[t])
-        memory.forward(c[t], carried[t], s[t])
-        torch.mul(o[t], s[t], out=h[t])
-        yield h[t]
-    statistics = (*gates.statistics(), *memory.statistics())
-    return Trace(hidden, cells, raw, seen, projected.rows, activations.rows, *statistics)
+    activations, projected = room.packed(NUM_GATES * size), room.blocks(gates.kept * NUM_GATES * size)
+    raw = Buffer(packing.after(cells), carried) if memory.carries_raw else room.packed(size)
+    seen, minus_one = room.packed(size), hidden.new_tensor(-1.0)
+    for t, x in enumerate(_prepared(gates, pieces)):
+        gates.forward(x, h_before[t], projected.steps[t], activations.steps[t])
+        i, f, g, o = torch.sigmoid_(activations.steps[t]).chunk(NUM_GATES, 2)
+        torch.add(minus_one, g, alpha=2, out=g)
+        torch.mul(f, c_before[t], out=raw.steps[t]).addcmul_(i, g)
+        memory.forward(raw.steps[t], carried[t], seen.steps[t])
+        yield torch.mul(o, seen.steps[t], out=h[t])
+    wholes = raw.whole, seen.whole, activations.whole, projected.whole
+    return Trace(hidden, cells, *wholes, *gates.statistics(), *memory.statistics())
+
+
+def _prepared(gates: Gates, pieces: Iterable[Buffer]) -> Iterator[Tensor]:
+    for piece in pieces:
+        gates.prepare(piece.whole)
+        yield from piece.steps
 
 
 def backward(
-    plan: Plan, parameters: Parameters, trace: Trace, frames: int, d_hidden: Tensor, d_cell: Tensor
+    plan: Plan, parameters: Parameters, trace: Trace, num_inputs: int, d_hidden: Tensor, d_cell: Tensor
 ) -> Generator[Tensor, None, Gradients]:
     """All frames, the last one first; the trace stays as it is.
 
     Args:
-        frames: of the padded batch.
+        num_inputs: rows of what the frames contribute, for each direction.
         d_hidden: as `arriving` gives it. What it holds for a frame counts only when the frame is asked for.
-        d_cell: the gradient of each row's last c, rows in the order of the packing.
+        d_cell: the gradient of each row's last c, [directions, batch, H], rows in the order of the packing.
 
-    Yields the gradient of each frame's inputs. Both gradients are overwritten.
+    Yields the gradient of each frame's inputs, [directions, rows, 4H]. Both gradients are overwritten.
     """
     packing = plan.packing
     gates, memory = plan.equations(parameters, *trace[-4:])
-    d_inputs = packing.padded(d_hidden, frames, trace.gates.shape[1])
-    d_weight = torch.zeros_like(parameters.weight)
+    directions, rows, width = trace.gates.shape
+    make = d_hidden.new_empty if rows == num_inputs else d_hidden.new_zeros
+    d_inputs, d_weight = make(directions, num_inputs, width), torch.zeros_like(parameters.weight)
     h_before, c_before = packing.around(trace.hidden)[0], packing.around(trace.cells)[0]
     (dh_before, dh), dc = packing.around(d_hidden), packing.living(d_cell)
-    c, z, f = map(packing.steps, (trace.raw, trace.projected, trace.gates.chunk(NUM_GATES, 1)[1]))
-    for chunk, rows in reversed(packing.chunks(CHUNK)):
-        d_gates, slope = _slopes(trace, rows, torch.cat(c_before[chunk]))
-        per_gate = d_gates.unflatten(1, (NUM_GATES, -1))
-        parts = d_gates, per_gate[:, :3], per_gate[:, 3], slope
-        d_all, d_ifg, d_o, ds = (part.split(packing.sizes[chunk]) for part in parts)
+    c, f, z = (
+        packing.steps(trace.raw),
+        packing.steps(trace.gates.chunk(NUM_GATES, 2)[1]),
+        packing.blocks(trace.projected),
+    )
+    for run, at in reversed(packing.chunks(CHUNK)):
+        d_gates, slope = _slopes(trace, at, torch.cat(c_before[run], 1))
+        d_all, ds = (part.split(packing.sizes[run], 1) for part in (d_gates, slope))
         d_projected: list[Tensor] = []
-        for k, t in reversed([*enumerate(range(chunk.start, chunk.stop))]):
+        for k, t in reversed([*enumerate(range(run.start, run.stop))]):
             memory.backward(t, dc[t], dh[t], ds[k], c[t])
-            d_o[k].mul_(dh[t])
-            d_ifg[k].mul_(dc[t].unsqueeze(1))
+            *d_ifg, d_o = d_all[k].chunk(NUM_GATES, 2)
+            for part in d_ifg:
+                part.mul_(dc[t])
+            d_o.mul_(dh[t])
             dc[t].mul_(f[t])
             d_projected.append(gates.backward(t, d_all[k], z[t]))
-            dh_before[t].addmm_(d_projected[-1], parameters.weight)
+            dh_before[t].add_(torch.bmm(d_projected[-1], parameters.weight))
             yield gates.of_inputs(d_all[k], d_projected[-1])
-        memory.collect(chunk, slope, trace.raw[rows])
-        dx, dz = gates.collect(chunk, d_gates, d_projected[::-1], trace.projected[rows])
-        d_weight.addmm_(dz.t(), torch.cat(h_before[chunk]))
-        d_inputs.index_copy_(0, packing.positions[rows], dx)
+        memory.collect(run, slope, trace.raw[:, at])
+        gates.collect(run, d_gates, z)
+        dz = torch.cat(d_projected[::-1], 1)
+        d_weight.baddbmm_(dz.mT, torch.cat(h_before[run], 1))
+        for into, sources, dx in zip(d_inputs, packing.sources, gates.of_inputs(d_gates, dz), strict=True):
+            into.index_copy_(0, sources[at], dx)
     back = packing.order.argsort()
-    d_first = d_hidden[: len(back)][back], d_cell[back]
-    return Gradients(d_inputs.unflatten(0, (-1, frames)), *d_first, d_weight, *gates.totals(), *memory.totals())
+    totals = map(_like, (*gates.totals(), *memory.totals()), parameters[1:])
+    return Gradients(d_inputs, d_hidden[:, back], d_cell[:, back], d_weight, *totals)
+
+
+def _like(total: Tensor | None, parameter: Tensor | None) -> Tensor | None:
+    return None if total is None or parameter is None else total.view_as(parameter)
 
 
 def arriving(packing: Packing, d_outputs: Tensor, d_last: LSTMState) -> Tensor:
     """The trajectory of gradients that reach h from outside, from those of padded outputs and of the last state."""
     d_hidden = packing.trajectory(torch.zeros_like(d_last.hidden))
-    packing.after(d_hidden).copy_(packing.pack(d_outputs))
-    d_hidden[packing.last] += d_last.hidden
+    packing.pack(d_outputs, packing.after(d_hidden))
+    d_hidden[:, packing.last] += d_last.hidden
     return d_hidden
 
 
 def _slopes(trace: Trace, rows: slice, c_before: Tensor) -> tuple[Tensor, Tensor]:
-    """The derivatives of c towards i, f, g and of h towards o, [rows, 4H], and of h towards s, [rows, H].
+    """The derivatives of c towards i, f, g and of h towards o, [directions, rows, 4H], and of h towards s.
 
     Each is that of the nonlinearity times what the gate multiplies.
     """
-    d_gates, slope = torch.empty_like(trace.gates[rows]), torch.empty_like(trace.seen[rows])
-    i, f, g, o = trace.gates[rows].chunk(NUM_GATES, 1)
-    di, df, dg, do = d_gates.chunk(NUM_GATES, 1)
-    seen = trace.seen[rows]
+    gates, seen = trace.gates[:, rows], trace.seen[:, rows]
+    d_gates, slope = torch.empty_like(gates), torch.empty_like(seen)
+    i, f, g, o = gates.chunk(NUM_GATES, 2)
+    di, df, dg, do = d_gates.chunk(NUM_GATES, 2)
     sigmoid_backward(g, i, grad_input=di)
     sigmoid_backward(c_before, f, grad_input=df)
     tanh_backward(i, g, grad_input=dg)

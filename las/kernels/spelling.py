@@ -164,7 +164,7 @@ class Loop:
         self.layers[0].feed(step, known)
 
     def results(self) -> tuple[Tensor, Tensor, Tensor]:
-        hidden = self.packing.unpack(self.layers[-1].hidden, self.num_steps)
+        hidden = self.packing.unpack(self.layers[-1].hidden)
         return hidden, self.attending.contexts[1:].transpose(0, 1), self.attending.weights[1:].transpose(0, 1)
 
     def backward(self, d_hidden: Tensor, d_contexts: Tensor, d_weights: Tensor) -> list[Tensor | None]:
@@ -172,14 +172,14 @@ class Loop:
         *lower, last = self.layers
         last.begin(d_hidden)
         for layer in lower:
-            layer.begin(layer.zeros.new_zeros(*d_hidden.shape[:2], layer.zeros.shape[1]))
+            layer.begin(layer.zeros.new_zeros(*d_hidden.shape[:2], layer.zeros.shape[2]))
         for step in reversed(range(self.num_steps)):
             grads = self.attending.backward(step)
             for layer, mask in reversed([*zip(self.layers, self.masks, strict=True)]):
                 grads = layer.backward(step, grads if mask is None else grads * mask[:, step])
             self.attending.d_contexts[step] += grads
         per_layer = [tensor for layer in self.layers for tensor in layer.totals()]
-        return [*self.attending.totals(last.hidden), *per_layer]
+        return [*self.attending.totals(last.hidden[0]), *per_layer]
 
 
 class Pass(torch.autograd.Function):

@@ -9,7 +9,7 @@ from torch import Tensor
 from las.cells.base import NUM_GATES, LSTMState
 from las.kernels import passes
 from las.kernels.equations import Norm
-from las.kernels.packing import Buffer
+from las.kernels.packing import Buffer, Room, RoomForOne
 from las.kernels.passes import Parameters, Plan
 
 
@@ -27,29 +27,32 @@ class Layer:
 
     def __init__(self, plan: Plan, side: Side, parameters: Parameters, recording: bool) -> None:
         packing, (_, self.num_steps, width) = plan.packing, side.known.shape
-        self.plan, self.side, self.parameters = plan, side, parameters
-        self.norm = None if side.gain is None or side.offset is None else Norm(side.gain, side.offset, plan.eps)
-        self.raw = packing.pack(side.known)  # known + W below
-        self.below = self.raw.new_empty(len(self.raw), side.weight.shape[1])
+        self.plan, self.side, self.parameters = plan, side, Parameters.side_by_side([parameters])
+        self.norm: Norm | None = None
+        if side.gain is not None and side.offset is not None:
+            self.norm = Norm(side.gain.view(1, 1, -1), side.offset.view(1, 1, -1), plan.eps)
+        self.raw = side.known.new_empty(1, packing.positions.shape[1], width)  # known + W below
+        packing.pack(side.known, self.raw)
+        self.below = self.raw.new_empty(*self.raw.shape[:2], side.weight.shape[1])
         inputs = self.raw if self.norm is None else torch.empty_like(self.raw)
         self.raws, self.belows, self.inputs = map(packing.steps, (self.raw, self.below, inputs))
         self.transposed = side.weight.t().contiguous()
-        self.zeros = self.raw.new_zeros(len(packing.order), width // NUM_GATES)
-        rows, cut = (len(self.raw), packing.steps) if recording else (len(self.zeros), packing.living)
-        scratch = Buffer(self.raw.new_empty(rows, width), cut)
-        self.steps = passes.forward(plan, inputs, LSTMState(self.zeros, self.zeros), parameters, scratch)
+        self.zeros = self.raw.new_zeros(1, len(packing.order), width // NUM_GATES)
+        room = (Room if recording else RoomForOne)(packing, self.raw)
+        pieces = (Buffer(step, [step]) for step in self.inputs)
+        self.steps = passes.forward(plan, pieces, LSTMState(self.zeros, self.zeros), self.parameters, room)
 
     def feed(self, step: int, known: Tensor) -> None:
         """Replace what is known of a step that was not computed yet."""
-        self.raws[step].copy_(known)
+        self.raws[step][0].copy_(known)
 
     def forward(self, step: int, below: Tensor) -> Tensor:
         """h of this step."""
-        raw = self.raws[step].addmm_(below, self.transposed)
-        self.belows[step].copy_(below)
+        self.raws[step][0].addmm_(below, self.transposed)
+        self.belows[step][0].copy_(below)
         if self.norm is not None:
-            self.inputs[step].copy_(self.norm.forward(raw))
-        return next(self.steps)
+            self.inputs[step].copy_(self.norm.forward(self.raws[step]))
+        return next(self.steps)[0]
 
     def end(self) -> None:
         """Called after the last step."""
@@ -65,22 +68,24 @@ class Layer:
         self.d_raws = packing.steps(self.d_raw)
         if self.norm is not None:
             self.norm = Norm(self.norm.gain, self.norm.bias, self.norm.eps, self.norm.means, self.norm.scales)
-        self.back = passes.backward(self.plan, self.parameters, self.trace, self.num_steps, arriving, zeros.clone())
+        num_inputs = self.raw.shape[1]
+        self.back = passes.backward(self.plan, self.parameters, self.trace, num_inputs, arriving, zeros.clone())
 
     def backward(self, step: int, d_hidden: Tensor) -> Tensor:
         """The gradient of what is below from one more gradient of h."""
-        self.d_hidden[step].add_(d_hidden)
+        self.d_hidden[step][0].add_(d_hidden)
         grads = next(self.back)
         if self.norm is not None:
             grads = self.norm.backward(step, grads, self.raws[step])
-        return torch.mm(self.d_raws[step].copy_(grads), self.side.weight)
+        return torch.mm(self.d_raws[step].copy_(grads)[0], self.side.weight)
 
     def totals(self) -> tuple[Tensor | None, ...]:
         """Gradients of the side and of the parameters."""
         packing, gradients = self.plan.packing, passes.finish(self.back)
         of_norm: tuple[Tensor | None, Tensor | None] = None, None
         if self.norm is not None:
-            self.norm.collect(slice(None), packing.pack(gradients.inputs), self.raw)
-            of_norm = self.norm.d_gain, self.norm.d_bias
-        d_known = packing.unpack(self.d_raw, self.num_steps)
-        return d_known, self.d_raw.t() @ self.below, *of_norm, *gradients[3:]
+            d_inputs = gradients.inputs[:, packing.positions[0]]
+            self.norm.collect(slice(None), d_inputs, self.raw)
+            of_norm = self.norm.d_gain.flatten(), self.norm.d_bias.flatten()
+        of_cell = (None if part is None else part.squeeze(0) for part in gradients[3:])
+        return packing.unpack(self.d_raw), self.d_raw[0].t() @ self.below[0], *of_norm, *of_cell
