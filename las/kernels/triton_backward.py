@@ -59,6 +59,7 @@ def backward_row(
     d_outputs = address(table, D_OUTPUTS, OUTPUT) + (position * DIRECTIONS + direction) * H
     dh = tl.load(d_outputs + columns, mask=inside, other=0.0).to(tl.float32)
     dh += gathered(products, scales, slot, DIRECTIONS * ROWS, columns, inside, H)
+    tl.debug_barrier()  # every thread has read the clock and the scales before one sets them
     activations = address(table, GATES, OPERAND) + place * (4 * H)
     i, f, g, o = parts_of(tl.load(activations + gates, mask=within, other=0.0).to(tl.float32))
     seen = memory_at(table, place, affine, columns, inside, H, CELL_NORM, OPERAND)[0]

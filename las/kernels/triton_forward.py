@@ -83,6 +83,7 @@ def forward_row(
     t, length = tl.load(clock + slot), tl.load(lengths + row)
     if t >= length:
         return
+    tl.debug_barrier()  # every thread has read the clock before one sets it
     position, place = place_of(table, row, direction, t, length)
     columns, inside, gates, within = row_of(H, BLOCK)
     affine += direction * (10 * H)
