@@ -244,7 +244,6 @@ def test_a_compiled_loop_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPat
     cpu_spelling.fault.cache_clear()
     try:
         reason = "what was compiled is wrong in a trial: DotAttention differs by 0.01 of its size"
-        with recurrent.using("cpu"):
-            assert speller.explain(material()) == f"speller: autograd (cpu: {reason})"
+        assert speller.explain(material()) == f"speller: autograd (cpu: {reason})"
     finally:
         cpu_spelling.fault.cache_clear()
