@@ -1,6 +1,7 @@
 """One channel of a wav, flac, ogg or NIST SPHERE file, checked, from `start_s` for `duration_s`, resampled if asked."""
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -54,6 +55,29 @@ def read(path: str | Path) -> tuple[AudioInfo, Float32[np.ndarray, "samples chan
     """What the header says, and every sample of every channel. Raises DataError as `info` and `load` do."""
     found, header = _open(path)
     return found, _read(path, found, header, 0, found.num_samples)
+
+
+def blocks(path: str | Path, block_s: float = 30.0) -> Iterator[Float32[np.ndarray, "samples channels"]]:
+    """Every sample of every channel, `block_s` at a time, so that the length of a file takes no memory.
+
+    Raises DataError as `info` does, and, where it is reached, for damage and for samples that are not finite.
+    """
+    found, header = _open(path)
+    size = max(round(block_s * found.sample_rate), 1)
+    if header is not None:
+        for start in range(0, found.num_samples, size):
+            yield sphere.read(path, start, min(size, found.num_samples - start), header)
+        return
+    done = 0
+    try:
+        with soundfile.SoundFile(str(path)) as file:
+            while len(samples := file.read(size, dtype="float32", always_2d=True)):
+                _require_finite(path, samples)
+                done += len(samples)
+                yield samples
+    except soundfile.SoundFileError as error:
+        raise _damaged(path, error) from error
+    _require_whole(path, found, done)
 
 
 def load(
@@ -165,15 +189,28 @@ def _read(
             file.seek(start)
             samples = file.read(count, dtype="float32", always_2d=True)
     except soundfile.SoundFileError as error:
-        says = f"{path}: the file is damaged or cut short and cannot be decoded ({error}). Copy it again"
-        raise DataError(says, kind="damaged") from error
+        raise _damaged(path, error) from error
     if len(samples) < count:
+        _require_whole(path, found, start + len(samples))
+    _require_finite(path, samples)
+    return samples
+
+
+def _damaged(path: str | Path, error: Exception) -> DataError:
+    says = f"{path}: the file is damaged or cut short and cannot be decoded ({error}). Copy it again"
+    return DataError(says, kind="damaged")
+
+
+def _require_whole(path: str | Path, found: AudioInfo, decoded: int) -> None:
+    if decoded < found.num_samples:
         raise DataError(
-            f"{path}: the file is cut short: its header promises {found.num_samples} samples, {start + len(samples)} "
-            "could be decoded. Copy it again",
+            f"{path}: the file is cut short: its header promises {found.num_samples} samples, {decoded} could be "
+            "decoded. Copy it again",
             kind="cut short",
         )
+
+
+def _require_finite(path: str | Path, samples: Float32[np.ndarray, "samples channels"]) -> None:
     if not np.isfinite(samples).all():
         bad = int(np.count_nonzero(~np.isfinite(samples)))
         raise DataError(f"{path}: {bad} samples are not finite numbers (NaN or infinite)", kind="not finite")
-    return samples

@@ -35,6 +35,7 @@ from las.preparation import Data, Splits
 from las.scoring import error_rates, tables
 from las.soundness import Limits
 from las.trainer import Parts, Trainer
+from las.transcription import Transcription
 
 TRAINING_PARTS = ("loss", "optim", "schedule", "gradients", "weight_noise", "augment", "order")
 
@@ -244,12 +245,18 @@ def _decode(config: build.Config) -> None:
         progress.say(f"{transcription.id}: {transcription.text}")
         lines.append(transcription.to_json())
         if config["pictures"] is not None:
-            symbols = [*(token.symbol for token in transcription.tokens), "(end)"]
-            picture = Path(config["pictures"]) / f"{Path(transcription.id).stem}.png"
-            report.attention_picture(transcription.weights, symbols, transcription.state_ms, picture, transcription.id)
-            progress.say(f"  {picture}")
+            _attention_pictures(transcription, Path(config["pictures"]))
     _write_lines(output, lines)
     progress.say(f"{len(lines)} utterance{'s' if len(lines) != 1 else ''} written to {output}")
+
+
+def _attention_pictures(transcription: Transcription, folder: Path) -> None:
+    """One for each piece in which a file was heard."""
+    for number, piece in enumerate(transcription.pieces, start=1):
+        part = f".{number}" if len(transcription.pieces) > 1 else ""
+        picture = folder / f"{Path(transcription.id).stem}{part}.png"
+        report.attention_picture(piece.weights, piece.symbols, transcription.state_ms, picture, transcription.id)
+        progress.say(f"  {picture}")
 
 
 def _decode_own_split(transcriber: transcribe.Transcriber, config: build.Config, output: Path) -> None:

@@ -29,10 +29,11 @@ def demo(overrides: list[str]) -> None:
     progress.say(f"reference   {example.text}")
     progress.say(f"hypothesis  {heard.text}")
     if report.available():
-        symbols = [*(token.symbol for token in heard.tokens), "(end)"]
+        (piece,) = heard.pieces
         title = f"{example.id}, an unseen speaker: {config['name']}"
-        picture = report.attention_picture(heard.weights, symbols, heard.state_ms, folder / "attention.png", title)
-        share = report.monotonicity(heard.weights)
+        picture = folder / "attention.png"
+        report.attention_picture(piece.weights, piece.symbols, heard.state_ms, picture, title)
+        share = report.monotonicity(piece.weights)
         progress.say(f"attention   {picture} (moves forward at {100 * share:.0f} % of the tokens)")
         progress.say(f"curves      {folder / 'curves.png'}")
     progress.say(f"result      {commands.summary(result)}")

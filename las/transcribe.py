@@ -1,146 +1,195 @@
 """Audio to text with a trained checkpoint: the same path as in training, from the waveform to the tokens."""
 
-import itertools
-import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+import glob
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from las import audio, build, checkpoint, progress, tokens
+from las import build, checkpoint, progress, stream, tokens, words
 from las.errors import DataError, StorageError
 from las.evaluation import Search
 from las.model import ListenAttendSpell
+from las.pieces import Cutter, Piece
 from las.search import Hypothesis
+from las.stream import Channel
+from las.transcription import Heard, Transcription
+from las.words import TimedToken, Word
 
 AUDIO_SUFFIXES = (".wav", ".flac", ".sph", ".ogg", ".mp3", ".aiff", ".au")
 
 
-@dataclass(frozen=True)
-class TimedToken:
-    """A symbol and when it was said, read off the attention: an estimate, not a forced alignment."""
-
-    symbol: str
-    start_s: float
-    end_s: float
-
-
-@dataclass(frozen=True)
-class Transcription:
-    """What was heard in one file. `score` is the log-probability of the tokens, the end of the sentence included."""
-
-    id: str
-    text: str
-    score: float
-    finished_by: str
-    duration_s: float
-    tokens: tuple[TimedToken, ...]
-    weights: Tensor
-    """Attention, [tokens + 1, states]; the last row is the end's."""
-    state_ms: float
-
-    def to_json(self) -> str:
-        """One line of hypotheses.jsonl."""
-        values: dict[str, Any] = {
-            "id": self.id,
-            "text": self.text,
-            "score": round(self.score, 4),
-            "finished_by": self.finished_by,
-            "duration_s": round(self.duration_s, 4),
-            "tokens": [
-                {k: round(v, 3) if isinstance(v, float) else v for k, v in asdict(t).items()} for t in self.tokens
-            ],
-        }
-        return json.dumps(values, ensure_ascii=False)
-
-
 class Transcriber:
-    """A trained model with its tokens and a search; `las.load` makes one from a run folder."""
+    """A trained model with its tokens and a search; `las.load` makes one from a run folder.
+
+    Files of any rate and number of channels are heard; long ones in the pieces that `cutter` makes.
+    """
 
     def __init__(
-        self, model: ListenAttendSpell, tokens: tokens.Tokens, sample_rate: int, search: Search, config: build.Config
+        self,
+        model: ListenAttendSpell,
+        tokens: tokens.Tokens,
+        sample_rate: int,
+        search: Search,
+        config: build.Config,
+        cutter: Cutter,
     ) -> None:
         self.model = model.eval()
         self.tokens = tokens
         self.sample_rate = sample_rate
         self.search = search
         self.config = config
+        self.cutter = cutter
 
-    @torch.no_grad()
-    def transcribe(self, path: str | Path) -> Transcription:
-        """The text of one audio file of any rate and number of channels (the first is used).
+    def transcribe(self, path: str | Path, channel: Channel = stream.MIX) -> Transcription:
+        """The text of one audio file; `channel` is a number counted from 0, or the mean of all.
 
         Raises DataError naming the file when it cannot be read or is shorter than one analysis window.
         """
-        waveform = audio.load(path, sample_rate=self.sample_rate)
-        window = self.model.features.frame_length
-        if len(waveform) < window:
-            raise DataError(
-                f"{path}: {len(waveform) / self.sample_rate:.4f} s is shorter than one analysis window "
-                f"({window / self.sample_rate:.3f} s)"
-            )
-        return self._transcribe(str(path), waveform)
+        (found,) = self.transcribe_all([path], channel)
+        return found
 
-    def _transcribe(self, name: str, waveform: Tensor) -> Transcription:
-        device = self.model.device
-        num_samples = torch.tensor([len(waveform)], device=device)
-        decoder, num_states = self.model.decoder(waveform.unsqueeze(0).to(device), num_samples)
-        best: Hypothesis = self.search(decoder, num_states)[0][0]
-        spelling = self.model.speller(decoder.memory, torch.tensor([best.tokens], dtype=torch.long, device=device))
-        weights = spelling.weights[0].cpu()
-        duration_s = len(waveform) / self.sample_rate
-        return Transcription(
-            id=name,
-            text=self.tokens.decode(best.tokens),
-            score=best.score,
-            finished_by=best.finished_by,
-            duration_s=duration_s,
-            tokens=tuple(
-                TimedToken(self.tokens.symbols[token], start_s, end_s)
-                for token, (start_s, end_s) in zip(
-                    best.tokens, token_times(weights, self.model.state_ms / 1000, duration_s), strict=True
-                )
-            ),
-            weights=weights,
-            state_ms=self.model.state_ms,
-        )
+    def transcribe_all(
+        self,
+        paths: Iterable[str | Path],
+        channel: Channel = stream.MIX,
+        batch_size: int = 8,
+        failed: Callable[[DataError], None] | None = None,
+        heard: Callable[[float], None] = lambda seconds: None,
+    ) -> Iterator[Transcription]:
+        """Each file's, in their order; `batch_size` pieces are heard at once, of whatever files.
 
-    def transcribe_all(self, paths: Iterable[str | Path]) -> Iterator[Transcription]:
-        """One file after another."""
+        `failed` is told of files that cannot be read, and the others go on; without it the error is raised. `heard`
+        is told how many seconds of audio were heard, each time some were.
+        """
+        files: deque[_File] = deque()
+        waiting: list[tuple[_File, Piece]] = []
         for path in paths:
-            yield self.transcribe(path)
+            file = _File(str(path))
+            files.append(file)
+            try:
+                for piece in self._pieces(file, path, channel):
+                    waiting.append((file, piece))
+                    if len(waiting) == batch_size:
+                        self._hear(waiting)
+                        heard(_seconds(waiting))
+                        waiting = []
+                        yield from _finished(files, self.model.state_ms)
+            except DataError as error:
+                if failed is None:
+                    raise
+                failed(error)
+                files.remove(file)
+                waiting = [each for each in waiting if each[0] is not file]
+            file.is_read = True
+        self._hear(waiting)
+        heard(_seconds(waiting))
+        yield from _finished(files, self.model.state_ms)
+
+    def _pieces(self, file: "_File", path: str | Path, channel: Channel) -> Iterator[Piece]:
+        info, blocks = stream.open_blocks(path, self.sample_rate, channel)
+        file.duration_s = info.duration_s
+        window = self.model.features.frame_length
+        for piece in self.cutter(blocks):
+            if len(piece.samples) < window:
+                raise DataError(
+                    f"{path}: {info.duration_s:.4f} s is shorter than one analysis window "
+                    f"({window / self.sample_rate:.3f} s)",
+                    kind="too short",
+                )
+            file.expected += 1
+            yield piece
+
+    def _hear(self, waiting: Sequence[tuple["_File", Piece]]) -> None:
+        """Tell each file what was heard in its piece."""
+        loud = [piece for _, piece in waiting if not self.cutter.is_silent(piece.samples)]
+        found = iter(self.hear([piece.samples for piece in loud], [piece.start_s for piece in loud]))
+        sounding = {id(piece) for piece in loud}
+        for file, piece in waiting:
+            file.take(piece, next(found) if id(piece) in sounding else None)
+
+    @torch.no_grad()
+    def hear(self, waveforms: Sequence[Tensor], starts_s: Sequence[float]) -> list[Heard]:
+        """What is heard in waveforms [samples] at the model's sample rate, all at once."""
+        if not waveforms:
+            return []
+        device = self.model.device
+        num_samples = torch.tensor([len(waveform) for waveform in waveforms], device=device)
+        decoder, num_states = self.model.decoder(pad_sequence(list(waveforms), True).to(device), num_samples)
+        best: list[Hypothesis] = [hypotheses[0] for hypotheses in self.search(decoder, num_states)]
+        targets = pad_sequence([torch.tensor(each.tokens, dtype=torch.long) for each in best], True).to(device)
+        spelling = self.model.speller(decoder.memory, targets)
+        log_probs = torch.log_softmax(spelling.logits[:, :-1], -1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+        return [
+            self._heard(
+                each,
+                weights=spelling.weights[row, : len(each.tokens) + 1, : int(num_states[row])].cpu(),
+                confidences=log_probs[row, : len(each.tokens)].exp().tolist(),
+                start_s=starts_s[row],
+                duration_s=len(waveforms[row]) / self.sample_rate,
+            )
+            for row, each in enumerate(best)
+        ]
+
+    def _heard(
+        self, best: Hypothesis, weights: Tensor, confidences: list[float], start_s: float, duration_s: float
+    ) -> Heard:
+        times = words.token_times(weights, self.model.state_ms / 1000, duration_s)
+        timed = tuple(
+            TimedToken(self.tokens.symbols[token], start_s + begin, start_s + end, confidence)
+            for token, (begin, end), confidence in zip(best.tokens, times, confidences, strict=True)
+        )
+        found = tuple(words.of_tokens(timed, best.tokens, self.tokens))
+        return Heard(timed, found, best.score, best.finished_by, weights.half())
 
 
-def token_times(weights: Tensor, state_s: float, duration_s: float) -> list[tuple[float, float]]:
-    """Start and end of each token from its attention: borders lie halfway between neighbouring tokens' states.
+class _File:
+    """What has been heard of a file so far."""
 
-    The states are the path of greatest weight that never goes back, so that one diffuse row cannot pull others along.
-    `weights` is [tokens + 1, states]. Times tile the utterance.
-    """
-    if weights.shape[0] < 2:
-        return []
-    logs = weights[:-1].clamp(min=torch.finfo(weights.dtype).tiny).log()
-    score, came_from = logs[0], []
-    for row in logs[1:]:
-        before, index = score.cummax(0)
-        came_from.append(index)
-        score = row + before
-    path = [int(score.argmax())]
-    for index in reversed(came_from):
-        path.append(int(index[path[-1]]))
-    centres = [min((state + 0.5) * state_s, duration_s) for state in reversed(path)]
-    borders = [0.0, *((a + b) / 2 for a, b in itertools.pairwise(centres)), duration_s]
-    return list(itertools.pairwise(borders))
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.duration_s = 0.0
+        self.expected, self.is_read = 0, False
+        self.taken = 0
+        self.words: list[Word] = []
+        self.heard: list[Heard] = []
+
+    def take(self, piece: Piece, heard: Heard | None) -> None:
+        """The next piece; None is heard in silence."""
+        self.taken += 1
+        if heard is None:
+            return
+        self.heard.append(heard)
+        self.words = words.stitch(self.words, heard.words, piece.core_start_s, piece.core_start_s - piece.start_s)
+
+    def transcription(self, state_ms: float) -> Transcription:
+        return Transcription(self.name, self.duration_s, tuple(self.words), tuple(self.heard), state_ms)
 
 
-def load(path: str | Path, search: Search | None = None, device: str = "cpu") -> Transcriber:
+def _finished(files: "deque[_File]", state_ms: float) -> Iterator[Transcription]:
+    """The first files, as far as all of them was heard."""
+    while files and files[0].is_read and files[0].taken == files[0].expected:
+        yield files.popleft().transcription(state_ms)
+
+
+def _seconds(waiting: Sequence[tuple[_File, Piece]]) -> float:
+    return sum(piece.core_end_s - piece.core_start_s for _, piece in waiting)
+
+
+def load(
+    path: str | Path,
+    search: Search | None = None,
+    device: str = "cpu",
+    cutter: Callable[[int], Cutter] = Cutter,
+) -> Transcriber:
     """A transcriber from a run folder (its best checkpoint) or one checkpoint directory.
 
+    `search` is the run's own unless given; `cutter` makes what cuts long audio from the model's sample rate.
     Raises StorageError when no checkpoint there can be read, ConfigError when its config names a class that is not
-    one of this package's. `search` is the run's own unless given.
+    one of this package's.
     """
     found, complaints = checkpoint.find(Path(path))
     for complaint in complaints:
@@ -154,17 +203,18 @@ def load(path: str | Path, search: Search | None = None, device: str = "cpu") ->
         raise StorageError(f"{found.directory}: its parts do not fit together ({error!r})") from error
     if search is None:
         search = build.build(plans[1], where="search")
-    return Transcriber(model.to(device), kind, sample_rate, search, found.config)
+    return Transcriber(model.to(device), kind, sample_rate, search, found.config, cutter(sample_rate))
 
 
 def find_audio(names: str | Sequence[str]) -> list[Path]:
-    """Audio files from names of files and folders (searched below, sorted).
+    """Audio files from names of files, folders (searched below, sorted) and patterns with `*`, `?` or `[...]`.
 
-    Raises DataError for a name that does not exist and a folder without audio.
+    Raises DataError for a folder without audio, and a name that does not exist and no pattern that fits.
     """
     found: list[Path] = []
     for name in [names] if isinstance(names, str) else names:
         path = Path(name)
+        fitting = sorted(map(Path, glob.glob(name, recursive=True)))
         if path.is_dir():
             inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in AUDIO_SUFFIXES)
             if not inside:
@@ -172,6 +222,8 @@ def find_audio(names: str | Sequence[str]) -> list[Path]:
             found += inside
         elif path.exists():
             found.append(path)
+        elif fitting:
+            found += fitting
         else:
             raise DataError(f"{path}: there is no such audio file or folder")
     return found
