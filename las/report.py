@@ -17,7 +17,8 @@ def available() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
-def _figure(width: float, height: float) -> Any:
+def blank_figure(width: float, height: float) -> Any:
+    """A figure of so many inches. Raises LasError without matplotlib."""
     if not available():
         raise LasError("pictures need matplotlib: pip install 'las[plots]'")
     from matplotlib.figure import Figure  # no pyplot: no global state, no display
@@ -44,7 +45,7 @@ def attention_picture(
         alignment: true phones with times, drawn as outlines in the rows' order where there are as many.
     """
     tokens, states = weights.shape
-    figure = _figure(max(6.0, min(16.0, states / 8)), max(3.0, min(14.0, tokens / 4.5)))
+    figure = blank_figure(max(6.0, min(16.0, states / 8)), max(3.0, min(14.0, tokens / 4.5)))
     axes = figure.add_subplot()
     seconds = states * state_ms / 1000
     axes.imshow(weights.numpy(), aspect="auto", origin="upper", cmap="magma", extent=(0, seconds, tokens - 0.5, -0.5))
@@ -67,7 +68,7 @@ def curves_picture(metrics: Sequence[dict[str, Any]], path: Path, error_name: st
 
     `metrics` are the events of metrics.jsonl.
     """
-    figure = _figure(9.0, 3.4)
+    figure = blank_figure(9.0, 3.4)
     losses, errors = figure.subplots(1, 2)
     train = [(event["step"], event["loss"]) for event in metrics if event.get("event") == "train"]
     dev = [event for event in metrics if event.get("event") == "validation"]
