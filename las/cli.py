@@ -31,6 +31,12 @@ VERBS = {
         "write what a checkpoint hears in audio files or a split",
         "checkpoint=runs/ln_encoder_only/synthetic/seed1 audio=x.wav",
     ),
+    "transcribe": Verb(
+        "las.transcripts",
+        "transcribe",
+        "text, words with times or captions of recordings of any length",
+        "checkpoint=runs/ln_encoder_only/synthetic/seed1 input=talk.flac output=talk.srt",
+    ),
     "score": Verb(
         "las.score", "score", "compare hypotheses with references", "reference=test.jsonl hypothesis=hypotheses.jsonl"
     ),
@@ -54,6 +60,7 @@ PATH_KEYS = (
     "dev",
     "glm",
     "hypothesis",
+    "input",
     "output",
     "page",
     "reference",

@@ -5,6 +5,7 @@ none, and each piece hears `overlap_s` beyond its core: a word at the border is 
 `words.stitch` decides who says it.
 """
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -44,10 +45,12 @@ class Cutter:
         shortest_s: of a core, but for audio that is shorter.
         overlap_s: what a piece hears beyond its core where there is no pause: longer than a word.
         pause_s: a pause is at least so long.
+        long_pause_s: such a pause is cut wherever it is, and not only where a core becomes too long.
         silence_db: audio that never is louder (decibels below full scale) is silence, in which nothing is heard.
 
-    Of the pauses between `shortest_s` and `longest_s` after the last cut, the longest is cut in its middle. At most
-    `longest_s` and twice `overlap_s` of audio are held, and what the source gives at a time.
+    A cut is made in the middle of a pause, of those between `shortest_s` and `longest_s` after the last cut: of the
+    first long one, or else of the longest. At most `longest_s` and twice `overlap_s` of audio are held, and what the
+    source gives at a time.
     """
 
     def __init__(
@@ -58,35 +61,35 @@ class Cutter:
         shortest_s: float = 2.0,
         overlap_s: float = 1.5,
         pause_s: float = 0.3,
+        long_pause_s: float = 0.7,
         silence_db: float = -80.0,
     ) -> None:
-        for name, value in (("shortest_s", shortest_s), ("overlap_s", overlap_s), ("pause_s", pause_s)):
+        lengths = {"shortest_s": shortest_s, "overlap_s": overlap_s, "pause_s": pause_s, "long_pause_s": long_pause_s}
+        for name, value in lengths.items():
             if not LEAST_S <= value < math.inf:
                 raise ConfigError(f"pieces.{name}={value} must be at least {LEAST_S} seconds")
-        if not longest_s >= shortest_s + pause_s:
-            raise ConfigError(f"pieces.longest_s={longest_s} must be at least shortest_s + pause_s")
+        if not 2 * shortest_s <= longest_s < math.inf:
+            raise ConfigError(f"pieces.longest_s={longest_s} must be at least twice shortest_s={shortest_s}")
         self.frame = round(FRAME_S * sample_rate)
         self.sample_rate, self.silence_db = sample_rate, silence_db
-        self.longest, self.shortest, self.overlap = (
-            max(round(seconds / FRAME_S), 1) * self.frame for seconds in (longest_s, shortest_s, overlap_s)
+        self.longest, self.overlap = (round(seconds / FRAME_S) * self.frame for seconds in (longest_s, overlap_s))
+        self.shortest, self.pause, self.long_pause = (
+            round(seconds / FRAME_S) for seconds in (shortest_s, pause_s, long_pause_s)
         )
-        self.pause_frames = max(round(pause_s / FRAME_S), 1)
 
     def __call__(self, blocks: Iterable[Float[Tensor, " samples"]]) -> Iterator[Piece]:
         """The pieces of blocks that follow each other; none for no samples."""
         held, first = torch.zeros(0), 0  # sample `first` of the whole is the first one held
         core, before = 0, 0  # where the next core starts, and how much is heard before it
-        for block in blocks:
-            held = torch.cat([held, block])
-            while first + len(held) - core > self.longest + self.overlap:
-                length, after = self._cut(held[core - first :][: self.longest])
-                end = core + length
-                yield self._piece(held, first, (core - before, core, end, end + after))
-                core, before = end, after
+        for block in itertools.chain(blocks, [None]):
+            held = held if block is None else torch.cat([held, block])
+            end = first + len(held)
+            while core < end and (block is None or end - core > self.longest + self.overlap):
+                length, after = self._cut(held[core - first :], is_all=core == 0 and block is None)
+                core_end = core + length
+                yield self._piece(held, first, (core - before, core, core_end, core_end + after))
+                core, before = core_end, after
                 held, first = held[core - before - first :], core - before
-        end = first + len(held)
-        if end > core:
-            yield self._piece(held, first, (core - before, core, end, end))
 
     def is_silent(self, samples: Float[Tensor, " samples"]) -> bool:
         """Whether nothing in it is louder than silence."""
@@ -97,18 +100,29 @@ class Cutter:
         rate = self.sample_rate
         return Piece(held[start - first : end - first].clone(), start / rate, core / rate, core_end / rate)
 
-    def _cut(self, window: Float[Tensor, " samples"]) -> tuple[int, int]:
-        """How many samples of a window are the next core, and how much is heard beyond them."""
-        levels = loudness(window, self.frame)
+    def _cut(self, left: Float[Tensor, " samples"], is_all: bool) -> tuple[int, int]:
+        """How many samples of what is left are the next core, and how much is heard beyond them.
+
+        `is_all` says that nothing was before and nothing will follow.
+        """
+        fits = len(left) <= self.longest
+        if fits and is_all:
+            return len(left), 0
+        levels = loudness(left[: self.longest], self.frame)
         lengths, middles = runs(is_pause(levels))
-        inside = (lengths >= self.pause_frames) & (middles * self.frame >= self.shortest)
-        if inside.any():
-            longest = int(lengths.masked_fill(~inside, 0).argmax())
-            return int(middles[longest]) * self.frame, 0
+        # What is left behind a cut must be worth hearing, too.
+        latest = len(left) // self.frame - self.shortest
+        usable = (lengths >= (self.long_pause if fits else self.pause)) & (middles >= self.shortest)
+        usable &= middles <= latest
+        if usable.any():
+            # All long ones count as equal, and of equals the first is taken.
+            best = int(lengths.clamp(max=self.long_pause).masked_fill(~usable, 0).argmax())
+            return int(middles[best]) * self.frame, 0
+        if fits:
+            return len(left), 0
         smooth = torch.nn.functional.avg_pool1d(levels.unsqueeze(0), SMOOTH_FRAMES, 1, SMOOTH_FRAMES // 2)[0]
-        earliest = max(len(levels) // 2, self.shortest // self.frame)  # late, so that pieces are long
-        earliest = min(earliest, len(levels) - 1)
-        return (earliest + int(smooth[earliest : len(levels)].argmin())) * self.frame, self.overlap
+        earliest = max(len(levels) // 2, self.shortest)  # late, so that pieces are long
+        return (earliest + int(smooth[earliest : latest + 1].argmin())) * self.frame, self.overlap
 
 
 def loudness(samples: Float[Tensor, " samples"], frame: int) -> Float[Tensor, " frames"]:

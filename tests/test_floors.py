@@ -6,17 +6,18 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "las"
 
 FLOORS = {
-    0: "archive arguments atomic audio cells.base compat convergence corpora.phones devices distributed download errors "
-    "gradients health interruption lm.arpa lm.automaton lm.kneser_ney lm.vocabulary lock manifest masking nadam "
-    "normalisation order peers pieces progress ramp randomness readings schedule scoring.alignment scoring.bootstrap "
-    "scoring.conventions scoring.ctm scoring.dynamic_programming scoring.error_rates scoring.files scoring.glm "
-    "scoring.hub5 scoring.lines scoring.network scoring.pages scoring.segments scoring.significance scoring.stm "
-    "scoring.tables search selection shorten soundness sphere stream time_reduction tokens transcription weight_noise "
-    "words",
+    0: "archive arguments atomic audio captions cells.base compat convergence corpora.phones devices distributed "
+    "download errors gradients health interruption lm.arpa lm.automaton lm.kneser_ney lm.vocabulary lock manifest "
+    "masking nadam normalisation order peers pieces progress ramp randomness readings schedule scorers.base "
+    "scorers.ctc_prefix scorers.panel scoring.alignment scoring.bootstrap scoring.conventions scoring.ctm "
+    "scoring.dynamic_programming scoring.error_rates scoring.files scoring.glm scoring.hub5 scoring.lines "
+    "scoring.network scoring.pages scoring.segments scoring.significance scoring.stm scoring.tables search seats "
+    "selection shorten soundness sphere stream time_reduction tokens trail transcription weight_noise words",
     1: "attention.additive attention.base attention.dot attention.location attention.multi_head "
-    "attention.weight_feedback augment batches build cells.bn_input cells.bn_recurrent cells.ln_global "
-    "cells.ln_joined cells.ln_per_gate cells.lstm cells.recurrent_dropout cells.swapped cells.weight_norm "
-    "cells.wrapped cells.zoneout corpora.an4 corpora.base corpora.calls corpora.espeak corpora.espeak_phones "
+    "attention.weight_feedback augment batches build cells.bn_input cells.bn_recurrent "
+    "cells.ln_chosen_gates cells.ln_global cells.ln_joined cells.ln_one_projection cells.ln_per_gate cells.lstm "
+    "cells.recurrent_dropout cells.swapped cells.weight_norm cells.wrapped "
+    "cells.zoneout corpora.an4 corpora.base corpora.calls corpora.espeak corpora.espeak_phones "
     "corpora.generated corpora.generated_calls corpora.hub5 corpora.isip corpora.librispeech "
     "corpora.librispeech_parts corpora.sentences corpora.switchboard corpora.synthesis corpora.synthetic "
     "corpora.timit corpora.timit_speakers corpora.voices ctc drift features front_end kernels.attending "
@@ -29,7 +30,7 @@ FLOORS = {
     4: "model",
     5: "checkpoint evaluation updates",
     6: "keeping preparation trainer transcribe validation",
-    7: "check commands language_models score",
+    7: "check commands language_models score transcripts",
     8: "benchmark.baselines benchmark.candidates benchmark.command benchmark.decode benchmark.loader benchmark.lstm "
     "benchmark.material benchmark.memory benchmark.model benchmark.page benchmark.rows benchmark.settings "
     "benchmark.shapes benchmark.suites benchmark.targets benchmark.timing demo reproduce",

@@ -56,12 +56,17 @@ def read(path: str | Path) -> list[Word]:
 
 def write(path: str | Path, words: Iterable[Word]) -> None:
     """Write words as they are given; each reads back as the same value."""
+    atomic.write(Path(path), text(words))
+
+
+def text(words: Iterable[Word]) -> str:
+    """What `write` writes."""
     content = []
     for word in words:
         times = "* *" if word.tag else f"{stm.seconds(word.start_s)} {stm.seconds(word.duration_s)}"
         confidence = "" if word.confidence is None else f" {stm.seconds(word.confidence)}"
         content.append(f"{word.file} {word.channel} {times} {word.text}{confidence}\n")
-    atomic.write(Path(path), "".join(content))
+    return "".join(content)
 
 
 def check_alternatives(words: Sequence[Word], places: Sequence[str]) -> None:
