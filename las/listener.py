@@ -34,6 +34,7 @@ class Listener(nn.Module):
     Args:
         input_size: features per frame.
         cell: makes the cell of one direction of one layer from (input_size, hidden_size).
+        first_cell: the same for the first layer, where it is another one.
         num_layers: bidirectional layers.
         hidden_size: H per direction; a layer's output is 2H wide.
         time_reduction: one factor per layer, applied after it; the product is the whole reduction.
@@ -53,6 +54,7 @@ class Listener(nn.Module):
         input_size: int,
         *,
         cell: CellFactory,
+        first_cell: CellFactory | None = None,
         num_layers: int = 3,
         hidden_size: int = 128,
         time_reduction: Sequence[int] = (2, 2, 1),
@@ -89,7 +91,7 @@ class Listener(nn.Module):
         self.layers = nn.ModuleList()
         self.norms = nn.ModuleList()
         for factor, norm in zip(self.time_reduction, _norms(output_norm, num_layers), strict=True):
-            layer = BidirectionalLayer(cell, size, hidden_size)
+            layer = BidirectionalLayer(cell if self.layers else first_cell or cell, size, hidden_size)
             self._check_residual(size, layer.output_size)
             self.layers.append(layer)
             size = layer.output_size * (factor if reduction == "concat" else 1)
