@@ -33,6 +33,7 @@ PACKAGES = (
     "las.order",
     "las.ramp",
     "las.schedule",
+    "las.scorers",
     "las.search",
     "las.soundness",
     "las.speller",

@@ -71,7 +71,7 @@ def evaluate(
             health.measure(weights[: int(count) + 1, : int(states)])
             for weights, count, states in zip(spelling.weights, batch.num_tokens, num_states, strict=True)
         ]
-        found = search(Decoder(model.speller, memory), num_states)
+        found = search(Decoder(model.speller, memory, model.ctc), num_states)
         decoded += [Decoded(name, hypotheses) for name, hypotheses in zip(batch.ids, found, strict=True)]
     return Evaluation(cross_entropy, correct, tokens, decoded, alignments)
 

@@ -11,6 +11,7 @@ from las import recurrent
 from las.attention.base import Memory
 from las.cells.base import LSTMCell
 from las.ctc import CTC, Heard
+from las.errors import ConfigError
 from las.features import Features
 from las.listener import Listener
 from las.speller import Speller, SpellerState, Spelling
@@ -32,9 +33,10 @@ class Decoder:
 
     sos = eos = Speller.boundary
 
-    def __init__(self, speller: Speller, memory: Memory) -> None:
+    def __init__(self, speller: Speller, memory: Memory, ctc: CTC | None = None) -> None:
         self.speller = speller
         self.memory = memory
+        self.ctc = ctc
 
     def start(self) -> SpellerState:
         """The state before the first token, one beam per utterance."""
@@ -45,6 +47,19 @@ class Decoder:
     ) -> tuple[Float[Tensor, "batch beam vocab"], SpellerState]:
         """Log-probabilities of the next token and the new state."""
         return self.speller.step(tokens, self.memory, state)
+
+    def weights(self, state: SpellerState) -> Float[Tensor, "batch beam states"]:
+        """Where it looked for the symbol that comes next."""
+        return state.weights
+
+    def ctc_log_probs(self) -> Float[Tensor, "batch states vocab"]:
+        """What the states say by themselves. Raises ConfigError for a model without CTC."""
+        if self.ctc is None:
+            raise ConfigError(
+                "search.ctc: this model was trained without CTC, so that it has no such scores. "
+                "Search without it (search=beam), or train with loss=joint_ctc"
+            )
+        return self.ctc(self.memory.values)
 
 
 class ListenAttendSpell(nn.Module):
@@ -132,4 +147,4 @@ class ListenAttendSpell(nn.Module):
     ) -> tuple[Decoder, Int[Tensor, "batch"]]:
         """For search: a decoder over this batch, and the number of states of each utterance."""
         memory, num_states = self.listen(waveforms, num_samples)
-        return Decoder(self.speller, memory), num_states
+        return Decoder(self.speller, memory, self.ctc), num_states

@@ -13,16 +13,21 @@ numbers agree, and near ties are decided by the model instead of by rounding.
 """
 
 import math
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, runtime_checkable
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
+from las import seats
 from las.errors import ConfigError
-
-State = Any  # nested (named) tuples of tensors, each [batch, beam, ...]
+from las.scorers import panel
+from las.scorers.base import Guard, Scorer, State, Step, reorder
+from las.seats import Beams, Continuations
+from las.tokens import Tokens
+from las.trail import Move, Path, Trail
 
 
 @runtime_checkable
@@ -43,39 +48,34 @@ class Decoder(Protocol):
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]: ...
 
 
+@runtime_checkable
+class Attends(Protocol):
+    """A decoder that shows where it looked: the weights [batch, beam, states] in one of its states."""
+
+    def weights(self, state: State) -> Tensor: ...
+
+
+STEPS_BETWEEN_LOOKS = 8
+"""Steps of a GPU after which it is asked whether all is done."""
+
+
 @dataclass(frozen=True)
 class Hypothesis:
     """One complete decoded sequence.
 
-    `tokens` leaves the boundary symbols out; `score` is the natural log-probability of the tokens and the end symbol;
-    `normalised_score` is what it was ranked by; `finished_by` is `max_length` where the end symbol was forced.
+    `tokens` leaves the boundary symbols out; `score` is the natural log-probability of the tokens and the end symbol,
+    with the weighted scores of other scorers where there are any; `normalised_score` is what it was ranked by;
+    `finished_by` is `max_length` where the end symbol was forced, `dead_end` where nothing was possible any more.
+    `scores` are those of each scorer by its name, without its weight (`las` is the decoder); `confidences` are the
+    decoder's probabilities of each token.
     """
 
     tokens: list[int]
     score: float
     normalised_score: float
-    finished_by: Literal["eos", "max_length"]
-
-
-class Beams(NamedTuple):
-    """The hypotheses under construction. `lengths` counts the end symbol.
-
-    A score of -inf marks a hypothesis that is impossible or does not exist (there were fewer continuations than
-    seats). Nothing can save it, so it counts as finished, its last symbol as its end.
-    """
-
-    tokens: Int[Tensor, "batch beam steps"]
-    scores: Float[Tensor, "batch beam"]
-    ranks: Float[Tensor, "batch beam"]
-    lengths: Int[Tensor, "batch beam"]
-    finished: Bool[Tensor, "batch beam"]
-
-
-class Continuations(NamedTuple):
-    """The best next symbols of each beam, best first, with the score of the hypothesis each of them makes."""
-
-    tokens: Int[Tensor, "batch beam count"]
-    scores: Float[Tensor, "batch beam count"]
+    finished_by: Literal["eos", "max_length", "dead_end"]
+    scores: dict[str, float] = field(default_factory=dict)
+    confidences: list[float] = field(default_factory=list)
 
 
 class Greedy:
@@ -88,29 +88,38 @@ class Greedy:
     def __init__(self, max_length_ratio: float = 1.0, max_length: int | None = None) -> None:
         self.limits = _Limits(max_length_ratio, max_length)
 
+    def bind(self, tokens: Tokens, has_ctc: bool) -> None:
+        """There are no scorers that want to know."""
+
     @torch.no_grad()
     def __call__(self, decoder: Decoder, num_states: Int[Tensor, " batch"]) -> list[list[Hypothesis]]:
         """One hypothesis per utterance. `num_states` lies on the decoder's device."""
-        limits = self.limits(num_states)
-        beams, state = _first(decoder, num_states), decoder.start()
-        for step in range(int(limits.max()) + 1):
-            log_probs, state = decoder.step(beams.tokens[:, :, -1], state)
-            best = _continuations(beams, log_probs, step >= limits, decoder.eos, count=1)
-            scores, lengths = best.scores.squeeze(-1), beams.lengths + (~beams.finished).long()
-            beams = _extended(beams.tokens, best.tokens.squeeze(-1), scores, scores, lengths, decoder.eos)
-            if beams.finished.all():
+        limits, trail = self.limits(num_states), Trail(num_states)
+        beams, state, full = seats.first(decoder.sos, num_states), decoder.start(), _column(limits, num_states)
+        for step in range(max(limits) + 1):
+            log_probs, state = decoder.step(beams.tokens, state)
+            log_probs = panel.possible(log_probs)
+            best = seats.continuations(beams, log_probs, step >= full, decoder.eos, count=1)
+            tokens, scores = best.tokens.squeeze(-1), best.scores.squeeze(-1)
+            trail.add(Move(tokens, torch.zeros_like(tokens), log_probs.gather(2, best.tokens).movedim(2, 0)))
+            beams = seats.extended(tokens, scores, scores, beams.lengths + (~beams.finished).long(), decoder.eos)
+            if _is_time_to_look(step, num_states) and beams.finished.all():
                 break
-        return _hypotheses(beams, limits, nbest=1)
+        return _hypotheses(trail, beams, limits, [panel.DECODER], nbest=1)
 
 
 class Beam:
     """Beam search, all beams of all utterances as one batch.
 
     Hypotheses are ranked by score / length ** `length_normalisation`; the length counts the end symbol, 0 ranks by the
-    log-probability itself. Finished hypotheses keep their seats and compete with the others. The beam grows from one
-    to `size` seats as continuations allow, so that a beam as wide as the space searches all of it; a beam of one is
-    `Greedy`. At most `nbest` hypotheses are returned per utterance; limits and ties are those of `Greedy`, ties between
-    beams go to the one that ranked higher before.
+    score itself. Finished hypotheses keep their seats and compete with the others. The beam grows from one to `size`
+    seats as continuations allow, so that a beam as wide as the space searches all of it; a beam of one is `Greedy`. At
+    most `nbest` hypotheses are returned per utterance; limits and ties are those of `Greedy`, ties between beams go to
+    the one that ranked higher before.
+
+    Scorers add to the score of every symbol, guards forbid symbols (`las.scorers`, configs/scorer):
+
+        score = (1 - weight of ctc) log p(decoder) + sum over scorers of weight * score
     """
 
     def __init__(
@@ -120,6 +129,15 @@ class Beam:
         nbest: int = 1,
         max_length_ratio: float = 1.0,
         max_length: int | None = None,
+        *,
+        ctc: Scorer | None = None,
+        lm: Scorer | None = None,
+        second_lm: Scorer | None = None,
+        length_reward: Scorer | None = None,
+        coverage: Scorer | None = None,
+        end_threshold: Guard | None = None,
+        min_length: Guard | None = None,
+        repetition: Guard | None = None,
     ) -> None:
         if size < 1:
             raise ConfigError(f"search.size={size}: a beam needs at least one hypothesis, for example search.size=8.")
@@ -134,22 +152,38 @@ class Beam:
         self.length_normalisation = length_normalisation
         self.nbest = nbest
         self.limits = _Limits(max_length_ratio, max_length)
+        self.parts = panel.parts(
+            dict(ctc=ctc, lm=lm, second_lm=second_lm, length_reward=length_reward, coverage=coverage),
+            dict(end_threshold=end_threshold, min_length=min_length, repetition=repetition),
+        )
+
+    def bind(self, tokens: Tokens, has_ctc: bool) -> None:
+        """Tell scorers what the recogniser writes; raises ConfigError or DataError where that does not fit."""
+        for part in (*self.parts.scorers.values(), *self.parts.guards.values()):
+            part.bind(tokens, has_ctc)
 
     @torch.no_grad()
     def __call__(self, decoder: Decoder, num_states: Int[Tensor, " batch"]) -> list[list[Hypothesis]]:
         """The `nbest` best hypotheses per utterance, best first. `num_states` lies on the decoder's device."""
-        limits = self.limits(num_states)
-        beams, state = _first(decoder, num_states), decoder.start()
-        for step in range(int(limits.max()) + 1):
-            log_probs, state = decoder.step(beams.tokens[:, :, -1], state)
+        limits, trail = self.limits(num_states), Trail(num_states)
+        judges = self.parts.on(decoder, num_states)
+        beams, full = seats.first(decoder.sos, num_states), _column(limits, num_states)
+        state = (decoder.start(), judges.start())
+        for step in range(max(limits) + 1):
+            log_probs, spelled = decoder.step(beams.tokens, state[0])
+            judged, scored = judges.judge(Step(panel.possible(log_probs), _weights(decoder, spelled)), state[1])
             # No more than `size` continuations of one beam can be among the best of all.
             count = min(self.size, log_probs.shape[-1])
-            best = _continuations(beams, log_probs, step >= limits, decoder.eos, count)
+            best = seats.continuations(beams, judged.gains, step >= full, decoder.eos, count)
             beams, parents = self._select(beams, best, decoder.eos)
-            if self._settled(beams, limits).all():
-                break
-            state = reorder(state, parents)
-        return _hypotheses(beams, limits, self.nbest)
+            trail.add(Move(beams.tokens, parents, judged.of(parents, beams.tokens)))
+            state = reorder((spelled, scored), parents)
+            if _is_time_to_look(step, num_states):
+                settled = self._settled(beams, full, judges.room(state[1], full + 1 - beams.lengths))
+                if settled.all():
+                    break
+            state = (state[0], judges.advance(state[1], beams.tokens))
+        return _hypotheses(trail, beams, limits, self.parts.names, self.nbest)
 
     def _normalised(self, scores: Tensor, lengths: Tensor) -> Tensor:
         return scores / lengths.to(scores.dtype) ** self.length_normalisation
@@ -158,37 +192,27 @@ class Beam:
         """The best continuations of all and the beam each comes from, [batch, seats]."""
         lengths = beams.lengths + (~beams.finished).long()
         ranks = self._normalised(best.scores, lengths.unsqueeze(-1))
-        ranks, chosen = _best(ranks.flatten(1), min(self.size, ranks[0].numel()))
+        ranks, chosen = seats.best(ranks.flatten(1), min(self.size, ranks[0].numel()))
         parents = chosen // best.tokens.shape[-1]
         tokens, scores = best.tokens.flatten(1).gather(1, chosen), best.scores.flatten(1).gather(1, chosen)
-        history, lengths = reorder((beams.tokens, lengths), parents)
-        return _extended(history, tokens, scores, ranks, lengths, eos), parents
+        return seats.extended(tokens, scores, ranks, lengths.gather(1, parents), eos), parents
 
-    def _settled(self, beams: Beams, limits: Tensor) -> Bool[Tensor, " batch"]:
+    def _settled(self, beams: Beams, limits: Tensor, room: Tensor | float) -> Bool[Tensor, " batch"]:
         """Whether more steps cannot change an utterance's n-best list: no beam is open, or the best are finished and
-        ahead of the highest rank any open beam can reach, its score today at its greatest possible length."""
+        ahead of the highest rank any open beam can reach: with all that scorers can still add, at its greatest
+        possible length, or at the least if it is positive."""
         done = beams.finished.all(dim=1)
         if beams.finished.shape[1] < self.nbest:
             return done
-        reachable = self._normalised(beams.scores, limits + 1)
-        ceiling = reachable.masked_fill(beams.finished, -math.inf).amax(dim=1)
+        most = beams.scores + room
+        lengths = torch.where(most > 0, beams.lengths + 1, limits + 1)
+        ceiling = self._normalised(most, lengths).masked_fill(beams.finished, -math.inf).amax(dim=1)
         ahead = beams.finished[:, : self.nbest].all(dim=1) & (beams.ranks[:, self.nbest - 1] > ceiling)
         return done | ahead
 
 
-def reorder(state: State, parents: Int[Tensor, "batch seats"]) -> State:
-    """The state whose beam s of utterance b is the old beam `parents[b, s]`; tensors are [batch, beam, ...]."""
-    if isinstance(state, Tensor):
-        rows = torch.arange(parents.shape[0], device=parents.device).unsqueeze(1)
-        return state[rows, parents]
-    if isinstance(state, tuple):
-        parts = [reorder(part, parents) for part in state]
-        return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
-    raise TypeError(f"a decoder state is made of tensors in (named) tuples, but contains a {type(state).__name__}")
-
-
 class _Limits:
-    """How many tokens each utterance may have, [batch, 1]."""
+    """How many tokens each utterance may have."""
 
     def __init__(self, max_length_ratio: float, max_length: int | None) -> None:
         if not 0 < max_length_ratio < math.inf:
@@ -198,82 +222,46 @@ class _Limits:
         self.ratio = max_length_ratio
         self.most = math.inf if max_length is None else max_length
 
-    def __call__(self, num_states: Tensor) -> Int[Tensor, "batch 1"]:
+    def __call__(self, num_states: Tensor) -> list[int]:
         # Rounded before ceil: 0.07 * 100 means 7, in binary it is a little more.
         lengths = [math.ceil(round(self.ratio * count, 6)) for count in num_states.tolist()]
-        limits = [[int(max(1, min(length, self.most)))] for length in lengths]
-        return torch.tensor(limits, device=num_states.device)
+        return [int(max(1, min(length, self.most))) for length in lengths]
 
 
-def _first(decoder: Decoder, num_states: Tensor) -> Beams:
-    """One beam per utterance that holds the start symbol only."""
-    shape, device = (len(num_states), 1), num_states.device
-    scores = torch.zeros(shape, dtype=_score_type(device), device=device)
-    return Beams(
-        tokens=torch.full((*shape, 1), decoder.sos, device=device),
-        scores=scores,
-        ranks=scores,
-        lengths=torch.zeros(shape, dtype=torch.long, device=device),
-        finished=torch.zeros(shape, dtype=torch.bool, device=device),
-    )
+def _column(limits: list[int], num_states: Tensor) -> Int[Tensor, "batch 1"]:
+    return torch.tensor(limits, device=num_states.device).unsqueeze(1)
 
 
-def _score_type(device: torch.device) -> torch.dtype:
-    return torch.float32 if device.type == "mps" else torch.float64  # Metal has no float64
+def _is_time_to_look(step: int, num_states: Tensor) -> bool:
+    """Whether to ask if all is done: on a GPU the host waits for the answer, and a few steps too many cost less."""
+    return num_states.device.type == "cpu" or step % STEPS_BETWEEN_LOOKS == 0
 
 
-def _continuations(beams: Beams, log_probs: Tensor, full: Tensor, eos: int, count: int) -> Continuations:
-    """The best next symbols of every beam; `full` [batch, 1] says where the length limit is reached.
-
-    A finished hypothesis continues with the end symbol only, at no cost; a full one with the end symbol only, at its
-    cost. Values that are not log-probabilities (NaN, +inf) count as impossible.
-    """
-    log_probs = torch.where(log_probs < math.inf, log_probs, -math.inf)  # NaN is not below infinity either
-    values, tokens = (best.view(*log_probs.shape[:2], count) for best in _best(log_probs.flatten(0, 1), count))
-    ending = log_probs[:, :, eos].masked_fill(beams.finished, 0.0).unsqueeze(-1)
-    closed = (beams.finished | full).unsqueeze(-1)
-    first = torch.arange(count, device=tokens.device) == 0
-    gains = torch.where(closed, ending.masked_fill(~first, -math.inf), values)
-    return Continuations(tokens.masked_fill(closed, eos), beams.scores.unsqueeze(-1) + gains.to(beams.scores.dtype))
+def _weights(decoder: Decoder, state: State) -> Tensor | None:
+    return decoder.weights(state) if isinstance(decoder, Attends) else None
 
 
-def _extended(history: Tensor, tokens: Tensor, scores: Tensor, ranks: Tensor, lengths: Tensor, eos: int) -> Beams:
-    finished = (tokens == eos) | (scores == -math.inf)
-    return Beams(torch.cat([history, tokens.unsqueeze(-1)], dim=-1), scores, ranks, lengths, finished)
+def _hypotheses(trail: Trail, beams: Beams, limits: list[int], names: list[str], nbest: int) -> list[list[Hypothesis]]:
+    """Up to `nbest` per utterance; those that are still there end now."""
+    everyone = torch.arange(len(beams.tokens), device=beams.tokens.device)
+    trail.end(everyone, *(part[:, :nbest] for part in (beams.scores, beams.ranks, beams.lengths)))
+    return [
+        [
+            Hypothesis(
+                tokens=path.tokens[:-1],
+                score=path.score,
+                normalised_score=path.rank,
+                finished_by=_finished_by(path, limit),
+                scores=dict(zip(names, path.gains.sum(1).tolist(), strict=True)),
+                confidences=np.exp(path.gains[0, :-1]).tolist(),
+            )
+            for path in paths
+        ]
+        for paths, limit in zip(trail.paths(), limits, strict=True)
+    ]
 
 
-def _best(values: Float[Tensor, "rows candidates"], count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest values of each row and their places, largest first, equal values in order of place.
-
-    `torch.topk` promises neither an order among equals nor which of them it takes, and a stable sort of all candidates
-    is slow: its choice stands where it had none, and else equals are taken from the left.
-    """
-    found = values.topk(count, dim=1)
-    threshold, places = found.values[:, -1:], found.indices
-    if (values >= threshold).sum() > places.numel():
-        above, equal = values > threshold, values == threshold
-        room = count - above.sum(dim=1, keepdim=True)
-        places = (above | (equal & (equal.cumsum(dim=1) <= room))).nonzero()[:, 1].view(places.shape)
-    places = places.sort(dim=1).values
-    ordered, order = values.gather(1, places).sort(dim=1, descending=True, stable=True)
-    return ordered, places.gather(1, order)
-
-
-def _hypotheses(beams: Beams, limits: Tensor, nbest: int) -> list[list[Hypothesis]]:
-    """Up to `nbest` hypotheses per utterance: impossible ones (log-probability -inf) only where all are."""
-    results = []
-    columns = (beams.tokens[:, :, 1:], beams.scores, beams.ranks, beams.lengths, limits.squeeze(1))
-    for tokens, scores, ranks, lengths, limit in zip(*(column.tolist() for column in columns), strict=True):
-        possible = [seat for seat, score in enumerate(scores[:nbest]) if score > -math.inf]
-        results.append(
-            [
-                Hypothesis(
-                    tokens=tokens[seat][: lengths[seat] - 1],
-                    score=scores[seat],
-                    normalised_score=ranks[seat],
-                    finished_by="max_length" if lengths[seat] > limit else "eos",
-                )
-                for seat in possible or [0]
-            ]
-        )
-    return results
+def _finished_by(path: Path, limit: int) -> Literal["eos", "max_length", "dead_end"]:
+    if path.score == -math.inf:
+        return "dead_end"
+    return "max_length" if len(path.tokens) > limit else "eos"
