@@ -33,6 +33,9 @@ class Features(nn.Module):
 
     mean: Tensor
     deviation: Tensor
+    orders = 1
+    """Blocks of equal size that a row consists of: features of the frame, and their time derivatives where a kind has
+    them."""
 
     def __init__(
         self,
@@ -159,6 +162,7 @@ class LogMel(Features):
         self.num_mels = num_mels
         self.energy = energy
         self.deltas = deltas
+        self.orders = 1 + deltas
         self.spectrogram = transforms.Spectrogram(
             n_fft=self.fft_size,
             win_length=self.frame_length,
@@ -171,7 +175,7 @@ class LogMel(Features):
 
     @property
     def size(self) -> int:
-        return (self.num_mels + int(self.energy)) * (1 + self.deltas)
+        return (self.num_mels + int(self.energy)) * self.orders
 
     def rows(self, waveforms: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch frames size"]:
         # The transforms' own `forward` copies every frame twice and squares the root of a square: five times slower.

@@ -102,7 +102,7 @@ class Updates:
             self._take_less(batches, step)
 
     def _part(self, batch: Batch, divisor: float) -> float:
-        change = functools.partial(self.augment.features, keys=batch.keys)
+        change = functools.partial(self.augment.features, keys=batch.keys, orders=self.model.features.orders)
         kind = batch.waveforms.device.type
         with torch.autocast(kind, self.precision, enabled=self.precision != torch.float32):
             output = self.model(batch.waveforms, batch.num_samples, batch.targets, change)
