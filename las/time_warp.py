@@ -70,7 +70,7 @@ def displacement(
     nothing = plane.new_zeros(len(plane), 3, 3)
     system = torch.cat([torch.cat([apart, plane], 2), torch.cat([plane.mT, nothing], 2)], 1)
     values = torch.nn.functional.pad(shifts.double().unsqueeze(1), (0, system.shape[1] - 1))
-    # Solved in fp64, added up in fp32: that is right to a thousandth of a frame, and many times faster.
+    # Solved in fp64, added up in fp32: right to a hundredth of a frame, and many times faster.
     solved = torch.linalg.solve(system, values)[:, :, None, None].float()
     at = (torch.arange(frames, device=last.device)[None, :, None] / unit.unsqueeze(2)).float()
     height = (torch.arange(bands, device=last.device)[None, None, :] / unit.unsqueeze(2)).float()

@@ -65,10 +65,10 @@ def test_a_batch_is_warped_as_each_utterance_by_the_textbook(orders: int) -> Non
 def test_the_point_moves_and_the_six_anchors_stay(shift: int) -> None:
     frames, bands, centre = 200, 81, 100
     moved = time_warp.displacement(torch.tensor([frames]), bands, torch.tensor([centre]), torch.tensor([shift]), frames)
-    assert moved[0, centre + shift, 40] == pytest.approx(shift, abs=1e-6)
+    assert moved[0, centre + shift, 40] == pytest.approx(shift, abs=1e-3)
     for time in (0, frames - 1):
         for height in (0, 40, bands - 1):
-            assert moved[0, time, height] == pytest.approx(0.0, abs=1e-6)
+            assert moved[0, time, height] == pytest.approx(0.0, abs=1e-3)
     assert (moved[0, centre + shift, 0].abs() < abs(shift)).item()  # away from the middle band it is pulled less
 
 
