@@ -77,8 +77,8 @@ class Cutter:
             round(seconds / FRAME_S) for seconds in (shortest_s, pause_s, long_pause_s)
         )
 
-    def __call__(self, blocks: Iterable[Float[Tensor, " samples"]]) -> Iterator[Piece]:
-        """The pieces of blocks that follow each other; none for no samples."""
+    def __call__(self, blocks: Iterable[Tensor]) -> Iterator[Piece]:
+        """The pieces of blocks [samples] that follow each other; none for no samples."""
         held, first = torch.zeros(0), 0  # sample `first` of the whole is the first one held
         core, before = 0, 0  # where the next core starts, and how much is heard before it
         for block in itertools.chain(blocks, [None]):

@@ -10,8 +10,9 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
+from io import BufferedIOBase
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Float32
@@ -26,15 +27,15 @@ Channel = int | Literal["mix"]
 
 FILTER_WIDTH, ROLLOFF = 6, 0.99
 """Of the windowed sinc: its zero crossings on one side, and where it cuts off, as a share of the lower rate's half."""
-LARGEST_RATIO = 640
+LARGEST_RATIO = 1000
 """Rates are taken as a ratio of whole numbers up to this, 44,100 to 16,000 Hz as 441 : 160. For ratios of larger ones
-filters would not fit into memory: the nearest is off by less than 3 millionths, 20 ms in two hours."""
+filters would not fit into memory: the nearest is off by some millionths, less than 0.1 s in two hours."""
 
 
 def open_blocks(
     path: str | Path, sample_rate: int, channel: Channel = MIX, block_s: float = 30.0
-) -> tuple[audio.AudioInfo, Iterator[Float32[Tensor, " samples"]]]:
-    """What the header of a file says, and its samples at `sample_rate` (Hz) in blocks of about `block_s`.
+) -> tuple[audio.AudioInfo, Iterator[Tensor]]:
+    """What the header of a file says, and blocks [samples] at `sample_rate` (Hz), each of about `block_s`.
 
     Raises DataError as `audio.info` and `audio.blocks` do, and for a channel that does not exist.
     """
@@ -58,10 +59,8 @@ def _one(block: Float32[Tensor, "samples channels"], channel: Channel) -> Float3
     return block.mean(dim=1) if channel == MIX else block[:, channel].contiguous()
 
 
-def resampled(
-    blocks: Iterable[Float[Tensor, " samples"]], before: int, after: int
-) -> Iterator[Float[Tensor, " samples"]]:
-    """Blocks at another sample rate, of whatever lengths: joined they are what the joined blocks give."""
+def resampled(blocks: Iterable[Tensor], before: int, after: int) -> Iterator[Tensor]:
+    """Blocks [samples] at another sample rate, of whatever lengths: joined they are what the joined blocks give."""
     if before == after:
         yield from blocks
         return
@@ -80,7 +79,7 @@ def resampled(
         yield _resample(held, step, made)[left * made :]
 
 
-def _resample(samples: Float[Tensor, " samples"], step: int, made: int) -> Float[Tensor, " samples"]:
+def _resample(samples: Float[Tensor, " samples"], step: int, made: int) -> Float[Tensor, " resampled"]:
     found: Tensor = compat.torchaudio().functional.resample(
         samples, step, made, lowpass_filter_width=FILTER_WIDTH, rolloff=ROLLOFF
     )
@@ -88,7 +87,7 @@ def _resample(samples: Float[Tensor, " samples"], step: int, made: int) -> Float
 
 
 @contextmanager
-def kept(source: BinaryIO) -> Iterator[Path]:
+def kept(source: BufferedIOBase) -> Iterator[Path]:
     """A stream that cannot be searched, such as standard input, as a file that is gone afterwards.
 
     Formats are told by what is in a file, and some keep at its end what is needed first.

@@ -176,7 +176,7 @@ def _finished(files: "deque[_File]", state_ms: float) -> Iterator[Transcription]
 
 
 def _seconds(waiting: Sequence[tuple[_File, Piece]]) -> float:
-    return sum(piece.core_end_s - piece.core_start_s for _, piece in waiting)
+    return sum((piece.core_end_s - piece.core_start_s for _, piece in waiting), 0.0)
 
 
 def load(
@@ -201,8 +201,8 @@ def load(
         model.load_state_dict(found.model)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise StorageError(f"{found.directory}: its parts do not fit together ({error!r})") from error
-    if search is None:
-        search = build.build(plans[1], where="search")
+    search = build.build(plans[1], where="search") if search is None else search
+    search.bind(kind, model.ctc is not None)
     return Transcriber(model.to(device), kind, sample_rate, search, found.config, cutter(sample_rate))
 
 

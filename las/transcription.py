@@ -58,7 +58,7 @@ class Transcription:
     @property
     def score(self) -> float:
         """Log-probability, all pieces added."""
-        return sum(piece.score for piece in self.pieces)
+        return sum((piece.score for piece in self.pieces), 0.0)
 
     @property
     def finished_by(self) -> str:

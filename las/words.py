@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -26,10 +26,6 @@ class TimedToken:
     start_s: float
     end_s: float
     confidence: float
-
-    def shifted(self, seconds: float) -> "TimedToken":
-        """The same, later."""
-        return replace(self, start_s=self.start_s + seconds, end_s=self.end_s + seconds)
 
 
 class Word(NamedTuple):
@@ -117,21 +113,15 @@ def stitch(left: Sequence[Word], right: Sequence[Word], border_s: float, overlap
 
 
 def agreement(left: Sequence[Word], right: Sequence[Word]) -> list[tuple[int, int]]:
-    """The longest row of words (places in both) that both heard in this order, each at about the same time.
+    """The row of words (places in both) that both heard in this order, each at about the same time.
 
-    Of rows of equal length, the one whose times agree best.
+    Of all such rows the one of the greatest sum, to which a pair adds the more, the nearer its times are.
     """
-    best: dict[tuple[int, int], tuple[int, float]] = {}
+    best: dict[tuple[int, int], float] = {}
     for i, j in itertools.product(range(len(left) + 1), range(len(right) + 1)):
-        options = [(0, 0.0)]
-        if i:
-            options.append(best[i - 1, j])
-        if j:
-            options.append(best[i, j - 1])
-        if i and j and _same(left[i - 1], right[j - 1]):
-            count, nearness = best[i - 1, j - 1]
-            options.append((count + 1, nearness - _apart(left[i - 1], right[j - 1])))
-        best[i, j] = max(options)
+        best[i, j] = max(best.get((i - 1, j), 0.0), best.get((i, j - 1), 0.0))
+        if i and j:
+            best[i, j] = max(best[i, j], best[i - 1, j - 1] + _likeness(left[i - 1], right[j - 1]))
     found, i, j = [], len(left), len(right)
     while i and j:
         if best[i, j] == best[i - 1, j]:
@@ -144,12 +134,9 @@ def agreement(left: Sequence[Word], right: Sequence[Word]) -> list[tuple[int, in
     return found[::-1]
 
 
-def _apart(one: Word, other: Word) -> float:
-    return abs(one.centre_s - other.centre_s)
-
-
-def _same(one: Word, other: Word) -> bool:
-    return one.text == other.text and _apart(one, other) <= SAME_S
+def _likeness(one: Word, other: Word) -> float:
+    """1 for the same word at the same time, 0 from `SAME_S` on and for another."""
+    return max(1 - abs(one.centre_s - other.centre_s) / SAME_S, 0.0) if one.text == other.text else 0.0
 
 
 def _middle(one: Word, other: Word) -> float:

@@ -1,8 +1,7 @@
 """From audio to text: times, kinds of audio, where models are loaded from, and what a hostile checkpoint gets."""
 
-import dataclasses
-import itertools
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,38 +15,16 @@ from tiny import RATE, damage, forge, sound, wav
 import las as package
 from las import audio, transcribe
 from las.errors import ConfigError, DataError, StorageError
+from las.pieces import Cutter
 from las.search import Beam, Greedy
-from las.transcribe import TimedToken, Transcriber, token_times
+from las.transcribe import Transcriber
+from las.transcription import Heard, Transcription
+from las.words import TimedToken, Word
 
 
 @pytest.fixture(scope="module")
 def transcriber(trained: Path) -> Transcriber:
     return package.load(str(trained / "run"))
-
-
-def test_a_diffuse_row_does_not_pull_the_others_along() -> None:
-    weights = torch.eye(6)[[0, 1, 2, 3]]
-    weights[0] = torch.tensor([0.18, 0.16, 0.16, 0.16, 0.16, 0.18])  # its mean lies behind the next two tokens
-    times = token_times(weights, state_s=0.1, duration_s=0.6)
-    assert [start_s for start_s, _ in times] == pytest.approx([0.0, 0.1, 0.2])
-
-
-def test_times_tile_the_utterance() -> None:
-    weights = torch.tensor([[1.0, 0, 0, 0], [0, 0, 1, 0], [0, 0.4, 0.35, 0.25], [0, 0, 0, 1]])  # the third goes back
-    times = token_times(weights, state_s=0.1, duration_s=0.4)
-    assert times == [(0.0, pytest.approx(0.15)), (pytest.approx(0.15), pytest.approx(0.25)), (pytest.approx(0.25), 0.4)]
-    assert token_times(weights[:1], 0.1, 0.4) == []
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_times_of_any_attention_tile_and_never_run_backwards(seed: int) -> None:
-    draw = torch.Generator().manual_seed(seed)
-    weights = torch.softmax(5 * torch.randn(8, 11, generator=draw), dim=1)
-    duration_s = 0.9  # less than 11 states of 0.1 s: the last one is partly padding
-    times = token_times(weights, 0.1, duration_s)
-    assert (times[0][0], times[-1][1], len(times)) == (0.0, duration_s, 7)
-    assert all(end == start for (_, end), (start, _) in itertools.pairwise(times))
-    assert all(start <= end for start, end in times)
 
 
 def test_a_transcription_knows_all_about_itself(transcriber: Transcriber, trained: Path) -> None:
@@ -57,37 +34,100 @@ def test_a_transcription_knows_all_about_itself(transcriber: Transcriber, traine
     assert heard.duration_s == audio.info(path).duration_s
     assert [token.symbol for token in heard.tokens] == heard.text.split()
     assert (heard.tokens[0].start_s, heard.tokens[-1].end_s) == (0.0, heard.duration_s)
-    assert heard.weights.shape[0] == len(heard.tokens) + 1
-    assert heard.weights.shape[1] == int(transcriber.model.num_states(torch.tensor([round(heard.duration_s * RATE)])))
+    (piece,) = heard.pieces
+    assert piece.symbols == [*heard.text.split(), "(end)"]
+    assert piece.weights.shape[0] == len(heard.tokens) + 1
+    assert piece.weights.shape[1] == int(transcriber.model.num_states(torch.tensor([round(heard.duration_s * RATE)])))
     assert heard.score < 0 and heard.finished_by in ("eos", "max_length")
     line = json.loads(heard.to_json())
-    assert line.keys() == {"id", "text", "score", "finished_by", "duration_s", "tokens"}
-    assert line["tokens"][0].keys() == {"symbol", "start_s", "end_s"}
+    assert line.keys() == {"id", "text", "score", "finished_by", "duration_s", "words", "tokens"}
+    assert line["tokens"][0].keys() == {"symbol", "start_s", "end_s", "confidence"}
+    assert line["words"][0].keys() == {"text", "start_s", "end_s", "confidence"}
     # The score is the teacher-forced log-probability of what was written.
     waveform = audio.load(path).unsqueeze(0)
     tokens = transcriber.tokens.encode(heard.text)
     with torch.no_grad():
         logits = transcriber.model(waveform, torch.tensor([waveform.shape[1]]), torch.tensor([tokens])).logits[0]
     log_probs = torch.log_softmax(logits.double(), -1)
-    assert heard.score == pytest.approx(
-        sum(float(row[i]) for row, i in zip(log_probs, [*tokens, 0], strict=True)), abs=1e-4
-    )
+    chosen = [float(row[i]) for row, i in zip(log_probs, [*tokens, 0], strict=True)]
+    assert heard.score == pytest.approx(sum(chosen), abs=1e-4)
+    assert [token.confidence for token in heard.tokens] == pytest.approx([math.exp(log) for log in chosen[:-1]])
 
 
-def test_rounding_of_a_line_is_for_reading(transcriber: Transcriber, trained: Path) -> None:
-    heard = transcriber.transcribe(wav(trained, "mdab0_sx1"))
-    fixed = dataclasses.replace(heard, score=-1.234567, tokens=(TimedToken("aa", 0.12345, 0.5),), duration_s=0.5)
-    line = json.loads(fixed.to_json())
-    assert (line["score"], line["tokens"]) == (-1.2346, [{"symbol": "aa", "start_s": 0.123, "end_s": 0.5}])
+def test_rounding_of_a_line_is_for_reading() -> None:
+    token = TimedToken("aa", 0.12345, 0.5, 0.123456)
+    piece = Heard((token,), (), -1.234567, "eos", torch.zeros(2, 3, dtype=torch.float16))
+    line = json.loads(Transcription("x", 0.5, (Word("aa", (token,)),), (piece,), 40.0).to_json())
+    times = {"start_s": 0.123, "end_s": 0.5, "confidence": 0.1235}
+    assert (line["score"], line["tokens"]) == (-1.2346, [{"symbol": "aa"} | times])
+    assert line["words"] == [{"text": "aa"} | times]
 
 
-def test_stereo_at_8_khz_is_accepted_and_the_first_channel_is_used(transcriber: Transcriber, tmp_path: Path) -> None:
+def test_stereo_at_8_khz_is_mixed_or_a_channel_is_chosen(transcriber: Transcriber, tmp_path: Path) -> None:
     stereo = sound(tmp_path / "stereo.wav", 0.5, seed=3, rate=8000, channels=2)
-    samples, _ = soundfile.read(stereo, dtype="int16")
-    soundfile.write(tmp_path / "left.flac", samples[:, 0], 8000)
-    heard, left = (transcriber.transcribe(path) for path in (stereo, tmp_path / "left.flac"))
-    assert heard.duration_s == pytest.approx(0.5)
-    assert (heard.text, heard.score) == (left.text, left.score)
+    samples, _ = soundfile.read(stereo, dtype="float64")
+    soundfile.write(tmp_path / "left.wav", samples[:, 0], 8000, subtype="DOUBLE")
+    soundfile.write(tmp_path / "mix.wav", samples.mean(1), 8000, subtype="DOUBLE")
+    for name, channel in (("left", 0), ("mix", "mix")):
+        heard = transcriber.transcribe(stereo, channel)
+        alone = transcriber.transcribe(tmp_path / f"{name}.wav")
+        assert heard.duration_s == pytest.approx(0.5)
+        assert heard.text == alone.text and heard.score == pytest.approx(alone.score, abs=1e-4)
+    assert transcriber.transcribe(stereo).score == transcriber.transcribe(stereo, "mix").score
+
+
+def test_pieces_are_heard_the_same_in_any_company(transcriber: Transcriber, tmp_path: Path) -> None:
+    """Batches of one, of many and across files; and what is heard in a piece is what is heard in a file of it."""
+    transcriber = Transcriber(
+        transcriber.model,
+        transcriber.tokens,
+        RATE,
+        transcriber.search,
+        transcriber.config,
+        Cutter(RATE, longest_s=0.5, shortest_s=0.2, overlap_s=0.1, pause_s=0.1),
+    )
+    paths = [sound(tmp_path / f"{seconds}.wav", seconds, seed=int(10 * seconds)) for seconds in (0.3, 2.0, 0.4, 1.3)]
+    many, few = (list(transcriber.transcribe_all(paths, batch_size=size)) for size in (7, 1))
+    assert [each.id for each in many] == [str(path) for path in paths]
+    assert [each.text for each in many] == [each.text for each in few]
+    assert [len(each.pieces) for each in many] == [len(each.pieces) for each in few]
+    assert len(many[1].pieces) > 3
+    for number, piece in enumerate(transcriber.cutter([audio.load(paths[1])])):
+        soundfile.write(tmp_path / f"piece{number}.wav", piece.samples, RATE, subtype="FLOAT")
+        transcriber.cutter = Cutter(RATE)
+        alone = transcriber.transcribe(tmp_path / f"piece{number}.wav")
+        assert [token.symbol for token in many[1].pieces[number].tokens] == [token.symbol for token in alone.tokens]
+
+
+def test_nothing_is_heard_in_silence(transcriber: Transcriber, tmp_path: Path) -> None:
+    path = tmp_path / "silence.wav"
+    soundfile.write(path, torch.zeros(RATE), RATE)
+    heard = transcriber.transcribe(path)
+    assert (heard.text, heard.words, heard.pieces, heard.score, heard.finished_by) == ("", (), (), 0, "silence")
+    assert json.loads(heard.to_json())["duration_s"] == 1.0
+
+
+def test_noise_is_no_reason_to_fail(transcriber: Transcriber, tmp_path: Path) -> None:
+    path = tmp_path / "noise.wav"
+    soundfile.write(path, torch.randn(2 * RATE).clamp(-1, 1), RATE)
+    assert transcriber.transcribe(path).duration_s == 2.0
+
+
+def test_bad_files_among_good_ones(transcriber: Transcriber, tmp_path: Path) -> None:
+    good = [sound(tmp_path / f"good{index}.wav", 0.4, index) for index in range(3)]
+    (tmp_path / "empty.wav").touch()
+    late = tmp_path / "late.wav"  # its fault shows when part of it has been heard
+    samples = torch.rand(40 * RATE) - 0.5
+    samples[-1] = float("nan")
+    soundfile.write(late, samples, RATE, subtype="FLOAT")
+    paths = [good[0], tmp_path / "empty.wav", good[1], late, tmp_path / "absent.wav", good[2]]
+    failed: list[DataError] = []
+    found = list(transcriber.transcribe_all(paths, batch_size=2, failed=failed.append))
+    assert [each.id for each in found] == [str(path) for path in good]
+    assert [each.text for each in found] == [transcriber.transcribe(path).text for path in good]
+    assert [Path(str(error).split(":")[0]).name for error in failed] == ["empty.wav", "late.wav", "absent.wav"]
+    with pytest.raises(DataError, match="is empty"):
+        list(transcriber.transcribe_all(paths))
 
 
 def test_a_file_shorter_than_a_window_is_named_with_both_lengths(transcriber: Transcriber, tmp_path: Path) -> None:
@@ -117,6 +157,9 @@ def test_many_files_and_folders(transcriber: Transcriber, trained: Path, tmp_pat
     assert [path.relative_to(folder).as_posix() for path in found] == ["a.wav", "b.WAV", "below/c.wav", "a.wav"]
     assert transcribe.find_audio(str(folder / "a.wav")) == [folder / "a.wav"]
     assert len({each.text for each in transcriber.transcribe_all(found)}) == 1
+    assert transcribe.find_audio(str(folder / "**" / "[a-c].wav")) == [folder / "a.wav", folder / "below/c.wav"]
+    (folder / "[x].wav").touch()  # a name, whatever it looks like
+    assert transcribe.find_audio(str(folder / "[x].wav")) == [folder / "[x].wav"]
     with pytest.raises(DataError, match=r"absent: there is no such audio file or folder"):
         transcribe.find_audio(str(tmp_path / "absent"))
     (tmp_path / "empty").mkdir()
