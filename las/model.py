@@ -11,9 +11,9 @@ from las import recurrent
 from las.attention.base import Memory
 from las.cells.base import LSTMCell
 from las.ctc import CTC, Heard
-from las.errors import ConfigError
 from las.features import Features
 from las.listener import Listener
+from las.scorers import ctc_prefix
 from las.speller import Speller, SpellerState, Spelling
 
 Change = Callable[[Tensor, Tensor], Tensor]
@@ -38,6 +38,10 @@ class Decoder:
         self.memory = memory
         self.ctc = ctc
 
+    def keep(self, rows: Int[Tensor, " kept"]) -> "Decoder":
+        """The same for some of the utterances."""
+        return Decoder(self.speller, Memory(*(part[rows] for part in self.memory)), self.ctc)
+
     def start(self) -> SpellerState:
         """The state before the first token, one beam per utterance."""
         return self.speller.start(self.memory)
@@ -55,10 +59,7 @@ class Decoder:
     def ctc_log_probs(self) -> Float[Tensor, "batch states vocab"]:
         """What the states say by themselves. Raises ConfigError for a model without CTC."""
         if self.ctc is None:
-            raise ConfigError(
-                "search.ctc: this model was trained without CTC, so that it has no such scores. "
-                "Search without it (search=beam), or train with loss=joint_ctc"
-            )
+            raise ctc_prefix.missing()
         return self.ctc(self.memory.values)
 
 

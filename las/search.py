@@ -24,8 +24,8 @@ from torch import Tensor
 from las import seats
 from las.errors import ConfigError
 from las.scorers import panel
-from las.scorers.base import Guard, Scorer, State, Step, reorder
-from las.seats import Beams, Continuations
+from las.scorers.base import Guard, Scorer, State, Step, kept, reorder
+from las.seats import Beams, Rules
 from las.tokens import Tokens
 from las.trail import Move, Path, Trail
 
@@ -55,8 +55,18 @@ class Attends(Protocol):
     def weights(self, state: State) -> Tensor: ...
 
 
+@runtime_checkable
+class Shrinks(Protocol):
+    """A decoder that can go on with some of its utterances, `rows` [kept] of them."""
+
+    def keep(self, rows: Tensor) -> "Decoder": ...
+
+
 STEPS_BETWEEN_LOOKS = 8
 """Steps of a GPU after which it is asked whether all is done."""
+
+SHARE_LEFT = 0.75
+"""Once no more of the utterances than this are left, the others are taken out of the tensors."""
 
 
 @dataclass(frozen=True)
@@ -94,15 +104,14 @@ class Greedy:
     @torch.no_grad()
     def __call__(self, decoder: Decoder, num_states: Int[Tensor, " batch"]) -> list[list[Hypothesis]]:
         """One hypothesis per utterance. `num_states` lies on the decoder's device."""
-        limits, trail = self.limits(num_states), Trail(num_states)
+        limits, trail, rules = self.limits(num_states), Trail(num_states), Rules(decoder.eos, 1, 0.0)
         beams, state, full = seats.first(decoder.sos, num_states), decoder.start(), _column(limits, num_states)
         for step in range(max(limits) + 1):
             log_probs, state = decoder.step(beams.tokens, state)
             log_probs = panel.possible(log_probs)
-            best = seats.continuations(beams, log_probs, step >= full, decoder.eos, count=1)
-            tokens, scores = best.tokens.squeeze(-1), best.scores.squeeze(-1)
-            trail.add(Move(tokens, torch.zeros_like(tokens), log_probs.gather(2, best.tokens).movedim(2, 0)))
-            beams = seats.extended(tokens, scores, scores, beams.lengths + (~beams.finished).long(), decoder.eos)
+            beams, parents = rules.extend(beams, log_probs, log_probs[:, :, decoder.eos], step >= full)
+            gains = log_probs.gather(2, beams.tokens.unsqueeze(-1))
+            trail.add(Move(beams.tokens, parents, gains.movedim(2, 0)))
             if _is_time_to_look(step, num_states) and beams.finished.all():
                 break
         return _hypotheses(trail, beams, limits, [panel.DECODER], nbest=1)
@@ -166,38 +175,29 @@ class Beam:
     def __call__(self, decoder: Decoder, num_states: Int[Tensor, " batch"]) -> list[list[Hypothesis]]:
         """The `nbest` best hypotheses per utterance, best first. `num_states` lies on the decoder's device."""
         limits, trail = self.limits(num_states), Trail(num_states)
-        judges = self.parts.on(decoder, num_states)
-        beams, full = seats.first(decoder.sos, num_states), _column(limits, num_states)
-        state = (decoder.start(), judges.start())
+        judges, full = self.parts.on(decoder, num_states), _column(limits, num_states)
+        rules = Rules(decoder.eos, self.size, self.length_normalisation)
+        beams, state = seats.first(decoder.sos, num_states), (decoder.start(), judges.start())
         for step in range(max(limits) + 1):
             log_probs, spelled = decoder.step(beams.tokens, state[0])
             judged, scored = judges.judge(Step(panel.possible(log_probs), _weights(decoder, spelled)), state[1])
-            # No more than `size` continuations of one beam can be among the best of all.
-            count = min(self.size, log_probs.shape[-1])
-            best = seats.continuations(beams, judged.gains, step >= full, decoder.eos, count)
-            beams, parents = self._select(beams, best, decoder.eos)
+            beams, parents = rules.extend(beams, judged.allowed, judged.gains[:, :, decoder.eos], step >= full)
             trail.add(Move(beams.tokens, parents, judged.of(parents, beams.tokens)))
             state = reorder((spelled, scored), parents)
             if _is_time_to_look(step, num_states):
-                settled = self._settled(beams, full, judges.room(state[1], full + 1 - beams.lengths))
-                if settled.all():
+                settled = self._settled(rules, beams, full, judges.room(state[1], full + 1 - beams.lengths))
+                left = (~settled).nonzero().squeeze(1)
+                if not len(left):
                     break
+                if isinstance(decoder, Shrinks) and len(left) <= SHARE_LEFT * len(settled):
+                    trail.end(settled.nonzero().squeeze(1), *_ends(beams, self.nbest))
+                    trail.keep(left)
+                    decoder, judges, full = decoder.keep(left), judges.keep(left), full[left]
+                    beams, state = kept((beams, state), left)
             state = (state[0], judges.advance(state[1], beams.tokens))
         return _hypotheses(trail, beams, limits, self.parts.names, self.nbest)
 
-    def _normalised(self, scores: Tensor, lengths: Tensor) -> Tensor:
-        return scores / lengths.to(scores.dtype) ** self.length_normalisation
-
-    def _select(self, beams: Beams, best: Continuations, eos: int) -> tuple[Beams, Tensor]:
-        """The best continuations of all and the beam each comes from, [batch, seats]."""
-        lengths = beams.lengths + (~beams.finished).long()
-        ranks = self._normalised(best.scores, lengths.unsqueeze(-1))
-        ranks, chosen = seats.best(ranks.flatten(1), min(self.size, ranks[0].numel()))
-        parents = chosen // best.tokens.shape[-1]
-        tokens, scores = best.tokens.flatten(1).gather(1, chosen), best.scores.flatten(1).gather(1, chosen)
-        return seats.extended(tokens, scores, ranks, lengths.gather(1, parents), eos), parents
-
-    def _settled(self, beams: Beams, limits: Tensor, room: Tensor | float) -> Bool[Tensor, " batch"]:
+    def _settled(self, rules: Rules, beams: Beams, limits: Tensor, room: Tensor | float) -> Bool[Tensor, " batch"]:
         """Whether more steps cannot change an utterance's n-best list: no beam is open, or the best are finished and
         ahead of the highest rank any open beam can reach: with all that scorers can still add, at its greatest
         possible length, or at the least if it is positive."""
@@ -206,7 +206,7 @@ class Beam:
             return done
         most = beams.scores + room
         lengths = torch.where(most > 0, beams.lengths + 1, limits + 1)
-        ceiling = self._normalised(most, lengths).masked_fill(beams.finished, -math.inf).amax(dim=1)
+        ceiling = rules.ranks(most, lengths).masked_fill(beams.finished, -math.inf).amax(dim=1)
         ahead = beams.finished[:, : self.nbest].all(dim=1) & (beams.ranks[:, self.nbest - 1] > ceiling)
         return done | ahead
 
@@ -241,10 +241,14 @@ def _weights(decoder: Decoder, state: State) -> Tensor | None:
     return decoder.weights(state) if isinstance(decoder, Attends) else None
 
 
+def _ends(beams: Beams, nbest: int) -> tuple[Tensor, Tensor, Tensor]:
+    """What `Trail.end` asks for."""
+    return beams.scores[:, :nbest], beams.ranks[:, :nbest], beams.lengths[:, :nbest]
+
+
 def _hypotheses(trail: Trail, beams: Beams, limits: list[int], names: list[str], nbest: int) -> list[list[Hypothesis]]:
     """Up to `nbest` per utterance; those that are still there end now."""
-    everyone = torch.arange(len(beams.tokens), device=beams.tokens.device)
-    trail.end(everyone, *(part[:, :nbest] for part in (beams.scores, beams.ranks, beams.lengths)))
+    trail.end(torch.arange(len(beams.tokens), device=beams.tokens.device), *_ends(beams, nbest))
     return [
         [
             Hypothesis(

@@ -24,13 +24,6 @@ class Beams(NamedTuple):
     finished: Bool[Tensor, "batch beam"]
 
 
-class Continuations(NamedTuple):
-    """The best next symbols of each beam, best first, with the score of the hypothesis each of them makes."""
-
-    tokens: Int[Tensor, "batch beam count"]
-    scores: Float[Tensor, "batch beam count"]
-
-
 def first(sos: int, num_states: Int[Tensor, " batch"]) -> Beams:
     """One beam per utterance that holds the start symbol only."""
     shape, device = (len(num_states), 1), num_states.device
@@ -44,23 +37,40 @@ def first(sos: int, num_states: Int[Tensor, " batch"]) -> Beams:
     )
 
 
-def continuations(beams: Beams, gains: Tensor, full: Tensor, eos: int, count: int) -> Continuations:
-    """The best next symbols of every beam; `full` [batch, 1] says where the length limit is reached.
+class Rules(NamedTuple):
+    """How hypotheses go on: `eos` ends them, `size` seats are there for each utterance, the best rank takes them."""
 
-    A finished hypothesis continues with the end symbol only, at no cost; a full one with the end symbol only, at its
-    cost.
-    """
-    values, tokens = (each.view(*gains.shape[:2], count) for each in best(gains.flatten(0, 1), count))
-    ending = gains[:, :, eos].masked_fill(beams.finished, 0.0).unsqueeze(-1)
-    closed = (beams.finished | full).unsqueeze(-1)
-    first = torch.arange(count, device=tokens.device) == 0
-    gained = torch.where(closed, ending.masked_fill(~first, -math.inf), values)
-    return Continuations(tokens.masked_fill(closed, eos), beams.scores.unsqueeze(-1) + gained.to(beams.scores.dtype))
+    eos: int
+    size: int
+    exponent: float
 
+    def ranks(self, scores: Float[Tensor, "*shape"], lengths: Int[Tensor, "*lengths"]) -> Float[Tensor, "*shape"]:
+        """score / length ** exponent."""
+        return scores / lengths.to(scores.dtype) ** self.exponent if self.exponent else scores
 
-def extended(tokens: Tensor, scores: Tensor, ranks: Tensor, lengths: Tensor, eos: int) -> Beams:
-    """Hypotheses after one more symbol; the end and what is impossible finish them."""
-    return Beams(tokens, scores, ranks, lengths, (tokens == eos) | (scores == -math.inf))
+    def extend(
+        self,
+        beams: Beams,
+        gains: Float[Tensor, "batch beam vocab"],
+        ending: Float[Tensor, "batch beam"],
+        full: Bool[Tensor, "batch 1"],
+    ) -> tuple[Beams, Int[Tensor, "batch seats"]]:
+        """The best continuations of all, and the beam each of them comes from.
+
+        `gains` are what each next symbol adds to a score. Where `full` says that the length limit is reached, the end
+        symbol alone may come, for `ending`; after a finished hypothesis as well, for nothing.
+        """
+        closed = beams.finished | full
+        gains = gains.masked_fill(closed.unsqueeze(-1), -math.inf)
+        gains[:, :, self.eos] = torch.where(closed, ending.masked_fill(beams.finished, 0.0), gains[:, :, self.eos])
+        scores = beams.scores.unsqueeze(-1) + gains
+        lengths = beams.lengths + (~beams.finished).long()
+        every_rank = self.ranks(scores, lengths.unsqueeze(-1)).flatten(1)
+        ranks, chosen = best(every_rank, min(self.size, every_rank.shape[1]))
+        parents = chosen // gains.shape[-1]
+        tokens, scores = chosen % gains.shape[-1], scores.flatten(1).gather(1, chosen)
+        finished = (tokens == self.eos) | (scores == -math.inf)
+        return Beams(tokens, scores, ranks, lengths.gather(1, parents), finished), parents
 
 
 def best(values: Float[Tensor, "rows candidates"], count: int) -> tuple[Tensor, Tensor]:

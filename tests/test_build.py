@@ -16,7 +16,7 @@ from conftest import Answer
 from omegaconf import OmegaConf
 from tiny import MODEL, overrides
 
-from las import arguments, build, commands, run
+from las import arguments, assembly, build, run
 from las.cells.ln_global import LNGlobalLSTMCell
 from las.corpora.base import Corpus
 from las.errors import ConfigError
@@ -27,6 +27,10 @@ from las.trainer import Trainer
 CONFIGS = Path(__file__).parents[1] / "configs"
 
 
+NEEDED = {name: ["search.lm.path=lm.arpa"] for name in ("beam_lm", "beam_ctc_lm")}
+"""What a card asks to be told."""
+
+
 def names(group: str) -> list[str]:
     return sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
 
@@ -35,7 +39,7 @@ def choices(group: str, mounted: str = "") -> list[list[str]]:
     """The override of each card of a group, at the place where the group is mounted."""
     added = "+" * mounted.startswith("+")  # nothing is mounted there by default
     place = f"{added}{group}@{mounted.removeprefix('+')}" if mounted else group
-    return [[f"{place}={name}"] for name in names(group)]
+    return [[f"{place}={name}", *NEEDED.get(name, [])] for name in names(group)]
 
 
 CARDS = [
@@ -45,7 +49,7 @@ CARDS = [
     *choices("attention", "model.speller.attention"),
     *choices("front_end", "+model.listener.front_end"),
 ]
-GROUPS = ("augment", "gradients", "loss", "optim", "order", "schedule", "search", "trainer", "weight_noise")
+GROUPS = ("augment", "gradients", "loss", "optim", "order", "pretraining", "schedule", "search", "trainer", "weight_noise")
 OTHERS = list(itertools.zip_longest(*map(choices, GROUPS)))
 
 
@@ -191,7 +195,7 @@ def test_values_that_do_not_fit_are_named(key: str, value: object, says: str, pl
     section[name] = value
     corpus: Corpus = build.build(config["corpus"])
     with pytest.raises(ConfigError, match=says):
-        commands.build_parts(config, corpus)
+        assembly.build_parts(config, corpus)
 
 
 @pytest.mark.parametrize(

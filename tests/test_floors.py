@@ -9,7 +9,8 @@ FLOORS = {
     0: "archive arguments atomic audio captions cells.base compat convergence corpora.phones devices distributed "
     "download errors gradients health interruption lm.arpa lm.automaton lm.kneser_ney lm.vocabulary lock "
     "manifest masking nadam normalisation order peers pieces progress ramp randomness readings schedule "
-    "scorers.base scorers.ctc_prefix scorers.panel scoring.alignment scoring.bootstrap scoring.conventions "
+    "scorers.base scorers.coverage scorers.ctc_prefix scorers.end_threshold scorers.length_reward scorers.min_length "
+    "scorers.panel scorers.repetition scoring.alignment scoring.bootstrap scoring.conventions "
     "scoring.ctm scoring.dynamic_programming scoring.error_rates scoring.files scoring.glm scoring.hub5 "
     "scoring.lines scoring.network scoring.pages scoring.segments scoring.significance scoring.stm "
     "scoring.tables search seats selection shorten soundness sphere stream time_reduction time_warp tokens "
@@ -26,11 +27,11 @@ FLOORS = {
     "kernels.extension kernels.packing kernels.passes kernels.spelling kernels.stepping kernels.triton "
     "kernels.triton_backward kernels.triton_forward kernels.triton_loops kernels.triton_plan kernels.triton_rows "
     "lm.files lm.kenlm lm.ngram lm.perplexity loss output_norm run",
-    2: "recurrent",
+    2: "recurrent scorers.language_model",
     3: "listener report speller",
     4: "model",
-    5: "checkpoint evaluation updates",
-    6: "keeping preparation trainer transcribe validation",
+    5: "checkpoint evaluation pretraining updates",
+    6: "assembly keeping preparation trainer transcribe validation",
     7: "check commands language_models score transcripts",
     8: "benchmark.baselines benchmark.candidates benchmark.command benchmark.decode benchmark.loader benchmark.lstm "
     "benchmark.material benchmark.memory benchmark.model benchmark.page benchmark.rows benchmark.settings "

@@ -24,8 +24,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from las.errors import ConfigError
 from las.masking import mask_of
 from las.scorers.base import Scorer, Scoring, State, Step, check_weight, score_type
+from las.tokens import Tokens
 
 BLANK = 0  # and the end of a sentence: see las.ctc
 
@@ -66,10 +68,23 @@ class CTCPrefix(Scorer):
     def share(self) -> float:
         return self.weight
 
+    def bind(self, tokens: Tokens, has_ctc: bool) -> None:
+        """Raises ConfigError for a model without CTC."""
+        if not has_ctc:
+            raise missing()
+
     def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> Scoring:
         if not isinstance(decoder, Hears):
             raise TypeError(f"search.ctc needs CTC's log-probabilities, which a {type(decoder).__name__} does not have")
         return PrefixScoring(*tables(decoder.ctc_log_probs(), num_states))
+
+
+def missing() -> ConfigError:
+    """What is to be said of a model without CTC."""
+    return ConfigError(
+        "search.ctc: this model was trained without CTC, so that it has no such scores. "
+        "Search without it (search=beam), or train with loss=joint_ctc"
+    )
 
 
 class PrefixScoring(Scoring):

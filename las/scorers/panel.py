@@ -9,16 +9,18 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from las.errors import ConfigError
-from las.scorers.base import Guard, Guarding, Scorer, Scoring, State, Step
+from las.scorers.base import Guard, Guarding, Scorer, Scoring, State, Step, score_type
 
 DECODER = "las"
 """The decoder's own name among the scorers."""
 
 
 class Judged(NamedTuple):
-    """What a hypothesis gains by each next symbol: together and weighted, and scorer by scorer without weights."""
+    """What a hypothesis gains by each next symbol: together and weighted, the same with what guards forbid impossible,
+    and scorer by scorer without weights."""
 
     gains: Float[Tensor, "batch beam vocab"]
+    allowed: Float[Tensor, "batch beam vocab"]
     by_scorer: list[Tensor]
 
     def of(
@@ -77,17 +79,17 @@ class Panel:
     def judge(self, step: Step, state: State) -> tuple[Judged, State]:
         """What each next symbol is worth; impossible ones -inf, whatever a scorer said."""
         gains, by_scorer, seen = step.log_probs, [step.log_probs], []
-        if self.weight != 1:
-            gains = self.weight * gains
+        if self.scorings:
+            gains = self.weight * gains.to(score_type(gains.device))
         for weight, scoring, part in zip(self.weights, self.scorings, state, strict=False):
             scores, after = scoring.score(part, step)
-            gains = gains + weight * scores
+            gains = gains + weight * scores.to(gains.dtype)
             by_scorer.append(scores)
             seen.append(after)
         guarded = state[len(seen) :]
         if self.scorings:
             gains = possible(gains)
-        return Judged(self._allowed(gains, step, guarded), by_scorer), (*seen, *guarded)
+        return Judged(gains, self._allowed(gains, step, guarded), by_scorer), (*seen, *guarded)
 
     def _allowed(self, gains: Tensor, step: Step, state: State) -> Tensor:
         """Forbidden symbols are impossible, unless nothing else is possible."""
