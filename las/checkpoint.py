@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 import las
-from las import atomic, run
+from las import atomic, bundle, run
 from las.errors import StorageError
 
 SCHEMA = 1
@@ -171,13 +171,16 @@ def best(folder: Path) -> tuple[Checkpoint, list[str]]:
 
 
 def find(path: Path) -> tuple[Checkpoint, list[str]]:
-    """A checkpoint from a run folder (its best one) or from a checkpoint directory, and complaints on the way."""
+    """A checkpoint from a run folder (its best one), a checkpoint directory or a bundle, and complaints on the way."""
+    if path.is_file():
+        found = bundle.read(path)
+        return Checkpoint(path, found.model, {}, found.state, found.config), []
     if (path / "MANIFEST.json").exists() or (path.name.startswith("step-") and path.is_dir()):
         return load(path), []
     if (path / "checkpoints").is_dir():
         return best(path / "checkpoints")
     raise StorageError(
-        f"{path} is neither a run folder nor a checkpoint: give the folder that train.py printed, e.g. "
+        f"{path} is neither a run folder nor a checkpoint nor a bundle: give the folder that train.py printed, e.g. "
         "checkpoint=runs/ln_encoder_only/synthetic/seed1"
     )
 

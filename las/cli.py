@@ -7,7 +7,7 @@ import importlib
 import sys
 from typing import NamedTuple
 
-from las.errors import LasError, StorageError, suggest
+from las.errors import ConfigError, LasError, StorageError, suggest
 
 
 class Verb(NamedTuple):
@@ -37,6 +37,18 @@ VERBS = {
         "text, words with times or captions of recordings of any length",
         "checkpoint=runs/ln_encoder_only/synthetic/seed1 input=talk.flac output=talk.srt",
     ),
+    "average": Verb(
+        "las.averaging",
+        "average",
+        "the mean of a run's last or best checkpoints",
+        "run=runs/ln_encoder_only/synthetic/seed1 best=3",
+    ),
+    "export": Verb(
+        "las.exporting",
+        "export",
+        "one file for another machine, programs that need no las",
+        "checkpoint=runs/ln_encoder_only/synthetic/seed1 output=model.las",
+    ),
     "score": Verb(
         "las.score", "score", "compare hypotheses with references", "reference=test.jsonl hypothesis=hypotheses.jsonl"
     ),
@@ -46,9 +58,18 @@ VERBS = {
     "reproduce": Verb(
         "las.reproduce", "train", "train the rows of a paper's table and print both", "recipe=bo18_table3"
     ),
+    "analyze": Verb(
+        "las.analysis.command",
+        "analyze",
+        "alignments, distributions, gradients, smoothness: of a checkpoint or during training",
+        "checkpoint=runs/ln_encoder_only/synthetic/seed1",
+    ),
+    "doctor": Verb("las.doctor", "doctor", "check this machine, and whether a training's longest batches fit", ""),
     "benchmark": Verb("las.benchmark.command", "benchmark", "measure how fast it is", "suite=lstm shapes=[C1]"),
     "demo": Verb("las.demo", "train", "the whole job on the embedded corpus, in minutes", ""),
 }
+
+SWEEPS = {"-m", "--multirun"}
 
 PATH_KEYS = (
     "alignments",
@@ -63,7 +84,9 @@ PATH_KEYS = (
     "input",
     "output",
     "page",
+    "programs",
     "reference",
+    "run",
     "run_dir",
     "text",
 )
@@ -99,7 +122,7 @@ def main(arguments: list[str] | None = None) -> int:
         if {"-h", "--help"} & set(overrides):
             print(describe(name))
         else:
-            module = importlib.import_module(VERBS[name].module)
+            module = importlib.import_module(module_of(name, overrides))
             getattr(module, name)([protect(override) for override in overrides])
         return 0
     except LasError as error:
@@ -112,6 +135,15 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"\nlas {name}: stopped; the same command continues from the last checkpoint", file=sys.stderr)
         return 130
+
+
+def module_of(name: str, overrides: list[str]) -> str:
+    """Where the function of a verb is; with `-m` it is that of a sweep."""
+    if not SWEEPS & set(overrides):
+        return VERBS[name].module
+    if name != "train":
+        raise ConfigError(f"only trainings are swept: las train {' '.join(overrides)}")
+    return "las.sweep"
 
 
 def describe(name: str) -> str:

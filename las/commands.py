@@ -1,16 +1,15 @@
 """What each verb does: overrides in, files and a printed answer out."""
 
 import json
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from inspect import Parameter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from las import (
     arguments,
+    assembly,
     atomic,
     batches,
     build,
@@ -20,36 +19,22 @@ from las import (
     lock,
     preparation,
     progress,
-    randomness,
     recurrent,
     report,
     run,
     transcribe,
 )
+from las.assembly import Built
 from las.corpora.base import Corpus
 from las.errors import ConfigError, NumericalError
 from las.evaluation import Search
 from las.manifest import Utterance
 from las.order import Size, sequential
 from las.preparation import Data, Splits
+from las.pretraining import Stage
 from las.scoring import error_rates, tables
 from las.soundness import Limits
-from las.trainer import Parts, Trainer
 from las.transcription import Transcription
-
-TRAINING_PARTS = ("loss", "optim", "schedule", "gradients", "weight_noise", "augment", "order")
-
-
-class Built(NamedTuple):
-    """What a training is made of, built from the sections of its config."""
-
-    parts: Parts
-    trainer: Callable[..., Trainer]
-    limits: Limits
-    search: Search
-    seed: int
-    device: torch.device
-    max_bad_fraction: float
 
 
 def prepare(overrides: list[str]) -> Splits:
@@ -76,42 +61,47 @@ def train(overrides: list[str]) -> dict[str, Any]:
     Returns what result.json holds (a process that is not the main one: nothing).
     Raises NumericalError when the training is broken, which result.json holds too.
     """
-    config = build.compose("train", overrides)
+    return train_config(build.compose("train", overrides))
+
+
+def train_config(config: build.Config) -> dict[str, Any]:
+    """The same, of a composed config."""
     corpus: Corpus = build.build(config["corpus"], where="corpus")
-    parts = build_parts(config, corpus)
-    with recurrent.using(str(config["kernel"])), distributed.together(parts.device) as device, _one_speaks():
+    stages, built = assembly.build_all(config, corpus)
+    with recurrent.using(str(config["kernel"])), distributed.together(built.device) as device, _one_speaks():
         folder = run.Run(config)
         if folder.result is not None:
             progress.say(f"{folder.directory} is finished: {summary(folder.result)}")
             return folder.result
         with lock.held(folder.directory) if distributed.is_main() else nullcontext():
-            return _train(config, corpus, parts, folder, device)
+            return _train(stages, built, corpus, folder, device)
 
 
 def _one_speaks() -> AbstractContextManager[None]:
     return nullcontext() if distributed.is_main() else progress.silent()
 
 
-def _train(config: build.Config, corpus: Corpus, parts: Built, folder: run.Run, device: torch.device) -> dict[str, Any]:
-    log = folder.directory / "log.txt"
+def _train(stages: list[Stage], built: Built, corpus: Corpus, folder: run.Run, device: torch.device) -> dict[str, Any]:
+    config, log = folder.config, folder.directory / "log.txt"
     with distributed.main_first():
-        data = preparation.prepare(corpus, Path(config["data_dir"]), parts.limits)
-    trainer = make_trainer(parts, data, folder, device)
+        data = preparation.prepare(corpus, Path(config["data_dir"]), built.limits)
+    train = assembly.usable(built, data, folder)
     result: dict[str, Any] = {
         "name": config["name"],
         "corpus": corpus.name,
         "seed": config["seed"],
-        "parameters": num_parameters(trainer.model),
-        "train_utterances": len(trainer.train),
+        "parameters": assembly.num_parameters(built.parts.model),
+        "train_utterances": len(train),
         "vocabulary_hash": corpus.tokens.vocabulary_hash,
         "commit": run.commit(),
         "splits": {},
     }
-    try:
-        convergence = trainer.fit()
-    except NumericalError as error:
-        folder.finish(result | {"steps": trainer.at.step, "broken": str(error)})
-        raise
+    for trainer in assembly.trainers(stages, built, train, data, folder, device):
+        try:
+            convergence = trainer.fit()
+        except NumericalError as error:
+            folder.finish(result | {"steps": trainer.at.step, "broken": str(error)})
+            raise
     if not distributed.is_main():
         return {}
     progress.say(f"stopped at step {trainer.at.step}; best dev error at step {convergence.best_step}", log)
@@ -120,7 +110,7 @@ def _train(config: build.Config, corpus: Corpus, parts: Built, folder: run.Run, 
         "steps_to_converge": convergence.best_step,
         "steps_to_within_one_percent": convergence.within_one_percent_step,
     }
-    _decode_and_score(result, parts.search, corpus, data, folder, device)
+    _decode_and_score(result, built.search, corpus, data, folder, device)
     if report.available():
         name = error_rates.SHORT_NAMES[corpus.metric]
         report.curves_picture(folder.metrics(), folder.directory / "curves.png", name, str(folder.directory))
@@ -151,53 +141,6 @@ def split_result(score: error_rates.Score, corpus: Corpus, split: str) -> dict[s
     if score.subsets:
         found["subsets"] = {name: error_rates.rate_as_dict(rate, corpus.metric) for name, rate in score.subsets.items()}
     return found | corpus.provenance(split)
-
-
-def build_parts(config: build.Config, corpus: Corpus) -> Built:
-    """All parts of a training, before anything is written: a mistake in the config costs no time and leaves nothing.
-
-    Raises ConfigError naming the key.
-    """
-    options = dict(config["trainer"])
-    max_bad_fraction, device = options.pop("max_bad_fraction"), devices.pick(options.pop("device"))
-    arguments.check_value("trainer.max_bad_fraction", max_bad_fraction, float)
-    arguments.check_value("seed", config["seed"], int)
-    randomness.seed(config["seed"])
-    return Built(
-        trainer=build.checked(Trainer, options, "trainer", kinds=[Parameter.KEYWORD_ONLY]),
-        parts=Parts(
-            model=build.build(config["model"], where="model")(corpus.sample_rate, corpus.tokens.size),
-            search=build.build(config["validation_search"], where="validation_search"),
-            **{key: build.build(config[key], where=key) for key in TRAINING_PARTS},
-        ),
-        limits=build.build(config["limits"], where="limits"),
-        search=build.build(config["search"], where="search"),
-        seed=config["seed"],
-        device=device,
-        max_bad_fraction=max_bad_fraction,
-    )
-
-
-def make_trainer(built: Built, data: Data, folder: run.Run, device: torch.device) -> Trainer:
-    """A trainer with its data checked: what cannot be used is listed before step 1."""
-    corpus, model, log = data.corpus, built.parts.model, folder.directory / "log.txt"
-    usable = preparation.usable(data, preparation.num_states_of(model), folder.directory, built.max_bad_fraction)
-    for split in corpus.splits[1:]:
-        preparation.require_decodable(data, split, log)
-    preparation.keep_symbols(corpus.tokens, folder.directory)
-    model.to(device)
-    trainer = built.trainer(built.parts, corpus, usable, data.splits[corpus.splits[1]], folder, built.seed)
-    size = f"batches of {trainer.size.utterances}"
-    if trainer.accumulate > 1:
-        size += f", {trainer.accumulate} of them an update ({trainer.accumulate * trainer.size.utterances} utterances)"
-    processes = distributed.world_size()
-    progress.say(
-        f"{folder.config['name']}: {num_parameters(model):,} parameters, {len(usable)} training utterances, {size}, "
-        f"{device}, {f'{processes} processes, ' if processes > 1 else ''}{torch.get_num_threads()} threads",
-        log,
-    )
-    progress.say(model.explain(), log)
-    return trainer
 
 
 def decode_split(
@@ -260,6 +203,10 @@ def _attention_pictures(transcription: Transcription, folder: Path) -> None:
 
 
 def _decode_own_split(transcriber: transcribe.Transcriber, config: build.Config, output: Path) -> None:
+    if "corpus" not in transcriber.config:
+        raise ConfigError(
+            f"{config['checkpoint']} is a bundle, which knows no corpus: give recordings (audio=...), or a run folder"
+        )
     corpus: Corpus = build.build(transcriber.config["corpus"], where="corpus")
     split = corpus.known_split(config["split"])
     utterances = corpus.prepare(Path(config["data_dir"]) / "manifests")[split]
@@ -267,11 +214,6 @@ def _decode_own_split(transcriber: transcribe.Transcriber, config: build.Config,
     tables.print_score(score, corpus.metric, progress.console)
     progress.say(f"{split}: {error_rates.line(score, corpus.metric)}")
     progress.say(f"{len(utterances)} utterances written to {output}")
-
-
-def num_parameters(model: torch.nn.Module) -> int:
-    """Trained values of a model."""
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def summary(result: dict[str, Any]) -> str:

@@ -120,13 +120,16 @@ KERNELS: dict[str, Kernel] = {
 }
 """By name, fastest first."""
 
-_kernel = ContextVar("kernel", default="auto")
+_kernel: ContextVar[str | Kernel] = ContextVar("kernel", default="auto")
 
 
 @contextmanager
-def using(kernel: str) -> Iterator[None]:
-    """Within it, layers compute their recurrence with this one of `KERNELS`; `auto` is the fastest that can."""
-    if kernel not in ("auto", *KERNELS):
+def using(kernel: str | Kernel) -> Iterator[None]:
+    """Within it, layers compute their recurrence with this one of `KERNELS`; `auto` is the fastest that can.
+
+    A kernel that is none of them, for a purpose of its own, is given itself.
+    """
+    if isinstance(kernel, str) and kernel not in ("auto", *KERNELS):
         raise ConfigError(f"The kernel {kernel!r} does not exist.{suggest(kernel, ('auto', *KERNELS))}")
     token = _kernel.set(kernel)
     try:
@@ -137,13 +140,14 @@ def using(kernel: str) -> Iterator[None]:
 
 def pick(cell: LSTMCell, input_gates: Tensor) -> Kernel:
     """The kernel asked for, or the fastest that computes this cell on this tensor's device and type."""
-    name = _kernel.get()
-    if name == "auto":
+    asked = _kernel.get()
+    if asked == "auto":
         return next(kernel for kernel in KERNELS.values() if not kernel.refuses(cell, input_gates))
-    reason = KERNELS[name].refuses(cell, input_gates)
+    kernel = KERNELS[asked] if isinstance(asked, str) else asked
+    reason = kernel.refuses(cell, input_gates)
     if reason:
-        raise ConfigError(f"kernel={name} cannot compute {type(cell).__name__}: {reason}. Choose kernel=auto")
-    return KERNELS[name]
+        raise ConfigError(f"kernel={asked} cannot compute {type(cell).__name__}: {reason}. Choose kernel=auto")
+    return kernel
 
 
 def explain(cell: LSTMCell, input_gates: Tensor) -> str:
