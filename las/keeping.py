@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 
-from las import checkpoint, distributed, drift, progress
+from las import checkpoint, distributed, drift, pretraining, progress
 from las.checkpoint import Checkpoint
 from las.convergence import convergence
 from las.corpora.base import Corpus
 from las.errors import StorageError
 from las.model import ListenAttendSpell
+from las.pretraining import Stage
 from las.run import Run
 from las.schedule import Schedule
 
@@ -27,8 +28,10 @@ class Standing:
     step: int = 0
     epoch: int = 0
     next_batch: int = 0
+    utterances: int | None = None
+    """Of how many the batches of this epoch are planned."""
     validations: list[tuple[int, float]] = field(default_factory=list)
-    """(step, dev error) pairs."""
+    """(step, dev error) pairs of the stage."""
     not_finite: list[int] = field(default_factory=list)
     """The latest steps whose update was left out."""
     rate_scale: float = 1.0
@@ -41,6 +44,7 @@ class Keeper:
     """Saves a training and restores it.
 
     Args:
+        stage: what is trained; a checkpoint of the stage before is what it begins with.
         model, optimiser, schedule: what changes during training, beside the standing.
         corpus, run, seed, manifest_hash: what the training is of; kept with it, and compared when it is continued.
         keep: newest checkpoints kept besides the best.
@@ -49,6 +53,7 @@ class Keeper:
 
     def __init__(
         self,
+        stage: Stage,
         model: ListenAttendSpell,
         optimiser: torch.optim.Optimizer,
         schedule: Schedule,
@@ -59,7 +64,7 @@ class Keeper:
         keep: int,
         allow_drift: list[str],
     ) -> None:
-        self.model, self.optimiser, self.schedule = model, optimiser, schedule
+        self.stage, self.model, self.optimiser, self.schedule = stage, model, optimiser, schedule
         self.corpus, self.run, self.keep = corpus, run, keep
         self.origin = {"seed": seed, "manifest_hash": manifest_hash, **drift.origin(corpus.tokens.vocabulary_hash)}
         self.allow_drift = allow_drift
@@ -76,6 +81,7 @@ class Keeper:
         optim, groups = checkpoint.pack_optimiser(self.optimiser)
         state = dataclasses.asdict(standing) | {
             "origin": self.origin,
+            "stage": self.stage.number,
             "schedule": self.schedule.state_dict(),
             "param_groups": groups,
             "corpus": {
@@ -85,7 +91,8 @@ class Keeper:
             },
         }
         try:
-            saved = checkpoint.save(self.folder, standing.step, self.model.state_dict(), optim, state, self.run.config)
+            config = self.stage.config
+            saved = checkpoint.save(self.folder, standing.step, self.model.state_dict(), optim, state, config)
             self._point(saved, standing)
             checkpoint.prune(self.folder, self.keep)
         except (StorageError, OSError) as error:
@@ -137,17 +144,34 @@ class Keeper:
         checkpoint.point(self.folder, "latest", latest)
 
     def restore(self, found: Checkpoint) -> Standing:
-        """Parameters, optimiser, schedule and metrics as they were; what else stood there."""
+        """Parameters, optimiser, schedule and metrics as they were; what else stood there.
+
+        A checkpoint of an earlier stage gives what `pretraining.carry` takes of its parameters, and no optimiser.
+        """
         state: dict[str, Any] = found.state
-        self.model.load_state_dict(found.model)
-        checkpoint.unpack_optimiser(self.optimiser, found.optim, state["param_groups"])
+        validations = [(int(step), float(error)) for step, error in state["validations"]]
+        known = {each.name: state[each.name] for each in dataclasses.fields(Standing) if each.name in state}
+        standing = Standing(**known | {"validations": validations})
         self.schedule.load_state_dict(state["schedule"])
-        state["validations"] = [(int(step), float(error)) for step, error in state["validations"]]
-        standing = Standing(**{each.name: state[each.name] for each in dataclasses.fields(Standing)})
+        if state.get("stage", 1) == self.stage.number:
+            self.model.load_state_dict(found.model)
+            checkpoint.unpack_optimiser(self.optimiser, found.optim, state["param_groups"])
+        else:
+            before = found.config["model"]["listener"]["hidden_size"]
+            carried = pretraining.carry(found.model, self.model, before, self.stage.new_layers)
+            progress.say(f"{self.stage.name} takes over from stage {state['stage']}: {carried}", self.log)
+            standing.validations = []
         self.run.forget_after(standing.step)
         return standing
 
     def go_back(self) -> Standing | None:
-        """What `restore` gives for the newest good checkpoint, if there is one."""
+        """What `restore` gives for the newest good checkpoint, if there is one of this stage."""
         found, _ = checkpoint.newest(self.folder)
-        return None if found is None else self.restore(found)
+        same = found is not None and found.state.get("stage", 1) == self.stage.number
+        return self.restore(found) if found is not None and same else None
+
+
+def sub_epochs(run: Run) -> int:
+    """Those that are over in the newest good checkpoint of a run."""
+    found, _ = checkpoint.newest(run.directory / "checkpoints")
+    return 0 if found is None else int(found.state["schedule"].get("sub_epochs", 0))

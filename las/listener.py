@@ -11,6 +11,7 @@ Dropout acts on the BLSTM's output, before the sum, or on its input [dropout_at]
 """
 
 from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -27,6 +28,8 @@ FrontEndFactory = Callable[[int], ConvolutionFrontEnd]
 
 DROPOUT_PLACES = ("outputs", "between", "inputs")
 
+T = TypeVar("T", float, str)
+
 
 class Listener(nn.Module):
     """Features to encoded states.
@@ -41,7 +44,7 @@ class Listener(nn.Module):
         reduction: `concat`, `max_pool`, `stride` or `mean`.
         input_reduction: so many feature rows are put side by side before everything else (frame stacking).
         front_end: makes what stands before the first layer from the size of a row; nothing by default.
-        dropout: the probability, while training.
+        dropout: the probability, while training; or one for each layer.
         dropout_at: `outputs` of all layers, `between` (the inputs of all but the first), or `inputs` of all.
         residual_from: the first layer (counted from 0, at least 1) whose input is added to its output.
         output_norm: `none`, `layer`, `instance`, `instance_padded` or `batch`, of the rows that go from one layer to
@@ -61,7 +64,7 @@ class Listener(nn.Module):
         reduction: str = "concat",
         input_reduction: int = 1,
         front_end: FrontEndFactory | None = None,
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
         dropout_at: str = "outputs",
         residual_from: int | None = None,
         output_norm: str | Sequence[str] = "none",
@@ -78,10 +81,11 @@ class Listener(nn.Module):
             raise ConfigError(f"listener.input_reduction={input_reduction} must be at least 1")
         _check("reduction", reduction, REDUCTIONS)
         _check("dropout_at", dropout_at, DROPOUT_PLACES)
+        self.hidden_size = hidden_size
         self.time_reduction = tuple(time_reduction)
         self.reduction = reduction
         self.input_noise = input_noise
-        self.dropout = nn.Dropout(dropout)
+        self.dropouts = nn.ModuleList(map(nn.Dropout, _of_each_layer("dropout", dropout, num_layers)))
         self.dropout_at = dropout_at
         self.residual_from = num_layers if residual_from is None else residual_from
         self.input_reduction = input_reduction
@@ -132,21 +136,16 @@ class Listener(nn.Module):
             rows = rows + self.input_noise * torch.randn_like(rows)
         if self.front_end:
             rows, num_rows = self.front_end(rows, num_rows)
-        for index, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
-            outputs = layer(self._dropped(rows, index), num_rows)
+        for index, (layer, dropout, norm) in enumerate(zip(self.layers, self.dropouts, self.norms, strict=True)):
+            read = self.dropout_at == "inputs" or (self.dropout_at == "between" and index)
+            outputs = layer(dropout(rows) if read else rows, num_rows)
             if self.dropout_at == "outputs":
-                outputs = self.dropout(outputs)
+                outputs = dropout(outputs)
             if index >= self.residual_from:
                 outputs = outputs + rows
             rows, num_rows = reduce_time(outputs, num_rows, self.time_reduction[index], self.reduction)
             rows = norm(rows, num_rows)
         return rows, num_rows
-
-    def _dropped(self, rows: Float[Tensor, "batch rows size"], index: int) -> Float[Tensor, "batch rows size"]:
-        """What layer `index` reads of its input rows."""
-        if self.dropout_at == "inputs" or (self.dropout_at == "between" and index):
-            return self.dropout(rows)
-        return rows
 
 
 def _check(name: str, value: str, known: Collection[str]) -> None:
@@ -162,6 +161,12 @@ def _norms(output_norm: str | Sequence[str], num_layers: int) -> list[str]:
         names = list(output_norm)
     for name in [output_norm] if isinstance(output_norm, str) else names:
         _check("output_norm", name, OUTPUT_NORMS)
-    if len(names) != num_layers:
-        raise ConfigError(f"listener.output_norm={names} needs one name, or one for each of the {num_layers} layers")
-    return names
+    return _of_each_layer("output_norm", names, num_layers)
+
+
+def _of_each_layer(name: str, values: T | Sequence[T], num_layers: int) -> list[T]:
+    """One value for each layer, where one stands for all."""
+    each = list(values) if isinstance(values, Sequence) else [values] * num_layers
+    if len(each) != num_layers:
+        raise ConfigError(f"listener.{name}={each} needs one value, or one for each of the {num_layers} layers")
+    return each

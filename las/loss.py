@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from las import ctc
 from las.errors import ConfigError, suggest
 from las.masking import mask_of
+from las.ramp import Ramp, Ramped
 
 REDUCTIONS = ("mean", "sum")
 
@@ -24,25 +25,26 @@ class TokenLoss(NamedTuple):
     tokens: Int[Tensor, ""]
 
 
-class LabelSmoothedCrossEntropy(nn.Module):
+class LabelSmoothedCrossEntropy(Ramped):
     """-sum_k q_k log p_k with q = 1 - smoothing on the true token and smoothing / V on every token
     (Szegedy et al. 2016, section 7; the end of the sentence counts as a token).
 
     Args:
-        smoothing: 0 gives plain cross-entropy.
+        smoothing: 0 gives plain cross-entropy; or a `Ramp`.
         reduction: what an update minimises, the `mean` per token of its batch or the `sum` over it. The gradient of the
             sum is as many times larger as the batch has tokens, and so are its norm, which clipping looks at, and the
             steps of plain SGD; the ε of an optimiser, L2 and gradient noise weigh less in the same proportion.
             RETURNN sums (Zeineldeen et al. 2020), most others take means.
     """
 
-    def __init__(self, smoothing: float = 0.0, reduction: str = "mean") -> None:
+    smoothing: float
+
+    def __init__(self, smoothing: float | Ramp = 0.0, reduction: str = "mean") -> None:
         super().__init__()
-        if not 0.0 <= smoothing < 1.0:
-            raise ConfigError(f"loss.smoothing={smoothing} must be at least 0 and less than 1")
+        self.ramped("smoothing", smoothing, "loss.smoothing", most=1.0)
         if reduction not in REDUCTIONS:
             raise ConfigError(f"loss.reduction={reduction} must be mean or sum.{suggest(reduction, REDUCTIONS)}")
-        self.smoothing, self.reduction = smoothing, reduction
+        self.reduction = reduction
 
     def divisor(self, tokens: float) -> float:
         """What the sum over an update of so many tokens, or the gradient of the sum, is divided by."""
@@ -85,7 +87,7 @@ class JointCTC(LabelSmoothedCrossEntropy):
         ctc_weight: w, from 0 to 1.
     """
 
-    def __init__(self, smoothing: float = 0.0, reduction: str = "mean", ctc_weight: float = 0.3) -> None:
+    def __init__(self, smoothing: float | Ramp = 0.0, reduction: str = "mean", ctc_weight: float = 0.3) -> None:
         super().__init__(smoothing, reduction)
         if not 0.0 <= ctc_weight <= 1.0:
             raise ConfigError(f"loss.ctc_weight={ctc_weight} must be from 0 to 1")

@@ -2,18 +2,20 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from rich.table import Table
 
-from las import atomic, distributed, progress, run, soundness
+from las import atomic, batches, distributed, progress, run, soundness
 from las.corpora.base import Corpus
 from las.errors import ConfigError, DataError, StorageError
+from las.features import Features
 from las.manifest import Utterance
 from las.model import ListenAttendSpell
+from las.order import Size, sequential
 from las.readings import Readings
 from las.soundness import Limits, Problem
 from las.tokens import LearnedPieces, Tokens
@@ -155,6 +157,17 @@ def require_known(data: Data, split: str, log: Path | None = None) -> None:
         )
     if unknown.found:
         progress.say(f"{split}: the tokens lack {unknown}: the model cannot write them", log)
+
+
+def fit_features(
+    features: Features, train: Sequence[Utterance], corpus: Corpus, size: Size, num_utterances: int = 500
+) -> None:
+    """Global mean and variance from evenly spaced training utterances, so that they do not depend on the seed."""
+    if features.normalisation != "global":
+        return
+    chosen = train[:: max(1, len(train) // num_utterances)]
+    loader = batches.Loader(chosen, corpus.tokens, corpus.sample_rate)
+    features.fit((batch.waveforms, batch.num_samples) for _, batch in loader.batches(sequential(chosen, size)))
 
 
 def write_ledger(path: Path, problems: dict[str, list[Problem]]) -> Path:

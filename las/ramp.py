@@ -1,6 +1,9 @@
 """A number of the config that changes during training: label smoothing or scheduled sampling with a schedule."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+from torch import nn
 
 from las.errors import ConfigError, suggest
 
@@ -40,3 +43,32 @@ class Ramp:
                 return value + (target - value) * (place - left) / (right - left)
             left, value = right, target
         return value
+
+
+class Ramped(nn.Module):
+    """A module some of whose numbers may be ramps: they are plain attributes, set before each update."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ramps: dict[str, Ramp] = {}
+
+    def ramped(self, name: str, number: float | Ramp, where: str, most: float) -> None:
+        """Make a number an attribute of this name, of its first value if it is a ramp.
+
+        Raises ConfigError, with its key `where` in the config, unless it always lies between 0 and `most`.
+        """
+        ramp = number if isinstance(number, Ramp) else Ramp(points=[[1, number]])
+        for _, value in ramp.points:
+            if not 0.0 <= value <= most:
+                raise ConfigError(f"{where}={value} must be from 0 to {most:g}")
+        if ramp is number:
+            self.ramps[name] = ramp
+        setattr(self, name, ramp.at(1, 1))
+
+
+def move(modules: Iterable[nn.Module], step: int, sub_epoch: int) -> None:
+    """Set every ramp of some modules, and within them, to its value at update `step` in `sub_epoch`, both from 1."""
+    for each in chain.from_iterable(module.modules() for module in modules):
+        if isinstance(each, Ramped):
+            for name, ramp in each.ramps.items():
+                setattr(each, name, ramp.at(step, sub_epoch))

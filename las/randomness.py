@@ -6,8 +6,9 @@ import random
 import torch
 
 
-def seed(number: int) -> None:
-    """Seed every generator: for the parameters a model begins with."""
+def seed(number: int, *place: int | str) -> None:
+    """Seed every generator: for the parameters a model begins with, those of some place if it has several models."""
+    number = _number("parameters", number, *place) if place else number
     random.seed(number)
     torch.manual_seed(number)
 

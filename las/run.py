@@ -24,6 +24,8 @@ from las.errors import StorageError
 
 UNSIGNED = ("data_dir", "run_dir", "kernel")
 """Keys that say where things lie and how they are computed, not what is trained: a run may go on with others."""
+LATER: build.Config = {"pretraining": {"new_layers": "below_top", "stages": []}}
+"""Keys that configs of earlier releases lack, with what those did."""
 UNSIGNED_TRAINER = ("device", "num_workers", "threads", "histograms", "attention_pictures", "allow_drift")
 
 
@@ -68,7 +70,7 @@ class Run:
         path = self.directory / "config.json"
         # Before training begins there is nothing to protect: a config that led nowhere may be mended.
         if any((self.directory / name).exists() for name in ("metrics.jsonl", "checkpoints", "result.json")):
-            differing = build.differences(signature(self._own_config(path)), signature(self.config))
+            differing = build.differences(signature(LATER | self._own_config(path)), signature(self.config))
             if differing:
                 listed = "\n  ".join(differing)
                 raise StorageError(

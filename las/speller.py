@@ -21,6 +21,7 @@ from las.attention.base import Attention, Memory
 from las.cells.base import LSTMCell, LSTMState
 from las.errors import ConfigError, suggest
 from las.kernels import cpu_spelling, spelling
+from las.ramp import Ramp, Ramped
 from las.recurrent import CellFactory
 
 AttentionFactory = Callable[[int, int], Attention]
@@ -59,7 +60,7 @@ class Spelling(NamedTuple):
     weights: Float[Tensor, "batch steps states"]
 
 
-class Speller(nn.Module):
+class Speller(Ramped):
     """Tokens out of encoded states.
 
     Args:
@@ -75,10 +76,11 @@ class Speller(nn.Module):
         readout_size: of that layer, before the maximum of `maxout`; `hidden_size` by default.
         readout_reads: `state` (and context) or `state_and_token` (the embedding of the previous token as well).
         scheduled_sampling: probability, per token, of feeding the model's own sample in place of the true previous
-            token while training (Bengio et al. 2015).
+            token while training (Bengio et al. 2015); or a `Ramp`.
     """
 
     boundary = 0  # both the start and the end of a sentence
+    scheduled_sampling: float
 
     def __init__(
         self,
@@ -95,14 +97,14 @@ class Speller(nn.Module):
         readout: str = "tanh",
         readout_size: int | None = None,
         readout_reads: str = "state",
-        scheduled_sampling: float = 0.0,
+        scheduled_sampling: float | Ramp = 0.0,
     ) -> None:
         super().__init__()
         _check("dropout_at", dropout_at, DROPOUT_PLACES)
         _check("readout", readout, READOUTS)
         _check("readout_reads", readout_reads, READ)
         self.vocab_size = vocab_size
-        self.scheduled_sampling = scheduled_sampling
+        self.ramped("scheduled_sampling", scheduled_sampling, "speller.scheduled_sampling", most=1.0)
         self.embedding = nn.Embedding(vocab_size, embedding_size)
         self.no_masks: Masks = [None] * (1 + num_layers)
         self.cells = nn.ModuleList()

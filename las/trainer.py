@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from las import batches, devices, distributed, health, interruption, manifest, progress
+from las import batches, devices, distributed, health, interruption, preparation, progress, ramp
 from las.augment import Augment
 from las.convergence import Convergence, convergence
 from las.corpora.base import Corpus
@@ -22,7 +22,8 @@ from las.keeping import Keeper, Standing
 from las.loss import LabelSmoothedCrossEntropy
 from las.manifest import Utterance
 from las.model import ListenAttendSpell
-from las.order import Order, Size, sequential
+from las.order import Order, Size
+from las.pretraining import Stage
 from las.run import Run
 from las.schedule import Schedule
 from las.scoring import error_rates
@@ -51,12 +52,14 @@ class Parts(NamedTuple):
 
 
 class Trainer:
-    """Trains a model until it stops getting better.
+    """Trains a model until it stops getting better, or its stage is over.
 
     Args:
         parts: finished, the model on its device.
+        stage: what is trained: all of it, or a part of pretraining.
         corpus: for tokens, sample rate and the scored form of texts.
-        train, dev: utterances; train without those that cannot be used.
+        train, dev: utterances; train without those that cannot be used, or not in this stage.
+        manifest_hash: of all training utterances: their order comes from it.
         run: the run folder.
         seed: of the data order and of all draws (the caller has seeded the model's parameters).
         max_steps: updates at most.
@@ -78,9 +81,11 @@ class Trainer:
     def __init__(
         self,
         parts: Parts,
+        stage: Stage,
         corpus: Corpus,
         train: Sequence[Utterance],
         dev: Sequence[Utterance],
+        manifest_hash: str,
         run: Run,
         seed: int,
         *,
@@ -109,7 +114,7 @@ class Trainer:
         if (validate_every is None) == (sub_epochs is None):
             raise ConfigError("give trainer.validate_every (steps) or trainer.sub_epochs (of an epoch), the other null")
         torch.set_num_threads(whole["threads"])
-        self.parts, self.model, self.schedule = parts, parts.model, parts.schedule
+        self.parts, self.stage, self.model, self.schedule = parts, stage, parts.model, parts.schedule
         self.optimiser = parts.optim(parts.model.parameters())
         self.base_rates = [group["lr"] for group in self.optimiser.param_groups]
         self.updates = Updates(
@@ -122,14 +127,12 @@ class Trainer:
         self.loader = batches.Loader(train, corpus.tokens, corpus.sample_rate, num_workers, augment=parts.augment)
         self.validator = Validator(parts.model, parts.loss, parts.search, corpus, dev, self.size, num_workers)
         self.histograms, self.attention_pictures = histograms, attention_pictures
-        self.manifest_hash, self.log = manifest.content_hash(train), run.directory / "log.txt"
-        self.at = Standing()
-        drifts = list(allow_drift)
-        changing = parts.model, self.optimiser, parts.schedule
-        self.keeper = Keeper(*changing, corpus, run, seed, self.manifest_hash, keep_checkpoints, drifts)
+        self.manifest_hash, self.log = manifest_hash, run.directory / "log.txt"
+        self.at, changing = Standing(utterances=len(train)), (stage, parts.model, self.optimiser, parts.schedule)
+        self.keeper = Keeper(*changing, corpus, run, seed, manifest_hash, keep_checkpoints, list(allow_drift))
 
     def fit(self) -> Convergence:
-        """Train from where the run folder stands to the end.
+        """Train from where the run folder stands to the end of the stage.
 
         Raises NumericalError when the training is broken, Interrupted when a signal asked to stop.
         """
@@ -137,10 +140,10 @@ class Trainer:
 
         self._enter(self.keeper.resume())
         if not self.at.step:
-            self._fit_features()
+            preparation.fit_features(self.model.features, self.train, self.corpus, self.size)
         distributed.share(self.model)
         place = str(self.run.directory / "tensorboard")
-        self.board = SummaryWriter(place, purge_step=self.at.step or None) if distributed.is_main() else None
+        self.board = SummaryWriter(place, purge_step=self.at.step + 1) if distributed.is_main() else None
         try:
             with (
                 interruption.Signals() as self.signals,
@@ -156,7 +159,8 @@ class Trainer:
     def _finished(self) -> bool:
         best_step = convergence(self.at.validations).best_step if self.at.validations else 0
         since_best = sum(step > best_step for step, _ in self.at.validations)
-        return self.at.step >= self.max_steps or (bool(self.at.validations) and since_best >= self.patience)
+        ended = self.at.step >= self.max_steps or self.schedule.sub_epochs >= self.stage.until
+        return ended or (bool(self.at.validations) and since_best >= self.patience)
 
     def _epoch(self) -> None:
         """The rest of the current epoch, or up to where training ends or goes back."""
@@ -194,6 +198,7 @@ class Trainer:
         factor = self.at.rate_scale * self.schedule.factor(self.at.step)
         for group, rate in zip(self.optimiser.param_groups, self.base_rates, strict=True):
             group["lr"] = rate * factor
+        ramp.move((self.model, self.parts.loss), self.at.step, self.schedule.sub_epochs + 1)
         return self.updates(waiting, self.at.step)
 
     def _note(self, update: Update, num_utterances: int) -> None:
@@ -287,14 +292,9 @@ class Trainer:
 
     def _enter(self, standing: Standing | None) -> None:
         distributed.require_same("checkpoint", standing and standing.step)
-        if standing is not None:
-            self.at, self.updates.most = standing, standing.most
-
-    def _fit_features(self, num_utterances: int = 500) -> None:
-        """Global mean and variance from evenly spaced training utterances, so that they do not depend on the seed."""
-        if self.model.features.normalisation != "global":
+        if standing is None:
             return
-        every = max(1, len(self.train) // num_utterances)
-        chosen = sequential(self.train[::every], self.size)
-        loader = batches.Loader(self.train[::every], self.corpus.tokens, self.corpus.sample_rate)
-        self.model.features.fit((batch.waveforms, batch.num_samples) for _, batch in loader.batches(chosen))
+        self.at, self.updates.most = standing, standing.most
+        if standing.utterances not in (None, len(self.train)):  # other ones than in the stage before: a new epoch
+            self.at.epoch, self.at.next_batch = standing.epoch + 1, 0
+        self.at.utterances = len(self.train)

@@ -49,7 +49,18 @@ CARDS = [
     *choices("attention", "model.speller.attention"),
     *choices("front_end", "+model.listener.front_end"),
 ]
-GROUPS = ("augment", "gradients", "loss", "optim", "order", "pretraining", "schedule", "search", "trainer", "weight_noise")
+GROUPS = (
+    "augment",
+    "gradients",
+    "loss",
+    "optim",
+    "order",
+    "pretraining",
+    "schedule",
+    "search",
+    "trainer",
+    "weight_noise",
+)
 OTHERS = list(itertools.zip_longest(*map(choices, GROUPS)))
 
 

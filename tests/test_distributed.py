@@ -109,6 +109,17 @@ def test_a_loss_or_memory_that_fails_in_one_process_is_answered_by_all(root: Pat
     assert {step: found[step] for step in (1, 2)} == pytest.approx(beginning(alone, 2), abs=1e-6)
 
 
+GROWS = "pretraining.stages=[{sub_epochs:1,width:0.5,model:{listener:{num_layers:1,time_reduction:[2]}}}]"
+
+
+def test_a_model_grows_in_all_processes_alike(root: Path) -> None:
+    ends = [together(root, number, training(root, f"grown{number}", GROWS)) for number in (1, 2)]
+    assert [end.codes for end in ends] == [[0], [0, 0]], ends[1].said
+    assert ends[1].said.count("stage 2 of 2 takes over from stage 1") == 1
+    assert losses(root / "grown2") == pytest.approx(losses(root / "grown1"), abs=1e-6)
+    assert sorted(losses(root / "grown2")) == list(range(1, STEPS + 1))
+
+
 WHERE = r"process 1 \(pid \d+ on \S+\)"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cell_cards import factory_of
 
-from las import build, cli, commands, demo, reproduce
+from las import assembly, build, cli, demo, reproduce
 from las.cells.base import LSTMCell
 from las.corpora import phones
 from las.errors import ConfigError
@@ -61,7 +61,7 @@ def compose(verb: str, overrides: list[str]) -> None:
         return
     config = build.compose(cli.VERBS[verb].config, [*demo.OVERRIDES, *overrides] if verb == "demo" else overrides)
     if "corpus" in config:
-        commands.build_parts(config, build.build(config["corpus"], where="corpus"))
+        assembly.build_parts(config, build.build(config["corpus"], where="corpus"))
 
 
 def check(command: str) -> None:

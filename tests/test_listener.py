@@ -230,7 +230,7 @@ def test_bad_options_are_explained() -> None:
         make(output_norm="instnce")
     with pytest.raises(ConfigError, match=r"output_norm='lyer' does not exist. Did you mean layer"):
         make(output_norm=["none", "lyer", "none"])
-    with pytest.raises(ConfigError, match=r"output_norm=\['layer'\] needs one name, or one for each of the 3 layers"):
+    with pytest.raises(ConfigError, match=r"output_norm=\['layer'\] needs one value, or one for each of the 3 layers"):
         make(output_norm=["layer"])
     with pytest.raises(ConfigError, match="residual_from=0 must be at least 1: layer 0 reads features"):
         make(residual_from=0)

@@ -1,10 +1,20 @@
 """Numbers that change during training: lines, jumps, and what they count."""
 
-import pytest
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from las import build
+import pytest
+import torch
+from conftest import Answer
+from test_trainer import require_same, stopped_after
+from tiny import overrides
+
+from las import build, commands, ramp
+from las.batches import Batch
 from las.errors import ConfigError
+from las.loss import LabelSmoothedCrossEntropy
 from las.ramp import Ramp
+from las.updates import Update, Updates
 
 
 def test_lines_from_point_to_point_and_constants_outside() -> None:
@@ -45,3 +55,57 @@ def test_a_config_may_hold_one() -> None:
 def test_points_that_make_no_line_are_refused(options: dict, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         Ramp(**options)
+
+
+def test_a_module_has_the_values_of_its_ramps() -> None:
+    loss = LabelSmoothedCrossEntropy(Ramp(points=[[1, 0.0], [3, 0.2]], unit="sub_epochs"))
+    around, constant = torch.nn.ModuleDict({"inner": loss}), LabelSmoothedCrossEntropy(0.3)
+    values = [loss.smoothing]
+    for sub_epoch in (1, 2, 3):
+        ramp.move((around, constant), 100, sub_epoch)
+        values.append(loss.smoothing)
+    assert values == pytest.approx([0.0, 0.0, 0.1, 0.2]) and constant.smoothing == 0.3
+
+
+@pytest.mark.parametrize("smoothing", [1.5, -0.1, Ramp(points=[[1, 0.1], [2, 1.5]])])
+def test_values_beyond_what_the_number_may_be_are_refused(smoothing: float | Ramp) -> None:
+    with pytest.raises(ConfigError, match=r"loss\.smoothing=-?\d\.\d must be from 0 to 1"):
+        LabelSmoothedCrossEntropy(smoothing)
+
+
+RAMPS = [
+    "loss.smoothing={_target_:las.ramp.Ramp,points:[[2,0.3],[3,0.1]]}",
+    "model.speller.scheduled_sampling={_target_:las.ramp.Ramp,points:[[1,0.2],[2,0.6]],unit:sub_epochs}",
+]
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, float, float]]:
+    """(step, smoothing, sampling) of every update."""
+    found: list[tuple[int, float, float]] = []
+    call = Updates.__call__
+
+    def noting(self: Updates, batches: Sequence[Batch], step: int) -> Update:
+        found.append((step, self.loss.smoothing, self.model.speller.scheduled_sampling))
+        return call(self, batches, step)
+
+    monkeypatch.setattr(Updates, "__call__", noting)
+    return found
+
+
+def test_training_follows_the_ramps_and_a_stop_changes_no_bit(
+    corpus: Path, seen: list[tuple[int, float, float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Smoothing by step; sampling by sub-epoch, of which each has two steps."""
+    commands.train(overrides(corpus, *RAMPS))
+    assert seen == [(1, 0.3, 0.2), (2, 0.3, 0.2), (3, 0.1, 0.6), (4, 0.1, 0.6)]
+    again = f"run_dir={corpus / 'again'}"
+    stopped_after(monkeypatch, corpus, 3, *RAMPS, again)
+    commands.train(overrides(corpus, *RAMPS, again))
+    assert seen[4:] == [*seen[:3], *seen[2:4]]
+    require_same(corpus / "run", corpus / "again")
+
+
+def test_a_ramp_that_makes_no_line_is_named_before_training(corpus: Path, las: Callable[..., Answer]) -> None:
+    answer = las("train", *overrides(corpus, "loss.smoothing={_target_:las.ramp.Ramp,points:[[1,0.1,0.2]]}"))
+    assert answer.code == 2 and "points=[[1, 0.1, 0.2]]: give pairs [place, value]" in answer.err

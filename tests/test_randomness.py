@@ -9,10 +9,10 @@ from las import randomness
 
 def test_seeds_tell_streams_apart_and_repeat_them() -> None:
     drawn = []
-    for number in (1, 1, 2):
-        randomness.seed(number)
+    for place in ((1,), (1,), (2,), (1, "stage", 2), (1, "stage", 3)):
+        randomness.seed(*place)
         drawn.append((random.random(), float(torch.rand(()))))
-    assert drawn[0] == drawn[1] != drawn[2]
+    assert drawn[0] == drawn[1] and len(set(drawn)) == 4
 
 
 def test_a_generator_belongs_to_its_key_and_leaves_the_others_alone() -> None:

@@ -7,7 +7,7 @@ import torch
 from las import build
 from las.batches import Batch
 from las.cells.base import LSTMCell
-from las.commands import Built, build_parts
+from las.assembly import Built, build_parts
 from las.corpora.base import Corpus
 from las.model import ListenAttendSpell
 

@@ -1,0 +1,152 @@
+"""From a config to trainers: all parts of a training built and checked, one trainer for each of its stages."""
+
+from collections.abc import Callable, Iterator, Sequence
+from inspect import Parameter
+from typing import NamedTuple
+
+import torch
+
+from las import (
+    arguments,
+    build,
+    devices,
+    distributed,
+    keeping,
+    manifest,
+    preparation,
+    pretraining,
+    progress,
+    randomness,
+    run,
+)
+from las.corpora.base import Corpus
+from las.errors import StorageError
+from las.evaluation import Search
+from las.manifest import Utterance
+from las.preparation import Data
+from las.pretraining import Stage
+from las.soundness import Limits
+from las.trainer import Parts, Trainer
+
+TRAINING_PARTS = ("loss", "optim", "schedule", "gradients", "weight_noise", "augment", "order")
+
+
+class Built(NamedTuple):
+    """What a training is made of, built from the sections of its config."""
+
+    parts: Parts
+    trainer: Callable[..., Trainer]
+    limits: Limits
+    search: Search
+    seed: int
+    device: torch.device
+    max_bad_fraction: float
+
+
+def build_parts(config: build.Config, corpus: Corpus, *place: int | str) -> Built:
+    """All parts of a training, before anything is written: a mistake in the config costs no time and leaves nothing.
+
+    The parameters that the model begins with are drawn from the seed and `place`. Raises ConfigError naming the key.
+    """
+    options = dict(config["trainer"])
+    max_bad_fraction, device = options.pop("max_bad_fraction"), devices.pick(options.pop("device"))
+    arguments.check_value("trainer.max_bad_fraction", max_bad_fraction, float)
+    arguments.check_value("seed", config["seed"], int)
+    randomness.seed(config["seed"], *place)
+    return Built(
+        trainer=build.checked(Trainer, options, "trainer", kinds=[Parameter.KEYWORD_ONLY]),
+        parts=Parts(
+            model=build.build(config["model"], where="model")(corpus.sample_rate, corpus.tokens.size),
+            search=build.build(config["validation_search"], where="validation_search"),
+            **{key: build.build(config[key], where=key) for key in TRAINING_PARTS},
+        ),
+        limits=build.build(config["limits"], where="limits"),
+        search=build.build(config["search"], where="search"),
+        seed=config["seed"],
+        device=device,
+        max_bad_fraction=max_bad_fraction,
+    )
+
+
+def build_stage(stage: Stage, corpus: Corpus) -> Built:
+    """The parts of one stage. Each draws its parameters from a place of its own, the last as if there were no other."""
+    return build_parts(stage.config, corpus, *(() if stage.is_last else ("stage", stage.number)))
+
+
+def build_all(config: build.Config, corpus: Corpus) -> tuple[list[Stage], Built]:
+    """The stages of a training and the parts of the last one. Those of the others are built to see that they can be."""
+    stages = pretraining.stages(config)
+    for stage in stages[:-1]:
+        build_stage(stage, corpus)
+    return stages, build_stage(stages[-1], corpus)
+
+
+def usable(built: Built, data: Data, folder: run.Run) -> list[Utterance]:
+    """The training utterances; what cannot be used is listed before step 1, and dev and test must be decodable."""
+    num_states = preparation.num_states_of(built.parts.model)
+    found = preparation.usable(data, num_states, folder.directory, built.max_bad_fraction)
+    for split in data.corpus.splits[1:]:
+        preparation.require_decodable(data, split, folder.directory / "log.txt")
+    preparation.keep_symbols(data.corpus.tokens, folder.directory)
+    return found
+
+
+def trainers(
+    stages: Sequence[Stage], last: Built, train: Sequence[Utterance], data: Data, folder: run.Run, device: torch.device
+) -> Iterator[Trainer]:
+    """The trainer of one stage after the other, from the one at which the run stands; each is to be trained at once.
+
+    A stage begins with the checkpoint that the one before ended with, so that it is the same whether the process that
+    trained that one lives or not. Raises StorageError when the disk refused it.
+    """
+    manifest_hash = manifest.content_hash(train)
+    while True:
+        stage = pretraining.current(stages, keeping.sub_epochs(folder) if len(stages) > 1 else 0)
+        built = last if stage.is_last else build_stage(stage, data.corpus)
+        trainer = _trainer(built, stage, train, manifest_hash, data, folder, device)
+        yield trainer
+        if trainer.schedule.sub_epochs < stage.until or trainer.at.step >= trainer.max_steps:
+            break
+        if keeping.sub_epochs(folder) < stage.until:
+            raise StorageError(
+                f"{trainer.keeper.folder}: the checkpoint at the end of {stage.name} could not be written, and the next"
+                " stage begins with it. Make room: the same command goes on from the one before"
+            )
+    if not stage.is_last:
+        progress.say(
+            f"ended in {stage.name} of pretraining: raise trainer.max_steps under another name=...", trainer.log
+        )
+
+
+def _trainer(
+    built: Built,
+    stage: Stage,
+    train: Sequence[Utterance],
+    manifest_hash: str,
+    data: Data,
+    folder: run.Run,
+    device: torch.device,
+) -> Trainer:
+    corpus, model, log = data.corpus, built.parts.model, folder.directory / "log.txt"
+    model.to(device)
+    chosen = pretraining.within(train, corpus.tokens, stage)
+    texts = chosen, data.splits[corpus.splits[1]]
+    trainer = built.trainer(built.parts, stage, corpus, *texts, manifest_hash, folder, built.seed)
+    size = f"batches of {trainer.size.utterances}"
+    if trainer.accumulate > 1:
+        size += f", {trainer.accumulate} of them an update ({trainer.accumulate * trainer.size.utterances} utterances)"
+    processes = distributed.world_size()
+    if stage.total > 1:
+        progress.say(f"{stage.name}{stage.ending}: {', '.join(stage.changes) or 'the whole training'}", log)
+    progress.say(
+        f"{folder.config['name']}: {num_parameters(model):,} parameters, {len(chosen)} training utterances, {size}, "
+        f"{device}, {f'{processes} processes, ' if processes > 1 else ''}{torch.get_num_threads()} threads",
+        log,
+    )
+    progress.say(model.explain(), log)
+    return trainer
+
+
+def num_parameters(model: torch.nn.Module) -> int:
+    """Trained values of a model."""
+    return sum(parameter.numel() for parameter in model.parameters())
