@@ -66,7 +66,7 @@ def test_version_and_unknown_verbs(las: Callable[..., Answer]) -> None:
 
     assert las("--version") == (0, f"las {package.__version__}\n", "")
     answer = las("trian", "+experiment=baseline")
-    assert (answer.code, answer.err) == (2, "las: there is no verb 'trian'. Did you mean train, prepare or score?\n")
+    assert answer.code == 2 and answer.err.startswith("las: there is no verb 'trian'. Did you mean train, ")
 
 
 @pytest.mark.parametrize(

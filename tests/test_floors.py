@@ -16,25 +16,29 @@ FLOORS = {
     "selection shorten soundness sphere stream time_reduction time_warp tokens trail transcription weight_noise words",
     1: "attention.additive attention.base attention.dot attention.location attention.multi_head "
     "attention.weight_feedback augment batches build cells.bn_input cells.bn_recurrent cells.ln_chosen_gates "
-    "cells.ln_global cells.ln_joined cells.ln_one_projection cells.ln_per_gate cells.lstm cells.recurrent_dropout "
-    "cells.swapped cells.weight_norm cells.wrapped cells.zoneout corpora.an4 corpora.base corpora.calls "
-    "corpora.espeak corpora.espeak_phones corpora.generated corpora.generated_calls corpora.hub5 corpora.isip "
-    "corpora.librispeech corpora.librispeech_parts corpora.sentences corpora.switchboard corpora.synthesis "
-    "corpora.synthetic corpora.timit corpora.timit_speakers corpora.voices ctc drift features front_end "
-    "kernels.attending kernels.autograd kernels.compiled kernels.cpu kernels.cpu_spelling kernels.cuda_graphs "
-    "kernels.equations kernels.extension kernels.packing kernels.passes kernels.scan kernels.spelling "
-    "kernels.stepping kernels.triton kernels.triton_backward kernels.triton_forward kernels.triton_loops "
-    "kernels.triton_plan kernels.triton_rows lm.files lm.kenlm lm.ngram lm.perplexity loss output_norm run",
+    "cells.ln_global cells.ln_joined cells.ln_one_projection cells.ln_per_gate cells.lstm cells.noisy "
+    "cells.recurrent_dropout cells.swapped cells.weight_norm cells.wrapped cells.zoneout corpora.an4 corpora.base "
+    "corpora.calls corpora.espeak corpora.espeak_phones corpora.generated corpora.generated_calls corpora.hub5 "
+    "corpora.isip corpora.librispeech corpora.librispeech_parts corpora.sentences corpora.switchboard "
+    "corpora.synthesis corpora.synthetic corpora.timit corpora.timit_speakers corpora.voices ctc drift features "
+    "front_end kernels.attending kernels.autograd kernels.compiled kernels.cpu kernels.cpu_attending kernels.cpu_spelling "
+    "kernels.cuda_graphs kernels.equations kernels.extension kernels.packing kernels.passes kernels.scan "
+    "kernels.spelling kernels.stepping kernels.triton kernels.triton_backward kernels.triton_forward "
+    "kernels.triton_loops kernels.triton_plan kernels.triton_rows lm.files lm.kenlm lm.ngram lm.perplexity loss "
+    "output_norm run",
     2: "recurrent scorers.language_model",
     3: "listener report speller",
     4: "model",
     5: "checkpoint evaluation pretraining programs updates",
-    6: "assembly keeping preparation trainer transcribe validation",
-    7: "averaging check commands exporting language_models score transcripts",
+    6: "analysis.alignments analysis.covariate_shift analysis.deep_linear analysis.distributions analysis.gates "
+    "analysis.gradient_norms analysis.groups analysis.invariance analysis.moments analysis.objective "
+    "analysis.pictures analysis.preserving analysis.smoothness analysis.steps analysis.subject analysis.watching "
+    "assembly keeping preparation trainer transcribe validation",
+    7: "analysis.command analysis.loading averaging check commands exporting language_models score transcripts",
     8: "benchmark.baselines benchmark.candidates benchmark.command benchmark.decode benchmark.loader benchmark.lstm "
     "benchmark.material benchmark.memory benchmark.model benchmark.page benchmark.rows benchmark.settings "
     "benchmark.shapes benchmark.suites benchmark.targets benchmark.timing demo reproduce",
-    9: "cli",
+    9: "__main__ cli",
 }
 FLOOR_OF = {module: floor for floor, modules in FLOORS.items() for module in modules.split()}
 
