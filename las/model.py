@@ -37,6 +37,7 @@ class Decoder:
         self.speller = speller
         self.memory = memory
         self.ctc = ctc
+        self.answer = speller.answers(memory)
 
     def keep(self, rows: Int[Tensor, " kept"]) -> "Decoder":
         """The same for some of the utterances."""
@@ -50,7 +51,7 @@ class Decoder:
         self, tokens: Int[Tensor, "batch beam"], state: SpellerState
     ) -> tuple[Float[Tensor, "batch beam vocab"], SpellerState]:
         """Log-probabilities of the next token and the new state."""
-        return self.speller.step(tokens, self.memory, state)
+        return self.speller.step(tokens, self.memory, state, self.answer)
 
     def weights(self, state: SpellerState) -> Float[Tensor, "batch beam states"]:
         """Where it looked for the symbol that comes next."""

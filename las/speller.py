@@ -20,7 +20,8 @@ from las import recurrent
 from las.attention.base import Attention, Memory
 from las.cells.base import LSTMCell, LSTMState
 from las.errors import ConfigError, suggest
-from las.kernels import cpu_spelling, spelling
+from las.kernels import cpu_attending, cpu_spelling, spelling
+from las.kernels.cpu_attending import Answer
 from las.ramp import Ramp, Ramped
 from las.recurrent import CellFactory
 
@@ -136,11 +137,17 @@ class Speller(Ramped):
         return cast(list[LSTMCell], [*self.cells])
 
     def advance(
-        self, tokens: Int[Tensor, "batch beam"], memory: Memory, state: SpellerState, masks: Masks = ()
+        self,
+        tokens: Int[Tensor, "batch beam"],
+        memory: Memory,
+        state: SpellerState,
+        masks: Masks = (),
+        answer: Answer | None = None,
     ) -> tuple[Float[Tensor, "batch beam readout"], SpellerState]:
         """Feed the previous tokens: what the output layer will see, and the new state.
 
-        `masks` are those of dropout for this step, of the embedding and of each layer's output [batch, beam, size].
+        `masks` are those of dropout for this step, of the embedding and of each layer's output [batch, beam, size];
+        `answer` is what computes the attention, `answers` of the same memory or its own equations.
         """
         of_embedding, *of_layers = masks or self.no_masks
         embedded = _masked(self.embedding(tokens), of_embedding)
@@ -150,7 +157,7 @@ class Speller(Ramped):
             layer = cell.step(cell.input_gates(inputs), previous)
             layers.append(layer)
             inputs = _masked(layer.hidden, mask)
-        context, weights = self.attention.attend(layers[-1].hidden, memory, state.remembered)
+        context, weights = (answer or self.attention.attend)(layers[-1].hidden, memory, state.remembered)
         remembered = self.attention.remember(memory, weights, state.remembered)
         return self._read(inputs, embedded, context), SpellerState(tuple(layers), context, weights, remembered)
 
@@ -163,10 +170,14 @@ class Speller(Ramped):
         return self.output(self.dropout(self.activation(self.readout(readout))))
 
     def step(
-        self, tokens: Int[Tensor, "batch beam"], memory: Memory, state: SpellerState
+        self,
+        tokens: Int[Tensor, "batch beam"],
+        memory: Memory,
+        state: SpellerState,
+        answer: Answer | None = None,
     ) -> tuple[Float[Tensor, "batch beam vocab"], SpellerState]:
         """Log-probabilities of the next token after `tokens`, and the new state."""
-        readout, state = self.advance(tokens, memory, state)
+        readout, state = self.advance(tokens, memory, state, answer=answer)
         return torch.log_softmax(self.logits(readout), dim=-1), state
 
     def forward(self, memory: Memory, targets: Int[Tensor, "batch tokens"]) -> Spelling:
@@ -187,6 +198,12 @@ class Speller(Ramped):
         loop, reason = self._loop(like)
         name = next(name for name, known in LOOPS.items() if known is loop)
         return f"speller: {name} ({reason})" if reason else f"speller: {name}"
+
+    def answers(self, memory: Memory) -> Answer:
+        """The fastest that computes attention on a memory step by step: where gradients are asked for, its own code."""
+        if torch.is_grad_enabled() or self._loop(memory.values)[0] is not cpu_spelling.Loop:
+            return self.attention.attend
+        return cpu_attending.of(self.attention, memory)
 
     def _loop(self, like: Tensor) -> tuple[type[spelling.AnyLoop] | None, str]:
         """The loop of teacher forcing, None for the plain one, and why it is not the fastest."""

@@ -45,10 +45,14 @@ class Attention {
 
     // Weights and context from the query.
     void forward(int64_t row, int64_t step) {
+        answer(row, a.queries + (row * a.steps + step) * keys, weights_at(a.weights, row, step),
+               weights_at(a.weights, row, step + 1), contexts_at(a.contexts, row, step + 1));
+    }
+
+    // The same for a query, and the weights before it, that lie anywhere.
+    void answer(int64_t row, const T* query, const T* last, T* weights, T* context) {
         const int states = int(a.num_states[row]);
-        const T* query = a.queries + (row * a.steps + step) * keys;
-        T* weights = weights_at(a.weights, row, step + 1);
-        look_back(row, step, states);
+        look_back(last, states);
         for (int s = 0; s < states; ++s) {
             const T* key = a.keys + (row * a.states + s) * keys;
             weights[s] = total<T>(keys, [&](int k, auto n) {
@@ -58,7 +62,6 @@ class Attention {
         }
         softmax(states, weights);
         std::fill(weights + states, weights + a.states, T(0));
-        T* context = contexts_at(a.contexts, row, step + 1);
         std::fill_n(context, values, T(0));
         for (int s = 0; s < states; ++s) {
             const T *value = a.values + (row * a.states + s) * values, weight = weights[s];
@@ -72,7 +75,7 @@ class Attention {
         const T* query = a.queries + (row * a.steps + step) * keys;
         T* d_query = a.d_queries + (row * a.steps + step) * keys;
         std::fill_n(d_query, keys, T(0));
-        look_back(row, step, states);
+        look_back(weights_at(a.weights, row, step), states);
         energies_backward(row, step, states);
         for (int s = 0; s < states; ++s) {
             const T *key = a.keys + (row * a.states + s) * keys, grad = d_energy[s];
@@ -100,9 +103,9 @@ class Attention {
     T* contexts_at(T* of, int64_t row, int64_t step) const { return of + (row * (a.steps + 1) + step) * values; }
 
     // What the filters find in the weights of the step before: `features`, [F, S].
-    void look_back(int64_t row, int64_t step, int states) {
+    void look_back(const T* last, int states) {
         if (a.energy != LOCATION) return;
-        std::copy_n(weights_at(a.weights, row, step), states, before + middle);
+        std::copy_n(last, states, before + middle);
         std::fill(before + middle + states, before + surrounded, T(0));
         for (int j = 0; j < a.filters; ++j) {
             const T* filter = a.filter + j * a.width;
@@ -186,3 +189,18 @@ class Attention {
     const int64_t columns, surrounded;
     Buffer<T> location, before, features, d_features, d_energy, d_meeting;
 };
+
+// One step of a search: `steps` beams of each utterance ask at once. Queries [B, beams, K] and the weights before them,
+// `last` [B, beams, S], to weights and contexts, here [B, beams, S] and [B, beams, V].
+template <class T>
+void attend(const Attended<T>& a, const T* last, int64_t threads) {
+#pragma omp parallel num_threads(threads)
+    {
+        Attention<T> attention(a);
+#pragma omp for schedule(static)
+        for (int64_t beam = 0; beam < a.batch * a.steps; ++beam) {
+            attention.answer(beam / a.steps, a.queries + beam * a.key_size, last + beam * a.states,
+                             a.weights + beam * a.states, a.contexts + beam * a.value_size);
+        }
+    }
+}

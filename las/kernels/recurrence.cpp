@@ -97,6 +97,12 @@ void backward_float32(const Direction<float>* directions, int64_t count, int64_t
 void backward_float64(const Direction<double>* directions, int64_t count, int64_t threads) {
     backward(directions, count, threads);
 }
+void attend_float32(const Attended<float>* attended, const float* last, int64_t threads) {
+    attend(*attended, last, threads);
+}
+void attend_float64(const Attended<double>* attended, const double* last, int64_t threads) {
+    attend(*attended, last, threads);
+}
 void spell_float32(const Speller<float>* speller, int64_t threads, Feed feed) {
     Spelling<float>(*speller, threads).forward(feed);
 }
