@@ -22,11 +22,13 @@ from las import (
 from las.corpora.base import Corpus
 from las.errors import StorageError
 from las.evaluation import Search
+from las.lm.neural import LanguageModel
 from las.manifest import Utterance
 from las.preparation import Data
 from las.pretraining import Stage
 from las.soundness import Limits
 from las.trainer import Parts, Trainer
+from las.updates import Trainable
 
 TRAINING_PARTS = ("loss", "optim", "schedule", "gradients", "weight_noise", "augment", "order")
 
@@ -56,7 +58,7 @@ def build_parts(config: build.Config, corpus: Corpus, *place: int | str) -> Buil
     return Built(
         trainer=build.checked(Trainer, options, "trainer", kinds=[Parameter.KEYWORD_ONLY]),
         parts=Parts(
-            model=build.build(config["model"], where="model")(corpus.sample_rate, corpus.tokens.size),
+            model=build_model(config["model"], corpus),
             search=build.build(config["validation_search"], where="validation_search"),
             **{key: build.build(config[key], where=key) for key in TRAINING_PARTS},
         ),
@@ -66,6 +68,14 @@ def build_parts(config: build.Config, corpus: Corpus, *place: int | str) -> Buil
         device=device,
         max_bad_fraction=max_bad_fraction,
     )
+
+
+def build_model(plan: build.Config, corpus: Corpus) -> Trainable:
+    """A recogniser of a corpus; or a language model, which is not told of audio."""
+    maker: build.Maker = build.build(plan, where="model")
+    model: Trainable
+    model = maker(corpus.tokens.size) if maker.func is LanguageModel else maker(corpus.sample_rate, corpus.tokens.size)
+    return model
 
 
 def build_stage(stage: Stage, corpus: Corpus) -> Built:

@@ -181,7 +181,12 @@ class Loader:
 
 
 def read(utterance: Utterance, sample_rate: int) -> Float[Tensor, "samples"]:
-    """The waveform of an utterance. Raises DataError naming it when its audio is damaged or of another rate."""
+    """The waveform of an utterance, none for one that is only text.
+
+    Raises DataError naming the utterance when its audio is damaged or of another rate.
+    """
+    if not utterance.audio:
+        return torch.zeros(0)
     try:
         end_s = utterance.start_s + utterance.duration_s
         audio.info(utterance.audio).require(utterance.audio, sample_rate, end_s)

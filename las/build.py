@@ -27,6 +27,7 @@ PACKAGES = (
     "las.front_end",
     "las.gradients",
     "las.listener",
+    "las.lm.neural",
     "las.loss",
     "las.model",
     "las.nadam",

@@ -52,8 +52,20 @@ VERBS = {
     "score": Verb(
         "las.score", "score", "compare hypotheses with references", "reference=test.jsonl hypothesis=hypotheses.jsonl"
     ),
+    "train_lm": Verb(
+        "las.text_training",
+        "train_lm",
+        "train an LSTM language model of transcripts or a text",
+        "corpus=an4 corpus.root=/corpora/an4",
+    ),
     "ngram": Verb(
         "las.language_models", "ngram", "estimate an n-gram language model, write it as ARPA", "n=5 output=lm.arpa"
+    ),
+    "perplexity": Verb(
+        "las.perplexities",
+        "perplexity",
+        "how well language models predict a split or a text",
+        "corpus=an4 corpus.root=/corpora/an4 models=[an4.arpa,runs/lm/an4/seed1]",
     ),
     "reproduce": Verb(
         "las.reproduce", "train", "train the rows of a paper's table and print both", "recipe=bo18_table3"

@@ -12,10 +12,10 @@ from las.checkpoint import Checkpoint
 from las.convergence import convergence
 from las.corpora.base import Corpus
 from las.errors import StorageError
-from las.model import ListenAttendSpell
 from las.pretraining import Stage
 from las.run import Run
 from las.schedule import Schedule
+from las.updates import Trainable
 
 FAILED_SAVES = 3
 """Checkpoints in a row that the disk may refuse before training stops."""
@@ -54,7 +54,7 @@ class Keeper:
     def __init__(
         self,
         stage: Stage,
-        model: ListenAttendSpell,
+        model: Trainable,
         optimiser: torch.optim.Optimizer,
         schedule: Schedule,
         corpus: Corpus,

@@ -113,10 +113,10 @@ def _of_split(data: preparation.Data, split: str, tokens: Tokens | None) -> Sent
 
 def _of_file(path: str, tokens: Tokens | None) -> Sentences:
     """The lines of a text that are not blank. Raises DataError naming file and line."""
-    lines = list(_lines(Path(path)))
+    numbered = list(lines(Path(path)))
     words_in = _splitter(tokens)
     sentences = []
-    for number, line in progress.counted(lines, len(lines), f"{path}: lines read"):
+    for number, line in progress.counted(numbered, len(numbered), f"{path}: lines read"):
         try:
             sentences.append(words_in(line))
         except DataError as error:
@@ -132,7 +132,7 @@ def _splitter(tokens: Tokens | None) -> Callable[[str], Sequence[str]]:
     return lambda text: [words[token] for token in tokens.encode(text)]
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def lines(path: Path) -> Iterator[tuple[int, str]]:
     """Numbered lines of a text, gzipped or not, without those that are blank."""
     number = 0
     try:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from las import batches, devices, distributed, health, interruption, preparation, progress, ramp
+from las import batches, devices, distributed, interruption, preparation, progress, ramp
 from las.augment import Augment
 from las.convergence import Convergence, convergence
 from las.corpora.base import Corpus
@@ -26,9 +26,8 @@ from las.order import Order, Size
 from las.pretraining import Stage
 from las.run import Run
 from las.schedule import Schedule
-from las.scoring import error_rates
-from las.updates import Update, Updates
-from las.validation import Validation, Validator
+from las.updates import Trainable, Update, Updates
+from las.validation import AnyValidator, Validation, Validator
 from las.weight_noise import WeightNoise
 
 NOT_FINITE_WINDOW, NOT_FINITE_MOST = 100, 10
@@ -40,7 +39,7 @@ BROKEN_ERROR = 0.9
 class Parts(NamedTuple):
     """What a training is made of; `optim` makes the optimiser from the parameters."""
 
-    model: ListenAttendSpell
+    model: Trainable
     loss: LabelSmoothedCrossEntropy
     optim: Callable[[Any], torch.optim.Optimizer]
     schedule: Schedule
@@ -49,6 +48,7 @@ class Parts(NamedTuple):
     augment: Augment
     order: Order
     search: Search
+    validator: Callable[..., AnyValidator] = Validator
 
 
 class Trainer:
@@ -125,7 +125,7 @@ class Trainer:
         self.validate_every, self.sub_epochs = validate_every, sub_epochs
         self.patience, self.broken_after_epochs = patience, broken_after_epochs
         self.loader = batches.Loader(train, corpus.tokens, corpus.sample_rate, num_workers, augment=parts.augment)
-        self.validator = Validator(parts.model, parts.loss, parts.search, corpus, dev, self.size, num_workers)
+        self.validator = parts.validator(parts.model, parts.loss, parts.search, corpus, dev, self.size, num_workers)
         self.histograms, self.attention_pictures = histograms, attention_pictures
         self.manifest_hash, self.log = manifest_hash, run.directory / "log.txt"
         self.at, changing = Standing(utterances=len(train)), (stage, parts.model, self.optimiser, parts.schedule)
@@ -139,7 +139,7 @@ class Trainer:
         from torch.utils.tensorboard import SummaryWriter
 
         self._enter(self.keeper.resume())
-        if not self.at.step:
+        if not self.at.step and isinstance(self.model, ListenAttendSpell):
             preparation.fit_features(self.model.features, self.train, self.corpus, self.size)
         distributed.share(self.model)
         place = str(self.run.directory / "tensorboard")
@@ -256,23 +256,22 @@ class Trainer:
         self.schedule.validated(found.loss)
         improved = not self.at.validations or found.error < min(before for _, before in self.at.validations)
         self.at.validations.append((self.at.step, found.error))
-        name = error_rates.SHORT_NAMES[self.corpus.metric]
-        self.progress.dev = f"dev {name} {100 * found.error:.1f} %"
+        self.progress.dev = f"dev {self.validator.shown(found)}"
         self.progress.say(
             f"{self.progress.line(self.at.epoch + 1, self.at.step, train_loss)} | dev loss {found.loss:.3f}"
             f"{' | best so far' if improved else ''}"
         )
-        self.progress.say(f"  {health.line(found.alignment)}")
+        self.progress.say(f"  {self.validator.remark(found)}")
         self.run.record(
             event="validation",
             step=self.at.step,
             dev_loss=found.loss,
             dev_error=found.error,
             token_accuracy=found.token_accuracy,
-            alignment=found.alignment._asdict(),
+            alignment=found.alignment and found.alignment._asdict(),
         )
         self._plot("dev", {"loss": found.loss, self.corpus.metric: found.error})
-        self._plot("attention", found.alignment._asdict())
+        self._plot("attention", found.alignment._asdict() if found.alignment else {})
         if self.board is not None:
             self.validator.pictures(self.board, self.run, self.at.step, self.histograms, self.attention_pictures)
         self._save()
@@ -282,7 +281,7 @@ class Trainer:
         if self.at.epoch >= self.broken_after_epochs and 1.0 - found.token_accuracy > BROKEN_ERROR:
             raise NumericalError(
                 f"after {self.at.epoch} epochs {100 * (1 - found.token_accuracy):.0f} % of the dev tokens are wrong "
-                f"although the true ones before them are fed: this training is broken. {health.line(found.alignment)}"
+                f"although the true ones before them are fed: this training is broken. {self.validator.remark(found)}"
             )
 
     def _save(self) -> None:

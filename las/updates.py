@@ -17,11 +17,14 @@ from las.augment import Augment
 from las.batches import Batch
 from las.errors import ConfigError, LasError, suggest
 from las.gradients import Gradients
+from las.lm.neural import LanguageModel
 from las.loss import LabelSmoothedCrossEntropy
 from las.model import ListenAttendSpell
 from las.weight_noise import WeightNoise
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+Trainable = ListenAttendSpell | LanguageModel
 
 
 class Update(NamedTuple):
@@ -47,7 +50,7 @@ class Updates:
 
     def __init__(
         self,
-        model: ListenAttendSpell,
+        model: Trainable,
         loss: LabelSmoothedCrossEntropy,
         optimiser: torch.optim.Optimizer,
         gradients: Gradients,
@@ -59,6 +62,7 @@ class Updates:
         if precision not in PRECISIONS:
             raise ConfigError(f"trainer.precision={precision} does not exist.{suggest(precision, PRECISIONS)}")
         self.model, self.loss, self.optimiser = model, loss, optimiser
+        self.orders = model.features.orders if isinstance(model, ListenAttendSpell) else 1
         self.gradients, self.weight_noise, self.augment = gradients, weight_noise, augment
         self.seed, self.precision = seed, PRECISIONS[precision]
         self.most: int | None = None
@@ -102,7 +106,7 @@ class Updates:
             self._take_less(batches, step)
 
     def _part(self, batch: Batch, divisor: float) -> float:
-        change = functools.partial(self.augment.features, keys=batch.keys, orders=self.model.features.orders)
+        change = functools.partial(self.augment.features, keys=batch.keys, orders=self.orders)
         kind = batch.waveforms.device.type
         with torch.autocast(kind, self.precision, enabled=self.precision != torch.float32):
             output = self.model(batch.waveforms, batch.num_samples, batch.targets, change)

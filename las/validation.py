@@ -1,7 +1,7 @@
 """The dev split during training: loss, decoded error, attention's health; shared out over the processes."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from torch.utils.tensorboard import SummaryWriter
 
@@ -14,6 +14,7 @@ from las.manifest import Utterance
 from las.model import ListenAttendSpell
 from las.order import Size, sequential
 from las.run import Run
+from las.scoring import error_rates
 
 
 class Validation(NamedTuple):
@@ -25,7 +26,23 @@ class Validation(NamedTuple):
     """Of what search writes without them: the corpus's metric, a fraction."""
     token_accuracy: float
     """Share of tokens that are the most probable ones, true tokens fed."""
-    alignment: Alignment
+    alignment: Alignment | None
+    """None where nothing attends."""
+
+
+class AnyValidator(Protocol):
+    """What a training asks of what validates its model."""
+
+    def __call__(self) -> Validation: ...
+
+    def shown(self, found: Validation) -> str:
+        """The error with its name, for the progress line."""
+
+    def remark(self, found: Validation) -> str:
+        """A line about what stands behind it."""
+
+    def pictures(self, board: SummaryWriter, run: Run, step: int, histograms: bool, attention: bool) -> None:
+        """What a validation leaves for the eye."""
 
 
 class Validator:
@@ -65,6 +82,15 @@ class Validator:
         score = self.corpus.score(self.corpus.splits[1], list(self.dev), texts)
         tokens = max(tokens, 1.0)
         return Validation(cross_entropy / tokens, score.total.rate, correct / tokens, health.mean(alignments))
+
+    def shown(self, found: Validation) -> str:
+        """`PER 23.1 %`"""
+        return f"{error_rates.SHORT_NAMES[self.corpus.metric]} {100 * found.error:.1f} %"
+
+    def remark(self, found: Validation) -> str:
+        """How attention looks."""
+        assert found.alignment is not None
+        return health.line(found.alignment)
 
     def pictures(self, board: SummaryWriter, run: Run, step: int, histograms: bool, attention: bool) -> None:
         """What a validation leaves for the eye: histograms of the parameters, the attention of one utterance."""

@@ -67,7 +67,7 @@ OTHERS = list(itertools.zip_longest(*map(choices, GROUPS)))
 def test_the_configs_are_those_of_the_checkout() -> None:
     assert build.config_directory() == CONFIGS
     listed = {path.name for path in CONFIGS.iterdir() if path.is_dir()}
-    elsewhere = {"attention", "cell", "corpus", "experiment", "features", "front_end", "model", "scale", "tokens"}
+    elsewhere = {"attention", "cell", "corpus", "experiment", "features", "front_end", "lm", "model", "scale", "tokens"}
     elsewhere |= {"scorer"}
     assert listed == elsewhere | set(GROUPS)
 

@@ -6,14 +6,15 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "las"
 
 FLOORS = {
-    0: "archive arguments atomic audio bundle captions cells.base compat convergence corpora.phones devices distributed "
-    "download errors gradients health interruption lm.arpa lm.automaton lm.kneser_ney lm.vocabulary lock manifest "
-    "masking nadam normalisation order peers pieces progress ramp randomness readings schedule scorers.base "
-    "scorers.coverage scorers.ctc_prefix scorers.end_threshold scorers.length_reward scorers.min_length scorers.panel "
-    "scorers.repetition scoring.alignment scoring.bootstrap scoring.conventions scoring.ctm "
-    "scoring.dynamic_programming scoring.error_rates scoring.files scoring.glm scoring.hub5 scoring.lines "
-    "scoring.network scoring.pages scoring.segments scoring.significance scoring.stm scoring.tables search seats "
-    "selection shorten soundness sphere stream time_reduction time_warp tokens trail transcription weight_noise words",
+    0: "archive arguments atomic audio bundle captions cells.base compat convergence corpora.phones devices "
+    "distributed download errors gradients health interruption lm.arpa lm.automaton lm.kneser_ney lm.vocabulary "
+    "lock machine manifest masking nadam normalisation order peers pieces progress ramp randomness readings "
+    "reports.charts reports.distributions reports.style schedule scorers.base scorers.coverage scorers.ctc_prefix "
+    "scorers.end_threshold scorers.length_reward scorers.min_length scorers.panel scorers.repetition "
+    "scoring.alignment scoring.bootstrap scoring.conventions scoring.ctm scoring.dynamic_programming "
+    "scoring.error_rates scoring.files scoring.glm scoring.hub5 scoring.lines scoring.network scoring.pages "
+    "scoring.segments scoring.significance scoring.stm scoring.tables search seats seed_statistics selection "
+    "shorten soundness sphere stream time_reduction time_warp tokens trail transcription weight_noise words",
     1: "attention.additive attention.base attention.dot attention.location attention.multi_head "
     "attention.weight_feedback augment batches build cells.bn_input cells.bn_recurrent cells.ln_chosen_gates "
     "cells.ln_global cells.ln_joined cells.ln_one_projection cells.ln_per_gate cells.lstm cells.noisy "
@@ -21,24 +22,27 @@ FLOORS = {
     "corpora.calls corpora.espeak corpora.espeak_phones corpora.generated corpora.generated_calls corpora.hub5 "
     "corpora.isip corpora.librispeech corpora.librispeech_parts corpora.sentences corpora.switchboard "
     "corpora.synthesis corpora.synthetic corpora.timit corpora.timit_speakers corpora.voices ctc drift features "
-    "front_end kernels.attending kernels.autograd kernels.compiled kernels.cpu kernels.cpu_attending kernels.cpu_spelling "
-    "kernels.cuda_graphs kernels.equations kernels.extension kernels.packing kernels.passes kernels.scan "
-    "kernels.spelling kernels.stepping kernels.triton kernels.triton_backward kernels.triton_forward "
-    "kernels.triton_loops kernels.triton_plan kernels.triton_rows lm.files lm.kenlm lm.ngram lm.perplexity loss "
+    "front_end kernels.attending kernels.autograd kernels.compiled kernels.cpu kernels.cpu_attending "
+    "kernels.cpu_spelling kernels.cuda_graphs kernels.equations kernels.extension kernels.packing kernels.passes "
+    "kernels.scan kernels.spelling kernels.stepping kernels.triton kernels.triton_backward kernels.triton_forward "
+    "kernels.triton_loops kernels.triton_plan kernels.triton_rows lm.kenlm lm.ngram lm.perplexity loss "
     "output_norm run",
-    2: "recurrent scorers.language_model",
-    3: "listener report speller",
+    2: "installation plan recipe recurrent",
+    3: "claim_rules claims listener lm.neural outcomes report reports.curves speller",
     4: "model",
     5: "checkpoint evaluation pretraining programs updates",
     6: "analysis.alignments analysis.covariate_shift analysis.deep_linear analysis.distributions analysis.gates "
     "analysis.gradient_norms analysis.groups analysis.invariance analysis.moments analysis.objective "
     "analysis.pictures analysis.preserving analysis.smoothness analysis.steps analysis.subject analysis.watching "
-    "assembly keeping preparation trainer transcribe validation",
-    7: "analysis.command analysis.loading averaging check commands exporting language_models score transcripts",
-    8: "benchmark.baselines benchmark.candidates benchmark.command benchmark.decode benchmark.loader benchmark.lstm "
-    "benchmark.material benchmark.memory benchmark.model benchmark.page benchmark.rows benchmark.settings "
-    "benchmark.shapes benchmark.suites benchmark.targets benchmark.timing demo reproduce",
-    9: "__main__ cli",
+    "assembly keeping lm.files preparation trainer transcribe validation",
+    7: "analysis.command analysis.loading averaging check commands exporting language_models perplexities "
+    "reports.examples reports.markdown reports.page reports.tables score scorers.language_model text_training "
+    "transcripts",
+    8: "benchmark.baselines benchmark.candidates benchmark.command benchmark.decode benchmark.loader "
+    "benchmark.lstm benchmark.material benchmark.memory benchmark.model benchmark.page benchmark.rows "
+    "benchmark.safety benchmark.settings benchmark.shapes benchmark.suites benchmark.targets benchmark.timing "
+    "demo reproduce",
+    9: "__main__ cli doctor dry_run sweep",
 }
 FLOOR_OF = {module: floor for floor, modules in FLOORS.items() for module in modules.split()}
 
@@ -116,12 +120,12 @@ def test_names_come_from_modules_and_never_from_a_package() -> None:
 
 def test_only_build_knows_hydra_and_only_compat_torchaudio() -> None:
     readers = {
-        "hydra": {"build"},
+        "hydra": {"build", "sweep"},
         "torchaudio": set(),
         "pickle": set(),
         "tarfile": {"archive"},
         "zipfile": {"archive"},
-        "omegaconf": {"build", "reproduce"},
+        "omegaconf": {"build", "recipe", "sweep"},
     }
     for library, allowed in readers.items():
         found = set()

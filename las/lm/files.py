@@ -2,20 +2,28 @@
 
 from pathlib import Path
 
-from las.errors import DataError
-from las.lm import arpa, ngram, vocabulary
+from las import build, checkpoint, progress
+from las import tokens as symbols
+from las.errors import DataError, StorageError
+from las.lm import arpa, neural, ngram, vocabulary
 from las.lm.kenlm import MAGIC, KenLM
+from las.lm.neural import LanguageModel
 from las.lm.ngram import NGram
 from las.tokens import Tokens
 
 
-def load(path: str | Path, tokens: Tokens) -> NGram | KenLM:
-    """The scorer of an n-gram model for these tokens: an ARPA file, gzipped or not, or a binary file of KenLM.
+def load(path: str | Path, tokens: Tokens) -> NGram | KenLM | LanguageModel:
+    """The scorer of a language model for these tokens.
 
-    Raises DataError for a file that cannot be used, and naming the symbols in which the model and the tokens differ
-    (of a binary file only those that it lacks can be told); ConfigError where KenLM would be needed.
+    An ARPA file, gzipped or not, a binary file of KenLM, or a folder: the run (its best checkpoint) or checkpoint of
+    an LSTM model. Raises DataError for a file that cannot be used, and naming the symbols in which the model and the
+    tokens differ (of a binary file only those that it lacks can be told); ConfigError where KenLM would be needed;
+    StorageError for a checkpoint that cannot be read.
     """
     path = Path(path)
+    if path.is_dir():
+        model, own = load_neural(path)
+        return neural.of_tokens(model, own, tokens, str(path))
     try:
         with path.open("rb") as file:
             is_binary = file.read(len(MAGIC)) == MAGIC
@@ -26,3 +34,20 @@ def load(path: str | Path, tokens: Tokens) -> NGram | KenLM:
     scorer = KenLM(path, vocabulary.words_of(tokens))
     vocabulary.check(scorer, tokens)
     return scorer
+
+
+def load_neural(path: Path) -> tuple[LanguageModel, Tokens]:
+    """An LSTM model and the tokens it was trained on, from a run folder or a checkpoint directory."""
+    found, complaints = checkpoint.find(path)
+    for complaint in complaints:
+        progress.say(complaint)
+    try:
+        own = symbols.from_state(found.state["corpus"]["tokens"])
+        maker = build.build(found.config["model"], where="model")
+        if maker.func is not LanguageModel:
+            raise DataError(f"{found.directory}: this is a recogniser, not a language model: las train_lm makes one")
+        model: LanguageModel = maker(own.size)
+        model.load_state_dict(found.model)
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise StorageError(f"{found.directory}: its parts do not fit together ({error!r})") from error
+    return model.eval(), own

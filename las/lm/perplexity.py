@@ -2,13 +2,20 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from las.lm.ngram import NGram
+
+@runtime_checkable
+class Follows(Protocol):
+    """What is asked of a language model: where sentences start, and what it gave to a symbol."""
+
+    def start(self, batch: int) -> Any: ...
+
+    def follow(self, state: Any, tokens: Tensor) -> tuple[Tensor, Any]: ...
 
 
 class Perplexity(NamedTuple):
@@ -35,7 +42,7 @@ class Perplexity(NamedTuple):
         return math.exp((self.unknown_log_prob - self.log_prob) / known) if known else math.inf
 
 
-def log_probs(lm: NGram, sentences: Sequence[Sequence[int]], batch_size: int = 1024) -> list[Tensor]:
+def log_probs(lm: Follows, sentences: Sequence[Sequence[int]], batch_size: int = 1024) -> list[Tensor]:
     """Of each sentence, the log-probabilities of its symbols and of its end, [symbols + 1]."""
     found: dict[int, Tensor] = {}
     by_length = sorted(range(len(sentences)), key=lambda index: len(sentences[index]))
@@ -51,7 +58,7 @@ def log_probs(lm: NGram, sentences: Sequence[Sequence[int]], batch_size: int = 1
     return [found[index] for index in range(len(sentences))]
 
 
-def perplexity(lm: NGram, sentences: Sequence[Sequence[int]], unknown: int | None = None) -> Perplexity:
+def perplexity(lm: Follows, sentences: Sequence[Sequence[int]], unknown: int | None = None) -> Perplexity:
     """Of a text as ids of the model's symbols, `unknown` the one of `<unk>` if it is among them."""
     log_prob = unknown_log_prob = 0.0
     num_symbols = num_unknown = 0
