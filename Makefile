@@ -17,7 +17,7 @@ setup: $(VENV)/.ready ## Create .venv and install las with its tools (pinned by 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[synth,plots,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[synth,plots,slurm,joblib,dev]'
 	@touch $@
 
 demo: setup ## Synthesise a corpus, train, decode and score: the whole job in minutes

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import torch
 
-from las import batches, progress
+from las import batches, build, progress, recurrent
 from las.benchmark import material, timing
 from las.benchmark.material import Subject
 from las.benchmark.rows import Column, Group, Row, number, text
 from las.benchmark.settings import Settings
 from las.manifest import Utterance
 from las.order import Plan, Size, sequential
+from las.updates import Updates
 
 KEY_OF = functools.partial(batches.key, 1, 0)
 CPU = torch.device("cpu")
@@ -27,6 +28,8 @@ COLUMNS = (
     Column("audio s per s", number("audio_s_per_s", 0)),
     Column("from memory", number("cached_audio_s_per_s", 0)),
     Column("waiting %", number("wait_share", 1, 100.0)),
+    Column("waiting in training %", number("trained_wait_share", 2, 100.0)),
+    Column("training, audio s per s", number("trained_audio_s_per_s", 0)),
 )
 
 
@@ -36,8 +39,9 @@ def title(shape: str) -> str:
 
 
 def measure(settings: Settings) -> Iterator[Group]:
-    """One group: numbers of threads."""
+    """One group: numbers of threads. With that of the experiment its model is trained as well."""
     config = settings.config
+    torch.set_num_threads(settings.threads)
     subject = material.subject(config)
     utterances = subject.corpus.prepare(Path(config["data_dir"]) / "manifests")[subject.corpus.splits[0]]
     size = config["trainer"]["batch_size"]
@@ -49,6 +53,8 @@ def measure(settings: Settings) -> Iterator[Group]:
     rows = []
     for workers in progress.counted(WORKERS, len(WORKERS), "numbers of threads"):
         found = _measured(subject, utterances, plan, workers, float(config["consumer_ms"]))
+        if workers == config["trainer"]["num_workers"]:
+            found |= _trained(subject, utterances, plan[:: -(-len(plan) // config["trained_batches"])], workers, config)
         row = settings.row(f"workers{workers}", "", shape)
         rows.append(row | {"corpus": subject.corpus.name, "workers": workers, "utterances": count} | found)
     yield Group(shape, rows)
@@ -76,6 +82,28 @@ def _measured(subject: Subject, utterances: list[Utterance], plan: Plan, workers
         "cached_audio_s_per_s": audio_s / second_s,
         "wait_share": wait_share(consumed, consumer_ms / 1e3),
         "consumer_ms": consumer_ms,
+    }
+
+
+def _trained(subject: Subject, utterances: list[Utterance], plan: Plan, workers: int, config: build.Config) -> Row:
+    """The share of its time that a training waits for batches, read from files, whose first one it waits for whole."""
+    parts, loader = subject.built.parts, _loader(subject, utterances, workers)
+    optimiser = parts.optim(parts.model.to(subject.built.device).parameters())
+    made = parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment
+    update = Updates(*made, subject.built.seed, config["trainer"]["precision"])
+    waited_s, step, began = 0.0, 0, time.perf_counter()
+    asked = began
+    with recurrent.using(str(config["kernel"])):
+        for step, (_, batch) in enumerate(loader.batches(plan, 0, KEY_OF), start=1):
+            waited_s += time.perf_counter() - asked
+            update([batch.to(subject.built.device)], step)
+            asked = time.perf_counter()
+    took_s = time.perf_counter() - began
+    audio_s = sum(utterances[at].duration_s for batch in plan for at in batch)
+    return {
+        "trained_batches": step,
+        "trained_wait_share": waited_s / took_s,
+        "trained_audio_s_per_s": audio_s / took_s,
     }
 
 

@@ -30,6 +30,8 @@ KEYS = {
     "split": str,
     "batch_size": int,
     "consumer_ms": float,
+    "trained_batches": int,
+    "steps": int,
 }
 
 
@@ -79,7 +81,7 @@ def settings(config: build.Config, suite: str, command: str) -> Settings:
             raise ConfigError(f"dtype={config['dtype']}: only suite=lstm measures another type than {dtype}")
     if len(config["seconds"]) != 2:
         raise ConfigError(f"seconds={config['seconds']} should be two durations, [shortest,longest]")
-    for key in ("repeats", "threads", "batch_size"):
+    for key in ("repeats", "threads", "batch_size", "trained_batches", "steps"):
         if config[key] is not None and config[key] < 1:
             raise ConfigError(f"{key}={config[key]} must be at least 1")
     cards = (path.stem for path in (build.config_directory() / "cell").glob("*.yaml"))
@@ -102,8 +104,9 @@ def settings(config: build.Config, suite: str, command: str) -> Settings:
 
 
 def _threads(config: build.Config, suite: str) -> int:
-    """A training step has those of a training, everything else as many as there are processors."""
-    return devices.threads(config["trainer"]["threads"]) if suite == "model" else os.cpu_count() or 1
+    """What is measured while a model is trained has those of a training, the rest as many as there are processors."""
+    trains = suite in ("model", "loader", "safety")
+    return devices.threads(config["trainer"]["threads"]) if trains else os.cpu_count() or 1
 
 
 def cell(name: str) -> CellFactory:

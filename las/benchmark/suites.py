@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from las.benchmark import decode, loader, lstm, model
+from las.benchmark import decode, loader, lstm, model, safety
 from las.benchmark.rows import Column, Group
 from las.benchmark.settings import Settings
 
@@ -21,4 +21,5 @@ SUITES = {
     "model": Suite(model.measure, model.COLUMNS, model.title),
     "decode": Suite(decode.measure, decode.COLUMNS, decode.title),
     "loader": Suite(loader.measure, loader.COLUMNS, loader.title),
+    "safety": Suite(safety.measure, safety.COLUMNS, safety.title),
 }

@@ -1,0 +1,135 @@
+"""What a training needs of the machine itself: memory, cores, limits, the disk. Needs no torch."""
+
+import fcntl
+import importlib
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+OK, NOTE, PROBLEM = "ok", "note", "problem"
+GB = 1e9
+LEAST_MEMORY, LEAST_DISK = 2 * GB, 1 * GB
+LEAST_SPEED = 20e6  # bytes per second
+LEAST_FILES = 256  # open at once
+TRIED = 32 << 20  # bytes that are written to see how fast a disk is
+
+
+class Check(NamedTuple):
+    """One thing: what was found, whether that will do (`ok`, `note`, `problem`), and what to type if it will not."""
+
+    name: str
+    verdict: str
+    found: str
+    command: str = ""
+
+
+def memory() -> Check:
+    """What is free, for this process."""
+    free = available_memory()
+    if free is None:
+        return Check("memory", NOTE, "this system does not say how much is free")
+    verdict = OK if free >= LEAST_MEMORY else PROBLEM
+    return Check("memory", verdict, f"{free / GB:.1f} GB free", "" if verdict == OK else "stop other programs")
+
+
+def available_memory() -> int | None:
+    """Bytes that this process can still get: of the machine, and of the container it runs in. None if nobody says."""
+    listed = Path("/proc/meminfo")
+    if not listed.exists():
+        return None
+    lines = dict(line.split(":") for line in listed.read_text().splitlines())
+    free = 1024 * int(lines["MemAvailable"].split()[0])
+    group = Path("/sys/fs/cgroup")
+    limit, used = (_number(group / f"memory.{name}") for name in ("max", "current"))
+    return free if limit is None or used is None else min(free, max(limit - used, 0))
+
+
+def cores() -> Check:
+    """How many there are, how many this process may use, and how many threads it would start."""
+    there = os.cpu_count() or 1
+    usable = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else there)
+    words = _words(Path("/sys/fs/cgroup/cpu.max"))
+    if len(words) == 2 and words[0] != "max":
+        usable = min(usable, int(words[0]) / int(words[1]))
+    threads = int(os.environ.get("OMP_NUM_THREADS") or 0) if os.environ.get("OMP_NUM_THREADS", "0").isdecimal() else 0
+    found = f"{there}, {usable:g} of them usable"
+    found += f", OMP_NUM_THREADS={threads}" if threads else ""
+    wanted = threads or min(2, there)
+    if wanted > max(usable, 1):
+        return Check("cores", NOTE, f"{found}: {wanted} threads would wait for each other", "trainer.threads=1")
+    return Check("cores", OK, found)
+
+
+def limits() -> Check:
+    """What the shell allows a process."""
+    try:
+        resource: Any = importlib.import_module("resource")
+    except ImportError:
+        return Check("limits", OK, "none on this system")
+    files, size, room = (
+        resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0] for name in ("NOFILE", "FSIZE", "AS")
+    )
+    free = resource.RLIM_INFINITY
+    found = f"{'any number of' if files == free else f'{files:,}'} open files"
+    for what, value, command in (("file size", size, "ulimit -f"), ("address space", room, "ulimit -v")):
+        if value != free:
+            return Check("limits", PROBLEM, f"{found}, {what} at most {value:,} bytes", f"{command} unlimited")
+    if files != free and files < LEAST_FILES:
+        return Check("limits", PROBLEM, f"only {found}", "ulimit -n 4096")
+    return Check("limits", OK, found)
+
+
+def run_folder(folder: Path) -> Check:
+    """Whether the file system has what checkpoints and locks are made of: links, renames, locks, flushed folders."""
+    place = existing(folder)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".las-doctor-", dir=place) as name:
+            first, second = Path(name, "a"), Path(name, "b")
+            first.write_text("a")
+            os.link(first, second)
+            os.replace(first, second)
+            with second.open() as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            descriptor = os.open(name, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.close(descriptor)
+    except OSError as error:
+        return Check("run folder", PROBLEM, f"{place}: {error.strerror or error}", "run_dir=... on another disk")
+    return Check("run folder", OK, f"{place.resolve()}: links, renames, locks")
+
+
+def disk(folder: Path) -> Check:
+    """Room, and how fast a file reaches the disk."""
+    place = existing(folder)
+    free = shutil.disk_usage(place).free
+    if free < LEAST_DISK:
+        return Check("disk", PROBLEM, f"{free / GB:.1f} GB free", "run_dir=... on another disk, or remove old runs")
+    with tempfile.TemporaryFile(dir=place) as file:
+        block = os.urandom(TRIED)
+        began = time.perf_counter()
+        file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
+        speed = TRIED / (time.perf_counter() - began)
+    found = f"{free / GB:.0f} GB free, {speed / 1e6:.0f} MB/s"
+    if speed < LEAST_SPEED:
+        return Check("disk", NOTE, f"{found}: checkpoints will take long", "run_dir=... on another disk")
+    return Check("disk", OK, found)
+
+
+def existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    return next(place for place in (folder.absolute(), *folder.absolute().parents) if place.is_dir())
+
+
+def _words(path: Path) -> list[str]:
+    return path.read_text().split() if path.exists() else []
+
+
+def _number(path: Path) -> int | None:
+    """The number a file holds; None for `max` and where there is no such file."""
+    words = _words(path)
+    return int(words[0]) if words and words[0].isdecimal() else None

@@ -1,0 +1,8 @@
+"""`python scripts/doctor.py key=value ...` is `las doctor key=value ...`."""
+
+import sys
+
+from las.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["doctor", *sys.argv[1:]]))
