@@ -54,7 +54,7 @@ VERBS = {
     ),
     "train_lm": Verb(
         "las.text_training",
-        "train_lm",
+        "language_model",
         "train an LSTM language model of transcripts or a text",
         "corpus=an4 corpus.root=/corpora/an4",
     ),
@@ -131,6 +131,7 @@ def main(arguments: list[str] | None = None) -> int:
         if name not in VERBS:
             print(f"las: there is no verb {name!r}.{suggest(name, VERBS)}", file=sys.stderr)
             return 2
+        name, overrides = by_config(name, overrides)
         if {"-h", "--help"} & set(overrides):
             print(describe(name))
         else:
@@ -156,6 +157,20 @@ def module_of(name: str, overrides: list[str]) -> str:
     if name != "train":
         raise ConfigError(f"only trainings are swept: las train {' '.join(overrides)}")
     return "las.sweep"
+
+
+def by_config(name: str, overrides: list[str]) -> tuple[str, list[str]]:
+    """`train --config-name=language_model` is `train_lm`: the verb of that kind with this config."""
+    option = "--config-name="
+    rest = [override for override in overrides if not override.startswith(option)]
+    verbs = {verb.config: other for other, verb in VERBS.items() if other == name or other.startswith(f"{name}_")}
+    for override in overrides:
+        if (config := override.removeprefix(option)) == override:
+            continue
+        if config not in verbs:
+            raise ConfigError(f"{override}: {name} has no such config.{suggest(config, verbs)}")
+        name = verbs[config]
+    return name, rest
 
 
 def describe(name: str) -> str:
