@@ -24,6 +24,7 @@ from las.errors import StorageError
 from las.evaluation import Search
 from las.lm.neural import LanguageModel
 from las.manifest import Utterance
+from las.model import ListenAttendSpell
 from las.preparation import Data
 from las.pretraining import Stage
 from las.soundness import Limits
@@ -43,6 +44,12 @@ class Built(NamedTuple):
     seed: int
     device: torch.device
     max_bad_fraction: float
+
+    @property
+    def recogniser(self) -> ListenAttendSpell:
+        """The model, where it is one that hears."""
+        assert isinstance(self.parts.model, ListenAttendSpell)
+        return self.parts.model
 
 
 def build_parts(config: build.Config, corpus: Corpus, *place: int | str) -> Built:
@@ -93,7 +100,7 @@ def build_all(config: build.Config, corpus: Corpus) -> tuple[list[Stage], Built]
 
 def usable(built: Built, data: Data, folder: run.Run) -> list[Utterance]:
     """The training utterances; what cannot be used is listed before step 1, and dev and test must be decodable."""
-    num_states = preparation.num_states_of(built.parts.model)
+    num_states = preparation.num_states_of(built.recogniser)
     found = preparation.usable(data, num_states, folder.directory, built.max_bad_fraction)
     for split in data.corpus.splits[1:]:
         preparation.require_decodable(data, split, folder.directory / "log.txt")

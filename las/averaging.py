@@ -16,8 +16,8 @@ from las.errors import ConfigError, StorageError
 def average(overrides: list[str]) -> Path:
     """Write the mean of the last or the best checkpoints of a run: see configs/average.yaml. Returns its directory."""
     config = build.compose("average", overrides)
-    for key, kind in (("run", str), ("last", int | None), ("best", int | None), ("output", str | None)):
-        arguments.check_value(key, config[key], kind)
+    for key, annotation in (("run", str), ("last", int | None), ("best", int | None), ("output", str | None)):
+        arguments.check_value(key, config[key], annotation)
     if (config["last"] is None) == (config["best"] is None):
         raise ConfigError("average needs last=5 (the newest checkpoints) or best=5 (by dev error), not both")
     kind = "best" if config["last"] is None else "last"

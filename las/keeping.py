@@ -12,6 +12,7 @@ from las.checkpoint import Checkpoint
 from las.convergence import convergence
 from las.corpora.base import Corpus
 from las.errors import StorageError
+from las.model import ListenAttendSpell
 from las.pretraining import Stage
 from las.run import Run
 from las.schedule import Schedule
@@ -157,6 +158,7 @@ class Keeper:
             self.model.load_state_dict(found.model)
             checkpoint.unpack_optimiser(self.optimiser, found.optim, state["param_groups"])
         else:
+            assert isinstance(self.model, ListenAttendSpell)  # no other model has stages
             before = found.config["model"]["listener"]["hidden_size"]
             carried = pretraining.carry(found.model, self.model, before, self.stage.new_layers)
             progress.say(f"{self.stage.name} takes over from stage {state['stage']}: {carried}", self.log)

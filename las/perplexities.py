@@ -6,9 +6,14 @@ from rich.table import Table
 
 from las import arguments, build, preparation, progress, text_training
 from las.corpora.base import Corpus
+from las.errors import DataError
 from las.lm import files
+from las.lm.kenlm import KenLM
+from las.lm.neural import LanguageModel
+from las.lm.ngram import NGram
 from las.lm.perplexity import Perplexity
 from las.lm.perplexity import perplexity as measure
+from las.tokens import Tokens
 
 
 def perplexity(overrides: list[str]) -> dict[str, Perplexity]:
@@ -28,9 +33,16 @@ def perplexity(overrides: list[str]) -> dict[str, Perplexity]:
     else:
         sentences = text_training.sentences_of_file(config["text"], corpus.tokens)
     ids = [corpus.tokens.encode(sentence.text) for sentence in sentences]
-    found = {name: measure(files.load(name, corpus.tokens), ids) for name in names}
+    found = {name: measure(_load(name, corpus.tokens), ids) for name in names}
     print_table(found, config["text"] or f"{corpus.name} {split}")
     return found
+
+
+def _load(name: str, tokens: Tokens) -> NGram | LanguageModel:
+    lm = files.load(name, tokens)
+    if isinstance(lm, KenLM):
+        raise DataError(f"{name}: a binary file of KenLM tells only whole rows: give the ARPA file that it was made of")
+    return lm
 
 
 def print_table(found: dict[str, Perplexity], name: str) -> None:

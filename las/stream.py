@@ -10,9 +10,8 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
-from io import BufferedIOBase
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Float32
@@ -21,7 +20,7 @@ from torch import Tensor
 from las import audio, compat
 from las.errors import ConfigError, DataError
 
-MIX = "mix"
+MIX: Final = "mix"
 Channel = int | Literal["mix"]
 """Counted from 0, or the mean of all."""
 
@@ -41,7 +40,7 @@ def open_blocks(
     """
     require_channel(channel)
     found = audio.info(path)
-    if channel != MIX and channel >= found.channels:
+    if isinstance(channel, int) and channel >= found.channels:
         raise DataError(
             f"{path}: there is no channel {channel}: the file has {found.channels}, counted from 0", kind="channels"
         )
@@ -56,7 +55,7 @@ def require_channel(channel: object) -> None:
 
 
 def _one(block: Float32[Tensor, "samples channels"], channel: Channel) -> Float32[Tensor, " samples"]:
-    return block.mean(dim=1) if channel == MIX else block[:, channel].contiguous()
+    return block[:, channel].contiguous() if isinstance(channel, int) else block.mean(dim=1)
 
 
 def resampled(blocks: Iterable[Tensor], before: int, after: int) -> Iterator[Tensor]:
@@ -86,8 +85,15 @@ def _resample(samples: Float[Tensor, " samples"], step: int, made: int) -> Float
     return found
 
 
+@runtime_checkable
+class Readable(Protocol):
+    """A stream of bytes."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
 @contextmanager
-def kept(source: BufferedIOBase) -> Iterator[Path]:
+def kept(source: Readable) -> Iterator[Path]:
     """A stream that cannot be searched, such as standard input, as a file that is gone afterwards.
 
     Formats are told by what is in a file, and some keep at its end what is needed first.

@@ -16,7 +16,7 @@ from las.batches import Loader
 from las.corpora.base import Corpus
 from las.errors import DataError
 from las.evaluation import Search
-from las.lm import files
+from las.lm import files, neural
 from las.lm.neural import LanguageModel
 from las.lm.perplexity import perplexity
 from las.loss import LabelSmoothedCrossEntropy
@@ -121,7 +121,8 @@ def _train(built: assembly.Built, corpus: Corpus, folder: run.Run, device: torch
         "steps_to_converge": convergence.best_step,
         "splits": {},
     }
-    lm = files.load(folder.directory, corpus.tokens)
+    lm, own = files.load_neural(folder.directory)
+    lm = neural.of_tokens(lm, own, corpus.tokens, str(folder.directory))
     for split in [split for split in corpus.splits[1:] if data.splits[split]]:
         found = perplexity(lm, [corpus.tokens.encode(sentence.text) for sentence in data.splits[split]])
         result["splits"][split] = {METRIC: found.of_all, "sentences": found.num_sentences, "symbols": found.num_symbols}

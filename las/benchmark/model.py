@@ -43,7 +43,7 @@ def measure(settings: Settings) -> Iterator[Group]:
     size, seconds = settings.config["trainer"]["batch_size"], settings.config["seconds"]
     batch = material.batch(size, seconds, subject.corpus).to(settings.device)
     shape = f"{settings.config['name']}, {size} utterances of {seconds[0]:g} to {seconds[1]:g} s"
-    model = subject.built.parts.model.to(settings.device).train()
+    model = subject.built.recogniser.to(settings.device).train()
     clock = Clock(subject, settings.device)
     cells, card = material.cells(model), material.card(model)
     steps, table = {}, []
@@ -88,10 +88,10 @@ class Clock:
     def __init__(self, subject: Subject, device: torch.device) -> None:
         self.device = device
         self.marks: list[float] = []
-        parts = subject.built.parts
-        for module in (parts.model.features, parts.model.listener, parts.loss):
+        model = subject.built.recogniser
+        for module in (model.features, model.listener, subject.built.parts.loss):
             module.register_forward_hook(self._after)
-        parts.model.listener.register_forward_hook(self._listened)
+        model.listener.register_forward_hook(self._listened)
 
     def mark(self, *_: object) -> None:
         """Note the time in ms; a GPU finishes first what it was given. Also a hook, which changes nothing."""
