@@ -341,15 +341,31 @@ def test_searches_of_a_checkpoint(trained: Path) -> None:
     assert {row["shape"] for row in table} == {"baseline on dev of timit"}
 
 
-def test_the_loader_alone(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader, "WORKERS", (0, 2))
+def test_the_loader_alone_and_while_a_model_is_trained(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loader, "WORKERS", (0, 1))
     where = ["corpus=timit", f"corpus.root={corpus / 'TIMIT'}", "corpus.partial=true", f"data_dir={corpus / 'data'}"]
-    table = command.benchmark(["suite=loader", *where, "trainer.batch_size=3", "consumer_ms=1", "device=cpu"])
-    assert [row["implementation"] for row in table] == ["workers0", "workers2"]
+    few = ["trainer.batch_size=3", "consumer_ms=1", "device=cpu", "trained_batches=2", *tiny.MODEL]
+    table = command.benchmark(["suite=loader", *where, *few])
+    assert [row["implementation"] for row in table] == ["workers0", "workers1"]
     for row in table:
         assert row["utterances"] == 8 and row["audio_s_per_s"] == row["audio_s"] / row["seconds"]
         assert 0.0 < row["wait_share"] < 1.0
         assert row["audio_s"] == pytest.approx(sum(0.3 + 0.04 * index for index in range(8)))
+    alone, trained = table
+    assert "trained_wait_share" not in alone and trained["trained_batches"] == 2
+    assert 0.0 < trained["trained_wait_share"] < 1.0 and trained["trained_audio_s_per_s"] > 0
+
+
+def test_what_checkpoints_cost(corpus: Path) -> None:
+    given = [override for override in tiny.overrides(corpus) if not override.startswith("trainer.max_steps")]
+    updates, validation, checkpoint = command.benchmark(["suite=safety", *given, "steps=4"])
+    names = [row["implementation"] for row in (updates, validation, checkpoint)]
+    assert names == ["updates", "validation", "checkpoint"]
+    assert [row["times"] for row in (updates, validation, checkpoint)] == [4, 2, 2]
+    assert sum(row["share"] for row in (updates, validation, checkpoint)) == pytest.approx(1.0)
+    assert checkpoint["share_of_updates"] == pytest.approx(checkpoint["seconds"] / updates["seconds"])
+    assert updates["shape"] == "ln_encoder_only on timit: 4 steps, a checkpoint every 2 steps"
+    assert not list(corpus.glob(".las-safety-*")) and not (corpus / "run").exists()
 
 
 def test_the_command_is_as_typed() -> None:
