@@ -1,117 +1,203 @@
-"""A paper's table from its recipe: train the rows that are not finished, print paper and ours side by side.
+"""A paper's table from its recipe: plan, train the rows that are not finished, and report.
 
-A recipe is data (recipes/<name>.yaml): per row of the table, the experiment's name and the paper's numbers.
+A row whose training breaks is a result. The same command again goes on where the last one stopped.
 """
 
+import contextlib
+import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from omegaconf import OmegaConf
-from rich.table import Table
+from rich.table import Table as Printed
 
-from las import build, commands, progress, run
-from las.errors import ConfigError, suggest
+from las import arguments, build, claims, commands, outcomes, plan, progress, recipe
+from las.claim_rules import Verdict
+from las.errors import ConfigError, LasError, NumericalError
+from las.plan import Job
+from las.recipe import Recipe
+from las.reports import markdown, page
 
-OWN_KEYS = ("recipe", "report_only")
+KINDS: dict[str, Any] = {
+    "recipe": str,
+    "tier": str,
+    "seeds": int | None,
+    "dry_run": bool,
+    "report": bool,
+    "jobs": int,
+    "runs_dir": str,
+    "results_dir": str | None,
+}
+"""The keys of configs/reproduce.yaml; all others are overrides of every row."""
+UNSHOWN = ("runs_dir", "results_dir", "data_dir", "jobs", "report")
+"""Keys that do not decide what is in a report."""
+
+
+class Request(NamedTuple):
+    """What the command asks for; `given` are the overrides that go to every row."""
+
+    recipe: Recipe
+    tier: str
+    seeds: int | None
+    dry_run: bool
+    report: bool
+    jobs: int
+    runs: Path
+    results: Path
+    given: tuple[str, ...]
 
 
 def reproduce(overrides: list[str]) -> None:
-    """`recipe=<name>` and any override of the training config, e.g. `corpus=synthetic_hard seed=2`.
+    """`recipe=<name> tier=<name>` and any override of the training config, e.g. `seeds=5 optim.lr=0.002`.
 
-    Rows already finished with the same configuration are not trained again; `report_only=true` trains nothing and
-    leaves unfinished rows empty. Writes recipes/results/<recipe>-<corpus>.md beside the recipes.
+    Prints the plan, trains what is missing, and writes the table (.md, .json, .html) and the claims that can be judged
+    by all tables there are. `dry_run=true` ends after the plan, `report=true` trains nothing.
     """
-    given = {key: value for key, _, value in (override.partition("=") for override in overrides) if key in OWN_KEYS}
-    passed_on = [override for override in overrides if override.partition("=")[0] not in OWN_KEYS]
-    recipe = read_recipe(given.get("recipe", ""))
-    if given.get("report_only", "false") not in ("true", "false"):
-        raise ConfigError(f"report_only={given['report_only']} should be true or false")
-    rows = []
-    for row in recipe["rows"]:
-        row_overrides = [f"+experiment={row['name']}", *passed_on]
-        config = build.compose("train", row_overrides)
-        if given.get("report_only") == "true":
-            result = finished_result(config)
-        else:
-            progress.say(f"== {row['name']} on {config['corpus']['name']}")
-            result = commands.train(row_overrides)
-        rows.append((row, result))
-    corpus = config["corpus"]["name"]
-    progress.console.print(as_table(recipe, corpus, rows))
-    path = recipe_directory() / "results" / f"{given['recipe']}-{corpus}.md"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(as_markdown(recipe, corpus, rows, " ".join(["las reproduce", *overrides])))
-    progress.say(f"written to {path}")
+    asked = request(overrides)
+    if asked.recipe.unavailable:
+        progress.say(f"recipe {asked.recipe.name} cannot be trained: {asked.recipe.unavailable}")
+        jobs: list[Job] = []
+    else:
+        jobs = plan.jobs(asked.recipe, asked.tier, asked.seeds, asked.runs, asked.given)
+        show(asked, jobs)
+    if asked.dry_run:
+        return
+    if not asked.report:
+        train([job for job in jobs if job.result is None], asked.jobs)
+    report(asked, jobs, command(overrides))
 
 
-def recipe_directory() -> Path:
-    """`recipes/` beside `configs/`, in the checkout or the wheel."""
-    return build.config_directory().parent / "recipes"
+def request(overrides: Sequence[str]) -> Request:
+    """The command's own keys, checked, and the rest. Raises ConfigError for what does not exist or fit."""
+    own, given = split(overrides)
+    values = build.compose("reproduce", own)
+    for key, kind in KINDS.items():
+        arguments.check_value(key, values[key], kind)
+    if values["jobs"] < 1:
+        raise ConfigError(f"jobs={values['jobs']} must be at least 1")
+    read = recipe.read(values["recipe"])
+    read.tier(values["tier"])
+    return Request(
+        read,
+        values["tier"],
+        values["seeds"],
+        values["dry_run"],
+        values["report"],
+        values["jobs"],
+        Path(values["runs_dir"]),
+        recipe.directory() / "results" if values["results_dir"] is None else Path(values["results_dir"]),
+        tuple(given),
+    )
 
 
-def read_recipe(name: str) -> dict[str, Any]:
-    """A recipe by name. Raises ConfigError with the nearest names when there is none of that name."""
-    names = sorted(path.stem for path in recipe_directory().glob("*.yaml"))
-    if name not in names:
-        raise ConfigError(f"recipe={name}: there is no such recipe.{suggest(name, names)}")
-    recipe = OmegaConf.to_container(OmegaConf.load(recipe_directory() / f"{name}.yaml"))
-    assert isinstance(recipe, dict)
-    return {str(key): value for key, value in recipe.items()}
+def split(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Overrides of configs/reproduce.yaml, and those that go to every row."""
+    own = [override for override in overrides if override.partition("=")[0] in KINDS]
+    return own, [override for override in overrides if override not in own]
 
 
-def finished_result(config: build.Config) -> dict[str, Any] | None:
-    """The result of a row's run if it is finished, else None."""
-    return run.Run(config).result if Path(config["run_dir"]).is_dir() else None
+def command(overrides: Sequence[str]) -> str:
+    """The command for a report that others read: without where things lie on this machine."""
+    shown = []
+    for override in overrides:
+        key, _, value = override.partition("=")
+        if key in UNSHOWN:
+            continue
+        shown.append(f"{key}=..." if "/" in value else override)
+    return " ".join(["las reproduce", *shown])
 
 
-HEADINGS = ("layer norm in", "paper PER", "paper steps", "our PER, 95 % interval", "our steps", "within 1 %", "seed")
+def show(asked: Request, jobs: Sequence[Job]) -> None:
+    """The plan: each job, how far it is, and how long it still takes."""
+    finished = [job for job in jobs if job.result is not None]
+    table = Printed(title=f"{asked.recipe.name}, tier {asked.tier}: {len(jobs)} trainings, {len(finished)} finished")
+    for heading in ("row", "seed", "state", "at most", "folder"):
+        table.add_column(heading, overflow="fold")
+    waiting: list[float | None] = []
+    for job in jobs:
+        needs = None if job in finished else plan.expected(job, finished)
+        waiting += [] if job in finished else [needs]
+        seed = str(job.seed) + (f", run {job.copy}" if job.row.repeat == "runs" else "")
+        table.add_row(job.row.name, seed, state(job), "" if job in finished else time_of(needs), str(job.directory))
+    progress.console.print(table)
+    if not waiting:
+        progress.say("nothing is left to train")
+    elif None in waiting:
+        progress.say(f"{len(waiting)} to train; how long is unknown until one of them is finished")
+    else:
+        total = sum(needs for needs in waiting if needs is not None) / asked.jobs
+        progress.say(f"{len(waiting)} to train, {progress.duration(total)} at most by the speed of finished ones")
 
 
-def cells(row: dict[str, Any], result: dict[str, Any] | None) -> list[str]:
-    """One row of the printed table as text."""
-    paper = row["paper"]
-    columns = [row["label"], f"{100 * paper['phone_error_rate']:.1f} %", f"{paper['steps_to_converge']:,}"]
-    if result is None:
-        return [*columns, "not trained", "", "", ""]
-    test = result["splits"]["test"]
-    ours = f"{100 * test['phone_error_rate']:.1f} %"
-    if test["interval"] is not None:
-        ours += " [{:.1f}, {:.1f}]".format(*(100 * bound for bound in test["interval"]))
-    steps = (f"{result['steps_to_converge']:,}", f"{result['steps_to_within_one_percent']:,}")
-    return [*columns, ours, *steps, str(result["seed"])]
+def state(job: Job) -> str:
+    """`finished`, `broken`, `at step 250 of 500` or `to do`."""
+    if (result := job.result) is not None:
+        return "broken" if "broken" in result else "finished"
+    return f"at step {job.step} of {job.max_steps}" if job.step else "to do"
 
 
-def as_table(recipe: dict[str, Any], corpus: str, rows: list[tuple[dict[str, Any], dict[str, Any] | None]]) -> Table:
-    """The table for a terminal."""
-    table = Table(title=f"{recipe['title']}\nthe paper's numbers are on TIMIT, ours on {corpus}")
-    for index, heading in enumerate(HEADINGS):
-        table.add_column(heading, justify="right" if index else "left")
-    for row, result in rows:
-        table.add_row(*cells(row, result))
-    return table
+def time_of(seconds: float | None) -> str:
+    return "unknown" if seconds is None else progress.duration(seconds)
 
 
-def as_markdown(
-    recipe: dict[str, Any], corpus: str, rows: list[tuple[dict[str, Any], dict[str, Any] | None]], command: str
-) -> str:
-    """The table for the repository, with everything a reader needs to judge it."""
-    lines = [
-        f"# {recipe['title']}",
-        "",
-        f"The paper's numbers are on TIMIT, ours on `{corpus}`: they are not comparable in size, only in order.",
-        f"Source of the paper's numbers: {recipe['source']}.",
-        "",
-        f"    {command}",
-        "",
-        f"| {' | '.join(HEADINGS)} |",
-        f"|{'---|' * len(HEADINGS)}",
-        *(f"| {' | '.join(cells(row, result))} |" for row, result in rows),
-        "",
-        "Assumed where the paper is silent:",
-        "",
-        *(f"- {line}" for line in recipe["assumed"]),
-        "",
-        f"Commit of the runs: {', '.join(sorted({str(result['commit']) for _, result in rows if result}))}.",
-        "",
-    ]
-    return "\n".join(lines)
+def train(jobs: Sequence[Job], at_once: int) -> None:
+    """Train jobs one after another, or some at the same time in processes of joblib's.
+
+    The corpora are prepared first, so that no two trainings make the same one. Raises LasError without joblib.
+    """
+    if at_once == 1 or len(jobs) < 2:
+        for number, job in enumerate(jobs, start=1):
+            progress.say(f"== {number} of {len(jobs)}: {job.row.name}, seed {job.seed}")
+            train_one(job.overrides)
+        return
+    try:
+        from joblib import Parallel, delayed
+    except ImportError as error:
+        raise LasError("jobs=... of more than one needs joblib: pip install 'las[joblib]'") from error
+    commands.prepare(list(jobs[0].overrides))
+    threads = f"trainer.threads={max(1, (os.cpu_count() or 1) // at_once)}"
+    work = (delayed(train_unseen)(plan.merge([threads], job.overrides)) for job in jobs)
+    answers = Parallel(n_jobs=at_once, return_as="generator_unordered")(work)
+    for number, answer in enumerate(answers, start=1):
+        progress.say(f"{number} of {len(jobs)}: {answer}")
+
+
+def train_one(overrides: Sequence[str]) -> str:
+    """Train, decode and score; a broken training leaves its result. Returns what came out, in a line."""
+    name = next(each for each in reversed(overrides) if each.startswith("name="))
+    try:
+        result = commands.train(list(overrides))
+    except NumericalError as error:
+        progress.say(f"broken, which is a result: {error}")
+        return f"{name} broken: {error}"
+    return f"{name} seed={result['seed']}: {commands.summary(result)}"
+
+
+def train_unseen(overrides: Sequence[str]) -> str:
+    """`train_one` in a process of its own, which speaks only to the logs of its runs."""
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
+        return train_one(overrides)
+
+
+def report(asked: Request, jobs: Sequence[Job], command: str) -> None:
+    """Write table, page and claims from what is finished."""
+    table = outcomes.collect(asked.recipe, asked.tier, jobs, command)
+    results = asked.results
+    outcomes.write(table, results / f"{table.stem}.json")
+    verdicts = claims.judge(claims.of(asked.recipe.name), [table])
+    (results / f"{table.stem}.md").write_text(markdown.document(asked.recipe, table, verdicts), "utf-8")
+    page.write(asked.recipe, table, jobs, verdicts, results / f"{table.stem}.html")
+    for claim, verdict in verdicts.items():
+        progress.say(f"{claim}: {verdict.verdict}. {verdict.test}")
+    written = [f"{table.stem}.{suffix}" for suffix in ("md", "json", "html")]
+    written.append(claims_page(results, asked.tier, table.corpus))
+    progress.say(f"written to {results}: {', '.join(written)}")
+
+
+def claims_page(results: Path, tier: str, corpus: str) -> str:
+    """All claims, judged by every table of a tier and corpus in the folder."""
+    tables = [outcomes.read(path) for path in sorted(results.glob(f"*-{tier}-{corpus}.json"))]
+    verdicts: dict[str, Verdict] = claims.judge(claims.CLAIMS, tables)
+    name = f"claims-{tier}-{corpus}.md"
+    (results / name).write_text(markdown.claims_document(verdicts, tier, corpus), "utf-8")
+    return name

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cell_cards import factory_of
 
-from las import assembly, build, cli, demo, reproduce
+from las import assembly, build, cli, demo, plan, reproduce
 from las.cells.base import LSTMCell
 from las.corpora import phones
 from las.errors import ConfigError
@@ -54,10 +54,9 @@ def compose(verb: str, overrides: list[str]) -> None:
     """What the verb would do with its arguments, short of doing it."""
     overrides = [cli.protect(override) for override in overrides]
     if verb == "reproduce":
-        own = dict(override.split("=") for override in overrides if override.split("=")[0] in reproduce.OWN_KEYS)
-        passed_on = [override for override in overrides if override.split("=")[0] not in reproduce.OWN_KEYS]
-        for row in reproduce.read_recipe(own["recipe"])["rows"]:
-            compose("train", [f"+experiment={row['name']}", *passed_on])
+        asked = reproduce.request(overrides)
+        row = asked.recipe.rows[0]  # tests/test_reproduce.py composes all of them
+        compose("train", [*plan.overrides_of(asked.recipe, row, asked.tier, asked.given)])
         return
     config = build.compose(cli.VERBS[verb].config, [*demo.OVERRIDES, *overrides] if verb == "demo" else overrides)
     if "corpus" in config:

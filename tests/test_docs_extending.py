@@ -17,13 +17,14 @@ NAMED_BLOCK = re.compile(r"^`([\w/.]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | 
 
 USES_THE_EXAMPLES = """
 import sys, torch
-from las import batches, build, order, recurrent, reproduce
+from las import batches, build, order, plan, recipe, recurrent
 from las.cells.ln_input import LNInputLSTMCell
 from las.cells.ln_joined import LNJoinedLSTMCell
 from las.attention.cosine import CosineAttention
 
-row = reproduce.read_recipe("mine")["rows"][1]
-config = build.compose("train", [f"+experiment={row['name']}", "corpus=folder", f"corpus.root={sys.argv[1]}"])
+mine = recipe.read("mine")
+given = plan.overrides_of(mine, mine.rows[1], "open", ["corpus=folder", f"corpus.root={sys.argv[1]}"])
+config = build.compose("train", list(given))
 assert config["name"] == "ln_input_joined" and config["run_dir"] == "runs/ln_input_joined/folder/seed1"
 corpus = build.build(config["corpus"], where="corpus")
 prepared = corpus.prepare(sys.argv[2])

@@ -1,115 +1,204 @@
-"""A paper's table: its numbers come from the recipe, ours from finished runs, and nothing is trained twice."""
+"""The verb: the plan, trainings that are not repeated, reports, mistakes; and every recipe at the tier smoke."""
 
 import json
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from conftest import Answer
 from omegaconf import OmegaConf
-from tiny import overrides
 
-from las import build, reproduce
-from las.errors import ConfigError
+from las import commands, plan, recipe, reproduce
+from las.errors import ConfigError, LasError, NumericalError
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 Las = Callable[..., Answer]
 
 
-@pytest.fixture
-def recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the recipes: what is written beside them does not land in the checkout."""
-    copy = shutil.copytree(RECIPES, tmp_path / "recipes", ignore=shutil.ignore_patterns("results"))
-    monkeypatch.setattr(reproduce, "recipe_directory", lambda: copy)
-    return copy
-
-
 def places(root: Path) -> list[str]:
-    """Overrides with a folder per row."""
-    kept = [override for override in overrides(root) if not override.startswith("run_dir=")]
-    return [*kept, f"run_dir={root}/runs/${{name}}"]
+    """Overrides that lead to the tiny corpus and keep everything in its folder."""
+    corpus = ["corpus=timit", f"corpus.root={root / 'TIMIT'}", "corpus.partial=true", f"data_dir={root / 'data'}"]
+    return [*corpus, f"runs_dir={root / 'runs'}", f"results_dir={root / 'results'}", "trainer.histograms=false"]
 
 
-def test_every_recipe_is_complete_and_its_rows_exist() -> None:
-    names = sorted(path.stem for path in RECIPES.glob("*.yaml"))
-    assert "bo18_table3" in names
-    experiments = {path.stem for path in (build.config_directory() / "experiment").glob("*.yaml")}
-    for name in names:
-        recipe = reproduce.read_recipe(name)
-        assert recipe.keys() == {"title", "source", "assumed", "rows"} and recipe["assumed"]
-        for row in recipe["rows"]:
-            assert row["name"] in experiments
-            assert 0 < row["paper"]["phone_error_rate"] < 1 and row["paper"]["steps_to_converge"] > 0
+@pytest.fixture
+def two_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recipes of which bo18_table3 has two rows."""
+    folder = shutil.copytree(RECIPES, tmp_path / "recipes", ignore=shutil.ignore_patterns("results"))
+    values = OmegaConf.to_container(OmegaConf.load(folder / "bo18_table3.yaml"))
+    assert isinstance(values, dict)
+    OmegaConf.save(OmegaConf.create({**values, "rows": values["rows"][:2]}), folder / "bo18_table3.yaml")
+    monkeypatch.setattr(recipe, "directory", lambda: folder)
 
 
-def test_the_numbers_of_the_paper() -> None:
-    """Ben Othman 2018, tables 1 and 3."""
-    rows = {row["name"]: row["paper"] for row in reproduce.read_recipe("bo18_table3")["rows"]}
-    found = {name: (paper["phone_error_rate"], paper["steps_to_converge"]) for name, paper in rows.items()}
-    assert found == {
-        "baseline": (0.268, 15947),
-        "ln_encoder_only": (0.245, 9976),
-        "ln_both": (0.253, 15552),
-        "ln_decoder_only": (0.666, 15600),
-    }
-
-
-def test_a_report_of_nothing_trains_nothing(recipes: Path, corpus: Path, las: Las) -> None:
-    answer = las("reproduce", "recipe=bo18_table3", "report_only=true", *places(corpus))
+def test_a_recipe_is_planned_trained_once_and_reported(two_rows: None, corpus: Path, las: Las) -> None:
+    command = ("reproduce", "recipe=bo18_table3", "tier=smoke", *places(corpus))
+    answer = las(*command, "dry_run=true")
     assert answer.code == 0, answer.err
-    table = (recipes / "results/bo18_table3-timit.md").read_text()
-    assert table.count("| not trained |") == 4
-    assert "| no layer norm | 26.8 % | 15,947 | not trained |  |  |  |" in table
-    assert "| listener | 24.5 % | 9,976 | not trained |" in table
-    for line in ("Source of the paper's numbers: A. Ben Othman", "Assumed where the paper is silent", "las reproduce"):
+    assert answer.out.count("to do") == 2 and "2 to train; how long is unknown" in answer.out
+    assert not (corpus / "runs").exists() and not (corpus / "results").exists()
+
+    answer = las(*command)
+    assert answer.code == 0, answer.err
+    assert "== 1 of 2: baseline, seed 1" in answer.out and "C5: undecided" in answer.out
+    written = sorted(path.name for path in (corpus / "results").iterdir())
+    assert written == [
+        *(f"bo18_table3-smoke-timit.{suffix}" for suffix in ("html", "json", "md")),
+        "claims-smoke-timit.md",
+    ]
+    table = (corpus / "results" / "bo18_table3-smoke-timit.md").read_text()
+    results = [json.loads(path.read_text()) for path in sorted((corpus / "runs").glob("*/timit/seed1-*/result.json"))]
+    assert len(results) == 2
+    rate = results[0]["splits"]["test"]["phone_error_rate"]
+    assert f"| no layer norm (1) | 26.8 % | 15,947 | {100 * rate:.1f} % |" in table
+    assert f"| {100 * (rate - 0.268):+.1f} | 1 | {results[0]['steps_to_converge']} |" in table
+    for line in (
+        "Source of the paper's numbers: A. Ben Othman",
+        "## Assumed where the paper is silent",
+        "(1) from table",
+    ):
         assert line in table
-    assert "26.8" in answer.out and "15,947" in answer.out
-    assert not (corpus / "runs").exists()
+    assert "las reproduce recipe=bo18_table3 tier=smoke corpus=timit corpus.root=... corpus.partial=true" in table
+    assert str(corpus) not in "".join(path.read_text() for path in (corpus / "results").iterdir())
+
+    answer = las(*command)
+    assert answer.code == 0 and "2 trainings, 2 finished" in answer.out and "nothing is left to train" in answer.out
+    assert "== 1 of" not in answer.out
+    answer = las(*command, "dry_run=true", "seeds=2")
+    assert "2 to train, 0:0" in answer.out and "by the speed of finished ones" in answer.out
 
 
-def test_rows_that_are_finished_are_shown_beside_the_paper_and_not_trained_again(
-    recipes: Path, corpus: Path, las: Las
-) -> None:
-    path = recipes / "bo18_table3.yaml"
-    recipe = OmegaConf.to_container(OmegaConf.load(path))
-    recipe["rows"] = recipe["rows"][:2]
-    OmegaConf.save(OmegaConf.create(recipe), path)
-    assert las("train", "+experiment=ln_encoder_only", *places(corpus)).code == 0
-    result = json.loads((corpus / "runs/ln_encoder_only/result.json").read_text())
-    assert las("reproduce", "recipe=bo18_table3", "report_only=true", *places(corpus)).code == 0
-    table = (recipes / "results/bo18_table3-timit.md").read_text()
-    test = result["splits"]["test"]
-    low, high = test["interval"]
-    ours = f"{100 * test['phone_error_rate']:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
-    steps = f"{result['steps_to_converge']} | {result['steps_to_within_one_percent']} | 1 |"
-    assert f"| listener | 24.5 % | 9,976 | {ours} | {steps}" in table
-    assert table.count("not trained") == 1
-    assert f"Commit of the runs: {result['commit']}." in table
-    answer = las("reproduce", "recipe=bo18_table3", *places(corpus))
+def test_another_recipe_shares_rows_that_are_the_same(corpus: Path) -> None:
+    found = {}
+    for name in ("bo18_table1", "bo18_table3", "bo18_code_hypotheses"):
+        jobs = plan.jobs(recipe.read(name), "smoke", 1, Path("runs"), places(corpus)[:4])
+        found[name] = {job.row.name: job.directory for job in jobs}
+    for row, directory in found["bo18_table1"].items():
+        assert found["bo18_table3"][row] == found["bo18_code_hypotheses"][row] == directory
+    assert len({path for rows in found.values() for path in rows.values()}) == 9  # ln_both is in one alone
+
+
+def test_a_training_that_breaks_is_a_result(two_rows: None, corpus: Path, las: Las) -> None:
+    command = ("reproduce", "recipe=bo18_table3", "tier=smoke", *places(corpus))
+    answer = las(*command, "optim.lr=1e30", "trainer.max_steps=30", "trainer.validate_every=30")
     assert answer.code == 0, answer.err
-    assert "== baseline on timit" in answer.out and "ln_encoder_only is finished" in answer.out
-    assert "not trained" not in (recipes / "results/bo18_table3-timit.md").read_text()
+    assert "broken, which is a result" in answer.out
+    table = (corpus / "results" / "bo18_table3-smoke-timit.md").read_text()
+    assert "| broken |" in table and "| 1, 1 broken |" in table and "Broken:" in table
+    page = (corpus / "results" / "bo18_table3-smoke-timit.html").read_text()
+    assert "Broken trainings, which are results" in page
+    answer = las(*command, "optim.lr=1e30", "trainer.max_steps=30", "trainer.validate_every=30", "dry_run=true")
+    assert answer.out.count("broken") == 2 and "nothing is left to train" in answer.out
 
 
-def test_a_rate_without_an_interval_is_shown_without(recipes: Path) -> None:
-    row = reproduce.read_recipe("bo18_table3")["rows"][0]
-    result = {"splits": {"test": {"phone_error_rate": 0.5, "interval": None}}, "seed": 1}
-    result |= {"steps_to_converge": 1200, "steps_to_within_one_percent": 1000}
-    assert reproduce.cells(row, result)[3:] == ["50.0 %", "1,200", "1,000", "1"]
+def test_a_report_trains_nothing(two_rows: None, corpus: Path, las: Las) -> None:
+    answer = las("reproduce", "recipe=bo18_table3", "tier=smoke", "report=true", *places(corpus))
+    assert answer.code == 0, answer.err
+    assert not (corpus / "runs").exists()
+    assert (corpus / "results" / "bo18_table3-smoke-timit.md").read_text().count("| not trained |") == 2
+
+
+def test_a_recipe_that_cannot_be_trained_says_so(corpus: Path, las: Las) -> None:
+    answer = las("reproduce", "recipe=z20_hybrid", "tier=paper", *places(corpus))
+    assert answer.code == 0, answer.err
+    assert "cannot be trained: it needs a hybrid HMM model" in answer.out
+    table = (corpus / "results" / "z20_hybrid-paper-none.md").read_text()
+    assert "**Not run: it needs a hybrid HMM model" in table and table.count("| not trained |") == 14
+    assert "| 8 layers: global | 14.0 % | 9.4 % | 18.6 % | 14.4 % | 12.8 | 77 |" in table
+    with pytest.raises(ConfigError, match=r"recipe=z20_hybrid cannot be trained"):
+        plan.jobs(recipe.read("z20_hybrid"), "open", None, corpus, [])
+
+
+@pytest.mark.slow
+def test_rows_are_trained_at_the_same_time_by_joblib(
+    two_rows: None, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In processes of their own, with the corpus prepared before and the cores shared out."""
+    pytest.importorskip("joblib")
+    asked: list[list[str]] = []
+    monkeypatch.setattr(commands, "prepare", asked.append)
+    monkeypatch.setattr(reproduce, "train_unseen", only_tell)
+    said: list[str] = []
+    monkeypatch.setattr(reproduce.progress, "say", said.append)
+    jobs = plan.jobs(recipe.read("bo18_table3"), "smoke", 1, corpus / "runs", places(corpus)[:4])
+    reproduce.train(jobs, at_once=2)
+    assert len(asked) == 1 and len(said) == 2
+    assert {each.partition(": ")[2] for each in said} == {"name=baseline threads", "name=ln_encoder_only threads"}
+
+
+def only_tell(overrides: Sequence[str]) -> str:
+    """What a training would be, for another process."""
+    threads = any(each.startswith("trainer.threads=") for each in overrides)
+    return f"{next(each for each in overrides if each.startswith('name='))} {'threads' if threads else ''}"
+
+
+def test_without_joblib_more_than_one_at_once_is_refused(
+    two_rows: None, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "joblib", None)
+    jobs = plan.jobs(recipe.read("bo18_table3"), "smoke", 1, corpus / "runs", places(corpus)[:4])
+    with pytest.raises(LasError, match=r"needs joblib: pip install 'las\[joblib\]'"):
+        reproduce.train(jobs, at_once=2)
+
+
+def test_a_process_of_its_own_speaks_to_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def train(overrides: list[str]) -> dict[str, object]:
+        reproduce.progress.say("loud")
+        raise NumericalError("the loss is NaN")
+
+    monkeypatch.setattr(commands, "train", train)
+    assert reproduce.train_unseen(["name=x", "seed=1"]) == "name=x broken: the loss is NaN"
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("overrides", "says"),
     [
-        (["recipe=bo18_table"], "recipe=bo18_table: there is no such recipe. Did you mean bo18_table3?"),
-        ([], "recipe=: there is no such recipe"),
-        (["recipe"], "recipe=: there is no such recipe"),
-        (["recipe=bo18_table3", "report_only=yes"], "report_only=yes should be true or false"),
-        (["recipe=bo18_table3", "optim.lrr=1"], "Did you mean optim.lr"),
+        (["recipe=bo18_table"], r"recipe=bo18_table: there is no such recipe\. Did you mean bo18_table\d"),
+        ([], r"recipe has no value: add recipe=\.\.\. to the command"),
+        (["recipe=bo18_table3", "tier=smal"], r"tier=smal: there is no such tier\. Did you mean smoke"),
+        (["recipe=bo18_table3", "seeds=many"], r"seeds='many' should be of type int"),
+        (["recipe=bo18_table3", "seeds=0"], r"seeds=0 must be at least 1"),
+        (["recipe=bo18_table3", "jobs=0"], r"jobs=0 must be at least 1"),
+        (["recipe=bo18_table3", "report=yes"], r"report='yes' should be of type bool"),
+        (["recipe=bo18_table3", "seed=3"], r"seed=\.\.\. is what the rows differ in: choose seeds="),
+        (["recipe=bo18_table3", "optim.lrr=1"], r"recipe bo18_table3, row baseline: .*Did you mean optim\.lr"),
+        (["recipe=bo18_table3", "tier=paper"], r"corpus\.root has no value: add corpus\.root="),
     ],
 )
-def test_mistakes_are_explained(arguments: list[str], says: str, recipes: Path) -> None:
-    with pytest.raises(ConfigError) as raised:
-        reproduce.reproduce(arguments)
-    assert says in str(raised.value)
+def test_mistakes_are_explained(overrides: list[str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        reproduce.reproduce(overrides)
+
+
+def test_a_recipe_passes_smoke(corpus: Path, las: Las) -> None:
+    answer = las("reproduce", "recipe=bo18_table1", "tier=smoke", *places(corpus))
+    assert answer.code == 0, answer.err
+    table = (corpus / "results" / "bo18_table1-smoke-timit.md").read_text()
+    assert "not trained" not in table and "| 1, 1 broken |" not in table
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in recipe.names() if name != "z20_hybrid"])
+def test_every_recipe_passes_smoke(name: str, smoke_root: Path, las: Las) -> None:
+    """Each row trains, decodes and scores; rows that recipes share are trained once for all of them."""
+    answer = las("reproduce", f"recipe={name}", "tier=smoke", *places(smoke_root))
+    assert answer.code == 0, answer.err
+    table = json.loads((smoke_root / "results" / f"{name}-smoke-timit.json").read_text())
+    for line in table["lines"]:
+        assert line["outcomes"], line["name"]
+        for outcome in line["outcomes"]:
+            assert outcome["broken"] == "" and outcome["values"]["test"] >= 0, line["name"]
+    assert [line["name"] for line in table["lines"]] == [row.name for row in recipe.read(name).rows]
+
+
+@pytest.fixture(scope="module")
+def smoke_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One prepared corpus for all recipes."""
+    import tiny
+
+    return tiny.tree(tmp_path_factory.mktemp("smoke"))

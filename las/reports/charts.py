@@ -1,0 +1,167 @@
+"""Curves with bands and heat maps as inline SVG: colours come from the page's style, so that they follow its theme."""
+
+import base64
+import math
+import struct
+import zlib
+from collections.abc import Sequence
+from html import escape
+from typing import Any, NamedTuple
+
+import numpy as np
+
+WIDTH, HEIGHT = 560, 280
+LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 38
+COLOURS = 8
+"""Series have the classes s0 to s7, again and again."""
+HEAT = ((12, 8, 38), (87, 16, 110), (188, 55, 84), (249, 142, 9), (252, 255, 164))
+"""From weight 0 to the largest: dark to bright, as bright in grey as in colour."""
+
+
+class Series(NamedTuple):
+    """A line, its band, and what the legend calls it."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+
+
+def chart(
+    series: Sequence[Series],
+    x_label: str,
+    y_label: str,
+    size: tuple[int, int] = (WIDTH, HEIGHT),
+    title: str = "",
+    colours: Sequence[int] = tuple(range(COLOURS)),
+) -> str:
+    """Lines with bands over common axes; nothing where there are no points. `title` is read out and shown above.
+
+    `colours` are those of the series, again and again.
+    """
+    width, height = size
+    drawn = [each for each in series if each.x]
+    if not drawn:
+        return ""
+    bottom, top = _ends([v for each in drawn for v in (*each.low, *each.high)])
+    first, last = min(min(each.x) for each in drawn), max(max(each.x) for each in drawn)
+    last = last if last > first else first + 1
+
+    def place(x: float, y: float) -> str:
+        across = LEFT + (x - first) / (last - first) * (width - LEFT - RIGHT)
+        down = TOP + (top - y) / (top - bottom) * (height - TOP - BOTTOM)
+        return f"{across:.1f},{down:.1f}"
+
+    parts = [_axes((first, last), (bottom, top), x_label, y_label, size)]
+    for number, each in enumerate(series):
+        if not each.x:
+            continue
+        colour = f"s{colours[number % len(colours)]}"
+        if list(each.low) != list(each.high):
+            edge = [place(x, y) for x, y in zip(each.x, each.high, strict=True)]
+            edge += [place(x, y) for x, y in zip(reversed(each.x), list(each.low)[::-1], strict=True)]
+            parts.append(f'<polygon class="band {colour}" points="{" ".join(edge)}"/>')
+        points = " ".join(place(x, y) for x, y in zip(each.x, each.y, strict=True))
+        parts.append(f'<polyline class="line {colour}" points="{points}"/>')
+    label = escape(title or f"{y_label} against {x_label}", quote=True)
+    svg = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
+    heading = f"<figcaption>{escape(title)}</figcaption>" if title else ""
+    return f"<figure>{heading}{svg}</figure>"
+
+
+def legend(names: Sequence[str]) -> str:
+    """Which colour is which."""
+    keys = (f'<li><i class="key s{number % COLOURS}"></i>{escape(name)}</li>' for number, name in enumerate(names))
+    return f'<ul class="legend">{"".join(keys)}</ul>'
+
+
+def heat_map(weights: Any, symbols: Sequence[str], seconds: float, title: str, caption: str) -> str:
+    """Attention [tokens, states]: a row for each token from the top, time along x."""
+    values = np.asarray(weights, dtype=float)
+    tokens = len(values)
+    row = 14 if tokens <= 40 else 8
+    left, height = 54, tokens * row
+    width = 420
+    picture = (
+        f'<image x="{left}" y="0" width="{width}" height="{height}" preserveAspectRatio="none" href="{png(values)}"/>'
+    )
+    every = max(1, math.ceil(9 / row))
+    rows = "".join(
+        f'<text x="{left - 6}" y="{(at + 0.5) * row + 3:.1f}" class="end">{escape(_shown(symbol))}</text>'
+        for at, symbol in enumerate(symbols)
+        if at % every == 0
+    )
+    times = "".join(
+        f'<text x="{left + width * time / seconds:.1f}" y="{height + 13}" class="middle">{time:g}</text>'
+        for time in ticks(0.0, seconds)
+    )
+    label = f'<text x="{left + width / 2}" y="{height + 27}" class="middle">seconds</text>'
+    return (
+        f"<figure><figcaption>{escape(title)}</figcaption>"
+        f'<svg class="heat" viewBox="0 0 {left + width + 8} {height + 32}" role="img" '
+        f'aria-label="{escape(f"attention: {title}", quote=True)}">{picture}{rows}{times}{label}</svg>'
+        f'<p class="soft">{escape(caption)}</p></figure>'
+    )
+
+
+def png(values: Any) -> str:
+    """A matrix as a picture in a data URI, one pixel for each value, brightest at the largest."""
+    matrix = np.asarray(values, dtype=float)
+    largest = matrix.max() if matrix.size and matrix.max() > 0 else 1.0
+    levels = np.clip(np.round(255 * matrix / largest), 0, 255).astype(np.uint8)
+    shares = np.linspace(0, len(HEAT) - 1, 256)
+    palette = np.stack([np.interp(shares, range(len(HEAT)), [c[i] for c in HEAT]) for i in range(3)], axis=1)
+    rows = b"".join(b"\0" + row.tobytes() for row in levels)
+    header = struct.pack(">IIBBBBB", matrix.shape[1], matrix.shape[0], 8, 3, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"PLTE", palette.round().astype(np.uint8).tobytes()))
+    chunks += ((b"IDAT", zlib.compress(rows, 9)), (b"IEND", b""))
+    data = b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*each) for each in chunks)
+    return f"data:image/png;base64,{base64.b64encode(data).decode()}"
+
+
+def ticks(low: float, high: float, most: int = 6) -> list[float]:
+    """Round numbers within a range."""
+    span = (high - low) / most
+    step = 10.0 ** math.floor(math.log10(span)) if span > 0 else 1.0
+    step *= next(factor for factor in (1, 2, 5, 10) if step * factor >= span)
+    first = math.ceil(low / step - 1e-9)
+    return [round(at * step, 10) for at in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    """A range with a little room; from zero where everything is near it."""
+    low, high = min(values), max(values)
+    room = 0.05 * (high - low) or 0.5 * abs(high) or 1.0
+    low = 0.0 if 0 <= low < 0.5 * high else low - room
+    return low, high + room
+
+
+def _axes(
+    x_ends: tuple[float, float], y_ends: tuple[float, float], x_label: str, y_label: str, size: tuple[int, int]
+) -> str:
+    width, height = size
+    right, floor = width - RIGHT, height - BOTTOM
+    parts = []
+    for tick in ticks(*y_ends):
+        y = TOP + (y_ends[1] - tick) / (y_ends[1] - y_ends[0]) * (floor - TOP)
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text class="end" x="{LEFT - 6}" y="{y + 3:.1f}">{tick:g}</text>')
+    for tick in ticks(*x_ends):
+        x = LEFT + (tick - x_ends[0]) / (x_ends[1] - x_ends[0]) * (right - LEFT)
+        parts.append(f'<text class="middle" x="{x:.1f}" y="{floor + 14}">{tick:g}</text>')
+    parts.append(f'<line class="axis" x1="{LEFT}" x2="{right}" y1="{floor}" y2="{floor}"/>')
+    parts.append(f'<text class="middle" x="{(LEFT + right) / 2}" y="{height - 6}">{escape(x_label)}</text>')
+    middle = (TOP + floor) / 2
+    parts.append(
+        f'<text class="middle" transform="rotate(-90 11 {middle})" x="11" y="{middle + 3}">{escape(y_label)}</text>'
+    )
+    return "".join(parts)
+
+
+def _shown(symbol: str) -> str:
+    return "(space)" if symbol.isspace() else symbol

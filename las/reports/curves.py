@@ -1,0 +1,46 @@
+"""A row's trainings as one curve with a band: the mean over seeds at each step, from the lowest to the highest."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from las.plan import Job
+from las.reports.charts import Series
+
+Points = Mapping[int, float]
+"""A number by step."""
+
+MOST_POINTS = 250
+
+
+def of_validations(key: str, factor: float = 1.0) -> Callable[[Job], Points]:
+    """A number of the validations of a training."""
+    return lambda job: {
+        event["step"]: factor * float(event[key]) for event in job.metrics() if event.get("event") == "validation"
+    }
+
+
+def of_updates(key: str) -> Callable[[Job], Points]:
+    """A number of the updates of a training, means of neighbouring ones where there are many."""
+
+    def read(job: Job) -> Points:
+        found = [(event["step"], float(event[key])) for event in job.metrics() if event.get("event") == "train"]
+        size = max(1, len(found) // MOST_POINTS)
+        groups = [found[at : at + size] for at in range(0, len(found), size)]
+        return {group[-1][0]: statistics.fmean(value for _, value in group) for group in groups}
+
+    return read
+
+
+def series(label: str, jobs: Sequence[Job], read: Callable[[Job], Points]) -> Series:
+    """Of all trainings of a row that have points; at a step that some lack, of the others."""
+    found = [points for job in jobs if (points := read(job))]
+    steps = sorted({step for points in found for step in points})
+    values: list[list[Any]] = [[points[step] for points in found if step in points] for step in steps]
+    return Series(
+        label,
+        list(map(float, steps)),
+        [statistics.fmean(v) for v in values],
+        list(map(min, values)),
+        list(map(max, values)),
+    )
