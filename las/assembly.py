@@ -118,13 +118,13 @@ def trainers(
     """
     manifest_hash = manifest.content_hash(train)
     while True:
-        stage = pretraining.current(stages, keeping.sub_epochs(folder) if len(stages) > 1 else 0)
+        stage = _current(stages, folder)
         built = last if stage.is_last else build_stage(stage, data.corpus)
         trainer = _trainer(built, stage, train, manifest_hash, data, folder, device)
         yield trainer
         if trainer.schedule.sub_epochs < stage.until or trainer.at.step >= trainer.max_steps:
             break
-        if keeping.sub_epochs(folder) < stage.until:
+        if keeping.reached(folder)[0] < stage.until:
             raise StorageError(
                 f"{trainer.keeper.folder}: the checkpoint at the end of {stage.name} could not be written, and the next"
                 " stage begins with it. Make room: the same command goes on from the one before"
@@ -133,6 +133,14 @@ def trainers(
         progress.say(
             f"ended in {stage.name} of pretraining: raise trainer.max_steps under another name=...", trainer.log
         )
+
+
+def _current(stages: Sequence[Stage], folder: run.Run) -> Stage:
+    """The stage that goes on, or in which all steps were taken."""
+    if len(stages) == 1:
+        return stages[0]
+    sub_epochs, steps = keeping.reached(folder)
+    return pretraining.current(stages, sub_epochs - (steps >= stages[-1].config["trainer"]["max_steps"]))
 
 
 def _trainer(

@@ -173,7 +173,9 @@ class Keeper:
         return self.restore(found) if found is not None and same else None
 
 
-def sub_epochs(run: Run) -> int:
-    """Those that are over in the newest good checkpoint of a run."""
+def reached(run: Run) -> tuple[int, int]:
+    """The sub-epochs and steps that are over in the newest good checkpoint of a run."""
     found, _ = checkpoint.newest(run.directory / "checkpoints")
-    return 0 if found is None else int(found.state["schedule"].get("sub_epochs", 0))
+    if found is None:
+        return 0, 0
+    return int(found.state["schedule"].get("sub_epochs", 0)), int(found.state["step"])

@@ -48,11 +48,11 @@ class Changes:
     width: float = 1.0
     accumulate: int | None = None
     longest_tokens: int | None = None
-    model: Mapping[str, Any] = field(default_factory=dict)
-    loss: Mapping[str, Any] = field(default_factory=dict)
-    gradients: Mapping[str, Any] = field(default_factory=dict)
-    weight_noise: Mapping[str, Any] = field(default_factory=dict)
-    augment: Mapping[str, Any] = field(default_factory=dict)
+    model: dict = field(default_factory=dict)
+    loss: dict = field(default_factory=dict)
+    gradients: dict = field(default_factory=dict)
+    weight_noise: dict = field(default_factory=dict)
+    augment: dict = field(default_factory=dict)
 
 
 class Stage(NamedTuple):
@@ -96,6 +96,8 @@ def stages(config: build.Config) -> list[Stage]:
         raise ConfigError(
             f"pretraining.new_layers={new_layers}: there is no such place.{suggest(new_layers, NEW_LAYERS)}"
         )
+    if section["stages"] and "listener" not in config["model"]:
+        raise ConfigError("pretraining.stages: this model has no listener that could grow: choose pretraining=none")
     found, until, count = [], 0, len(section["stages"]) + 1
     for number, entry in enumerate(section["stages"], start=1):
         where = f"pretraining.stages[{number - 1}]"
@@ -172,7 +174,16 @@ class Carried(NamedTuple):
         taken = f"{len(self.whole) + len(self.grown)} tensors"
         grown = f", {len(self.grown)} of them into larger ones" if self.grown else ""
         lists = (("new", self.new), ("left behind", self.left))
-        return taken + grown + "".join(f"; {what}: {', '.join(_modules(names))}" for what, names in lists if names)
+        return taken + grown + "".join(f"; {what}: {', '.join(self._short(names))}" for what, names in lists if names)
+
+    def _short(self, names: Sequence[str]) -> list[str]:
+        """`listener.layers.3` in place of all its tensors, unless others of it were taken over."""
+        found = []
+        for name in names:
+            module = ".".join(name.split(".")[: 3 if LAYER.fullmatch(name) else 2])
+            partly = any(taken.startswith(f"{module}.") for taken in (*self.whole, *self.grown))
+            found.append(name if partly else module)
+        return list(dict.fromkeys(found))
 
 
 def carry(before: Mapping[str, Tensor], model: ListenAttendSpell, hidden_size: int, new_layers: str) -> Carried:
@@ -233,8 +244,3 @@ def _axis(before: int, after: int, small: int, large: int) -> Tensor | None:
         return None
     first = constant + torch.arange(parts).unsqueeze(1) * large
     return torch.cat([torch.arange(constant), (first + torch.arange(small)).flatten()])
-
-
-def _modules(names: Sequence[str]) -> list[str]:
-    """`listener.layers.3` for all that is in it."""
-    return list(dict.fromkeys(".".join(name.split(".")[: 3 if LAYER.fullmatch(name) else 2]) for name in names))

@@ -1,6 +1,7 @@
 """Pretraining: what a model takes over from a smaller one, and trainings in stages, stopped and started again."""
 
 import copy
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from test_trainer import stopped_after
 from tiny import overrides, steps, tree
 
 from las import assembly, build, checkpoint, commands, pretraining, run
-from las.errors import ConfigError, DataError
+from las.errors import ConfigError
 from las.keeping import Keeper
 from las.model import ListenAttendSpell
 
@@ -30,8 +31,9 @@ def model(*more: str) -> ListenAttendSpell:
         16000, SYMBOLS
     )
     with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.normal_()  # biases and gains too, else copies could not be told from what was there
+        for name, tensor in made.state_dict().items():
+            if name.startswith(("listener", "speller", "ctc")):
+                tensor.normal_()  # biases and gains too, else copies could not be told from what was there
     return made
 
 
@@ -77,8 +79,8 @@ GROWN = {
     "pyramid, location": [],
     "additive, CTC": ["attention@model.speller.attention=additive", "loss=joint_ctc"],
     "fertility, maximum": ["attention@model.speller.attention=weight_feedback", "model.listener.reduction=max_pool"],
-    "maxout of everything": ["model.speller.readout=maxout", "model.speller.readout_reads=state_and_token"],
-    "residual": ["model.listener.reduction=mean", "model.listener.residual_from=1"],
+    "maxout of everything": ["+model.speller.readout=maxout", "+model.speller.readout_reads=state_and_token"],
+    "residual": ["model.listener.reduction=mean", "+model.listener.residual_from=1"],
     "frames side by side": ["model.listener.input_reduction=3", "model.listener.time_reduction=[3,1]"],
 }
 
@@ -94,10 +96,10 @@ def test_a_wider_model_whose_new_units_are_silent_is_the_smaller_one(options: li
     assert carried.grown and not carried.new and not carried.left
     given = torch.randn(2, 6000), torch.tensor([6000, 4000]), torch.tensor([[3, 1, 2], [4, 5, 0]])
     one, other = small(*given), large(*given)
-    torch.testing.assert_close(other.logits, one.logits, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(other.weights, one.weights, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(other.logits, one.logits, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(other.weights, one.weights, atol=1e-4, rtol=1e-4)
     if one.heard is not None:
-        torch.testing.assert_close(other.heard.log_probs, one.heard.log_probs, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(other.heard.log_probs, one.heard.log_probs, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("cell", ["ln_global", "ln_per_gate", "zeineldeen2020_joined_cell", "weight_norm", "bn_input"])
@@ -108,16 +110,14 @@ def test_what_was_there_is_in_the_grown_tensors_and_the_rest_is_as_drawn(cell: s
     drawn = copy.deepcopy(large.state_dict())
     carried = pretraining.carry(small.state_dict(), large, 4, "below_top")
     assert not carried.new and not carried.left
-    checked = 0
+    assert len(carried.grown) >= 2 * 2 * 3
     for name in carried.grown:
         old, new, first = small.state_dict()[name], large.state_dict()[name], drawn[name]
-        if old.dim() == 1 and len(old) % 4 == 0 and name.startswith("listener.layers."):
-            parts = len(old) // 4
-            assert torch.equal(new.view(parts, 7)[:, :4], old.view(parts, 4))
-            assert torch.equal(new.view(parts, 7)[:, 4:], first.view(parts, 7)[:, 4:])
-            checked += 1
-        assert torch.equal(new.flatten().sort().values, torch.cat([old.flatten(), first[new == first]]).sort().values)
-    assert checked >= 4
+        kept = new == first
+        assert int(kept.sum()) == new.numel() - old.numel()
+        assert torch.equal(new[~kept], old.flatten())
+        if name.startswith("listener.layers.") and name.endswith(("bias", "gain")):
+            assert not kept.view(-1, 7)[:, :4].any() and kept.view(-1, 7)[:, 4:].all()
 
 
 def test_a_head_that_only_one_of_them_has() -> None:
@@ -136,6 +136,7 @@ def test_what_changed_in_another_way_begins_anew() -> None:
     drawn = copy.deepcopy(large.state_dict())
     carried = pretraining.carry(small.state_dict(), large, 4, "below_top")
     assert carried.new == [f"listener.layers.1.{way}.cell.input_weight" for way in ("forwards", "backwards")]
+    assert str(carried).endswith(f"; new: {', '.join(carried.new)}")
     assert all(torch.equal(large.state_dict()[name], drawn[name]) for name in carried.new)
 
 
@@ -194,6 +195,12 @@ def test_stages_that_cannot_be_are_named(stages: list[Any], section: dict[str, A
         pretraining.stages(config(stages, **section))
 
 
+def test_a_model_without_a_listener_has_no_stages() -> None:
+    whole = config([{"sub_epochs": 1}]) | {"model": {"_target_": "las.lm.neural.LanguageModel"}}
+    with pytest.raises(ConfigError, match="no listener that could grow: choose pretraining=none"):
+        pretraining.stages(whole)
+
+
 STAGES = [
     "{sub_epochs:2,width:0.5,longest_tokens:4,model:{listener:{num_layers:1,time_reduction:[2]},"
     "ctc:{_target_:las.ctc.CTC,_partial_:true}},loss:{_target_:las.loss.JointCTC,smoothing:0.0}}",
@@ -202,10 +209,10 @@ STAGES = [
 GROWS = [
     *("model.listener.num_layers=3", "model.listener.time_reduction=[2,1,1]", "model.listener.reduction=max_pool"),
     *(f"pretraining.stages=[{','.join(STAGES)}]", "schedule=newbob_multi_epoch", "schedule.warmup_sub_epochs=4"),
-    *("trainer.max_steps=10", "trainer.validate_every=2", "trainer.batch_size=3", "trainer.patience=1"),
+    *("trainer.max_steps=10", "trainer.validate_every=2", "trainer.batch_size=1", "trainer.patience=1"),
     *("trainer.broken_after_epochs=99",),
 ]
-"""Stages of 4 and 2 steps in the middle of epochs, and 4 steps of the whole training."""
+"""Stages of 4 and 2 steps, each ending in the middle of an epoch, and 4 steps of the whole training."""
 
 
 def long_words(root: Path) -> None:
@@ -252,7 +259,8 @@ def test_checkpoints_are_of_their_stage_and_the_best_of_the_last_one(whole: Path
     assert [each.config["model"]["listener"]["num_layers"] for each in found.values()] == [1, 1, 2, 3, 3]
     assert "ctc.output.weight" in found[4].model and "ctc.output.weight" not in found[6].model
     assert [len(each.state["validations"]) for each in found.values()] == [1, 2, 1, 1, 2]
-    assert [(each.state["epoch"], each.state["utterances"]) for each in found.values()][1:4] == [(1, 6), (3, 8), (3, 8)]
+    places = [[each.state[key] for key in ("epoch", "next_batch", "utterances")] for each in found.values()]
+    assert places == [[0, 2, 6], [0, 4, 6], [1, 4, 8], [1, 6, 8], [1, 8, 8]]
     assert (whole / "run/checkpoints/best").read_text().strip() in ("step-00000008", "step-00000010")
     own = run.Run(found[10].config).result
     assert own is not None and own["steps"] == 10 and own["train_utterances"] == 8
@@ -324,22 +332,26 @@ def test_a_disk_that_refuses_the_end_of_a_stage_ends_the_training(
 
 
 def test_a_mistake_in_a_stage_is_found_before_anything_is_written(whole: Path, las: Callable[..., Answer]) -> None:
-    answer = las("train", *overrides(whole, "pretraining.stages=[{sub_epochs:1,model:{listener:{num_layer:1}}}]"))
+    place = f"run_dir={whole / 'wrong'}"
+    answer = las(
+        "train", *overrides(whole, "pretraining.stages=[{sub_epochs:1,model:{listener:{num_layer:1}}}]", place)
+    )
     assert answer.code == 2 and "model.listener.num_layer: Listener has no such key" in answer.err
-    answer = las("train", *overrides(whole, "pretraining.stages=[{sub_epochs:1,longest_tokens:1}]", "name=x"))
-    assert answer.code in (3, 5)
+    answer = las("train", *overrides(whole, "pretraining.stages=[{sub_epochs:1,longest_tokens:1}]", place))
+    assert answer.code == 3 and "stages[0].longest_tokens=1: every utterance is longer" in answer.err
+    assert not (whole / "wrong/metrics.jsonl").exists()
 
 
 def test_a_training_that_ends_in_a_stage_says_so(whole: Path, las: Callable[..., Answer]) -> None:
-    answer = las("train", *overrides(whole, *GROWS, "trainer.max_steps=3", f"run_dir={whole / 'short'}"))
-    assert answer.code == 0 and "ended in stage 1 of 3 of pretraining: raise trainer.max_steps" in answer.out
-
-
-def test_a_cap_that_nothing_fits_under(whole: Path) -> None:
-    stage = pretraining.stages(config([{"sub_epochs": 1, "longest_tokens": 1}]))[0]
-    corpus = build.build(build.compose("train", overrides(whole))["corpus"])
-    with pytest.raises(DataError, match=r"stages\[0\]\.longest_tokens=1: every utterance is longer"):
-        pretraining.within(corpus.utterances("train"), corpus.tokens, stage)
+    """At its very end, too, and when only the result is missing."""
+    more = overrides(whole, *GROWS, "trainer.max_steps=4", f"run_dir={whole / 'short'}")
+    for resumed in (False, True):
+        answer = las("train", *more)
+        assert answer.code == 0 and "ended in stage 1 of 3 of pretraining: raise trainer.max_steps" in answer.out
+        assert ("resuming at step 4" in answer.out) == resumed
+        result = whole / "short/result.json"
+        assert json.loads(result.read_text())["steps"] == 4
+        result.unlink()
 
 
 ZEINELDEEN = ["model=las_switchboard", "schedule=newbob_multi_epoch", "schedule.warmup_from=0.1"]
