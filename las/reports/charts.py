@@ -114,8 +114,8 @@ def png(values: Any) -> str:
     palette = np.stack([np.interp(shares, range(len(HEAT)), [c[i] for c in HEAT]) for i in range(3)], axis=1)
     rows = b"".join(b"\0" + row.tobytes() for row in levels)
     header = struct.pack(">IIBBBBB", matrix.shape[1], matrix.shape[0], 8, 3, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"PLTE", palette.round().astype(np.uint8).tobytes()))
-    chunks += ((b"IDAT", zlib.compress(rows, 9)), (b"IEND", b""))
+    colours = palette.round().astype(np.uint8).tobytes()
+    chunks = [(b"IHDR", header), (b"PLTE", colours), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b"")]
     data = b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*each) for each in chunks)
     return f"data:image/png;base64,{base64.b64encode(data).decode()}"
 
