@@ -12,7 +12,9 @@ Scores are summed in float64: sums of float32 log-probabilities are then exact e
 numbers agree, and near ties are decided by the model instead of by rounding.
 """
 
+import copy
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
@@ -170,6 +172,15 @@ class Beam:
         """Tell scorers what the recogniser writes; raises ConfigError or DataError where that does not fit."""
         for part in (*self.parts.scorers.values(), *self.parts.guards.values()):
             part.bind(tokens, has_ctc)
+
+    def reweighted(self, weights: Mapping[str, float], length_normalisation: float) -> "Beam":
+        """The same search with other weights for some of its scorers, which stay as they were bound."""
+        scorers = {name: copy.copy(scorer) for name, scorer in self.parts.scorers.items()}
+        for name, weight in weights.items():
+            scorers[name].weight = weight
+        other = copy.copy(self)
+        other.length_normalisation, other.parts = length_normalisation, panel.parts(scorers, self.parts.guards)
+        return other
 
     @torch.no_grad()
     def __call__(self, decoder: Decoder, num_states: Int[Tensor, " batch"]) -> list[list[Hypothesis]]:

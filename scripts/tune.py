@@ -1,0 +1,8 @@
+"""`python scripts/tune.py key=value ...` is `las tune key=value ...`."""
+
+import sys
+
+from las.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["tune", *sys.argv[1:]]))
