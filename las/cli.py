@@ -67,6 +67,12 @@ VERBS = {
         "how well language models predict a split or a text",
         "corpus=an4 corpus.root=/corpora/an4 models=[an4.arpa,runs/lm/an4/seed1]",
     ),
+    "tune": Verb(
+        "las.tuning",
+        "tune",
+        "find the best weights of a search on a development split",
+        "checkpoint=runs/ln_encoder_only/an4/seed1 search.lm.path=an4.arpa",
+    ),
     "reproduce": Verb(
         "las.reproduce", "train", "train the rows of a paper's table and print both", "recipe=bo18_table3"
     ),
@@ -100,6 +106,8 @@ PATH_KEYS = (
     "reference",
     "run",
     "run_dir",
+    "search.lm.path",
+    "search.second_lm.path",
     "text",
 )
 
