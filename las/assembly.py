@@ -104,6 +104,8 @@ def usable(built: Built, data: Data, folder: run.Run) -> list[Utterance]:
     found = preparation.usable(data, num_states, folder.directory, built.max_bad_fraction)
     for split in data.corpus.splits[1:]:
         preparation.require_decodable(data, split, folder.directory / "log.txt")
+    for search in (built.parts.search, built.search):
+        search.bind(data.corpus.tokens, built.recogniser.ctc is not None)
     preparation.keep_symbols(data.corpus.tokens, folder.directory)
     return found
 

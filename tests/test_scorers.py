@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiny import overrides
 from toy_search import EOS, Choice, Enumeration, ToyDecoder, ToyLM
 
-from las import tokens
+from las import commands, tokens
 from las.errors import ConfigError, DataError
 from las.lm import arpa, kneser_ney
 from las.scorers.base import Guard, Guarding, Scorer, Scoring, Step
@@ -120,6 +121,13 @@ def test_ctc_asks_for_a_model_that_has_it() -> None:
     search.bind(tokens.Characters("ab"), has_ctc=True)
     with pytest.raises(ConfigError, match="loss=joint_ctc"):
         search.bind(tokens.Characters("ab"), has_ctc=False)
+
+
+@pytest.mark.parametrize("place", ["search", "search@validation_search"])
+def test_a_training_without_ctc_is_told_before_its_first_step(corpus: Path, place: str) -> None:
+    with pytest.raises(ConfigError, match="loss=joint_ctc"):
+        commands.train([*overrides(corpus)[:-1], "search@validation_search=greedy", f"{place}=beam_ctc"])
+    assert not (corpus / "run" / "checkpoints").exists()
 
 
 def endless(row: list[float], states: int) -> ToyDecoder:
