@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cell_cards import factory_of
 
-from las import assembly, build, cli, demo, plan, reproduce
+from las import assembly, build, cli, demo, plan, reproduce, sweep
 from las.cells.base import LSTMCell
 from las.corpora import phones
 from las.errors import ConfigError
@@ -53,6 +53,10 @@ def rows(document: str, first_heading: str) -> list[list[str]]:
 def compose(verb: str, overrides: list[str]) -> None:
     """What the verb would do with its arguments, short of doing it."""
     overrides = [cli.protect(override) for override in overrides]
+    if cli.SWEEPS & set(overrides):
+        for job in sweep.combinations([override for override in overrides if override not in cli.SWEEPS]):
+            compose("train", list(job))
+        return
     if verb == "reproduce":
         asked = reproduce.request(overrides)
         row = asked.recipe.rows[0]  # tests/test_reproduce.py composes all of them
