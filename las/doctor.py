@@ -59,14 +59,12 @@ def dry_run(config: build.Config) -> Iterator[Check]:
     from las import assembly  # needs torch, which may be what is wrong with the machine
     from las import dry_run as trial
     from las.corpora.base import Corpus
-    from las.order import Size
 
     corpus: Corpus = build.build(config["corpus"], where="corpus")
     own = {key: value for key, value in config.items() if key != "dry_run"}
     _, built = assembly.build_all(own, corpus)
     train = corpus.prepare(Path(config["data_dir"]) / "manifests")[corpus.splits[0]]
-    size = Size(config["trainer"]["batch_size"], config["trainer"]["max_batch_s"])
-    return trial.checks(built, corpus, train, size, str(config["kernel"]))
+    return trial.checks(own, built, corpus, train)
 
 
 def show(found: list[Check]) -> None:

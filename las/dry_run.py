@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from las import machine, order, recurrent
+from las import build, machine, order, recurrent
 from las.assembly import Built
 from las.batches import Loader
 from las.benchmark import memory
@@ -46,26 +46,26 @@ class Forecast(NamedTuple):
     """None where memory cannot be measured."""
 
 
-def checks(built: Built, corpus: Corpus, train: Sequence[Utterance], size: Size, kernel: str) -> Iterator[Check]:
+def checks(config: build.Config, built: Built, corpus: Corpus, train: Sequence[Utterance]) -> Iterator[Check]:
     """The longest batch of a training, and what to set if it does not fit.
 
     Args:
-        built: the parts of the training; its model and random numbers are used up.
-        train: the training utterances.
-        size: of the training's batches.
-        kernel: what computes the LSTMs.
+        config: of the training.
+        built: its parts; the model and its random numbers are used up.
+        train: its utterances.
     """
     usable = [each for each in train if each.duration_s <= built.limits.longest_s]
     if not usable:
         yield Check("longest batch", PROBLEM, f"no training utterance is of at most {built.limits.longest_s:g} s")
         return
-    longest = order.cut(order.by_length(usable)[::-1], usable, size)[0]
-    with recurrent.using(kernel):
-        found = forecast(_updates(built), [usable[at] for at in longest], corpus, built)
-    slowest = min(built.parts.augment.speeds)
-    wanted_s = len(longest) * usable[longest[0]].duration_s
-    what = f"{len(longest)} of {usable[longest[0]].duration_s:.1f} s, {wanted_s:,.0f} s with padding"
-    yield verdict(found, what, wanted_s, wanted_s / min(slowest, 1.0))
+    size = Size(config["trainer"]["batch_size"], config["trainer"]["max_batch_s"])
+    longest = [usable[at] for at in order.cut(order.by_length(usable)[::-1], usable, size)[0]]
+    with recurrent.using(str(config["kernel"])):
+        found = forecast(_updates(built, config["trainer"]["precision"]), longest, corpus, built.device)
+    longest_s = longest[0].duration_s
+    wanted_s = len(longest) * longest_s
+    what = f"{len(longest)} of {longest_s:.1f} s, {wanted_s:,.0f} s with padding"
+    yield verdict(found, what, wanted_s, wanted_s / min(*built.parts.augment.speeds, 1.0))
 
 
 def verdict(found: Forecast, what: str, wanted_s: float, slowed_s: float) -> Check:
@@ -85,12 +85,12 @@ def verdict(found: Forecast, what: str, wanted_s: float, slowed_s: float) -> Che
     return Check(name, OK, f"{what}: {took}; memory is enough for trainer.max_batch_s={int(budget_s):,}")
 
 
-def forecast(updates: Updates, utterances: Sequence[Utterance], corpus: Corpus, built: Built) -> Forecast:
+def forecast(updates: Updates, utterances: Sequence[Utterance], corpus: Corpus, device: torch.device) -> Forecast:
     """Updates of 1, 2, 4, ... of the utterances, which are sorted by length, longest first, as long as they will fit.
 
     The first update of all is not among the trials: the optimiser's memory and the kernels' own come with it.
     """
-    free = _free(built.device)
+    free = _free(device)
     trials: list[Trial] = []
     failed = None
     for step, count in enumerate([1, *_doubling(len(utterances))], start=1):
@@ -98,12 +98,12 @@ def forecast(updates: Updates, utterances: Sequence[Utterance], corpus: Corpus, 
             expected = _line(trials)
             if expected[0] + expected[1] * count * utterances[0].duration_s > free:
                 break
-        trial = _trial(updates, utterances[:count], corpus, built.device, step)
+        trial = _trial(updates, utterances[:count], corpus, device, step)
         if trial is None:
             failed = count
             break
         if step == 1:
-            free = _free(built.device)
+            free = _free(device)
         else:
             trials.append(trial)
     if free is None or not trials or not any(trial.num_bytes for trial in trials):
@@ -115,11 +115,10 @@ def forecast(updates: Updates, utterances: Sequence[Utterance], corpus: Corpus, 
     return Forecast(trials, free, failed, most_s)
 
 
-def _updates(built: Built) -> Updates:
+def _updates(built: Built, precision: str) -> Updates:
     parts = built.parts
     parts.model.to(built.device)
     optimiser = parts.optim(parts.model.parameters())
-    precision = built.trainer.keywords["precision"]
     return Updates(
         *(parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment), built.seed, precision
     )

@@ -12,7 +12,6 @@ from las.corpora.base import Corpus
 from las.dry_run import Forecast, Trial
 from las.machine import GB, NOTE, OK, PROBLEM
 from las.manifest import Utterance
-from las.order import Size
 
 CPU = torch.device("cpu")
 
@@ -21,14 +20,14 @@ class Prepared:
     """A tiny training whose updates take what the test says."""
 
     def __init__(self, root: Path) -> None:
-        config = build.compose("train", tiny.overrides(tiny.tree(root)))
-        self.corpus: Corpus = build.build(config["corpus"], where="corpus")
-        self.built = assembly.build_parts(config, self.corpus)
+        self.config = build.compose("train", tiny.overrides(tiny.tree(root), "kernel=plain"))
+        self.corpus: Corpus = build.build(self.config["corpus"], where="corpus")
+        self.built = assembly.build_parts(self.config, self.corpus)
         self.train: list[Utterance] = self.corpus.prepare(root / "manifests")["train"]
         self.longest = [self.train[at] for at in order.by_length(self.train)[::-1]]
 
     def forecast(self) -> Forecast:
-        return dry_run.forecast(dry_run._updates(self.built), self.longest, self.corpus, self.built)
+        return dry_run.forecast(dry_run._updates(self.built, "fp32"), self.longest, self.corpus, CPU)
 
 
 @pytest.fixture
@@ -110,10 +109,10 @@ def test_verdicts() -> None:
 def test_only_utterances_that_are_trained_on_count(prepared: Prepared) -> None:
     limits = prepared.built.limits
     built = prepared.built._replace(limits=type(limits)(longest_s=0.1, clipped=limits.clipped, unknown=limits.unknown))
-    (found,) = dry_run.checks(built, prepared.corpus, prepared.train, Size(4), "plain")
+    (found,) = dry_run.checks(prepared.config, built, prepared.corpus, prepared.train)
     assert found.verdict == PROBLEM and "0.1 s" in found.found
 
 
 def test_the_real_thing_on_this_machine(prepared: Prepared) -> None:
-    (found,) = dry_run.checks(prepared.built, prepared.corpus, prepared.train, Size(4), "plain")
+    (found,) = dry_run.checks(prepared.config, prepared.built, prepared.corpus, prepared.train)
     assert found.verdict in (OK, NOTE) and "4 of 0.6 s, 2 s with padding" in found.found
