@@ -24,7 +24,7 @@ from las.cells.zoneout import ZoneoutLSTMCell
 from las.errors import ConfigError
 from las.recurrent import RecurrentLayer
 
-COMPARED = ("bn_input", "bn_recurrent", "weight_norm", "zoneout", "recurrent_dropout", "ba2016_swapped")
+COMPARED = ("bn_input", "bn_recurrent", "weight_norm", "zoneout", "recurrent_dropout", "noisy", "ba2016_swapped")
 LENGTHS = torch.tensor([4, 2, 3])
 MASK = torch.arange(FRAMES) < LENGTHS.unsqueeze(1)
 every_batch_norm = pytest.mark.parametrize("name", ["bn_input", "bn_recurrent"])
@@ -287,7 +287,7 @@ def test_the_swapped_cell_remembers_its_output() -> None:
         np.testing.assert_allclose(outputs[:, frame].detach().numpy(), h, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["zoneout", "recurrent_dropout"])
+@pytest.mark.parametrize("name", ["zoneout", "recurrent_dropout", "noisy"])
 def test_draws_are_those_of_the_seed_and_new_at_every_step(name: str) -> None:
     layer = layer_of(name)
     x, _ = material()

@@ -1,0 +1,63 @@
+"""What attention looks at while true tokens are fed, utterance by utterance, with the numbers of `las.health`
+(Chan et al. 2016, figure 2; Ben Othman 2018, figures 8 to 10)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from rich.table import Table
+
+from las import health, report
+from las.analysis import pictures
+from las.analysis.preserving import evaluating
+from las.analysis.subject import Subject
+from las.health import Alignment
+
+
+@torch.no_grad()
+def measure(subject: Subject) -> dict[str, Any]:
+    """Of each example its weights and their numbers, and the means of the numbers."""
+    batch, model = subject.examples, subject.model
+    with evaluating(model):
+        written = model(batch.waveforms, batch.num_samples, batch.targets).weights.cpu()
+        states = model.num_states(batch.num_samples)
+    utterances: list[dict[str, Any]] = []
+    for row, name in enumerate(batch.ids):
+        weights = written[row, : int(batch.num_tokens[row]) + 1, : int(states[row])]
+        targets = batch.targets[row, : int(batch.num_tokens[row])].tolist()
+        utterances.append(
+            {
+                "id": name,
+                "symbols": [*(subject.symbols[target] for target in targets), "(end)"],
+                "numbers": health.measure(weights)._asdict(),
+                "weights": [[round(weight, 4) for weight in token] for token in weights.tolist()],
+            }
+        )
+    mean = health.mean([Alignment(**each["numbers"]) for each in utterances])
+    return {"state_ms": model.state_ms, "mean": mean._asdict(), "utterances": utterances}
+
+
+def table(found: dict[str, Any]) -> Table:
+    """One row for each utterance, and their means with what they say."""
+    mean = Alignment(**found["mean"])
+    shown = Table("utterance", title=f"attention {health.verdict(mean)}")
+    for heading in Alignment._fields:
+        shown.add_column(heading, justify="right")
+    rows = [(each["id"], each["numbers"]) for each in found["utterances"]]
+    for name, numbers in [*rows, ("mean", found["mean"])]:
+        shown.add_row(name, *(f"{numbers[field]:.3f}" for field in Alignment._fields))
+    return shown
+
+
+def draw(history: Sequence[dict[str, Any]], place: pictures.Place) -> None:
+    """A picture of each example at the last point; over a training also the mean numbers against the step."""
+    last = history[-1]
+    for each in last["utterances"]:
+        numbers = ", ".join(f"{name} {value:.2f}" for name, value in each["numbers"].items())
+        path = place.folder / "alignments" / f"{each['id']}.png"
+        title = f"{each['id']}, step {last['step']}\n{numbers}"
+        report.attention_picture(torch.tensor(each["weights"]), each["symbols"], last["state_ms"], path, title)
+        place.written.append(path)
+    if len(history) > 1:
+        curves = {field: [found["mean"][field] for found in history] for field in Alignment._fields}
+        place.lines("alignments", [found["step"] for found in history], [pictures.Panel("mean", "linear", curves)])

@@ -1,0 +1,86 @@
+"""How the values of parameters and of gate pre-activations are distributed (Ben Othman 2018, figures 4 to 6).
+
+A summary holds mean, deviation, the quantiles of a ridge plot, and a histogram whose density integrates to one.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from rich.table import Table
+from torch import Tensor
+
+from las.analysis import gates, pictures
+from las.analysis.subject import Subject
+
+QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
+BINS = 60
+MOST = 1_000_000
+"""Values that a summary takes; of more, evenly spaced ones."""
+
+
+def summary(values: Tensor) -> dict[str, Any]:
+    """Of the values of a tensor with at least one."""
+    flat = values.detach().flatten()
+    flat = flat[:: -(-flat.numel() // MOST)].double().cpu()
+    quantiles = torch.quantile(flat, torch.tensor(QUANTILES, dtype=flat.dtype)).tolist()
+    low, high = quantiles[0], quantiles[-1]
+    if low == high:  # all alike: one bin around them
+        low, high = low - 0.5, high + 0.5
+    density, edges = torch.histogram(flat, BINS, range=(low, high), density=True)
+    return {
+        "mean": float(flat.mean()),
+        "std": float(flat.std(correction=0)),
+        "norm": float(values.detach().double().norm()),
+        "quantiles": quantiles,
+        "density": density.tolist(),
+        "edges": edges.tolist(),
+    }
+
+
+def measure(subject: Subject) -> dict[str, Any]:
+    """Every parameter by its name; gates of every cell on the examples, before and after the norm."""
+    of_gates: dict[str, Any] = {}
+    for found in gates.of_model(subject.model, subject.examples):
+        if found.refused:
+            of_gates[found.layer] = {"refused": found.refused}
+            continue
+        parts = {"input": found.input, "hidden": found.hidden, "before": found.before, "after": found.after}
+        of_gates[found.layer] = {name: summary(values) for name, values in parts.items()}
+    return {
+        "parameters": {name: summary(parameter) for name, parameter in subject.model.named_parameters()},
+        "gates": of_gates,
+    }
+
+
+def table(found: dict[str, Any]) -> Table:
+    """Mean, deviation and the central 90 % of each."""
+    shown = Table("values", title="distributions")
+    for heading in ("mean", "deviation", "5 %", "95 %"):
+        shown.add_column(heading, justify="right")
+    named = dict(found["parameters"])
+    for layer, parts in found["gates"].items():
+        if "refused" in parts:
+            shown.add_row(f"gates of {layer}", parts["refused"], "", "", "")
+            continue
+        named |= {f"gates of {layer}, {part} the norm": parts[part] for part in ("before", "after")}
+    for name, of in named.items():
+        low, high = of["quantiles"][QUANTILES.index(0.05)], of["quantiles"][QUANTILES.index(0.95)]
+        shown.add_row(name, *(f"{value:.4f}" for value in (of["mean"], of["std"], low, high)))
+    return shown
+
+
+def draw(history: Sequence[dict[str, Any]], place: pictures.Place) -> None:
+    """Histograms of the last point; over a training also quantiles of each gate and weight matrix against the step."""
+    last = history[-1]
+    seen = {layer: parts for layer, parts in last["gates"].items() if "refused" not in parts}
+    if seen:
+        rows = {layer: {part: parts[part] for part in ("before", "after")} for layer, parts in seen.items()}
+        place.histograms("gates", rows)
+    weights = {name: {"values": of} for name, of in last["parameters"].items() if name.endswith(("weight", "gain"))}
+    place.histograms("weights", weights)
+    if len(history) > 1:
+        over = {name: [found["parameters"][name]["quantiles"] for found in history] for name in weights}
+        for layer in seen:
+            over[f"gates, {layer}"] = [found["gates"][layer]["after"]["quantiles"] for found in history]
+        place.ridges("distributions", [found["step"] for found in history], over)

@@ -1,0 +1,96 @@
+"""Where gradients are large and where they vanish: by layer, and along time (Pascanu et al. 2013, section 2.2).
+
+By layer: ‖∇L‖ of its parameters, and that over the length of its parameters. By time: of the mean loss per token,
+the root mean square over utterances of ‖∂L/∂row‖, the rows being what a listener's layer reads, what the listener
+writes, and the hidden states of the speller's layers. Time is counted as the share of the way through an utterance.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from rich.table import Table
+from torch import Tensor
+
+from las.analysis import objective, pictures, steps
+from las.analysis.groups import groups_of
+from las.analysis.preserving import evaluating
+from las.analysis.subject import Subject
+from las.loss import LabelSmoothedCrossEntropy
+
+PARTS = 20
+"""Parts of an utterance that are told apart."""
+
+
+def measure(subject: Subject) -> dict[str, Any]:
+    """By layer on the update's batches, by time on the examples."""
+    of = subject.objective()
+    _, gradient = of.gradient()
+    layers = []
+    for name, places in groups_of(of.names).items():
+        length = objective.norm(gradient[place] for place in places)
+        size = objective.norm(of.parameters[place].detach() for place in places)
+        layers.append({"layer": name, "norm": length, "relative": length / size if size else 0.0})
+    return {"layers": layers, "time": by_time(subject)}
+
+
+def by_time(subject: Subject) -> dict[str, list[float]]:
+    """Norms of the gradient of rows, bottom first, in `PARTS` parts of an utterance."""
+    batch, model = subject.examples, subject.model
+    with evaluating(model), torch.enable_grad():
+        heard = steps.listen(model, batch)
+        spelled = list(steps.spell(model, heard.memory, batch.targets))
+        logits = model.speller.logits(torch.stack([step.readout for step in spelled], dim=1))
+        sums = LabelSmoothedCrossEntropy()(logits, batch.targets, batch.num_tokens)
+        nodes = {f"listener {number} reads": each for number, each in enumerate(heard.inputs)}
+        nodes["listener writes"] = heard.encoded
+        hidden = [[step.after[number] for step in spelled] for number in range(len(model.speller.cells))]
+        flat = [*nodes.values(), *(each for layer in hidden for each in layer)]
+        found = list(torch.autograd.grad(sums.loss / sums.tokens, flat))
+    rows = [*heard.num_rows, heard.num_states]
+    by = {name: _parts(found[at], rows[at]) for at, name in enumerate(nodes)}
+    for number, layer in enumerate(hidden):
+        start = len(nodes) + number * len(layer)
+        written = torch.cat(found[start : start + len(layer)], dim=1)
+        by[f"speller {number} writes"] = _parts(written, batch.num_tokens + 1)
+    return by
+
+
+def _parts(gradient: Tensor, lengths: Tensor) -> list[float]:
+    """Root mean squares of the norms of true rows, [batch, rows, size], by the part of the utterance they are in."""
+    squares = gradient.double().square().sum(-1)
+    row = torch.arange(squares.shape[1], device=squares.device)
+    true = row < lengths.unsqueeze(1)
+    part = (row * PARTS) // lengths.clamp(min=1).unsqueeze(1)
+    found: list[float] = []
+    for number in range(PARTS):
+        chosen = squares[true & (part == number)]
+        # Utterances shorter than the number of parts leave some of them without a row: the part before stands for it.
+        found.append(float(chosen.mean().sqrt()) if chosen.numel() else found[-1])
+    return found
+
+
+def table(found: dict[str, Any]) -> Table:
+    """By layer; then how the first and the last tenth of an utterance compare with the strongest part."""
+    shown = Table("gradient of", title="gradient norms")
+    for heading in ("norm", "relative", "first tenth / strongest", "last tenth / strongest"):
+        shown.add_column(heading, justify="right")
+    for row in found["layers"]:
+        shown.add_row(row["layer"], f"{row['norm']:.3e}", f"{row['relative']:.3e}", "", "")
+    tenth = PARTS // 10
+    for name, values in found["time"].items():
+        strongest = max(values) or 1.0
+        ends = (sum(part) / tenth / strongest for part in (values[:tenth], values[-tenth:]))
+        shown.add_row(name, f"{max(values):.3e}", "", *(f"{end:.3f}" for end in ends))
+    return shown
+
+
+def draw(history: Sequence[dict[str, Any]], place: pictures.Place) -> None:
+    """By time at the last point; by layer against the step."""
+    time = history[-1]["time"]
+    shares = [(number + 0.5) / PARTS for number in range(PARTS)]
+    place.lines("gradients_by_time", shares, [pictures.Panel("‖∂L/∂row‖", "log", time)], "share of the utterance")
+    curves = {
+        row["layer"]: [found["layers"][at]["norm"] for found in history] for at, row in enumerate(history[0]["layers"])
+    }
+    place.lines("gradients_by_layer", [each["step"] for each in history], [pictures.Panel("‖∇L‖", "log", curves)])

@@ -1,0 +1,179 @@
+"""What normalisations do not notice (Ba et al. 2016, table 1), measured: of a = W x the normalised values, without gain
+and bias, before and after a change of the weights or of the data.
+
+In float64 with eps = 0. All factors are positive: a negative one changes the sign of what is normalised.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from rich.table import Table
+from torch import Tensor
+from torch.nn import functional
+
+from las.cells.base import LSTMCell, LSTMState, layer_norm
+from las.cells.ln_global import LNGlobalLSTMCell
+from las.cells.ln_joined import LNJoinedLSTMCell
+from las.cells.ln_per_gate import LNPerGateLSTMCell
+from las.cells.lstm import PlainLSTMCell
+from las.cells.weight_norm import weight_norm
+from las.normalisation import moment_norm, moments
+from las.recurrent import unroll
+
+SAME, MOVES = 1e-9, 1e-2
+"""The largest relative difference of values that are the same, the smallest of values that are not."""
+CASES, UNITS, INPUTS, FRAMES = 7, 5, 6, 4
+
+Map = Callable[[Tensor], Tensor]
+
+
+class Change(NamedTuple):
+    """What is done to W [units, inputs] and to x [cases, inputs]."""
+
+    name: str
+    weight: Map
+    data: Map
+
+
+def _of_units() -> Tensor:
+    return torch.linspace(0.3, 2.5, UNITS, dtype=torch.float64).unsqueeze(1)
+
+
+def _of_inputs() -> Tensor:
+    return torch.linspace(-1.0, 2.0, INPUTS, dtype=torch.float64)
+
+
+def _of_cases() -> Tensor:
+    return torch.linspace(0.4, 3.0, CASES, dtype=torch.float64).unsqueeze(1)
+
+
+def same(values: Tensor) -> Tensor:
+    """The values as they are."""
+    return values
+
+
+CHANGES = (
+    Change("weight matrix re-scaled", lambda w: 3 * w, same),
+    Change("weight matrix re-centred", lambda w: w + _of_inputs(), same),
+    Change("weight vectors re-scaled", lambda w: _of_units() * w, same),
+    Change("data set re-scaled", same, lambda x: 3 * x),
+    Change("data set re-centred", same, lambda x: x + _of_inputs()),
+    Change("single cases re-scaled", same, lambda x: _of_cases() * x),
+)
+"""In the order of the paper's table; one vector is added to every row of W, or to every x."""
+
+
+def batch_normalised(weight: Tensor, data: Tensor) -> Tensor:
+    """BN(W x) with the statistics of the cases."""
+    summed = functional.linear(data, weight)
+    every = torch.ones(len(data), dtype=torch.bool)
+    return moment_norm(summed, moments(summed, every, (0,))[0], torch.ones(UNITS, dtype=data.dtype), None, 0.0)
+
+
+def weight_normalised(weight: Tensor, data: Tensor) -> Tensor:
+    """(w / ‖w‖) x"""
+    return functional.linear(data, weight_norm(weight, torch.ones(UNITS, dtype=data.dtype)))
+
+
+def layer_normalised(weight: Tensor, data: Tensor) -> Tensor:
+    """LN(W x)"""
+    return layer_norm(functional.linear(data, weight), torch.ones(UNITS, dtype=data.dtype), None, 0.0)
+
+
+NORMS = {"batch norm": batch_normalised, "weight norm": weight_normalised, "layer norm": layer_normalised}
+
+
+def difference(one: Tensor, other: Tensor) -> float:
+    """The largest difference, over the largest value."""
+    return float((one - other).abs().max() / one.abs().max())
+
+
+def verdict(found: float) -> str:
+    """`yes`, `no`, or what should not happen: a difference that is neither."""
+    return "yes" if found < SAME else "no" if found > MOVES else f"unclear ({found:.0e})"
+
+
+def of_norms(seed: int = 1) -> dict[str, dict[str, float]]:
+    """The difference that each change makes to each norm, by norm and change."""
+    generator = torch.Generator().manual_seed(seed)
+    weight, data = (torch.randn(size, INPUTS, generator=generator, dtype=torch.float64) for size in (UNITS, CASES))
+    return {
+        norm: {
+            change.name: difference(normalise(weight, data), normalise(change.weight(weight), change.data(data)))
+            for change in CHANGES
+        }
+        for norm, normalise in NORMS.items()
+    }
+
+
+class CellChange(NamedTuple):
+    """What is done to W [4H, inputs], to U [4H, H] and to the frames [cases, frames, inputs]."""
+
+    name: str
+    input: Map
+    recurrent: Map
+    frames: Map = same
+
+
+def _forget_rows(weight: Tensor) -> Tensor:
+    """W with the rows of the forget gate three times as long."""
+    i, f, g, o = weight.chunk(4)
+    return torch.cat([i, 3 * f, g, o])
+
+
+def _frame_by_frame(frames: Tensor) -> Tensor:
+    return frames * torch.linspace(0.4, 3.0, FRAMES, dtype=frames.dtype).view(1, FRAMES, 1)
+
+
+def _centred(weight: Tensor) -> Tensor:
+    return weight + torch.linspace(-1.0, 2.0, weight.shape[1], dtype=weight.dtype)
+
+
+CELLS: dict[str, type[LSTMCell]] = {
+    "lstm": PlainLSTMCell,
+    "ln_global": LNGlobalLSTMCell,
+    "ln_joined": LNJoinedLSTMCell,
+    "ln_per_gate": LNPerGateLSTMCell,
+}
+CELL_CHANGES = (
+    CellChange("W re-scaled", lambda w: 3 * w, same),
+    CellChange("U re-scaled", same, lambda u: 3 * u),
+    CellChange("W and U re-scaled", lambda w: 3 * w, lambda u: 3 * u),
+    CellChange("forget rows of both re-scaled", _forget_rows, _forget_rows),
+    CellChange("W re-centred", _centred, same),
+    CellChange("U re-centred", same, _centred),
+    CellChange("all frames re-scaled", same, same, lambda x: 3 * x),
+    CellChange("single frames re-scaled", same, same, _frame_by_frame),
+)
+
+
+def of_cells(seed: int = 1) -> dict[str, dict[str, float]]:
+    """The difference that each change makes to the outputs of each cell over a few frames, by cell and change."""
+    return {name: {change.name: _moved(cell, change, seed) for change in CELL_CHANGES} for name, cell in CELLS.items()}
+
+
+@torch.no_grad()
+def _moved(kind: type[LSTMCell], change: CellChange, seed: int) -> float:
+    """Weights from an initial state that is not zero, so that U matters from the first frame on."""
+    generator = torch.Generator().manual_seed(seed)
+    draw = functools.partial(torch.randn, generator=generator, dtype=torch.float64)
+    cell, frames = kind(INPUTS, UNITS, eps=0.0).double(), draw(CASES, FRAMES, INPUTS)
+    weights = cell.get_parameter("input_weight"), cell.get_parameter("recurrent_weight")
+    for weight in weights:
+        weight.copy_(draw(weight.shape))
+    state, lengths = LSTMState(draw(CASES, UNITS), draw(CASES, UNITS)), torch.full((CASES,), FRAMES)
+    before, _ = unroll(cell, cell.input_gates(frames), lengths, state)
+    for weight, changed in zip(weights, (change.input, change.recurrent), strict=True):
+        weight.copy_(changed(weight))
+    after, _ = unroll(cell, cell.input_gates(change.frames(frames)), lengths, state)
+    return difference(before, after)
+
+
+def table(found: dict[str, dict[str, float]], title: str) -> Table:
+    """Is it invariant? One row for each change, one column for each norm or cell."""
+    shown = Table("the same after", *found, title=title)
+    for change in next(iter(found.values())):
+        shown.add_row(change, *(verdict(changes[change]) for changes in found.values()))
+    return shown

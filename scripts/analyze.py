@@ -1,0 +1,8 @@
+"""`python scripts/analyze.py key=value ...` is `las analyze key=value ...`."""
+
+import sys
+
+from las.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["analyze", *sys.argv[1:]]))
