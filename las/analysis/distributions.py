@@ -55,7 +55,8 @@ def measure(subject: Subject) -> dict[str, Any]:
 
 def table(found: dict[str, Any]) -> Table:
     """Mean, deviation and the central 90 % of each."""
-    shown = Table("values", title="distributions")
+    shown = Table(title="distributions")
+    shown.add_column("values", overflow="fold")
     for heading in ("mean", "deviation", "5 %", "95 %"):
         shown.add_column(heading, justify="right")
     named = dict(found["parameters"])

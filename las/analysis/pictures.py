@@ -86,7 +86,7 @@ class Place:
 
     def _panels(self, count: int, axis: str) -> tuple[Any, Sequence[Any]]:
         figure = report.blank_figure(4.6 * count, 3.4)
-        axes = figure.subplots(1, count, squeeze=False)[0]
+        axes = figure.subplots(1, count, squeeze=False)[0].tolist()
         for at in axes:
             at.set_xlabel(axis)
         return figure, axes
