@@ -1,6 +1,6 @@
 """Numbers that change during training: lines, jumps, and what they count."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,7 @@ from conftest import Answer
 from test_trainer import require_same, stopped_after
 from tiny import overrides
 
-from las import build, commands, ramp
+from las import build, commands, ramp, run
 from las.batches import Batch
 from las.errors import ConfigError
 from las.loss import LabelSmoothedCrossEntropy
@@ -77,6 +77,14 @@ RAMPS = [
     "loss.smoothing={_target_:las.ramp.Ramp,points:[[2,0.3],[3,0.1]]}",
     "model.speller.scheduled_sampling={_target_:las.ramp.Ramp,points:[[1,0.2],[2,0.6]],unit:sub_epochs}",
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_commit() -> Iterator[None]:
+    """Somebody may commit to the checkout while tests run."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(run, "commit", lambda: "that of the test")
+        yield
 
 
 @pytest.fixture
