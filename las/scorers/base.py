@@ -106,7 +106,12 @@ class Guard(Part):
 def reorder(state: State, parents: Int[Tensor, "batch seats"]) -> State:
     """The state whose beam s of utterance b is the old beam `parents[b, s]`; tensors are [batch, beam, ...]."""
     rows = torch.arange(parents.shape[0], device=parents.device).unsqueeze(1)
-    return mapped(state, lambda part: part[rows, parents])
+
+    def moved(part: Tensor) -> Tensor:
+        chosen = (rows * part.shape[1] + parents).flatten()
+        return part.flatten(0, 1).index_select(0, chosen).unflatten(0, parents.shape)
+
+    return mapped(state, moved)
 
 
 def kept(state: State, rows: Int[Tensor, " kept"]) -> State:

@@ -27,8 +27,13 @@ class Judged(NamedTuple):
         self, parents: Int[Tensor, "batch seats"], tokens: Int[Tensor, "batch seats"]
     ) -> Float[Tensor, "scorers batch seats"]:
         """What each scorer gave for these symbols after these beams."""
-        rows = torch.arange(len(parents), device=parents.device).unsqueeze(1)
-        return torch.stack([scores.expand_as(self.gains)[rows, parents, tokens] for scores in self.by_scorer])
+        chosen = parents * self.gains.shape[-1] + tokens
+        found = (
+            # One number for all symbols, or one for each.
+            scores.squeeze(-1).gather(1, parents) if scores.shape[-1] == 1 else scores.flatten(1).gather(1, chosen)
+            for scores in (scores.expand(-1, self.gains.shape[1], -1) for scores in self.by_scorer)
+        )
+        return torch.stack(list(found))
 
 
 class Parts(NamedTuple):
