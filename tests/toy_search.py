@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -87,7 +87,7 @@ def hashed(prefix: Tensor, tokens: Tensor) -> Tensor:
 class Choice(NamedTuple):
     """Which scorers and guards a search has: what `Beam` is given, by name."""
 
-    options: dict[str, object]
+    options: dict[str, Any]
 
     @classmethod
     def of(cls, names: tuple[str, ...], vocab: int) -> "Choice":

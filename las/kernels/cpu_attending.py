@@ -37,8 +37,8 @@ class Attender:
         (self.batch, states, key_size), value_size = keys.shape, self.values.shape[2]
         count, _, width = (0, 0, 0) if filters is None else filters.shape
         self.sizes = states, value_size, key_size, count, width, cpu_spelling.ENERGIES[form.attending]
-        self.pointers = {"num_states": memory.mask.sum(1), "keys": keys, "values": self.values}
-        self.pointers |= {"score": score, "filter": filters, "location": location}
+        self.pointers: dict[str, Tensor | None] = {"score": score, "filter": filters, "location": location}
+        self.pointers |= {"num_states": memory.mask.sum(1), "keys": keys, "values": self.values}
         self.function = getattr(cpu.library(), f"attend_{str(keys.dtype).removeprefix('torch.')}")
 
     def __call__(self, query: Tensor, memory: Memory, remembered: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Coverage (Chorowski & Jaitly 2017, eq. 11): how many encoded states were attended to, all in all.
+"""Coverage (Chorowski & Jaitly 2017): how many encoded states were attended to, all in all.
 
     coverage = number of states s with sum over tokens of attention(token, s) > threshold
 
@@ -20,7 +20,7 @@ class Covered(NamedTuple):
     """Of each hypothesis: all attention so far, and how many states it covers."""
 
     attention: Float[Tensor, "batch beam states"]
-    count: Float[Tensor, "batch beam"]
+    states: Float[Tensor, "batch beam"]
 
 
 class Coverage(Scorer):
@@ -55,8 +55,8 @@ class CoverageScoring(Scoring):
         if step.weights is None:
             raise TypeError("search.coverage needs a decoder with attention")
         attention = state.attention + step.weights
-        count = (attention > self.threshold).sum(-1).to(state.count.dtype)
-        return (count - state.count).unsqueeze(-1), Covered(attention, count)
+        count = (attention > self.threshold).sum(-1).to(state.states.dtype)
+        return (count - state.states).unsqueeze(-1), Covered(attention, count)
 
     def room(self, state: Covered, left: Int[Tensor, "batch beam"]) -> Tensor:
-        return self.num_states.unsqueeze(1) - state.count
+        return self.num_states.unsqueeze(1) - state.states

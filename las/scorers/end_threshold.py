@@ -1,4 +1,4 @@
-"""A sentence may end only where its end is probable beside the next symbol (Hannun et al. 2019, section 2.4):
+"""A sentence may end only where its end is probable beside the next symbol (Hannun et al. 2019):
 
     log p(end) > factor * max over other symbols of log p(symbol)
 
