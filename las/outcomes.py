@@ -35,6 +35,10 @@ MEASURES = {
     "dev_loss": "lowest dev loss",
     "last_dev_loss": "dev loss in the end",
     "loss_change": "mean change of the training loss from one update to the next, relative to it",
+    "ics": "mean shift of a layer's gradient by the update below it, relative to the gradient",
+    "loss_range": "range of the loss along the gradient, relative to the loss",
+    "gradient_change": "largest change of the gradient along it, relative to its length",
+    "beta": "effective beta in units of the weights' own norms",
     "weight_drift": "mean change of the weights' deciles from one validation to the next, in their standard deviations",
 }
 """The numbers of a training, beside those of further test sets such as `hub5_01`."""
@@ -116,6 +120,7 @@ def outcome(job: Job, result: Mapping[str, Any]) -> Outcome:
     values = _of_metrics(metrics) | rates(result["splits"])
     steps = ("steps_to_converge", "steps_to_within_one_percent")
     values |= {key: float(result[key]) for key in steps if key in result}
+    values |= looks(job.directory / "analysis")
     if (drift := weight_drift(job.directory / "tensorboard")) is not None:
         values["weight_drift"] = drift
     interval = test_split(result["splits"]).get("interval")
@@ -179,6 +184,21 @@ def weight_drift(board: Path) -> float | None:
         statistics.fmean(distributions.changes(each)) for each in distributions.read(board).values() if len(each) > 1
     ]
     return statistics.fmean(changes) if changes else None
+
+
+def looks(folder: Path) -> dict[str, float]:
+    """Means over the looks that `las analyze` took during a training; nothing where it did not look."""
+    found = {}
+    if smoothness := plan.lines(folder / "smoothness.jsonl"):
+        of = [(each, each["gradient"]) for each in smoothness]
+        found["loss_range"] = statistics.fmean((max(g["losses"]) - min(g["losses"])) / e["loss"] for e, g in of)
+        found["gradient_change"] = statistics.fmean(max(g["differences"]) / e["gradient_norm"] for e, g in of)
+        found["beta"] = statistics.fmean(g["scale_free_beta"] for _, g in of)
+    # Nothing lies below the first group, whose shift is none.
+    shifts = [group for each in plan.lines(folder / "covariate_shift.jsonl") for group in each["groups"][1:]]
+    if shifts:
+        found["ics"] = statistics.fmean(group["weights"]["relative"] for group in shifts)
+    return found
 
 
 def write(table: Table, path: Path) -> None:

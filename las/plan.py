@@ -111,7 +111,11 @@ def _job(recipe: Recipe, row: Row, tier: str, seed: int, copy: int, runs: Path, 
 
 def events(directory: Path) -> list[dict[str, Any]]:
     """The events of a run folder."""
-    path = directory / "metrics.jsonl"
+    return lines(directory / "metrics.jsonl")
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """Every whole line of a file of JSON lines; none where there is no file."""
     whole = path.read_text().split("\n")[:-1] if path.is_file() else []
     return [json.loads(line) for line in whole]
 

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from rich.table import Table as Printed
 
 from las import arguments, build, claims, commands, outcomes, plan, progress, recipe
+from las.analysis import command as analysis
 from las.claim_rules import Verdict
-from las.errors import ConfigError, LasError, NumericalError
+from las.errors import ConfigError, LasError, NumericalError, suggest
 from las.plan import Job
 from las.recipe import Recipe
 from las.reports import markdown, page
@@ -22,13 +23,17 @@ KINDS: dict[str, Any] = {
     "recipe": str,
     "tier": str,
     "seeds": int | None,
+    "rows": str | Sequence[str] | None,
     "dry_run": bool,
     "report": bool,
+    "look_every": int | None,
     "jobs": int,
     "runs_dir": str,
     "results_dir": str | None,
 }
 """The keys of configs/reproduce.yaml; all others are overrides of every row."""
+LOOKS = ("covariate_shift", "smoothness")
+"""What is measured on the way if asked for."""
 UNSHOWN = ("runs_dir", "results_dir", "data_dir", "jobs", "report")
 """Keys that do not decide what is in a report."""
 
@@ -39,8 +44,10 @@ class Request(NamedTuple):
     recipe: Recipe
     tier: str
     seeds: int | None
+    rows: tuple[str, ...]
     dry_run: bool
     report: bool
+    look_every: int | None
     jobs: int
     runs: Path
     results: Path
@@ -59,11 +66,13 @@ def reproduce(overrides: list[str]) -> None:
         jobs: list[Job] = []
     else:
         jobs = plan.jobs(asked.recipe, asked.tier, asked.seeds, asked.runs, asked.given)
-        show(asked, jobs)
+    chosen = [job for job in jobs if job.row.name in asked.rows]
+    if jobs:
+        show(asked, chosen)
     if asked.dry_run:
         return
     if not asked.report:
-        train([job for job in jobs if job.result is None], asked.jobs)
+        train([job for job in chosen if job.result is None], asked.jobs, asked.look_every)
     report(asked, jobs, command(overrides))
 
 
@@ -81,13 +90,25 @@ def request(overrides: Sequence[str]) -> Request:
         read,
         values["tier"],
         values["seeds"],
+        rows_of(read, values["rows"]),
         values["dry_run"],
         values["report"],
+        values["look_every"],
         values["jobs"],
         Path(values["runs_dir"]),
         recipe.directory() / "results" if values["results_dir"] is None else Path(values["results_dir"]),
         tuple(given),
     )
+
+
+def rows_of(read: Recipe, names: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The rows to train: those named, or all. Raises ConfigError for a name that no row has."""
+    known = tuple(row.name for row in read.rows)
+    names = [names] if isinstance(names, str) else names
+    for name in names or ():
+        if name not in known:
+            raise ConfigError(f"rows: {read.name} has no row {name}.{suggest(name, known)}")
+    return known if names is None else tuple(names)
 
 
 def split(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -140,7 +161,7 @@ def time_of(seconds: float | None) -> str:
     return "unknown" if seconds is None else progress.duration(seconds)
 
 
-def train(jobs: Sequence[Job], at_once: int) -> None:
+def train(jobs: Sequence[Job], at_once: int, look_every: int | None = None) -> None:
     """Train jobs one after another, or some at the same time in processes of joblib's.
 
     The corpora are prepared first, so that no two trainings make the same one. Raises LasError without joblib.
@@ -148,7 +169,7 @@ def train(jobs: Sequence[Job], at_once: int) -> None:
     if at_once == 1 or len(jobs) < 2:
         for number, job in enumerate(jobs, start=1):
             progress.say(f"== {number} of {len(jobs)}: {job.row.name}, seed {job.seed}")
-            train_one(job.overrides)
+            train_one(job.overrides, look_every)
         return
     try:
         from joblib import Parallel, delayed
@@ -156,16 +177,21 @@ def train(jobs: Sequence[Job], at_once: int) -> None:
         raise LasError("jobs=... of more than one needs joblib: pip install 'las[joblib]'") from error
     commands.prepare(list(jobs[0].overrides))
     threads = f"trainer.threads={max(1, (os.cpu_count() or 1) // at_once)}"
-    work = (delayed(train_unseen)(plan.merge([threads], job.overrides)) for job in jobs)
+    work = (delayed(train_unseen)(plan.merge([threads], job.overrides), look_every) for job in jobs)
     answers = Parallel(n_jobs=at_once, return_as="generator_unordered")(work)
     for number, answer in enumerate(answers, start=1):
         progress.say(f"{number} of {len(jobs)}: {answer}")
 
 
-def train_one(overrides: Sequence[str]) -> str:
-    """Train, decode and score; a broken training leaves its result. Returns what came out, in a line."""
+def train_one(overrides: Sequence[str], look_every: int | None = None) -> str:
+    """Train, decode and score; a broken training leaves its result. Returns what came out, in a line.
+
+    With `look_every` covariate shift and smoothness are measured on the way (`las.analysis`).
+    """
     name = next(each for each in reversed(overrides) if each.startswith("name="))
     try:
+        if look_every is not None:
+            analysis.analyze([f"what=[{','.join(LOOKS)}]", f"every={look_every}", *overrides])
         result = commands.train(list(overrides))
     except NumericalError as error:
         progress.say(f"broken, which is a result: {error}")
@@ -173,10 +199,10 @@ def train_one(overrides: Sequence[str]) -> str:
     return f"{name} seed={result['seed']}: {commands.summary(result)}"
 
 
-def train_unseen(overrides: Sequence[str]) -> str:
+def train_unseen(overrides: Sequence[str], look_every: int | None = None) -> str:
     """`train_one` in a process of its own, which speaks only to the logs of its runs."""
     with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
-        return train_one(overrides)
+        return train_one(overrides, look_every)
 
 
 def report(asked: Request, jobs: Sequence[Job], command: str) -> None:

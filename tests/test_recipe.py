@@ -12,7 +12,7 @@ from las.errors import ConfigError
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 NAMES = ["bo18_code_hypotheses", "bo18_table1", "bo18_table2", "bo18_table3", "how_much_ln", "ln_with_specaugment"]
-NAMES += ["lr_sweep", "z20_depth", "z20_end_to_end", "z20_hybrid", "z20_variance"]
+NAMES += ["lr_sweep", "noisy_norm", "z20_depth", "z20_end_to_end", "z20_hybrid", "z20_variance"]
 
 # The tables as they stand in the papers, transcribed apart from the recipes. Rates in % for Zeineldeen et al. (Z20), as
 # fractions for Ben Othman (BO18).

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import json
 import re
 import shutil
 import struct
@@ -271,3 +272,14 @@ def test_a_browser_shows_the_page(reported: tuple[Path, list[Job]], tmp_path: Pa
     assert int(shown[1]) == tags["svg"] + tags["table"] + tags["audio"]
     assert shown[2] == "true", "the page is wider than the window"
     assert shown[3] == "0" and "net::ERR" not in done.stderr
+
+
+def test_looks_during_a_training_become_means(tmp_path: Path) -> None:
+    assert outcomes.looks(tmp_path) == {}
+    look = {"loss": 2.0, "gradient_norm": 4.0}
+    near = look | {"gradient": {"losses": [1.0, 2.0], "differences": [1.0, 2.0], "scale_free_beta": 3.0}}
+    far = look | {"gradient": {"losses": [1.0, 5.0], "differences": [4.0, 2.0], "scale_free_beta": 5.0}}
+    (tmp_path / "smoothness.jsonl").write_text("".join(json.dumps(each) + "\n" for each in (near, far)))
+    groups = [{"weights": {"relative": value}} for value in (0.0, 0.5, 1.5)]
+    (tmp_path / "covariate_shift.jsonl").write_text(json.dumps({"groups": groups}) + "\n")
+    assert outcomes.looks(tmp_path) == {"loss_range": 1.25, "gradient_change": 0.75, "beta": 4.0, "ics": 1.0}

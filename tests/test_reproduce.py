@@ -40,6 +40,9 @@ def test_a_recipe_is_planned_trained_once_and_reported(two_rows: None, corpus: P
     assert answer.out.count("to do") == 2 and "2 to train; how long is unknown" in answer.out
     assert not (corpus / "runs").exists() and not (corpus / "results").exists()
 
+    answer = las(*command, "rows=[ln_encoder_only]", "dry_run=true")
+    assert answer.out.count("to do") == 1 and "1 trainings, 0 finished" in answer.out
+
     answer = las(*command)
     assert answer.code == 0, answer.err
     assert "== 1 of 2: baseline, seed 1" in answer.out and "C5: undecided" in answer.out
@@ -155,6 +158,18 @@ def test_a_process_of_its_own_speaks_to_no_terminal(
     assert capsys.readouterr().out == ""
 
 
+def test_a_training_can_be_looked_at_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[list[str]] = []
+    monkeypatch.setattr(reproduce.analysis, "analyze", done.append)
+    monkeypatch.setattr(commands, "train", lambda overrides: done.append(overrides) or BROKEN)
+    assert reproduce.train_one(["name=x", "seed=1"], look_every=50) == "name=x seed=1: broken at step 3: NaN"
+    looks = ["what=[covariate_shift,smoothness]", "every=50", "name=x", "seed=1"]
+    assert done == [looks, ["name=x", "seed=1"]]
+
+
+BROKEN = {"seed": 1, "steps": 3, "broken": "NaN"}
+
+
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
@@ -162,6 +177,9 @@ def test_a_process_of_its_own_speaks_to_no_terminal(
         ([], r"recipe has no value: add recipe=\.\.\. to the command"),
         (["recipe=bo18_table3", "tier=smal"], r"tier=smal: there is no such tier\. Did you mean smoke"),
         (["recipe=bo18_table3", "seeds=many"], r"seeds='many' should be of type int"),
+        (["recipe=bo18_table3", "rows=[basline]"], r"rows: bo18_table3 has no row basline\. Did you mean baseline"),
+        (["recipe=bo18_table3", "rows=basline"], r"bo18_table3 has no row basline\. Did you mean baseline"),
+        (["recipe=bo18_table3", "rows=1"], r"rows=1 should be of type"),
         (["recipe=bo18_table3", "seeds=0"], r"seeds=0 must be at least 1"),
         (["recipe=bo18_table3", "jobs=0"], r"jobs=0 must be at least 1"),
         (["recipe=bo18_table3", "report=yes"], r"report='yes' should be of type bool"),

@@ -76,8 +76,18 @@ def legend(names: Sequence[str]) -> str:
     return f'<ul class="legend">{"".join(keys)}</ul>'
 
 
-def heat_map(weights: Any, symbols: Sequence[str], seconds: float, title: str, caption: str) -> str:
-    """Attention [tokens, states]: a row for each token from the top, time along x."""
+def heat_map(
+    weights: Any,
+    symbols: Sequence[str],
+    seconds: float,
+    title: str,
+    caption: str,
+    said: Sequence[tuple[float, float]] = (),
+) -> str:
+    """Attention [tokens, states]: a row for each token from the top, time along x.
+
+    `said` are the true start and end of the first tokens in seconds, drawn as outlines, where they are known.
+    """
     values = np.asarray(weights, dtype=float)
     tokens = len(values)
     row = 14 if tokens <= 40 else 8
@@ -96,11 +106,16 @@ def heat_map(weights: Any, symbols: Sequence[str], seconds: float, title: str, c
         f'<text x="{left + width * time / seconds:.1f}" y="{height + 13}" class="middle">{time:g}</text>'
         for time in ticks(0.0, seconds)
     )
+    outlines = "".join(
+        f'<rect class="true" x="{left + width * start / seconds:.1f}" y="{at * row}" '
+        f'width="{width * (end - start) / seconds:.1f}" height="{row}"/>'
+        for at, (start, end) in enumerate(said)
+    )
     label = f'<text x="{left + width / 2}" y="{height + 27}" class="middle">seconds</text>'
     return (
         f"<figure><figcaption>{escape(title)}</figcaption>"
         f'<svg class="heat" viewBox="0 0 {left + width + 8} {height + 32}" role="img" '
-        f'aria-label="{escape(f"attention: {title}", quote=True)}">{picture}{rows}{times}{label}</svg>'
+        f'aria-label="{escape(f"attention: {title}", quote=True)}">{picture}{outlines}{rows}{times}{label}</svg>'
         f'<p class="soft">{escape(caption)}</p></figure>'
     )
 

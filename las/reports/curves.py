@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from las import plan
 from las.plan import Job
 from las.reports.charts import Series
 
@@ -30,6 +31,13 @@ def of_updates(key: str) -> Callable[[Job], Points]:
         return {group[-1][0]: statistics.fmean(value for _, value in group) for group in groups}
 
     return read
+
+
+def of_looks(read: Callable[[Mapping[str, Any]], float]) -> Callable[[Job], Points]:
+    """A number of each look that `las analyze` took at the smoothness of a training."""
+    return lambda job: {
+        each["step"]: read(each) for each in plan.lines(job.directory / "analysis" / "smoothness.jsonl")
+    }
 
 
 def series(label: str, jobs: Sequence[Job], read: Callable[[Job], Points]) -> Series:

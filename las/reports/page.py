@@ -109,6 +109,12 @@ def _curves(table: Table, jobs: Sequence[Job]) -> str:
         (f"Validation {metric}", f"dev {metric} in %", curves.of_validations("dev_error", 100.0)),
         ("Training loss", "smoothed nats per token", curves.of_updates("loss")),
         ("Norm of the gradient", "norm before clipping", curves.of_updates("gradient_norm")),
+        (
+            "Loss along the gradient",
+            "range",
+            curves.of_looks(lambda look: max(look["gradient"]["losses"]) - min(look["gradient"]["losses"])),
+        ),
+        ("Effective beta", "in weights' norms", curves.of_looks(lambda look: look["gradient"]["scale_free_beta"])),
     )
     figures = "".join(
         charts.chart([curves.series(label, each, read) for label, each in rows.items()], "step", unit, title=title)
@@ -144,6 +150,7 @@ def _examples(jobs: Sequence[Job], with_audio: bool) -> str:
     if found is None:
         return ""
     heard = found.heard[:MOST_SHOWN]
+    times = [(interval.start_s, interval.end_s) for interval in found.utterance.alignment]
     maps = "".join(
         charts.heat_map(
             each.weights,
@@ -152,15 +159,16 @@ def _examples(jobs: Sequence[Job], with_audio: bool) -> str:
             each.label,
             f"entropy {each.numbers.entropy:.2f}, diagonality {each.numbers.diagonality:.2f}, "
             f"coverage {each.numbers.coverage:.2f}",
+            times if len(times) == len(each.symbols) - 1 else [],
         )
         for each in heard
     )
     texts = "".join(f"<li>{escape(each.label)}: <span>{escape(each.hypothesis)}</span></li>" for each in heard)
-    sound = f'<audio controls preload="none" src="{found.audio}"></audio>' if found.audio else ""
+    sound = f'<audio controls preload="metadata" src="{found.audio}"></audio>' if found.audio else ""
     said = f"<p class='text'>Said: {escape(found.utterance.text)}</p>"
     explained = (
         f"Test utterance {found.utterance.id}, {found.utterance.duration_s:.1f} s, the first seed of each row, best "
-        "checkpoint. One row for each true token, which is fed; brighter is more weight."
+        "checkpoint. One row for each true token, which is fed; brighter is more weight, outlines are the true times."
     )
     return _section(
         "Attention on one utterance",

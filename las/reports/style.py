@@ -52,4 +52,11 @@ polygon.s6 { fill: var(--s6); } polygon.s7 { fill: var(--s7); }
 .key.s3 { background: var(--s3); } .key.s4 { background: var(--s4); } .key.s5 { background: var(--s5); }
 .key.s6 { background: var(--s6); } .key.s7 { background: var(--s7); }
 audio { width: 100%; max-width: 34rem; } .text { overflow-wrap: anywhere; }
+.true { fill: none; stroke: #5eead4; stroke-width: 1.5; }
+@media (max-width: 40rem) {
+  svg text { font-size: 16px; } .heat text { font-size: 13px; }
+  .claims thead { display: none; } .claims td { display: block; border: 0; padding: .1rem .6rem; max-width: none; }
+  .claims tr { display: block; border-bottom: 1px solid var(--line); padding: .4rem 0; }
+  .claims td:first-child { position: static; font-weight: 600; }
+}
 """
