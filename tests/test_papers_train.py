@@ -12,7 +12,7 @@ from las import commands
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 SMALL = [
-    *("corpus=synthetic", "corpus.vocabulary=60", "corpus.train_utterances=16", "corpus.dev_utterances=4"),
+    *("corpus=synthetic", "corpus.vocabulary=200", "corpus.train_utterances=16", "corpus.dev_utterances=4"),
     *("corpus.test_utterances=4", "corpus.train_speakers=4", "corpus.dev_speakers=2", "corpus.test_speakers=2"),
     *("+scale=tiny", "trainer.batch_size=4", "trainer.sub_epochs=null", "trainer.broken_after_epochs=1000"),
     *("trainer.patience=100", "search.max_length=20", "validation_search.max_length=20"),
