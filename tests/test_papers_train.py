@@ -14,6 +14,7 @@ RECIPES = Path(__file__).parents[1] / "recipes"
 SMALL = [
     *("corpus=synthetic", "corpus.vocabulary=200", "corpus.train_utterances=16", "corpus.dev_utterances=4"),
     *("corpus.test_utterances=4", "corpus.train_speakers=4", "corpus.dev_speakers=2", "corpus.test_speakers=2"),
+    "corpus.rate=[90,110]",  # slow enough for a state of 80 ms to a phone
     *("+scale=tiny", "trainer.batch_size=4", "trainer.sub_epochs=null", "trainer.broken_after_epochs=1000"),
     *("trainer.patience=100", "search.max_length=20", "validation_search.max_length=20"),
     *("trainer.histograms=false", "trainer.attention_pictures=false"),
