@@ -74,7 +74,7 @@ VERBS = {
         "checkpoint=runs/ln_encoder_only/an4/seed1 search.lm.path=an4.arpa",
     ),
     "reproduce": Verb(
-        "las.reproduce", "train", "train the rows of a paper's table and print both", "recipe=bo18_table3"
+        "las.reproduce", "reproduce", "train the rows of a paper's table, report on them", "recipe=bo18_table3"
     ),
     "analyze": Verb(
         "las.analysis.command",
@@ -104,8 +104,10 @@ PATH_KEYS = (
     "page",
     "programs",
     "reference",
+    "results_dir",
     "run",
     "run_dir",
+    "runs_dir",
     "search.lm.path",
     "search.second_lm.path",
     "text",
