@@ -99,6 +99,19 @@ class Whole(torch.nn.Module):
 
 
 @every_kernel
+@pytest.mark.parametrize("cell", CELLS)
+def test_no_two_gradients_share_memory(kernel: str, cell: str) -> None:
+    """Whoever scales them in place, as clipping does, would scale twice what is shared."""
+    speller = make("location", cell, num_layers=2)
+    speller(speller.attention.prepare(material(), NUM_STATES), TARGETS).logits.square().sum().backward()
+    grads = [parameter.grad for parameter in speller.parameters() if parameter.grad is not None]
+    before = [grad.clone() for grad in grads]
+    for grad in grads:
+        grad.mul_(0.5)
+    assert all(torch.equal(grad, 0.5 * old) for grad, old in zip(grads, before, strict=True))
+
+
+@every_kernel
 @every_attention
 def test_padded_states_reach_nothing(kernel: str, attention: str) -> None:
     speller = make(attention, "ba2016")

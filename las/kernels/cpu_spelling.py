@@ -112,7 +112,8 @@ class Cell:
         d_input_gain, d_gain, d_offset, *of_memory = sums.split([4 * size] * 3 + [size] * 2)
         d_weight = self.d_projected.flatten(0, 1).t() @ below.flatten(0, 1)
         d_recurrent = self.d_summed.flatten(0, 1).t() @ self.hidden_before.flatten(0, 1)
-        found = d_input_gain, d_offset, d_gain, d_offset, *of_memory
+        # Each its own memory: autograd keeps them as they are, and clipping would scale twice what two of them share.
+        found = d_input_gain, d_offset.clone(), d_gain, d_offset, *of_memory
         given = self.side.gain, self.side.offset, *self.parameters[1:]
         shaped = [None if own is None else part.view_as(own) for part, own in zip(found, given, strict=True)]
         return [self.d_projected, d_weight, *shaped[:2], d_recurrent, *shaped[2:]]
