@@ -5,9 +5,9 @@ from typing import NamedTuple
 import torch
 
 from las import build
+from las.assembly import Built, build_parts
 from las.batches import Batch
 from las.cells.base import LSTMCell
-from las.assembly import Built, build_parts
 from las.corpora.base import Corpus
 from las.model import ListenAttendSpell
 
