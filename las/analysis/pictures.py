@@ -37,7 +37,9 @@ class Place:
         self.folder, self.title = folder, title
         self.written: list[Path] = []
 
-    def lines(self, name: str, along: Sequence[float], panels: Sequence[Panel], axis: str = "step") -> None:
+    def lines(
+        self, name: str, along: Sequence[int] | Sequence[float], panels: Sequence[Panel], axis: str = "step"
+    ) -> None:
         """Curves side by side, panel by panel."""
         figure, axes = self._panels(len(panels), axis)
         for panel, at in zip(panels, axes, strict=True):
@@ -48,7 +50,9 @@ class Place:
             at.legend(fontsize=7)
         self._save(figure, name)
 
-    def bands(self, name: str, along: Sequence[float], bands: Sequence[Band], axis: str = "step") -> None:
+    def bands(
+        self, name: str, along: Sequence[int] | Sequence[float], bands: Sequence[Band], axis: str = "step"
+    ) -> None:
         """Ranges side by side, panel by panel."""
         figure, axes = self._panels(len(bands), axis)
         for band, at in zip(bands, axes, strict=True):
@@ -70,7 +74,9 @@ class Place:
                 at.legend(fontsize=7)
         self._save(figure, name)
 
-    def ridges(self, name: str, along: Sequence[float], rows: Mapping[str, Sequence[Sequence[float]]]) -> None:
+    def ridges(
+        self, name: str, along: Sequence[int] | Sequence[float], rows: Mapping[str, Sequence[Sequence[float]]]
+    ) -> None:
         """One panel for each row: quantiles against the step, in pairs around the middle one."""
         figure = report.blank_figure(7.0, 1.2 + 1.6 * len(rows))
         axes = figure.subplots(len(rows), 1, squeeze=False)[:, 0]
