@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from las import assembly, batches, build, checkpoint, manifest, progress
+from las import assembly, batches, build, checkpoint, manifest, progress, ramp
 from las.analysis.subject import Subject
 from las.batches import Batch
 from las.checkpoint import Checkpoint
@@ -66,6 +66,7 @@ def _updates(built: assembly.Built, found: Checkpoint, precision: str) -> Update
         raise StorageError(f"{found.directory}: its parts do not fit together ({error!r})") from error
     for group, rate in zip(optimiser.param_groups, rates, strict=True):
         group["lr"] = rate * factor
+    ramp.move((parts.model, parts.loss), state["step"] + 1, parts.schedule.sub_epochs + 1)
     changing = parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment
     return Updates(*changing, built.seed, precision)
 
