@@ -58,12 +58,12 @@ def outside(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def refused(made: Path, folder: Path, says: str, caps: Caps = archive.DEFAULT_CAPS) -> float:
-    """Seconds that refusing took; checks that nothing is left anywhere."""
+    """Seconds of computing that refusing took; checks that nothing is left anywhere."""
     before = outside(folder)
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(DataError, match=says) as raised:
         archive.extract(made, folder, caps)
-    elapsed = time.monotonic() - started
+    elapsed = time.process_time() - started
     assert str(made) in str(raised.value)
     assert list(folder.iterdir()) == []
     assert outside(folder) == before
