@@ -51,7 +51,7 @@ def far_worse(row: str, than: Sequence[str]) -> Rule:
         found, others = table.line(row), [table.line(name) for name in than]
         if missing := _missing(table, "test", found, *others):
             return missing
-        worst = max(others, key=lambda line: sum(line.values("test")) / len(line.values("test")))
+        worst = max(others, key=_mean)
         test = seed_statistics.welch(found.values("test"), worst.values("test"))
         ratio = _mean(found) / _mean(worst) if _mean(worst) else float("inf")
         verdict = _direction(test)

@@ -6,7 +6,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "las"
 
 FLOORS = {
-    0: "archive arguments atomic audio bundle captions cells.base compat convergence corpora.phones devices "
+    0: "archive arguments atomic audio bundle captions cells.base compat convergence corpora.phones ctc devices "
     "distributed download errors gradients health interruption lm.arpa lm.automaton lm.kneser_ney lm.vocabulary "
     "lock machine manifest masking nadam normalisation order peers pieces progress ramp randomness readings "
     "reports.charts reports.distributions reports.style schedule scorers.base scorers.coverage scorers.ctc_prefix "
@@ -21,7 +21,7 @@ FLOORS = {
     "cells.recurrent_dropout cells.swapped cells.weight_norm cells.wrapped cells.zoneout corpora.an4 corpora.base "
     "corpora.calls corpora.espeak corpora.espeak_phones corpora.generated corpora.generated_calls corpora.hub5 "
     "corpora.isip corpora.librispeech corpora.librispeech_parts corpora.sentences corpora.switchboard "
-    "corpora.synthesis corpora.synthetic corpora.timit corpora.timit_speakers corpora.voices ctc drift features "
+    "corpora.synthesis corpora.synthetic corpora.timit corpora.timit_speakers corpora.voices drift features "
     "front_end kernels.attending kernels.autograd kernels.compiled kernels.cpu kernels.cpu_attending "
     "kernels.cpu_spelling kernels.cuda_graphs kernels.equations kernels.extension kernels.packing kernels.passes "
     "kernels.scan kernels.spelling kernels.stepping kernels.triton kernels.triton_backward kernels.triton_forward "

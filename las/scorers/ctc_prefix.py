@@ -24,12 +24,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from las.ctc import BLANK
 from las.errors import ConfigError
 from las.masking import mask_of
 from las.scorers.base import Scorer, Scoring, State, Step, check_weight, score_type
 from las.tokens import Tokens
-
-BLANK = 0  # and the end of a sentence: see las.ctc
 
 FLOOR = -1e4
 """The least log-probability of a symbol in a state: sums of it stay finite, and its exponential is 0."""
