@@ -81,8 +81,11 @@ def relative_gain(before: Sequence[float], after: Sequence[float]) -> Test:
 
 
 def student(t: float, degrees: float) -> float:
-    """The distribution function of Student's t."""
-    tail = 0.5 * _incomplete_beta(degrees / 2, 0.5, degrees / (degrees + t * t))
+    """The distribution function of Student's t (Abramowitz and Stegun 26.7.1)."""
+    square = t * t
+    if square < degrees:  # near the middle: the share between 0 and t, which a tail near a half would round away
+        return 0.5 + math.copysign(0.5 * _incomplete_beta(0.5, degrees / 2, square / (degrees + square)), t)
+    tail = 0.5 * _incomplete_beta(degrees / 2, 0.5, degrees / (degrees + square))
     return 1 - tail if t > 0 else tail
 
 
