@@ -1,6 +1,7 @@
 """From a config to trainers: all parts of a training built and checked, one trainer for each of its stages."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from inspect import Parameter
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from las import (
     build,
     devices,
     distributed,
+    interruption,
     keeping,
     manifest,
     preparation,
@@ -96,6 +98,11 @@ def build_all(config: build.Config, corpus: Corpus) -> tuple[list[Stage], Built]
     for stage in stages[:-1]:
         build_stage(stage, corpus)
     return stages, build_stage(stages[-1], corpus)
+
+
+def one_speaks() -> AbstractContextManager[None]:
+    """Of the processes of a training the main one prints, and asks SLURM to queue it again when a signal stops it."""
+    return interruption.queued_again() if distributed.is_main() else progress.silent()
 
 
 def usable(built: Built, data: Data, folder: run.Run) -> list[Utterance]:

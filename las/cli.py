@@ -7,6 +7,7 @@ import importlib
 import sys
 from typing import NamedTuple
 
+from las import interruption
 from las.errors import ConfigError, LasError, StorageError, suggest
 
 
@@ -88,6 +89,7 @@ VERBS = {
 }
 
 SWEEPS = {"-m", "--multirun"}
+CONTINUES = "the same command continues, a training from its last checkpoint"
 
 PATH_KEYS = (
     "alignments",
@@ -125,8 +127,12 @@ def help_text() -> str:
     return "\n".join(lines)
 
 
+@interruption.at_once()
 def main(arguments: list[str] | None = None) -> int:
-    """Run a verb; returns the exit code: 0 ok, 2 usage or configuration, 3 data, 4 numerical, 5 storage."""
+    """Run a verb; returns the exit code: 0 ok, 2 usage or configuration, 3 data, 4 numerical, 5 storage.
+
+    75 and 130: a signal ended it (`las.interruption`).
+    """
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(help_text())
@@ -155,9 +161,12 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         print(f"las {name}: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
         return StorageError.exit_code
+    except interruption.Stopped as error:
+        print(f"las {name}: {error}; {CONTINUES}", file=sys.stderr)
+        return error.exit_code
     except KeyboardInterrupt:
-        print(f"\nlas {name}: stopped; the same command continues from the last checkpoint", file=sys.stderr)
-        return 130
+        print(f"\nlas {name}: stopped; {CONTINUES}", file=sys.stderr)
+        return interruption.BY_HAND
 
 
 def module_of(name: str, overrides: list[str]) -> str:

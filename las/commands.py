@@ -1,7 +1,7 @@
 """What each verb does: overrides in, files and a printed answer out."""
 
 import json
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -68,17 +68,13 @@ def train_config(config: build.Config) -> dict[str, Any]:
     """The same, of a composed config."""
     corpus: Corpus = build.build(config["corpus"], where="corpus")
     stages, built = assembly.build_all(config, corpus)
-    with recurrent.using(str(config["kernel"])), distributed.together(built.device) as device, _one_speaks():
+    with recurrent.using(str(config["kernel"])), distributed.together(built.device) as device, assembly.one_speaks():
         folder = run.Run(config)
         if folder.result is not None:
             progress.say(f"{folder.directory} is finished: {summary(folder.result)}")
             return folder.result
         with lock.held(folder.directory) if distributed.is_main() else nullcontext():
             return _train(stages, built, corpus, folder, device)
-
-
-def _one_speaks() -> AbstractContextManager[None]:
-    return nullcontext() if distributed.is_main() else progress.silent()
 
 
 def _train(stages: list[Stage], built: Built, corpus: Corpus, folder: run.Run, device: torch.device) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Signals that end a training early, answered between two updates.
+"""Signals that end a command early: answered between two updates of a training, and at once anywhere else.
 
 SIGTERM and SIGUSR1 come from a cluster that wants its machine back: the run saves and exits with code 75, and a SLURM
 job is queued again. SIGINT is a person's Ctrl-C: the run saves and exits with code 130. A second Ctrl-C stops at once;
@@ -8,6 +8,8 @@ checkpoints appear whole or not at all, so nothing is lost but the updates since
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 
 from las.errors import LasError
@@ -15,7 +17,14 @@ from las.errors import LasError
 REQUEUE, BY_HAND = 75, 130
 """Exit codes: sysexits' EX_TEMPFAIL, and the shell's for SIGINT."""
 
-WATCHED = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+OF_CLUSTERS = (signal.SIGTERM, signal.SIGUSR1)
+WATCHED = (*OF_CLUSTERS, signal.SIGINT)
+
+
+class Stopped(KeyboardInterrupt):
+    """SIGTERM or SIGUSR1 where nothing is to be saved: it goes through everything, as a Ctrl-C does."""
+
+    exit_code = REQUEUE
 
 
 class Interrupted(LasError):
@@ -26,8 +35,41 @@ class Interrupted(LasError):
         self.exit_code = exit_code
 
 
+@contextmanager
+def at_once() -> Iterator[None]:
+    """Within it, the first SIGTERM or SIGUSR1 raises Stopped in the main thread, and later ones disturb no cleaning up.
+
+    Use it in the main thread. `Signals`, inside it, answers in its place.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        for each in OF_CLUSTERS:
+            signal.signal(each, signal.SIG_IGN)
+        raise Stopped(f"stopped by {signal.Signals(number).name}")
+
+    before = {number: signal.signal(number, stop) for number in OF_CLUSTERS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def queued_again() -> Iterator[None]:
+    """SLURM queues the job again when a signal stops the body where nothing is to be saved."""
+    try:
+        yield
+    except Stopped as error:
+        again = requeue()
+        raise Stopped(f"{error}. {again}" if again else str(error)) from error
+
+
 class Signals:
-    """Within it signals are noted and nothing else. Use it as a context manager in the main thread."""
+    """Within it signals are noted and nothing else. Use it as a context manager in the main thread.
+
+    One that nobody answered until its end is sent again, to be answered as outside.
+    """
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
@@ -41,6 +83,8 @@ class Signals:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if kind is None and self.received is not None:
+            signal.raise_signal(self.received)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and self.received == signal.SIGINT:

@@ -88,8 +88,7 @@ def train_lm(overrides: list[str]) -> dict[str, Any]:
     corpus.metric = METRIC
     built = assembly.build_parts(config, corpus)
     built = built._replace(parts=built.parts._replace(validator=TextValidator))
-    one_speaks = nullcontext() if distributed.is_main() else progress.silent()
-    with recurrent.using(str(config["kernel"])), distributed.together(built.device) as device, one_speaks:
+    with recurrent.using(str(config["kernel"])), distributed.together(built.device) as device, assembly.one_speaks():
         folder = run.Run(config)
         if folder.result is not None:
             progress.say(f"{folder.directory} is finished: {summary(folder.result)}")

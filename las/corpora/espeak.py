@@ -16,7 +16,6 @@ import importlib
 import importlib.util
 import json
 import os
-import signal
 import subprocess
 import sys
 from types import TracebackType
@@ -61,7 +60,9 @@ class Espeak:
         if not hasattr(os, "fork"):
             raise DataError("the synthetic corpora are made on Linux or macOS: this system cannot fork processes")
         command = [sys.executable, "-m", "las.corpora.espeak"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        # In a session of its own: Ctrl-C reaches a whole group, and here the parent decides.
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
         greeting = self._read_line()
         self.version: str = greeting["version"]
         self.sample_rate: int = greeting["sample_rate"]
@@ -157,7 +158,6 @@ def _answer(header: dict[str, Any], audio: bytes = b"") -> None:
 
 def _serve() -> None:
     """The helper process: answers requests until its input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     loader = importlib.import_module("espeakng_loader")
     library = ctypes.CDLL(loader.get_library_path())
     library.espeak_Info.restype = ctypes.c_char_p
