@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from las import (
-    arguments,
     assembly,
     atomic,
     batches,
@@ -29,7 +28,7 @@ from las.corpora.base import Corpus
 from las.errors import ConfigError, NumericalError
 from las.evaluation import Search
 from las.manifest import Utterance
-from las.order import Size, sequential
+from las.order import DECODED, Size, sequential
 from las.preparation import Data, Splits
 from las.pretraining import Stage
 from las.scoring import error_rates, tables
@@ -145,12 +144,12 @@ def decode_split(
     split: str,
     utterances: list[Utterance],
     output: Path,
-    batch_size: int = 16,
+    size: Size = DECODED,
 ) -> error_rates.Score:
     """Decode a split in batches, write one line per utterance, and score it."""
     tokens = transcriber.tokens
     loader = batches.Loader(batches.spellable(utterances, tokens), tokens, corpus.sample_rate)
-    order = sequential(utterances, Size(batch_size))
+    order = sequential(utterances, size)
     decoded = list(evaluation.decode(transcriber.model, transcriber.search, loader.batches(order)))
     texts = evaluation.texts(decoded, tokens)
     by_id = sorted(decoded, key=lambda each: each.id)
@@ -169,15 +168,13 @@ def decode(overrides: list[str]) -> None:
 def _decode(config: build.Config) -> None:
     if (config["audio"] is None) == (config["split"] is None):
         raise ConfigError("decode needs audio=x.wav (or a folder, or a list [a.wav,b.wav]) or split=test, not both")
-    arguments.check_value("batch_size", config["batch_size"], int)
-    if config["batch_size"] < 1:
-        raise ConfigError(f"batch_size={config['batch_size']} must be at least 1")
+    size = Size.of(config)
     search: Search = build.build(config["search"], where="search")
     device = str(devices.pick(config["device"]))
     transcriber = transcribe.load(config["checkpoint"], search, device)
     output = Path(config["output"])
     if config["split"] is not None:
-        _decode_own_split(transcriber, config, output)
+        _decode_own_split(transcriber, config, size, output)
         return
     lines = []
     for transcription in transcriber.transcribe_all(transcribe.find_audio(config["audio"])):
@@ -198,7 +195,7 @@ def _attention_pictures(transcription: Transcription, folder: Path) -> None:
         progress.say(f"  {picture}")
 
 
-def _decode_own_split(transcriber: transcribe.Transcriber, config: build.Config, output: Path) -> None:
+def _decode_own_split(transcriber: transcribe.Transcriber, config: build.Config, size: Size, output: Path) -> None:
     if "corpus" not in transcriber.config:
         raise ConfigError(
             f"{config['checkpoint']} is a bundle, which knows no corpus: give recordings (audio=...), or a run folder"
@@ -206,7 +203,7 @@ def _decode_own_split(transcriber: transcribe.Transcriber, config: build.Config,
     corpus: Corpus = build.build(transcriber.config["corpus"], where="corpus")
     split = corpus.known_split(config["split"])
     utterances = corpus.prepare(Path(config["data_dir"]) / "manifests")[split]
-    score = decode_split(transcriber, corpus, split, utterances, output, config["batch_size"])
+    score = decode_split(transcriber, corpus, split, utterances, output, size)
     tables.print_score(score, corpus.metric, progress.console)
     progress.say(f"{split}: {error_rates.line(score, corpus.metric)}")
     progress.say(f"{len(utterances)} utterances written to {output}")

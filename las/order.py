@@ -4,10 +4,11 @@ Shuffling is sorting by a hash, not a draw from a random generator whose stream 
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from las import arguments
 from las.errors import ConfigError
 from las.manifest import Utterance
 
@@ -23,6 +24,22 @@ class Size(NamedTuple):
 
     utterances: int
     seconds: float | None = None
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "Size":
+        """That of the keys `batch_size` and `max_batch_s`. Raises ConfigError for what no batch can be."""
+        utterances, seconds = config["batch_size"], config["max_batch_s"]
+        arguments.check_value("batch_size", utterances, int)
+        arguments.check_value("max_batch_s", seconds, float | None)
+        if utterances < 1:
+            raise ConfigError(f"batch_size={utterances} must be at least 1")
+        if seconds is not None and not seconds > 0:
+            raise ConfigError(f"max_batch_s={seconds} must be above 0, or null for no limit")
+        return cls(utterances, seconds)
+
+
+DECODED = Size(64, 400.0)
+"""What a search hears at once unless told otherwise: many short utterances, and of long ones no more than fit."""
 
 
 @dataclass(frozen=True)

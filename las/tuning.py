@@ -50,7 +50,7 @@ class Tried(NamedTuple):
 def tune(overrides: list[str]) -> list[Tried]:
     """Print the table of all combinations, best first, and write the best as a card: see configs/tune.yaml."""
     config = build.compose("tune", overrides)
-    arguments.check_value("batch_size", config["batch_size"], int)
+    size = Size.of(config)
     search = build.build(config["search"], where="search")
     if not isinstance(search, Beam):
         raise ConfigError("tune needs a beam search with scorers: search=beam_lm or search=beam_ctc_lm")
@@ -62,7 +62,7 @@ def tune(overrides: list[str]) -> list[Tried]:
         corpus: Corpus = build.build(transcriber.config["corpus"], where="corpus")
         split = corpus.known_split(config["split"] or corpus.splits[1])
         utterances = corpus.prepare(Path(config["data_dir"]) / "manifests")[split]
-        texts = heard(transcriber, [of(search, point) for point in points], utterances, config["batch_size"], corpus)
+        texts = heard(transcriber, [of(search, point) for point in points], utterances, size, corpus)
     tried = [Tried(point, corpus.score(split, utterances, each)) for point, each in zip(points, texts, strict=True)]
     tried.sort(key=lambda each: each.score.total.rate)  # of equals, the one that was given first
     print_table(tried, f"{corpus.name} {split}: {len(utterances)} utterances", corpus.metric)
@@ -100,13 +100,13 @@ def heard(
     transcriber: transcribe.Transcriber,
     searches: Sequence[Beam],
     utterances: list[Utterance],
-    batch_size: int,
+    size: Size,
     corpus: Corpus,
 ) -> list[dict[str, str]]:
     """What each search finds, text by utterance."""
     model, tokens = transcriber.model.eval(), transcriber.tokens
     loader = batches.Loader(batches.spellable(utterances, tokens), tokens, corpus.sample_rate)
-    order = sequential(utterances, Size(batch_size))
+    order = sequential(utterances, size)
     found: list[dict[str, str]] = [{} for _ in searches]
     what = f"{len(searches)} combinations, batches heard"
     loaded: Iterator[tuple[int, Batch]] = loader.batches(order)

@@ -13,6 +13,7 @@ from tiny import LABELS, overrides, sound, utterance, wav
 
 from las import checkpoint, commands, transcribe
 from las.evaluation import Greedy
+from las.order import Size
 
 Las = Callable[..., Answer]
 
@@ -226,6 +227,7 @@ def test_hypotheses_score_to_the_rate_of_the_run(trained: Path, tmp_path: Path, 
         (["audio=/nowhere/x.wav"], 3, "no such audio file or folder"),
         (["split=tset"], 2, r"no split 'tset'\. Did you mean test"),
         (["split=test", "batch_size=0"], 2, "batch_size=0 must be at least 1"),
+        (["split=test", "max_batch_s=0"], 2, "max_batch_s=0 must be above 0"),
         (["split=test", "device=gpu"], 2, "device=gpu"),
         (["split=test", "search=beem"], 2, "no configs/search/beem"),
     ],
@@ -250,7 +252,7 @@ def test_batches_do_not_change_what_is_decoded(trained: Path, tmp_path: Path) ->
     corpus: Corpus = build.build(transcriber.config["corpus"])
     utterances = corpus.utterances("train")
     for size in (1, 8):
-        commands.decode_split(transcriber, corpus, "train", utterances, tmp_path / f"{size}.jsonl", size)
+        commands.decode_split(transcriber, corpus, "train", utterances, tmp_path / f"{size}.jsonl", Size(size))
     one, many = lines(tmp_path / "1.jsonl"), lines(tmp_path / "8.jsonl")
     assert [line["text"] for line in one] == [line["text"] for line in many]
     assert [line["score"] for line in one] == pytest.approx([line["score"] for line in many], abs=2e-4)

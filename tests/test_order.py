@@ -123,6 +123,23 @@ def test_padding_is_what_the_longest_of_a_batch_asks_of_the_others() -> None:
     assert all(more > less for more, less in pairwise(shares)) and shares[-1] < 0.05
 
 
+@pytest.mark.parametrize(
+    ("utterances", "seconds", "says"),
+    [
+        (0, None, "batch_size=0 must be at least 1"),
+        (2.5, None, r"batch_size=2\.5 should be of type int"),
+        (8, 0.0, r"max_batch_s=0\.0 must be above 0, or null"),
+        (8, float("nan"), "max_batch_s=nan must be above 0"),
+        (8, "long", "max_batch_s='long' should be of type"),
+    ],
+)
+def test_a_size_of_a_config_is_checked(utterances: object, seconds: object, says: str) -> None:
+    assert Size.of({"batch_size": 8, "max_batch_s": 60.0}) == (8, 60.0)
+    assert Size.of({"batch_size": 8, "max_batch_s": None}) == (8, None)
+    with pytest.raises(ConfigError, match=says):
+        Size.of({"batch_size": utterances, "max_batch_s": seconds})
+
+
 def test_sizes_of_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="0 utterances"):
         sequential(listed([1.0]), Size(0))

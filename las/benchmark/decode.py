@@ -17,7 +17,7 @@ from las.model import ListenAttendSpell
 from las.order import Size, sequential
 from las.search import Beam
 
-NUM_GENERATED = 32
+NUM_GENERATED = 64
 
 COLUMNS = (
     Column("search", text("implementation")),
@@ -109,7 +109,7 @@ def trained(settings: Settings) -> Task:
     utterances = corpus.prepare(Path(config["data_dir"]) / "manifests")[split]
     loader = batches.Loader(batches.spellable(utterances, transcriber.tokens), transcriber.tokens, corpus.sample_rate)
     batched, single = (
-        [batch for _, batch in loader.batches(sequential(utterances, Size(size)))] for size in (config["batch_size"], 1)
+        [batch for _, batch in loader.batches(sequential(utterances, size))] for size in (Size.of(config), Size(1))
     )
     what = f"{transcriber.config['name']} on {split} of {corpus.name}"
     return Task(transcriber.model, what, batched, single, sum(each.duration_s for each in utterances))

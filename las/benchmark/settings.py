@@ -29,6 +29,7 @@ KEYS = {
     "seconds": list[float],
     "split": str,
     "batch_size": int,
+    "max_batch_s": float | None,
     "consumer_ms": float,
     "trained_batches": int,
     "steps": int,
