@@ -3,10 +3,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 TESTS ?= -n 2
 # The tests run in two processes: more threads in each would only get in the way.
-test slow faults: export OMP_NUM_THREADS = 1
+test slow browser faults: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test check slow faults clean
+.PHONY: help setup demo bench test check slow browser faults clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -32,6 +32,10 @@ test: setup ## Run the tests
 
 slow: setup ## Run the slow tests as well
 	$(BIN)/python -m pytest $(TESTS)
+
+browser: setup ## Test the page of las demo_app in Chromium (installs gradio and Playwright)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[demo]' playwright
+	$(BIN)/python -m pytest tests/test_demo_app_browser.py
 
 faults: setup ## Kill, starve and corrupt trainings thousands of times and print how many survived (hours)
 	$(BIN)/python -m pytest $(TESTS) -m faults

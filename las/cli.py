@@ -38,6 +38,12 @@ VERBS = {
         "text, words with times or captions of recordings of any length",
         "checkpoint=runs/ln_encoder_only/synthetic/seed1 input=talk.flac output=talk.srt",
     ),
+    "demo_app": Verb(
+        "las.demo_app",
+        "demo_app",
+        "a page in the browser: record or upload, see text, times and attention",
+        "checkpoint=runs/ln_encoder_only/synthetic/seed1",
+    ),
     "average": Verb(
         "las.averaging",
         "average",
@@ -99,6 +105,7 @@ PATH_KEYS = (
     "corpus.root",
     "data_dir",
     "dev",
+    "example",
     "glm",
     "hypothesis",
     "input",
@@ -144,6 +151,7 @@ def main(arguments: list[str] | None = None) -> int:
 
             print(f"las {__version__}")
             return 0
+        name = name.replace("-", "_")
         if name not in VERBS:
             print(f"las: there is no verb {name!r}.{suggest(name, VERBS)}", file=sys.stderr)
             return 2

@@ -36,12 +36,12 @@ FLOORS = {
     "analysis.pictures analysis.preserving analysis.smoothness analysis.steps analysis.subject analysis.watching "
     "assembly keeping lm.files preparation trainer transcribe validation",
     7: "analysis.command analysis.loading averaging check commands exporting language_models perplexities "
-    "reports.examples reports.markdown reports.page reports.tables score scorers.language_model text_training tuning "
+    "reports.examples reports.markdown reports.page reports.tables reports.transcription score scorers.language_model text_training tuning "
     "transcripts",
     8: "benchmark.baselines benchmark.candidates benchmark.command benchmark.decode benchmark.loader "
     "benchmark.lstm benchmark.material benchmark.memory benchmark.model benchmark.page benchmark.rows "
     "benchmark.safety benchmark.settings benchmark.shapes benchmark.suites benchmark.targets benchmark.timing "
-    "demo reproduce",
+    "demo demo_app ear reproduce",
     9: "__main__ cli doctor dry_run sweep",
 }
 FLOOR_OF = {module: floor for floor, modules in FLOORS.items() for module in modules.split()}

@@ -98,7 +98,7 @@ def heat_map(
     )
     every = max(1, math.ceil(9 / row))
     rows = "".join(
-        f'<text x="{left - 6}" y="{(at + 0.5) * row + 3:.1f}" class="end">{escape(_shown(symbol))}</text>'
+        f'<text x="{left - 6}" y="{(at + 0.5) * row + 3:.1f}" class="end">{escape(shown(symbol))}</text>'
         for at, symbol in enumerate(symbols)
         if at % every == 0
     )
@@ -178,5 +178,6 @@ def _axes(
     return "".join(parts)
 
 
-def _shown(symbol: str) -> str:
+def shown(symbol: str) -> str:
+    """A symbol as it is written beside a row: a space by its name."""
     return "(space)" if symbol.isspace() else symbol

@@ -61,18 +61,26 @@ def example(jobs: Sequence[Job], with_audio: bool) -> Example | None:
 
 def sound(utterance: Utterance, sample_rate: int) -> str:
     """The utterance as a wav in a data URI, 16 bit."""
+    return f"data:audio/wav;base64,{base64.b64encode(wav(utterance, sample_rate)).decode()}"
+
+
+def wav(utterance: Utterance, sample_rate: int) -> bytes:
+    """The utterance as a wav file of 16 bit."""
     file = io.BytesIO()
     soundfile.write(file, batches.read(utterance, sample_rate).numpy(), sample_rate, "PCM_16", format="WAV")
-    return f"data:audio/wav;base64,{base64.b64encode(file.getvalue()).decode()}"
+    return file.getvalue()
 
 
 def _utterance(config: Mapping[str, Any]) -> tuple[Utterance, str]:
     """An utterance of the first split after the dev part, and that split."""
     corpus: Corpus = build.build(config["corpus"], where="corpus")
     split = corpus.splits[min(2, len(corpus.splits) - 1)]
-    utterances = corpus.prepare(Path(config["data_dir"]) / "manifests")[split]
-    fitting = [each for each in utterances if SHORTEST_S <= each.duration_s <= LONGEST_S]
-    return (fitting or utterances)[0], split
+    return fitting(corpus.prepare(Path(config["data_dir"]) / "manifests")[split]), split
+
+
+def fitting(utterances: Sequence[Utterance]) -> Utterance:
+    """The first of a good length, or the first."""
+    return next((each for each in utterances if SHORTEST_S <= each.duration_s <= LONGEST_S), utterances[0])
 
 
 def _heard(job: Job, utterance: Utterance, split: str) -> Heard | None:
