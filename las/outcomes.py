@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from las import plan
+from las import atomic, plan
 from las.plan import Job
 from las.recipe import Recipe
 from las.reports import distributions
@@ -203,8 +203,7 @@ def looks(folder: Path) -> dict[str, float]:
 
 def write(table: Table, path: Path) -> None:
     """As JSON."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(asdict(table), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    atomic.write(path, json.dumps(asdict(table), indent=1, ensure_ascii=False) + "\n")
 
 
 def read(path: Path) -> Table:

@@ -104,6 +104,8 @@ def print_outliers(split: str, utterances: list[Utterance], tokens: Tokens, num_
 def usable(data: Data, num_states: NumStates, folder: Path, max_bad_fraction: float) -> list[Utterance]:
     """Training utterances without problems; the others go into bad_utterances.jsonl and on the screen.
 
+    Of those without, the ones beyond `limits.longest_tokens` are counted on the screen and left out as well.
+
     Raises DataError when more than `max_bad_fraction` of them have one, for too many unknown symbols, and when there
     is none left.
     """
@@ -122,10 +124,22 @@ def usable(data: Data, num_states: NumStates, folder: Path, max_bad_fraction: fl
             f"trainer.max_bad_fraction=..."
         )
     bad = {problem.utterance_id for problem in problems}
-    left = [utterance for utterance in train if utterance.id not in bad]
+    left = short_enough([utterance for utterance in train if utterance.id not in bad], data, log)
     if not left:
         raise DataError(f"{data.corpus.name}: there is no training utterance left")
     return left
+
+
+def short_enough(utterances: list[Utterance], data: Data, log: Path) -> list[Utterance]:
+    """Those with at most `limits.longest_tokens` tokens; how many of the training utterances have more is said."""
+    most, tokens = data.limits.longest_tokens, data.corpus.tokens
+    if most is None:
+        return utterances
+    kept = [each for each in utterances if len(tokens.encode(each.text)) <= most]
+    longer = len(utterances) - len(kept)
+    of_all = f"{longer} of {len(data.train)} utterances ({100 * longer / len(data.train):.1f} %)"
+    progress.say(f"left out of training: {of_all} have more than limits.longest_tokens={most} tokens", log)
+    return kept
 
 
 def require_decodable(data: Data, split: str, log: Path, num_listed: int = 10) -> None:

@@ -24,12 +24,14 @@ class Limits:
     """What is asked of training utterances beyond being readable.
 
     longest_s: seconds of an utterance. clipped: share of its samples at full scale. unknown: share of all symbols of a
-    split that the tokens may lack (each is named); with more, nothing is trained.
+    split that the tokens may lack (each is named); with more, nothing is trained. longest_tokens: of a transcript, None
+    for no limit; longer ones are no fault of the corpus: they are counted, and left out.
     """
 
     longest_s: float = 60.0
     clipped: float = 0.01
     unknown: float = 0.001
+    longest_tokens: int | None = None
 
 
 class Problem(NamedTuple):

@@ -8,7 +8,7 @@ import pytest
 import tiny
 from omegaconf import OmegaConf
 
-from las import commands
+from las import build, commands
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 SMALL = [
@@ -66,6 +66,12 @@ def test_fifty_steps(recipe: str, row: str, data: Path, tmp_path: Path) -> None:
 def test_three_steps(recipe: str, row: str, data: Path, tmp_path: Path) -> None:
     result, lines = trained(data, tmp_path, of_recipe(recipe, row), 3, 3)
     assert [line["step"] for line in lines] == [1, 2, 3] and result["steps"] == 3
+
+
+@pytest.mark.parametrize("recipe", ["z20_end_to_end", "z20_variance", "z20_depth"])
+def test_no_training_of_zeineldeen_2020_sees_more_than_75_tokens(recipe: str) -> None:
+    for row in plain(RECIPES / f"{recipe}.yaml")["rows"]:
+        assert build.compose("train", of_recipe(recipe, row["name"]))["limits"]["longest_tokens"] == 75, row["name"]
 
 
 def test_pretraining_of_zeineldeen_2020(data: Path, tmp_path: Path) -> None:

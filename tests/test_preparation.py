@@ -1,0 +1,50 @@
+"""Which training utterances are used."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Answer
+from tiny import LABELS, overrides, steps, utterance
+
+Las = Callable[..., Answer]
+STAGES = [
+    *("model.listener.num_layers=2", "model.listener.time_reduction=[2,1]", "trainer.validate_every=2"),
+    "pretraining.stages=[{sub_epochs:1,model:{listener:{num_layers:1,time_reduction:[2]}}}]",
+]
+
+
+@pytest.fixture
+def two_longer(corpus: Path) -> Path:
+    """Two of the eight training utterances have more labels than the others."""
+    for index in (6, 7):
+        utterance(corpus / "TIMIT/TRAIN/DR1/FTR0", f"SX{index}", 0.8, index, (*LABELS[:-1], "aa", "iy", "h#"))
+    return corpus
+
+
+@pytest.mark.parametrize("more", [[], STAGES], ids=["one stage", "pretrained"])
+def test_longer_transcripts_are_left_out_of_the_whole_training_and_counted(
+    more: list[str], two_longer: Path, las: Las
+) -> None:
+    """They are not bad: none of them is in the ledger, and a quarter of the corpus may be of this kind."""
+    answer = las("train", *overrides(two_longer, "+limits.longest_tokens=5", *more))
+    assert answer.code == 0, answer.err
+    says = "left out of training: 2 of 8 utterances (25.0 %) have more than limits.longest_tokens=5 tokens"
+    run = two_longer / "run"
+    assert says in answer.out and says in (run / "log.txt").read_text()
+    assert answer.out.count("parameters, 6 training utterances") == 1 + len(more) // len(STAGES)
+    assert (run / "bad_utterances.jsonl").read_text() == ""
+    assert json.loads((run / "result.json").read_text())["train_utterances"] == 6
+
+
+def test_without_the_limit_they_are_trained_on(two_longer: Path, las: Las) -> None:
+    answer = las("train", *overrides(two_longer, "trainer.max_steps=2"))
+    assert answer.code == 0 and "8 training utterances" in answer.out and "longest_tokens" not in answer.out
+    assert len([line for line in steps(two_longer / "run") if line["event"] == "train"]) == 2
+
+
+def test_a_limit_that_leaves_nothing_says_so(two_longer: Path, las: Las) -> None:
+    answer = las("train", *overrides(two_longer, "+limits.longest_tokens=1"))
+    assert answer.code == 3 and "8 of 8 utterances (100.0 %) have more than limits.longest_tokens=1" in answer.out
+    assert "there is no training utterance left" in answer.err
