@@ -1,7 +1,7 @@
 """The compiled recurrence as one differentiable function of tensors.
 
 Only W x, U h and the state before each frame are kept for the backward pass, which computes the rest of a step again.
-The large products, W x before the loops and gradients of weights after them, are torch's.
+W x before the loops over frames and the gradients of weights after them are large products of matrices.
 """
 
 import ctypes
@@ -97,6 +97,9 @@ class Structure(ctypes.Structure):
                 setattr(self, name, tensor.data_ptr())
 
 
+MATRIX = ("", ctypes.c_void_p), ("_row", ctypes.c_int64), ("_column", ctypes.c_int64)
+
+
 class Direction(Structure):
     """`Direction` of `recurrence.h`, field by field."""
 
@@ -104,6 +107,17 @@ class Direction(Structure):
         *((name, ctypes.c_int64) for name in NUMBERS),
         ("eps", ctypes.c_double),
         *((name, ctypes.c_void_p) for name in POINTERS),
+    )
+
+
+class Product(Structure):
+    """`Product` of `matrices.h`, field by field."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("rows", "inner", "columns", "adding")),
+        *((f"left{name}", kind) for name, kind in MATRIX),
+        *((f"right{name}", kind) for name, kind in MATRIX),
+        ("to", ctypes.c_void_p),
     )
 
 
@@ -121,6 +135,19 @@ class Plan(NamedTuple):
         function = getattr(self.library, f"{name}_{str(dtype).removeprefix('torch.')}")
         array = (Direction * len(directions))(*directions)
         function(array, ctypes.c_int64(len(directions)), ctypes.c_int64(torch.get_num_threads()))
+
+    def product(
+        self, left: Float[Tensor, "rows inner"], right: Float[Tensor, "inner columns"], added_to: Tensor | None = None
+    ) -> Float[Tensor, "rows columns"]:
+        """left right, or what it is added to; both may be transposed views."""
+        to = left.new_empty(len(left), right.shape[1]) if added_to is None else added_to
+        product = Product(*left.shape, right.shape[1], added_to is not None)
+        product.left_row, product.left_column = left.stride()
+        product.right_row, product.right_column = right.stride()
+        product.point(left=left, right=right, to=to)
+        multiply = getattr(self.library, f"multiply_{str(left.dtype).removeprefix('torch.')}")
+        multiply(ctypes.byref(product), ctypes.c_int64(torch.get_num_threads()))
+        return to
 
     def directions(self, parts: Sequence[Part], traces: Sequence[Trace]) -> list[Direction]:
         """With everything that both passes are given."""
@@ -162,11 +189,11 @@ class Recurrence(torch.autograd.Function):
             found = _backward(ctx.plan, parts, traces, d_outputs.contiguous(), [part.contiguous() for part in d_last])
             d_packed = None
             if ctx.needs_input_grad[1]:
-                d_packed = found[0].source @ parts[0].source
-                for part, grads in zip(parts[1:], found[1:], strict=True):
-                    d_packed.addmm_(grads.source, part.source)
+                for part, grads in zip(parts, found, strict=True):
+                    d_packed = ctx.plan.product(grads.source, part.source.contiguous(), d_packed)
             for number, grads in enumerate(found):
-                source = ctx.plan.rows.unpack(grads.source) if packed is None else grads.source.t() @ packed
+                whole = packed is not None
+                source = ctx.plan.product(grads.source.t(), packed) if whole else ctx.plan.rows.unpack(grads.source)
                 found[number] = grads._replace(source=source)
         d_frames = None if d_packed is None else ctx.plan.rows.unpack(d_packed)
         return None, d_frames, *chain.from_iterable(found)
@@ -192,7 +219,7 @@ def _project(
     if frames is None:
         return None, parts, [plan.rows.pack(part.source) for part in parts]
     packed = plan.rows.pack(frames)
-    return packed, parts, [packed @ part.source.t() for part in parts]
+    return packed, parts, [plan.product(packed, part.source.contiguous().t()) for part in parts]
 
 
 def _room(projected: Tensor, hidden: int) -> Trace:
@@ -218,19 +245,20 @@ def _backward(
 ) -> list[Part]:
     """The gradients of each direction's tensors; for the source it is that of W x, packed."""
     directions, hidden = plan.directions(parts, traces), parts[0].weight.shape[1]
-    sizes = [4 * hidden * hidden, *[4 * hidden] * 3, *[hidden] * 2]
-    found, sums = [], d_outputs.new_zeros(len(parts), max(-(-len(plan.rows.order) // PART), 1), sum(sizes))
-    for number, (direction, part, trace) in enumerate(zip(directions, parts, traces, strict=True)):
-        state = [None if old is None else torch.empty_like(old) for old in (part.hidden, part.cell)]
-        source = torch.empty_like(trace.projected)
-        direction.point(d_outputs=d_outputs[..., number * hidden :], d_projected=source, sums=sums[number])
+    sizes = [*[4 * hidden] * 3, *[hidden] * 2]
+    sums = d_outputs.new_zeros(len(parts), max(-(-len(plan.rows.order) // PART), 1), sum(sizes))
+    sources = [torch.empty_like(trace.projected) for trace in traces]
+    summed = [torch.empty_like(source) if plan.gate_norm == APART else source for source in sources]
+    states = [[None if old is None else torch.empty_like(old) for old in (part.hidden, part.cell)] for part in parts]
+    for number, direction in enumerate(directions):
+        direction.point(d_outputs=d_outputs[..., number * hidden :], sums=sums[number])
+        direction.point(d_projected=sources[number], d_summed=summed[number] if plan.gate_norm == APART else None)
         direction.point(d_last_hidden=d_last[2 * number], d_last_cell=d_last[2 * number + 1])
-        direction.point(d_first_hidden=state[0], d_first_cell=state[1])
-        weight, *others = sums[number, 0].split(sizes)
-        known = [getattr(part, name) for name in PARAMETERS]
-        others = [None if old is None else new for old, new in zip(known, others, strict=True)]
-        found.append(Part(source, weight.view_as(part.weight), *others, *state))
+        direction.point(d_first_hidden=states[number][0], d_first_cell=states[number][1])
     plan.run("backward", directions, d_outputs.dtype)
-    if sums.shape[1] > 1:
-        sums[:, 0] = sums.sum(1)
+    found = []
+    for part, trace, source, grads, state, all_sums in zip(parts, traces, sources, summed, states, sums, strict=True):
+        known = [getattr(part, name) for name in PARAMETERS]
+        others = [None if old is None else new for old, new in zip(known, all_sums.sum(0).split(sizes), strict=True)]
+        found.append(Part(source, plan.product(grads.t(), trace.hidden_before), *others, *state))
     return found

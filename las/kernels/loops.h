@@ -12,10 +12,10 @@ constexpr int64_t PART = GROUPS * GROUP;  // rows that go through the loops toge
 template <class T>
 class Loop {
   protected:
-    Loop(const Direction<T>& given, const Panels<T>& weight, int64_t first, int64_t last, int64_t wide_rows)
+    Loop(const Direction<T>& given, const Panels<T>& weight, int64_t first, int64_t last)
         : d(given), weight(weight), first(first), rows(last - first), size(given.hidden),
           stride(padded(size, PANEL<T>) + PANEL<T>), wide(padded(4 * size, PANEL<T>) + PANEL<T>),
-          hidden(rows * stride), cell(rows * stride), summed(wide_rows * wide),
+          hidden(rows * stride), cell(rows * stride), summed(rows * wide),
           steps{Step<T>(given), Step<T>(given)} {}
 
     // body(row, group) for the first `living` rows; a team shares the groups.
@@ -70,7 +70,7 @@ template <class T>
 class ForwardLoop : Loop<T> {
   public:
     ForwardLoop(const Direction<T>& d, const Panels<T>& weight, int64_t first, int64_t last)
-        : Loop<T>(d, weight, first, last, last - first) {
+        : Loop<T>(d, weight, first, last) {
         this->gather(d.first_hidden, this->hidden);
         this->gather(d.first_cell, this->cell);
     }
@@ -117,41 +117,28 @@ class ForwardLoop : Loop<T> {
     }
 };
 
-// The gradient of U, [4H, H], and those of the other parameters, `Sums`, are added up for as many frames at once as there
-// is room for: one product, and smaller errors.
 template <class T>
 class BackwardLoop : Loop<T> {
   public:
-    // Adds to what is in `totals`: the gradient of U, then `Sums`.
+    // Adds the gradients of the other parameters to `totals`.
     BackwardLoop(const Direction<T>& d, const Panels<T>& weight, int64_t first, int64_t last, T* totals)
-        : Loop<T>(d, weight, first, last, MAX_INNER), d_weight(totals), totals(totals + 4 * d.hidden * d.hidden),
-          count(int(Sums<T>::size(d.hidden))), sums(GROUPS * count), before(MAX_INNER, int(d.hidden)) {
+        : Loop<T>(d, weight, first, last), totals(totals), count(int(Sums<T>::size(d.hidden))), sums(GROUPS * count) {
         std::fill_n(static_cast<T*>(sums), GROUPS * count, T(0));
         this->gather(d.d_last_hidden, this->hidden);
         this->gather(d.d_last_cell, this->cell);
     }
 
-    static int64_t room(int64_t hidden) { return 4 * hidden * hidden + Sums<T>::size(hidden); }
-
     void run(Team team) {
-        int64_t filled = 0;
         for (int64_t frame = this->rows ? this->d.lengths[this->first] : 0; frame-- > 0;) {
             const int64_t living = this->living_at(frame, this->rows);
-            if (filled + living > MAX_INNER) {
-                add_up(filled, team);
-                filled = 0;
-            }
-            T* found = this->summed + filled * this->wide;
             this->each_row(living, team, [&](int64_t row, int group) {
-                before.set_row(filled + row, this->d.hidden_before + this->packed_row(row, frame) * this->size);
-                step(row, frame, this->steps[group], found + row * this->wide, {sums + group * count, this->size});
+                step(row, frame, this->steps[group], {sums + group * count, this->size});
             });
             team.wait();
-            this->weight.multiply(living, found, this->wide, this->hidden, this->stride, team);
+            this->weight.multiply(living, this->summed, this->wide, this->hidden, this->stride, team);
+            if (team.number == 0 && frame % FRAMES == 0) add_up();
             team.wait();
-            filled += living;
         }
-        add_up(filled, team);
     }
 
     void finish() {
@@ -160,20 +147,19 @@ class BackwardLoop : Loop<T> {
     }
 
   private:
-    void add_up(int64_t filled, Team team) {
-        before.add_product(filled, this->summed, this->wide, 4 * this->size, d_weight, team);
-        if (team.number == 0) {
-            for (int group = 0; group < GROUPS; ++group) {
-                over<T>(count, [&](int j, auto n) {
-                    add(totals + j, load(sums + group * count + j, n), n);
-                    store(sums + group * count + j, Vector<T>{}, n);
-                });
-            }
+    // Sums of few frames are added to the totals: smaller errors than one sum over all of them.
+    static constexpr int FRAMES = 8;
+
+    void add_up() {
+        for (int group = 0; group < GROUPS; ++group) {
+            over<T>(count, [&](int j, auto n) {
+                add(totals + j, load(sums + group * count + j, n), n);
+                store(sums + group * count + j, Vector<T>{}, n);
+            });
         }
-        team.wait();
     }
 
-    void step(int64_t row, int64_t frame, Step<T>& step, T* d_summed, const Sums<T>& of_group) {
+    void step(int64_t row, int64_t frame, Step<T>& step, const Sums<T>& of_group) {
         const Direction<T>& d = this->d;
         const int64_t size = this->size, packed = this->packed_row(row, frame);
         const T *projected = d.projected + packed * 4 * size, *summed = d.summed + packed * 4 * size;
@@ -182,12 +168,12 @@ class BackwardLoop : Loop<T> {
         T *d_hidden = this->hidden + row * this->stride, *d_cell = this->cell + row * this->stride;
         over<T>(size, [&](int j, auto n) { add(d_hidden + j, load(d_output + j, n), n); });
         step.compute(projected, summed, cell_before);
-        T* d_projected = d.d_projected + packed * 4 * size;
+        T *d_projected = d.d_projected + packed * 4 * size, *d_summed = this->summed + row * this->wide;
         step.backward(projected, summed, cell_before, d_hidden, d_cell, d_projected, d_summed, of_group);
+        if (d.d_summed) std::copy_n(d_summed, 4 * size, d.d_summed + packed * 4 * size);
     }
 
-    T *d_weight, *totals;
+    T* totals;
     const int count;
     Buffer<T> sums;
-    Panels<T> before;
 };

@@ -1,5 +1,5 @@
 // The product of the few rows of one frame with a weight that every frame uses: the weight is copied once into panels
-// of columns that are as wide as the accumulators, so that each step reads it front to back, straight from the cache.
+// of columns that are as wide as the accumulators, so that each step reads it front to back.
 
 #pragma once
 
@@ -54,84 +54,122 @@ struct Team {
     int last(int count) const { return int64_t(count) * (number + 1) / size; }
 };
 
-constexpr int MAX_INNER = 128;  // of a product that is added up over several calls
-
 template <class T>
 constexpr int PANEL = 2 * WIDTH<T>;
 
 inline int64_t padded(int64_t columns, int64_t width) { return (columns + width - 1) / width * width; }
 
-// A [inner, columns] matrix in panels [inner, PANEL], zero beyond the last column. `element(k, j)` reads the original.
+// Element (i, j) is values[i * row + j * column]; one of the strides is 1.
+template <class T>
+struct Matrix {
+    const T* values;
+    int64_t row, column;
+
+    const T* at(int64_t i, int64_t j) const { return values + i * row + j * column; }
+    Matrix from(int64_t i, int64_t j) const { return {at(i, j), row, column}; }
+    Matrix transposed() const { return {values, column, row}; }
+};
+
+// The block [inner, columns] in pieces [inner, WIDE], zero beyond the last column.
+template <int WIDE, class T>
+void copy_block(const Matrix<T>& block, int inner, int columns, T* to) {
+    constexpr int near = 32, deep = 16;  // pieces whose rows are read together; rows that lie in one line or two
+    const int pieces = (columns + WIDE - 1) / WIDE;
+    for (int group = 0; block.column == 1 && group < pieces; group += near) {
+        for (int k = 0; k < inner; ++k) {
+            for (int piece = group; piece < std::min(group + near, pieces); ++piece) {
+                const int width = std::min(WIDE, columns - piece * WIDE);
+                T* row = to + (int64_t(piece) * inner + k) * WIDE;
+                if (width == WIDE) {
+                    std::copy_n(block.at(k, piece * WIDE), WIDE, row);
+                } else {
+                    std::copy_n(block.at(k, piece * WIDE), width, row);
+                    std::fill(row + width, row + WIDE, T(0));
+                }
+            }
+        }
+    }
+    for (int piece = 0; block.column != 1 && piece < pieces; ++piece) {
+        for (int start = 0; start < inner; start += deep) {
+            const int stop = std::min(start + deep, inner);
+            for (int c = 0; c < WIDE; ++c) {
+                const bool inside = piece * WIDE + c < columns;
+                const T* from = block.at(0, piece * WIDE + c);
+                T* column = to + int64_t(piece) * inner * WIDE + c;
+                for (int k = start; k < stop; ++k) column[k * WIDE] = inside ? from[k] : T(0);
+            }
+        }
+    }
+}
+
+// A few rows of a product, as wide as a panel.
+template <class T, int ROWS>
+struct Tile {
+    Vector<T> left[ROWS] = {}, right[ROWS] = {};
+
+    template <class Element>
+    void multiply(int inner, const T* panel, Element element) {
+#pragma GCC unroll 4
+        for (int k = 0; k < inner; ++k, panel += PANEL<T>) {
+            const Vector<T> first = load(panel, Whole{}), second = load(panel + WIDTH<T>, Whole{});
+#pragma GCC unroll 12
+            for (int row = 0; row < ROWS; ++row) {
+                const T value = element(row, k);
+                left[row] += value * first;
+                right[row] += value * second;
+            }
+        }
+    }
+
+    // put(row, column, values, lanes) for each vector of it.
+    template <class Put>
+    void each(int width, Put put) const {
+        for (int row = 0; row < ROWS; ++row) {
+            if (width == PANEL<T>) {
+                put(row, 0, left[row], Whole{});
+                put(row, WIDTH<T>, right[row], Whole{});
+            } else {
+                put(row, 0, left[row], std::min(width, WIDTH<T>));
+                if (width > WIDTH<T>) put(row, WIDTH<T>, right[row], width - WIDTH<T>);
+            }
+        }
+    }
+};
+
+// A [inner, columns] matrix in panels [inner, PANEL], zero beyond the last column.
 template <class T>
 class Panels {
   public:
     Panels(int inner, int columns) : inner(inner), columns(columns), values(inner * padded(columns, PANEL<T>)) {}
 
-    // From a row-major [inner, columns] matrix.
-    void copy(const T* from, Team team = {}) {
-        for (int j = first_column(team); j < last_column(team); j += PANEL<T>) {
-            const int width = width_at(j);
-            T* to = panel(j);
-            for (int k = 0; k < inner; ++k, to += PANEL<T>) {
-                for (int c = 0; c < width; ++c) to[c] = from[int64_t(k) * columns + j + c];
-                std::fill(to + width, to + PANEL<T>, T(0));
-            }
-        }
+    // A team shares the columns.
+    void copy(const Matrix<T>& from, Team team = {}) {
+        const int first = first_column(team), last = std::min(last_column(team), columns);
+        if (first < last) copy_block<PANEL<T>, T>(from.from(0, first), inner, last - first, panel(first));
     }
 
-    // From its transpose, row-major [columns, inner].
-    void copy_transposed(const T* from, Team team = {}) {
-        constexpr int block = 16;  // rows of 16 lie in one or two lines of the cache
-        for (int j = first_column(team); j < last_column(team); j += PANEL<T>) {
-            const int width = width_at(j);
-            for (int start = 0; start < inner; start += block) {
-                const int stop = std::min(start + block, inner);
-                for (int c = 0; c < PANEL<T>; ++c) {
-                    const T* row = from + int64_t(j + c) * inner;
-                    for (int k = start; k < stop; ++k) panel(j)[k * PANEL<T> + c] = c < width ? row[k] : T(0);
-                }
-            }
-        }
-    }
-
-    // Row k of the matrix.
-    void set_row(int k, const T* from) {
-        for (int j = 0; j < columns; j += PANEL<T>) {
-            T* to = panel(j) + k * PANEL<T>;
-            const int width = width_at(j);
-            std::copy_n(from + j, width, to);
-            std::fill(to + width, to + PANEL<T>, T(0));
-        }
-    }
-
-    // to[row] = from[row] * matrix, for all rows; a team shares the columns.
+    // to[row] = from[row] * matrix, for all rows; a team shares the columns. While a panel is read, the next one is
+    // asked for: weights of all directions may be more than the cache holds.
     void multiply(int rows, const T* from, int64_t from_stride, T* to, int64_t to_stride, Team team = {}) const {
-        for (int j = first_column(team); j < last_column(team); j += PANEL<T>) {
-            in_blocks(rows, {}, [&](auto size, int first) {
-                const T* a = from + first * from_stride;
-                Tile<size> tile;
-                tile.multiply(inner, panel(j), [&](int row, int k) { return a[row * from_stride + k]; });
+        constexpr int step = 4, line = 64, lines = step * PANEL<T> * sizeof(T) / line;
+        const int blocks = (rows + MAX_ROWS - 1) / MAX_ROWS, first_panel = first_column(team), end = last_column(team);
+        for (int j = first_panel; j < end; j += PANEL<T>) {
+            const char* next = reinterpret_cast<const char*>(panel(j + PANEL<T> < end ? j + PANEL<T> : first_panel));
+            in_blocks(rows, blocks, [&](auto size, int first) {
+                const T *a = from + first * from_stride, *values = panel(j);
+                const auto element = [&](int row, int k) { return a[row * from_stride + k]; };
+                Tile<T, size> tile;
+                int k = 0;
+                for (; k + step <= inner; k += step, a += step, values += step * PANEL<T>) {
+                    for (int asked = 0; asked < lines; asked += blocks, next += line) __builtin_prefetch(next);
+                    tile.multiply(step, values, element);
+                }
+                tile.multiply(inner - k, values, element);
                 tile.each(width_at(j), [&](int row, int column, Vector<T> values, auto lanes) {
                     store(to + (first + row) * to_stride + j + column, values, lanes);
                 });
             });
         }
-    }
-
-    // to += left^T * matrix, with the first `rows` rows of both; left has `left_columns`, as `to` has rows, which a team
-    // shares.
-    void add_product(int rows, const T* left, int64_t left_stride, int left_columns, T* to, Team team = {}) const {
-        T block[MAX_INNER * MAX_ROWS];
-        in_blocks(left_columns, team, [&](auto size, int first) {
-            for (int k = 0; k < rows; ++k) std::copy_n(left + k * left_stride + first, size, block + k * size);
-            for (int j = 0; j < columns; j += PANEL<T>) {
-                Tile<size> tile;
-                tile.multiply(rows, panel(j), [&](int row, int k) { return block[k * size + row]; });
-                tile.each(width_at(j), [&](int row, int column, Vector<T> values, auto lanes) {
-                    add(to + int64_t(first + row) * columns + j + column, values, lanes);
-                });
-            }
-        });
     }
 
   private:
@@ -141,45 +179,10 @@ class Panels {
     int last_column(Team team) const { return team.last(panels()) * PANEL<T>; }
     int width_at(int j) const { return std::min(PANEL<T>, columns - j); }
 
-    // A few rows of a product, as wide as a panel.
-    template <int ROWS>
-    struct Tile {
-        Vector<T> left[ROWS] = {}, right[ROWS] = {};
-
-        template <class Element>
-        void multiply(int inner, const T* panel, Element element) {
-#pragma GCC unroll 4
-            for (int k = 0; k < inner; ++k, panel += PANEL<T>) {
-                const Vector<T> first = load(panel, Whole{}), second = load(panel + WIDTH<T>, Whole{});
-#pragma GCC unroll 12
-                for (int row = 0; row < ROWS; ++row) {
-                    const T value = element(row, k);
-                    left[row] += value * first;
-                    right[row] += value * second;
-                }
-            }
-        }
-
-        // put(row, column, values, lanes) for each vector of it.
-        template <class Put>
-        void each(int width, Put put) const {
-            for (int row = 0; row < ROWS; ++row) {
-                if (width == PANEL<T>) {
-                    put(row, 0, left[row], Whole{});
-                    put(row, WIDTH<T>, right[row], Whole{});
-                } else {
-                    put(row, 0, left[row], std::min(width, WIDTH<T>));
-                    if (width > WIDTH<T>) put(row, WIDTH<T>, right[row], width - WIDTH<T>);
-                }
-            }
-        }
-    };
-
-    // body(size, first) for blocks of rows that are as large as a tile may be and as equal as they can be.
+    // body(size, first) for blocks of rows that are as equal as they can be.
     template <class Body>
-    static void in_blocks(int rows, Team team, Body body) {
-        const int blocks = (rows + MAX_ROWS - 1) / MAX_ROWS;
-        for (int block = team.first(blocks); block < team.last(blocks); ++block) {
+    static void in_blocks(int rows, int blocks, Body body) {
+        for (int block = 0; block < blocks; ++block) {
             const int first = int64_t(rows) * block / blocks, last = int64_t(rows) * (block + 1) / blocks;
             with_size(last - first, first, body);
         }

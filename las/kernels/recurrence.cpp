@@ -1,5 +1,5 @@
-// The C interface of the `cpu` kernel: all directions of a layer, forwards or backwards, on as many threads as it may
-// use. A plain C interface needs no header of torch: it compiles in seconds and fits every version of torch.
+// The C interface of the `cpu` kernel: all directions of a layer, forwards or backwards, and products of matrices, on as
+// many threads as it may use. A plain C interface needs no header of torch: it compiles in seconds and fits every version.
 
 #include <omp.h>
 
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "loops.h"
+#include "matrices.h"
 #include "spelling.h"
 
 namespace {
@@ -57,7 +58,7 @@ void each_part(const Direction<T>* directions, int64_t count, int64_t threads, i
 template <class T>
 void forward(const Direction<T>* directions, int64_t count, int64_t threads) {
     const int hidden = directions->hidden;
-    const auto copy = [](Panels<T>& panels, const T* weight, Team team) { panels.copy_transposed(weight, team); };
+    const auto copy = [=](Panels<T>& panels, const T* weight, Team team) { panels.copy({weight, 1, hidden}, team); };
     each_part(directions, count, threads, hidden, 4 * hidden, copy,
               [&](int64_t number, int64_t part, const Panels<T>& weight, int64_t team_size) {
                   const int64_t last = std::min((part + 1) * PART, directions->batch);
@@ -70,13 +71,12 @@ void forward(const Direction<T>* directions, int64_t count, int64_t threads) {
 template <class T>
 void backward(const Direction<T>* directions, int64_t count, int64_t threads) {
     const int hidden = directions->hidden;
-    const auto copy = [](Panels<T>& panels, const T* weight, Team team) { panels.copy(weight, team); };
+    const auto copy = [=](Panels<T>& panels, const T* weight, Team team) { panels.copy({weight, hidden, 1}, team); };
     each_part(directions, count, threads, 4 * hidden, hidden, copy,
               [&](int64_t number, int64_t part, const Panels<T>& weight, int64_t team_size) {
                   const Direction<T>& d = directions[number];
                   const int64_t last = std::min((part + 1) * PART, d.batch);
-                  T* totals = d.sums + part * BackwardLoop<T>::room(hidden);
-                  BackwardLoop<T> loop(d, weight, part * PART, last, totals);
+                  BackwardLoop<T> loop(d, weight, part * PART, last, d.sums + part * Sums<T>::size(hidden));
                   in_team(team_size, [&](Team team) { loop.run(team); });
                   loop.finish();
               });
@@ -85,6 +85,12 @@ void backward(const Direction<T>* directions, int64_t count, int64_t threads) {
 }  // namespace
 
 extern "C" {
+void multiply_float32(const Product<float>* product, int64_t threads) {
+    in_team(threads, [&](Team team) { multiply(*product, team); });
+}
+void multiply_float64(const Product<double>* product, int64_t threads) {
+    in_team(threads, [&](Team team) { multiply(*product, team); });
+}
 void forward_float32(const Direction<float>* directions, int64_t count, int64_t threads) {
     forward(directions, count, threads);
 }

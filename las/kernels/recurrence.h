@@ -34,7 +34,7 @@ struct Direction {
     T *hidden_before, *cell_before;                     // [packed, H]
     T *outputs;                                         // [batch, frames, H] with a stride of `output_stride`
     T *last_hidden, *last_cell;                         // [batch, H]
-    T *d_projected, *d_summed;                          // [packed, 4H]; loops.h does not keep `d_summed`
+    T *d_projected, *d_summed;                          // [packed, 4H]; the second where it differs
     T *d_first_hidden, *d_first_cell;
     T *sums;                                            // for each part of loops.h, zeros at first
 };

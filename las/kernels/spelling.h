@@ -68,13 +68,13 @@ struct Multiplied {
   private:
     static std::unique_ptr<Panels<T>> transposed(const T* weight, int inner, int outer) {
         auto panels = std::make_unique<Panels<T>>(inner, outer);
-        panels->copy_transposed(weight);
+        panels->copy({weight, 1, inner});
         return panels;
     }
 
     static std::unique_ptr<Panels<T>> straight(const T* weight, int inner, int outer) {
         auto panels = std::make_unique<Panels<T>>(inner, outer);
-        panels->copy(weight);
+        panels->copy({weight, outer, 1});
         return panels;
     }
 };
