@@ -4,6 +4,7 @@ Playwright drives the browser: it reports requests, failures and errors of the p
 Chromium of the system. Both libraries are installed for this test only: `make browser`.
 """
 
+import importlib
 import importlib.util
 import json
 import os
@@ -24,7 +25,13 @@ from test_demo_app import free_port
 from test_reports import BROWSERS
 from tiny import RATE, sound, wav
 
-pytestmark = pytest.mark.slow
+PROGRAM = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+MISSING = [name for name in ("gradio", "playwright") if importlib.util.find_spec(name) is None]
+MISSING += ["Chromium"] if PROGRAM is None else []
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(MISSING), reason=f"{', '.join(MISSING)} missing: `make browser` installs the libraries"),
+]
 
 LIMIT_S = 120.0
 HERE = ("127.0.0.1", "localhost", "::1")
@@ -54,8 +61,6 @@ class Served(NamedTuple):
 
 @pytest.fixture(scope="module")
 def served(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    if importlib.util.find_spec("gradio") is None:
-        pytest.skip("gradio is not installed: make browser installs it")
     folder = tmp_path_factory.mktemp("served")
     (folder / "temporary").mkdir()
     port = free_port()
@@ -138,10 +143,7 @@ class Visit:
 @pytest.fixture(scope="module")
 def browser(trained: Path) -> Iterator[Any]:
     """It finds no address but this machine's, and its microphone hears an utterance."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is missing: make browser installs it")
-    program = next((found for name in BROWSERS if (found := shutil.which(name))), None)
-    if program is None:
-        pytest.skip(f"none of these browsers is installed: {', '.join(BROWSERS)}")
+    playwright = importlib.import_module("playwright.sync_api")
     options = [
         "--no-sandbox",
         "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
@@ -150,7 +152,7 @@ def browser(trained: Path) -> Iterator[Any]:
         f"--use-file-for-fake-audio-capture={wav(trained, 'mdab0_sx1')}",
     ]
     with playwright.sync_playwright() as driver:
-        launched = driver.chromium.launch(executable_path=program, args=options, timeout=1000 * LIMIT_S)
+        launched = driver.chromium.launch(executable_path=PROGRAM, args=options, timeout=1000 * LIMIT_S)
         yield launched
         launched.close()
 
