@@ -146,15 +146,15 @@ def decode_split(
     output: Path,
     size: Size = DECODED,
 ) -> error_rates.Score:
-    """Decode a split in batches, write one line per utterance, and score it."""
+    """Decode a split in batches, write one line per utterance (`evaluation.entry`), and score it."""
     tokens = transcriber.tokens
     loader = batches.Loader(batches.spellable(utterances, tokens), tokens, corpus.sample_rate)
     order = sequential(utterances, size)
     decoded = list(evaluation.decode(transcriber.model, transcriber.search, loader.batches(order)))
     texts = evaluation.texts(decoded, tokens)
     by_id = sorted(decoded, key=lambda each: each.id)
-    lines = [{"id": d.id, "text": texts[d.id], "score": round(d.hypotheses[0].score, 4)} for d in by_id]
-    _write_lines(output, [json.dumps(line, ensure_ascii=False) for line in lines])
+    entries = [evaluation.entry(each, tokens, transcriber.search.nbest) for each in by_id]
+    _write_lines(output, [json.dumps(each, ensure_ascii=False) for each in entries])
     return corpus.score(split, utterances, texts)
 
 

@@ -1,7 +1,7 @@
 """A model on a split: the loss with true previous tokens, and what search writes without them."""
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -84,6 +84,23 @@ def attention_weights(model: ListenAttendSpell, batch: Batch) -> Tensor:
     spelling = model(batch.waveforms[:1], batch.num_samples[:1], batch.targets[:1])
     states = int(model.num_states(batch.num_samples[:1]))
     return spelling.weights[0, : int(batch.num_tokens[0]) + 1, :states].cpu()
+
+
+def entry(found: Decoded, tokens: Tokens, nbest: int) -> dict[str, Any]:
+    """An utterance in a file of hypotheses: its best one, and where more were asked for (`nbest`) the list of them."""
+    best = found.hypotheses[0]
+    written = {"id": found.id, "text": tokens.decode(best.tokens), "score": round(best.score, 4)}
+    return written if nbest == 1 else written | {"nbest": [_listed(each, tokens) for each in found.hypotheses]}
+
+
+def _listed(one: Hypothesis, tokens: Tokens) -> dict[str, Any]:
+    return {
+        "text": tokens.decode(one.tokens),
+        "score": round(one.score, 4),
+        "normalised_score": round(one.normalised_score, 4),
+        "scores": {name: round(score, 4) for name, score in one.scores.items()},
+        "finished_by": one.finished_by,
+    }
 
 
 def texts(decoded: Iterable[Decoded], tokens: Tokens) -> dict[str, str]:

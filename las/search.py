@@ -97,6 +97,8 @@ class Greedy:
     at most `max_length` where that is given. Ties go to the lower token.
     """
 
+    nbest = 1
+
     def __init__(self, max_length_ratio: float = 1.0, max_length: int | None = None) -> None:
         self.limits = _Limits(max_length_ratio, max_length)
 

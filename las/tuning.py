@@ -123,8 +123,9 @@ def print_table(tried: Sequence[Tried], title: str, metric: str) -> None:
     """The best combinations, and the best one without a language model if that is not among them."""
     names = list(tried[0].point.weights)
     table = Table(title=f"{title}, {len(tried)} combinations")
-    for heading in (*names, "length ^", f"{error_rates.SHORT_NAMES[metric]} %", "sub", "del", "ins", ""):
-        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in (*names, "length_^", f"{error_rates.SHORT_NAMES[metric]} %", "sub", "del", "ins"):
+        table.add_column(heading.replace("_", "\n"), justify="right", no_wrap=True)
+    table.add_column()  # it may take lines, so that no number is cut off where there is little room
     without = next((place for place, each in enumerate(tried) if not each.point.has_lm), None)
     for place in sorted({*range(min(NUM_ROWS, len(tried))), *([] if without is None else [without])}):
         point, total = tried[place].point, tried[place].score.total

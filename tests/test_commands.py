@@ -258,6 +258,21 @@ def test_batches_do_not_change_what_is_decoded(trained: Path, tmp_path: Path) ->
     assert [line["score"] for line in one] == pytest.approx([line["score"] for line in many], abs=2e-4)
 
 
+def test_decoding_a_split_writes_the_n_best_lists_that_are_asked_for(trained: Path, tmp_path: Path, las: Las) -> None:
+    given = [f"checkpoint={trained / 'run'}", f"data_dir={trained / 'data'}", "split=dev", "search.size=4"]
+    for nbest in (1, 3):
+        answer = las("decode", *given, f"search.nbest={nbest}", f"output={tmp_path / str(nbest)}.jsonl")
+        assert answer.code == 0, answer.err
+    short, long = lines(tmp_path / "1.jsonl"), lines(tmp_path / "3.jsonl")
+    assert [{key: line[key] for key in ("id", "text", "score")} for line in long] == short
+    for line in long:
+        ranks = [each["normalised_score"] for each in line["nbest"]]
+        assert len(ranks) == 3 and ranks == sorted(ranks, reverse=True)
+        assert (line["nbest"][0]["text"], line["nbest"][0]["score"]) == (line["text"], line["score"])
+        for each in line["nbest"]:
+            assert each["scores"] == {"las": each["score"]} and each["finished_by"] in ("eos", "max_length")
+
+
 def test_real_speech_from_end_to_end(shared_data: Path, tmp_path: Path, las: Las) -> None:
     root = tmp_path / "TIMIT"
     sample = sorted((shared_data / "timit_sample/TIMIT/TRAIN").glob("DR*/*"))[:2]

@@ -10,8 +10,9 @@ from tiny import overrides
 from toy_search import EOS, Choice, Enumeration, ToyDecoder, ToyLM
 
 from las import commands, tokens
+from las.cells.lstm import PlainLSTMCell
 from las.errors import ConfigError, DataError
-from las.lm import arpa, kneser_ney
+from las.lm import arpa, kneser_ney, neural
 from las.scorers.base import Guard, Guarding, Scorer, Scoring, Step
 from las.scorers.coverage import Coverage
 from las.scorers.ctc_prefix import CTCPrefix
@@ -114,6 +115,23 @@ def test_an_n_gram_model_scores_as_it_does_alone(tmp_path: Path) -> None:
     assert best.score == pytest.approx(best.scores["las"] + 0.5 * best.scores["lm"], rel=1e-6)
     with pytest.raises(DataError, match="'c'"):
         search.bind(tokens.Characters("abc "), has_ctc=False)
+
+
+def test_an_lstm_scores_every_hypothesis_as_the_pass_over_its_whole_sentence_does() -> None:
+    torch.manual_seed(5)
+    num_states = [2, 9, 4, 12, 1, 7]  # they leave the batch one by one
+    scorer = LanguageModel("in memory", 0.7)
+    lm = neural.LanguageModel(5, cell=PlainLSTMCell, num_layers=2, hidden_size=8, embedding_size=4).eval()
+    scorer.model = lm
+    with torch.no_grad():
+        lm.output.weight.mul_(8)  # probabilities that differ much from one history to another
+    for found in Beam(4, 1.0, 4, lm=scorer)(ToyDecoder.random(2, num_states, 5), torch.tensor(num_states)):
+        for each in found:
+            with torch.no_grad():
+                rows = torch.log_softmax(lm.predict(torch.tensor([each.tokens], dtype=torch.long))[0], -1)
+            alone = rows.gather(1, torch.tensor([*each.tokens, EOS]).unsqueeze(1)).sum()
+            assert each.scores["lm"] == pytest.approx(float(alone), rel=1e-4)
+            assert each.score == pytest.approx(each.scores["las"] + 0.7 * each.scores["lm"], rel=1e-6)
 
 
 def test_ctc_asks_for_a_model_that_has_it() -> None:

@@ -1,5 +1,6 @@
 """The verb tune: every combination is what decoding with it gives, and the best one becomes a card."""
 
+import io
 import json
 import re
 from collections.abc import Callable
@@ -7,10 +8,12 @@ from pathlib import Path
 
 import pytest
 from conftest import Answer
+from rich.console import Console
 from tiny import overrides
 
-from las import build, commands, transcribe, tuning
+from las import build, commands, progress, transcribe, tuning
 from las.errors import ConfigError
+from las.scoring import error_rates
 from las.search import Beam
 
 Las = Callable[..., Answer]
@@ -76,6 +79,18 @@ def test_the_table_has_the_best_with_and_without_a_language_model(
     assert re.search(r"dev: 2 utterances, 4 combinations", answer.out)
     again = las("tune", *asked(trained, lm, tmp_path / "tuned.yaml", "weights.lm=[0.5]", "weights.coverage=null"))
     assert again.code == 0  # its own card is replaced
+
+
+def test_no_number_of_the_table_is_cut_off_in_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(progress, "console", Console(file=written, width=80))
+    weights = {"ctc": 0.35, "lm": 0.125, "length_reward": 0.25, "coverage": 0.15}
+    score = error_rates.error_rate({"a": ["b"] * 1000}, {"a": ["c"] * 1200})
+    tuning.print_table([tuning.Tried(tuning.Point(weights, 0.65), score)], "dev", "phone_error_rate")
+    row = next(line for line in written.getvalue().splitlines() if "0.35" in line)
+    assert [cell.strip() for cell in row.split("│")[1:-2]] == (
+        ["0.35", "0.125", "0.25", "0.15", "0.65", "120.00", "1000", "0", "200"]
+    )
 
 
 @pytest.mark.parametrize(
