@@ -223,6 +223,11 @@ def at_step(owner: type, name: str, step: int, happens: Callable[[], None]) -> N
     setattr(owner, name, called)
 
 
+def send(number: signal.Signals) -> None:
+    """A signal to the process itself."""
+    os.kill(os.getpid(), number)
+
+
 def die() -> None:
     """As if by `kill -9`."""
-    os.kill(os.getpid(), signal.SIGKILL)
+    send(signal.SIGKILL)

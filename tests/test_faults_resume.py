@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from faults import STEPS, Fault, Tally, Training, at_phase, at_step, die, sizes
+from faults import STEPS, Fault, Tally, Training, at_phase, at_step, die, send, sizes
 
 from las.order import Buckets
 from las.trainer import Trainer
@@ -95,10 +95,6 @@ def test_signals(count: int, quiet: Training, tmp_path: Path, tally: Tally) -> N
                 training.require_same(quiet)
         training.remove()
     tally.close("F13 SIGTERM, SIGUSR1, SIGINT at a random time of training")
-
-
-def send(number: signal.Signals) -> None:
-    os.kill(os.getpid(), number)
 
 
 def signalled_twice(phase: int, first: signal.Signals, second: signal.Signals) -> None:

@@ -3,6 +3,8 @@
 import copy
 import json
 import math
+import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import Answer
+from test_faults_stages import PLACES, Stage, in_the_first_update
 from test_trainer import stopped_after
 from tiny import overrides, steps, tree
 
@@ -318,6 +321,24 @@ def test_stopped_between_two_stages_nothing_changes(step: int, whole: Path, monk
     stopped_after(monkeypatch, whole, step + 1, *more)
     commands.train(overrides(whole, *more))
     require_same(whole, f"between{step}")
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
+def test_a_signal_between_two_stages_changes_nothing(
+    place: Callable[[Stage], None], whole: Path, las: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stage is saved, whenever it comes, and no update is repeated."""
+    name = place.__name__
+    more = ["train", *overrides(whole, *GROWS, "trainer.keep_checkpoints=99", f"run_dir={whole / name}")]
+    with monkeypatch.context() as patched:
+        place(Stage(4, lambda: os.kill(os.getpid(), signal.SIGTERM), patched.setattr))
+        answer = las(*more)
+    assert answer.code == 75 and "las train: stopped by " in answer.err and not (whole / name / "lock.json").exists()
+    saved = 4 + (place is in_the_first_update)
+    assert max((whole / name / "checkpoints").glob("step-*")).name == f"step-{saved:08}"
+    answer = las(*more)
+    assert answer.code == 0 and f"resuming at step {saved} " in answer.out
+    require_same(whole, name)
 
 
 def test_a_disk_that_refuses_the_end_of_a_stage_ends_the_training(

@@ -1,0 +1,123 @@
+"""Signals and `kill -9` between two stages of pretraining, while the next one is built, and in its first update.
+
+The same command goes on with the bytes of the run that nobody disturbed, and repeats no update.
+"""
+
+import itertools
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from faults import STEPS, Fault, Tally, Training, send, sizes
+
+from las import assembly, pretraining
+from las.keeping import Keeper
+from las.trainer import Trainer
+
+ENDS = (3, 6)
+"""The steps with which the first two stages end."""
+GROWS = [
+    *("model.listener.num_layers=3", "model.listener.time_reduction=[2,1,1]", "model.listener.reduction=max_pool"),
+    "pretraining.stages=[{sub_epochs:1,width:0.5,model:{listener:{num_layers:1,time_reduction:[2]}}},"
+    "{sub_epochs:1,model:{listener:{num_layers:2,time_reduction:[2,1]}}}]",
+]
+KINDS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGKILL)
+CODES = {signal.SIGINT: 130, signal.SIGKILL: -9}
+
+
+Replace = Callable[[Any, str, Any], None]
+"""How a function is replaced: `setattr` in a process of its own."""
+
+
+class Stage(NamedTuple):
+    """Something happens once at the end of a stage, or behind it."""
+
+    last: int
+    """Its last step."""
+    happens: Fault
+    replace: Replace = setattr
+
+    def after(self, owner: Any, name: str, due: Callable[..., bool]) -> None:
+        """After the first call of a function for which it is due, given what it gave and was given."""
+        original, done = getattr(owner, name), list[bool]()
+
+        def called(*args: Any, **options: Any) -> Any:
+            found = original(*args, **options)
+            if not done and due(found, *args):
+                done.append(True)
+                self.happens()
+            return found
+
+        self.replace(owner, name, called)
+
+    def behind(self, owner: Any, name: str) -> None:
+        """After the first call behind the end of the stage."""
+        over = list[bool]()
+        self._replace(happens=lambda: over.append(True)).after(Trainer, "fit", lambda _, it: it.at.step == self.last)
+        self.after(owner, name, lambda *_: bool(over))
+
+
+def in_the_last_save(stage: Stage) -> None:
+    stage.after(Keeper, "save", lambda _, keeper, standing: standing.step == stage.last)
+
+
+def after_the_last_answer(stage: Stage) -> None:
+    """When the stage looks for signals no more, and has not left them to those around it."""
+    stage.after(Trainer, "_finished", lambda finished, trainer: finished and trainer.at.step == stage.last)
+
+
+def between(stage: Stage) -> None:
+    stage.after(Trainer, "fit", lambda _, trainer: trainer.at.step == stage.last)
+
+
+def while_it_is_built(stage: Stage) -> None:
+    stage.behind(assembly, "build_model")
+
+
+def while_it_takes_over(stage: Stage) -> None:
+    stage.behind(pretraining, "carry")
+
+
+def in_the_first_update(stage: Stage) -> None:
+    stage.after(Trainer, "_update", lambda _, trainer, *batches: trainer.at.step == stage.last + 1)
+
+
+PLACES = (
+    in_the_last_save,
+    after_the_last_answer,
+    between,
+    while_it_is_built,
+    while_it_takes_over,
+    in_the_first_update,
+)
+ALL = list(itertools.product(PLACES, KINDS, ENDS))
+SAMPLE = [(between, signal.SIGTERM, ENDS[0]), (between, signal.SIGKILL, ENDS[1])]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(quiet: Training, tmp_path_factory: pytest.TempPathFactory) -> Training:
+    training = Training(quiet.root, tmp_path_factory.mktemp("stages") / "quiet", *GROWS)
+    ending = training.train()
+    assert ending.code == 0 and ending.said.count(" takes over from ") == 2, ending.said
+    return training
+
+
+@pytest.mark.parametrize("count", sizes(len(SAMPLE), len(ALL)))
+def test_between_two_stages(count: int, undisturbed: Training, tmp_path: Path, tally: Tally) -> None:
+    for place, number, step in SAMPLE if count == len(SAMPLE) else ALL:
+        training = Training(undisturbed.root, tmp_path / f"{place.__name__}{number}{step}", *GROWS)
+        with tally.trial((place.__name__, number, step)):
+            ending = training.train(partial(place, Stage(step, partial(send, number))))
+            assert ending.code == CODES.get(number, 75), ending
+            assert "Traceback" not in ending.said, ending.said
+            saved = step + (place is in_the_first_update and number != signal.SIGKILL)
+            assert max((training.run / "checkpoints").glob("step-*")).name == f"step-{saved:08}"
+            ending = training.train()
+            assert ending.code == 0 and f"resuming at step {saved} " in ending.said, ending.said
+            assert len(training.seen()) == STEPS + (number == signal.SIGKILL and place is in_the_first_update)
+            training.require_same(undisturbed)
+        training.remove()
+    tally.close("F1, F13 kill -9 and signals between two stages of pretraining")
