@@ -36,7 +36,8 @@ FLOORS = {
     "analysis.pictures analysis.preserving analysis.smoothness analysis.steps analysis.subject analysis.watching "
     "assembly keeping lm.files preparation trainer transcribe validation",
     7: "analysis.command analysis.loading averaging check commands exporting language_models perplexities "
-    "reports.examples reports.markdown reports.page reports.tables reports.transcription score scorers.language_model text_training tuning "
+    "reports.examples reports.markdown reports.page reports.tables reports.transcription score scorers.language_model "
+    "text_training tuning "
     "transcripts",
     8: "benchmark.baselines benchmark.candidates benchmark.command benchmark.decode benchmark.loader "
     "benchmark.lstm benchmark.material benchmark.memory benchmark.model benchmark.page benchmark.rows "
