@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import re
 import shlex
 import tomllib
@@ -16,6 +17,7 @@ from las import assembly, build, cli, demo, plan, reproduce, sweep
 from las.cells.base import LSTMCell
 from las.corpora import phones
 from las.errors import ConfigError
+from las.seed_statistics import summary
 
 REPOSITORY = Path(__file__).parents[1]
 DOCUMENTS = [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
@@ -261,7 +263,14 @@ def test_the_experiments_are_listed() -> None:
     assert sorted(listed) == sorted(path.stem for path in (REPOSITORY / "configs" / "experiment").glob("*.yaml"))
 
 
-def test_results_have_their_place() -> None:
-    begin, end = "<!-- results:begin -->", "<!-- results:end -->"
-    readme = TEXTS["README.md"]
-    assert readme.count(begin) == readme.count(end) == 1 and readme.index(begin) < readme.index(end)
+def test_the_results_in_the_readme_are_those_of_the_report() -> None:
+    report = REPOSITORY / "recipes" / "results" / "bo18_table3-open-synthetic_hard.json"
+    expected = []
+    for line in json.loads(report.read_text(encoding="utf-8"))["lines"]:
+        values = [outcome["values"] for outcome in line["outcomes"]]
+        errors, steps = (summary([value[key] for value in values]) for key in ("test", "steps_to_converge"))
+        assert errors.interval is not None and steps.deviation is not None
+        low, high = (100 * bound for bound in errors.interval)
+        text = f"{100 * errors.mean:.1f} % [{low:.1f}, {high:.1f}]"
+        expected.append([line["name"], text, f"{steps.mean:.0f} ± {steps.deviation:.0f}"])
+    assert [[row[0], *row[3:]] for row in rows("README.md", "row")] == expected
