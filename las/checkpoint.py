@@ -95,8 +95,11 @@ def directory(folder: Path, step: int) -> Path:
 
 
 def point(folder: Path, name: str, target: Path) -> None:
-    """Make `<folder>/<name>` (`latest`, `best`) name a checkpoint, atomically."""
-    atomic.write(folder / name, target.name + "\n")
+    """Make `<folder>/<name>` (`latest`, `best`) name a checkpoint, atomically. Raises StorageError if it cannot."""
+    try:
+        atomic.write(folder / name, target.name + "\n")
+    except OSError as error:
+        raise StorageError(f"{folder / name}: cannot name {target.name} ({error.strerror or error}).") from error
 
 
 def prune(folder: Path, keep: int) -> None:
