@@ -60,7 +60,7 @@ def test_full_at_a_write(count: int, quiet: Training, tmp_path: Path, tally: Tal
                 training.require_same(quiet, "best", "latest", "hypotheses.dev.jsonl", "hypotheses.test.jsonl")
                 latest = (training.run / "checkpoints" / "latest").read_text(encoding="utf-8").strip()
                 # The last pointer may be what failed; nothing reads it, and the same command would mend it.
-                assert latest == f"step-{STEPS:08d}" or "latest: cannot name" in ending.said
+                assert latest == f"step-{STEPS:08d}" or "cannot name" in ending.said
         training.remove()
     tally.close("F5 full disk at each write of a save (ENOSPC)")
 
