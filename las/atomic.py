@@ -7,9 +7,13 @@ from pathlib import Path
 def write(path: Path, content: bytes | str) -> None:
     """Write a file (text as UTF-8) so that a reader sees the old one or the new one; makes its folder.
 
-    Not flushed to disk: what must outlive a power cut says so itself (`las.run.write_json`, `las.manifest.write`).
+    What a disk refused leaves nothing behind. Not flushed to disk: what must outlive a power cut says so itself (`las.run.write_json`, `las.manifest.write`).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
-    os.replace(temporary, path)
+    try:
+        temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
