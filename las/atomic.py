@@ -7,7 +7,8 @@ from pathlib import Path
 def write(path: Path, content: bytes | str) -> None:
     """Write a file (text as UTF-8) so that a reader sees the old one or the new one; makes its folder.
 
-    What a disk refused leaves nothing behind. Not flushed to disk: what must outlive a power cut says so itself (`las.run.write_json`, `las.manifest.write`).
+    A write that the disk refuses leaves nothing behind. Not flushed to disk: what must outlive a power cut says so
+    itself (`las.run.write_json`, `las.manifest.write`).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")

@@ -1,0 +1,34 @@
+"""A file appears whole or not at all, and what a disk refuses leaves nothing behind."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from las import atomic
+
+
+def test_a_reader_sees_the_old_or_the_new(tmp_path: Path) -> None:
+    path = tmp_path / "made" / "latest"
+    for content, expected in (("größer", "größer".encode()), (b"\x00", b"\x00")):
+        atomic.write(path, content)
+        assert path.read_bytes() == expected
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("call", ["replace", "write_bytes"])
+def test_a_refused_write_leaves_the_old_file_and_nothing_else(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "latest"
+    atomic.write(path, "old")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(*((os, call) if call == "replace" else (Path, call)), full)
+    with pytest.raises(OSError, match="No space left"):
+        atomic.write(path, "new")
+    monkeypatch.undo()
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
