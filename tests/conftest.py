@@ -1,7 +1,8 @@
 """Fixtures for every test, and the shape checker: jaxtyping annotations are enforced while pytest runs."""
 
 import shutil
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,6 +31,14 @@ def shared_data() -> Path:
     if not SHARED_DATA.is_dir():
         pytest.skip(f"real speech is not available: {SHARED_DATA} does not exist")
     return SHARED_DATA
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C as in a terminal: what a shell starts in the background ignores it from the beginning."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 class Answer(NamedTuple):

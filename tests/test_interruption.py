@@ -9,6 +9,8 @@ import pytest
 from las import interruption
 from las.interruption import Signals, Stopped
 
+pytestmark = pytest.mark.usefixtures("interruptible")
+
 
 class Answered(Exception):
     """What a training raises that has answered."""

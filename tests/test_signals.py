@@ -18,6 +18,8 @@ from las import audio, cli, commands, manifest
 from las.corpora import synthesis
 from las.evaluation import Greedy
 
+pytestmark = pytest.mark.usefixtures("interruptible")
+
 Las = Callable[..., Answer]
 SIGNALS = pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)], ids=lambda value: str(value)
