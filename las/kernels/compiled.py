@@ -5,9 +5,9 @@ W x before the loops over frames and the gradients of weights after them are lar
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -97,9 +97,6 @@ class Structure(ctypes.Structure):
                 setattr(self, name, tensor.data_ptr())
 
 
-MATRIX = ("", ctypes.c_void_p), ("_row", ctypes.c_int64), ("_column", ctypes.c_int64)
-
-
 class Direction(Structure):
     """`Direction` of `recurrence.h`, field by field."""
 
@@ -108,6 +105,9 @@ class Direction(Structure):
         ("eps", ctypes.c_double),
         *((name, ctypes.c_void_p) for name in POINTERS),
     )
+
+
+MATRIX = ("", ctypes.c_void_p), ("_row", ctypes.c_int64), ("_column", ctypes.c_int64)
 
 
 class Product(Structure):
@@ -132,9 +132,8 @@ class Plan(NamedTuple):
 
     def run(self, name: str, directions: Sequence[Direction], dtype: torch.dtype) -> None:
         """`forward` or `backward` of all directions, on as many threads as torch may use."""
-        function = getattr(self.library, f"{name}_{str(dtype).removeprefix('torch.')}")
         array = (Direction * len(directions))(*directions)
-        function(array, ctypes.c_int64(len(directions)), ctypes.c_int64(torch.get_num_threads()))
+        self._function(name, dtype)(array, ctypes.c_int64(len(directions)), ctypes.c_int64(torch.get_num_threads()))
 
     def product(
         self, left: Float[Tensor, "rows inner"], right: Float[Tensor, "inner columns"], added_to: Tensor | None = None
@@ -145,9 +144,11 @@ class Plan(NamedTuple):
         product.left_row, product.left_column = left.stride()
         product.right_row, product.right_column = right.stride()
         product.point(left=left, right=right, to=to)
-        multiply = getattr(self.library, f"multiply_{str(left.dtype).removeprefix('torch.')}")
-        multiply(ctypes.byref(product), ctypes.c_int64(torch.get_num_threads()))
+        self._function("multiply", left.dtype)(ctypes.byref(product), ctypes.c_int64(torch.get_num_threads()))
         return to
+
+    def _function(self, name: str, dtype: torch.dtype) -> Callable[..., None]:
+        return cast(Callable[..., None], getattr(self.library, f"{name}_{str(dtype).removeprefix('torch.')}"))
 
     def directions(self, parts: Sequence[Part], traces: Sequence[Trace]) -> list[Direction]:
         """With everything that both passes are given."""
@@ -192,8 +193,10 @@ class Recurrence(torch.autograd.Function):
                 for part, grads in zip(parts, found, strict=True):
                     d_packed = ctx.plan.product(grads.source, part.source.contiguous(), d_packed)
             for number, grads in enumerate(found):
-                whole = packed is not None
-                source = ctx.plan.product(grads.source.t(), packed) if whole else ctx.plan.rows.unpack(grads.source)
+                if packed is None:
+                    source = ctx.plan.rows.unpack(grads.source)
+                else:
+                    source = ctx.plan.product(grads.source.t(), packed)
                 found[number] = grads._replace(source=source)
         d_frames = None if d_packed is None else ctx.plan.rows.unpack(d_packed)
         return None, d_frames, *chain.from_iterable(found)
