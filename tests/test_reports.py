@@ -160,6 +160,17 @@ def test_quantiles_of_histograms_are_those_of_the_values(tmp_path: Path) -> None
     }
 
 
+def test_what_a_resumed_run_repeats_counts_once_and_without_a_warning(tmp_path: Path, caplog) -> None:
+    for steps, value in (((1, 2, 3), 1.0), ((2, 3, 4), 2.0)):
+        board = SummaryWriter(str(tmp_path), purge_step=steps[0], filename_suffix=f".{value}")
+        for step in steps:
+            board.add_histogram("gain", torch.full((9,), value), step)
+        board.close()
+    (found,) = distributions.read(tmp_path).values()
+    assert [(each.step, round(each.quantiles[0], 6)) for each in found] == [(1, 1.0), (2, 2.0), (3, 2.0), (4, 2.0)]
+    assert caplog.text == ""
+
+
 def test_a_picture_is_a_png_of_the_matrix() -> None:
     scheme, _, data = charts.png([[0.0, 1.0], [0.5, 0.25], [0.0, 0.0]]).partition(",")
     content = base64.b64decode(data)

@@ -21,18 +21,20 @@ class Distribution(NamedTuple):
 
 
 def read(board: Path) -> dict[str, list[Distribution]]:
-    """By the name of the parameter, step after step; empty where no histograms were kept."""
+    """By the name of the parameter, step after step, repeated ones once; empty where no histograms were kept."""
     if not any(board.glob("events.*")):
         return {}
     from tensorboard.backend.event_processing import event_accumulator
 
     everything = {event_accumulator.HISTOGRAMS: 0, event_accumulator.TENSORS: 0}
-    accumulator = event_accumulator.EventAccumulator(str(board), size_guidance=everything)
+    # It would warn of every run that was resumed.
+    accumulator = event_accumulator.EventAccumulator(str(board), everything, purge_orphaned_data=False)
     accumulator.Reload()
-    return {
-        name: [_distribution(event.step, event.histogram_value) for event in accumulator.Histograms(name)]
-        for name in accumulator.Tags()["histograms"]
-    }
+    found = {}
+    for name in accumulator.Tags()["histograms"]:
+        last = {event.step: event.histogram_value for event in accumulator.Histograms(name)}
+        found[name] = [_distribution(step, last[step]) for step in sorted(last)]
+    return found
 
 
 def _distribution(step: int, histogram: Any) -> Distribution:
