@@ -1,4 +1,4 @@
-"""One channel of a wav, flac, ogg or NIST SPHERE file, checked, from `start_s` for `duration_s`, resampled if asked."""
+"""One channel of a wav, flac, ogg or NIST SPHERE file, checked, from `start_s` for `duration_s`."""
 
 import struct
 from collections.abc import Iterator
@@ -8,11 +8,9 @@ from typing import BinaryIO
 
 import numpy as np
 import soundfile
-import torch
 from jaxtyping import Float32
-from torch import Tensor
 
-from las import compat, sphere
+from las import sphere
 from las.errors import DataError
 
 _UNKNOWN_SIZE = 0xFFFFFFFF
@@ -86,14 +84,16 @@ def load(
     start_s: float = 0.0,
     duration_s: float | None = None,
     sample_rate: int | None = None,
-) -> Float32[Tensor, "samples"]:
+) -> Float32[np.ndarray, "samples"]:
     """Amplitudes of one channel: whole numbers scaled to [-1, 1], floating-point files as they are.
 
-    `channel` counts from 0, `duration_s=None` is up to the end, `sample_rate` (Hz) resamples when the file's differs.
-    Raises DataError as `info` does, and for samples that are not finite, a channel that does not exist, and a stretch
-    that does not lie within the file.
+    `channel` counts from 0, `duration_s=None` is up to the end, `sample_rate` (Hz) is what the file must have.
+    Raises DataError as `info` does, and for another rate, samples that are not finite, a channel that does not exist,
+    and a stretch that does not lie within the file.
     """
     found, header = _open(path)
+    if sample_rate is not None:
+        found.require(path, sample_rate, start_s + (duration_s or 0.0))
     if not 0 <= channel < found.channels:
         raise DataError(f"{path}: there is no channel {channel}: the file has {found.channels}, counted from 0")
     start = round(start_s * found.sample_rate)
@@ -104,11 +104,7 @@ def load(
         raise DataError(
             f"{path}: {start_s} s to {end / found.sample_rate} s is not a stretch of a file of {found.duration_s} s"
         )
-    samples = _read(path, found, header, start, end - start)[:, channel]
-    waveform = torch.from_numpy(np.ascontiguousarray(samples))
-    if sample_rate is not None and sample_rate != found.sample_rate:
-        waveform = compat.torchaudio().functional.resample(waveform, found.sample_rate, sample_rate)
-    return waveform
+    return np.ascontiguousarray(_read(path, found, header, start, end - start)[:, channel])
 
 
 def _open(path: str | Path) -> tuple[AudioInfo, sphere.SphereHeader | None]:

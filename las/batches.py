@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from las import audio
+from las import audio, reader
 from las.augment import Augment
 from las.errors import DataError
 from las.manifest import Utterance
@@ -104,6 +105,7 @@ def collate(
 class Loader:
     """Reads the batches of a plan ahead of their use, in threads, and keeps decoded audio up to `cache_bytes`.
 
+    Each thread has a process that reads its files; without workers they are read where they are used.
     With `augment`, the waveforms of an epoch with keys are perturbed in the same threads.
 
     The number of workers changes how fast batches come, never which or in which order.
@@ -127,6 +129,7 @@ class Loader:
         self._cache: dict[int, Tensor] = {}
         self._room = cache_bytes
         self._augment = augment
+        self._where = reader.elsewhere if num_workers else reader.here
         self._lock = threading.Lock()
 
     def batches(
@@ -171,7 +174,7 @@ class Loader:
         """Audio is read in any order once per epoch, so what does not fit is read again: evicting would not help."""
         waveform = self._cache.get(index)
         if waveform is None:
-            waveform = read(self._utterances[index], self._sample_rate)
+            waveform = read(self._utterances[index], self._sample_rate, self._where)
             num_bytes = waveform.numel() * waveform.element_size()
             with self._lock:
                 if index not in self._cache and num_bytes <= self._room:
@@ -180,16 +183,17 @@ class Loader:
         return waveform
 
 
-def read(utterance: Utterance, sample_rate: int) -> Float[Tensor, "samples"]:
-    """The waveform of an utterance, none for one that is only text.
+def read(
+    utterance: Utterance, sample_rate: int, where: Callable[..., np.ndarray] = reader.here
+) -> Float[Tensor, "samples"]:
+    """The waveform of an utterance, none for one that is only text, read `reader.here` or `reader.elsewhere`.
 
     Raises DataError naming the utterance when its audio is damaged or of another rate.
     """
     if not utterance.audio:
         return torch.zeros(0)
     try:
-        end_s = utterance.start_s + utterance.duration_s
-        audio.info(utterance.audio).require(utterance.audio, sample_rate, end_s)
-        return audio.load(utterance.audio, utterance.channel, utterance.start_s, utterance.duration_s)
+        stretch = (utterance.channel, utterance.start_s, utterance.duration_s)
+        return torch.from_numpy(where(utterance.audio, audio.load, utterance.audio, *stretch, sample_rate))
     except DataError as error:
         raise DataError(f"utterance {utterance.id}: {error}") from error

@@ -1,38 +1,18 @@
 """What reading audio files to their end has found, kept so that the next start needs to look at their names only."""
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-from jaxtyping import Float32
-
-from las import audio, progress
+from las import audio, progress, reader
 from las.errors import DataError
 from las.manifest import Utterance
-
-FULL_SCALE = 0.98
-"""Amplitude from which a sample counts as clipped: mu-law ends at 0.980, A-law at 0.984, 16 bits at 1."""
+from las.sound import Reading, Sound, measure, state, stretch
 
 # Part of every entry: raise it when a reading begins to mean something else.
 _FORMAT = 1
-
-
-class Sound(NamedTuple):
-    """One utterance's samples: the largest amplitude, and the share of samples at full scale."""
-
-    peak: float
-    clipped: float
-
-
-class Reading(NamedTuple):
-    """What was found in a sound file: what its header says, and its utterances' sounds by `stretch`."""
-
-    info: audio.AudioInfo
-    sounds: dict[str, Sound]
 
 
 class Readings:
@@ -88,10 +68,10 @@ class Readings:
         pool = ThreadPoolExecutor(num_workers, thread_name_prefix="las-readings")
         try:
             outcomes = zip(unread, pool.map(lambda file: _read(*file), unread), strict=True)
-            for (name, _), (outcome, state) in progress.counted(outcomes, len(unread), what):
+            for (name, _), (outcome, before) in progress.counted(outcomes, len(unread), what):
                 found[name] = outcome
                 if isinstance(outcome, Reading):
-                    self._entries[name] = entry = [*state, *_plain(outcome)]
+                    self._entries[name] = entry = [*before, *_plain(outcome)]
                     lines.append(json.dumps([_FORMAT, name, *entry], separators=(",", ":")) + "\n")
                 if len(lines) == 1000:
                     self._append(lines)
@@ -109,7 +89,7 @@ class Readings:
 
     def _recall(self, name: str, stretches: Iterable[str]) -> Reading | None:
         entry = self._entries.get(name)
-        if entry is None or entry[:2] != _state(name):
+        if entry is None or entry[:2] != state(name):
             return None
         rate, num_samples, channels, sounds = entry[2:]
         if not sounds.keys() >= set(stretches):
@@ -117,41 +97,13 @@ class Readings:
         return Reading(audio.AudioInfo(rate, num_samples, channels), {key: Sound(*sounds[key]) for key in stretches})
 
 
-def stretch(utterance: Utterance) -> str:
-    """Which part of its file an utterance is."""
-    return f"{utterance.channel} {utterance.start_s:.6f} {utterance.duration_s:.6f}"
-
-
-def _read(name: str, stretches: Iterable[str]) -> tuple[Reading | DataError, list[int]]:
-    """A file read completely, and its size and time of change before that."""
-    state = _state(name)
-    try:
-        info, samples = audio.read(name)
-    except DataError as error:
-        return error, state
-    return Reading(info, {key: _sound(key, info, samples) for key in stretches}), state
-
-
-def _sound(key: str, info: audio.AudioInfo, samples: Float32[np.ndarray, "samples channels"]) -> Sound:
-    """Peak 0 also for a stretch that is not in the file: that the file ends too early is said elsewhere."""
-    channel, start_s, duration_s = key.split()
-    start = round(float(start_s) * info.sample_rate)
-    end = start + round(float(duration_s) * info.sample_rate)
-    heard = np.abs(samples[start:end, int(channel) : int(channel) + 1])
-    if heard.size == 0:
-        return Sound(0.0, 0.0)
-    return Sound(float(heard.max()), float(np.mean(heard >= FULL_SCALE)))
-
-
-def _state(name: str) -> list[int]:
-    """Size and time of change; none of both for what is not there."""
-    try:
-        status = os.stat(name)
-    except OSError:
-        return [0, 0]
-    return [status.st_size, status.st_mtime_ns]
-
-
 def _plain(reading: Reading) -> list[Any]:
     info = reading.info
     return [info.sample_rate, info.num_samples, info.channels, reading.sounds]
+
+
+def _read(name: str, stretches: set[str]) -> tuple[Reading | DataError, list[int]]:
+    try:
+        return reader.elsewhere(name, measure, name, stretches)
+    except DataError as error:
+        return error, state(name)

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from las.errors import DataError
 from las.manifest import Utterance
-from las.readings import Reading, Readings, stretch
+from las.readings import Readings
+from las.sound import Reading, stretch
 from las.tokens import Tokens
 
 SHORTEST_S = 0.025  # one analysis window

@@ -72,7 +72,7 @@ class Trainer:
         broken_after_epochs: a dev token error above 90 % after so many epochs ends the training as broken.
         keep_checkpoints: newest checkpoints kept besides the best.
         allow_drift: what may have changed since the run began (`las.drift`).
-        num_workers: threads that read audio ahead.
+        num_workers: threads that read audio ahead, each with a process for it (`las.reader`).
         threads: CPU threads of one operation of torch, None as `devices.threads` says.
         precision: `fp32` or `bf16`.
         histograms, attention_pictures: whether validations leave them.

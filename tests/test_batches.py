@@ -1,7 +1,7 @@
 """Batches hold what files hold, whoever reads them and however many."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +9,7 @@ import pytest
 import soundfile
 import torch
 
-from las import audio, batches
+from las import batches, reader
 from las.batches import Batch, Loader, collate
 from las.errors import DataError
 from las.manifest import Utterance
@@ -73,6 +73,12 @@ def same(one: Batch, other: Batch) -> bool:
     )
 
 
+def noting(names: list[str]) -> Callable[..., np.ndarray]:
+    """Reads here, and notes the files."""
+    here = reader.here
+    return lambda name, *call: names.append(name) or here(name, *call)
+
+
 @pytest.mark.parametrize("num_workers", [0, 1, 2, 4])
 @pytest.mark.parametrize("cache_bytes", [0, 4000, 2 << 30])
 def test_workers_and_cache_change_nothing(corpus: list[Utterance], num_workers: int, cache_bytes: int) -> None:
@@ -96,8 +102,8 @@ def test_resuming_gives_the_rest_without_reading_what_came_before(corpus, num_wo
     order = Buckets().plan(corpus, "hash", 1, 0, Size(3))
     every = list(Loader(corpus, TOKENS, RATE, num_workers).batches(order))
     read: list[str] = []
-    load = audio.load
-    monkeypatch.setattr(audio, "load", lambda path, *rest: read.append(path) or load(path, *rest))
+    where = "elsewhere" if num_workers else "here"
+    monkeypatch.setattr(reader, where, noting(read))
     for start in (0, 4, len(order) - 1, len(order)):
         read.clear()
         rest = list(Loader(corpus, TOKENS, RATE, num_workers).batches(order, start))
@@ -108,8 +114,7 @@ def test_resuming_gives_the_rest_without_reading_what_came_before(corpus, num_wo
 
 def test_the_cache_keeps_what_fits_and_no_more(corpus: list[Utterance], monkeypatch) -> None:
     reads: list[str] = []
-    load = audio.load
-    monkeypatch.setattr(audio, "load", lambda path, *rest: reads.append(path) or load(path, *rest))
+    monkeypatch.setattr(reader, "here", noting(reads))
     order = sequential(corpus, Size(4))
     sizes = sorted(4 * round(utterance.duration_s * RATE) for utterance in corpus)
     loader = Loader(corpus, TOKENS, RATE, num_workers=0, cache_bytes=sum(sizes[:5]))

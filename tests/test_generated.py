@@ -157,7 +157,7 @@ def test_speech_is_where_the_transcript_says_and_in_its_channel(trees: Callable[
 
 def power(path: str, start_s: float, duration_s: float, channel: int) -> float:
     """Mean square of a stretch of a channel."""
-    return audio.load(path, channel, start_s, duration_s).square().mean().item()
+    return float((audio.load(path, channel, start_s, duration_s) ** 2).mean())
 
 
 @needs_espeak

@@ -4,15 +4,17 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import soundfile
 
-from las import audio
+from las import audio, reader
 from las.errors import DataError
 from las.manifest import Utterance
-from las.readings import FULL_SCALE, Reading, Readings, Sound, stretch
+from las.readings import Readings
+from las.sound import FULL_SCALE, Reading, Sound, stretch
 
 RATE = 16000
 
@@ -21,13 +23,12 @@ RATE = 16000
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files that are read."""
     names: list[str] = []
-    read = audio.read
 
-    def reading(path: str | Path) -> tuple:
-        names.append(Path(path).name)
-        return read(path)
+    def reading(name: str, *call: Any) -> Any:
+        names.append(Path(name).name)
+        return reader.here(name, *call)
 
-    monkeypatch.setattr(audio, "read", reading)
+    monkeypatch.setattr(reader, "elsewhere", reading)
     return names
 
 
@@ -139,16 +140,15 @@ def test_lines_that_are_no_entries_are_none(damage: bytes, tmp_path: Path, calls
 
 def test_a_stopped_check_keeps_what_it_has_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     utterances = [each for name in "abc" for each in recording(tmp_path / f"{name}.wav")]
-    read = audio.read
 
-    def stopping(path: str | Path) -> tuple:
-        if Path(path).name == "c.wav":
+    def stopping(name: str, *call: Any) -> Any:
+        if Path(name).name == "c.wav":
             raise KeyboardInterrupt
-        return read(path)
+        return reader.here(name, *call)
 
     place = tmp_path / "audio.jsonl"
     with monkeypatch.context() as patched:
-        patched.setattr(audio, "read", stopping)
+        patched.setattr(reader, "elsewhere", stopping)
         with pytest.raises(KeyboardInterrupt):
             Readings.remembered(place).read(utterances, 1, "files")
     names = [Path(json.loads(line)[1]).name for line in place.read_text().splitlines()]

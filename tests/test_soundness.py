@@ -6,7 +6,7 @@ from las import soundness
 from las.audio import AudioInfo
 from las.errors import DataError
 from las.manifest import Utterance
-from las.readings import Reading, Sound, stretch
+from las.sound import Reading, Sound, stretch
 from las.soundness import Limits, Requirements
 from las.tokens import Characters
 

@@ -44,7 +44,7 @@ def test_a_transcription_knows_all_about_itself(transcriber: Transcriber, traine
     assert line["tokens"][0].keys() == {"symbol", "start_s", "end_s", "confidence"}
     assert line["words"][0].keys() == {"text", "start_s", "end_s", "confidence"}
     # The score is the teacher-forced log-probability of what was written.
-    waveform = audio.load(path).unsqueeze(0)
+    waveform = torch.from_numpy(audio.load(path)).unsqueeze(0)
     tokens = transcriber.tokens.encode(heard.text)
     with torch.no_grad():
         logits = transcriber.model(waveform, torch.tensor([waveform.shape[1]]), torch.tensor([tokens])).logits[0]
@@ -92,7 +92,7 @@ def test_pieces_are_heard_the_same_in_any_company(transcriber: Transcriber, tmp_
     assert [each.text for each in many] == [each.text for each in few]
     assert [len(each.pieces) for each in many] == [len(each.pieces) for each in few]
     assert len(many[1].pieces) > 3
-    for number, piece in enumerate(transcriber.cutter([audio.load(paths[1])])):
+    for number, piece in enumerate(transcriber.cutter([torch.from_numpy(audio.load(paths[1]))])):
         soundfile.write(tmp_path / f"piece{number}.wav", piece.samples, RATE, subtype="FLOAT")
         transcriber.cutter = Cutter(RATE)
         alone = transcriber.transcribe(tmp_path / f"piece{number}.wav")

@@ -168,7 +168,7 @@ def ten_minutes(folder: Path, shared_data: Path, gap_s: float) -> tuple[Path, li
     utterances: list[torch.Tensor] = []
     with soundfile.SoundFile(folder / "long.wav", "w", RATE, 1, "FLOAT") as long:
         for path in sorted((shared_data / "librispeech_sample").rglob("*.flac")):
-            samples = audio.load(path)
+            samples = torch.from_numpy(audio.load(path))
             samples = samples[: len(samples) // FRAME * FRAME]  # the frames of all are those of each
             long.write(samples.numpy())
             long.write(np.zeros(round(gap_s * RATE)))
@@ -194,7 +194,7 @@ def test_ten_minutes_of_speech_lose_and_double_nothing(
     cutter = pieces.Cutter(RATE, longest_s=longest_s, pause_s=0.3 if longest_s > 4 else 3.0)
     heard = LocalEar(own.model, own.tokens, RATE, own.search, own.config, cutter).transcribe(path)
     alone = [word.text for samples in utterances for word in bursts(samples).words]
-    whole = [word.text for word in bursts(audio.load(path)).words]
+    whole = [word.text for word in bursts(torch.from_numpy(audio.load(path))).words]
     found = [word.text for word in heard.words]
     changed = differences(alone, found)
     print(f"{heard.duration_s:.0f} s, {len(alone)} words, {len(heard.pieces)} pieces: {changed} differ from utterances")

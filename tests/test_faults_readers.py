@@ -1,0 +1,115 @@
+"""Processes that read audio are killed, stopped, crash or cannot start: the same training, or the file is named."""
+
+import ctypes
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from faults import Tally, Training, sizes
+
+from las import audio, reader
+from las.errors import DataError, LasError
+from las.manifest import Utterance
+from las.readings import Readings
+
+RATE = 16000
+
+
+def strike(strikes: dict[int, str]) -> None:
+    """The readers of this process suffer at requests with these numbers, counted over all of them."""
+    ask, count = reader.Reader.ask, iter(range(1_000_000))
+
+    def asked(self: reader.Reader, what: str, function: Callable[..., object], *arguments: object) -> object:
+        how = strikes.get(next(count))
+        if how == "SIGSEGV":
+            return ask(self, what, ctypes.string_at, 0)
+        if how is not None:
+            os.kill(self.process.pid, signal.Signals[how])
+        return ask(self, what, function, *arguments)
+
+    reader.Reader.ask = asked
+
+
+HOW = ("SIGKILL", "SIGSTOP", "SIGSEGV")
+
+
+@pytest.mark.parametrize("count", sizes(3, 51))
+def test_a_reader_that_is_lost_is_replaced(count: int, quiet: Training, tmp_path: Path, tally: Tally) -> None:
+    """In trainings with one worker: while the corpus is checked, in epochs, in validations and at the end."""
+    draw = random.Random(12)
+    for index in range(count):
+        how, number = HOW[index % 3], draw.randrange(24)
+        training = Training(quiet.root, tmp_path / "run")
+        with tally.trial((how, number)):
+            ending = training.train(partial(strike, {number: how}))
+            assert ending.code == 0, ending.said
+            says = "gave no sign of life for 3 s" if how == "SIGSTOP" else f"was killed by {how}"
+            assert ending.said.count(f"the process that read it {says}") == 1, ending.said
+            training.require_same(quiet)
+        training.remove()
+    tally.close("F12 a process that reads audio killed, stopped, crashed: replaced, the file read again")
+
+
+def noise(path: Path, seconds: float = 0.5) -> Utterance:
+    soundfile.write(path, np.random.default_rng(0).uniform(-0.5, 0.5, round(seconds * RATE)), RATE)
+    return Utterance(path.stem, str(path), 0, 0.0, seconds, "a", "s")
+
+
+def test_a_file_that_kills_three_readers_is_at_fault(tmp_path: Path, monkeypatch, capsys) -> None:
+    utterances = [noise(tmp_path / f"{name}.wav") for name in "abc"]
+    ask = reader.Reader.ask
+
+    def asked(self: reader.Reader, what: str, function: Callable[..., object], *arguments: object) -> object:
+        return ask(self, what, *((ctypes.string_at, 0) if what.endswith("b.wav") else (function, *arguments)))
+
+    monkeypatch.setattr(reader.Reader, "ask", asked)
+    found = Readings().read(utterances, 2, "files")
+    bad = found[utterances[1].audio]
+    assert isinstance(bad, DataError) and bad.kind == "kills its reader"
+    says = "b.wav: reading it failed 3 times: the process that read it was killed by SIGSEGV. Copy the file again"
+    assert says in str(bad)
+    assert capsys.readouterr().out.count("b.wav: the process that read it was killed by SIGSEGV\n") == 3
+    assert found[utterances[0].audio].sounds.keys() == found[utterances[2].audio].sounds.keys()
+
+
+def test_what_is_raised_there_is_raised_here_and_costs_no_process(tmp_path: Path) -> None:
+    utterance = noise(tmp_path / "x.wav")
+    first = reader.elsewhere("x", os.getpid)
+    with pytest.raises(DataError, match="sampled at 16000 Hz") as caught:
+        reader.elsewhere("x", audio.load, utterance.audio, 0, 0.0, 0.1, 8000)
+    assert caught.value.kind == "sample rate"
+    assert np.array_equal(reader.elsewhere("x", audio.load, utterance.audio), audio.load(utterance.audio))
+    assert reader.elsewhere("x", os.getpid) == first != os.getpid()
+
+
+def test_a_reader_ignores_what_asks_its_parent_to_stop() -> None:
+    pid = reader.elsewhere("x", os.getpid)
+    assert os.getpgid(pid) != os.getpgid(0)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        os.kill(pid, number)
+    assert reader.elsewhere("x", os.getpid) == pid
+
+
+def test_a_slow_file_is_waited_for_and_named(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(reader, "SILENT_BEATS", 2)
+    monkeypatch.setattr(reader, "SLOW_S", 1.0)
+    reader.elsewhere("slow.wav", time.sleep, 3.0)
+    out = capsys.readouterr().out
+    assert "slow.wav: still being read after 0:0" in out and "no sign of life" not in out
+
+
+def test_a_reader_that_does_not_start_says_so(monkeypatch) -> None:
+    monkeypatch.setattr(reader, "_idle", [])
+    monkeypatch.setattr(reader.sys, "executable", "/bin/false")
+    with pytest.raises(LasError, match=r"does not start: ended with 1\. trainer\.num_workers=0 reads in"):
+        reader.elsewhere("x", os.getpid)
+    monkeypatch.setattr(reader.sys, "executable", "/nowhere/python")
+    with pytest.raises(LasError, match=r"does not start: .*No such file"):
+        reader.elsewhere("x", os.getpid)
