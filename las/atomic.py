@@ -1,7 +1,9 @@
 """Files that appear whole or not at all."""
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 
 def write(path: Path, content: bytes | str) -> None:
@@ -18,3 +20,8 @@ def write(path: Path, content: bytes | str) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """The same of plain data."""
+    write(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")

@@ -203,7 +203,7 @@ def looks(folder: Path) -> dict[str, float]:
 
 def write(table: Table, path: Path) -> None:
     """As JSON."""
-    atomic.write(path, json.dumps(asdict(table), indent=1, ensure_ascii=False) + "\n")
+    atomic.write_json(path, asdict(table))
 
 
 def read(path: Path) -> Table:

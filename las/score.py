@@ -148,7 +148,7 @@ def show(found: Score, comparison: Comparison | None, names: tuple[str, str], me
 def write(config: build.Config, result: dict[str, Any], found: Score, test: Test) -> None:
     """The files that the config asks for."""
     if config["output"] is not None:
-        atomic.write(Path(config["output"]), json.dumps(result, ensure_ascii=False, indent=1) + "\n")
+        atomic.write_json(Path(config["output"]), result)
     if config["alignments"] is not None:
         atomic.write(Path(config["alignments"]), tables.aligned_text(found.utterances))
     if config["page"] is not None:

@@ -108,7 +108,7 @@ class Corpus(ABC):
         if prepared is None:
             prepared = {split: self.utterances(split) for split in self.splits}
             hashes = {split: manifest.write(folder / f"{split}.jsonl", listed) for split, listed in prepared.items()}
-            _write_json(folder / "index.json", {"settings": settings, "content_hashes": hashes})
+            atomic.write_json(folder / "index.json", {"settings": settings, "content_hashes": hashes})
         texts = (utterance.text for utterance in prepared[self.splits[0]])
         self.tokens.learn(filter(soundness.is_well_formed, texts), folder)
         return prepared
@@ -178,7 +178,3 @@ def _prepared(folder: Path, splits: tuple[str, ...]) -> dict[str, list[Utterance
     whole = all(manifest.content_hash(listed) == hashes.get(split) for split, listed in prepared.items())
     readable = all(utterance.duration_s > 0 for listed in prepared.values() for utterance in listed)
     return prepared if whole and readable else None
-
-
-def _write_json(path: Path, value: dict[str, Any]) -> None:
-    atomic.write(path, json.dumps(value, indent=1) + "\n")

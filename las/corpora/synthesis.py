@@ -71,12 +71,12 @@ def complete(root: Path, plan: list[Planned], sound: Sound, settings: dict[str, 
                 "sound different. Remove the folder, or set another corpus.root"
             )
         record = {"settings": settings, "espeak": version}
-        _write_json(root / RECORD, record)
+        atomic.write_json(root / RECORD, record)
         console.print(f"{LICENCE}, version {version}")
         _make_all(root, [planned for planned in plan if not _is_there(root, planned)], sound, workers)
         hashes = {planned.path: _files_hash(root, planned) for planned in plan}
         total = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
-        _write_json(root / RECORD, record | {"sha256": total, "utterances": hashes})
+        atomic.write_json(root / RECORD, record | {"sha256": total, "utterances": hashes})
 
 
 def require_own(root: Path, settings: dict[str, Any]) -> dict[str, Any]:
@@ -173,13 +173,9 @@ def _lines(rows: list[tuple[int, int, str]]) -> bytes:
     return "".join(f"{start} {end} {symbol}\n" for start, end, symbol in rows).encode("ascii")
 
 
-def _write_json(path: Path, value: dict[str, Any]) -> None:
-    atomic.write(path, (json.dumps(value, indent=1) + "\n").encode("ascii"))
-
-
 def _read_record(root: Path) -> dict[str, Any]:
     try:
-        record: dict[str, Any] = json.loads((root / RECORD).read_text("ascii"))
+        record: dict[str, Any] = json.loads((root / RECORD).read_text("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
