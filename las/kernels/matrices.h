@@ -13,17 +13,18 @@ struct Product {
     T* to;
 };
 
-constexpr int DEPTH = 384;             // of all blocks: a panel of it stays in the first cache,
+constexpr int DEPTH = 384;             // of blocks, at most: a panel of it stays in the first cache,
 constexpr int HEIGHT = 24 * MAX_ROWS;  // so many rows of the left matrix in the second,
 constexpr int BREADTH = 4096;          // so many columns of the right one in the third
 
 template <class T>
 void multiply_alone(const Product<T>& p, int64_t first_row, int64_t last_row, int64_t first_column, int64_t last_column) {
-    Buffer<T> strips(int64_t(DEPTH) * HEIGHT), panels(DEPTH * padded(std::min<int64_t>(BREADTH, p.columns), PANEL<T>));
+    const int64_t blocks = (p.inner + DEPTH - 1) / DEPTH, deep = blocks ? (p.inner + blocks - 1) / blocks : 1;
+    Buffer<T> strips(deep * HEIGHT), panels(deep * padded(std::min<int64_t>(BREADTH, p.columns), PANEL<T>));
     for (int64_t j = first_column; j < last_column; j += BREADTH) {
         const int width = std::min<int64_t>(BREADTH, last_column - j);
-        for (int64_t k = 0; k == 0 || k < p.inner; k += DEPTH) {  // of nothing, the product is zero
-            const int depth = std::min<int64_t>(DEPTH, p.inner - k);
+        for (int64_t k = 0; k == 0 || k < p.inner; k += deep) {  // of nothing, the product is zero
+            const int depth = std::min<int64_t>(deep, p.inner - k);
             copy_block<PANEL<T>, T>(p.right.from(k, j), depth, width, panels);
             for (int64_t i = first_row; i < last_row; i += HEIGHT) {
                 const int height = std::min<int64_t>(HEIGHT, last_row - i);
