@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ import soundfile
 from conftest import Answer
 from tiny_words import TRAIN, name, overrides, tree, wav
 
-from las import audio, checkpoint, commands
+from las import checkpoint, commands, reader
+from las.sound import measure
 from las.tokens import SentencePieces, from_state
 
 Las = Callable[..., Answer]
@@ -28,13 +30,13 @@ def words(tmp_path: Path) -> Path:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files that are read to their end."""
     found: list[str] = []
-    read = audio.read
 
-    def counting(path: str | Path) -> tuple:
-        found.append(Path(path).stem)
-        return read(path)
+    def counting(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        if function is measure:
+            found.append(Path(name).stem)
+        return function(*arguments)
 
-    monkeypatch.setattr(audio, "read", counting)
+    monkeypatch.setattr(reader, "elsewhere", counting)
     return found
 
 

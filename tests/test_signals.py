@@ -14,7 +14,7 @@ import pytest
 from conftest import Answer
 from tiny import overrides
 
-from las import audio, cli, commands, manifest
+from las import cli, commands, manifest, reader
 from las.corpora import synthesis
 from las.evaluation import Greedy
 
@@ -50,7 +50,9 @@ def content(folder: Path) -> dict[str, list[bytes]]:
 
 
 @SIGNALS
-@pytest.mark.parametrize(("owner", "name", "at"), [(audio, "read", 3), (manifest, "write", 2)], ids=["audio", "lists"])
+@pytest.mark.parametrize(
+    ("owner", "name", "at"), [(reader, "elsewhere", 3), (manifest, "write", 2)], ids=["audio", "lists"]
+)
 def test_while_a_corpus_is_prepared(
     owner: Any, name: str, at: int, number: signal.Signals, code: int, corpus: Path, las: Las
 ) -> None:
@@ -81,7 +83,7 @@ def test_while_a_corpus_is_synthesised(number: signal.Signals, code: int, tmp_pa
 @SIGNALS
 def test_before_the_first_step(number: signal.Signals, code: int, trained: Path, tmp_path: Path, las: Las) -> None:
     mine = ["train", *overrides(trained), f"run_dir={tmp_path / 'run'}", f"data_dir={tmp_path / 'data'}"]
-    stopped(las, audio, "read", 3, (number, code), *mine)
+    stopped(las, reader, "elsewhere", 3, (number, code), *mine)
     assert not (tmp_path / "run/checkpoints").exists() and not (tmp_path / "run/lock.json").exists()
     assert las(*mine).code == 0
     models = [place / "run/checkpoints/step-00000004/model.safetensors" for place in (trained, tmp_path)]
