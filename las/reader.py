@@ -15,9 +15,11 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numpy as np
+
 from las import progress
 from las.errors import DataError, LasError
-from las.reader_process import BEAT_S, SIGN
+from las.reader_process import BEAT_S, SIGN, Array
 
 R = TypeVar("R")
 
@@ -83,11 +85,19 @@ class Reader:
         try:
             for _ in range(round(seconds / BEAT_S)):
                 if self._connection.poll(BEAT_S):
-                    return self._connection.recv()
+                    return self._receive()
         except (EOFError, OSError) as error:
             raise ReaderLost(self._end()) from error
         self._end()
         raise ReaderLost(f"gave no sign of life for {seconds:g} s")
+
+    def _receive(self) -> Any:
+        message = self._connection.recv()
+        if isinstance(message, tuple) and isinstance(message[0], Array):
+            array = np.empty(*message[0])
+            self._connection.recv_bytes_into(array.reshape(-1).view(np.uint8))
+            return array, None
+        return message
 
     def _end(self) -> str:
         """Be rid of the process; how it ended."""

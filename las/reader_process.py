@@ -5,11 +5,47 @@ It imports no torch, so that it starts in a quarter of a second.
 
 import signal
 import threading
+import time
 from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import numpy as np
 
 BEAT_S = 0.5
 """Between two signs of life while a request is worked on: a process that was stopped gives none, a slow one does."""
 SIGN = "alive"
+
+
+class Array(NamedTuple):
+    """What comes before the bytes of an array, which are not pickled: that takes as long as reading a short file."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Answers:
+    """Where results and signs of life are sent."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._lock, self.working = connection, threading.Lock(), False
+        connection.send(SIGN)
+        threading.Thread(target=self._beat, daemon=True).start()
+
+    def send(self, result: Any, raised: Exception | None) -> None:
+        with self._lock:
+            self.working = False
+            if isinstance(result, np.ndarray) and result.size:
+                self._connection.send((Array(result.shape, result.dtype.str), None))
+                self._connection.send_bytes(memoryview(np.ascontiguousarray(result)))
+            else:
+                self._connection.send((result, raised))
+
+    def _beat(self) -> None:
+        while True:
+            time.sleep(BEAT_S)
+            with self._lock:
+                if self.working:
+                    self._connection.send(SIGN)
 
 
 def serve(descriptor: int) -> None:
@@ -18,25 +54,16 @@ def serve(descriptor: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
     connection = Connection(descriptor)
-    connection.send(SIGN)
+    answers = Answers(connection)
     while True:
         try:
             function, arguments = connection.recv()
         except EOFError:
             return
-        done = threading.Event()
-        beats = threading.Thread(target=_beat, args=(connection, done))
-        beats.start()
+        answers.working = True
         result, raised = None, None
         try:
             result = function(*arguments)
         except Exception as error:
             raised = error
-        done.set()
-        beats.join()
-        connection.send((result, raised))
-
-
-def _beat(connection: Connection, done: threading.Event) -> None:
-    while not done.wait(BEAT_S):
-        connection.send(SIGN)
+        answers.send(result, raised)
