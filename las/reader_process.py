@@ -36,7 +36,7 @@ class Answers:
             self.working = False
             if isinstance(result, np.ndarray) and result.size:
                 self._connection.send((Array(result.shape, result.dtype.str), None))
-                self._connection.send_bytes(memoryview(np.ascontiguousarray(result)))
+                self._connection.send_bytes(np.ascontiguousarray(result).data)
             else:
                 self._connection.send((result, raised))
 
