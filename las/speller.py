@@ -214,8 +214,8 @@ class Speller(Ramped):
             return None, reason
         if kernel is not recurrent.KERNELS["cpu"]:
             return spelling.Loop, ""
-        fault = cpu_spelling.fault()
-        return (spelling.Loop, f"cpu: {fault}") if fault else (cpu_spelling.Loop, "")
+        reason = cpu_spelling.refuses(self.attention)
+        return (spelling.Loop, f"cpu: {reason}") if reason else (cpu_spelling.Loop, "")
 
     def _one_by_one(self, memory: Memory, previous: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
         """Readouts and weights of all steps, [batch, steps, ...], by the equations above."""

@@ -14,7 +14,7 @@ from las.errors import ConfigError
 from las.kernels import cpu, cpu_spelling
 from las.speller import Speller, Spelling
 
-ATTENTIONS = ("additive", "dot", "location")  # the others are refused: the plain loop computes them
+ATTENTIONS = ("additive", "dot", "location", "weight_feedback")  # the plain loop computes the others
 CELLS = ("lstm", "ba2016", "zeineldeen2020_global", "zeineldeen2020_joined_cell", "tf_addons", "lingvo_simple", "haste")
 OPTIONS: tuple[dict[str, float], ...] = (
     {"num_layers": 1},
@@ -64,7 +64,9 @@ def test_values_and_gradients_are_those_of_the_plain_loop(
 ) -> None:
     """Also with dropout and sampling: both loops draw the same numbers from torch's generator."""
     speller = make(attention, cell, **options).train()
-    assert speller.explain(material()) == f"speller: {kernel}"
+    reason = " (cpu: WeightFeedbackAttention is not among the compiled ones)"
+    uncompiled = kernel == "cpu" and attention == "weight_feedback"
+    assert speller.explain(material()) == ("speller: autograd" + reason if uncompiled else f"speller: {kernel}")
     ours = results(speller, material())
     torch.testing.assert_close(ours, plain(speller, material()), rtol=1e-9, atol=1e-11)
     assert all(map(torch.equal, ours, results(speller, material())))

@@ -173,3 +173,39 @@ class Location(Additive):
         before, found = self.weights[:-1].flatten(0, 1).unsqueeze(1), self.d_features.flatten(0, 1).transpose(1, 2)
         d_filters = conv1d_weight(before, self.filters.shape, found, padding=self.middle)
         return *super().energy_totals(), d_filters, self.d_location.t()
+
+
+class WeightFeedback(Additive):
+    """e_s = score . tanh(query + key_s + feedback used_s), where used_s sums share_s * weight_s over the steps before.
+
+    The shares are the last column of the keys: half the inverse fertility.
+    """
+
+    def __init__(self, memory: Memory, steps: int, kept: bool, query: Tensor, *energies: Tensor) -> None:
+        keys = memory.keys[..., :-1].contiguous()
+        super().__init__(memory._replace(keys=keys), steps, kept, query, *energies)
+        self.share = memory.keys[..., -1].contiguous()
+        self.feedback = energies[1].squeeze(1)
+        self.used = torch.zeros_like(self.weights[:-1])
+
+    def meet(self, step: int) -> Tensor:
+        if step:
+            torch.addcmul(self.used[step - 1], self.weights[step], self.share, out=self.used[step])
+        meeting = self.meetings[step if self.kept else 0]
+        return torch.addcmul(self.keys, self.used[step].unsqueeze(-1), self.feedback, out=meeting)
+
+    def begin(self, d_contexts: Tensor, d_weights: Tensor) -> None:
+        super().begin(d_contexts, d_weights)
+        self.d_used, self.d_share = torch.zeros_like(self.share), torch.zeros_like(self.share)
+        self.d_feedback = torch.zeros_like(self.feedback)
+
+    def meet_backward(self, step: int, d_meeting: Tensor) -> None:
+        rows = d_meeting.flatten(0, 1)
+        self.d_feedback.addmv_(rows.t(), self.used[step].flatten())
+        self.d_used += torch.mv(rows, self.feedback).view_as(self.d_used)
+        self.d_share.addcmul_(self.d_used, self.weights[step])
+        self.d_weights[step].addcmul_(self.d_used, self.share)
+
+    def energy_totals(self) -> Sequence[Tensor]:
+        d_keys, d_score = super().energy_totals()
+        return torch.cat([d_keys, self.d_share.unsqueeze(-1)], -1), d_score, self.d_feedback.unsqueeze(1)

@@ -21,7 +21,7 @@ Answer = Callable[
 def of(attention: Attention, memory: Memory) -> Answer:
     """What answers as this attention does, for one batch of utterances. It has no gradient."""
     types = {memory.keys.dtype, *(parameter.dtype for parameter in attention.parameters())}
-    known = type(attention) in spelling.FORMS and types in ({torch.float32}, {torch.float64})
+    known = cpu_spelling.knows(attention) and types in ({torch.float32}, {torch.float64})
     return Attender(attention, memory) if known else attention.attend
 
 

@@ -23,7 +23,7 @@ from las.kernels.passes import Parameters
 from las.kernels.spelling import AttentionForm, Feed, Given, Side
 
 ENERGIES: dict[type[attending.Attending], int] = {attending.Dot: 0, attending.Additive: 1, attending.Location: 2}
-"""Numbers of `Energy` in `attending.h`."""
+"""Numbers of `Energy` in `attending.h`: the others are left to torch's operations."""
 
 ATTENDED = (
     *("num_states", "keys", "values", "query", "score", "location", "filter", "queries", "weights", "contexts"),
@@ -203,11 +203,23 @@ class Loop:
         function(ctypes.byref(given), ctypes.c_int64(torch.get_num_threads()), *more)
 
 
+def knows(attention: Attention) -> bool:
+    """Whether this attention is among those in C++."""
+    return type(attention) in spelling.FORMS and spelling.FORMS[type(attention)].attending in ENERGIES
+
+
+def refuses(attention: Attention) -> str:
+    """Why this loop does not compute an attention though the library is there."""
+    return fault() if knows(attention) else f"{type(attention).__name__} is not among the compiled ones"
+
+
 @cache
 def fault() -> str:
-    """Why this loop cannot be used though the library is there: in a trial it differs from torch's operations."""
+    """Why it cannot be used at all: in a trial it differs from torch's operations."""
     with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
-        differences = {cls.__name__: _difference(cls) for cls in spelling.FORMS}
+        differences = {
+            cls.__name__: _difference(cls) for cls, form in spelling.FORMS.items() if form.attending in ENERGIES
+        }
     wrong = [f"{name} differs by {found:.1g} of its size" for name, found in differences.items() if not found < 1e-3]
     return f"what was compiled is wrong in a trial: {', '.join(wrong)}" if wrong else ""
 

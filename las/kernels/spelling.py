@@ -23,6 +23,7 @@ from las.attention.additive import AdditiveAttention
 from las.attention.base import Attention, Memory
 from las.attention.dot import DotAttention
 from las.attention.location import LocationAttention
+from las.attention.weight_feedback import WeightFeedbackAttention
 from las.cells.base import LSTMCell
 from las.cells.ln_global import LNGlobalLSTMCell
 from las.cells.lstm import PlainLSTMCell
@@ -43,6 +44,7 @@ FORMS: dict[type[Attention], AttentionForm] = {
     DotAttention: AttentionForm(attending.Dot),
     AdditiveAttention: AttentionForm(attending.Additive, ("score.weight",)),
     LocationAttention: AttentionForm(attending.Location, ("score.weight", "filters.weight", "location.weight")),
+    WeightFeedbackAttention: AttentionForm(attending.WeightFeedback, ("score.weight", "feedback.weight")),
 }
 
 SIDES: dict[type[LSTMCell], tuple[str, str, str]] = {
