@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 WIDTH, HEIGHT = 560, 280
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 38
+LEFT, RIGHT, TOP, BOTTOM = 52, 20, 12, 38
 COLOURS = 8
 """Series have the classes s0 to s7, again and again."""
 HEAT = ((12, 8, 38), (87, 16, 110), (188, 55, 84), (249, 142, 9), (252, 255, 164))

@@ -18,9 +18,9 @@ code { font-size: .85em; overflow-wrap: anywhere; } pre { overflow-x: auto; back
 .warn { border-left: .25rem solid var(--open); padding-left: .7rem; }
 .wide { overflow-x: auto; border: 1px solid var(--line); border-radius: .4rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .875rem; width: 100%; }
-th, td { padding: .35rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th, td { padding: .35rem .45rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 tbody tr:last-child td { border-bottom: 0; }
-th { background: var(--panel); font-weight: 600; vertical-align: bottom; white-space: normal; min-width: 4.5rem; }
+th { background: var(--panel); font-weight: 600; vertical-align: bottom; white-space: normal; min-width: 3.4rem; }
 th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: var(--back); min-width: 8rem;
   max-width: 13rem; white-space: normal; }
 th:first-child { background: var(--panel); }

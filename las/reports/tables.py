@@ -79,7 +79,7 @@ def _own(row: Row, line: Line) -> list[str]:
 
 def _last(line: Line) -> list[str]:
     seconds = line.summary("seconds")
-    commits = sorted({outcome.commit for outcome in line.outcomes})
+    commits = sorted({outcome.commit[:7] + outcome.commit[12:] for outcome in line.outcomes})  # 12 digits, perhaps a +
     steps = [_steps(line, measure) for measure in ("steps_to_converge", "steps_to_within_one_percent")]
     return [*steps, NOTHING if seconds is None else f"{seconds.mean / 3600:.2f}", ", ".join(commits)]
 
