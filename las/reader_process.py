@@ -3,6 +3,7 @@
 It imports no torch, so that it starts in a quarter of a second.
 """
 
+import contextlib
 import signal
 import threading
 import time
@@ -43,7 +44,7 @@ class Answers:
     def _beat(self) -> None:
         while True:
             time.sleep(BEAT_S)
-            with self._lock:
+            with self._lock, contextlib.suppress(OSError):  # that nobody hears any more ends `serve`
                 if self.working:
                     self._connection.send(SIGN)
 
@@ -54,16 +55,14 @@ def serve(descriptor: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
     connection = Connection(descriptor)
-    answers = Answers(connection)
-    while True:
-        try:
+    with contextlib.suppress(EOFError, ConnectionError):
+        answers = Answers(connection)
+        while True:
             function, arguments = connection.recv()
-        except EOFError:
-            return
-        answers.working = True
-        result, raised = None, None
-        try:
-            result = function(*arguments)
-        except Exception as error:
-            raised = error
-        answers.send(result, raised)
+            answers.working = True
+            result, raised = None, None
+            try:
+                result = function(*arguments)
+            except Exception as error:
+                raised = error
+            answers.send(result, raised)

@@ -4,6 +4,8 @@ import ctypes
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -113,3 +115,17 @@ def test_a_reader_that_does_not_start_says_so(monkeypatch) -> None:
     monkeypatch.setattr(reader.sys, "executable", "/nowhere/python")
     with pytest.raises(LasError, match=r"does not start: .*No such file"):
         reader.elsewhere("x", os.getpid)
+
+
+def test_a_reader_ends_quietly_with_its_parent() -> None:
+    """Idle, and in the middle of a file."""
+    for seconds in (0.0, 2.0):
+        script = (
+            "import os, signal, threading, time; from las import reader\n"
+            "reader.elsewhere('x', os.getpid)\n"
+            f"threading.Thread(target=reader.elsewhere, args=('x', time.sleep, {seconds})).start()\n"
+            "time.sleep(0.7); os.kill(os.getpid(), signal.SIGKILL)"
+        )
+        with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as parent:
+            _, said = parent.communicate(timeout=60)  # the reader holds its end of stderr until it has ended
+        assert parent.returncode == -signal.SIGKILL and said == b""
