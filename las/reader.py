@@ -125,9 +125,7 @@ def elsewhere(what: str, function: Callable[..., R], *arguments: object) -> R:
     """
     ends: list[str] = []
     while len(ends) < TRIES:
-        with _lock:
-            reader = _idle.pop() if _idle else None
-        reader = reader or Reader()
+        reader = _waiting() or Reader()
         try:
             answer = reader.ask(what, function, *arguments)
         except ReaderLost as lost:
@@ -146,6 +144,15 @@ def elsewhere(what: str, function: Callable[..., R], *arguments: object) -> R:
 def here(_: str, function: Callable[..., R], *arguments: object) -> R:
     """The same in this process."""
     return function(*arguments)
+
+
+def _waiting() -> Reader | None:
+    """One that waits. That others ended while they waited is no file's fault: a machine short of memory kills any."""
+    with _lock:
+        while _idle:
+            if (reader := _idle.pop()).process.poll() is None:
+                return reader
+    return None
 
 
 def _rest(reader: Reader) -> None:

@@ -99,6 +99,17 @@ def test_a_reader_ignores_what_asks_its_parent_to_stop() -> None:
     assert reader.elsewhere("x", os.getpid) == pid
 
 
+def test_readers_that_end_while_they_wait_are_no_file_s_fault(monkeypatch, capsys) -> None:
+    waiting = [reader.Reader() for _ in range(reader.TRIES + 1)]
+    monkeypatch.setattr(reader, "_idle", waiting)
+    for each in waiting[1:]:
+        each.process.kill()
+        each.process.wait()
+    assert reader.elsewhere("x", os.getpid) == waiting[0].process.pid
+    assert capsys.readouterr().out == ""
+    waiting[0].close()
+
+
 def test_a_slow_file_is_waited_for_and_named(monkeypatch, capsys) -> None:
     monkeypatch.setattr(reader, "SILENT_BEATS", 2)
     monkeypatch.setattr(reader, "SLOW_S", 1.0)
