@@ -97,6 +97,11 @@ def test_every_kernel_and_baseline_has_a_row_or_a_reason(measured: list[rows.Row
     assert {"plain", "autograd", "lstm", "lstm_packed"}.isdisjoint(refused)
 
 
+def test_a_command_is_as_it_was_typed() -> None:
+    typed = "python scripts/benchmark.py corpus.root=a/b output=x"
+    assert command.command(["corpus.root='a/b'", "output='x'"]) == typed
+
+
 def test_a_row_says_how_it_was_made(measured: list[rows.Row]) -> None:
     for row in measured:
         assert (row["suite"], row["dtype"], row["device"]) == ("lstm", "float32", "cpu")

@@ -37,5 +37,5 @@ def benchmark(overrides: list[str]) -> list[rows.Row]:
 
 def command(overrides: list[str]) -> str:
     """The command line of these overrides, without the quotes that the console command puts around paths."""
-    plain = [re.sub(r"^(\w+)='([^'\\]*)'$", r"\1=\2", override) for override in overrides]
+    plain = [re.sub(r"^([\w.]+)='([^'\\]*)'$", r"\1=\2", override) for override in overrides]
     return shlex.join(["python", "scripts/benchmark.py", *plain])
