@@ -68,10 +68,13 @@ class Readings:
         pool = ThreadPoolExecutor(num_workers, thread_name_prefix="las-readings")
         try:
             outcomes = zip(unread, pool.map(lambda file: _read(*file), unread), strict=True)
-            for (name, _), (outcome, before) in progress.counted(outcomes, len(unread), what):
-                found[name] = outcome
-                if isinstance(outcome, Reading):
-                    self._entries[name] = entry = [*before, *_plain(outcome)]
+            for (name, _), outcome in progress.counted(outcomes, len(unread), what):
+                if isinstance(outcome, DataError):
+                    found[name] = outcome
+                else:
+                    reading, before = outcome
+                    found[name] = reading
+                    self._entries[name] = entry = [*before, *_plain(reading)]
                     lines.append(json.dumps([_FORMAT, name, *entry], separators=(",", ":")) + "\n")
                 if len(lines) == 1000:
                     self._append(lines)
@@ -102,8 +105,8 @@ def _plain(reading: Reading) -> list[Any]:
     return [info.sample_rate, info.num_samples, info.channels, reading.sounds]
 
 
-def _read(name: str, stretches: set[str]) -> tuple[Reading | DataError, list[int]]:
+def _read(name: str, stretches: set[str]) -> tuple[Reading, list[int]] | DataError:
     try:
         return reader.elsewhere(name, measure, name, stretches)
     except DataError as error:
-        return error, state(name)
+        return error

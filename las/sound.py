@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Float32
 
 from las import audio
-from las.errors import DataError
 from las.manifest import Utterance
 
 FULL_SCALE = 0.98
@@ -34,13 +33,10 @@ def stretch(utterance: Utterance) -> str:
     return f"{utterance.channel} {utterance.start_s:.6f} {utterance.duration_s:.6f}"
 
 
-def measure(name: str, stretches: Iterable[str]) -> tuple[Reading | DataError, list[int]]:
-    """A file read completely, and its size and time of change before that."""
+def measure(name: str, stretches: Iterable[str]) -> tuple[Reading, list[int]]:
+    """A file read completely, and its size and time of change before that. Raises DataError as `audio.read` does."""
     before = state(name)
-    try:
-        info, samples = audio.read(name)
-    except DataError as error:
-        return error, before
+    info, samples = audio.read(name)
     return Reading(info, {key: _sound(key, info, samples) for key in stretches}), before
 
 
