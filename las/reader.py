@@ -53,7 +53,7 @@ class Reader:
             self._wait(START_S)
         except (OSError, ReaderLost) as error:
             says = f"the process that reads audio does not start: {error}"
-            raise LasError(f"{says}. trainer.num_workers=0 reads in the training's own process") from error
+            raise LasError(f"{says}. What it printed is above; las doctor looks at this machine") from error
 
     def ask(self, what: str, function: Callable[..., R], *arguments: object) -> R:
         """What a function of this package returns or raises there; `what` is being read is said when it takes long.
