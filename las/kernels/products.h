@@ -121,16 +121,16 @@ struct Tile {
         }
     }
 
-    // put(row, column, values, lanes) for each vector of it.
-    template <class Put>
-    void each(int width, Put put) const {
+    // body(row, column, values, lanes) for each vector of it.
+    template <class Body>
+    void each(int width, Body body) {
         for (int row = 0; row < ROWS; ++row) {
             if (width == PANEL<T>) {
-                put(row, 0, left[row], Whole{});
-                put(row, WIDTH<T>, right[row], Whole{});
+                body(row, 0, left[row], Whole{});
+                body(row, WIDTH<T>, right[row], Whole{});
             } else {
-                put(row, 0, left[row], std::min(width, WIDTH<T>));
-                if (width > WIDTH<T>) put(row, WIDTH<T>, right[row], width - WIDTH<T>);
+                body(row, 0, left[row], std::min(width, WIDTH<T>));
+                if (width > WIDTH<T>) body(row, WIDTH<T>, right[row], width - WIDTH<T>);
             }
         }
     }
@@ -148,27 +148,38 @@ class Panels {
         if (first < last) copy_block<PANEL<T>, T>(from.from(0, first), inner, last - first, panel(first));
     }
 
-    // to[row] = from[row] * matrix, for all rows; a team shares the columns. While a panel is read, the next one is
-    // asked for: weights of all directions may be more than the cache holds.
+    // to[row] = from[row] * matrix, for all rows; a team shares the columns. Panels are read in parts that stay in the
+    // first cache for all rows; meanwhile the next part is asked for, as weights may be more than the caches hold.
     void multiply(int rows, const T* from, int64_t from_stride, T* to, int64_t to_stride, Team team = {}) const {
-        constexpr int step = 4, line = 64, lines = step * PANEL<T> * sizeof(T) / line;
-        const int blocks = (rows + MAX_ROWS - 1) / MAX_ROWS, first_panel = first_column(team), end = last_column(team);
-        for (int j = first_panel; j < end; j += PANEL<T>) {
-            const char* next = reinterpret_cast<const char*>(panel(j + PANEL<T> < end ? j + PANEL<T> : first_panel));
-            in_blocks(rows, blocks, [&](auto size, int first) {
-                const T *a = from + first * from_stride, *values = panel(j);
-                const auto element = [&](int row, int k) { return a[row * from_stride + k]; };
-                Tile<T, size> tile;
-                int k = 0;
-                for (; k + step <= inner; k += step, a += step, values += step * PANEL<T>) {
-                    for (int asked = 0; asked < lines; asked += blocks, next += line) __builtin_prefetch(next);
-                    tile.multiply(step, values, element);
-                }
-                tile.multiply(inner - k, values, element);
-                tile.each(width_at(j), [&](int row, int column, Vector<T> values, auto lanes) {
-                    store(to + (first + row) * to_stride + j + column, values, lanes);
+        constexpr int part = 256 * sizeof(float) / sizeof(T), step = 4, line = 64;
+        const int blocks = (rows + MAX_ROWS - 1) / MAX_ROWS, end = last_column(team);
+        for (int j = first_column(team); j < end; j += PANEL<T>) {
+            for (int start = 0; start == 0 || start < inner; start += part) {
+                const int depth = std::min(part, inner - start);
+                const T* values = panel(j) + int64_t(start) * PANEL<T>;
+                const char* next = reinterpret_cast<const char*>(values + depth * PANEL<T>);
+                in_blocks(rows, blocks, [&](auto size, int first) {
+                    const T *a[size], *at = values;
+                    for (int row = 0; row < size; ++row) a[row] = from + (first + row) * from_stride + start;
+                    T* corner = to + first * to_stride + j;
+                    Tile<T, size> tile;
+                    if (start) {
+                        tile.each(width_at(j), [&](int row, int column, Vector<T>& values, auto lanes) {
+                            values = load(corner + row * to_stride + column, lanes);
+                        });
+                    }
+                    int k = 0;
+                    const auto element = [&](int row, int ahead) { return a[row][k + ahead]; };
+                    for (; k + step <= depth; k += step, at += step * PANEL<T>, next += line) {
+                        __builtin_prefetch(next);
+                        tile.multiply(step, at, element);
+                    }
+                    tile.multiply(depth - k, at, element);
+                    tile.each(width_at(j), [&](int row, int column, Vector<T>& values, auto lanes) {
+                        store(corner + row * to_stride + column, values, lanes);
+                    });
                 });
-            });
+            }
         }
     }
 
