@@ -83,7 +83,7 @@ def at(table: list[rows.Row], shape: str) -> list[rows.Row]:
 
 
 def test_every_kernel_and_baseline_has_a_row_or_a_reason(measured: list[rows.Row]) -> None:
-    expected = {(name, "lstm") for name in baselines.BASELINES}
+    expected = {(name, baseline.cell) for name, baseline in baselines.BASELINES.items()}
     expected |= {(name, "ln_global") for name in (*recurrent.KERNELS, "plain_compiled")}
     for shape in ("WHOLE", "RAGGED", "STACKED", "ONE_WAY"):
         table = at(measured, shape)
@@ -93,6 +93,7 @@ def test_every_kernel_and_baseline_has_a_row_or_a_reason(measured: list[rows.Row
             assert (row["total_ms"] is None) == (row["forward_ms"] is None) == bool(row.get("refused"))
     refused = {row["implementation"]: row["refused"] for row in at(measured, "RAGGED") if "refused" in row}
     assert refused["haste"] == refused["flashrnn"] == "not installed"
+    assert refused["naive"] == "reads padding as speech"
     assert refused["lstm_best"] == "needs a GPU" and "minutes to compile" in refused["plain_compiled"]
     assert {"plain", "autograd", "lstm", "lstm_packed"}.isdisjoint(refused)
 
@@ -122,6 +123,8 @@ def test_ratios_are_of_totals_at_the_same_shape(measured: list[rows.Row]) -> Non
             assert row["peak_to_lstm"] == row["peak_bytes"] / bar["peak_bytes"]
             if ("plain", cell) in table and row["implementation"] in recurrent.KERNELS:
                 assert row["times_faster_than_plain"] == table["plain", cell]["total_ms"] / row["total_ms"]
+            if ("naive", cell) in table:
+                assert row["times_faster_than_naive"] == table["naive", cell]["total_ms"] / row["total_ms"]
             if shape in ("RAGGED", "STACKED"):
                 assert row["ratio_to_packed"] == row["total_ms"] / table["lstm_packed", "lstm"]["total_ms"]
             else:
@@ -169,6 +172,27 @@ def test_baselines_compute_what_they_are_called() -> None:
     outputs = packed(frames, ragged)
     assert outputs.shape == (3, 6, 8) and outputs[2, 2:].abs().max() == 0
     torch.testing.assert_close(outputs[2, :2], padded(frames[2:, :2], whole)[0])
+
+
+def test_the_naive_loop_is_ln_global() -> None:
+    loop, cell = baselines.Naive(5, 4), LNGlobalLSTMCell(5, 4, biases="input")
+    with torch.no_grad():
+        for parameter in loop.parameters():
+            parameter.normal_()
+        loop.recurrent_norm.bias.zero_()
+        cell.load_state_dict(
+            {
+                "input_weight": loop.input.weight,
+                "recurrent_weight": loop.recurrent.weight,
+                "input_gain": loop.input_norm.weight,
+                "input_bias": loop.input_norm.bias,
+                "recurrent_gain": loop.recurrent_norm.weight,
+            }
+        )
+    frames = torch.randn(3, 6, 5)
+    with recurrent.using("plain"):
+        expected, _ = recurrent.unroll(cell, cell.input_gates(frames), torch.tensor([6, 6, 6]))
+    torch.testing.assert_close(loop(frames), expected)
 
 
 @pytest.mark.parametrize("directions", [1, 2])

@@ -59,6 +59,30 @@ class First(nn.Module):
         return self.layer(frames)[0]
 
 
+class Naive(nn.Module):
+    """The function of `ln_global` as it is usually written: frame by frame both projections, two `nn.LayerNorm`s and
+    the gates, in PyTorch's operations; autograd does the rest."""
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        width = NUM_GATES * hidden_size
+        self.input = nn.Linear(input_size, width, bias=False)
+        self.recurrent = nn.Linear(hidden_size, width, bias=False)
+        self.input_norm = nn.LayerNorm(width)
+        self.recurrent_norm = nn.LayerNorm(width)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        hidden = cell = frames.new_zeros(len(frames), self.recurrent.in_features)
+        outputs = []
+        for frame in frames.unbind(1):
+            gates = self.input_norm(self.input(frame)) + self.recurrent_norm(self.recurrent(hidden))
+            i, f, g, o = gates.chunk(NUM_GATES, 1)
+            cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
+            hidden = torch.sigmoid(o) * torch.tanh(cell)
+            outputs.append(hidden)
+        return torch.stack(outputs, 1)
+
+
 class FlashRNN(nn.Module):
     """The fused kernel of NX-AI/flashrnn, one head, and the input projection that it leaves to its user."""
 
@@ -81,6 +105,11 @@ def best(input_size: int, hidden_size: int, directions: int) -> nn.Module:
     return Directions(lambda: First(nn.LSTM(input_size, hidden_size, batch_first=True)), directions)
 
 
+def naive(input_size: int, hidden_size: int, directions: int) -> nn.Module:
+    """`Naive` for each direction."""
+    return Directions(lambda: Naive(input_size, hidden_size), directions)
+
+
 def haste(input_size: int, hidden_size: int, directions: int) -> nn.Module:
     """The layer-normalised LSTM of lmnt-com/haste: the same function as `ln_global`, in fp32."""
     layer = importlib.import_module("haste_pytorch").LayerNormLSTM
@@ -100,10 +129,12 @@ def _unless_ragged(shape: Shape, device: torch.device) -> str:
     return "" if shape.ragged else "all rows are of one length"
 
 
-def _unless_cuda(shape: Shape, device: torch.device) -> str:
-    if device.type != "cuda":
-        return "needs a GPU"
+def _if_ragged(shape: Shape, device: torch.device) -> str:
     return "reads padding as speech" if shape.ragged else ""
+
+
+def _unless_cuda(shape: Shape, device: torch.device) -> str:
+    return _if_ragged(shape, device) if device.type == "cuda" else "needs a GPU"
 
 
 def _unless_installed(module: str) -> Callable[[Shape, torch.device], str]:
@@ -122,6 +153,8 @@ class Baseline(NamedTuple):
     """The only one it is measured in."""
     captured: bool = False
     """Whether its kernels are replayed from CUDA graphs."""
+    cell: str = "lstm"
+    """What it computes."""
 
 
 BASELINES = {
@@ -129,6 +162,7 @@ BASELINES = {
     "lstm_packed": Baseline(Packed, _unless_ragged),
     "lstm_best": Baseline(best, _unless_cuda, torch.float16),
     "lstm_graph": Baseline(Padded, _unless_cuda, captured=True),
-    "haste": Baseline(haste, _unless_installed("haste_pytorch"), torch.float32),
+    "naive": Baseline(naive, _if_ragged, cell="ln_global"),
+    "haste": Baseline(haste, _unless_installed("haste_pytorch"), torch.float32, cell="ln_global"),
     "flashrnn": Baseline(flashrnn, _unless_installed("flashrnn"), torch.bfloat16),
 }

@@ -114,14 +114,14 @@ def candidates(
 def _baseline(name: str, shape: Shape, dtype: torch.dtype, frames: Tensor) -> Candidate | Refused:
     baseline: Baseline = BASELINES[name]
     if reason := baseline.refuses(shape, frames.device):
-        return Refused(name, "lstm", reason)
+        return Refused(name, baseline.cell, reason)
     layers = Stack(shape, baseline.layer).to(frames.device, baseline.dtype or dtype)
     if not baseline.captured:
-        return Candidate(name, "lstm", baseline.dtype or dtype, layers)
+        return Candidate(name, baseline.cell, baseline.dtype or dtype, layers)
     began = time.perf_counter()
     sample = (frames.detach().to(dtype).requires_grad_(), shape.num_frames().to(frames.device))
     captured = cast(nn.Module, torch.cuda.make_graphed_callables(layers, sample))
-    return Candidate(name, "lstm", dtype, captured, time.perf_counter() - began)
+    return Candidate(name, baseline.cell, dtype, captured, time.perf_counter() - began)
 
 
 def _kernel(

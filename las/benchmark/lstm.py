@@ -36,9 +36,10 @@ COLUMNS = (
     Column("/ packed", number("ratio_to_packed")),
     Column("/ best", number("ratio_to_best")),
     Column("plain / it", number("times_faster_than_plain")),
+    Column("naive / it", number("times_faster_than_naive")),
     Column("peak MB", number("peak_bytes", 0, 1e-6)),
     Column("resident MB", number("resident_bytes", 0, 1e-6)),
-    Column("target", lambda row: targets.as_text(row["target"])),
+    Column("target", lambda row: targets.as_text(targets.target(row))),
     Column("note", text("note")),
 )
 
@@ -132,7 +133,8 @@ def compared(table: Sequence[Row]) -> list[Row]:
     found = []
     for row in table:
         ratios = {key: _ratio(row["total_ms"], totals.get((name, "lstm"))) for key, name in RATIOS.items()}
-        ratios["times_faster_than_plain"] = _ratio(totals.get(("plain", row["cell"])), row["total_ms"])
+        for loop in ("plain", "naive"):
+            ratios[f"times_faster_than_{loop}"] = _ratio(totals.get((loop, row["cell"])), row["total_ms"])
         ratios["peak_to_lstm"] = _ratio(row["peak_bytes"], peaks.get("lstm"))
         known = {key: value for key, value in ratios.items() if value is not None or key == "ratio_to_lstm"}
         found.append(row | known | {"target": targets.target(row)})

@@ -21,13 +21,13 @@ measures the layers and the training step anew. Compare only numbers of one tabl
 - Things that are compared take turns in one process: once each per round, after a round that does not count. Times are
   medians over the rounds.
 - `forward`: without gradients, as in decoding. `total`: forwards and backwards, to the parameters and to the frames.
-- `/ lstm`, `/ packed`, `/ best`: the total as a share of that baseline's at the same shape. `plain / it`: how many
-  times faster than the plain loop.
+- `/ lstm`, `/ packed`, `/ best`: the total as a share of that baseline's at the same shape. `plain / it`, `naive / it`:
+  how many times faster than that loop of the same cell.
 - `peak`: the most that torch had handed out at once during one total, beyond parameters and frames; on a CPU its
   profiler counts, in a pass of its own. What compiled code takes by other ways or in threads of its own is not in it.
 - `resident`: by how much the process grew at most in a total, as Linux counts: everything is in it, and memory that the
   C library holds on to, but no page that was never written to.
-- `target`: what is asked of a kernel; ratios at most, `plain` at least, `peak` relative to that of `lstm`.
+- `target`: what is asked of a kernel; ratios at most, `naive` at least, `peak` relative to that of `lstm`.
 
 | implementation | what it is |
 |---|---|
@@ -37,6 +37,7 @@ measures the layers and the training step anew. Compare only numbers of one tabl
 | `lstm_graph` | `lstm` replayed from CUDA graphs |
 | `haste`, `flashrnn` | the layer-normalised LSTM of lmnt-com/haste (fp32), the LSTM of NX-AI/flashrnn (bf16) |
 | `plain` | our cells in a loop over frames |
+| `naive` | that cell as it is usually written: both projections, two `nn.LayerNorm`s and the gates frame by frame |
 | `plain_compiled` | that loop by `torch.compile` |
 | all others | our kernels, by name ([architecture](architecture.md)) |
 """
