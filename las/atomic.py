@@ -6,22 +6,26 @@ from pathlib import Path
 from typing import Any
 
 
-def write(path: Path, content: bytes | str) -> None:
+def write(path: Path, content: bytes | str, *, durable: bool = False) -> None:
     """Write a file (text as UTF-8) so that a reader sees the old one or the new one; makes its folder.
 
-    A write that the disk refuses leaves nothing behind. Not flushed to disk: what must outlive a power cut says so
-    itself (`las.run.write_json`, `las.manifest.write`).
+    A write that the disk refuses leaves nothing behind. What is `durable` outlives a power cut: it is on the disk
+    before it gets its name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+        with temporary.open("wb") as file:
+            file.write(content.encode("utf-8") if isinstance(content, str) else content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, path)
-    except OSError:
+    except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any, *, durable: bool = False) -> None:
     """The same of plain data."""
-    write(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    write(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n", durable=durable)

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 import las
-from las import atomic, bundle, run
+from las import atomic, bundle
 from las.errors import StorageError
 
 SCHEMA = 1
@@ -63,15 +63,15 @@ def save(
         temporary.mkdir(parents=True)
         safetensors.torch.save_file(_contiguous(model), temporary / "model.safetensors")
         safetensors.torch.save_file(_contiguous(optim), temporary / "optim.safetensors")
-        run.write_json(temporary / "state.json", state)
-        run.write_json(temporary / "config.json", config)
+        atomic.write_json(temporary / "state.json", state, durable=True)
+        atomic.write_json(temporary / "config.json", config, durable=True)
         for name in FILES:
             _flush(temporary / name)
         files = {
             name: {"bytes": (temporary / name).stat().st_size, "sha256": _sha256(temporary / name)} for name in FILES
         }
         manifest = {"schema": SCHEMA, "las": las.__version__, "torch": str(torch.__version__), "files": files}
-        run.write_json(temporary / "MANIFEST.json", manifest)
+        atomic.write_json(temporary / "MANIFEST.json", manifest, durable=True)
         _flush(temporary)
         if final.exists():  # the same step again: a resumed run that repeated it
             shutil.rmtree(final)

@@ -3,13 +3,12 @@
 import hashlib
 import json
 import math
-import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from las import atomic
 from las.errors import DataError
 
 
@@ -84,17 +83,7 @@ def write(path: str | Path, utterances: Iterable[Utterance]) -> str:
         )
         if not all(map(math.isfinite, times)):
             raise DataError(f"{path}: utterance {utterance.id!r} has a time that is not a finite number")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="ascii", newline="\n") as file:
-            file.writelines(map(_line, listed))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    atomic.write(path, "".join(map(_line, listed)), durable=True)
     return content_hash(listed)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from rich.table import Table
 
-from las import atomic, batches, distributed, progress, run, soundness
+from las import atomic, batches, distributed, progress, soundness
 from las.corpora.base import Corpus
 from las.errors import ConfigError, DataError, StorageError
 from las.features import Features
@@ -209,7 +209,7 @@ def keep_symbols(tokens: Tokens, folder: Path) -> None:
             )
         return
     if distributed.is_main():
-        run.write_json(path, own)
+        atomic.write_json(path, own, durable=True)
 
 
 def _lines(problems: list[Problem], num_listed: int) -> list[str]:

@@ -109,7 +109,10 @@ class Reader:
             with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel may hold it: then it is left to it
                 self.process.wait(BEAT_S)
         code = self.process.returncode
-        return f"was killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"ended with {code}"
+        if code is None or code >= 0:
+            return f"ended with {code}"
+        known = -code in set(signal.Signals)  # signals of real time have no names
+        return f"was killed by {signal.Signals(-code).name if known else f'signal {-code}'}"
 
 
 _idle: list[Reader] = []

@@ -11,7 +11,6 @@ runs/<name>/<corpus>/seed<seed>/
 """
 
 import json
-import os
 import platform
 import subprocess
 import sys
@@ -27,17 +26,6 @@ UNSIGNED = ("data_dir", "run_dir", "kernel")
 LATER: build.Config = {"pretraining": {"new_layers": "below_top", "stages": []}}
 """Keys that configs of earlier releases lack, with what those did."""
 UNSIGNED_TRAINER = ("device", "num_workers", "threads", "histograms", "attention_pictures", "allow_drift")
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write plain data so that a reader sees the old file or the new one, never half of one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(value, file, indent=2, ensure_ascii=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
 
 
 def signature(config: build.Config) -> build.Config:
@@ -78,8 +66,8 @@ class Run:
                     f"give this one a name of its own: name={self.config['name']}_2"
                 )
         if self.writes:
-            write_json(path, self.config)
-            write_json(self.directory / "environment.json", environment())
+            atomic.write_json(path, self.config, durable=True)
+            atomic.write_json(self.directory / "environment.json", environment(), durable=True)
 
     def _own_config(self, path: Path) -> build.Config:
         try:
@@ -123,7 +111,7 @@ class Run:
     def finish(self, result: dict[str, Any]) -> None:
         """Write result.json: from now on the run counts as finished."""
         if self.writes:
-            write_json(self.directory / "result.json", result)
+            atomic.write_json(self.directory / "result.json", result, durable=True)
 
 
 def environment() -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A file appears whole or not at all, and what a disk refuses leaves nothing behind."""
 
 import errno
+import json
 import os
 from pathlib import Path
 
@@ -17,7 +18,16 @@ def test_a_reader_sees_the_old_or_the_new(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("call", ["replace", "write_bytes"])
+def test_json_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    atomic.write_json(path, {"phone": "ə"}, durable=True)
+    assert path.read_text("utf-8") == '{\n "phone": "ə"\n}\n'
+    with pytest.raises(TypeError):
+        atomic.write_json(path, {"a": 1, "b": object()})
+    assert json.loads(path.read_text("utf-8")) == {"phone": "ə"}
+
+
+@pytest.mark.parametrize("call", ["replace", "fsync"])
 def test_a_refused_write_leaves_the_old_file_and_nothing_else(
     call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -27,8 +37,8 @@ def test_a_refused_write_leaves_the_old_file_and_nothing_else(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(*((os, call) if call == "replace" else (Path, call)), full)
+    monkeypatch.setattr(os, call, full)
     with pytest.raises(OSError, match="No space left"):
-        atomic.write(path, "new")
+        atomic.write(path, "new", durable=True)
     monkeypatch.undo()
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]

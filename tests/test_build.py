@@ -261,7 +261,7 @@ REFUSED = [
     "torch.optim.torch.load",
     "torch.optim._multi_tensor.torch",
     "hydra.utils.instantiate",
-    "las.run.write_json",
+    "las.atomic.write_json",
     "las.run.Run",
     "las.commands.train",
     "las.cli.main",

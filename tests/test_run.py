@@ -134,15 +134,6 @@ def test_a_finished_run_has_a_result(config: build.Config) -> None:
     assert run.Run(config).result == {"splits": {}, "steps": 4}
 
 
-def test_json_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "x.json"
-    run.write_json(path, {"phone": "ə"})
-    assert path.read_text("utf-8") == '{\n  "phone": "ə"\n}\n'
-    with pytest.raises(TypeError):
-        run.write_json(path, {"a": 1, "b": object()})
-    assert json.loads(path.read_text("utf-8")) == {"phone": "ə"}
-
-
 def test_the_commit_is_none_outside_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(run, "__file__", str(tmp_path / "run.py"))
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))

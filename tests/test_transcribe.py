@@ -195,7 +195,7 @@ def test_a_damaged_best_checkpoint_falls_back_and_says_so(
 
 @pytest.mark.parametrize("where", ["model", "features", "cell", "search"])
 @pytest.mark.parametrize(
-    "target", ["os.system", "las.run.write_json", "las.commands.train", "torch.load", "builtins.eval"]
+    "target", ["os.system", "las.atomic.write_json", "las.commands.train", "torch.load", "builtins.eval"]
 )
 def test_a_checkpoint_that_names_a_strange_target_runs_nothing(
     trained_copy: Path, where: str, target: str, las: Callable[..., Answer]
