@@ -1,6 +1,7 @@
 """Reports: tables, charts and the page; nothing in it is loaded from anywhere, and a browser shows all of it."""
 
 import base64
+import dataclasses
 import io
 import json
 import re
@@ -96,6 +97,8 @@ def test_the_table_shows_mean_spread_interval_and_difference() -> None:
     assert (one["95 % interval"], one["SD"], one["lowest to highest"]) == ("[28.0, 32.0] u", "", "")
     assert (rows["speller"]["our PER: mean"], rows["speller"]["trainings"]) == ("broken", "1, 1 broken")
     assert rows["listener"]["our PER: mean"] == "not trained"
+    words = tables.rows(read, dataclasses.replace(table, metric="wer"))  # of which the paper's PER says nothing
+    assert words[0][headings.index("ours - paper")] == ""
 
 
 def test_other_test_sets_of_the_paper_get_columns_where_we_have_them() -> None:

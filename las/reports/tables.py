@@ -8,7 +8,7 @@ from las.recipe import PAPER, Recipe, Row
 from las.scoring import error_rates
 
 RATE_KEYS = ("phone_error_rate", "wer")
-"""The paper's number that our test error is compared with."""
+"""The paper's number that our test error is compared with, where it is the same measure."""
 OWN_HEADINGS = ("mean", "SD", "SE", "95 % interval", "lowest to highest", "ours - paper", "trainings")
 LAST_HEADINGS = ("our steps to converge", "within 1 %", "hours", "commit")
 NOTHING = ""
@@ -31,7 +31,7 @@ def rows(recipe: Recipe, table: Table) -> list[list[str]]:
         family = " [clean]" if row.family == "clean" and recipe.rows[0].family != "clean" else ""
         paper = [written(key, row.paper.get(key)) for key in recipe.columns()]
         further = [_mean(line, PAPER[key].ours or "") for key in _further(recipe, table)]
-        found.append([f"{row.label}{family}{mark}", *paper, *_own(row, line), *further, *_last(line)])
+        found.append([f"{row.label}{family}{mark}", *paper, *_own(row, line, table.metric), *further, *_last(line)])
     return found
 
 
@@ -64,13 +64,13 @@ def interval(line: Line) -> str:
     return NOTHING if over_utterances is None else f"{_range(over_utterances)} u"
 
 
-def _own(row: Row, line: Line) -> list[str]:
+def _own(row: Row, line: Line, metric: str) -> list[str]:
     summary = line.summary("test")
     broken = len(line.outcomes) - len(line.sound)
     count = f"{len(line.outcomes)}, {broken} broken" if broken else str(len(line.outcomes))
     if summary is None:
         return ["broken" if broken else "not trained", *[NOTHING] * 5, count]
-    paper = next((row.paper[key] for key in RATE_KEYS if key in row.paper), None)
+    paper = row.paper.get(metric)
     difference = NOTHING if paper is None else f"{100 * (summary.mean - paper):+.1f}"
     spread = [NOTHING if each is None else f"{100 * each:.2f}" for each in (summary.deviation, summary.error)]
     ends = f"{100 * summary.lowest:.1f} to {100 * summary.highest:.1f}" if summary.n > 1 else NOTHING
