@@ -2,6 +2,7 @@
 
 import base64
 import math
+import re
 import struct
 import zlib
 from collections.abc import Sequence
@@ -66,7 +67,7 @@ def chart(
         parts.append(f'<polyline class="line {colour}" points="{points}"/>')
     label = escape(title or f"{y_label} against {x_label}", quote=True)
     svg = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
-    heading = f"<figcaption>{escape(title)}</figcaption>" if title else ""
+    heading = f"<figcaption>{_breakable(title)}</figcaption>" if title else ""
     return f"<figure>{heading}{svg}</figure>"
 
 
@@ -142,6 +143,11 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
     step *= next(factor for factor in (1, 2, 5, 10) if step * factor >= span)
     first = math.ceil(low / step - 1e-9)
     return [round(at * step, 10) for at in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _breakable(title: str) -> str:
+    """As HTML; the long names of parameters may be broken after their dots and underscores."""
+    return re.sub(r"(?<=[._])", "<wbr>", escape(title))
 
 
 def _chunk(kind: bytes, content: bytes) -> bytes:

@@ -12,13 +12,20 @@ Points = Mapping[int, float]
 """A number by step."""
 
 MOST_POINTS = 250
+MOST_PERCENT = 150.0
+"""What a higher error rate is drawn as: before attention works they go into the hundreds."""
 
 
-def of_validations(key: str, factor: float = 1.0) -> Callable[[Job], Points]:
+def of_validations(key: str) -> Callable[[Job], Points]:
     """A number of the validations of a training."""
     return lambda job: {
-        event["step"]: factor * float(event[key]) for event in job.metrics() if event.get("event") == "validation"
+        event["step"]: float(event[key]) for event in job.metrics() if event.get("event") == "validation"
     }
+
+
+def of_errors(job: Job) -> Points:
+    """The error rates of a training's validations in percent, at most `MOST_PERCENT`."""
+    return {step: min(100 * rate, MOST_PERCENT) for step, rate in of_validations("dev_error")(job).items()}
 
 
 def of_updates(key: str) -> Callable[[Job], Points]:

@@ -47,8 +47,7 @@ def explanation() -> str:
     return (
         "SD is the sample standard deviation over trainings, SE that of the mean, the interval Student's; one marked "
         "with u is of a single training, over the utterances of the test. Steps are updates: that of the best dev "
-        "error, and the first within 1 % (relative) of it. Hours are those of training. Ours - paper is in "
-        "points, where both are the same measure."
+        "error, and the first within 1 % (relative) of it. Hours are those of training. Ours - paper is in points."
     )
 
 

@@ -106,7 +106,7 @@ def _curves(table: Table, jobs: Sequence[Job]) -> str:
     metric = error_rates.SHORT_NAMES[table.metric]
     drawn = (
         ("Validation loss", "nats per token", curves.of_validations("dev_loss")),
-        (f"Validation {metric}", f"dev {metric} in %", curves.of_validations("dev_error", 100.0)),
+        (f"Validation {metric}", f"dev {metric} in %", curves.of_errors),
         ("Training loss", "smoothed nats per token", curves.of_updates("loss")),
         ("Norm of the gradient", "norm before clipping", curves.of_updates("gradient_norm")),
         (
@@ -134,7 +134,10 @@ def _curves(table: Table, jobs: Sequence[Job]) -> str:
         "Means over trainings. Change: of the training loss from one update to the next, relative to it. Drift: of the "
         "weights' deciles from one validation to the next, in standard deviations. Of attention, at the best step."
     )
-    band = '<p class="soft">Lines are means over trainings, bands go from the lowest to the highest.</p>'
+    band = (
+        '<p class="soft">Lines are means over trainings, bands go from the lowest to the highest. An error rate above '
+        f"{curves.MOST_PERCENT:g} % is drawn there.</p>"
+    )
     return _section(
         "Training",
         charts.legend(list(rows)),

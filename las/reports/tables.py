@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from las.outcomes import Line, Table
-from las.recipe import PAPER, Recipe, Row
+from las.recipe import PAPER, Recipe
 from las.scoring import error_rates
 
 RATE_KEYS = ("phone_error_rate", "wer")
 """The paper's number that our test error is compared with, where it is the same measure."""
-OWN_HEADINGS = ("mean", "SD", "SE", "95 % interval", "lowest to highest", "ours - paper", "trainings")
+DIFFERENCE = "ours - paper"
+OWN_HEADINGS = ("mean", "SD", "SE", "95 % interval", "lowest to highest", DIFFERENCE, "trainings")
 LAST_HEADINGS = ("our steps to converge", "within 1 %", "hours", "commit")
 NOTHING = ""
 
@@ -18,6 +19,8 @@ def headings(recipe: Recipe, table: Table) -> list[str]:
     """One for each cell of `rows`."""
     metric = error_rates.SHORT_NAMES[table.metric]
     own = [f"our {metric}: mean", *OWN_HEADINGS[1:]]
+    if not _comparable(recipe, table):
+        own.remove(DIFFERENCE)
     further = [f"our {PAPER[key].heading}" for key in _further(recipe, table)]
     return ["row", *(f"paper: {PAPER[key].heading}" for key in recipe.columns()), *own, *further, *LAST_HEADINGS]
 
@@ -31,7 +34,10 @@ def rows(recipe: Recipe, table: Table) -> list[list[str]]:
         family = " [clean]" if row.family == "clean" and recipe.rows[0].family != "clean" else ""
         paper = [written(key, row.paper.get(key)) for key in recipe.columns()]
         further = [_mean(line, PAPER[key].ours or "") for key in _further(recipe, table)]
-        found.append([f"{row.label}{family}{mark}", *paper, *_own(row, line, table.metric), *further, *_last(line)])
+        own = _own(line)
+        if _comparable(recipe, table):
+            own.insert(OWN_HEADINGS.index(DIFFERENCE), _difference(row.paper.get(table.metric), line))
+        found.append([f"{row.label}{family}{mark}", *paper, *own, *further, *_last(line)])
     return found
 
 
@@ -64,17 +70,25 @@ def interval(line: Line) -> str:
     return NOTHING if over_utterances is None else f"{_range(over_utterances)} u"
 
 
-def _own(row: Row, line: Line, metric: str) -> list[str]:
+def _comparable(recipe: Recipe, table: Table) -> bool:
+    """Whether the paper has the measure that we have."""
+    return table.metric in recipe.columns()
+
+
+def _difference(paper: Any, line: Line) -> str:
+    summary = line.summary("test")
+    return NOTHING if paper is None or summary is None else f"{100 * (summary.mean - paper):+.1f}"
+
+
+def _own(line: Line) -> list[str]:
     summary = line.summary("test")
     broken = len(line.outcomes) - len(line.sound)
     count = f"{len(line.outcomes)}, {broken} broken" if broken else str(len(line.outcomes))
     if summary is None:
-        return ["broken" if broken else "not trained", *[NOTHING] * 5, count]
-    paper = row.paper.get(metric)
-    difference = NOTHING if paper is None else f"{100 * (summary.mean - paper):+.1f}"
+        return ["broken" if broken else "not trained", *[NOTHING] * 4, count]
     spread = [NOTHING if each is None else f"{100 * each:.2f}" for each in (summary.deviation, summary.error)]
     ends = f"{100 * summary.lowest:.1f} to {100 * summary.highest:.1f}" if summary.n > 1 else NOTHING
-    return [f"{100 * summary.mean:.1f} %", *spread, interval(line), ends, difference, count]
+    return [f"{100 * summary.mean:.1f} %", *spread, interval(line), ends, count]
 
 
 def _last(line: Line) -> list[str]:
