@@ -30,7 +30,7 @@ def document(recipe: Recipe, table: Table, verdicts: Mapping[str, Verdict]) -> s
         *_table(tables.headings(recipe, table), tables.rows(recipe, table)),
         "",
         *(line for note in tables.notes(recipe) for line in (f"{note}.", "")),
-        explanation(),
+        explanation(recipe, table),
         "",
         *_broken(table),
         *_claims(verdicts),
@@ -42,12 +42,13 @@ def document(recipe: Recipe, table: Table, verdicts: Mapping[str, Verdict]) -> s
     return "\n".join(lines)
 
 
-def explanation() -> str:
+def explanation(recipe: Recipe, table: Table) -> str:
     """How the columns are to be read."""
+    compared = f" {tables.DIFFERENCE.capitalize()} is in points." if tables.comparable(recipe, table) else ""
     return (
         "SD is the sample standard deviation over trainings, SE that of the mean, the interval Student's; one marked "
         "with u is of a single training, over the utterances of the test. Steps are updates: that of the best dev "
-        "error, and the first within 1 % (relative) of it. Hours are those of training. Ours - paper is in points."
+        "error, and the first within 1 % (relative) of it. Hours are those of training." + compared
     )
 
 

@@ -64,7 +64,7 @@ def _rows(headings: Sequence[str], rows: Sequence[Sequence[str]], classes: str =
 def _table(recipe: Recipe, table: Table) -> str:
     cells = [[escape(cell) for cell in row] for row in tables.rows(recipe, table)]
     notes = "".join(f'<p class="soft">{escape(note)}.</p>' for note in tables.notes(recipe))
-    explained = f'<p class="soft">{escape(markdown.explanation())}</p>'
+    explained = f'<p class="soft">{escape(markdown.explanation(recipe, table))}</p>'
     broken = "".join(
         f"<li>{escape(line.label)}, seed {outcome.seed}, step {outcome.steps:,}: {escape(outcome.broken)}</li>"
         for line in table.lines

@@ -19,7 +19,7 @@ def headings(recipe: Recipe, table: Table) -> list[str]:
     """One for each cell of `rows`."""
     metric = error_rates.SHORT_NAMES[table.metric]
     own = [f"our {metric}: mean", *OWN_HEADINGS[1:]]
-    if not _comparable(recipe, table):
+    if not comparable(recipe, table):
         own.remove(DIFFERENCE)
     further = [f"our {PAPER[key].heading}" for key in _further(recipe, table)]
     return ["row", *(f"paper: {PAPER[key].heading}" for key in recipe.columns()), *own, *further, *LAST_HEADINGS]
@@ -35,7 +35,7 @@ def rows(recipe: Recipe, table: Table) -> list[list[str]]:
         paper = [written(key, row.paper.get(key)) for key in recipe.columns()]
         further = [_mean(line, PAPER[key].ours or "") for key in _further(recipe, table)]
         own = _own(line)
-        if _comparable(recipe, table):
+        if comparable(recipe, table):
             own.insert(OWN_HEADINGS.index(DIFFERENCE), _difference(row.paper.get(table.metric), line))
         found.append([f"{row.label}{family}{mark}", *paper, *own, *further, *_last(line)])
     return found
@@ -70,7 +70,7 @@ def interval(line: Line) -> str:
     return NOTHING if over_utterances is None else f"{_range(over_utterances)} u"
 
 
-def _comparable(recipe: Recipe, table: Table) -> bool:
+def comparable(recipe: Recipe, table: Table) -> bool:
     """Whether the paper has the measure that we have."""
     return table.metric in recipe.columns()
 
