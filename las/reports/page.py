@@ -120,7 +120,7 @@ def _curves(table: Table, jobs: Sequence[Job]) -> str:
         charts.chart([curves.series(label, each, read) for label, each in rows.items()], "step", unit, title=title)
         for title, unit, read in drawn
     )
-    shown = table.lines[:MOST_SHOWN]
+    shown = [line for line in table.lines if line.outcomes][:MOST_SHOWN]
     measures = ("loss_change", "weight_drift", "diagonality", "entropy", "coverage")
     cells = [
         [
