@@ -37,8 +37,8 @@ measures the layers and the training step anew. Compare only numbers of one tabl
 | `lstm_graph` | `lstm` replayed from CUDA graphs |
 | `haste`, `flashrnn` | the layer-normalised LSTM of lmnt-com/haste (fp32), the LSTM of NX-AI/flashrnn (bf16) |
 | `plain` | our cells in a loop over frames |
-| `naive` | that cell as it is usually written: both projections, two `nn.LayerNorm`s and the gates frame by frame |
 | `plain_compiled` | that loop by `torch.compile` |
+| `naive` | `ln_global` as it is usually written: both projections, two `nn.LayerNorm`s and the gates frame by frame |
 | all others | our kernels, by name ([architecture](architecture.md)) |
 """
 

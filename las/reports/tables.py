@@ -8,9 +8,9 @@ from las.recipe import PAPER, Recipe
 from las.scoring import error_rates
 
 RATE_KEYS = ("phone_error_rate", "wer")
-"""The paper's number that our test error is compared with, where it is the same measure."""
+"""Of the paper's numbers, those that stand for its test error."""
 DIFFERENCE = "ours - paper"
-OWN_HEADINGS = ("mean", "SD", "SE", "95 % interval", "lowest to highest", DIFFERENCE, "trainings")
+OWN_HEADINGS = ("SD", "SE", "95 % interval", "lowest to highest")
 LAST_HEADINGS = ("our steps to converge", "within 1 %", "hours", "commit")
 NOTHING = ""
 
@@ -18,9 +18,8 @@ NOTHING = ""
 def headings(recipe: Recipe, table: Table) -> list[str]:
     """One for each cell of `rows`."""
     metric = error_rates.SHORT_NAMES[table.metric]
-    own = [f"our {metric}: mean", *OWN_HEADINGS[1:]]
-    if not comparable(recipe, table):
-        own.remove(DIFFERENCE)
+    compared = [DIFFERENCE] if comparable(recipe, table) else []
+    own = [f"our {metric}: mean", *OWN_HEADINGS, *compared, "trainings"]
     further = [f"our {PAPER[key].heading}" for key in _further(recipe, table)]
     return ["row", *(f"paper: {PAPER[key].heading}" for key in recipe.columns()), *own, *further, *LAST_HEADINGS]
 
@@ -34,9 +33,8 @@ def rows(recipe: Recipe, table: Table) -> list[list[str]]:
         family = " [clean]" if row.family == "clean" and recipe.rows[0].family != "clean" else ""
         paper = [written(key, row.paper.get(key)) for key in recipe.columns()]
         further = [_mean(line, PAPER[key].ours or "") for key in _further(recipe, table)]
-        own = _own(line)
-        if comparable(recipe, table):
-            own.insert(OWN_HEADINGS.index(DIFFERENCE), _difference(row.paper.get(table.metric), line))
+        compared = [_difference(row.paper.get(table.metric), line)] if comparable(recipe, table) else []
+        own = [*_own(line), *compared, _trainings(line)]
         found.append([f"{row.label}{family}{mark}", *paper, *own, *further, *_last(line)])
     return found
 
@@ -82,13 +80,16 @@ def _difference(paper: Any, line: Line) -> str:
 
 def _own(line: Line) -> list[str]:
     summary = line.summary("test")
-    broken = len(line.outcomes) - len(line.sound)
-    count = f"{len(line.outcomes)}, {broken} broken" if broken else str(len(line.outcomes))
     if summary is None:
-        return ["broken" if broken else "not trained", *[NOTHING] * 4, count]
+        return ["broken" if len(line.outcomes) > len(line.sound) else "not trained", *[NOTHING] * len(OWN_HEADINGS)]
     spread = [NOTHING if each is None else f"{100 * each:.2f}" for each in (summary.deviation, summary.error)]
     ends = f"{100 * summary.lowest:.1f} to {100 * summary.highest:.1f}" if summary.n > 1 else NOTHING
-    return [f"{100 * summary.mean:.1f} %", *spread, interval(line), ends, count]
+    return [f"{100 * summary.mean:.1f} %", *spread, interval(line), ends]
+
+
+def _trainings(line: Line) -> str:
+    broken = len(line.outcomes) - len(line.sound)
+    return f"{len(line.outcomes)}, {broken} broken" if broken else str(len(line.outcomes))
 
 
 def _last(line: Line) -> list[str]:
