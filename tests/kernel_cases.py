@@ -15,6 +15,7 @@ from las.cells.ln_global import LNGlobalLSTMCell
 from las.cells.ln_joined import LNJoinedLSTMCell
 from las.cells.ln_per_gate import LNPerGateLSTMCell
 from las.cells.lstm import PlainLSTMCell
+from las.kernels import extension
 from las.recurrent import Kernel
 
 INPUT = 3
@@ -27,6 +28,15 @@ CELLS: dict[str, Callable[..., LSTMCell]] = {
 }
 PLAIN = recurrent.KERNELS["plain"]
 
+
+def compiler() -> str:
+    try:
+        return extension.find_compiler()
+    except extension.Unavailable:
+        return ""
+
+
+compiles = pytest.mark.skipif(not compiler(), reason="there is no C++ compiler")
 every_kernel = pytest.mark.parametrize("kernel", [name for name in recurrent.KERNELS if name != "plain"])
 every_cell = pytest.mark.parametrize("name", CELLS)
 every_cell_norm = pytest.mark.parametrize("cell_norm", CELL_NORMS)
