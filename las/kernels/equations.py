@@ -43,8 +43,8 @@ class Norm:
         self.scales.append(scale.view(shape))
         return normalised.view(values.shape)
 
-    def forward(self, values: Tensor) -> Tensor:
-        return torch.addcmul(self.bias, self.normalise(values), self.gain)
+    def forward(self, values: Tensor, out: Tensor | None = None) -> Tensor:
+        return torch.addcmul(self.bias, self.normalise(values), self.gain, out=out)
 
     def backward(self, frame: int, grads: Tensor, values: Tensor) -> Tensor:
         scaled, groups = (part.reshape(-1, *self.size) for part in (grads * self.gain, values))
@@ -224,7 +224,7 @@ class MemoryCarriedNormalised(MemorySeenNormalised):
     carries_raw = False
 
     def forward(self, raw: Tensor, carried: Tensor, seen: Tensor) -> None:
-        carried.copy_(self.norm.forward(raw))
+        self.norm.forward(raw, carried)
         torch.tanh(raw, out=seen)
 
     def backward(self, frame: int, d_cell: Tensor, d_hidden: Tensor, slope: Tensor, raw: Tensor) -> None:
@@ -237,8 +237,7 @@ class MemoryNormalised(MemoryCarriedNormalised):
     """cell_norm `both`: LN(c) is carried, tanh(LN(c)) is seen."""
 
     def forward(self, raw: Tensor, carried: Tensor, seen: Tensor) -> None:
-        carried.copy_(self.norm.forward(raw))
-        torch.tanh(carried, out=seen)
+        torch.tanh(self.norm.forward(raw, carried), out=seen)
 
     def backward(self, frame: int, d_cell: Tensor, d_hidden: Tensor, slope: Tensor, raw: Tensor) -> None:
         torch.addcmul(d_cell, slope, d_hidden, out=slope)

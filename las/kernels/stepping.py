@@ -51,7 +51,7 @@ class Layer:
         self.raws[step][0].addmm_(below, self.transposed)
         self.belows[step][0].copy_(below)
         if self.norm is not None:
-            self.inputs[step].copy_(self.norm.forward(self.raws[step]))
+            self.norm.forward(self.raws[step], self.inputs[step])
         return next(self.steps)[0]
 
     def end(self) -> None:
