@@ -44,7 +44,7 @@ def test_equals_torch_and_does_not_depend_on_threads(
             torch.set_num_threads(count)
             found.append(plan.product(left, right))
             before = torch.ones(rows, columns, dtype=dtype)
-            added = plan.product(left, right, before, adding=True)
+            added = plan.product(left, right, before)
             assert added.data_ptr() == before.data_ptr()
             torch.testing.assert_close(added.double(), exact + 1, rtol=tolerance, atol=tolerance * max(inner, 1))
     finally:

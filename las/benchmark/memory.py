@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from las.kernels.scratch import scratch
+from las.kernels.allocation import allocator
 
 STATUS = Path("/proc/self/status")
 PEAK_RESET = Path("/proc/self/clear_refs")
@@ -31,7 +31,7 @@ def allocated(run: Callable[[], object], device: torch.device) -> int:
         run()
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
-    scratch.release()
+    allocator.release()
     with _without_announcements(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         run()
     results = profiler.profiler.kineto_results if profiler.profiler is not None else None
@@ -51,7 +51,7 @@ def resident(run: Callable[[], object], device: torch.device) -> int | None:
     if device.type != "cpu" or not os.access(PEAK_RESET, os.W_OK):
         return None
     # Free memory that the kernels or the C library keep would hide what is taken from it again.
-    scratch.release()
+    allocator.release()
     getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
     PEAK_RESET.write_text("5")
     before = _status("VmRSS")

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from las.kernels.scratch import Room, fresh, scratch
+from las.kernels.allocation import allocator
 
 APART = 1
 """The gate norm that keeps W x and U h apart."""
@@ -138,15 +138,11 @@ class Plan(NamedTuple):
         self._function(name, dtype)(array, ctypes.c_int64(len(directions)), ctypes.c_int64(torch.get_num_threads()))
 
     def product(
-        self,
-        left: Float[Tensor, "rows inner"],
-        right: Float[Tensor, "inner columns"],
-        to: Float[Tensor, "rows columns"] | None = None,
-        adding: bool = False,
+        self, left: Float[Tensor, "rows inner"], right: Float[Tensor, "inner columns"], added_to: Tensor | None = None
     ) -> Float[Tensor, "rows columns"]:
-        """left right, in new memory or written or added to what is given; both factors may be transposed views."""
-        to = left.new_empty(len(left), right.shape[1]) if to is None else to
-        product = Product(*left.shape, right.shape[1], adding)
+        """left right, or what it is added to; both may be transposed views."""
+        to = allocator.empty(left, len(left), right.shape[1]) if added_to is None else added_to
+        product = Product(*left.shape, right.shape[1], added_to is not None)
         product.left_row, product.left_column = left.stride()
         product.right_row, product.right_column = right.stride()
         product.point(left=left, right=right, to=to)
@@ -179,7 +175,7 @@ class Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, plan: Plan, frames: Tensor | None, *fields: Tensor | None) -> Any:
-        packed, parts, projected = _project(plan, frames, fields, fresh)
+        packed, parts, projected = _project(plan, frames, fields)
         traces = [_room(each, part.weight.shape[1]) for part, each in zip(parts, projected, strict=True)]
         ctx.plan, ctx.split = plan, 1 + len(fields)
         ctx.save_for_backward(packed, *fields, *chain.from_iterable(traces))
@@ -191,13 +187,13 @@ class Recurrence(torch.autograd.Function):
         packed, *fields = ctx.saved_tensors[: ctx.split]
         kept = ctx.saved_tensors[ctx.split :]
         traces = [Trace(*kept[at : at + len(Trace._fields)]) for at in range(0, len(kept), len(Trace._fields))]
-        parts, d_last = _parts(fields), tuple(part.contiguous() for part in d_last)
+        parts = _parts(fields)
         with torch.autocast("cpu", enabled=False):
-            found = _backward(ctx.plan, parts, traces, packed is None, d_outputs.contiguous(), d_last)
+            found = _backward(ctx.plan, parts, traces, d_outputs.contiguous(), [part.contiguous() for part in d_last])
             d_packed = None
             if ctx.needs_input_grad[1]:
-                for number, (part, grads) in enumerate(zip(parts, found, strict=True)):
-                    d_packed = ctx.plan.product(grads.source, part.source.contiguous(), d_packed, number > 0)
+                for part, grads in zip(parts, found, strict=True):
+                    d_packed = ctx.plan.product(grads.source, part.source.contiguous(), d_packed)
             for number, grads in enumerate(found):
                 if packed is None:
                     source = ctx.plan.rows.unpack(grads.source)
@@ -211,7 +207,7 @@ class Recurrence(torch.autograd.Function):
 @torch.no_grad()
 def infer(plan: Plan, frames: Tensor | None, *fields: Tensor | None) -> tuple[Tensor, ...]:
     """The results of `Recurrence`, with nothing kept."""
-    _, parts, projected = _project(plan, frames, fields, scratch.tensors)
+    _, parts, projected = _project(plan, frames, fields)
     return _forward(plan, parts, [Trace(each) for each in projected])
 
 
@@ -221,28 +217,25 @@ def _parts(fields: Sequence[Tensor | None]) -> list[Part]:
 
 
 def _project(
-    plan: Plan, frames: Tensor | None, fields: Sequence[Tensor | None], room: Room
+    plan: Plan, frames: Tensor | None, fields: Sequence[Tensor | None]
 ) -> tuple[Tensor | None, list[Part], list[Tensor]]:
-    """The packed frames, the parts, and W x of every part, for which there is room."""
+    """The packed frames, the parts, and W x of every part."""
     parts = _parts(fields)
     if frames is None:
         return None, parts, [plan.rows.pack(part.source) for part in parts]
     packed = plan.rows.pack(frames)
-    projected = room([(len(packed), len(part.source)) for part in parts], packed.dtype)
-    for part, to in zip(parts, projected, strict=True):
-        plan.product(packed, part.source.contiguous().t(), to)
-    return packed, parts, projected
+    return packed, parts, [plan.product(packed, part.source.contiguous().t()) for part in parts]
 
 
 def _room(projected: Tensor, hidden: int) -> Trace:
-    states = [projected.new_empty(len(projected), hidden) for _ in range(2)]
-    return Trace(projected, torch.empty_like(projected), *states)
+    states = [allocator.empty(projected, len(projected), hidden) for _ in range(2)]
+    return Trace(projected, allocator.empty_like(projected), *states)
 
 
 def _forward(plan: Plan, parts: Sequence[Part], traces: Sequence[Trace]) -> tuple[Tensor, ...]:
     """The results; fills the traces where they have room."""
     batch, hidden = len(plan.rows.order), parts[0].weight.shape[1]
-    outputs = parts[0].weight.new_empty(batch, plan.rows.frames, len(parts) * hidden)
+    outputs = allocator.empty(parts[0].weight, batch, plan.rows.frames, len(parts) * hidden)
     last = [outputs.new_empty(batch, hidden) for _ in range(2 * len(parts))]
     directions = plan.directions(parts, traces)
     for number, direction in enumerate(directions):
@@ -253,29 +246,18 @@ def _forward(plan: Plan, parts: Sequence[Part], traces: Sequence[Trace]) -> tupl
 
 
 def _backward(
-    plan: Plan,
-    parts: Sequence[Part],
-    traces: Sequence[Trace],
-    outlives: bool,
-    d_outputs: Tensor,
-    d_last: Sequence[Tensor],
+    plan: Plan, parts: Sequence[Part], traces: Sequence[Trace], d_outputs: Tensor, d_last: Sequence[Tensor]
 ) -> list[Part]:
-    """The gradients of each direction's tensors; for the source it is that of W x, packed.
-
-    Where that `outlives` the backward pass it has memory of its own, else until the next call.
-    """
+    """The gradients of each direction's tensors; for the source it is that of W x, packed."""
     directions, hidden = plan.directions(parts, traces), parts[0].weight.shape[1]
     sizes = [*[4 * hidden] * 3, *[hidden] * 2]
     sums = d_outputs.new_zeros(len(parts), max(-(-len(plan.rows.order) // PART), 1), sum(sizes))
-    apart = plan.gate_norm == APART
-    shapes = [tuple(trace.projected.shape) for trace in traces]
-    inner = iter(scratch.tensors(shapes * (apart + (not outlives)), d_outputs.dtype))
-    sources = [torch.empty_like(trace.projected) if outlives else next(inner) for trace in traces]
-    summed = [next(inner) if apart else source for source in sources]
+    sources = [allocator.empty_like(trace.projected) for trace in traces]
+    summed = [allocator.empty_like(source) if plan.gate_norm == APART else source for source in sources]
     states = [[None if old is None else torch.empty_like(old) for old in (part.hidden, part.cell)] for part in parts]
     for number, direction in enumerate(directions):
         direction.point(d_outputs=d_outputs[..., number * hidden :], sums=sums[number])
-        direction.point(d_projected=sources[number], d_summed=summed[number] if apart else None)
+        direction.point(d_projected=sources[number], d_summed=summed[number] if plan.gate_norm == APART else None)
         direction.point(d_last_hidden=d_last[2 * number], d_last_cell=d_last[2 * number + 1])
         direction.point(d_first_hidden=states[number][0], d_first_cell=states[number][1])
     plan.run("backward", directions, d_outputs.dtype)

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from las.kernels.allocation import allocator
+
 
 class Buffer(NamedTuple):
     """Memory, and the part of it that belongs to each frame, [directions, rows, size]."""
@@ -48,7 +50,7 @@ class Packing(NamedTuple):
     def pieces(self, inputs: Sequence[Float[Tensor, "rows size"]], frames: int) -> Iterator[Buffer]:
         """Packed copies of what one tensor per direction holds at `sources`, so many frames at a time."""
         for run, at in self.chunks(frames):
-            piece = inputs[0].new_empty(len(inputs), at.stop - at.start, inputs[0].shape[1])
+            piece = allocator.empty(inputs[0], len(inputs), at.stop - at.start, inputs[0].shape[1])
             for rows, sources, out in zip(inputs, self.sources, piece, strict=True):
                 torch.index_select(rows, 0, sources[at], out=out)
             yield Buffer(piece, piece.split(self.sizes[run], 1))
@@ -63,7 +65,9 @@ class Packing(NamedTuple):
         """The inverse of `pack`, zero in padding."""
         directions, true, size = packed.shape
         rows = len(self.order) * self.frames
-        padded = (packed.new_empty if rows == true else packed.new_zeros)(rows, directions, size)
+        padded = allocator.empty(packed, rows, directions, size)
+        if rows != true:
+            padded.zero_()
         for direction, (positions, values) in enumerate(zip(self.positions, packed, strict=True)):
             padded[:, direction].index_copy_(0, positions, values)
         return padded.view(len(self.order), self.frames, directions * size)
@@ -71,7 +75,7 @@ class Packing(NamedTuple):
     def trajectory(self, initial: Float[Tensor, "directions batch size"]) -> Float[Tensor, "directions rows size"]:
         """Room for one, with the initial states in it."""
         directions, batch, size = initial.shape
-        trajectory = initial.new_empty(directions, batch + self.positions.shape[1], size)
+        trajectory = allocator.empty(initial, directions, batch + self.positions.shape[1], size)
         trajectory[:, :batch] = initial[:, self.order]
         return trajectory
 
@@ -122,12 +126,12 @@ class Room:
 
     def packed(self, size: int) -> Buffer:
         """A packed buffer."""
-        whole = self.like.new_empty(*self.packing.positions.shape, size)
+        whole = allocator.empty(self.like, *self.packing.positions.shape, size)
         return Buffer(whole, self.packing.steps(whole))
 
     def blocks(self, size: int) -> Buffer:
         """One for `Packing.blocks`."""
-        whole = self.like.new_empty(self.packing.positions.numel(), size)
+        whole = allocator.empty(self.like, self.packing.positions.numel(), size)
         return Buffer(whole, self.packing.blocks(whole))
 
 

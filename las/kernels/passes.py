@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from las.cells.base import NUM_GATES, LSTMState
+from las.kernels.allocation import allocator
 from las.kernels.equations import Gates, Memory, Norm
 from las.kernels.packing import Buffer, Packing, Room
 
@@ -164,8 +165,9 @@ def backward(
     packing = plan.packing
     gates, memory = plan.equations(parameters, *trace[-4:])
     directions, rows, width = trace.gates.shape
-    make = d_hidden.new_empty if rows == num_inputs else d_hidden.new_zeros
-    d_inputs, d_weight = make(directions, num_inputs, width), torch.zeros_like(parameters.weight)
+    d_inputs, d_weight = allocator.empty(d_hidden, directions, num_inputs, width), torch.zeros_like(parameters.weight)
+    if rows != num_inputs:
+        d_inputs.zero_()
     h_before, c_before = packing.around(trace.hidden)[0], packing.around(trace.cells)[0]
     (dh_before, dh), dc = packing.around(d_hidden), packing.living(d_cell)
     c, f, z = (
@@ -216,7 +218,7 @@ def _slopes(trace: Trace, rows: slice, c_before: Tensor) -> tuple[Tensor, Tensor
     Each is that of the nonlinearity times what the gate multiplies.
     """
     gates, seen = trace.gates[:, rows], trace.seen[:, rows]
-    d_gates, slope = torch.empty_like(gates), torch.empty_like(seen)
+    d_gates, slope = allocator.empty_like(gates), allocator.empty_like(seen)
     i, f, g, o = gates.chunk(NUM_GATES, 2)
     di, df, dg, do = d_gates.chunk(NUM_GATES, 2)
     sigmoid_backward(g, i, grad_input=di)
