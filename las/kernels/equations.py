@@ -22,7 +22,7 @@ Pair = tuple[Tensor | None, Tensor | None]
 class Norm:
     """LN(z; gain, bias) of each of some equal groups of the last axis; gain and bias are [directions, groups, size].
 
-    It keeps the mean and 1 / sqrt(var + eps) of every frame, [directions, rows, groups].
+    It keeps the mean and 1 / sqrt(var + eps) of every frame's groups, one after the other as torch does.
     """
 
     def __init__(
@@ -36,21 +36,23 @@ class Norm:
 
     def normalise(self, values: Tensor) -> Tensor:
         """The norm without its gain and bias."""
-        groups = values.reshape(-1, *self.size)
-        normalised, mean, scale = torch.native_layer_norm(groups, self.size, None, None, self.eps)
-        shape = *values.shape[:2], self.groups
-        self.means.append(mean.view(shape))
-        self.scales.append(scale.view(shape))
-        return normalised.view(values.shape)
+        normalised, mean, scale = torch.native_layer_norm(self._grouped(values), self.size, None, None, self.eps)
+        self.means.append(mean)
+        self.scales.append(scale)
+        return normalised if self.groups == 1 else normalised.flatten(2)
 
     def forward(self, values: Tensor, out: Tensor | None = None) -> Tensor:
         return torch.addcmul(self.bias, self.normalise(values), self.gain, out=out)
 
     def backward(self, frame: int, grads: Tensor, values: Tensor) -> Tensor:
-        scaled, groups = (part.reshape(-1, *self.size) for part in (grads * self.gain, values))
-        mean, scale, mask = self.means[frame], self.scales[frame], [True, False, False]
-        found = layer_norm_backward(scaled, groups, self.size, mean, scale, None, None, mask)[0]
-        return found.view(values.shape)
+        scaled, mask = self._grouped(grads * self.gain), [True, False, False]
+        mean, scale = self.means[frame], self.scales[frame]
+        found = layer_norm_backward(scaled, self._grouped(values), self.size, mean, scale, None, None, mask)[0]
+        return found if self.groups == 1 else found.flatten(2)
+
+    def _grouped(self, values: Tensor) -> Tensor:
+        """[directions, rows, groups, size]; without the axis where there is one group, which takes a view less."""
+        return values if self.groups == 1 else values.unflatten(2, (self.groups, *self.size))
 
     def collect(self, frames: slice, grads: Tensor, values: Tensor) -> None:
         """Add what these frames contribute to the gradients of gain and bias."""
@@ -68,7 +70,8 @@ class Norm:
 
     def statistics(self) -> tuple[Tensor, Tensor]:
         """Means and scales of all frames, as `Packing.blocks` cuts them."""
-        means, scales = (torch.cat([part.flatten(0, 1) for part in parts]) for parts in (self.means, self.scales))
+        kept = self.means, self.scales
+        means, scales = (torch.cat([part.flatten(0, 1) for part in parts]).flatten(1) for parts in kept)
         return means, scales
 
 

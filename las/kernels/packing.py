@@ -94,7 +94,7 @@ class Packing(NamedTuple):
         """For every frame, its rows of a packed buffer."""
         return packed.split(self.sizes, 1)
 
-    def living(self, rows: Float[Tensor, "directions batch size"]) -> list[Tensor]:
+    def living(self, rows: Float[Tensor, "directions batch *size"]) -> list[Tensor]:
         """For every frame, those of the sorted rows that live at it: the same memory every time."""
         views = {size: rows[:, :size] for size in set(self.sizes)}
         return [views[size] for size in self.sizes]

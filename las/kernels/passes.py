@@ -175,16 +175,17 @@ def backward(
         packing.steps(trace.gates.chunk(NUM_GATES, 2)[1]),
         packing.blocks(trace.projected),
     )
+    dc_of_gates = packing.living(d_cell.unsqueeze(2))
     for run, at in reversed(packing.chunks(CHUNK)):
         d_gates, slope = _slopes(trace, at, torch.cat(c_before[run], 1))
-        d_all, ds = (part.split(packing.sizes[run], 1) for part in (d_gates, slope))
+        by_gate = d_gates.unflatten(2, (NUM_GATES, -1))
+        parts = d_gates, by_gate[:, :, :-1], by_gate[:, :, -1], slope
+        d_all, d_ifg, d_o, ds = (part.split(packing.sizes[run], 1) for part in parts)
         d_projected: list[Tensor] = []
         for k, t in reversed([*enumerate(range(run.start, run.stop))]):
             memory.backward(t, dc[t], dh[t], ds[k], c[t])
-            *d_ifg, d_o = d_all[k].chunk(NUM_GATES, 2)
-            for part in d_ifg:
-                part.mul_(dc[t])
-            d_o.mul_(dh[t])
+            d_ifg[k].mul_(dc_of_gates[t])
+            d_o[k].mul_(dh[t])
             dc[t].mul_(f[t])
             d_projected.append(gates.backward(t, d_all[k], z[t]))
             dh_before[t].add_(torch.bmm(d_projected[-1], parameters.weight))
