@@ -137,7 +137,7 @@ def compared(table: Sequence[Row]) -> list[Row]:
             ratios[f"times_faster_than_{loop}"] = _ratio(totals.get((loop, row["cell"])), row["total_ms"])
         ratios["peak_to_lstm"] = _ratio(row["peak_bytes"], peaks.get("lstm"))
         known = {key: value for key, value in ratios.items() if value is not None or key == "ratio_to_lstm"}
-        found.append(row | known | {"target": targets.target(row)})
+        found.append(row | known)
     return found
 
 
