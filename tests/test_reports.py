@@ -311,3 +311,11 @@ def test_looks_during_a_training_become_means(tmp_path: Path) -> None:
     groups = [{"weights": {"relative": value}} for value in (0.0, 0.5, 1.5)]
     (tmp_path / "covariate_shift.jsonl").write_text(json.dumps({"groups": groups}) + "\n")
     assert outcomes.looks(tmp_path) == {"loss_range": 1.25, "gradient_change": 0.75, "beta": 4.0, "ics": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0.0, "0"), (0.25, "0.25"), (9e3, "9000"), (3e4, "30k"), (-12.5e3, "-12.5k"), (2e6, "2M"), (3e10, "30G")],
+)
+def test_numbers_beside_an_axis_are_short(number: float, text: str) -> None:
+    assert charts.short(number) == text

@@ -145,6 +145,14 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
     return [round(at * step, 10) for at in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
+def short(number: float) -> str:
+    """A number beside an axis, where there is room for five characters: 30k for 30,000."""
+    for at_least, size, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if abs(number) >= at_least:
+            return f"{number / size:g}{letter}"
+    return f"{number:g}"
+
+
 def _breakable(title: str) -> str:
     """As HTML; the long names of parameters may be broken after their dots and underscores."""
     return re.sub(r"(?<=[._])", "<wbr>", escape(title))
@@ -171,10 +179,10 @@ def _axes(
     for tick in ticks(*y_ends):
         y = TOP + (y_ends[1] - tick) / (y_ends[1] - y_ends[0]) * (floor - TOP)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="end" x="{LEFT - 6}" y="{y + 3:.1f}">{tick:g}</text>')
+        parts.append(f'<text class="end" x="{LEFT - 6}" y="{y + 3:.1f}">{short(tick)}</text>')
     for tick in ticks(*x_ends):
         x = LEFT + (tick - x_ends[0]) / (x_ends[1] - x_ends[0]) * (right - LEFT)
-        parts.append(f'<text class="middle" x="{x:.1f}" y="{floor + 14}">{tick:g}</text>')
+        parts.append(f'<text class="middle" x="{x:.1f}" y="{floor + 14}">{short(tick)}</text>')
     parts.append(f'<line class="axis" x1="{LEFT}" x2="{right}" y1="{floor}" y2="{floor}"/>')
     parts.append(f'<text class="middle" x="{(LEFT + right) / 2}" y="{height - 6}">{escape(x_label)}</text>')
     middle = (TOP + floor) / 2
