@@ -12,8 +12,8 @@ from torch.nn import Parameter
 class CachingAllocator:
     """Keeps the memory of large tensors that nothing refers to any more, and makes the next ones of it.
 
-    What torch frees goes back to the system where it is large, and the first write to each page of new memory costs more
-    than what is written. What is kept is never more than has been in use at once.
+    What torch frees goes back to the system where it is large, and the first write to each page of new memory costs
+    more than what is written. What is kept is never more than has been in use at once.
     """
 
     SMALL = 4 << 20
