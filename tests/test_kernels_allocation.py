@@ -1,4 +1,4 @@
-"""The caching allocator: memory comes again when its tensors are gone, not before; no more is kept than was in use."""
+"""The caching allocator: memory comes again when its tensors are gone, and little more is kept than was in use."""
 
 import gc
 import threading
@@ -49,20 +49,18 @@ def test_whatever_refers_to_memory_keeps_it() -> None:
     assert len(memory.idle) == 2
 
 
-def test_no_more_is_kept_than_was_in_use() -> None:
+def test_little_more_is_kept_than_was_in_use() -> None:
     memory = CachingAllocator()
     for length in (8, 1, 3, 8, 2, 20, 1):
         memory.empty(LIKE, length, LARGE)
-    assert sum(bytes_kept(memory)) <= 20 * memory.SMALL
-    several = [memory.empty(LIKE, length, LARGE) for length in (4, 5, 6)]
-    del several
-    kept = bytes_kept(memory)
-    several = [memory.empty(LIKE, length, LARGE) for length in (5, 6, 4)]
-    assert not set(bytes_kept(memory)) & {4 * memory.SMALL, 5 * memory.SMALL, 6 * memory.SMALL}
-    del several
-    assert bytes_kept(memory) == kept
+        assert memory.held == sum(bytes_kept(memory)) <= memory.SLACK * memory.most
+    assert memory.most == 20 * memory.SMALL
     memory.release()
-    assert not memory.idle
+    assert not memory.idle and not memory.held
+    for lengths in (4, 5, 6), (5, 6, 4), (6, 4, 5):
+        several = [memory.empty(LIKE, length, LARGE) for length in lengths]
+        assert memory.held == memory.most == 15 * memory.SMALL and not memory.idle
+        del several
 
 
 def test_small_and_other_tensors_are_those_of_torch() -> None:

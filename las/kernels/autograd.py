@@ -21,19 +21,24 @@ from las.cells.lstm import PlainLSTMCell
 from las.kernels import equations, passes
 from las.kernels.packing import Packing, Room, RoomForOne, packing_of
 from las.kernels.passes import CHUNK, Parameters, Plan, Trace
+from las.kernels.projecting import project
 
 
 class Form(NamedTuple):
-    """How a class of cells makes its gates, and the names of its norm's parameters."""
+    """How a class of cells makes its gates, the names of its norm's parameters, and those of what it does to W x."""
 
     gates: type[equations.Gates]
     gain: str = ""
     bias: str = ""
+    input_gain: str = ""
+    input_biases: tuple[str, ...] = ()
 
 
 FORMS: dict[type[LSTMCell], Form] = {
-    PlainLSTMCell: Form(equations.Gates),
-    LNGlobalLSTMCell: Form(equations.GatesApart, "recurrent_gain", "recurrent_bias"),
+    PlainLSTMCell: Form(equations.Gates, input_biases=("bias",)),
+    LNGlobalLSTMCell: Form(
+        equations.GatesApart, "recurrent_gain", "recurrent_bias", "input_gain", ("input_bias", "bias")
+    ),
     LNJoinedLSTMCell: Form(equations.GatesJoined, "gain", "bias"),
     LNPerGateLSTMCell: Form(equations.GatesJoined, "gain", "bias"),
 }
@@ -91,7 +96,7 @@ def layer(
 ) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
     """`unroll` from the frames themselves: padding is left out before they are multiplied by W."""
     rows, packing = _true(frames, packing_of(num_frames, frames.shape[1]))
-    return _one(cell, cell.input_gates(rows), packing, state)
+    return _one(cell, input_gates(cell, rows), packing, state)
 
 
 def layer_both(
@@ -99,7 +104,7 @@ def layer_both(
 ) -> Float[Tensor, "batch frames both"]:
     """`unroll_both` from the frames themselves: padding is left out before they are multiplied by W."""
     rows, packing = _true(frames, packing_of(num_frames, frames.shape[1], len(cells)))
-    return _both(cells, [cell.input_gates(rows) for cell in cells], packing)
+    return _both(cells, [input_gates(cell, rows) for cell in cells], packing)
 
 
 def _true(frames: Tensor, packing: Packing) -> tuple[Tensor, Packing]:
@@ -109,6 +114,17 @@ def _true(frames: Tensor, packing: Packing) -> tuple[Tensor, Packing]:
         return rows, packing
     packing, true = packing.compact()
     return rows[true], packing
+
+
+def input_gates(cell: LSTMCell, rows: Tensor) -> Tensor:
+    """`cell.input_gates`, with its backward pass written by hand where nothing has to be converted."""
+    if (
+        rows.device.type != "cpu"
+        or torch.is_autocast_enabled("cpu")
+        or rows.dtype not in (torch.float32, torch.float64)
+    ):
+        return cell.input_gates(rows)
+    return project(rows, cell.get_parameter("input_weight"), *side_of(cell), eps_of(cell, rows.dtype))
 
 
 def _one(cell: LSTMCell, inputs: Tensor, packing: Packing, state: LSTMState | None) -> tuple[Tensor, LSTMState]:
@@ -195,6 +211,13 @@ def plan_of(cell: LSTMCell, packing: Packing, own: torch.dtype) -> Plan:
 def eps_of(cell: LSTMCell, own: torch.dtype) -> float:
     """What its norms add to the variance: the plain cells bound it from below in the same way."""
     return max(cell.eps, torch.finfo(own).tiny * torch.finfo(own).eps)
+
+
+def side_of(cell: LSTMCell) -> tuple[Tensor | None, Tensor | None]:
+    """What its norm multiplies W x with, if it has one there, and what is added to W x or after that norm, [4H]."""
+    form = FORMS[type(cell)]
+    biases = [bias for bias in (getattr(cell, name) for name in form.input_biases) if bias is not None]
+    return getattr(cell, form.input_gain, None), sum(biases[1:], start=biases[0]) if biases else None
 
 
 def parameters_of(cell: LSTMCell) -> Parameters:

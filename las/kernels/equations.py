@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from las.cells.base import NUM_GATES
+from las.kernels.allocation import allocator
+from las.kernels.products import Product, product_of
 
 layer_norm_backward = torch.ops.aten.native_layer_norm_backward.default
 
@@ -101,7 +103,7 @@ class Gates:
 
     def forward(self, inputs: Tensor, hidden: Tensor, projected: Tensor, gates: Tensor) -> None:
         """Write z = U h (or the sum that is normalised), and G."""
-        torch.baddbmm(inputs, hidden, self.doubled_weight.mT, out=gates)
+        self.doubled_product.add(inputs, hidden, gates)
 
     def backward(self, frame: int, grads: Tensor, projected: Tensor) -> Tensor:
         """The gradient of U h from that of G."""
@@ -123,8 +125,17 @@ class Gates:
         return self.offset * self.doubled
 
     @cached_property
-    def doubled_weight(self) -> Tensor:
-        return self.weight * self.doubled.mT
+    def product(self) -> Product:
+        return product_of(self.weight)
+
+    @cached_property
+    def doubled_product(self) -> Product:
+        return product_of(self.weight * self.doubled.mT)
+
+    @cached_property
+    def back(self) -> Product:
+        """From the gradient of U h to that of h."""
+        return product_of(self.weight.mT)
 
 
 class GatesApart(Gates):
@@ -140,14 +151,14 @@ class GatesApart(Gates):
         return self.norm.statistics()
 
     def forward(self, inputs: Tensor, hidden: Tensor, projected: Tensor, gates: Tensor) -> None:
-        torch.bmm(hidden, self.weight.mT, out=projected)
+        self.product.write(hidden, projected)
         torch.addcmul(inputs, self.norm.normalise(projected), self.doubled_gain, out=gates)
 
     def backward(self, frame: int, grads: Tensor, projected: Tensor) -> Tensor:
         return self.norm.backward(frame, grads, projected)
 
     def collect(self, frames: slice, grads: Tensor, projected: list[Tensor]) -> None:
-        self.norm.collect(frames, grads, torch.cat(projected[frames], 1))
+        self.norm.collect(frames, grads, allocator.cat(projected[frames]))
 
     def totals(self) -> Pair:
         return self.norm.d_gain, self.norm.d_bias
@@ -164,7 +175,7 @@ class GatesJoined(GatesApart):
         pass
 
     def forward(self, inputs: Tensor, hidden: Tensor, projected: Tensor, gates: Tensor) -> None:
-        torch.baddbmm(inputs, hidden, self.weight.mT, out=projected)
+        self.product.add(inputs, hidden, projected)
         torch.addcmul(self.doubled_offset, self.norm.normalise(projected), self.doubled_gain, out=gates)
 
     def of_inputs(self, grads: Tensor, d_projected: Tensor) -> Tensor:

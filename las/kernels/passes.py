@@ -165,7 +165,8 @@ def backward(
     packing = plan.packing
     gates, memory = plan.equations(parameters, *trace[-4:])
     directions, rows, width = trace.gates.shape
-    d_inputs, d_weight = allocator.empty(d_hidden, directions, num_inputs, width), torch.zeros_like(parameters.weight)
+    d_inputs = allocator.empty(d_hidden, directions, num_inputs, width)
+    d_weight = allocator.empty_like(parameters.weight)
     if rows != num_inputs:
         d_inputs.zero_()
     h_before, c_before = packing.around(trace.hidden)[0], packing.around(trace.cells)[0]
@@ -177,7 +178,7 @@ def backward(
     )
     dc_of_gates = packing.living(d_cell.unsqueeze(2))
     for run, at in reversed(packing.chunks(CHUNK)):
-        d_gates, slope = _slopes(trace, at, torch.cat(c_before[run], 1))
+        d_gates, slope = _slopes(trace, at, allocator.cat(c_before[run]))
         by_gate = d_gates.unflatten(2, (NUM_GATES, -1))
         parts = d_gates, by_gate[:, :, :-1], by_gate[:, :, -1], slope
         d_all, d_ifg, d_o, ds = (part.split(packing.sizes[run], 1) for part in parts)
@@ -188,12 +189,12 @@ def backward(
             d_o[k].mul_(dh[t])
             dc[t].mul_(f[t])
             d_projected.append(gates.backward(t, d_all[k], z[t]))
-            dh_before[t].add_(torch.bmm(d_projected[-1], parameters.weight))
+            gates.back.add(dh_before[t], d_projected[-1], dh_before[t])
             yield gates.of_inputs(d_all[k], d_projected[-1])
         memory.collect(run, slope, trace.raw[:, at])
         gates.collect(run, d_gates, z)
-        dz = torch.cat(d_projected[::-1], 1)
-        d_weight.baddbmm_(dz.mT, torch.cat(h_before[run], 1))
+        dz = allocator.cat(d_projected[::-1])
+        d_weight.baddbmm_(dz.mT, allocator.cat(h_before[run]), beta=float(run.stop < len(packing.sizes)))
         for into, sources, dx in zip(d_inputs, packing.sources, gates.of_inputs(d_gates, dz), strict=True):
             into.index_copy_(0, sources[at], dx)
     back = packing.order.argsort()

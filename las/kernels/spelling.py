@@ -25,8 +25,6 @@ from las.attention.dot import DotAttention
 from las.attention.location import LocationAttention
 from las.attention.weight_feedback import WeightFeedbackAttention
 from las.cells.base import LSTMCell
-from las.cells.ln_global import LNGlobalLSTMCell
-from las.cells.lstm import PlainLSTMCell
 from las.kernels import attending, autograd
 from las.kernels.packing import packing_of
 from las.kernels.passes import Parameters
@@ -46,12 +44,6 @@ FORMS: dict[type[Attention], AttentionForm] = {
     LocationAttention: AttentionForm(attending.Location, ("score.weight", "filters.weight", "location.weight")),
     WeightFeedbackAttention: AttentionForm(attending.WeightFeedback, ("score.weight", "feedback.weight")),
 }
-
-SIDES: dict[type[LSTMCell], tuple[str, str, str]] = {
-    PlainLSTMCell: ("", "", "bias"),
-    LNGlobalLSTMCell: ("input_gain", "input_bias", "bias"),
-}
-"""For cells that add something to W x: the names of its norm's gain and bias, and of what is added then."""
 
 Embed = Callable[[Tensor, slice], Tensor]
 """The previous tokens [B, n] of a run of steps to what the first cell sees of them, [B, n, E]."""
@@ -253,15 +245,15 @@ def _given(cells: Sequence[LSTMCell], attention: Attention, memory: Memory, embe
 def _side(cell: LSTMCell, embedded: Tensor) -> Side:
     """The input side of a cell, and of its gates what these first columns of its input contribute."""
     weight = cell.get_parameter("input_weight")
-    gain, offset, bias = (getattr(cell, name, None) for name in SIDES.get(type(cell), ("", "", "")))
+    gain, offset = autograd.side_of(cell)
     if gain is None and cell.forget_bias and autograd.parameters_of(cell).gain is None:
         forget = autograd.forget_bias(cell).flatten()
-        bias = forget if bias is None else bias + forget
+        offset = forget if offset is None else offset + forget
     size = embedded.shape[2]
-    known = functional.linear(embedded, weight[:, :size], bias if gain is None else None)
+    known = functional.linear(embedded, weight[:, :size], offset if gain is None else None)
     if gain is None or offset is None:
         return Side(_wide(known), _wide(weight[:, size:]), None, None)
-    return Side(_wide(known), _wide(weight[:, size:]), _wide(gain), _wide(offset if bias is None else offset + bias))
+    return Side(_wide(known), _wide(weight[:, size:]), _wide(gain), _wide(offset))
 
 
 def _parameters(cell: LSTMCell) -> Parameters:
