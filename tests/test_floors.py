@@ -25,7 +25,7 @@ FLOORS = {
     "corpora.synthesis corpora.synthetic corpora.timit corpora.timit_speakers corpora.voices drift features "
     "front_end kernels.allocation kernels.attending kernels.autograd kernels.compiled kernels.cpu "
     "kernels.cpu_attending kernels.cpu_spelling kernels.cuda_graphs kernels.equations kernels.extension "
-    "kernels.packing kernels.passes kernels.products kernels.projecting kernels.scan kernels.spelling "
+    "kernels.onednn kernels.packing kernels.passes kernels.projecting kernels.scan kernels.spelling "
     "kernels.stepping kernels.triton kernels.triton_backward kernels.triton_forward kernels.triton_loops "
     "kernels.triton_plan kernels.triton_rows "
     "lm.kenlm lm.ngram lm.perplexity loss output_norm run",

@@ -12,8 +12,8 @@ from las.cells.ln_global import LNGlobalLSTMCell
 from las.cells.ln_joined import LNJoinedLSTMCell
 from las.cells.ln_per_gate import LNPerGateLSTMCell
 from las.cells.lstm import PlainLSTMCell
-from las.kernels import autograd, equations, products, projecting
-from las.kernels.products import PackedProduct, Product, product_of
+from las.kernels import autograd, cpu, equations, onednn, projecting
+from las.kernels.onednn import PackedProduct, Product, product_of
 
 CELLS: dict[str, tuple[type[LSTMCell], dict[str, Any]]] = {
     "lstm": (PlainLSTMCell, {}),
@@ -38,7 +38,7 @@ def make(name: str, dtype: torch.dtype = torch.float64) -> LSTMCell:
 
 
 def needs_operators(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "LARGE", 1)
+    monkeypatch.setattr(onednn, "PACKED", 1)
     if not PackedProduct.gains(torch.empty(1, 2, 2)):
         pytest.skip("this torch was built without oneDNN")
 
@@ -67,13 +67,13 @@ def test_packed_products_are_those_of_torch(
 
 
 def test_only_large_matrices_in_single_precision_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "LARGE", 64)
+    monkeypatch.setattr(onednn, "PACKED", 64)
     assert type(product_of(torch.empty(3, 5, 3))) is Product
     assert type(product_of(torch.empty(1, 8, 8, dtype=torch.float64))) is Product
     assert type(product_of(torch.empty(1, 8, 8, device="meta"))) is Product
     needs_operators(monkeypatch)
     assert type(product_of(torch.empty(1, 8, 8))) is PackedProduct
-    monkeypatch.setattr(products, "OPERATORS", ("_reorder_linear_weight", "no_such_operator"))
+    monkeypatch.setattr(onednn, "OPERATORS", ("_reorder_linear_weight", "no_such_operator"))
     assert type(product_of(torch.empty(1, 8, 8))) is Product
 
 
@@ -94,14 +94,35 @@ def test_the_recurrence_is_the_same_with_packed_weights(name: str, monkeypatch: 
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("rows", "inputs", "gates"), [(0, 3, 8), (1, 1, 4), (3, 7, 12), (40, 33, 20), (5, 16, 16)])
+@pytest.mark.parametrize(("rows", "inputs", "gates"), [(1, 1, 4), (3, 7, 12), (40, 33, 20), (5, 16, 16)])
 def test_convolutions_are_products(rows: int, inputs: int, gates: int, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
     frames, grads, weight = torch.randn(rows, inputs), torch.randn(rows, gates), torch.randn(gates, inputs)
-    monkeypatch.setattr(projecting, "LARGE", 1)
-    monkeypatch.setattr(projecting, "BLOCK", 8)
-    torch.testing.assert_close(projecting.forward_product(frames, weight), frames @ weight.t(), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(projecting.backward_product(grads, weight), grads @ weight, rtol=1e-5, atol=1e-5)
+    monkeypatch.setattr(onednn, "BLOCK", 8)
+    torch.testing.assert_close(onednn.forward_product(frames, weight), frames @ weight.t(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(onednn.backward_product(grads, weight), grads @ weight, rtol=1e-5, atol=1e-5)
+    found = onednn.backward_product(grads, weight, torch.ones(rows, inputs))
+    torch.testing.assert_close(found, grads @ weight + 1, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kernel", [cpu, autograd])
+@pytest.mark.parametrize("lengths", [[4, 2, 0], [0, 0, 0]])
+def test_layers_are_the_same_by_convolutions(
+    kernel: object, lengths: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells, frames = [make("ln_global_all", torch.float32) for _ in range(2)], torch.randn(3, 4, 6, requires_grad=True)
+    if why := cpu.refuses(cells[0], frames):
+        pytest.skip(why)
+    given = [frames, *cells[0].parameters(), *cells[1].parameters()]
+
+    def results() -> list[Tensor]:
+        outputs = kernel.layer_both(cells, frames, torch.tensor(lengths))
+        return [outputs.detach(), *torch.autograd.grad(outputs.square().sum(), given)]
+
+    products = results()
+    monkeypatch.setattr(onednn, "CONVOLVED", 1)
+    for one, other in zip(results(), products, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
 @every_cell

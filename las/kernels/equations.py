@@ -14,7 +14,7 @@ from torch import Tensor
 
 from las.cells.base import NUM_GATES
 from las.kernels.allocation import allocator
-from las.kernels.products import Product, product_of
+from las.kernels.onednn import Product, product_of
 
 layer_norm_backward = torch.ops.aten.native_layer_norm_backward.default
 

@@ -9,19 +9,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional
 
 from las.kernels.allocation import allocator
 from las.kernels.equations import layer_norm_backward
+from las.kernels.onednn import backward_product, convolves, forward_product
 
 RUN = 1 << 17
 """How many numbers are normalised at once."""
-
-LARGE = 1 << 19
-"""Numbers in W from which on convolutions of width one are faster than products."""
-
-BLOCK = 512
-"""How many columns are computed at once, so that the C library keeps the memory of what oneDNN copies."""
 
 
 class Projection(torch.autograd.Function):
@@ -31,7 +25,7 @@ class Projection(torch.autograd.Function):
     def forward(
         ctx: Any, eps: float, rows: Tensor, weight: Tensor, gain: Tensor | None, offset: Tensor | None
     ) -> Tensor:
-        projected = forward_product(rows, weight)
+        projected = _forward(rows, weight)
         if gain is None:
             ctx.save_for_backward(rows, weight)
             return projected if offset is None else projected.add_(offset)
@@ -53,7 +47,7 @@ class Projection(torch.autograd.Function):
             grads, d_gain, d_offset = _of_norm(grads, *of_norm)
         elif ctx.needs_input_grad[4]:
             d_offset = grads.sum(0)
-        d_rows = backward_product(grads, weight) if ctx.needs_input_grad[1] else None
+        d_rows = _backward(grads, weight) if ctx.needs_input_grad[1] else None
         d_weight = torch.mm(grads.t(), rows, out=allocator.empty_like(weight))
         return None, d_rows, d_weight, d_gain, d_offset
 
@@ -69,46 +63,16 @@ def project(
     return Projection.apply(eps, rows, weight, gain, offset)
 
 
-def forward_product(
-    rows: Float[Tensor, "rows input"], weight: Float[Tensor, "gates input"]
-) -> Float[Tensor, "rows gates"]:
-    """rows W^T."""
-    out = allocator.empty(rows, len(rows), len(weight))
-    if not _convolves(rows, weight):
-        return torch.mm(rows, weight.t(), out=out)
-    frames = _frames(rows)
-    for part, of_weight in zip(out.split(BLOCK, 1), weight.split(BLOCK), strict=True):
-        part.copy_(_rows(functional.conv2d(frames, of_weight[:, :, None, None])))
-    return out
+def _forward(rows: Tensor, weight: Tensor) -> Tensor:
+    if convolves(rows, weight):
+        return forward_product(rows, weight)
+    return torch.mm(rows, weight.t(), out=allocator.empty(rows, len(rows), len(weight)))
 
 
-def backward_product(
-    grads: Float[Tensor, "rows gates"], weight: Float[Tensor, "gates input"]
-) -> Float[Tensor, "rows input"]:
-    """grads W."""
-    out = allocator.empty(grads, len(grads), weight.shape[1])
-    if not _convolves(grads, weight):
-        return torch.mm(grads, weight, out=out)
-    frames = _frames(grads)
-    for part, of_weight in zip(out.split(BLOCK, 1), weight.split(BLOCK, 1), strict=True):
-        part.copy_(_rows(functional.conv_transpose2d(frames, of_weight[:, :, None, None])))
-    return out
-
-
-def _convolves(rows: Tensor, weight: Tensor) -> bool:
-    """Whether torch's convolutions, of oneDNN as `nn.LSTM` is, are faster than its products; they want a row."""
-    if rows.dtype != torch.float32 or weight.numel() < LARGE:
-        return False
-    return len(rows) > 0 and torch.backends.mkldnn.is_available()
-
-
-def _frames(rows: Tensor) -> Tensor:
-    """An image one pixel wide, as high as there are rows, with their columns as channels: [1, columns, rows, 1]."""
-    return rows[None, :, None].permute(0, 3, 1, 2)
-
-
-def _rows(frames: Tensor) -> Tensor:
-    return frames[0, :, :, 0].t()
+def _backward(grads: Tensor, weight: Tensor) -> Tensor:
+    if convolves(grads, weight):
+        return backward_product(grads, weight)
+    return torch.mm(grads, weight, out=allocator.empty(grads, len(grads), weight.shape[1]))
 
 
 def _of_norm(
