@@ -42,13 +42,16 @@ class Projection(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grads: Tensor) -> Any:
         rows, weight, *of_norm = ctx.saved_tensors
-        d_gain = d_offset = None
-        if of_norm:
-            grads, d_gain, d_offset = _of_norm(grads, *of_norm)
-        elif ctx.needs_input_grad[4]:
-            d_offset = grads.sum(0)
-        d_rows = _backward(grads, weight) if ctx.needs_input_grad[1] else None
-        d_weight = torch.mm(grads.t(), rows, out=allocator.empty_like(weight))
+        d_rows = d_weight = d_gain = d_offset = None
+        with torch.autocast("cpu", enabled=False):
+            if of_norm:
+                grads, d_gain, d_offset = _of_norm(grads, *of_norm)
+            elif ctx.needs_input_grad[4]:
+                d_offset = grads.sum(0)
+            if ctx.needs_input_grad[1]:
+                d_rows = _backward(grads, weight)
+            if ctx.needs_input_grad[2]:
+                d_weight = torch.mm(grads.t(), rows, out=allocator.empty_like(weight))
         return None, d_rows, d_weight, d_gain, d_offset
 
 
