@@ -62,8 +62,13 @@ class Schedule:
     def validated(self, dev_loss: float) -> None:
         """Called after each validation, at the end of a sub-epoch, with the dev loss (lower is better).
 
-        Schedules that compare dev losses raise NumericalError when it is not finite.
+        Raises NumericalError unless it is finite: it cannot be compared, nor written as JSON.
         """
+        if not math.isfinite(dev_loss):
+            raise NumericalError(
+                f"the dev loss is {dev_loss}, so nobody can tell whether the model improves. "
+                f"Try a lower optim.lr or a longer schedule.warmup_steps under another name=..."
+            )
         self.sub_epochs += 1
 
     def state_dict(self) -> dict[str, Any]:
@@ -105,7 +110,7 @@ class Newbob(Schedule):
         return super().factor(step) * self.current
 
     def validated(self, dev_loss: float) -> None:
-        super().validated(require_finite(dev_loss))
+        super().validated(dev_loss)
         improved = self.best is None or dev_loss < self.best * (1.0 - self.threshold)
         self.without_improvement = 0 if improved else self.without_improvement + 1
         if self.without_improvement > self.patience:
@@ -157,10 +162,10 @@ class NewbobMultiEpoch(Schedule):
         return super().sub_epoch_factor() * self.current
 
     def validated(self, dev_loss: float) -> None:
-        kept = max(self.window + 1, self.stay)
-        self.losses = [*self.losses, require_finite(dev_loss)][-kept:]
-        self.factors = [*self.factors, self.sub_epoch_factor()][-kept:]
+        kept, factor = max(self.window + 1, self.stay), self.sub_epoch_factor()
         super().validated(dev_loss)
+        self.losses = [*self.losses, dev_loss][-kept:]
+        self.factors = [*self.factors, factor][-kept:]
         warming_up = self.sub_epochs < max(self.warmup_sub_epochs, len(self.warmup_rates))
         lately = self.factors[-self.stay :]
         stayed = len(lately) == self.stay and len(set(lately)) == 1
@@ -209,13 +214,3 @@ def require(key: str, value: int | float, least: int | float, most: float = math
     if not least <= value <= most:
         limits = f"at least {least}" if most == math.inf else f"from {least} to {most}"
         raise ConfigError(f"schedule.{key}={value} must be {limits}")
-
-
-def require_finite(dev_loss: float) -> float:
-    """The dev loss; raises NumericalError unless it is finite: it cannot be compared, nor written as JSON."""
-    if not math.isfinite(dev_loss):
-        raise NumericalError(
-            f"the dev loss is {dev_loss}, so the schedule cannot tell whether the model improves. "
-            f"Try a lower optim.lr or a longer schedule.warmup_steps under another name=..."
-        )
-    return dev_loss

@@ -157,7 +157,7 @@ def test_newbob_multi_epoch_leaves_a_warmup_by_steps_out_of_its_comparisons() ->
     assert schedule.factor(5) == 0.25
 
 
-@pytest.mark.parametrize("schedule", [Newbob(), NewbobMultiEpoch()])
+@pytest.mark.parametrize("schedule", [Schedule(), Newbob(), NewbobMultiEpoch(), Exponential()])
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_a_dev_loss_that_cannot_be_compared_is_named(schedule: Schedule, loss: float) -> None:
     before = schedule.state_dict()

@@ -172,13 +172,20 @@ def test_half_precision_is_computed_in_fp32(kernel: str, attention: str, cell: s
 
 @every_kernel
 def test_fp32_is_as_exact_as_the_plain_loop(kernel: str) -> None:
-    speller = make("location", "ba2016", num_layers=2)
-    exact = plain(speller, material())
-    speller.float()
-    ours, theirs = results(speller, material().float()), plain(speller, material().float())
-    for true, own, other in zip(exact, ours, theirs, strict=True):
-        allowed = 3 * (other - true).abs().max() + 1e-6 * true.abs().max()
-        assert (own - true).abs().max() <= allowed
+    """In the mean over several models: of one, either may be nearer by luck, on one processor and not on another."""
+    ours, theirs = [], []
+    for seed in range(8):
+        speller = make("location", "ba2016", num_layers=2)
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            for parameter in speller.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+        exact = plain(speller, material())
+        speller.float()
+        for errors, found in (ours, results(speller, material().float())), (theirs, plain(speller, material().float())):
+            errors.append([float((one - true).norm() / true.norm()) for one, true in zip(found, exact, strict=True)])
+    for own, other in zip(torch.tensor(ours).mean(0), torch.tensor(theirs).mean(0), strict=True):
+        assert 0 < own <= 4 * other < 1e-4
 
 
 @pytest.mark.parametrize("kernel", ["cpu"], indirect=True)
