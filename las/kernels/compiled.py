@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from las.kernels.allocation import allocator
-from las.kernels.onednn import backward_product, convolves, forward_product
 
 APART = 1
 """The gate norm that keeps W x and U h apart."""
@@ -194,7 +193,7 @@ class Recurrence(torch.autograd.Function):
             d_packed = None
             if ctx.needs_input_grad[1]:
                 for part, grads in zip(parts, found, strict=True):
-                    d_packed = _to_frames(ctx.plan, grads.source, part.source.contiguous(), d_packed)
+                    d_packed = ctx.plan.product(grads.source, part.source.contiguous(), d_packed)
             for number, grads in enumerate(found):
                 if packed is None:
                     source = ctx.plan.rows.unpack(grads.source)
@@ -225,18 +224,7 @@ def _project(
     if frames is None:
         return None, parts, [plan.rows.pack(part.source) for part in parts]
     packed = plan.rows.pack(frames)
-    return packed, parts, [_of_frames(plan, packed, part.source.contiguous()) for part in parts]
-
-
-def _of_frames(plan: Plan, rows: Tensor, weight: Tensor) -> Tensor:
-    """rows W^T."""
-    return forward_product(rows, weight) if convolves(rows, weight) else plan.product(rows, weight.t())
-
-
-def _to_frames(plan: Plan, grads: Tensor, weight: Tensor, added_to: Tensor | None) -> Tensor:
-    """grads W, or what it is added to."""
-    product = backward_product if convolves(grads, weight) else plan.product
-    return product(grads, weight, added_to)
+    return packed, parts, [plan.product(packed, part.source.contiguous().t()) for part in parts]
 
 
 def _room(projected: Tensor, hidden: int) -> Trace:

@@ -13,9 +13,9 @@ struct Product {
     T* to;
 };
 
-constexpr int DEPTH = 384;             // of blocks, at most: a panel of it stays in the first cache,
-constexpr int HEIGHT = 24 * MAX_ROWS;  // so many rows of the left matrix in the second,
-constexpr int BREADTH = 4096;          // so many columns of the right one in the third
+constexpr int DEPTH = 1024;           // of blocks, at most: for each of them the result is read and written once,
+constexpr int HEIGHT = 8 * MAX_ROWS;  // so many rows of the left matrix stay in the second cache,
+constexpr int BREADTH = 4096;         // so many columns of the right one in the third
 
 template <class T>
 void multiply_alone(const Product<T>& p, int64_t first_row, int64_t last_row, int64_t first_column, int64_t last_column) {

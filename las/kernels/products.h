@@ -74,10 +74,15 @@ struct Matrix {
 template <int WIDE, class T>
 void copy_block(const Matrix<T>& block, int inner, int columns, T* to) {
     constexpr int near = 32, deep = 16;  // pieces whose rows are read together; rows that lie in one line or two
+    constexpr int ahead = 8, line = 64 / sizeof(T);  // rows; numbers
     const int pieces = (columns + WIDE - 1) / WIDE;
     for (int group = 0; block.column == 1 && group < pieces; group += near) {
+        const int last = std::min(group + near, pieces), end = std::min(last * WIDE, columns);
         for (int k = 0; k < inner; ++k) {
-            for (int piece = group; piece < std::min(group + near, pieces); ++piece) {
+            // Rows may lie on pages of their own: then the processor does not guess which one is read next.
+            const T* next = block.at(std::min(k + ahead, inner - 1), 0);
+            for (int c = group * WIDE; c < end; c += line) __builtin_prefetch(next + c);
+            for (int piece = group; piece < last; ++piece) {
                 const int width = std::min(WIDE, columns - piece * WIDE);
                 T* row = to + (int64_t(piece) * inner + k) * WIDE;
                 if (width == WIDE) {
