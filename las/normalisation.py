@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from las.cells.base import bounded_eps
 from las.errors import ConfigError
 
 
@@ -40,9 +41,7 @@ def moment_norm(
     values: Float[Tensor, "*shape"], of: Moments, gain: Float[Tensor, "size"], bias: Tensor | None, eps: float
 ) -> Float[Tensor, "*shape"]:
     """gain * (values - mean) / sqrt(variance + eps) + bias, computed in the type of the moments."""
-    # As in `cells.base.layer_norm`: eps must not vanish in half precision.
-    limits = torch.finfo(values.dtype)
-    scale = torch.rsqrt(of.variance + max(eps, limits.tiny * limits.eps))
+    scale = torch.rsqrt(of.variance + bounded_eps(eps, values.dtype))
     normalised = ((values - of.mean) * scale).to(values.dtype) * gain
     return normalised if bias is None else normalised + bias
 

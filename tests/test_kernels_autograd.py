@@ -6,36 +6,24 @@ from typing import Any
 
 import pytest
 import torch
+from kernel_cases import CELLS, INPUT, every_cell, every_cell_norm
 from torch import Tensor, nn
 
 from las import recurrent
-from las.cells.base import CELL_NORMS, LSTMCell, LSTMState
+from las.cells.base import LSTMCell, LSTMState
 from las.cells.ln_global import LNGlobalLSTMCell
-from las.cells.ln_joined import LNJoinedLSTMCell
-from las.cells.ln_per_gate import LNPerGateLSTMCell
 from las.cells.lstm import PlainLSTMCell
 from las.errors import ConfigError
 from las.kernels import autograd, passes
 
-INPUT, HIDDEN, FRAMES = 3, 5, 6
-CELLS: dict[str, tuple[type[LSTMCell], dict[str, Any]]] = {
-    "lstm": (PlainLSTMCell, {}),
-    "ln_global_all": (LNGlobalLSTMCell, {"biases": "all"}),
-    "ln_global_input": (LNGlobalLSTMCell, {"biases": "input"}),
-    "ln_joined": (LNJoinedLSTMCell, {}),
-    "ln_per_gate": (LNPerGateLSTMCell, {}),
-}
+HIDDEN, FRAMES = 5, 6
 LENGTHS = {"equal": [6, 6, 6, 6], "ragged": [3, 6, 0, 5], "padded": [4, 0, 0, 1], "empty": [0, 0, 0, 0]}
-
-every_cell = pytest.mark.parametrize("name", CELLS)
-every_cell_norm = pytest.mark.parametrize("cell_norm", CELL_NORMS)
 
 
 def make(name: str, dtype: torch.dtype = torch.float64, **options: Any) -> LSTMCell:
     """Every parameter moved away from where it starts."""
     torch.manual_seed(1)
-    cls, own = CELLS[name]
-    cell = cls(INPUT, HIDDEN, **own, **options)
+    cell = CELLS[name](INPUT, HIDDEN, **options)
     with torch.no_grad():
         for parameter in cell.parameters():
             parameter.add_(0.4 * torch.randn_like(parameter))

@@ -1,40 +1,14 @@
 """What `autograd` leaves to oneDNN, and its own W x, against torch's products and the cells themselves."""
 
-from typing import Any
-
 import pytest
 import torch
+from kernel_cases import INPUT, every_cell
+from test_kernels_autograd import make
 from torch import Tensor
 
 from las import recurrent
-from las.cells.base import LSTMCell
-from las.cells.ln_global import LNGlobalLSTMCell
-from las.cells.ln_joined import LNJoinedLSTMCell
-from las.cells.ln_per_gate import LNPerGateLSTMCell
-from las.cells.lstm import PlainLSTMCell
-from las.kernels import autograd, cpu, equations, onednn, projecting
+from las.kernels import autograd, equations, onednn, projecting
 from las.kernels.onednn import PackedProduct, Product, product_of
-
-CELLS: dict[str, tuple[type[LSTMCell], dict[str, Any]]] = {
-    "lstm": (PlainLSTMCell, {}),
-    "ln_global_all": (LNGlobalLSTMCell, {"biases": "all"}),
-    "ln_global_input": (LNGlobalLSTMCell, {"biases": "input"}),
-    "ln_joined": (LNJoinedLSTMCell, {}),
-    "ln_per_gate": (LNPerGateLSTMCell, {}),
-}
-
-every_cell = pytest.mark.parametrize("name", CELLS)
-
-
-def make(name: str, dtype: torch.dtype = torch.float64) -> LSTMCell:
-    """Every parameter moved away from where it starts."""
-    torch.manual_seed(1)
-    cls, own = CELLS[name]
-    cell = cls(6, 5, **own)
-    with torch.no_grad():
-        for parameter in cell.parameters():
-            parameter.add_(0.4 * torch.randn_like(parameter))
-    return cell.to(dtype)
 
 
 def needs_operators(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +55,7 @@ def test_only_large_matrices_in_single_precision_are_packed(monkeypatch: pytest.
 def test_the_recurrence_is_the_same_with_packed_weights(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     needs_operators(monkeypatch)
     cells, lengths = [make(name, torch.float32), make(name, torch.float32)], torch.tensor([4, 2, 0])
-    frames = torch.randn(3, 4, 6, requires_grad=True)
+    frames = torch.randn(3, 4, INPUT, requires_grad=True)
     given = [frames, *cells[0].parameters(), *cells[1].parameters()]
 
     def results() -> list[Tensor]:
@@ -101,22 +75,16 @@ def test_convolutions_are_products(rows: int, inputs: int, gates: int, monkeypat
     monkeypatch.setattr(onednn, "BLOCK", 8)
     torch.testing.assert_close(onednn.forward_product(frames, weight), frames @ weight.t(), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(onednn.backward_product(grads, weight), grads @ weight, rtol=1e-5, atol=1e-5)
-    found = onednn.backward_product(grads, weight, torch.ones(rows, inputs))
-    torch.testing.assert_close(found, grads @ weight + 1, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("kernel", [cpu, autograd])
 @pytest.mark.parametrize("lengths", [[4, 2, 0], [0, 0, 0]])
-def test_layers_are_the_same_by_convolutions(
-    kernel: object, lengths: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cells, frames = [make("ln_global_all", torch.float32) for _ in range(2)], torch.randn(3, 4, 6, requires_grad=True)
-    if why := cpu.refuses(cells[0], frames):
-        pytest.skip(why)
+def test_layers_are_the_same_by_convolutions(lengths: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = [make("ln_global_all", torch.float32) for _ in range(2)]
+    frames = torch.randn(3, 4, INPUT, requires_grad=True)
     given = [frames, *cells[0].parameters(), *cells[1].parameters()]
 
     def results() -> list[Tensor]:
-        outputs = kernel.layer_both(cells, frames, torch.tensor(lengths))
+        outputs = autograd.layer_both(cells, frames, torch.tensor(lengths))
         return [outputs.detach(), *torch.autograd.grad(outputs.square().sum(), given)]
 
     products = results()
@@ -129,7 +97,7 @@ def test_layers_are_the_same_by_convolutions(
 @pytest.mark.parametrize("run", [1, 50, 1 << 17])
 def test_what_frames_contribute_is_what_the_cell_says(name: str, run: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(projecting, "RUN", run)
-    cell, rows = make(name), torch.randn(7, 6, dtype=torch.float64, requires_grad=True)
+    cell, rows = make(name), torch.randn(7, INPUT, dtype=torch.float64, requires_grad=True)
     given = [rows, *cell.parameters()]
 
     def results(inputs: Tensor) -> list[Tensor]:
@@ -144,7 +112,7 @@ def test_what_frames_contribute_is_what_the_cell_says(name: str, run: int, monke
 
 @every_cell
 def test_gradients_equal_finite_differences(name: str) -> None:
-    cell, rows = make(name), torch.randn(4, 6, dtype=torch.float64, requires_grad=True)
+    cell, rows = make(name), torch.randn(4, INPUT, dtype=torch.float64, requires_grad=True)
     gain, offset = (None if part is None else part.detach().requires_grad_() for part in autograd.side_of(cell))
     arguments = rows, cell.get_parameter("input_weight"), gain, offset, 1e-5
     assert torch.autograd.gradcheck(projecting.project, arguments, fast_mode=True)
@@ -152,7 +120,7 @@ def test_gradients_equal_finite_differences(name: str) -> None:
 
 def test_half_precision_is_left_to_the_cell() -> None:
     cell = make("ln_global_all", torch.bfloat16)
-    rows = torch.randn(3, 6, dtype=torch.bfloat16)
+    rows = torch.randn(3, INPUT, dtype=torch.bfloat16)
     assert autograd.input_gates(cell, rows).dtype == torch.bfloat16
     with torch.autocast("cpu"):
         mixed = autograd.input_gates(make("lstm", torch.float32), rows.float())
@@ -160,7 +128,7 @@ def test_half_precision_is_left_to_the_cell() -> None:
 
 
 def test_layers_in_double_precision_equal_the_plain_recurrence() -> None:
-    cells, frames = [make("ln_global_all"), make("ln_global_all")], torch.randn(2, 3, 6, dtype=torch.float64)
+    cells, frames = [make("ln_global_all"), make("ln_global_all")], torch.randn(2, 3, INPUT, dtype=torch.float64)
     lengths = torch.tensor([3, 2])
     expected = recurrent.unroll_both(cells, [cell.input_gates(frames) for cell in cells], lengths)
     torch.testing.assert_close(autograd.layer_both(cells, frames, lengths), expected, rtol=1e-11, atol=1e-11)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 import triton_elsewhere as elsewhere
-from test_kernels_autograd import CELLS, Doubled, assert_near, make, material, results
+from kernel_cases import CELLS, INPUT
+from test_kernels_autograd import Doubled, assert_near, make, material, results
 from torch import Tensor
 from triton_elsewhere import FRAMES, LENGTHS, Elsewhere
 
@@ -165,8 +166,7 @@ LONG = [70, 33, 0, 1, 64]
 def on_gpu(name: str, hidden: int, dtype: torch.dtype, lengths: list[int], **options: Any) -> tuple[Any, ...]:
     """Two cells of any size with input gates, made on the CPU; and the same on the GPU in another type."""
     torch.manual_seed(5)
-    cls, own = CELLS[name]
-    cells = [cls(3, hidden, **own, **options).double() for _ in range(2)]
+    cells = [CELLS[name](INPUT, hidden, **options).double() for _ in range(2)]
     given = [torch.randn(len(lengths), max(lengths), 4 * hidden, dtype=torch.float64) for _ in cells]
     there = [copy.deepcopy(cell).to("cuda", dtype) for cell in cells]
     wanted = [part.to("cuda", dtype).requires_grad_() for part in given]

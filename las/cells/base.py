@@ -36,6 +36,16 @@ class LSTMState(NamedTuple):
     cell: Float[Tensor, "*batch hidden"]
 
 
+def bounded_eps(eps: float, dtype: torch.dtype) -> float:
+    """What every norm adds to the variance of values of a type: at least the smallest number that it tells from zero.
+
+    An eps that fp16 rounds to zero would make 1 / sqrt(eps) infinite there, and the gradient of an all-zero input
+    (U h at t = 0) NaN.
+    """
+    limits = torch.finfo(dtype)
+    return max(eps, limits.tiny * limits.eps)
+
+
 def layer_norm(
     values: Float[Tensor, "*shape"], gain: Float[Tensor, "..."], bias: Float[Tensor, "..."] | None, eps: float
 ) -> Float[Tensor, "*shape"]:
@@ -44,11 +54,7 @@ def layer_norm(
     Half-precision values are normalised with fp32 statistics (torch accumulates them so on every device).
     `gain` may be [size] or have more axes that broadcast against the values, e.g. one row per gate.
     """
-    # An eps that fp16 rounds to zero would make 1 / sqrt(eps) infinite there, and the gradient of an all-zero input
-    # (U h at t = 0) NaN: it is at least the smallest number that the values' type can tell from zero.
-    limits = torch.finfo(values.dtype)
-    eps = max(eps, limits.tiny * limits.eps)
-    size = values.shape[-1:]
+    size, eps = values.shape[-1:], bounded_eps(eps, values.dtype)
     if gain.dim() == 1:
         return functional.layer_norm(values, size, gain, bias, eps)
     normalised = functional.layer_norm(values, size, None, None, eps) * gain

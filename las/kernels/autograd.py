@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from las.cells.base import NUM_GATES, LSTMCell, LSTMState
+from las.cells.base import NUM_GATES, LSTMCell, LSTMState, bounded_eps
 from las.cells.ln_global import LNGlobalLSTMCell
 from las.cells.ln_joined import LNJoinedLSTMCell
 from las.cells.ln_per_gate import LNPerGateLSTMCell
@@ -118,13 +118,15 @@ def _true(frames: Tensor, packing: Packing) -> tuple[Tensor, Packing]:
 
 def input_gates(cell: LSTMCell, rows: Tensor) -> Tensor:
     """`cell.input_gates`, with its backward pass written by hand where nothing has to be converted."""
-    if (
-        rows.device.type != "cpu"
-        or torch.is_autocast_enabled("cpu")
-        or rows.dtype not in (torch.float32, torch.float64)
-    ):
+    if rows.device.type != "cpu" or not alike(rows, [cell]):
         return cell.input_gates(rows)
-    return project(rows, cell.get_parameter("input_weight"), *side_of(cell), eps_of(cell, rows.dtype))
+    return project(rows, cell.get_parameter("input_weight"), *side_of(cell), bounded_eps(cell.eps, rows.dtype))
+
+
+def alike(frames: Tensor, cells: Sequence[LSTMCell]) -> bool:
+    """Whether everything has one type that needs no conversion anywhere, automatic ones included."""
+    types = {frames.dtype, *(parameter.dtype for cell in cells for parameter in cell.parameters())}
+    return types in ({torch.float32}, {torch.float64}) and not torch.is_autocast_enabled("cpu")
 
 
 def _one(cell: LSTMCell, inputs: Tensor, packing: Packing, state: LSTMState | None) -> tuple[Tensor, LSTMState]:
@@ -205,12 +207,7 @@ def _parted(tensors: Sequence[Any]) -> tuple[Parameters, Sequence[Any]]:
 
 def plan_of(cell: LSTMCell, packing: Packing, own: torch.dtype) -> Plan:
     """What is computed for a cell; `own` is the type of its tensors before they were made wider."""
-    return Plan(packing, FORMS[type(cell)].gates, MEMORIES[cell.cell_norm], eps_of(cell, own))
-
-
-def eps_of(cell: LSTMCell, own: torch.dtype) -> float:
-    """What its norms add to the variance: the plain cells bound it from below in the same way."""
-    return max(cell.eps, torch.finfo(own).tiny * torch.finfo(own).eps)
+    return Plan(packing, FORMS[type(cell)].gates, MEMORIES[cell.cell_norm], bounded_eps(cell.eps, own))
 
 
 def side_of(cell: LSTMCell) -> tuple[Tensor | None, Tensor | None]:

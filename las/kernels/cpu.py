@@ -8,43 +8,33 @@ import ctypes
 from collections.abc import Sequence
 from functools import cache, reduce
 from itertools import chain
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from las.cells.base import CELL_NORMS, NUM_GATES, LSTMCell, LSTMState
+from las.cells.base import CELL_NORMS, LSTMCell, LSTMState, bounded_eps
 from las.cells.ln_global import LNGlobalLSTMCell
 from las.cells.ln_joined import LNJoinedLSTMCell
 from las.cells.ln_per_gate import LNPerGateLSTMCell
 from las.cells.lstm import PlainLSTMCell
 from las.kernels import compiled, extension
+from las.kernels.autograd import alike, forget_bias, parameters_of, side_of
 from las.kernels.compiled import Part, Plan, Recurrence, infer, rows_of
 from las.masking import mask_of
 
-
-class Form(NamedTuple):
-    """A class of cells: the number of its gate norm in `recurrence.h`, and what its tensors are called."""
-
-    gate_norm: int
-    gain: str = ""
-    biases: tuple[str, ...] = ()
-    input_gain: str = ""
-    input_biases: tuple[str, ...] = ()
-
-
-FORMS: dict[type[LSTMCell], Form] = {
-    PlainLSTMCell: Form(0, input_biases=("bias",)),
-    LNGlobalLSTMCell: Form(compiled.APART, "recurrent_gain", ("recurrent_bias",), "input_gain", ("input_bias", "bias")),
-    LNJoinedLSTMCell: Form(2, "gain", ("bias",)),
-    LNPerGateLSTMCell: Form(3, "gain", ("bias",)),
+GATE_NORMS: dict[type[LSTMCell], int] = {
+    PlainLSTMCell: 0,
+    LNGlobalLSTMCell: compiled.APART,
+    LNJoinedLSTMCell: 2,
+    LNPerGateLSTMCell: 3,
 }
+"""The number of each class's gate norm in `recurrence.h`."""
 
 
 def refuses(cell: LSTMCell, input_gates: Tensor) -> str:
     """Why the functions below do not compute this cell; the first call builds the library, and tries it."""
-    if type(cell) not in FORMS:
+    if type(cell) not in GATE_NORMS:
         return "its equations are not among those compiled"
     if input_gates.device.type != "cpu":
         return f"it computes on a CPU, not on {input_gates.device.type}"
@@ -81,7 +71,7 @@ def layer(
     state: LSTMState | None = None,
 ) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
     """`unroll` from the frames themselves: W x and its norm are part of it, and padding is not even read."""
-    if not _alike(frames, [cell]):
+    if not alike(frames, [cell]):
         return unroll(cell, cell.input_gates(_clean(frames, num_frames)), num_frames, state)
     outputs, hidden, memory = _run(cell, num_frames, frames, [_whole_part(cell, state)])
     return outputs, LSTMState(hidden, memory)
@@ -91,16 +81,10 @@ def layer_both(
     cells: Sequence[LSTMCell], frames: Float[Tensor, "batch frames input"], num_frames: Int[Tensor, "batch"]
 ) -> Float[Tensor, "batch frames both"]:
     """`unroll_both` from the frames themselves: W x and its norm are part of it, and padding is not even read."""
-    if not _alike(frames, cells):
+    if not alike(frames, cells):
         clean = _clean(frames, num_frames)
         return unroll_both(cells, [cell.input_gates(clean) for cell in cells], num_frames)
     return _run(cells[0], num_frames, frames, [_whole_part(cell, None) for cell in cells])[0]
-
-
-def _alike(frames: Tensor, cells: Sequence[LSTMCell]) -> bool:
-    """Whether everything has one type that needs no conversion anywhere, automatic ones included."""
-    types = {frames.dtype, *(parameter.dtype for cell in cells for parameter in cell.parameters())}
-    return types in ({torch.float32}, {torch.float64}) and not torch.is_autocast_enabled("cpu")
 
 
 def _clean(frames: Tensor, num_frames: Tensor) -> Tensor:
@@ -109,31 +93,24 @@ def _clean(frames: Tensor, num_frames: Tensor) -> Tensor:
 
 def _recurrent_part(cell: LSTMCell, input_gates: Tensor, state: LSTMState | None) -> Part:
     """Input gates hold the input's norm and biases already."""
-    return _part(cell, input_gates, None, FORMS[type(cell)].biases, state)
+    return _part(cell, input_gates, None, None, state)
 
 
 def _whole_part(cell: LSTMCell, state: LSTMState | None) -> Part:
-    form = FORMS[type(cell)]
-    input_gain = getattr(cell, form.input_gain, None)
-    return _part(cell, cell.get_parameter("input_weight"), input_gain, form.biases + form.input_biases, state)
+    return _part(cell, cell.get_parameter("input_weight"), *side_of(cell), state)
 
 
 def _part(
-    cell: LSTMCell, source: Tensor, input_gain: Tensor | None, biases: Sequence[str], state: LSTMState | None
+    cell: LSTMCell, source: Tensor, input_gain: Tensor | None, input_offset: Tensor | None, state: LSTMState | None
 ) -> Part:
-    weight = cell.get_parameter("recurrent_weight")
-    offset = weight.new_zeros(NUM_GATES, cell.hidden_size)
-    offset[1] = cell.forget_bias
-    found = (getattr(cell, name) for name in biases)
-    offset = sum((bias.flatten() for bias in found if bias is not None), start=offset.flatten())
-    gain = getattr(cell, FORMS[type(cell)].gain, None)
-    of_memory = getattr(cell, "cell_gain", None), getattr(cell, "cell_bias", None)
+    weight, gain, offset, *of_memory = parameters_of(cell)
+    offset = (forget_bias(cell) if offset is None else offset).flatten()
     return Part(
         source,
         weight,
         input_gain,
         None if gain is None else gain.flatten(),
-        offset,
+        offset if input_offset is None else offset + input_offset,
         *of_memory,
         *(state or (None, None)),
     )
@@ -145,12 +122,9 @@ def _run(cell: LSTMCell, num_frames: Tensor, frames: Tensor | None, parts: Seque
     own = reduce(torch.promote_types, (field.dtype for field in fields if field is not None))
     wide = torch.promote_types(own, torch.float32)
     fields = [field if field is None else field.to(wide) for field in fields]
-    # The plain cells bound eps from below in the same way.
-    eps = max(cell.eps, torch.finfo(own).tiny * torch.finfo(own).eps)
     size = (parts[0].source if frames is None else frames).shape[1]
-    plan = Plan(
-        library(), rows_of(num_frames, size), FORMS[type(cell)].gate_norm, CELL_NORMS.index(cell.cell_norm), eps
-    )
+    norms = GATE_NORMS[type(cell)], CELL_NORMS.index(cell.cell_norm)
+    plan = Plan(library(), rows_of(num_frames, size), *norms, bounded_eps(cell.eps, own))
     needs_gradient = any(field is not None and field.requires_grad for field in fields)
     function = Recurrence.apply if needs_gradient and torch.is_grad_enabled() else infer
     with torch.autocast("cpu", enabled=False):
@@ -171,7 +145,7 @@ def _fault() -> str:
     except extension.Unavailable as error:
         return str(error)
     with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
-        differences = {cls.__name__: _difference(cls) for cls in FORMS}
+        differences = {cls.__name__: _difference(cls) for cls in GATE_NORMS}
     wrong = [f"{name} differs by {found:.1g} of its size" for name, found in differences.items() if not found < 1e-3]
     return f"what was compiled is wrong in a trial: {', '.join(wrong)}" if wrong else ""
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from las.attention.base import Attention
-from las.cells.base import CELL_NORMS, LSTMCell
+from las.cells.base import CELL_NORMS, LSTMCell, bounded_eps
 from las.cells.lstm import PlainLSTMCell
-from las.kernels import attending, autograd, compiled, cpu, spelling
+from las.kernels import attending, compiled, cpu, spelling
 from las.kernels.compiled import Direction, Structure
 from las.kernels.passes import Parameters
 from las.kernels.spelling import AttentionForm, Feed, Given, Side
@@ -72,10 +72,10 @@ class Cell:
     ) -> None:
         self.side, self.parameters = side, parameters
         batch, steps, width = side.known.shape
-        form, size, new = cpu.FORMS[type(cell)], cell.hidden_size, side.known.new_empty
-        self.apart = form.gate_norm == compiled.APART
-        self.numbers = batch, steps, size, size, 0, form.gate_norm, CELL_NORMS.index(cell.cell_norm)
-        self.eps = autograd.eps_of(cell, next(cell.parameters()).dtype)
+        gate_norm, size, new = cpu.GATE_NORMS[type(cell)], cell.hidden_size, side.known.new_empty
+        self.apart = gate_norm == compiled.APART
+        self.numbers = batch, steps, size, size, 0, gate_norm, CELL_NORMS.index(cell.cell_norm)
+        self.eps = bounded_eps(cell.eps, next(cell.parameters()).dtype)
         self.projected = side.known.clone(memory_format=torch.contiguous_format)
         self.input_weight, self.weight = side.weight.contiguous(), parameters.weight.contiguous()
         self.input_gain, self.gain = side.gain, parameters.gain

@@ -5,6 +5,8 @@ a weight in oneDNN's own order, which is worth its making where one call multipl
 recurrent weight, frame by frame.
 """
 
+from collections.abc import Callable, Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -35,32 +37,22 @@ def forward_product(
     rows: Float[Tensor, "rows input"], weight: Float[Tensor, "gates input"]
 ) -> Float[Tensor, "rows gates"]:
     """rows W^T, as a convolution."""
-    out, frames = allocator.empty(rows, len(rows), len(weight)), _frames(rows)
-    for part, of_weight in zip(out.split(BLOCK, 1), weight.split(BLOCK), strict=True):
-        part.copy_(_rows(functional.conv2d(frames, of_weight[:, :, None, None])))
-    return out
+    return _convolved(functional.conv2d, rows, weight.split(BLOCK), len(weight))
 
 
 def backward_product(
-    grads: Float[Tensor, "rows gates"],
-    weight: Float[Tensor, "gates input"],
-    added_to: Float[Tensor, "rows input"] | None = None,
+    grads: Float[Tensor, "rows gates"], weight: Float[Tensor, "gates input"]
 ) -> Float[Tensor, "rows input"]:
-    """grads W, or what it is added to, as a transposed convolution."""
-    out = allocator.empty(grads, len(grads), weight.shape[1]) if added_to is None else added_to
-    write, frames = Tensor.copy_ if added_to is None else Tensor.add_, _frames(grads)
-    for part, of_weight in zip(out.split(BLOCK, 1), weight.split(BLOCK, 1), strict=True):
-        write(part, _rows(functional.conv_transpose2d(frames, of_weight[:, :, None, None])))
+    """grads W, as a transposed convolution."""
+    return _convolved(functional.conv_transpose2d, grads, weight.split(BLOCK, 1), weight.shape[1])
+
+
+def _convolved(convolve: Callable[..., Tensor], rows: Tensor, weights: Sequence[Tensor], columns: int) -> Tensor:
+    """Block by block, of an image one pixel wide, as high as there are rows, with what these hold as channels."""
+    out, image = allocator.empty(rows, len(rows), columns), rows[None, :, None].permute(0, 3, 1, 2)
+    for part, weight in zip(out.split(BLOCK, 1), weights, strict=True):
+        part.copy_(convolve(image, weight[:, :, None, None])[0, :, :, 0].t())
     return out
-
-
-def _frames(rows: Tensor) -> Tensor:
-    """An image one pixel wide, as high as there are rows, with their columns as channels: [1, columns, rows, 1]."""
-    return rows[None, :, None].permute(0, 3, 1, 2)
-
-
-def _rows(frames: Tensor) -> Tensor:
-    return frames[0, :, :, 0].t()
 
 
 class Product:

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from las.cells.base import NUM_GATES, LSTMCell, LSTMState
+from las.cells.base import NUM_GATES, LSTMCell, LSTMState, bounded_eps
 from las.cells.ln_global import LNGlobalLSTMCell
 from las.cells.ln_joined import LNJoinedLSTMCell
 from las.cells.ln_per_gate import LNPerGateLSTMCell
@@ -101,10 +101,8 @@ def _run(
     tensors = [*input_gates, *state, *(parameter for cell in cells for parameter in cell.parameters())]
     own = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
     operand = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else own
-    # The plain cells bound eps from below in the same way.
-    eps = max(cell.eps, torch.finfo(own).tiny * torch.finfo(own).eps)
     keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    plan = Plan(NORMS[type(cell)], cell.cell_norm, eps, operand, own, _precision(operand), keep)
+    plan = Plan(NORMS[type(cell)], cell.cell_norm, bounded_eps(cell.eps, own), operand, own, _precision(operand), keep)
     with torch.autocast(device.type, enabled=False), torch.cuda.device_of(input_gates[0]):
         first = torch.stack([part.float() for part in state]).unsqueeze(1).expand(-1, len(cells), -1, -1)
         weight = torch.stack([_centred(cell.get_parameter("recurrent_weight").float(), plan) for cell in cells])
