@@ -157,7 +157,10 @@ class Panels {
     // first cache for all rows; meanwhile the next part is asked for, as weights may be more than the caches hold.
     void multiply(int rows, const T* from, int64_t from_stride, T* to, int64_t to_stride, Team team = {}) const {
         constexpr int part = 256 * sizeof(float) / sizeof(T), step = 4, line = 64;
+        constexpr int lines = step * PANEL<T> * sizeof(T) / line;  // of a step
         const int blocks = (rows + MAX_ROWS - 1) / MAX_ROWS, end = last_column(team);
+        // Of each block's step: together they ask for all. One or two rows are nothing but loads, which this would delay.
+        const int share = std::min(rows, (lines + blocks - 1) / std::max(blocks, 1));
         for (int j = first_column(team); j < end; j += PANEL<T>) {
             for (int start = 0; start == 0 || start < inner; start += part) {
                 const int depth = std::min(part, inner - start);
@@ -175,8 +178,8 @@ class Panels {
                     }
                     int k = 0;
                     const auto element = [&](int row, int ahead) { return a[row][k + ahead]; };
-                    for (; k + step <= depth; k += step, at += step * PANEL<T>, next += line) {
-                        __builtin_prefetch(next);
+                    for (; k + step <= depth; k += step, at += step * PANEL<T>) {
+                        for (int ahead = 0; ahead < share; ++ahead, next += line) __builtin_prefetch(next, 0, 2);
                         tile.multiply(step, at, element);
                     }
                     tile.multiply(depth - k, at, element);
