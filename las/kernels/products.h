@@ -12,6 +12,8 @@
 
 #include "vectors.h"
 
+constexpr int LINE = 64;  // bytes that memory gives at once
+
 template <class T>
 class Buffer {
   public:
@@ -23,8 +25,7 @@ class Buffer {
         void operator()(T* values) const { std::free(values); }
     };
     static void* allocate(int64_t size) {
-        constexpr int64_t line = 64;
-        void* values = std::aligned_alloc(line, (size * sizeof(T) / line + 1) * line);
+        void* values = std::aligned_alloc(LINE, (size * sizeof(T) / LINE + 1) * LINE);
         if (!values) throw std::bad_alloc();
         return values;
     }
@@ -74,14 +75,14 @@ struct Matrix {
 template <int WIDE, class T>
 void copy_block(const Matrix<T>& block, int inner, int columns, T* to) {
     constexpr int near = 32, deep = 16;  // pieces whose rows are read together; rows that lie in one line or two
-    constexpr int ahead = 8, line = 64 / sizeof(T);  // rows; numbers
+    constexpr int ahead = 8;             // rows
     const int pieces = (columns + WIDE - 1) / WIDE;
     for (int group = 0; block.column == 1 && group < pieces; group += near) {
         const int last = std::min(group + near, pieces), end = std::min(last * WIDE, columns);
         for (int k = 0; k < inner; ++k) {
             // Rows may lie on pages of their own: then the processor does not guess which one is read next.
             const T* next = block.at(std::min(k + ahead, inner - 1), 0);
-            for (int c = group * WIDE; c < end; c += line) __builtin_prefetch(next + c);
+            for (int c = group * WIDE; c < end; c += LINE / sizeof(T)) __builtin_prefetch(next + c);
             for (int piece = group; piece < last; ++piece) {
                 const int width = std::min(WIDE, columns - piece * WIDE);
                 T* row = to + (int64_t(piece) * inner + k) * WIDE;
@@ -156,8 +157,8 @@ class Panels {
     // to[row] = from[row] * matrix, for all rows; a team shares the columns. Panels are read in parts that stay in the
     // first cache for all rows; meanwhile the next part is asked for, as weights may be more than the caches hold.
     void multiply(int rows, const T* from, int64_t from_stride, T* to, int64_t to_stride, Team team = {}) const {
-        constexpr int part = 256 * sizeof(float) / sizeof(T), step = 4, line = 64;
-        constexpr int lines = step * PANEL<T> * sizeof(T) / line;  // of a step
+        constexpr int part = 256 * sizeof(float) / sizeof(T), step = 4;
+        constexpr int lines = step * PANEL<T> * sizeof(T) / LINE;  // of a step
         const int blocks = (rows + MAX_ROWS - 1) / MAX_ROWS, end = last_column(team);
         // Of each block's step: together they ask for all. One or two rows are nothing but loads, which this would delay.
         const int share = std::min(rows, (lines + blocks - 1) / std::max(blocks, 1));
@@ -179,7 +180,7 @@ class Panels {
                     int k = 0;
                     const auto element = [&](int row, int ahead) { return a[row][k + ahead]; };
                     for (; k + step <= depth; k += step, at += step * PANEL<T>) {
-                        for (int ahead = 0; ahead < share; ++ahead, next += line) __builtin_prefetch(next, 0, 2);
+                        for (int asked = 0; asked < share; ++asked, next += LINE) __builtin_prefetch(next, 0, 2);
                         tile.multiply(step, at, element);
                     }
                     tile.multiply(depth - k, at, element);
