@@ -13,7 +13,10 @@ __version__ = "0.1.0"
 
 
 def load(path: str, **options: Any) -> "Transcriber":
-    """A transcriber from a run folder or checkpoint; see `las.transcribe.load`. Imports torch only when called."""
+    """A transcriber from a run folder, a checkpoint or a bundle; see `las.transcribe.load`.
+
+    Imports torch only when called.
+    """
     from las import transcribe
 
     return transcribe.load(path, **options)

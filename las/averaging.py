@@ -43,9 +43,9 @@ def last(folder: Path, count: int) -> list[Path]:
 
 def best(folder: Path, count: int) -> list[Path]:
     """The `count` checkpoints of the lowest dev errors, oldest first; of equals the earlier."""
-    newest, complaints = checkpoint.newest(folder)
+    newest, damaged = checkpoint.newest(folder)
     if newest is None:
-        raise StorageError("\n".join([f"{folder}: no checkpoint that can be read", *complaints]))
+        raise StorageError("\n".join([f"{folder}: no checkpoint that can be read", *(each.reason for each in damaged)]))
     errors = {checkpoint.directory(folder, int(step)): error for step, error in newest.state["validations"]}
     there = sorted((path for path in errors if path.exists()), key=lambda path: (errors[path], path.name))
     return sorted(_enough(folder, there, count)[:count])

@@ -14,7 +14,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from las import atomic
+from las import atomic, bounded
 from las.errors import StorageError
 
 SCHEMA = "1"
@@ -49,6 +49,7 @@ def write(path: Path, model: dict[str, Tensor], state: dict[str, Any], config: d
 def read(path: Path) -> Bundle:
     """Raises StorageError for a file that is no bundle, or whose content is not what was written."""
     try:
+        bounded.size(path, bounded.TENSORS)
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = dict(file.metadata() or {})
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
@@ -60,9 +61,9 @@ def read(path: Path) -> Bundle:
         kept = {key: metadata[key] for key in ("config", "state")}
         if _sha256(tensors, kept) != metadata["sha256"]:
             raise StorageError(f"{path}: damaged: its content is not what was written. Copy it again")
-        return Bundle(tensors, json.loads(kept["state"]), json.loads(kept["config"]))
-    except (OSError, ValueError, KeyError, RecursionError, safetensors.SafetensorError) as error:
-        raise StorageError(f"{path}: not a bundle, or a damaged one ({error}). Copy it again") from error
+        return Bundle(tensors, bounded.parse(kept["state"]), bounded.parse(kept["config"]))
+    except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
+        raise StorageError(f"{path}: not a bundle, or a damaged one ({bounded.why(error)}). Copy it again") from error
 
 
 def _json(value: dict[str, Any]) -> str:

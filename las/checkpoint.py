@@ -14,11 +14,10 @@ removed. Nothing in it is pickled.
 """
 
 import hashlib
-import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +27,7 @@ import torch
 from torch import Tensor
 
 import las
-from las import atomic, bundle
+from las import atomic, bounded, bundle, progress
 from las.errors import StorageError
 
 SCHEMA = 1
@@ -43,6 +42,13 @@ class Checkpoint(NamedTuple):
     optim: dict[str, Tensor]
     state: dict[str, Any]
     config: dict[str, Any]
+
+
+class Damage(NamedTuple):
+    """A checkpoint that cannot be used, and why: where, and what is wrong there."""
+
+    directory: Path
+    reason: str
 
 
 def save(
@@ -80,10 +86,11 @@ def save(
     except (OSError, safetensors.SafetensorError) as error:  # safetensors wraps what the system says
         shutil.rmtree(temporary, ignore_errors=True)
         needed = sum(tensor.nbytes for tensor in (*model.values(), *optim.values()))
+        earlier = next(_newest_first(folder), None)
         raise StorageError(
             f"{final}: the checkpoint could not be written ({getattr(error, 'strerror', None) or error}); it needs "
-            f"about {needed:,} bytes, {shutil.disk_usage(folder.parent).free:,} bytes are free. Earlier checkpoints "
-            "are intact."
+            f"about {needed:,} bytes, {shutil.disk_usage(folder.parent).free:,} bytes are free. "
+            f"{'Earlier checkpoints are intact' if earlier else 'There is no earlier checkpoint'}."
         ) from error
     verify(final)
     return final
@@ -105,7 +112,7 @@ def point(folder: Path, name: str, target: Path) -> None:
 def prune(folder: Path, keep: int) -> None:
     """Remove all but the newest `keep` checkpoints and the one `best` names, and what killed processes left."""
     best = folder / "best"
-    spared = {best.read_text().strip()} if best.exists() else set()
+    spared = {named(best).name} if best.exists() else set()
     for directory in list(_newest_first(folder))[keep:]:
         if directory.name not in spared:
             shutil.rmtree(directory)
@@ -115,18 +122,22 @@ def prune(folder: Path, keep: int) -> None:
 
 def verify(directory: Path) -> None:
     """Raise StorageError unless every file is there with the size and sha256 that were written."""
-    manifest_path = directory / "MANIFEST.json"
     try:
-        manifest = json.loads(manifest_path.read_text())
+        manifest = bounded.read_object(directory / "MANIFEST.json", bounded.MANIFEST)
         files = dict(manifest["files"])
         if manifest["schema"] != SCHEMA:
             raise StorageError(f"{directory}: schema {manifest['schema']} is not one this version of las can read")
         for name in FILES:
             path = directory / name
-            if path.stat().st_size != files[name]["bytes"] or _sha256(path) != files[name]["sha256"]:
+            limit = bounded.JSON if path.suffix == ".json" else bounded.TENSORS
+            if bounded.size(path, limit) != files[name]["bytes"] or _sha256(path) != files[name]["sha256"]:
                 raise StorageError(f"{path}: damaged: its content is not what was written")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise StorageError(f"{directory}: damaged or incomplete checkpoint ({error})") from error
+    except OSError as error:
+        where = error.filename or directory
+        raise StorageError(f"{where}: damaged or incomplete checkpoint ({bounded.why(error)})") from error
+    except (ValueError, KeyError, TypeError) as error:
+        where = directory / "MANIFEST.json"
+        raise StorageError(f"{where}: damaged or incomplete checkpoint ({error!r})") from error
 
 
 def load(directory: Path) -> Checkpoint:
@@ -137,51 +148,81 @@ def load(directory: Path) -> Checkpoint:
             directory,
             safetensors.torch.load_file(directory / "model.safetensors"),
             safetensors.torch.load_file(directory / "optim.safetensors"),
-            json.loads((directory / "state.json").read_text()),
-            json.loads((directory / "config.json").read_text()),
+            bounded.read_object(directory / "state.json"),
+            bounded.read_object(directory / "config.json"),
         )
-    except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as error:
-        raise StorageError(f"{directory}: its files are not those of a checkpoint ({error})") from error
+    except (OSError, ValueError, safetensors.SafetensorError) as error:
+        raise StorageError(f"{directory}: its files are not those of a checkpoint ({bounded.why(error)})") from error
 
 
-def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that verifies, and one line for each newer one that does not."""
-    complaints: list[str] = []
+def named(pointer: Path) -> Path:
+    """The checkpoint that a pointer (`latest`, `best`) names, beside it wherever the name would lead.
+
+    Raises StorageError when the pointer cannot be read.
+    """
+    try:
+        return pointer.with_name(Path(bounded.read(pointer, bounded.POINTER).decode().strip()).name)
+    except (OSError, ValueError) as error:
+        raise StorageError(f"{pointer}: does not name a checkpoint ({bounded.why(error)})") from error
+
+
+def newest(folder: Path) -> tuple[Checkpoint | None, list[Damage]]:
+    """The newest checkpoint that verifies, and those newer than it, which do not."""
+    damaged: list[Damage] = []
     for directory in _newest_first(folder):
         try:
-            return load(directory), complaints
+            return load(directory), damaged
         except StorageError as error:
-            complaints.append(f"{error}; falling back to the one before")
-    return None, complaints
+            damaged.append(Damage(directory, str(error)))
+    return None, damaged
 
 
-def best(folder: Path) -> tuple[Checkpoint, list[str]]:
-    """The best checkpoint, or the newest good one if it is damaged, and what was wrong.
+def best(folder: Path, strict: bool = False) -> tuple[Checkpoint, list[str]]:
+    """The best checkpoint, or the newest good one if it is damaged, and a line that says so.
 
-    Raises StorageError when there is none.
+    Raises StorageError when there is none that can be read, and with `strict` in place of using another than the best.
     """
-    pointer = folder / "best"
-    complaints: list[str] = []
+    pointer, damaged = folder / "best", list[Damage]()
     if pointer.exists():
+        directory = pointer
         try:
-            return load(folder / Path(pointer.read_text().strip()).name), []
+            directory = named(pointer)
+            return load(directory), []
         except StorageError as error:
-            complaints.append(f"{error}; falling back to the newest good one")
+            damaged.append(Damage(directory, str(error)))
     found, more = newest(folder)
+    damaged += [each for each in more if each not in damaged]
     if found is None:
-        raise StorageError("\n".join([f"{folder}: no checkpoint that can be read", *complaints, *more]))
-    return found, complaints + more
+        raise StorageError(
+            "\n  ".join([f"{folder}: no checkpoint that can be read", *(each.reason for each in damaged)])
+        )
+    if not damaged:
+        return found, []
+    if strict:
+        raise StorageError(
+            f"{_reasons(damaged)}. strict=true refuses to use {found.directory.name} in its place, "
+            f"{_age(damaged[0], found)}: leave strict out, or name that one: checkpoint={found.directory}"
+        )
+    return found, [instead(damaged, found)]
 
 
-def find(path: Path) -> tuple[Checkpoint, list[str]]:
-    """A checkpoint from a run folder (its best one), a checkpoint directory or a bundle, and complaints on the way."""
+def instead(damaged: Sequence[Damage], found: Checkpoint) -> str:
+    """Which checkpoints are damaged and why, which one is used in their place, and how much older it is: one line."""
+    return f"{_reasons(damaged)}. {found.directory.name} is used in its place, {_age(damaged[0], found)}"
+
+
+def find(path: Path, strict: bool = False) -> tuple[Checkpoint, list[str]]:
+    """A checkpoint from a run folder (its best one), a checkpoint directory or a bundle, and complaints on the way.
+
+    With `strict` a run folder's best one and no other. Raises StorageError where there is none that can be read.
+    """
     if path.is_file():
         found = bundle.read(path)
         return Checkpoint(path, found.model, {}, found.state, found.config), []
     if (path / "MANIFEST.json").exists() or (path.name.startswith("step-") and path.is_dir()):
         return load(path), []
     if (path / "checkpoints").is_dir():
-        return best(path / "checkpoints")
+        return best(path / "checkpoints", strict)
     raise StorageError(
         f"{path} is neither a run folder nor a checkpoint nor a bundle: give the folder that train.py printed, e.g. "
         "checkpoint=runs/ln_encoder_only/synthetic/seed1"
@@ -209,6 +250,35 @@ def unpack_optimiser(
     optimiser.load_state_dict({"state": state, "param_groups": groups})
 
 
+def _reasons(damaged: Sequence[Damage]) -> str:
+    return "; ".join(" ".join(each.reason.split()) for each in damaged)
+
+
+def _age(wanted: Damage, found: Checkpoint) -> str:
+    """`200 steps (3:20) older`: the time is that between the two in the metrics of the run, where they know it."""
+    before, step = _step(wanted.directory), _step(found.directory)
+    if before is None or step is None:
+        return "which may be older"
+    times = _times(wanted.directory.parent.parent)
+    taken = f" ({progress.duration(abs(times[before] - times[step]))})" if {before, step} <= times.keys() else ""
+    steps = abs(before - step)
+    return f"{steps:,} step{'' if steps == 1 else 's'}{taken} {'older' if step < before else 'newer'}"
+
+
+def _step(directory: Path) -> int | None:
+    number = directory.name.removeprefix("step-")
+    return int(number) if number.isdecimal() else None
+
+
+def _times(run: Path) -> dict[int, float]:
+    """When each step of a run was written down; nothing where that cannot be read."""
+    try:
+        events = bounded.stored_lines(run / "metrics.jsonl")
+        return {int(each["step"]): float(each["time"]) for each in events if "step" in each}
+    except (StorageError, KeyError, TypeError, ValueError):
+        return {}
+
+
 def _newest_first(folder: Path) -> Iterator[Path]:
     yield from sorted(folder.glob("step-*"), reverse=True)
 
@@ -218,7 +288,7 @@ def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with bounded.open_file(path, bounded.TENSORS) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -171,7 +171,7 @@ def _decode(config: build.Config) -> None:
     size = Size.of(config)
     search: Search = build.build(config["search"], where="search")
     device = str(devices.pick(config["device"]))
-    transcriber = transcribe.load(config["checkpoint"], search, device)
+    transcriber = transcribe.load(config["checkpoint"], search, device, strict=config["strict"])
     output = Path(config["output"])
     if config["split"] is not None:
         _decode_own_split(transcriber, config, size, output)

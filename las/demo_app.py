@@ -38,7 +38,8 @@ def demo_app(overrides: list[str]) -> None:
         search: Search = build.build(config["search"], where="search")
         pieces, by_name = config["pieces"], [Parameter.KEYWORD_ONLY]
         cutter: Callable[[int], Cutter] = build.checked(Cutter, pieces, "pieces", kinds=by_name)
-        transcriber = recogniser.load(config["checkpoint"], search, str(devices.pick(config["device"])), cutter)
+        device = str(devices.pick(config["device"]))
+        transcriber = recogniser.load(config["checkpoint"], search, device, cutter, config["strict"])
         example = example_of(transcriber, config["example"], Path(folder))
         serve(gradio, page(gradio, Ear(transcriber, str(config["kernel"])), example), config["host"], config["port"])
 

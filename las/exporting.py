@@ -10,12 +10,12 @@ from las.errors import ConfigError
 def export(overrides: list[str]) -> Path:
     """Write a bundle, and programs where they are asked for: see configs/export.yaml. Returns the bundle's path."""
     config = build.compose("export", overrides)
-    for key, kind in (("checkpoint", str), ("output", str), ("programs", str | None)):
+    for key, kind in (("checkpoint", str), ("output", str), ("programs", str | None), ("strict", bool)):
         arguments.check_value(key, config[key], kind)
     output = Path(config["output"])
     if output.is_dir():
         raise ConfigError(f"output={output} is a folder: a bundle is one file, for example {output / 'model.las'}")
-    found, complaints = checkpoint.find(Path(config["checkpoint"]))
+    found, complaints = checkpoint.find(Path(config["checkpoint"]), config["strict"])
     for complaint in complaints:
         progress.say(complaint)
     search = portable(found.config.get("search", {}))

@@ -70,7 +70,7 @@ class Keeper:
         self.origin = {"seed": seed, "manifest_hash": manifest_hash, **drift.origin(corpus.tokens.vocabulary_hash)}
         self.allow_drift = allow_drift
         self.folder, self.log = run.directory / "checkpoints", run.directory / "log.txt"
-        self.failed = 0
+        self.failed, self.refusal = 0, ""
 
     def save(self, standing: Standing) -> None:
         """Write a checkpoint, point to it and remove old ones; the main process does.
@@ -97,22 +97,30 @@ class Keeper:
             self._point(saved, standing)
             checkpoint.prune(self.folder, self.keep)
         except (StorageError, OSError) as error:
-            self.failed += 1
+            self.failed, self.refusal = self.failed + 1, str(error)
             if self.failed == FAILED_SAVES:
-                raise
+                raise StorageError(f"{error} {self.run.way_out}") from error
             progress.say(f"{error} Training goes on, and the next checkpoint will be tried as well.", self.log)
             return
         self.failed = 0
+
+    def require_saved(self) -> None:
+        """Raise StorageError when the disk has refused every checkpoint of a training that has ended."""
+        if self.refusal and not any(self.folder.glob("step-*")):
+            raise StorageError(
+                f"{self.folder}: training has ended and none of its checkpoints could be written, so its parameters "
+                f"are lost: {self.refusal} {self.run.way_out}"
+            )
 
     def resume(self) -> Standing | None:
         """Continue from the newest good checkpoint; None if there has never been one.
 
         Raises StorageError when none can be read, or when what the training is of has changed.
         """
-        found, complaints = checkpoint.newest(self.folder)
-        for complaint in complaints:
-            progress.say(complaint, self.log)
-        if found is None and complaints:
+        found, damaged = checkpoint.newest(self.folder)
+        if found is None and damaged:
+            for each in damaged:
+                progress.say(each.reason, self.log)
             raise StorageError(
                 f"{self.folder}: none of its checkpoints can be read, so this run cannot be continued. Train it again "
                 f"under another name: name={self.run.config['name']}_2"
@@ -120,12 +128,14 @@ class Keeper:
         if found is None:
             self.run.forget_after(0)
             return None
+        if damaged:
+            progress.say(checkpoint.instead(damaged, found), self.log)
         for line in drift.require(found.state["origin"], self.origin, self.allow_drift, self.run.directory):
             progress.say(line, self.log)
         standing = self.restore(found)
         if distributed.is_main():
             self._point(found.directory, standing)
-            if not complaints:  # else the newest directories are not the newest good ones
+            if not damaged:  # else the newest directories are not the newest good ones
                 checkpoint.prune(self.folder, self.keep)
         progress.say(
             f"resuming at step {standing.step} (epoch {standing.epoch + 1}, batch {standing.next_batch}), checkpoint "

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from las import progress
+from las import bounded, progress
 from las.errors import StorageError
 
 NAME = "lock.json"
@@ -55,7 +55,7 @@ def _take(own: Path, path: Path) -> bool:
 def _holder(path: Path) -> dict[str, Any] | None:
     """Who holds the lock; None if nobody does any more, or if the file says nothing."""
     try:
-        holder: dict[str, Any] = json.loads(path.read_text())
+        holder = bounded.read_object(path)
         return holder if {"pid", "host", "since"} <= set(holder) else None
     except (OSError, ValueError, TypeError):
         return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from las import atomic
+from las import atomic, bounded
 from las.errors import DataError
 
 
@@ -90,7 +90,7 @@ def write(path: str | Path, utterances: Iterable[Utterance]) -> str:
 def read(path: str | Path) -> list[Utterance]:
     """The utterances of a manifest, in file order. Raises DataError naming file and line."""
     try:
-        lines = Path(path).read_bytes().split(b"\n")
+        lines = bounded.read(Path(path), bounded.LINES).split(b"\n")
     except OSError as error:
         raise DataError(f"{path}: cannot read the manifest ({error.strerror}). Prepare it: las prepare") from error
     utterances: list[Utterance] = []
@@ -116,8 +116,8 @@ def _line(utterance: Utterance) -> str:
 
 def _parse(line: bytes, where: str) -> Utterance:
     try:
-        values = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        values = bounded.parse(line)
+    except ValueError as error:
         raise DataError(f"{where}: not a line of JSON ({error}). Prepare the corpus again: las prepare") from error
     if not isinstance(values, dict):
         raise DataError(f"{where}: expected an object with the keys {', '.join(_KINDS)}")

@@ -5,14 +5,13 @@ again without the runs.
 """
 
 import itertools
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from las import atomic, plan
+from las import atomic, bounded, plan
 from las.plan import Job
 from las.recipe import Recipe
 from las.reports import distributions
@@ -189,13 +188,13 @@ def weight_drift(board: Path) -> float | None:
 def looks(folder: Path) -> dict[str, float]:
     """Means over the looks that `las analyze` took during a training; nothing where it did not look."""
     found = {}
-    if smoothness := plan.lines(folder / "smoothness.jsonl"):
+    if smoothness := bounded.stored_lines(folder / "smoothness.jsonl"):
         of = [(each, each["gradient"]) for each in smoothness]
         found["loss_range"] = statistics.fmean((max(g["losses"]) - min(g["losses"])) / e["loss"] for e, g in of)
         found["gradient_change"] = statistics.fmean(max(g["differences"]) / e["gradient_norm"] for e, g in of)
         found["beta"] = statistics.fmean(g["scale_free_beta"] for _, g in of)
     # Nothing lies below the first group, whose shift is none.
-    shifts = [group for each in plan.lines(folder / "covariate_shift.jsonl") for group in each["groups"][1:]]
+    shifts = [group for each in bounded.stored_lines(folder / "covariate_shift.jsonl") for group in each["groups"][1:]]
     if shifts:
         found["ics"] = statistics.fmean(group["weights"]["relative"] for group in shifts)
     return found
@@ -208,7 +207,7 @@ def write(table: Table, path: Path) -> None:
 
 def read(path: Path) -> Table:
     """A table that `write` wrote."""
-    values = json.loads(path.read_text("utf-8"))
+    values = bounded.stored(path)
     lines = []
     for line in values["lines"]:
         found = [

@@ -25,6 +25,7 @@ def perplexity(overrides: list[str]) -> dict[str, Perplexity]:
     given = config["models"]
     names = [str(name) for name in (given if isinstance(given, list) else [given])]
     arguments.check_value("text", config["text"], str | None)
+    arguments.check_value("strict", config["strict"], bool)
     corpus: Corpus = build.build(config["corpus"], where="corpus")
     split = corpus.known_split(config["split"])
     data = preparation.prepare(corpus, Path(config["data_dir"]), build.build(config["limits"], where="limits"))
@@ -33,13 +34,13 @@ def perplexity(overrides: list[str]) -> dict[str, Perplexity]:
     else:
         sentences = text_training.sentences_of_file(config["text"], corpus.tokens)
     ids = [corpus.tokens.encode(sentence.text) for sentence in sentences]
-    found = {name: measure(_load(name, corpus.tokens), ids) for name in names}
+    found = {name: measure(_load(name, corpus.tokens, config["strict"]), ids) for name in names}
     print_table(found, config["text"] or f"{corpus.name} {split}")
     return found
 
 
-def _load(name: str, tokens: Tokens) -> NGram | LanguageModel:
-    lm = files.load(name, tokens)
+def _load(name: str, tokens: Tokens, strict: bool) -> NGram | LanguageModel:
+    lm = files.load(name, tokens, strict)
     if isinstance(lm, KenLM):
         raise DataError(f"{name}: a binary file of KenLM tells only whole rows: give the ARPA file that it was made of")
     return lm

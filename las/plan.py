@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from las import build, run
+from las import bounded, build, run
 from las.errors import ConfigError
 from las.recipe import Recipe, Row, Tier
 
@@ -35,7 +35,7 @@ class Job:
     def result(self) -> dict[str, Any] | None:
         """Its result.json if it is finished, broken ones too, else None."""
         path = self.directory / "result.json"
-        return json.loads(path.read_text()) if path.is_file() else None
+        return bounded.stored(path) if path.exists() else None
 
     def metrics(self) -> list[dict[str, Any]]:
         """Its events so far; half a line at the end is none."""
@@ -111,13 +111,7 @@ def _job(recipe: Recipe, row: Row, tier: str, seed: int, copy: int, runs: Path, 
 
 def events(directory: Path) -> list[dict[str, Any]]:
     """The events of a run folder."""
-    return lines(directory / "metrics.jsonl")
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    """Every whole line of a file of JSON lines; none where there is no file."""
-    whole = path.read_text().split("\n")[:-1] if path.is_file() else []
-    return [json.loads(line) for line in whole]
+    return bounded.stored_lines(directory / "metrics.jsonl")
 
 
 def seconds(metrics: Sequence[dict[str, Any]]) -> float:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from rich.table import Table
 
-from las import atomic, batches, distributed, progress, soundness
+from las import atomic, batches, bounded, distributed, progress, soundness
 from las.corpora.base import Corpus
 from las.errors import ConfigError, DataError, StorageError
 from las.features import Features
@@ -201,7 +201,7 @@ def keep_symbols(tokens: Tokens, folder: Path) -> None:
     path = folder / "symbols.json"
     own = {"vocabulary_hash": tokens.vocabulary_hash, "symbols": list(tokens.symbols)}
     if path.exists() and (folder / "checkpoints").exists():
-        before = json.loads(path.read_text("utf-8"))["vocabulary_hash"]
+        before = bounded.stored(path)["vocabulary_hash"]
         if before != own["vocabulary_hash"]:
             raise StorageError(
                 f"{folder}: this run writes other symbols (vocabulary {before[:12]}) than the corpus has now "

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from las import audio, progress, reader
+from las import audio, bounded, progress, reader
 from las.errors import DataError
 from las.manifest import Utterance
 from las.sound import Reading, Sound, measure, state, stretch
@@ -33,7 +33,7 @@ class Readings:
         readings = cls(path)
         for line in path.read_bytes().splitlines() if path.exists() else ():
             try:
-                version, name, *entry = json.loads(line)
+                version, name, *entry = bounded.parse(line)
                 if version == _FORMAT:
                     readings._entries[name] = entry
             except (ValueError, TypeError):

@@ -197,4 +197,7 @@ def _yaml(path: Path) -> Any:
     """A file as plain data: what a recipe holds may look like an interpolation and must stay as it is."""
     from omegaconf import OmegaConf
 
-    return OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    try:
+        return OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    except RecursionError as error:
+        raise ConfigError(f"{path}: sections and lists inside each other, too deep for a recipe") from error

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from las import atomic, build, distributed
+from las import atomic, bounded, build, distributed
 from las.errors import StorageError
 
 UNSIGNED = ("data_dir", "run_dir", "kernel")
@@ -71,12 +71,12 @@ class Run:
 
     def _own_config(self, path: Path) -> build.Config:
         try:
-            config: build.Config = json.loads(path.read_text())
+            config = bounded.read_object(path)
             signature(config)
-        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise StorageError(
-                f"{path}: missing or damaged ({error}), so nobody can tell what this run is of: restore it, or start "
-                f"a run of its own: name={self.config['name']}_2"
+                f"{path}: missing or damaged ({bounded.why(error)}), so nobody can tell what this run is of: "
+                f"restore it, or start a run of its own: name={self.config['name']}_2"
             ) from error
         return config
 
@@ -88,11 +88,17 @@ class Run:
         with (self.directory / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 
+    @property
+    def way_out(self) -> str:
+        """The advice to type something else where the disk is full."""
+        return (
+            "Make room and type the same command again, or train on another disk: add "
+            f"run_dir=/another/disk/{self.directory.name} to it."
+        )
+
     def metrics(self) -> list[dict[str, Any]]:
         """All events so far; half a line at the end, of a process that was killed, is none."""
-        path = self.directory / "metrics.jsonl"
-        whole = path.read_text().split("\n")[:-1] if path.exists() else []
-        return [json.loads(line) for line in whole]
+        return bounded.stored_lines(self.directory / "metrics.jsonl")
 
     def forget_after(self, step: int) -> None:
         """Drop events past a step: a resumed run repeats them, and each step must be there once."""
@@ -106,7 +112,7 @@ class Run:
     def result(self) -> dict[str, Any] | None:
         """The result of a finished run, else None."""
         path = self.directory / "result.json"
-        return json.loads(path.read_text()) if path.exists() else None
+        return bounded.stored(path) if path.exists() else None
 
     def finish(self, result: dict[str, Any]) -> None:
         """Write result.json: from now on the run counts as finished."""

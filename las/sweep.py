@@ -6,7 +6,6 @@ training that is finished is not repeated. One that is broken is a result, and t
 
 import importlib.metadata
 import itertools
-import json
 import sys
 import traceback
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from las import build, commands, interruption, progress
+from las import bounded, build, commands, interruption, progress
 from las.errors import ConfigError, LasError, NumericalError
 
 FLAGS = ("-m", "--multirun")
@@ -98,7 +97,7 @@ def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
 
 def _result(folder: Path) -> dict[str, Any] | None:
     path = folder / "result.json"
-    return json.loads(path.read_text("utf-8")) if path.exists() else None
+    return bounded.stored(path) if path.exists() else None
 
 
 def _require_apart(jobs: Sequence[tuple[str, ...]], folders: Sequence[Path]) -> None:

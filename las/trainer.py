@@ -134,7 +134,8 @@ class Trainer:
     def fit(self) -> Convergence:
         """Train from where the run folder stands to the end of the stage.
 
-        Raises NumericalError when the training is broken, Interrupted when a signal asked to stop.
+        Raises NumericalError when the training is broken, Interrupted when a signal asked to stop, StorageError when
+        the disk has refused every checkpoint.
         """
         from torch.utils.tensorboard import SummaryWriter
 
@@ -154,6 +155,7 @@ class Trainer:
         finally:
             if self.board is not None:
                 self.board.close()
+        self.keeper.require_saved()
         return convergence(self.at.validations)
 
     def _finished(self) -> bool:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from las import build, checkpoint, progress, stream, tokens, words
+from las import arguments, build, checkpoint, progress, stream, tokens, words
 from las.errors import DataError, StorageError
 from las.evaluation import Search
 from las.model import ListenAttendSpell
@@ -184,14 +184,17 @@ def load(
     search: Search | None = None,
     device: str = "cpu",
     cutter: Callable[[int], Cutter] = Cutter,
+    strict: bool = False,
 ) -> Transcriber:
-    """A transcriber from a run folder (its best checkpoint) or one checkpoint directory.
+    """A transcriber from a run folder (its best checkpoint), one checkpoint directory or a bundle.
 
-    `search` is the run's own unless given; `cutter` makes what cuts long audio from the model's sample rate.
+    `search` is the run's own unless given; `cutter` makes what cuts long audio from the model's sample rate. Where the
+    best checkpoint is damaged the newest good one is used, and a line says so; `strict` refuses that.
     Raises StorageError when no checkpoint there can be read, ConfigError when its config names a class that is not
     one of this package's.
     """
-    found, complaints = checkpoint.find(Path(path))
+    arguments.check_value("strict", strict, bool)
+    found, complaints = checkpoint.find(Path(path), strict)
     for complaint in complaints:
         progress.say(complaint)
     try:

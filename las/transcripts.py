@@ -54,7 +54,8 @@ def transcribe(overrides: list[str]) -> list[Transcription]:
 def _transcribe(config: build.Config, recordings: Recordings, output: "Output") -> list[Transcription]:
     search: Search = build.build(config["search"], where="search")
     cutter: Callable[[int], Cutter] = build.checked(Cutter, config["pieces"], "pieces", kinds=[Parameter.KEYWORD_ONLY])
-    transcriber = recogniser.load(config["checkpoint"], search, str(devices.pick(config["device"])), cutter)
+    device = str(devices.pick(config["device"]))
+    transcriber = recogniser.load(config["checkpoint"], search, device, cutter, config["strict"])
     bad: list[str] = []
 
     def failed(error: DataError) -> None:

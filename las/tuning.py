@@ -58,7 +58,8 @@ def tune(overrides: list[str]) -> list[Tried]:
     output = Path(config["output"] or build.config_directory() / "search" / "tuned.yaml")
     check_output(output)
     with recurrent.using(str(config["kernel"])):
-        transcriber = transcribe.load(config["checkpoint"], search, str(devices.pick(config["device"])))
+        device = str(devices.pick(config["device"]))
+        transcriber = transcribe.load(config["checkpoint"], search, device, strict=config["strict"])
         corpus: Corpus = build.build(transcriber.config["corpus"], where="corpus")
         split = corpus.known_split(config["split"] or corpus.splits[1])
         utterances = corpus.prepare(Path(config["data_dir"]) / "manifests")[split]

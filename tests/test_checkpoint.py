@@ -91,13 +91,14 @@ def test_damage_is_found_and_the_one_before_is_taken(tmp_path: Path, name: str, 
         checkpoint.load(second)
     with pytest.raises(StorageError, match="damaged"):
         checkpoint.find(second)
-    found, (complaint,) = checkpoint.newest(tmp_path)
+    found, (damaged,) = checkpoint.newest(tmp_path)
     assert found is not None and found.directory == first
     assert same(found.model, parts(1)["model"])
-    assert "step-00000002" in complaint and complaint.endswith("falling back to the one before")
+    assert damaged.directory == second and "step-00000002" in damaged.reason
     checkpoint.point(tmp_path, "best", second)
-    best, (complaint,) = checkpoint.best(tmp_path)[0], checkpoint.best(tmp_path)[1][:1]
-    assert best.directory == first and complaint.endswith("falling back to the newest good one")
+    best, (line,) = checkpoint.best(tmp_path)
+    assert best.directory == first
+    assert line == f"{damaged.reason}. step-00000001 is used in its place, 1 step older"
 
 
 def test_any_single_bit_is_noticed(tmp_path: Path) -> None:
@@ -119,8 +120,8 @@ def test_any_single_bit_is_noticed(tmp_path: Path) -> None:
 def test_when_all_are_damaged_every_one_is_named(tmp_path: Path) -> None:
     for directory in saved(tmp_path / "checkpoints", 1, 2):
         damage(directory / "model.safetensors", "flip")
-    found, complaints = checkpoint.newest(tmp_path / "checkpoints")
-    assert found is None and len(complaints) == 2
+    found, damaged = checkpoint.newest(tmp_path / "checkpoints")
+    assert found is None and len(damaged) == 2
     with pytest.raises(StorageError, match=r"(?s)no checkpoint that can be read.*step-00000002.*step-00000001"):
         checkpoint.find(tmp_path)
 

@@ -98,9 +98,9 @@ def require_noticed(folder: Path, path: Path, damaged: bytes, tally: Tally, what
     path.write_bytes(damaged)
     with tally.trial(what):
         began = time.monotonic()
-        found, (complaint,) = checkpoint.newest(folder)
+        found, (noticed,) = checkpoint.newest(folder)
         assert found is not None and found.directory.name == f"step-{STEPS - 3:08d}"
-        assert path.parent.name in complaint and "falling back" in complaint
+        assert noticed.directory == path.parent and path.parent.name in noticed.reason
         assert time.monotonic() - began < 2
     path.write_bytes(whole)
 

@@ -23,6 +23,7 @@ OWN_KEYS = {
     "draws": str,
     "seeds": int,
     "device": str,
+    "strict": bool,
     "grid": dict,
 }
 

@@ -24,7 +24,7 @@ def subject(config: build.Config) -> tuple[Subject, Path]:
 
     Raises StorageError when there is no checkpoint that can be read, or its parts do not fit together.
     """
-    found, complaints = checkpoint.find(Path(config["checkpoint"]))
+    found, complaints = checkpoint.find(Path(config["checkpoint"]), config["strict"])
     for complaint in complaints:
         progress.say(complaint)
     trained = config | found.config

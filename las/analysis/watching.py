@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from las import atomic, progress, report
+from las import atomic, bounded, progress, report
 from las.analysis import alignments, covariate_shift, distributions, gradient_norms, moments, pictures, smoothness
 from las.analysis.preserving import preserved
 from las.analysis.smoothness import Grid
@@ -44,7 +44,7 @@ class Notebook:
             if name not in ANALYSES:
                 raise ConfigError(f"what={name}: there is no such analysis.{suggest(name, ANALYSES)}")
         self.folder, self.names, self.grid = folder, names, grid
-        self.history: dict[str, list[Found]] = {name: _read(self._path(name)) for name in names}
+        self.history: dict[str, list[Found]] = {name: bounded.stored_lines(self._path(name)) for name in names}
 
     def look(self, subject: Subject) -> Mapping[str, Found]:
         """Measure everything at a point of a training, which stays as it is, and write it down.
@@ -78,10 +78,6 @@ class Notebook:
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.jsonl"
-
-
-def _read(path: Path) -> list[Found]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 class WatchedUpdates(Updates):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from rich.table import Table
 
-from las import atomic, progress
+from las import atomic, bounded, progress
 from las.errors import DataError
 
 Row = dict[str, Any]
@@ -53,7 +53,7 @@ def read(path: Path) -> list[Row]:
     found = []
     for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
         try:
-            row = json.loads(line)
+            row = bounded.parse(line)
         except ValueError as error:
             raise DataError(f"{path}, line {number}: not JSON ({error})") from error
         if not isinstance(row, dict) or "suite" not in row:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from las import atomic, audio, manifest, soundness
+from las import atomic, audio, bounded, manifest, soundness
 from las.errors import ConfigError, DataError, suggest
 from las.manifest import Utterance
 from las.readings import Readings
@@ -171,7 +171,7 @@ def audio_duration(path: str | Path) -> float:
 def _prepared(folder: Path, splits: tuple[str, ...]) -> dict[str, list[Utterance]] | None:
     """The manifests of a folder if all are whole and all their audio could be read, else None."""
     try:
-        hashes = json.loads((folder / "index.json").read_text("utf-8"))["content_hashes"]
+        hashes = bounded.read_object(folder / "index.json")["content_hashes"]
         prepared = {split: manifest.read(folder / f"{split}.jsonl") for split in splits}
     except (OSError, ValueError, KeyError, DataError):
         return None

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from rich.progress import Progress
 
-from las import atomic
+from las import atomic, bounded
 from las.corpora import espeak_phones, voices
 from las.corpora.espeak import Espeak
 from las.errors import DataError
@@ -175,11 +175,12 @@ def _lines(rows: list[tuple[int, int, str]]) -> bytes:
 
 def _read_record(root: Path) -> dict[str, Any]:
     try:
-        record: dict[str, Any] = json.loads((root / RECORD).read_text("utf-8"))
+        record = bounded.read_object(root / RECORD)
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
-        raise DataError(f"{root / RECORD}: cannot be read ({error}). Remove {root}: it will be made again") from error
+        why = f"{root / RECORD}: cannot be read ({bounded.why(error)})"
+        raise DataError(f"{why}. Remove {root}: it will be made again") from error
     return record
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from las import build, checkpoint, progress
+from las import bounded, build, checkpoint, progress
 from las import tokens as symbols
 from las.errors import DataError, StorageError
 from las.lm import arpa, neural, ngram, vocabulary
@@ -12,20 +12,20 @@ from las.lm.ngram import NGram
 from las.tokens import Tokens
 
 
-def load(path: str | Path, tokens: Tokens) -> NGram | KenLM | LanguageModel:
+def load(path: str | Path, tokens: Tokens, strict: bool = False) -> NGram | KenLM | LanguageModel:
     """The scorer of a language model for these tokens.
 
     An ARPA file, gzipped or not, a binary file of KenLM, or a folder: the run (its best checkpoint) or checkpoint of
-    an LSTM model. Raises DataError for a file that cannot be used, and naming the symbols in which the model and the
-    tokens differ (of a binary file only those that it lacks can be told); ConfigError where KenLM would be needed;
-    StorageError for a checkpoint that cannot be read.
+    an LSTM model, of which `strict` refuses any other than the best. Raises DataError for a file that cannot be used,
+    and naming the symbols in which the model and the tokens differ (of a binary file only those that it lacks can be
+    told); ConfigError where KenLM would be needed; StorageError for a checkpoint that cannot be read.
     """
     path = Path(path)
     if path.is_dir():
-        model, own = load_neural(path)
+        model, own = load_neural(path, strict)
         return neural.of_tokens(model, own, tokens, str(path))
     try:
-        with path.open("rb") as file:
+        with bounded.open_file(path, bounded.LANGUAGE_MODEL) as file:
             is_binary = file.read(len(MAGIC)) == MAGIC
     except OSError as error:
         raise DataError(f"{path}: the language model cannot be read ({error.strerror})") from error
@@ -36,9 +36,9 @@ def load(path: str | Path, tokens: Tokens) -> NGram | KenLM | LanguageModel:
     return scorer
 
 
-def load_neural(path: Path) -> tuple[LanguageModel, Tokens]:
+def load_neural(path: Path, strict: bool = False) -> tuple[LanguageModel, Tokens]:
     """An LSTM model and the tokens it was trained on, from a run folder or a checkpoint directory."""
-    found, complaints = checkpoint.find(path)
+    found, complaints = checkpoint.find(path, strict)
     for complaint in complaints:
         progress.say(complaint)
     try:

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from las import plan
+from las import bounded
 from las.plan import Job
 from las.reports.charts import Series
 
@@ -43,7 +43,7 @@ def of_updates(key: str) -> Callable[[Job], Points]:
 def of_looks(read: Callable[[Mapping[str, Any]], float]) -> Callable[[Job], Points]:
     """A number of each look that `las analyze` took at the smoothness of a training."""
     return lambda job: {
-        each["step"]: read(each) for each in plan.lines(job.directory / "analysis" / "smoothness.jsonl")
+        each["step"]: read(each) for each in bounded.stored_lines(job.directory / "analysis" / "smoothness.jsonl")
     }
 
 

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from las import bounded
+
 SHARES = (0.05, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 0.95)
 DECILES = [SHARES.index(share) for share in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)]
 
@@ -22,7 +24,7 @@ class Distribution(NamedTuple):
 
 def read(board: Path) -> dict[str, list[Distribution]]:
     """By the name of the parameter, step after step, repeated ones once; empty where no histograms were kept."""
-    if not any(board.glob("events.*")):
+    if not [bounded.size(path, bounded.TENSORS) for path in board.glob("events.*")]:
         return {}
     from tensorboard.backend.event_processing import event_accumulator
 

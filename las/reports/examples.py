@@ -2,7 +2,6 @@
 
 import base64
 import io
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import soundfile
 
-from las import batches, build, evaluation, health, recurrent, transcribe
+from las import batches, bounded, build, evaluation, health, recurrent, transcribe
 from las.corpora.base import Corpus
 from las.errors import StorageError
 from las.health import Alignment
@@ -100,5 +99,4 @@ def _heard(job: Job, utterance: Utterance, split: str) -> Heard | None:
 
 
 def _decoded(path: Path) -> dict[str, str]:
-    lines = path.read_text("utf-8").splitlines() if path.is_file() else []
-    return {each["id"]: each["text"] for each in map(json.loads, lines)}
+    return {each["id"]: each["text"] for each in bounded.stored_lines(path)}

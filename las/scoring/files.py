@@ -1,12 +1,11 @@
 """References and hypotheses in files: NIST transcripts (.trn) and JSON lines (.jsonl)."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from las import atomic
+from las import atomic, bounded
 from las.errors import DataError
 from las.scoring import alignment, lines, network
 
@@ -39,6 +38,10 @@ def read(path: str | Path, ignore_case: bool = False) -> dict[str, Transcript]:
     reader = readers[path.suffix.lower()]
     transcripts: dict[str, Transcript] = {}
     first_line: dict[str, int] = {}
+    try:
+        bounded.size(path, bounded.LINES)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({bounded.why(error)})") from error
     for number, line in lines.read(path):
         if reader is _read_trn and line.startswith(_COMMENTS):
             continue
@@ -90,7 +93,7 @@ def _check_markup(text: str, where: str) -> None:
 
 def _read_json(line: str, where: str) -> tuple[str, Transcript]:
     try:
-        values = json.loads(line)
+        values = bounded.parse(line)
     except ValueError as error:
         raise DataError(f"{where}: not a line of JSON ({error})") from error
     for key in ("id", "text"):
