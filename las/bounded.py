@@ -66,8 +66,8 @@ def parse(text: str | bytes) -> Any:
     except RecursionError as error:
         raise ValueError(too_deep) from error
     level = [value]
-    for _ in range(DEEPEST + 1):
-        level = [inner for each in level for inner in _inside(each)]
+    for _ in range(DEEPEST):
+        level = [inner for each in level for inner in _inside(each) if isinstance(inner, list | dict)]
         if not level:
             return value
     raise ValueError(too_deep)

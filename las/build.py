@@ -79,10 +79,19 @@ def compose(name: str, overrides: list[str]) -> Config:
         raise ConfigError(f"{key} has no value: add {key}=... to the command") from error
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_explain(error, name, overrides, directory)) from error
+    except RecursionError as error:
+        where = _deepest(overrides, directory)
+        raise ConfigError(f"{where}: lists and sections inside each other, too deep for a config") from error
     assert isinstance(resolved, dict)
     config = {str(key): value for key, value in resolved.items()}
     _check_keys(config, directory, name)
     return config
+
+
+def _deepest(overrides: list[str], directory: Path) -> str:
+    """The override with the most brackets, shortened; where none has many it is one of the files."""
+    override = max(overrides, key=lambda each: each.count("[") + each.count("{"), default="")
+    return f"{override[:60]}..." if override.count("[") + override.count("{") > 50 else f"a card of {directory}"
 
 
 def _compose(directory: Path, name: str, overrides: list[str]) -> Any:

@@ -3,6 +3,7 @@
 This module imports nothing heavy, so that `las --help` answers at once.
 """
 
+import errno
 import importlib
 import sys
 from typing import NamedTuple
@@ -95,6 +96,7 @@ VERBS = {
 }
 
 SWEEPS = {"-m", "--multirun"}
+FULL_DISK = "Make room and type the same command again, or write to another disk: run_dir=... or output=..."
 CONTINUES = "the same command continues, a training from its last checkpoint"
 
 PATH_KEYS = (
@@ -167,7 +169,8 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"las {name}: {error}", file=sys.stderr)
         return error.exit_code
     except OSError as error:
-        print(f"las {name}: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
+        room = f". {FULL_DISK}" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        print(f"las {name}: {error.filename or 'a file'}: {error.strerror or error}{room}", file=sys.stderr)
         return StorageError.exit_code
     except interruption.Stopped as error:
         print(f"las {name}: {error}; {CONTINUES}", file=sys.stderr)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from las import (
+    arguments,
     assembly,
     atomic,
     batches,
@@ -169,6 +170,7 @@ def _decode(config: build.Config) -> None:
     if (config["audio"] is None) == (config["split"] is None):
         raise ConfigError("decode needs audio=x.wav (or a folder, or a list [a.wav,b.wav]) or split=test, not both")
     size = Size.of(config)
+    arguments.check_value("strict", config["strict"], bool)
     search: Search = build.build(config["search"], where="search")
     device = str(devices.pick(config["device"]))
     transcriber = transcribe.load(config["checkpoint"], search, device, strict=config["strict"])

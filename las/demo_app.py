@@ -30,7 +30,7 @@ def demo_app(overrides: list[str]) -> None:
     Raises ConfigError without gradio, and for an address that cannot be had.
     """
     config = build.compose("demo_app", overrides)
-    for key, kind in (("checkpoint", str), ("example", str | None), ("host", str), ("port", int)):
+    for key, kind in (("checkpoint", str), ("example", str | None), ("host", str), ("port", int), ("strict", bool)):
         arguments.check_value(key, config[key], kind)
     require_free(config["host"], config["port"])
     with tempfile.TemporaryDirectory(prefix="las-", ignore_cleanup_errors=True) as folder:

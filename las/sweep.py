@@ -92,6 +92,8 @@ def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
         ]
     except HydraException as error:
         raise ConfigError(str(error)) from error
+    except RecursionError as error:
+        raise ConfigError("an override has lists or sections inside each other, too deep for a config") from error
     return list(itertools.product(*choices))
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from las import arguments, build, checkpoint, progress, stream, tokens, words
+from las import build, checkpoint, progress, stream, tokens, words
 from las.errors import DataError, StorageError
 from las.evaluation import Search
 from las.model import ListenAttendSpell
@@ -193,7 +193,6 @@ def load(
     Raises StorageError when no checkpoint there can be read, ConfigError when its config names a class that is not
     one of this package's.
     """
-    arguments.check_value("strict", strict, bool)
     found, complaints = checkpoint.find(Path(path), strict)
     for complaint in complaints:
         progress.say(complaint)

@@ -40,7 +40,7 @@ def transcribe(overrides: list[str]) -> list[Transcription]:
     Recordings that cannot be read are named, and the others are written; then DataError is raised, which names them.
     """
     config = build.compose("transcribe", overrides)
-    for key, kind in (("batch_size", int), ("output", str | None), ("format", str | None)):
+    for key, kind in (("batch_size", int), ("output", str | None), ("format", str | None), ("strict", bool)):
         arguments.check_value(key, config[key], kind)
     if config["batch_size"] < 1:
         raise ConfigError(f"batch_size={config['batch_size']} must be at least 1")

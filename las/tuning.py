@@ -51,6 +51,7 @@ def tune(overrides: list[str]) -> list[Tried]:
     """Print the table of all combinations, best first, and write the best as a card: see configs/tune.yaml."""
     config = build.compose("tune", overrides)
     size = Size.of(config)
+    arguments.check_value("strict", config["strict"], bool)
     search = build.build(config["search"], where="search")
     if not isinstance(search, Beam):
         raise ConfigError("tune needs a beam search with scorers: search=beam_lm or search=beam_ctc_lm")

@@ -78,7 +78,11 @@ def test_version_and_unknown_verbs(las: Callable[..., Answer]) -> None:
         (DataError("words"), 3, "las train: words"),
         (NumericalError("words"), 4, "las train: words"),
         (StorageError("words"), 5, "las train: words"),
-        (OSError(28, "No space left on device", "/x/metrics.jsonl"), 5, "/x/metrics.jsonl: No space left on device"),
+        (
+            OSError(28, "No space left on device", "/x/metrics.jsonl"),
+            5,
+            "/x/metrics.jsonl: No space left on device. Make room",
+        ),
         (KeyboardInterrupt(), 130, "las train: stopped; the same command continues"),
         (Stopped("stopped by SIGTERM"), 75, "las train: stopped by SIGTERM; the same command continues"),
     ],

@@ -76,12 +76,28 @@ def test_full_from_a_save_on(count: int, quiet: Training, tmp_path: Path, tally:
             ending = training.train(partial(small, size))
             assert ending.code == 5, ending.said
             assert ending.said.count("Training goes on") == 2 and ending.said.count("bytes are free") == 3, ending.said
+            assert ending.said.endswith("or train on another disk: add run_dir=/another/disk/run to it."), ending.said
             require_intact(training)
             again = training.train()
             assert again.code == 0, again.said
             training.require_same(quiet)
         training.remove()
     tally.close("F5 no room for a checkpoint (RLIMIT_FSIZE): tried three times, then code 5")
+
+
+def test_full_at_every_checkpoint_of_a_short_training(quiet: Training, tmp_path: Path) -> None:
+    """Too few saves for a third refusal: the end says what was refused and what to type; with room it works."""
+    training = Training(quiet.root, tmp_path / "short", "trainer.max_steps=3")
+    ending = training.train(partial(small, 4096))
+    assert ending.code == 5
+    assert "no checkpoint that can be read" not in ending.said
+    last = ending.said.rpartition("las train: ")[2]
+    assert re.search(r"step-00000003: the checkpoint could not be written \(.*File too large", last), last
+    assert re.search(r"needs about [0-9,]{5,} bytes, [0-9,]+ bytes are free\. There is no earlier checkpoint", last), (
+        last
+    )
+    assert last.endswith("or train on another disk: add run_dir=/another/disk/run to it."), last
+    assert training.train().code == 0
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from conftest import Answer
 from tiny import RATE, damage, forge, sound, wav
 
 import las as package
-from las import audio, transcribe
+from las import audio, demo_app, transcribe
 from las.errors import ConfigError, DataError, StorageError
 from las.pieces import Cutter
 from las.search import Beam, Greedy
@@ -184,13 +184,61 @@ def test_a_damaged_best_checkpoint_falls_back_and_says_so(
     best = (trained_copy / "checkpoints/best").read_text().strip()
     damage(trained_copy / "checkpoints" / best / "model.safetensors", "flip")
     package.load(str(trained_copy))
-    assert f"{best}/model.safetensors: damaged" in capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"{best}/model.safetensors: damaged" in said and said.count("step-") == 2
+    with pytest.raises(StorageError, match=f"{best}/model.safetensors: damaged.*strict=true refuses to use step-"):
+        package.load(str(trained_copy), strict=True)
     with pytest.raises(StorageError, match="damaged"):
         package.load(str(trained_copy / "checkpoints" / best))
     for directory in (trained_copy / "checkpoints").glob("step-*"):
         damage(directory / "state.json", "cut")
     with pytest.raises(StorageError, match="no checkpoint that can be read"):
         package.load(str(trained_copy))
+
+
+def spoil(run: Path) -> tuple[str, str]:
+    """Makes the newest checkpoint the best one and damages it; 75 s lie between it and the one before."""
+    (run / "checkpoints/best").write_text("step-00000004\n")
+    damage(run / "checkpoints/step-00000004/model.safetensors", "flip")
+    times = {2: 1000.0, 4: 1075.0}
+    events = [{"time": time, "event": "validation", "step": step} for step, time in times.items()]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in events))
+    path = run / "checkpoints/step-00000004/model.safetensors"
+    return f"{path}: damaged: its content is not what was written", "step-00000002"
+
+
+VERBS = {
+    "decode": ["split=dev", "search=greedy"],
+    "transcribe": ["search=greedy", "input={wav}"],
+    "export": ["output={folder}/x.las"],
+    "analyze": ["what=alignments"],
+    "demo_app": ["search=greedy", "port=7871"],
+    "tune": ["output={folder}/tuned.yaml", "search.lm.path=x.arpa"],
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_strict_refuses_another_checkpoint_in_place_of_a_damaged_one(
+    verb: str, trained: Path, trained_copy: Path, monkeypatch: pytest.MonkeyPatch, las: Callable[..., Answer]
+) -> None:
+    monkeypatch.setattr(demo_app, "load_gradio", lambda folder: None)
+    reason, used = spoil(trained_copy)
+    options = [each.format(folder=trained_copy, wav=wav(trained, "mdab0_sx0")) for each in VERBS[verb]]
+    answer = las(verb, f"checkpoint={trained_copy}", *options, "strict=true")
+    again = f"leave strict out, or name that one: checkpoint={trained_copy}/checkpoints/{used}"
+    says = f"{reason}. strict=true refuses to use {used} in its place, 2 steps (1:15) older: {again}"
+    assert (answer.code, answer.err) == (5, f"las {verb}: {says}\n")
+
+
+def test_a_damaged_best_checkpoint_is_one_line(trained: Path, trained_copy: Path, las: Callable[..., Answer]) -> None:
+    reason, used = spoil(trained_copy)
+    heard = [f"input={wav(trained, 'mdab0_sx0')}", "search=greedy"]
+    answer = las("transcribe", f"checkpoint={trained_copy}", *heard)
+    line = f"{reason}. {used} is used in its place, 2 steps (1:15) older"
+    assert answer.code == 0 and "".join(answer.out.split()).startswith("".join(line.split()))
+    assert answer.out.count("damaged:") == 1
+    assert las("transcribe", f"checkpoint={trained_copy}/checkpoints/{used}", "strict=true", *heard).code == 0
+    assert las("transcribe", f"checkpoint={trained_copy}", "strict=maybe", *heard).code == 2
 
 
 @pytest.mark.parametrize("where", ["model", "features", "cell", "search"])
