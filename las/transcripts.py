@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rich.progress import BarColumn, Progress, TextColumn
 
-from las import arguments, atomic, audio, build, captions, devices, progress, recurrent, stream
+from las import arguments, atomic, audio, build, captions, devices, progress, recurrent, stream, tuned
 from las import transcribe as recogniser
 from las.errors import ConfigError, DataError, suggest
 from las.evaluation import Search
@@ -39,7 +39,7 @@ def transcribe(overrides: list[str]) -> list[Transcription]:
 
     Recordings that cannot be read are named, and the others are written; then DataError is raised, which names them.
     """
-    config = build.compose("transcribe", overrides)
+    config = tuned.compose("transcribe", overrides)
     for key, kind in (("batch_size", int), ("output", str | None), ("format", str | None)):
         arguments.check_value(key, config[key], kind)
     if config["batch_size"] < 1:
