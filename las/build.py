@@ -8,7 +8,6 @@ against the class's signature, so that a misspelt key is an error that names the
 import functools
 import importlib
 import inspect
-import json
 import re
 from collections.abc import Collection
 from pathlib import Path
@@ -172,28 +171,6 @@ def _flatten(config: Any, prefix: str = "") -> dict[str, Any]:
     for key, value in config.items():
         flat |= _flatten(value, f"{prefix}.{key}" if prefix else str(key))
     return flat
-
-
-def value_of(key: str, overrides: list[str]) -> Any:
-    """The value that overrides give a key, without its quotes; None where none of them does."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    given = [override for override in overrides if override.partition("=")[0] == key]
-    try:
-        return OverridesParser.create().parse_override(given[-1]).value() if given else None
-    except HydraException as error:
-        raise ConfigError(str(error)) from error
-
-
-def overrides_of(section: Config, where: str) -> list[str]:
-    """Overrides that put each value of a section, whatever is there, below a key."""
-    from hydra.core.override_parser.types import Quote, QuotedString
-
-    def written(value: Any) -> str:
-        return QuotedString(value, Quote.single).with_quotes() if isinstance(value, str) else json.dumps(value)
-
-    return [f"++{where}.{key}={written(value)}" for key, value in _flatten(section).items()]
 
 
 def differences(before: Config, after: Config) -> list[str]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from las import build, places, progress
+from las import overrides as grammar
 from las.errors import ConfigError, StorageError
 
 CHOICE = "search=tuned"
@@ -25,13 +26,13 @@ def compose(name: str, overrides: list[str]) -> build.Config:
     if CHOICE not in overrides:
         return build.compose(name, overrides)
     others = [override for override in overrides if override != CHOICE]
-    checkpoint = build.value_of("checkpoint", others)
+    checkpoint = grammar.value_of("checkpoint", others)
     if checkpoint is None or not Path(str(checkpoint)).exists():  # which is explained as without a tuned search
         return build.compose(name, ["search=beam", *others])
     path = path_of(Path(str(checkpoint)))
     found = read(path, str(checkpoint))
     progress.say(f"{CHOICE}: {path}, tuned on {found['tuned_on']}: {found['errors']}")
-    return build.compose(name, ["search=beam", *build.overrides_of(found["search"], "search"), *others])
+    return build.compose(name, ["search=beam", *grammar.of_section(found["search"], "search"), *others])
 
 
 def read(path: Path, checkpoint: str) -> dict[str, Any]:
