@@ -13,20 +13,33 @@ from las.errors import ConfigError, LasError, StorageError, suggest
 
 
 class Verb(NamedTuple):
-    """A command: the function of its name in `module`, its config, one line of help, an example of its arguments."""
+    """A command: the function of its name in `module`, its config, one line of help, an example of its arguments.
+
+    `again` says what the same command does after a signal ended this one.
+    """
 
     module: str
     config: str
     help: str
     example: str
+    again: str = "the same command begins again"
 
+
+READS_ON = "the same command reads what is left"
+TRAINS_ON = "the same command continues from the last checkpoint, or begins again where there is none yet"
 
 VERBS = {
     "prepare": Verb(
-        "las.commands", "train", "read or synthesise a corpus, check it, print its table", "corpus=synthetic"
+        "las.commands", "train", "read or synthesise a corpus, check it, print its table", "corpus=synthetic", READS_ON
     ),
-    "check": Verb("las.check", "train", "read every file of a corpus, name each bad one", "corpus=synthetic"),
-    "train": Verb("las.commands", "train", "train, then decode and score dev and test", "+experiment=ln_encoder_only"),
+    "check": Verb("las.check", "train", "read every file of a corpus, name each bad one", "corpus=synthetic", READS_ON),
+    "train": Verb(
+        "las.commands",
+        "train",
+        "train, then decode and score dev and test",
+        "+experiment=ln_encoder_only",
+        TRAINS_ON,
+    ),
     "decode": Verb(
         "las.commands",
         "decode",
@@ -38,6 +51,7 @@ VERBS = {
         "transcribe",
         "text, words with times or captions of recordings of any length",
         "checkpoint=runs/ln_encoder_only/synthetic/seed1 input=talk.flac output=talk.srt",
+        "files that were written are whole; the same command transcribes all recordings again",
     ),
     "demo_app": Verb(
         "las.demo_app",
@@ -65,6 +79,7 @@ VERBS = {
         "language_model",
         "train an LSTM language model of transcripts or a text",
         "corpus=an4 corpus.root=/corpora/an4",
+        TRAINS_ON,
     ),
     "ngram": Verb(
         "las.language_models", "ngram", "estimate an n-gram language model, write it as ARPA", "n=5 output=lm.arpa"
@@ -82,22 +97,32 @@ VERBS = {
         "checkpoint=runs/ln_encoder_only/an4/seed1 search.lm.path=an4.arpa",
     ),
     "reproduce": Verb(
-        "las.reproduce", "reproduce", "train the rows of a paper's table, report on them", "recipe=bo18_table3"
+        "las.reproduce",
+        "reproduce",
+        "train the rows of a paper's table, report on them",
+        "recipe=bo18_table3",
+        "the same command keeps the rows that are finished and continues the next from its last checkpoint",
     ),
     "analyze": Verb(
         "las.analysis.command",
         "analyze",
         "alignments, distributions, gradients, smoothness: of a checkpoint or during training",
         "checkpoint=runs/ln_encoder_only/synthetic/seed1",
+        "the same command looks again; with every=... it continues the training from its last checkpoint",
     ),
     "doctor": Verb("las.doctor", "doctor", "check this machine, and whether a training's longest batches fit", ""),
-    "benchmark": Verb("las.benchmark.command", "benchmark", "measure how fast it is", "suite=lstm shapes=[C1]"),
-    "demo": Verb("las.demo", "train", "the whole job on the embedded corpus, in minutes", ""),
+    "benchmark": Verb(
+        "las.benchmark.command",
+        "benchmark",
+        "measure how fast it is",
+        "suite=lstm shapes=[C1]",
+        "no file was written; the same command measures everything again",
+    ),
+    "demo": Verb("las.demo", "train", "the whole job on the embedded corpus, in minutes", "", TRAINS_ON),
 }
 
 SWEEPS = {"-m", "--multirun"}
 FULL_DISK = "Make room and type the same command again, or write to another disk: run_dir=... or output=..."
-CONTINUES = "the same command continues, a training from its last checkpoint"
 
 PATH_KEYS = (
     "alignments",
@@ -173,10 +198,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"las {name}: {error.filename or 'a file'}: {error.strerror or error}{room}", file=sys.stderr)
         return StorageError.exit_code
     except interruption.Stopped as error:
-        print(f"las {name}: {error}; {CONTINUES}", file=sys.stderr)
+        print(f"las {name}: {error}; {VERBS[name].again}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print(f"\nlas {name}: stopped; {CONTINUES}", file=sys.stderr)
+        print(f"\nlas {name}: stopped; {VERBS[name].again}", file=sys.stderr)
         return interruption.BY_HAND
 
 

@@ -17,12 +17,14 @@ from las import (
     distributed,
     evaluation,
     lock,
+    places,
     preparation,
     progress,
     recurrent,
     report,
     run,
     transcribe,
+    tuned,
 )
 from las.assembly import Built
 from las.corpora.base import Corpus
@@ -161,7 +163,7 @@ def decode_split(
 
 def decode(overrides: list[str]) -> None:
     """Write what a checkpoint hears in audio files, or in a split of its corpus (then with its error rate)."""
-    config = build.compose("decode", overrides)
+    config = tuned.compose("decode", overrides)
     with recurrent.using(str(config["kernel"])):
         _decode(config)
 
@@ -174,7 +176,8 @@ def _decode(config: build.Config) -> None:
     search: Search = build.build(config["search"], where="search")
     device = str(devices.pick(config["device"]))
     transcriber = transcribe.load(config["checkpoint"], search, device, strict=config["strict"])
-    output = Path(config["output"])
+    what = config["split"] or places.name_of(config["audio"])
+    output = Path(config["output"] or places.decoded(Path(config["checkpoint"]), what))
     if config["split"] is not None:
         _decode_own_split(transcriber, config, size, output)
         return

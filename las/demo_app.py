@@ -10,7 +10,7 @@ from inspect import Parameter
 from pathlib import Path
 from typing import Any
 
-from las import arguments, build, devices, progress
+from las import arguments, build, devices, progress, tuned
 from las import transcribe as recogniser
 from las.ear import Ear, Example, example_of
 from las.errors import ConfigError
@@ -29,7 +29,7 @@ def demo_app(overrides: list[str]) -> None:
 
     Raises ConfigError without gradio, and for an address that cannot be had.
     """
-    config = build.compose("demo_app", overrides)
+    config = tuned.compose("demo_app", overrides)
     for key, kind in (("checkpoint", str), ("example", str | None), ("host", str), ("port", int), ("strict", bool)):
         arguments.check_value(key, config[key], kind)
     require_free(config["host"], config["port"])

@@ -5,10 +5,11 @@ A row whose training breaks is a result. The same command again goes on where th
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rich.measure import Measurement
 from rich.table import Table as Printed
 
 from las import arguments, build, claims, commands, outcomes, plan, progress, recipe
@@ -131,23 +132,36 @@ def command(overrides: Sequence[str]) -> str:
 def show(asked: Request, jobs: Sequence[Job]) -> None:
     """The plan: each job, how far it is, and how long it still takes."""
     finished = [job for job in jobs if job.result is not None]
-    table = Printed(title=f"{asked.recipe.name}, tier {asked.tier}: {len(jobs)} trainings, {len(finished)} finished")
-    for heading in ("row", "seed", "state", "at most", "folder"):
-        table.add_column(heading, overflow="fold")
-    waiting: list[float | None] = []
-    for job in jobs:
-        needs = None if job in finished else plan.expected(job, finished)
-        waiting += [] if job in finished else [needs]
-        seed = str(job.seed) + (f", run {job.copy}" if job.row.repeat == "runs" else "")
-        table.add_row(job.row.name, seed, state(job), "" if job in finished else time_of(needs), str(job.directory))
-    progress.console.print(table)
+    needs = {job.directory: plan.expected(job, finished) for job in jobs if job not in finished}
+    progress.console.print(_table(asked, jobs, needs))
+    progress.say(f"folders are below {asked.runs}")
+    waiting = list(needs.values())
     if not waiting:
         progress.say("nothing is left to train")
     elif None in waiting:
         progress.say(f"{len(waiting)} to train; how long is unknown until one of them is finished")
     else:
-        total = sum(needs for needs in waiting if needs is not None) / asked.jobs
+        total = sum(seconds for seconds in waiting if seconds is not None) / asked.jobs
         progress.say(f"{len(waiting)} to train, {progress.duration(total)} at most by the speed of finished ones")
+
+
+def _table(asked: Request, jobs: Sequence[Job], needs: Mapping[Path, float | None]) -> Printed:
+    """A line for each job, as wide as it must be: folders are there to be copied.
+
+    `needs` are the seconds that those still need which are not finished; unless some are known they have no column.
+    """
+    title = f"{asked.recipe.name}, tier {asked.tier}: {len(jobs)} trainings, {len(jobs) - len(needs)} finished"
+    table = Printed(title=title)
+    is_known = any(seconds is not None for seconds in needs.values())
+    for heading in ("row", "seed", "state", *(["at most"] if is_known else []), "folder"):
+        table.add_column(heading, no_wrap=True)
+    for job in jobs:
+        seed = str(job.seed) + (f", run {job.copy}" if job.row.repeat == "runs" else "")
+        seconds = needs.get(job.directory)
+        time = ["" if seconds is None else progress.duration(seconds)] if is_known else []
+        table.add_row(job.row.name, seed, state(job), *time, str(job.directory.relative_to(asked.runs)))
+    table.width = Measurement.get(progress.console, progress.console.options.update(width=10_000), table).maximum
+    return table
 
 
 def state(job: Job) -> str:
@@ -155,10 +169,6 @@ def state(job: Job) -> str:
     if (result := job.result) is not None:
         return "broken" if "broken" in result else "finished"
     return f"at step {job.step} of {job.max_steps}" if job.step else "to do"
-
-
-def time_of(seconds: float | None) -> str:
-    return "unknown" if seconds is None else progress.duration(seconds)
 
 
 def train(jobs: Sequence[Job], at_once: int, look_every: int | None = None) -> None:

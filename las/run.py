@@ -8,6 +8,8 @@ runs/<name>/<corpus>/seed<seed>/
     checkpoints/        see las.checkpoint
     attention/          one picture per validation
     hypotheses.<split>.jsonl, result.json
+    decoded/            what `las decode` wrote, see las.places
+    tuned.json          what `las tune` found, see las.tuned
 """
 
 import json

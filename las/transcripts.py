@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rich.progress import BarColumn, Progress, TextColumn
 
-from las import arguments, atomic, audio, build, captions, devices, progress, recurrent, stream
+from las import arguments, atomic, audio, build, captions, devices, progress, recurrent, stream, tuned
 from las import transcribe as recogniser
 from las.errors import ConfigError, DataError, suggest
 from las.evaluation import Search
@@ -39,7 +39,7 @@ def transcribe(overrides: list[str]) -> list[Transcription]:
 
     Recordings that cannot be read are named, and the others are written; then DataError is raised, which names them.
     """
-    config = build.compose("transcribe", overrides)
+    config = tuned.compose("transcribe", overrides)
     for key, kind in (("batch_size", int), ("output", str | None), ("format", str | None), ("strict", bool)):
         arguments.check_value(key, config[key], kind)
     if config["batch_size"] < 1:
@@ -200,20 +200,22 @@ class Listening:
             progress.say(self.line())
 
     @property
-    def real_time_factor(self) -> float:
-        """Seconds that it took for each second of audio; infinite before anything was heard."""
+    def real_time_factor(self) -> float | None:
+        """Seconds that it took for each second of audio; None before anything was heard."""
         taken = time.monotonic() - self.started
-        return taken / self.heard_s if self.heard_s else float("inf")
+        return taken / self.heard_s if self.heard_s else None
 
     def line(self) -> str:
         """`3:20 of 1:00:00 heard, real-time factor 0.041`"""
-        total = progress.duration(self.total_s)
-        return f"{progress.duration(self.heard_s)} of {total} heard, real-time factor {self.real_time_factor:.3f}"
+        said = f"{progress.duration(self.heard_s)} of {progress.duration(self.total_s)} heard"
+        factor = self.real_time_factor
+        return said if factor is None else f"{said}, real-time factor {factor:.3f}"
 
     def summary(self, num_recordings: int) -> str:
         """The last line."""
         taken_s = time.monotonic() - self.started
         plural = "" if num_recordings == 1 else "s"
         said = f"{num_recordings} recording{plural}, {self.heard_s:.1f} s of audio in {taken_s:.1f} s"
-        factor = self.real_time_factor
+        if (factor := self.real_time_factor) is None:
+            return said
         return f"{said}: real-time factor {factor:.3f}, {1 / factor:.0f} times as fast as it was said"

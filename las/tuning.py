@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from rich.table import Table
 
-from las import arguments, atomic, batches, build, devices, progress, recurrent, transcribe
+from las import arguments, atomic, batches, build, devices, progress, recurrent, transcribe, tuned
 from las.batches import Batch
 from las.corpora.base import Corpus
 from las.errors import ConfigError
@@ -48,7 +48,7 @@ class Tried(NamedTuple):
 
 
 def tune(overrides: list[str]) -> list[Tried]:
-    """Print the table of all combinations, best first, and write the best as a card: see configs/tune.yaml."""
+    """Print the table of all combinations, best first, and keep the best for `search=tuned`: see configs/tune.yaml."""
     config = build.compose("tune", overrides)
     size = Size.of(config)
     arguments.check_value("strict", config["strict"], bool)
@@ -56,8 +56,9 @@ def tune(overrides: list[str]) -> list[Tried]:
     if not isinstance(search, Beam):
         raise ConfigError("tune needs a beam search with scorers: search=beam_lm or search=beam_ctc_lm")
     points = grid(config["weights"], config["length_normalisation"], search)
-    output = Path(config["output"] or build.config_directory() / "search" / "tuned.yaml")
-    check_output(output)
+    kept = tuned.path_of(Path(config["checkpoint"]))
+    if config["output"] is not None:
+        check_output(Path(config["output"]))
     with recurrent.using(str(config["kernel"])):
         device = str(devices.pick(config["device"]))
         transcriber = transcribe.load(config["checkpoint"], search, device, strict=config["strict"])
@@ -67,9 +68,16 @@ def tune(overrides: list[str]) -> list[Tried]:
         texts = heard(transcriber, [of(search, point) for point in points], utterances, size, corpus)
     tried = [Tried(point, corpus.score(split, utterances, each)) for point, each in zip(points, texts, strict=True)]
     tried.sort(key=lambda each: each.score.total.rate)  # of equals, the one that was given first
-    print_table(tried, f"{corpus.name} {split}: {len(utterances)} utterances", corpus.metric)
-    atomic.write(output, card(config["search"], tried[0].point, error_rates.line(tried[0].score, corpus.metric)))
-    progress.say(f"the best is written to {output}")
+    what = f"{corpus.name} {split}: {len(utterances)} utterances"
+    print_table(tried, what, corpus.metric)
+    best, errors = reweighted(config["search"], tried[0].point), error_rates.line(tried[0].score, corpus.metric)
+    if config["output"] is not None:
+        atomic.write(Path(config["output"]), card(best, errors))
+        progress.say(f"the best is written to {config['output']}")
+    else:
+        atomic.write_json(kept, {"tuned_on": what, "errors": errors, "search": best})
+        progress.say(f"the best is written to {kept}")
+        progress.say(f"next:  las decode checkpoint={config['checkpoint']} split={corpus.splits[-1]} search=tuned")
     return tried
 
 
@@ -142,14 +150,19 @@ def print_table(tried: Sequence[Tried], title: str, metric: str) -> None:
     progress.console.print(table)
 
 
-def card(search: build.Config, point: Point, found: str) -> str:
-    """A card of configs/search: the search with the weights of a point, without scorers of weight 0."""
+def reweighted(search: build.Config, point: Point) -> build.Config:
+    """The section of a search with the weights of a point, without scorers of weight 0."""
     chosen = {**search, "length_normalisation": point.length_normalisation}
     for name, weight in point.weights.items():
         chosen[name] = {**search[name], "weight": weight}
         if not weight:
             del chosen[name]
-    return "\n".join([f"{FIRST_LINE}: {found}", *_lines(chosen)]) + "\n"
+    return chosen
+
+
+def card(search: build.Config, found: str) -> str:
+    """A card of configs/search."""
+    return "\n".join([f"{FIRST_LINE}: {found}", *_lines(search)]) + "\n"
 
 
 def _lines(section: build.Config, indent: str = "") -> Iterator[str]:

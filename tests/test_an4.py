@@ -75,6 +75,26 @@ def test_a_copy_that_is_not_whole_is_refused_unless_asked_for(tmp_path: Path) ->
     assert "train: 8 of 948, test: 2 of 130" in note
 
 
+def test_too_few_speakers_to_hold_one_out_says_what_to_set(tmp_path: Path, las: Callable) -> None:
+    command = ["prepare", "corpus=an4", f"corpus.root={tree(tmp_path)}", "corpus.partial=true", f"data_dir={tmp_path}"]
+    answer = las(*command)
+    assert answer.code == 3 and "A right tree" not in answer.err
+    assert "4 training speakers, and corpus.dev_every=10 holds out every 10th: none for the development" in answer.err
+    advice = answer.err.strip().rpartition("Hold out more: ")[2]
+    answer = las(*command, advice)
+    assert advice == "corpus.dev_every=2" and answer.code == 0, answer.err
+
+
+def test_one_speaker_cannot_be_held_out(tmp_path: Path) -> None:
+    etc = tree(tmp_path) / "etc"
+    lines = (etc / "an4_train.fileids").read_text().splitlines(keepends=True)
+    (etc / "an4_train.fileids").write_text("".join(lines[:2]))
+    for split in ("train", "dev"):
+        with pytest.raises(DataError, match="one training speaker, and none to hold out"):
+            corpus(tmp_path).utterances(split)
+    assert len(corpus(tmp_path).utterances("test")) == 2
+
+
 def break_tree(root: Path, how: str) -> None:
     etc = root / "etc"
     if how == "audio":

@@ -212,6 +212,20 @@ def test_without_matplotlib_there_are_numbers_and_no_pictures(
     assert [path.name for path in tmp_path.iterdir()] == ["alignments.jsonl"]
 
 
+def test_the_command_says_that_it_drew_nothing(
+    trained: Path, tmp_path: Path, las: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["analyze", f"checkpoint={trained / 'run'}", f"data_dir={trained / 'data'}", f"output={tmp_path}"]
+    command += ["what=alignments", *FEW]
+    assert "matplotlib" not in las(*command).out and list(tmp_path.rglob("*.png"))
+    monkeypatch.setattr(report, "available", lambda: False)
+    answer = las(*command)
+    assert answer.code == 0
+    assert answer.out.splitlines()[-1] == (
+        "pictures    none, they need matplotlib: pip install 'las[plots]', then the same command"
+    )
+
+
 def test_what_needs_no_model_is_printed(las: Callable[..., Answer]) -> None:
     answer = las("analyze", "what=[invariance,deep_linear]", "seeds=2")
     assert answer.code == 0, answer.err

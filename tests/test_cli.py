@@ -1,5 +1,6 @@
 """The console command: quick help, exit codes, paths as they are, and scripts that are the same."""
 
+import importlib
 import resource
 import subprocess
 import sys
@@ -96,6 +97,28 @@ def test_errors_become_exit_codes_and_words(
     monkeypatch.setattr(commands, "train", fail)
     answer = las("train")
     assert answer.code == code and says in answer.err and answer.out == ""
+
+
+TRAININGS = ("train", "train_lm", "demo")
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), Stopped("stopped by SIGTERM")], ids=["by hand", "by a signal"])
+def test_a_verb_that_was_stopped_says_what_is_true_for_it(
+    stop: BaseException, verb: str, las: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(overrides: list[str]) -> None:
+        raise stop
+
+    monkeypatch.setattr(importlib.import_module(cli.VERBS[verb].module), verb, interrupted)
+    says = las(verb).err.strip().partition("; ")[2]
+    continues = "checkpoint" in says
+    assert continues == (verb in (*TRAININGS, "reproduce", "analyze")), says
+    if verb in TRAININGS:
+        assert says.startswith("the same command continues from the last checkpoint")
+    expected = {"benchmark": "measures everything again", "transcribe": "transcribes all", "check": "what is left"}
+    assert expected.get(verb, "the same command") in says
+    assert says.endswith("begins again") or verb not in ("decode", "tune", "score", "ngram", "average", "export")
 
 
 def test_mistakes_of_the_program_keep_their_traceback(

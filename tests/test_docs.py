@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cell_cards import factory_of
 
-from las import assembly, build, cli, demo, plan, reproduce, sweep
+from las import assembly, build, cli, demo, plan, reproduce, sweep, tuned
 from las.cells.base import LSTMCell
 from las.corpora import phones
 from las.errors import ConfigError
@@ -54,7 +54,7 @@ def rows(document: str, first_heading: str) -> list[list[str]]:
 
 def compose(verb: str, overrides: list[str]) -> None:
     """What the verb would do with its arguments, short of doing it."""
-    overrides = [cli.protect(override) for override in overrides]
+    overrides = [cli.protect(override) for override in overrides if override != tuned.CHOICE]
     if cli.SWEEPS & set(overrides):
         for job in sweep.combinations([override for override in overrides if override not in cli.SWEEPS]):
             compose("train", list(job))

@@ -8,8 +8,8 @@ PACKAGE = Path(__file__).parents[1] / "las"
 FLOORS = {
     0: "archive arguments atomic audio bundle captions cells.base compat convergence corpora.phones ctc devices "
     "distributed download errors gradients health interruption lm.arpa lm.automaton lm.kneser_ney lm.vocabulary "
-    "lock machine manifest masking nadam normalisation order peers pieces progress ramp randomness reader "
-    "reader_process readings reports.charts reports.distributions reports.style schedule scorers.base "
+    "lock machine manifest masking nadam normalisation order overrides peers pieces places progress ramp randomness "
+    "reader reader_process readings reports.charts reports.distributions reports.style schedule scorers.base "
     "scorers.coverage scorers.ctc_prefix "
     "scorers.end_threshold scorers.length_reward scorers.min_length scorers.panel scorers.repetition "
     "scoring.alignment scoring.bootstrap scoring.conventions scoring.ctm scoring.dynamic_programming "
@@ -29,7 +29,7 @@ FLOORS = {
     "kernels.stepping kernels.triton kernels.triton_backward kernels.triton_forward kernels.triton_loops "
     "kernels.triton_plan kernels.triton_rows "
     "lm.kenlm lm.ngram lm.perplexity loss output_norm run",
-    2: "installation plan recipe recurrent",
+    2: "installation plan recipe recurrent tuned",
     3: "claim_rules claims listener lm.neural outcomes report reports.curves speller",
     4: "model",
     5: "checkpoint evaluation pretraining programs updates",
@@ -123,7 +123,7 @@ def test_names_come_from_modules_and_never_from_a_package() -> None:
 
 def test_only_build_knows_hydra_and_only_compat_torchaudio() -> None:
     readers = {
-        "hydra": {"build", "sweep"},
+        "hydra": {"build", "overrides", "sweep"},
         "torchaudio": set(),
         "pickle": set(),
         "tarfile": {"archive"},

@@ -73,6 +73,21 @@ def test_a_recipe_is_planned_trained_once_and_reported(two_rows: None, corpus: P
     assert "2 to train, " in answer.out and " at most by the speed of finished ones" in answer.out
 
 
+def test_the_plan_cuts_no_folder_and_has_no_column_of_unknowns(two_rows: None, corpus: Path, las: Las) -> None:
+    command = ("reproduce", "recipe=bo18_table3", "tier=smoke", *places(corpus), "seeds=2", "dry_run=true")
+    jobs = plan.jobs(recipe.read("bo18_table3"), "smoke", 2, corpus / "runs", [*places(corpus)[:4], places(corpus)[6]])
+    answer = las(*command)
+    assert answer.code == 0, answer.err
+    for job in jobs:
+        (line,) = [line for line in answer.out.splitlines() if str(job.directory.relative_to(corpus / "runs")) in line]
+        assert job.row.name in line.split() and "to do" in line
+    assert f"folders are below {corpus / 'runs'}" in answer.out.splitlines()
+    assert "at most" not in answer.out and answer.out.count("unknown") == 1
+    assert las(*command[:-2], "seeds=1", "rows=[baseline]").code == 0
+    after = las(*command).out
+    assert "at most" in after and "unknown" not in after
+
+
 def test_another_recipe_shares_rows_that_are_the_same(corpus: Path) -> None:
     found = {}
     for name in ("bo18_table1", "bo18_table3", "bo18_code_hypotheses"):

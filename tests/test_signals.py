@@ -41,7 +41,7 @@ def stopped(las: Las, owner: Any, name: str, at: int, how: tuple[signal.Signals,
         answer = las(*command)
     assert answer.code == code, answer
     says = "stopped" if number == signal.SIGINT else f"stopped by {number.name}"
-    assert answer.err.strip() == f"las {command[0]}: {says}; {cli.CONTINUES}"
+    assert answer.err.strip() == f"las {command[0]}: {says}; {cli.VERBS[command[0]].again}"
 
 
 def content(folder: Path) -> dict[str, list[bytes]]:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -124,8 +125,15 @@ def test_long_work_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: p
         listening.heard(200.0)
     line = capsys.readouterr().out
     assert line.startswith("3:20 of 1:00:00 heard, real-time factor 0.0")
-    assert transcripts.Listening(0.0).real_time_factor == float("inf")
-    assert transcripts.Listening(0.0).summary(0).startswith("0 recordings, 0.0 s of audio")
+
+
+def test_nothing_heard_has_no_pace(listen: Las, tmp_path: Path) -> None:
+    assert transcripts.Listening(60.0).line() == "0:00 of 1:00 heard"
+    (tmp_path / "empty.wav").touch()
+    answer = listen(f"input={tmp_path / 'empty.wav'}")
+    assert answer.code == 3
+    last = answer.out.splitlines()[-1]
+    assert re.fullmatch(r"0 recordings, 0\.0 s of audio in \d+\.\d s", last), last
 
 
 def test_the_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from conftest import Answer
 from rich.console import Console
 from tiny import overrides
 
-from las import build, commands, progress, transcribe, tuning
+from las import build, commands, progress, transcribe, tuned, tuning
 from las.errors import ConfigError
 from las.scoring import error_rates
 from las.search import Beam
@@ -120,3 +120,70 @@ def test_a_file_of_somebody_else_is_not_replaced(trained: Path, lm: Path, tmp_pa
     with pytest.raises(ConfigError, match="not written by las tune"):
         tuning.tune(asked(trained, lm, mine))
     assert json.loads(mine.read_text()) == {"size": 3}
+
+
+def test_what_was_tuned_is_kept_with_its_run_and_is_the_search_of_its_checkpoints(
+    trained: Path, trained_copy: Path, lm: Path, las: Las, tmp_path: Path
+) -> None:
+    cards = sorted(path.name for path in (build.config_directory() / "search").iterdir())
+    places = [f"checkpoint={trained_copy}", f"data_dir={trained / 'data'}"]
+    weights = ["weights.lm=[0.5]", "weights.coverage=[0.4]", "length_normalisation=[0.5]"]
+    answer = las("tune", *places, f"search.lm.path={lm}", "search.size=3", *weights)
+    assert answer.code == 0, answer.err
+    assert f"the best is written to {trained_copy / 'tuned.json'}" in answer.out.splitlines()
+    assert sorted(path.name for path in (build.config_directory() / "search").iterdir()) == cards
+
+    given = ["scorer@search.lm=language_model", f"search.lm.path={lm}", "search.lm.weight=0.5", "search.size=3"]
+    given += ["scorer@search.coverage=coverage", "search.coverage.weight=0.4", "search.length_normalisation=0.5"]
+    given = [f"+{each}" if each.startswith("scorer@") else each for each in given]
+    hand, mine = tmp_path / "hand.jsonl", tmp_path / "tuned.jsonl"
+    assert las("decode", *places, "split=dev", *given, f"output={hand}", "search.nbest=2").code == 0
+    answer = las("decode", *places, "search=tuned", "split=dev", f"output={mine}", "search.nbest=2")
+    assert answer.code == 0, answer.err
+    assert f"search=tuned: {trained_copy / 'tuned.json'}, tuned on timit dev: 2 utterances: PER" in answer.out
+    assert mine.read_text() == hand.read_text() and '"lm": ' in mine.read_text()
+
+    (step,) = [path for path in (trained_copy / "checkpoints").glob("step-*")][:1]
+    one = f"checkpoint={step}"
+    heard = las("transcribe", one, f"input={trained / 'TIMIT/TEST'}", "search=tuned", "~search.coverage")
+    assert heard.code == 0, heard.err
+    composed = tuned.compose("demo_app", [one, "search=tuned", "search.size=5", "~search.coverage"])["search"]
+    assert (composed["size"], composed["lm"]["weight"], "coverage" in composed) == (5, 0.5, False)
+
+
+def test_nothing_tuned_says_how_to_tune(trained: Path, las: Las, tmp_path: Path) -> None:
+    run = trained / "run"
+    for verb, what in (("decode", "split=dev"), ("transcribe", "input=x.wav")):
+        answer = las(verb, f"checkpoint={run}", what, "search=tuned")
+        assert answer.code == 2
+        assert f"search=tuned: nothing was tuned for {run} yet" in answer.err
+        assert f"las tune checkpoint={run} search.lm.path=lm.arpa" in answer.err
+    assert "neither a run folder nor" in las("decode", "checkpoint=/nowhere", "split=dev", "search=tuned").err
+    assert "checkpoint has no value" in las("decode", "split=dev", "search=tuned").err
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"tuned_on": "x", "errors": "y"}', "[" * 5000])
+def test_a_damaged_tuned_search_is_named(content: str, trained_copy: Path, las: Las) -> None:
+    (trained_copy / "tuned.json").write_text(content)
+    answer = las("decode", f"checkpoint={trained_copy}", "split=dev", "search=tuned")
+    assert answer.code == 5
+    assert answer.err.startswith(f"las decode: {trained_copy / 'tuned.json'}: damaged (")
+
+
+def test_a_tuned_search_from_elsewhere_runs_nothing(trained_copy: Path, las: Las) -> None:
+    """Neither does it change what is beside the search."""
+    witness = trained_copy / "witness"
+    search = {"_target_": "os.system", "command": f"touch {witness}", "=x,output": str(witness)}
+    for forged in (search, search | {"=x,output": "${oc.env:HOME}"}, {"size": "'\\'", "lm": {"path": "'"}}):
+        record = {"tuned_on": "x", "errors": "y", "search": forged}
+        (trained_copy / "tuned.json").write_text(json.dumps(record))
+        assert las("decode", f"checkpoint={trained_copy}", "split=dev", "search=tuned").code == 2
+        assert not witness.exists()
+
+
+def test_a_bundle_is_not_tuned(trained: Path, lm: Path, las: Las, tmp_path: Path) -> None:
+    file = tmp_path / "phones.las"
+    assert las("export", f"checkpoint={trained / 'run'}", f"output={file}").code == 0
+    for command in (["tune", f"search.lm.path={lm}"], ["decode", "split=dev", "search=tuned"]):
+        answer = las(*command, f"checkpoint={file}")
+        assert answer.code == 2 and f"{file} is a bundle, which knows no corpus to tune on" in answer.err

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from las import arguments, assembly, build, distributed, lock, preparation, progress, recurrent, run
+from las import arguments, assembly, build, distributed, lock, preparation, progress, recurrent, report, run
 from las.analysis import deep_linear, invariance, loading
 from las.analysis.smoothness import Grid
 from las.analysis.subject import DRAWS, Subject
@@ -75,6 +75,8 @@ def _of_model(config: build.Config, names: Sequence[str]) -> None:
     for path in notebook.pictures(title):
         progress.say(f"picture     {path}")
     progress.say(f"numbers     {notebook.folder}/*.jsonl")
+    if not report.available():
+        progress.say("pictures    none, they need matplotlib: pip install 'las[plots]', then the same command")
 
 
 def _checkpoint(config: build.Config, names: Sequence[str], grid: Grid) -> tuple[Notebook, str]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from las import assembly, batches, build, checkpoint, manifest, progress, ramp
+from las import assembly, batches, build, checkpoint, manifest, places, progress, ramp
 from las.analysis.subject import Subject
 from las.batches import Batch
 from las.checkpoint import Checkpoint
@@ -47,9 +47,7 @@ def subject(config: build.Config) -> tuple[Subject, Path]:
         corpus.tokens.symbols,
         config["draws"],
     )
-    folder = found.directory.parent
-    folder = folder.parent if folder.name == "checkpoints" else folder
-    return looked_at, folder / "analysis" / found.directory.name
+    return looked_at, places.folder(found.directory) / "analysis" / found.directory.name
 
 
 def _updates(built: assembly.Built, found: Checkpoint, precision: str) -> Updates:

@@ -69,6 +69,8 @@ class AN4(Corpus):
             _require_all(tree, part, recordings)
         speakers = sorted({recording.speaker for recording in recordings})
         held_out = set(speakers[self.dev_every - 1 :: self.dev_every])
+        if part == "train" and recordings and not held_out:
+            raise DataError(f"{tree}: {_none_held_out(len(speakers), self.dev_every)}")
         if part == "train":
             recordings = [each for each in recordings if (each.speaker in held_out) == (split == "dev")]
         if not recordings:
@@ -136,6 +138,15 @@ def _transcripts(path: Path) -> dict[str, str]:
 def _utterance(recording: Recording) -> Utterance:
     duration_s = audio_duration(recording.audio)
     return Utterance(recording.id, str(recording.audio), 0, 0.0, duration_s, recording.text, recording.speaker)
+
+
+def _none_held_out(speakers: int, dev_every: int) -> str:
+    if speakers < 2:
+        return "this copy of AN4 has one training speaker, and none to hold out as the development part: copy another"
+    return (
+        f"this copy of AN4 has {speakers} training speakers, and corpus.dev_every={dev_every} holds out every "
+        f"{dev_every}th: none for the development part. Hold out more: corpus.dev_every=2"
+    )
 
 
 def _require_all(tree: Path, part: str, recordings: list[Recording]) -> None:
