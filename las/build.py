@@ -15,7 +15,7 @@ from typing import Any
 
 import las
 from las import arguments
-from las.errors import ConfigError, suggest
+from las.errors import ArgumentError, ConfigError, suggest
 
 PACKAGES = (
     "las.attention",
@@ -250,6 +250,8 @@ class Maker(functools.partial[Any]):
     def __call__(self, /, *positional: Any, **options: Any) -> Any:
         try:
             return super().__call__(*positional, **options)
+        except ArgumentError as error:
+            raise ConfigError(f"{self.where}.{error}") from error
         except (TypeError, ValueError) as error:
             raise ConfigError(f"{self.where}: {error}") from error
 

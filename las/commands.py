@@ -171,8 +171,11 @@ def _decode(config: build.Config) -> None:
     size = Size.of(config)
     search: Search = build.build(config["search"], where="search")
     device = str(devices.pick(config["device"]))
-    transcriber = transcribe.load(config["checkpoint"], search, device)
     output = Path(config["output"])
+    atomic.require_place(output)
+    if config["pictures"] is not None:
+        atomic.require_folder(Path(config["pictures"]))
+    transcriber = transcribe.load(config["checkpoint"], search, device)
     if config["split"] is not None:
         _decode_own_split(transcriber, config, size, output)
         return
@@ -202,7 +205,7 @@ def _decode_own_split(transcriber: transcribe.Transcriber, config: build.Config,
         )
     corpus: Corpus = build.build(transcriber.config["corpus"], where="corpus")
     split = corpus.known_split(config["split"])
-    utterances = corpus.prepare(Path(config["data_dir"]) / "manifests")[split]
+    utterances = preparation.prepared(corpus, config["data_dir"])[split]
     score = decode_split(transcriber, corpus, split, utterances, output, size)
     tables.print_score(score, corpus.metric, progress.console)
     progress.say(f"{split}: {error_rates.line(score, corpus.metric)}")

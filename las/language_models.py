@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from las import arguments, build, preparation, progress
+from las import arguments, atomic, build, preparation, progress
 from las.corpora.base import Corpus
 from las.errors import ConfigError, DataError, suggest
 from las.lm import arpa, kneser_ney, vocabulary
@@ -35,6 +35,7 @@ def ngram(overrides: list[str]) -> dict[str, Any]:
         raise ConfigError(f"units={config['units']} is unknown.{suggest(str(config['units']), UNITS)}")
     if config["n"] < 1:
         raise ConfigError(f"n={config['n']} must be at least 1, for example n=3")
+    atomic.require_place(Path(config["output"]))
     corpus: Corpus = build.build(config["corpus"], where="corpus")
     tokens = corpus.tokens if config["units"] == "tokens" else None
     train, dev = _sentences(config, corpus, tokens)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
-from las import assembly, build, distributed, language_models, lock, preparation, progress, recurrent, run
+from las import arguments, assembly, build, distributed, language_models, lock, preparation, progress, recurrent, run
 from las.batches import Loader
 from las.corpora.base import Corpus
 from las.errors import DataError
@@ -84,6 +84,8 @@ def train_lm(overrides: list[str]) -> dict[str, Any]:
     """
     config = build.compose("language_model", overrides)
     config["model"] = config.pop("lm")
+    for key in ("text", "dev"):
+        arguments.check_value(key, config[key], str | None)
     corpus: Corpus = build.build(config["corpus"], where="corpus")
     corpus.metric = METRIC
     built = assembly.build_parts(config, corpus)

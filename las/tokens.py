@@ -13,7 +13,7 @@ from typing import Any
 
 from las import atomic
 from las.corpora import phones
-from las.errors import ConfigError, DataError, suggest
+from las.errors import ArgumentError, DataError, suggest
 
 BOUNDARY = "</s>"
 MODEL_TYPES = ("bpe", "unigram")
@@ -172,11 +172,9 @@ class LearnedPieces(SentencePieces):
 
     def __init__(self, size: int, model_type: str = "bpe") -> None:
         if size < 1:
-            raise ConfigError(f"corpus.tokens.size={size} must be at least 1")
+            raise ArgumentError(f"size={size} must be at least 1")
         if model_type not in MODEL_TYPES:
-            raise ConfigError(
-                f"corpus.tokens.model_type={model_type} does not exist.{suggest(model_type, MODEL_TYPES)}"
-            )
+            raise ArgumentError(f"model_type={model_type} does not exist.{suggest(model_type, MODEL_TYPES)}")
         Tokens.__init__(self, ())
         self._num_pieces = size
         self._model_type = model_type

@@ -83,7 +83,7 @@ def test_transcripts_that_cannot_be_used_are_counted(corpus: Path, las: Callable
         ([], 2, "output has no value: add output=... to the command"),
         (["output=x", "n=0"], 2, "n=0 must be at least 1"),
         (["output=x", "order=4"], 2, "order=4: order chooses that of training utterances; for n-grams write n=4"),
-        (["output=x", "n=two"], 2, "n='two' should be of type int"),
+        (["output=x", "n=two"], 2, "n='two' should be a whole number"),
         (["output=x", "units=letters"], 2, "units=letters is unknown. Did you mean tokens or words?"),
         (["output=x", "unit=words"], 2, "there is no key 'unit' in configs/ngram.yaml. Did you mean units"),
         (["output=x", "units=words", "text=none.txt"], 3, "none.txt: the text cannot be read (No such file"),
