@@ -47,7 +47,7 @@ def prepare(overrides: list[str]) -> Splits:
         progress.say(f"{problem.utterance_id}: {problem.reason}")
     for split in corpus.splits:
         if (unknown := data.unknown(split)).found:
-            progress.say(f"{split}: the tokens lack {unknown}")
+            progress.say(f"{split}: the tokens lack {unknown}. {data.remedy()}")
     progress.say(f"{len(problems)} of {len(data.train)} training utterances cannot be used")
     return data.splits
 

@@ -51,6 +51,10 @@ class Data(NamedTuple):
         """The symbols of a split's transcripts that the tokens lack."""
         return soundness.unknown_symbols(self.splits[split], self.corpus.tokens)
 
+    def remedy(self) -> str:
+        """What to type so that the tokens have every symbol of every split."""
+        return self.corpus.tokens.remedy({symbol for split in self.splits for symbol in self.unknown(split).found})
+
 
 def prepare(corpus: Corpus, data_dir: Path, limits: Limits) -> Data:
     """The splits of a corpus from their manifests; their table, and what stands out in them, on the screen."""
@@ -187,7 +191,7 @@ def require_known(data: Data, split: str, log: Path | None = None) -> None:
     if unknown.share > data.limits.unknown:
         raise DataError(
             f"{data.corpus.name}: the tokens lack {unknown} of {split}, more than "
-            f"limits.unknown={data.limits.unknown:g}. Choose other tokens (tokens@corpus.tokens=...), or mend the texts"
+            f"limits.unknown={data.limits.unknown:g}. {data.remedy()}"
         )
     if unknown.found:
         progress.say(f"{split}: the tokens lack {unknown}: the model cannot write them", log)

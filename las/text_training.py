@@ -164,14 +164,10 @@ def sentences(data: Data, split: str) -> list[Utterance]:
 
 
 def sentences_of_file(path: str, tokens: Tokens) -> list[Utterance]:
-    """The lines of a text that are not blank. Raises DataError naming file and line."""
-    found = []
-    for number, line in language_models.lines(Path(path)):
-        try:
-            found.append(_sentence(f"{Path(path).name}:{number}", line, tokens))
-        except DataError as error:
-            raise DataError(f"{path}:{number}: {error}", error.kind) from error
-    return found
+    """The lines of a text that are not blank. Raises DataError naming the symbols that the tokens lack."""
+    numbered = list(language_models.lines(Path(path)))
+    language_models.require_known(path, numbered, tokens)
+    return [_sentence(f"{Path(path).name}:{number}", line, tokens) for number, line in numbered]
 
 
 def _sentence(name: str, text: str, tokens: Tokens) -> Utterance:

@@ -157,7 +157,7 @@ def test_later_overrides_win() -> None:
         ("+foo=1", r"foo: there is no such key in configs/train\.yaml\. Did you mean \w+, \w+ or \w+\?"),
         ("corpus=timit", r"corpus\.root has no value: add corpus\.root=\.\.\. to the command"),
         ("baseline", r"'baseline' is not an override: write key=value"),
-        ("trainer.max_steps=[1", r"no viable alternative"),
+        ("trainer.max_steps=[1", r"this value cannot be read.*: 'trainer\.max_steps=\[1\]'$"),
     ],
 )
 def test_what_does_not_exist_is_named_with_the_nearest(override: str, says: str) -> None:
