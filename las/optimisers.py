@@ -1,13 +1,15 @@
 """Are the settings of an optimiser sound? Those of torch accept a learning rate that trains nothing."""
 
-from las import arguments, build
+from typing import Any
+
+from las import arguments
 from las.errors import ArgumentError, ConfigError
 
 BETWEEN = ("betas", "momentum", "dampening", "rho", "alpha", "lr_decay")
 NOT_NEGATIVE = ("eps", "weight_decay", "lambd")
 
 
-def check(section: build.Config) -> None:
+def check(section: dict[str, Any]) -> None:
     """Raise ConfigError naming the key of `optim` whose value makes no sense."""
     try:
         for key in BETWEEN:

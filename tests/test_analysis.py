@@ -229,7 +229,7 @@ def test_what_needs_no_model_is_printed(las: Callable[..., Answer]) -> None:
         (["checkpoint=x", "num_utterances=0"], r"num_utterances=0 must be at least 1"),
         (["checkpoint=x", "num_utterances=many"], r"num_utterances='many' should be a whole number"),
         (["checkpoint=x", "grid.unit=updates"], r"grid\.unit=updates does not exist\. Did you mean update, "),
-        (["checkpoint=x", "grid.low=0.0"], r"grid\.low=0\.0 and grid\.high=4\.0 must be positive"),
+        (["checkpoint=x", "grid.low=0.0"], r"grid\.low=0\.0 and high=4\.0 must be positive"),
         (["checkpoint=x", "grid.points=0"], r"grid\.points=0 must be at least 1"),
         (["checkpoint=x", "+grid.lowest=1"], r"grid\.lowest: Grid has no such key\. Did you mean low, "),
         (["what=deep_linear", "seeds=0"], r"seeds=0 must be at least 1"),
