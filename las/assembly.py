@@ -15,6 +15,7 @@ from las import (
     interruption,
     keeping,
     manifest,
+    optimisers,
     preparation,
     pretraining,
     progress,
@@ -22,7 +23,7 @@ from las import (
     run,
 )
 from las.corpora.base import Corpus
-from las.errors import StorageError
+from las.errors import ConfigError, StorageError
 from las.evaluation import Search
 from las.lm.neural import LanguageModel
 from las.manifest import Utterance
@@ -30,7 +31,7 @@ from las.model import ListenAttendSpell
 from las.preparation import Data
 from las.pretraining import Stage
 from las.soundness import Limits
-from las.trainer import Parts, Trainer
+from las.trainer import Parts, Trainer, require_settings
 from las.updates import Trainable
 
 TRAINING_PARTS = ("loss", "optim", "schedule", "gradients", "weight_noise", "augment", "order")
@@ -63,14 +64,21 @@ def build_parts(config: build.Config, corpus: Corpus, *place: int | str) -> Buil
     max_bad_fraction, device = options.pop("max_bad_fraction"), devices.pick(options.pop("device"))
     arguments.check_value("trainer.max_bad_fraction", max_bad_fraction, float)
     arguments.check_value("seed", config["seed"], int)
+    if not 0 <= max_bad_fraction <= 1:
+        raise ConfigError(f"trainer.max_bad_fraction={max_bad_fraction} must be from 0 to 1, for example 0.005")
+    made = build.checked(Trainer, options, "trainer", kinds=[Parameter.KEYWORD_ONLY])
+    require_settings(options)
     randomness.seed(config["seed"], *place)
+    parts = Parts(
+        model=build_model(config["model"], corpus),
+        search=build.build(config["validation_search"], where="validation_search"),
+        **{key: build.build(config[key], where=key) for key in TRAINING_PARTS},
+    )
+    optimisers.check(config["optim"])
+    parts.optim(parts.model.parameters())  # what it refuses is told now
     return Built(
-        trainer=build.checked(Trainer, options, "trainer", kinds=[Parameter.KEYWORD_ONLY]),
-        parts=Parts(
-            model=build_model(config["model"], corpus),
-            search=build.build(config["validation_search"], where="validation_search"),
-            **{key: build.build(config[key], where=key) for key in TRAINING_PARTS},
-        ),
+        trainer=made,
+        parts=parts,
         limits=build.build(config["limits"], where="limits"),
         search=build.build(config["search"], where="search"),
         seed=config["seed"],
@@ -81,7 +89,8 @@ def build_parts(config: build.Config, corpus: Corpus, *place: int | str) -> Buil
 
 def build_model(plan: build.Config, corpus: Corpus) -> Trainable:
     """A recogniser of a corpus; or a language model, which is not told of audio."""
-    maker: build.Maker = build.build(plan, where="model")
+    spoken = plan["_target_"] != f"{LanguageModel.__module__}.{LanguageModel.__name__}"
+    maker: build.Maker = build.build(plan, where="model" if spoken else "lm")
     model: Trainable
     model = maker(corpus.tokens.size) if maker.func is LanguageModel else maker(corpus.sample_rate, corpus.tokens.size)
     return model
@@ -177,6 +186,8 @@ def _trainer(
         f"{device}, {f'{processes} processes, ' if processes > 1 else ''}{torch.get_num_threads()} threads",
         log,
     )
+    if torch.get_num_threads() > devices.cores():
+        progress.say(f"trainer.threads is more than the {devices.cores()} cores: threads wait for each other", log)
     progress.say(model.explain(), log)
     return trainer
 

@@ -2,8 +2,11 @@
 
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
+
+from las.errors import StorageError
 
 
 def write(path: Path, content: bytes | str, *, durable: bool = False) -> None:
@@ -24,6 +27,30 @@ def write(path: Path, content: bytes | str, *, durable: bool = False) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def require_place(path: Path) -> None:
+    """Raise StorageError unless a file can be written at `path`, tried before the work whose result goes there.
+
+    Leaves nothing behind, no folder either.
+    """
+    if path.exists() and not path.is_file():
+        kind = "a folder" if path.is_dir() else "no regular file"
+        raise StorageError(f"{path} is {kind}: name a file to write")
+    require_folder(path.absolute().parent, path)
+
+
+def require_folder(folder: Path, wanted: Path | None = None) -> None:
+    """The same of a folder that files, or the file `wanted`, will be written into."""
+    there = folder.absolute()
+    while not there.exists():
+        there = there.parent
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        says = f"{wanted or folder}: cannot be written ({there}: {error.strerror})"
+        raise StorageError(f"{says}. Nothing was begun: name another place") from error
 
 
 def write_json(path: Path, value: Any, *, durable: bool = False) -> None:

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Float32, Int
 from torch import Tensor
 
 from las import compat, time_warp
-from las.errors import ConfigError
+from las.errors import ArgumentError
 
 _SLOWEST, _FASTEST = 0.5, 2.0
 _SPEED, _MASKS, _WARP = 1, 2, 3  # streams of random numbers
@@ -49,15 +49,15 @@ class Augment:
         max_warp_frames: int = 0,
     ) -> None:
         if not speeds or not all(_SLOWEST <= speed <= _FASTEST for speed in speeds):
-            raise ConfigError(f"augment.speeds={list(speeds)} : give numbers from {_SLOWEST} to {_FASTEST}")
+            raise ArgumentError(f"speeds={list(speeds)} : give numbers from {_SLOWEST} to {_FASTEST}")
         if not 0.0 <= max_time_share <= 1.0:
-            raise ConfigError(f"augment.max_time_share={max_time_share} must be between 0 and 1")
+            raise ArgumentError(f"max_time_share={max_time_share} must be between 0 and 1")
         counts = {"time_masks": time_masks, "max_time_frames": max_time_frames}
         counts |= {"frequency_masks": frequency_masks, "max_frequencies": max_frequencies}
         counts |= {"max_warp_frames": max_warp_frames}
         for name, count in counts.items():
             if count < 0:
-                raise ConfigError(f"augment.{name}={count} must not be negative")
+                raise ArgumentError(f"{name}={count} must not be negative")
         self.speeds = tuple(speeds)
         self.time_masks = time_masks
         self.max_time_frames = max_time_frames

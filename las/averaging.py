@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from las import arguments, build, checkpoint, progress
+from las import arguments, atomic, build, checkpoint, progress
 from las.checkpoint import Checkpoint
 from las.errors import ConfigError, StorageError
 
@@ -24,10 +24,11 @@ def average(overrides: list[str]) -> Path:
     run, count = Path(config["run"]), config[kind]
     if count < 1:
         raise ConfigError(f"{kind}={count} must be at least 1")
+    folder = Path(config["output"]) if config["output"] else run / f"average_{kind}{count}"
+    atomic.require_folder(folder)
     chosen = (last if kind == "last" else best)(run / "checkpoints", count)
     for line in chosen:
         progress.say(f"  {line.name}")
-    folder = Path(config["output"]) if config["output"] else run / f"average_{kind}{count}"
     written = write(folder, chosen)
     progress.say(f"the mean of {count} checkpoints: {written}")
     progress.say(f"next:  las decode checkpoint={written} split=dev")

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import las
-from las import arguments
-from las.errors import ConfigError, suggest
+from las import arguments, quoting
+from las.errors import ArgumentError, ConfigError, suggest
 
 PACKAGES = (
     "las.attention",
@@ -118,7 +118,7 @@ def _check_groups(directory: Path, overrides: list[str]) -> None:
         key, separator, value = override.partition("=")
         if key.startswith("~"):
             continue
-        if not separator:
+        if not separator or not key:
             raise ConfigError(f"{override!r} is not an override: write key=value, for example name=trial")
         last = key.rpartition(".")[2]
         if "." in key and "@" not in key and (directory / last / f"{value}.yaml").is_file():
@@ -141,6 +141,8 @@ def _explain(error: Exception, name: str, overrides: list[str], directory: Path)
     """The nearest keys when one of the overrides names a key that is not there, else Hydra's own message."""
     from hydra.errors import HydraException
 
+    if says := quoting.mistake(overrides) or quoting.ambiguous(overrides):
+        return says
     plain = [o for o in overrides if "=" in o and not o.startswith(("+", "~")) and not _is_group(o, directory)]
     try:
         composed = _compose(directory, name, [o for o in overrides if o not in plain])
@@ -259,6 +261,8 @@ class Maker(functools.partial[Any]):
     def __call__(self, /, *positional: Any, **options: Any) -> Any:
         try:
             return super().__call__(*positional, **options)
+        except ArgumentError as error:
+            raise ConfigError(f"{self.where}.{error}") from error
         except (TypeError, ValueError) as error:
             raise ConfigError(f"{self.where}: {error}") from error
 

@@ -69,5 +69,5 @@ def _say_unknown(data: Data, split: str) -> bool:
     """Name the symbols that the tokens lack; whether there are more than the limit allows."""
     unknown = data.unknown(split)
     if unknown.found:
-        progress.say(f"{split}: the tokens lack {unknown}")
+        progress.say(f"{split}: the tokens lack {unknown}. {data.remedy()}")
     return unknown.share > data.limits.unknown

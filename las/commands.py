@@ -50,7 +50,7 @@ def prepare(overrides: list[str]) -> Splits:
         progress.say(f"{problem.utterance_id}: {problem.reason}")
     for split in corpus.splits:
         if (unknown := data.unknown(split)).found:
-            progress.say(f"{split}: the tokens lack {unknown}")
+            progress.say(f"{split}: the tokens lack {unknown}. {data.remedy()}")
     progress.say(f"{len(problems)} of {len(data.train)} training utterances cannot be used")
     return data.splits
 
@@ -175,9 +175,12 @@ def _decode(config: build.Config) -> None:
     arguments.check_value("strict", config["strict"], bool)
     search: Search = build.build(config["search"], where="search")
     device = str(devices.pick(config["device"]))
-    transcriber = transcribe.load(config["checkpoint"], search, device, strict=config["strict"])
     what = config["split"] or places.name_of(config["audio"])
     output = Path(config["output"] or places.decoded(Path(config["checkpoint"]), what))
+    atomic.require_place(output)
+    if config["pictures"] is not None:
+        atomic.require_folder(Path(config["pictures"]))
+    transcriber = transcribe.load(config["checkpoint"], search, device, strict=config["strict"])
     if config["split"] is not None:
         _decode_own_split(transcriber, config, size, output)
         return
@@ -207,7 +210,7 @@ def _decode_own_split(transcriber: transcribe.Transcriber, config: build.Config,
         )
     corpus: Corpus = build.build(transcriber.config["corpus"], where="corpus")
     split = corpus.known_split(config["split"])
-    utterances = corpus.prepare(Path(config["data_dir"]) / "manifests")[split]
+    utterances = preparation.prepared(corpus, config["data_dir"])[split]
     score = decode_split(transcriber, corpus, split, utterances, output, size)
     tables.print_score(score, corpus.metric, progress.console)
     progress.say(f"{split}: {error_rates.line(score, corpus.metric)}")

@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from las.arguments import require
+
 BLANK = 0
 
 
@@ -35,6 +37,7 @@ class CTC(nn.Module):
 
     def __init__(self, value_size: int, vocab_size: int, *, dropout: float = 0.0) -> None:
         super().__init__()
+        require("dropout", dropout, 0.0, 1.0)
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(value_size, vocab_size)
 

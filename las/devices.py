@@ -1,8 +1,13 @@
 """Where tensors live, the CPU or a GPU, and how many threads of the CPU compute one operation."""
 
+import os
+
 import torch
 
 from las.errors import ConfigError, suggest
+
+MOST_PER_CORE = 4
+"""Threads of one operation; many more of them hang a machine."""
 
 
 def pick(name: str) -> torch.device:
@@ -15,6 +20,20 @@ def pick(name: str) -> torch.device:
     if kind == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"device={name}: this machine has no GPU that torch can use: choose cpu or auto")
     return torch.device(name)
+
+
+def cores() -> int:
+    """Processors of this machine."""
+    return os.cpu_count() or 1
+
+
+def check_threads(key: str, wanted: int | None) -> None:
+    """Raise ConfigError for so many threads that the machine would do nothing but change from one to the next."""
+    most = MOST_PER_CORE * cores()
+    if wanted is not None and wanted > most:
+        raise ConfigError(
+            f"{key}={wanted} is too many for {cores()} cores, at most {most}: try {key}={cores()}, or null"
+        )
 
 
 def threads(wanted: int | None) -> int:

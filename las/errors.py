@@ -20,6 +20,10 @@ class ConfigError(LasError):
     exit_code = 2
 
 
+class ArgumentError(ConfigError):
+    """A value that a constructor refuses, named as its argument: `las.build` puts the section's key before it."""
+
+
 class DataError(LasError):
     """Audio, transcripts, manifests or a corpus tree that cannot be used as they are.
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from las import arguments, build, bundle, checkpoint, programs, progress, transcribe
+from las import arguments, atomic, build, bundle, checkpoint, programs, progress, transcribe
 from las.errors import ConfigError
 
 
@@ -15,6 +15,9 @@ def export(overrides: list[str]) -> Path:
     output = Path(config["output"])
     if output.is_dir():
         raise ConfigError(f"output={output} is a folder: a bundle is one file, for example {output / 'model.las'}")
+    atomic.require_place(output)
+    if config["programs"]:
+        atomic.require_folder(Path(config["programs"]))
     found, complaints = checkpoint.find(Path(config["checkpoint"]), config["strict"])
     for complaint in complaints:
         progress.say(complaint)

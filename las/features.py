@@ -12,7 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from las import compat
-from las.errors import ConfigError, suggest
+from las.arguments import require
+from las.errors import ArgumentError, suggest
 from las.masking import mask_of, masked_mean
 
 NORMALISATIONS = ("global", "utterance", "none")
@@ -47,9 +48,12 @@ class Features(nn.Module):
         normalisation: str = "global",
     ) -> None:
         super().__init__()
+        require("frame_length_ms", frame_length_ms, 1.0)
+        require("frame_shift_ms", frame_shift_ms, 1.0)
+        require("preemphasis", preemphasis, 0.0, 1.0)
         if normalisation not in NORMALISATIONS:
-            raise ConfigError(
-                f"features.normalisation={normalisation!r} does not exist.{suggest(normalisation, NORMALISATIONS)}"
+            raise ArgumentError(
+                f"normalisation={normalisation!r} does not exist.{suggest(normalisation, NORMALISATIONS)}"
             )
         self.sample_rate = sample_rate
         self.frame_shift_ms = frame_shift_ms
@@ -156,8 +160,11 @@ class LogMel(Features):
         **options: Any,
     ) -> None:
         super().__init__(sample_rate, **options)
-        if num_mels < 1:
-            raise ConfigError(f"features.num_mels={num_mels} must be at least 1")
+        require("num_mels", num_mels, 1)
+        require("deltas", deltas, 0)
+        require("low_hz", low_hz, 0.0)
+        if not low_hz < (high := sample_rate / 2 if high_hz is None else high_hz) <= sample_rate / 2:
+            raise ArgumentError(f"high_hz={high:g} must be above low_hz={low_hz:g} and at most {sample_rate / 2:g}")
         transforms = compat.torchaudio().transforms
         self.num_mels = num_mels
         self.energy = energy
@@ -215,8 +222,9 @@ class MFCC(Features):
         **options: Any,
     ) -> None:
         super().__init__(sample_rate, **options)
+        require("num_coefficients", num_coefficients, 1)
         if num_coefficients > num_mels:
-            raise ConfigError(f"features.num_coefficients={num_coefficients} exceeds features.num_mels={num_mels}")
+            raise ArgumentError(f"num_coefficients={num_coefficients} exceeds num_mels={num_mels}")
         self.num_coefficients = num_coefficients
         self.log_mel = LogMel(sample_rate, num_mels=num_mels, **options)
         dct = compat.torchaudio().functional.create_dct(num_coefficients, num_mels, "ortho")

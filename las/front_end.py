@@ -13,7 +13,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from las.errors import ConfigError, suggest
+from las.arguments import require
+from las.errors import ArgumentError, suggest
 from las.masking import mask_of
 from las.normalisation import RunningMoments, moment_norm
 from las.time_reduction import reduce_time, reduced_length
@@ -85,14 +86,16 @@ class ConvolutionFrontEnd(nn.Module):
         super().__init__()
         for name, value, known in (("norm", norm, NORMS), ("activation", activation, ACTIVATIONS)):
             if value not in known:
-                raise ConfigError(f"front_end.{name}={value!r} does not exist.{suggest(value, known)}")
+                raise ArgumentError(f"{name}={value!r} does not exist.{suggest(value, known)}")
         for name, pair in (("stride", stride), ("pool", pool)):
             if len(pair) != 2 or min(pair) < 1:
-                raise ConfigError(f"front_end.{name}={list(pair)} needs two numbers of at least 1: rows, features")
+                raise ArgumentError(f"{name}={list(pair)} needs two numbers of at least 1: rows, features")
+        require("channels", channels, 1)
+        require("width", width, 1)
         if input_channels < 1 or input_size % input_channels:
-            raise ConfigError(f"front_end.input_channels={input_channels} does not divide the {input_size} features")
+            raise ArgumentError(f"input_channels={input_channels} does not divide the {input_size} features")
         if width % 2 == 0:
-            raise ConfigError(f"front_end.width={width} has no middle: choose {width - 1} or {width + 1}")
+            raise ArgumentError(f"width={width} has no middle: choose {width - 1} or {width + 1}")
         self.input_channels = input_channels
         self.stride, self.pool, self.width = (stride[0], stride[1]), (pool[0], pool[1]), width
         sizes = [input_channels, *channels]

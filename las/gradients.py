@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from las import randomness, selection
-from las.errors import ConfigError
+from las.arguments import require
+from las.errors import ArgumentError
 
 
 class ConstantNoise:
@@ -18,7 +19,8 @@ class ConstantNoise:
     """
 
     def __init__(self, *, std: float) -> None:
-        self.std = _at_least("noise.std", std, 0.0)
+        require("std", std, 0.0)
+        self.std = std
 
     def add(self, gradients: Sequence[Tensor], step: int, generator: torch.Generator) -> None:
         """Add noise of this step, in place."""
@@ -38,7 +40,9 @@ class AnnealedNoise:
     """
 
     def __init__(self, *, eta: float, gamma: float = 0.55) -> None:
-        self.eta, self.gamma = _at_least("noise.eta", eta, 0.0), _at_least("noise.gamma", gamma, 0.0)
+        require("eta", eta, 0.0)
+        require("gamma", gamma, 0.0)
+        self.eta, self.gamma = eta, gamma
 
     def add(self, gradients: Sequence[Tensor], step: int, generator: torch.Generator) -> None:
         """Add noise of this step, in place; steps are counted from 1."""
@@ -81,13 +85,17 @@ class Gradients:
         clip_value: float | None = None,
         clip_norm: float | None = None,
     ) -> None:
+        require("l2", l2, 0.0)
+        for key, value in {"zero_above": zero_above, "clip_value": clip_value, "clip_norm": clip_norm}.items():
+            if value is not None and not value > 0.0:
+                raise ArgumentError(f"{key}={value} lets no gradient through: it must be above 0, or null for none")
         self.seed = seed
-        self.l2 = _at_least("l2", l2, 0.0)
+        self.l2 = l2
         self.l2_parameters = l2_parameters
         self.noise = noise
-        self.zero_above = None if zero_above is None else _at_least("zero_above", zero_above, 0.0)
-        self.clip_value = None if clip_value is None else _at_least("clip_value", clip_value, 0.0)
-        self.clip_norm = None if clip_norm is None else _at_least("clip_norm", clip_norm, 0.0)
+        self.zero_above = zero_above
+        self.clip_value = clip_value
+        self.clip_norm = clip_norm
 
     @torch.no_grad()
     def change(self, named_parameters: Iterable[tuple[str, nn.Parameter]], step: int) -> float:
@@ -118,9 +126,3 @@ class Gradients:
             changed = self.noise is not None or self.clip_value is not None
             clip_grads_with_norm_(parameters, self.clip_norm, get_total_norm(gradients) if changed else norm)
         return value
-
-
-def _at_least(key: str, value: float, least: float) -> float:
-    if not value >= least:
-        raise ConfigError(f"gradients.{key}={value} must be at least {least}")
-    return value

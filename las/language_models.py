@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from las import arguments, build, preparation, progress
+from las import arguments, atomic, build, preparation, progress, soundness
 from las.corpora.base import Corpus
 from las.errors import ConfigError, DataError, suggest
 from las.lm import arpa, kneser_ney, vocabulary
@@ -35,6 +35,7 @@ def ngram(overrides: list[str]) -> dict[str, Any]:
         raise ConfigError(f"units={config['units']} is unknown.{suggest(str(config['units']), UNITS)}")
     if config["n"] < 1:
         raise ConfigError(f"n={config['n']} must be at least 1, for example n=3")
+    atomic.require_place(Path(config["output"]))
     corpus: Corpus = build.build(config["corpus"], where="corpus")
     tokens = corpus.tokens if config["units"] == "tokens" else None
     train, dev = _sentences(config, corpus, tokens)
@@ -112,16 +113,24 @@ def _of_split(data: preparation.Data, split: str, tokens: Tokens | None) -> Sent
 
 
 def _of_file(path: str, tokens: Tokens | None) -> Sentences:
-    """The lines of a text that are not blank. Raises DataError naming file and line."""
+    """The lines of a text that are not blank. Raises DataError naming the symbols that the tokens lack."""
     numbered = list(lines(Path(path)))
+    if tokens:
+        require_known(path, numbered, tokens, " For a model of words: units=words")
     words_in = _splitter(tokens)
-    sentences = []
-    for number, line in progress.counted(numbered, len(numbered), f"{path}: lines read"):
-        try:
-            sentences.append(words_in(line))
-        except DataError as error:
-            raise DataError(f"{path}:{number}: {error} For a model of words: units=words", error.kind) from error
-    return sentences
+    return [words_in(line) for _, line in progress.counted(numbered, len(numbered), f"{path}: lines read")]
+
+
+def require_known(path: str, numbered: Sequence[tuple[int, str]], tokens: Tokens, hint: str = "") -> None:
+    """Raise DataError with the symbols of a text's lines that the tokens lack: their counts, lines, and a remedy."""
+    found: dict[str, list[str]] = {}
+    for number, line in numbered:
+        for symbol in tokens.unknown(line):
+            found.setdefault(symbol, []).append(f"line {number}")
+    if found:
+        unknown = soundness.Unknown(sum(len(tokens.split(line)) for _, line in numbered), found)
+        says = f"{path}: the tokens lack {unknown}. {tokens.remedy(found)}"
+        raise DataError(f"{says}.{hint}" if hint else says, "unknown symbols")
 
 
 def _splitter(tokens: Tokens | None) -> Callable[[str], Sequence[str]]:

@@ -17,7 +17,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from las.errors import ConfigError, suggest
+from las.arguments import require, shown
+from las.errors import ArgumentError, suggest
 from las.front_end import ConvolutionFrontEnd
 from las.output_norm import OUTPUT_NORMS
 from las.recurrent import BidirectionalLayer, CellFactory
@@ -71,14 +72,18 @@ class Listener(nn.Module):
         input_noise: float = 0.0,
     ) -> None:
         super().__init__()
+        require("num_layers", num_layers, 0)
+        require("hidden_size", hidden_size, 1)
+        require("dropout", dropout, 0.0, 1.0)
+        require("input_noise", input_noise, 0.0)
         if len(time_reduction) != num_layers:
-            raise ConfigError(
-                f"listener.time_reduction={list(time_reduction)} needs one factor for each of the {num_layers} layers"
+            raise ArgumentError(
+                f"time_reduction={shown(time_reduction)} needs one factor for each of the {num_layers} layers, for "
+                f"example {shown([2] * (num_layers - 1) + [1])}"
             )
         if min(time_reduction, default=1) < 1:
-            raise ConfigError(f"listener.time_reduction={list(time_reduction)} needs factors of at least 1")
-        if input_reduction < 1:
-            raise ConfigError(f"listener.input_reduction={input_reduction} must be at least 1")
+            raise ArgumentError(f"time_reduction={shown(time_reduction)} needs factors of at least 1")
+        require("input_reduction", input_reduction, 1)
         _check("reduction", reduction, REDUCTIONS)
         _check("dropout_at", dropout_at, DROPOUT_PLACES)
         self.hidden_size = hidden_size
@@ -106,12 +111,12 @@ class Listener(nn.Module):
         """That the next layer's input can be added to its output, if it is to be."""
         index = len(self.layers)
         if self.residual_from < 1:
-            raise ConfigError(
-                f"listener.residual_from={self.residual_from} must be at least 1: layer 0 reads features, not states"
+            raise ArgumentError(
+                f"residual_from={self.residual_from} must be at least 1: layer 0 reads features, not states"
             )
         if index >= self.residual_from and input_size != output_size:
-            raise ConfigError(
-                f"listener.residual_from={self.residual_from}: layer {index} reads {input_size} values per row and "
+            raise ArgumentError(
+                f"residual_from={self.residual_from}: layer {index} reads {input_size} values per row and "
                 f"writes {output_size}, which cannot be added: shorten time below it by max_pool, stride or mean"
             )
 
@@ -150,7 +155,7 @@ class Listener(nn.Module):
 
 def _check(name: str, value: str, known: Collection[str]) -> None:
     if value not in known:
-        raise ConfigError(f"listener.{name}={value!r} does not exist.{suggest(value, known)}")
+        raise ArgumentError(f"{name}={value!r} does not exist.{suggest(value, known)}")
 
 
 def _norms(output_norm: str | Sequence[str], num_layers: int) -> list[str]:
@@ -168,5 +173,5 @@ def _of_each_layer(name: str, values: T | Sequence[T], num_layers: int) -> list[
     """One value for each layer, where one stands for all."""
     each = list(values) if isinstance(values, Sequence) else [values] * num_layers
     if len(each) != num_layers:
-        raise ConfigError(f"listener.{name}={each} needs one value, or one for each of the {num_layers} layers")
+        raise ArgumentError(f"{name}={each} needs one value, or one for each of the {num_layers} layers")
     return each

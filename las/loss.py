@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from las import ctc
-from las.errors import ConfigError, suggest
+from las.errors import ArgumentError, ConfigError, suggest
 from las.masking import mask_of
 from las.ramp import Ramp, Ramped
 
@@ -41,9 +41,9 @@ class LabelSmoothedCrossEntropy(Ramped):
 
     def __init__(self, smoothing: float | Ramp = 0.0, reduction: str = "mean") -> None:
         super().__init__()
-        self.ramped("smoothing", smoothing, "loss.smoothing", most=1.0)
+        self.ramped("smoothing", smoothing, most=1.0)
         if reduction not in REDUCTIONS:
-            raise ConfigError(f"loss.reduction={reduction} must be mean or sum.{suggest(reduction, REDUCTIONS)}")
+            raise ArgumentError(f"reduction={reduction} must be mean or sum.{suggest(reduction, REDUCTIONS)}")
         self.reduction = reduction
 
     def divisor(self, tokens: float) -> float:
@@ -90,7 +90,7 @@ class JointCTC(LabelSmoothedCrossEntropy):
     def __init__(self, smoothing: float | Ramp = 0.0, reduction: str = "mean", ctc_weight: float = 0.3) -> None:
         super().__init__(smoothing, reduction)
         if not 0.0 <= ctc_weight <= 1.0:
-            raise ConfigError(f"loss.ctc_weight={ctc_weight} must be from 0 to 1")
+            raise ArgumentError(f"ctc_weight={ctc_weight} must be from 0 to 1")
         self.ctc_weight = ctc_weight
 
     def objective(

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from las.errors import ConfigError
+from las.errors import ArgumentError
 
 
 class Nadam(torch.optim.Optimizer):
@@ -39,9 +39,9 @@ class Nadam(torch.optim.Optimizer):
         eps: float = 1e-8,
     ) -> None:
         if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
-            raise ConfigError(f"optim.betas={list(betas)} must be two numbers, at least 0 and less than 1")
+            raise ArgumentError(f"betas={list(betas)} must be two numbers, at least 0 and less than 1")
         if lr < 0.0 or eps < 0.0:
-            raise ConfigError(f"optim.lr={lr} and optim.eps={eps} must not be negative")
+            raise ArgumentError(f"lr={lr} and eps={eps} must not be negative")
         super().__init__(parameters, {"lr": lr, "betas": tuple(betas), "eps": eps})
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from las.cells.base import bounded_eps
-from las.errors import ConfigError
+from las.errors import ArgumentError
 
 
 class Moments(NamedTuple):
@@ -61,9 +61,9 @@ class RunningMoments(nn.Module):
     def __init__(self, size: int, *, num_steps: int = 1, momentum: float = 0.1) -> None:
         super().__init__()
         if num_steps < 1:
-            raise ConfigError(f"num_steps={num_steps} must be at least 1")
+            raise ArgumentError(f"num_steps={num_steps} must be at least 1")
         if not 0.0 < momentum <= 1.0:
-            raise ConfigError(f"momentum={momentum} must be above 0 and at most 1")
+            raise ArgumentError(f"momentum={momentum} must be above 0 and at most 1")
         self.momentum = momentum
         self.register_buffer("mean", torch.zeros(num_steps, size))
         self.register_buffer("variance", torch.ones(num_steps, size))

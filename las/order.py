@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from las import arguments
-from las.errors import ConfigError
+from las.errors import ArgumentError, ConfigError
 from las.manifest import Utterance
 
 Plan = list[list[int]]
@@ -63,7 +63,7 @@ class Buckets(Order):
 
     def __post_init__(self) -> None:
         if self.num_buckets < 1:
-            raise ConfigError(f"order.num_buckets={self.num_buckets} must be at least 1")
+            raise ArgumentError(f"num_buckets={self.num_buckets} must be at least 1")
 
     def plan(self, utterances: Sequence[Utterance], manifest_hash: str, seed: int, epoch: int, size: Size) -> Plan:
         ordered = by_length(utterances)
@@ -89,7 +89,7 @@ class SortedChunks(Order):
 
     def __post_init__(self) -> None:
         if self.chunk_size < 1:
-            raise ConfigError(f"order.chunk_size={self.chunk_size} must be at least 1")
+            raise ArgumentError(f"chunk_size={self.chunk_size} must be at least 1")
 
     def plan(self, utterances: Sequence[Utterance], manifest_hash: str, seed: int, epoch: int, size: Size) -> Plan:
         everyone = range(len(utterances))

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from las.errors import ConfigError
+from las.errors import ArgumentError
 
 FRAME_S, SMOOTH_FRAMES = 0.01, 15
 """Loudness is measured in frames; without a pause a cut is made where it is low for so many of them."""
@@ -67,9 +67,9 @@ class Cutter:
         lengths = {"shortest_s": shortest_s, "overlap_s": overlap_s, "pause_s": pause_s, "long_pause_s": long_pause_s}
         for name, value in lengths.items():
             if not LEAST_S <= value < math.inf:
-                raise ConfigError(f"pieces.{name}={value} must be at least {LEAST_S} seconds")
+                raise ArgumentError(f"{name}={value} must be at least {LEAST_S} seconds")
         if not 2 * shortest_s <= longest_s < math.inf:
-            raise ConfigError(f"pieces.longest_s={longest_s} must be at least twice shortest_s={shortest_s}")
+            raise ArgumentError(f"longest_s={longest_s} must be at least twice shortest_s={shortest_s}")
         self.frame = round(FRAME_S * sample_rate)
         self.sample_rate, self.silence_db = sample_rate, silence_db
         self.longest, self.overlap = (round(seconds / FRAME_S) * self.frame for seconds in (longest_s, overlap_s))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +24,8 @@ from las.tokens import LearnedPieces, Tokens
 Splits = dict[str, list[Utterance]]
 NumStates = Callable[[int], int]
 LEDGER = "bad_utterances.jsonl"
+DATA_DIR = "data"
+"""What configs/*.yaml have as `data_dir`."""
 
 
 class Data(NamedTuple):
@@ -48,6 +51,10 @@ class Data(NamedTuple):
         """The symbols of a split's transcripts that the tokens lack."""
         return soundness.unknown_symbols(self.splits[split], self.corpus.tokens)
 
+    def remedy(self) -> str:
+        """What to type so that the tokens have every symbol of every split."""
+        return self.corpus.tokens.remedy({symbol for split in self.splits for symbol in self.unknown(split).found})
+
 
 def prepare(corpus: Corpus, data_dir: Path, limits: Limits) -> Data:
     """The splits of a corpus from their manifests; their table, and what stands out in them, on the screen."""
@@ -61,6 +68,23 @@ def prepare(corpus: Corpus, data_dir: Path, limits: Limits) -> Data:
     for split in corpus.splits:
         print_outliers(split, splits[split], corpus.tokens)
     return data
+
+
+def prepared(corpus: Corpus, data_dir: str) -> Splits:
+    """The splits of a checkpoint's corpus, for verbs that only read it: their `data_dir` is there, or is the default.
+
+    (In the default one manifests are written, and what a synthesised corpus lacks, as by `las prepare`.)
+    Raises ConfigError with the command that prepares it elsewhere.
+    """
+    if data_dir != DATA_DIR and not Path(data_dir).is_dir():
+        words = [f"corpus={corpus.name}", f"data_dir={data_dir}"]
+        root = getattr(corpus, "root", None)
+        words[1:1] = [] if root is None else [f"corpus.root={root}"]
+        raise ConfigError(
+            f"data_dir={data_dir}: there is no such folder. Name the one that the corpus was prepared in, or prepare "
+            f"it there: las prepare {shlex.join(words)}"
+        )
+    return corpus.prepare(Path(data_dir) / "manifests")
 
 
 def num_states_of(model: ListenAttendSpell) -> NumStates:
@@ -167,7 +191,7 @@ def require_known(data: Data, split: str, log: Path | None = None) -> None:
     if unknown.share > data.limits.unknown:
         raise DataError(
             f"{data.corpus.name}: the tokens lack {unknown} of {split}, more than "
-            f"limits.unknown={data.limits.unknown:g}. Choose other tokens (tokens@corpus.tokens=...), or mend the texts"
+            f"limits.unknown={data.limits.unknown:g}. {data.remedy()}"
         )
     if unknown.found:
         progress.say(f"{split}: the tokens lack {unknown}: the model cannot write them", log)

@@ -5,7 +5,7 @@ from itertools import chain
 
 from torch import nn
 
-from las.errors import ConfigError, suggest
+from las.errors import ArgumentError, suggest
 
 UNITS = ("steps", "sub_epochs")
 
@@ -23,12 +23,12 @@ class Ramp:
 
     def __init__(self, *, points: Sequence[Sequence[int | float]], unit: str = "steps") -> None:
         if not points or any(len(point) != 2 for point in points):
-            raise ConfigError(f"points={[list(point) for point in points]}: give pairs [place, value], one at least")
+            raise ArgumentError(f"points={[list(point) for point in points]}: give pairs [place, value], one at least")
         places = [place for place, _ in points]
         if places != sorted(places):
-            raise ConfigError(f"points: their places {places} must be in order")
+            raise ArgumentError(f"points: their places {places} must be in order")
         if unit not in UNITS:
-            raise ConfigError(f"unit={unit}: places count steps or sub_epochs.{suggest(unit, UNITS)}")
+            raise ArgumentError(f"unit={unit}: places count steps or sub_epochs.{suggest(unit, UNITS)}")
         self.points = [(float(place), float(value)) for place, value in points]
         self.unit = unit
 
@@ -52,15 +52,15 @@ class Ramped(nn.Module):
         super().__init__()
         self.ramps: dict[str, Ramp] = {}
 
-    def ramped(self, name: str, number: float | Ramp, where: str, most: float) -> None:
+    def ramped(self, name: str, number: float | Ramp, most: float) -> None:
         """Make a number an attribute of this name, of its first value if it is a ramp.
 
-        Raises ConfigError, with its key `where` in the config, unless it always lies between 0 and `most`.
+        Raises ArgumentError unless it always lies between 0 and `most`.
         """
         ramp = number if isinstance(number, Ramp) else Ramp(points=[[1, number]])
         for _, value in ramp.points:
             if not 0.0 <= value <= most:
-                raise ConfigError(f"{where}={value} must be from 0 to {most:g}")
+                raise ArgumentError(f"{name}={value} must be from 0 to {most:g}")
         if ramp is number:
             self.ramps[name] = ramp
         setattr(self, name, ramp.at(1, 1))

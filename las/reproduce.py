@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from rich.measure import Measurement
 from rich.table import Table as Printed
 
-from las import arguments, build, claims, commands, outcomes, plan, progress, recipe
+from las import arguments, atomic, build, claims, commands, outcomes, plan, progress, recipe
 from las.analysis import command as analysis
 from las.claim_rules import Verdict
 from las.errors import ConfigError, LasError, NumericalError, suggest
@@ -68,6 +68,8 @@ def reproduce(overrides: list[str]) -> None:
     else:
         jobs = plan.jobs(asked.recipe, asked.tier, asked.seeds, asked.runs, asked.given)
     chosen = [job for job in jobs if job.row.name in asked.rows]
+    if not asked.dry_run:
+        atomic.require_folder(asked.results)
     if jobs:
         show(asked, chosen)
     if asked.dry_run:
@@ -83,8 +85,9 @@ def request(overrides: Sequence[str]) -> Request:
     values = build.compose("reproduce", own)
     for key, kind in KINDS.items():
         arguments.check_value(key, values[key], kind)
-    if values["jobs"] < 1:
-        raise ConfigError(f"jobs={values['jobs']} must be at least 1")
+    for key in ("jobs", "seeds", "look_every"):
+        if values[key] is not None and values[key] < 1:
+            raise ConfigError(f"{key}={values[key]} must be at least 1")
     read = recipe.read(values["recipe"])
     read.tier(values["tier"])
     return Request(

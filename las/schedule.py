@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from las.errors import ConfigError, NumericalError
+from las.arguments import require
+from las.errors import ArgumentError, NumericalError
 
 
 @dataclass
@@ -40,10 +41,10 @@ class Schedule:
         for index, rate in enumerate(self.warmup_rates):
             require(f"warmup_rates[{index}]", rate, 0.0)
         if self.warmup_sub_epochs == 1:
-            raise ConfigError("schedule.warmup_sub_epochs=1: a line has a first and a last sub-epoch, give 2 or more")
+            raise ArgumentError("warmup_sub_epochs=1: a line has a first and a last sub-epoch, give 2 or more")
         given = [key for key in ("warmup_steps", "warmup_sub_epochs", "warmup_rates") if getattr(self, key)]
         if len(given) > 1:
-            raise ConfigError(f"there is one warm-up, but {' and '.join(f'schedule.{key}' for key in given)} are given")
+            raise ArgumentError(f"{' and '.join(given)} are given, but there is one warm-up")
 
     def factor(self, step: int) -> float:
         """Multiplier of the base learning rate for the update number `step`, counted from 1."""
@@ -104,6 +105,8 @@ class Newbob(Schedule):
     def __post_init__(self) -> None:
         super().__post_init__()
         require("decay", self.decay, 0.0, 1.0)
+        require("threshold", self.threshold, 0.0, 1.0)
+        require("floor", self.floor, 0.0, 1.0)
         require("patience", self.patience, 0)
 
     def factor(self, step: int) -> float:
@@ -155,6 +158,7 @@ class NewbobMultiEpoch(Schedule):
     def __post_init__(self) -> None:
         super().__post_init__()
         require("decay", self.decay, 0.0, 1.0)
+        require("floor", self.floor, 0.0, 1.0)
         require("window", self.window, 1)
         require("stay", self.stay, 1)
 
@@ -198,6 +202,7 @@ class Exponential(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require("start_step", self.start_step, 0)
         require("decay_steps", self.decay_steps, 1)
         require("final", self.final, 0.0, 1.0)
 
@@ -207,10 +212,3 @@ class Exponential(Schedule):
 
 
 _TINY = 1e-12  # a dev loss or rate of zero is no reason to divide by it
-
-
-def require(key: str, value: int | float, least: int | float, most: float = math.inf) -> None:
-    """Raise ConfigError unless a value of the config lies within its limits."""
-    if not least <= value <= most:
-        limits = f"at least {least}" if most == math.inf else f"from {least} to {most}"
-        raise ConfigError(f"schedule.{key}={value} must be {limits}")

@@ -31,6 +31,9 @@ def run(config: build.Config) -> dict[str, Any]:
     """
     for key in OPTIONS:
         arguments.check_value(key, config[key], bool)
+    for key in ("output", "alignments", "page"):
+        if config[key] is not None:
+            atomic.require_place(Path(config[key]))
     test = time_marks(config) if Path(config["reference"]).suffix.lower() == ".stm" else transcripts(config)
     first = test.score(Path(config["hypothesis"]))
     result = {"convention": test.convention, **test.record, **as_dict(first, test.metric)}

@@ -24,7 +24,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from las import seats
-from las.errors import ConfigError
+from las.errors import ArgumentError
 from las.scorers import panel
 from las.scorers.base import Guard, Scorer, State, Step, kept, reorder
 from las.seats import Beams, Rules
@@ -153,12 +153,12 @@ class Beam:
         repetition: Guard | None = None,
     ) -> None:
         if size < 1:
-            raise ConfigError(f"search.size={size}: a beam needs at least one hypothesis, for example search.size=8.")
+            raise ArgumentError(f"size={size}: a beam needs at least one hypothesis, for example size=8.")
         if not 1 <= nbest <= size:
-            raise ConfigError(f"search.nbest={nbest} does not fit a beam of {size}: choose 1 to {size}.")
+            raise ArgumentError(f"nbest={nbest} does not fit a beam of {size}: choose 1 to {size}.")
         if not 0 <= length_normalisation < math.inf:
-            raise ConfigError(
-                f"search.length_normalisation={length_normalisation} must be 0 or more: 0 ranks by the log-probability,"
+            raise ArgumentError(
+                f"length_normalisation={length_normalisation} must be 0 or more: 0 ranks by the log-probability,"
                 " 1 by the log-probability per symbol."
             )
         self.size = size
@@ -229,9 +229,9 @@ class _Limits:
 
     def __init__(self, max_length_ratio: float, max_length: int | None) -> None:
         if not 0 < max_length_ratio < math.inf:
-            raise ConfigError(f"search.max_length_ratio={max_length_ratio} must be above 0, for example 1.0.")
+            raise ArgumentError(f"max_length_ratio={max_length_ratio} must be above 0, for example 1.0.")
         if max_length is not None and max_length < 1:
-            raise ConfigError(f"search.max_length={max_length} must be at least 1, or null for no limit of its own.")
+            raise ArgumentError(f"max_length={max_length} must be at least 1, or null for no limit of its own.")
         self.ratio = max_length_ratio
         self.most = math.inf if max_length is None else max_length
 

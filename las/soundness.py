@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from las.errors import DataError
+from las.arguments import require
+from las.errors import ArgumentError, DataError
 from las.manifest import Utterance
 from las.readings import Readings
 from las.sound import Reading, stretch
@@ -33,6 +34,13 @@ class Limits:
     clipped: float = 0.01
     unknown: float = 0.001
     longest_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.longest_s >= SHORTEST_S:
+            raise ArgumentError(f"longest_s={self.longest_s} must be at least one window of {SHORTEST_S} seconds")
+        require("clipped", self.clipped, 0.0, 1.0)
+        require("unknown", self.unknown, 0.0, 1.0)
+        require("longest_tokens", self.longest_tokens, 1)
 
 
 class Problem(NamedTuple):

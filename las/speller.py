@@ -17,9 +17,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from las import recurrent
+from las.arguments import require
 from las.attention.base import Attention, Memory
 from las.cells.base import LSTMCell, LSTMState
-from las.errors import ConfigError, suggest
+from las.errors import ArgumentError, suggest
 from las.kernels import cpu_attending, cpu_spelling, spelling
 from las.kernels.cpu_attending import Answer
 from las.ramp import Ramp, Ramped
@@ -101,11 +102,15 @@ class Speller(Ramped):
         scheduled_sampling: float | Ramp = 0.0,
     ) -> None:
         super().__init__()
+        sizes = {"num_layers": num_layers, "hidden_size": hidden_size, "embedding_size": embedding_size}
+        for key, number in (sizes | {"readout_size": readout_size}).items():
+            require(key, number, 1)
+        require("dropout", dropout, 0.0, 1.0)
         _check("dropout_at", dropout_at, DROPOUT_PLACES)
         _check("readout", readout, READOUTS)
         _check("readout_reads", readout_reads, READ)
         self.vocab_size = vocab_size
-        self.ramped("scheduled_sampling", scheduled_sampling, "speller.scheduled_sampling", most=1.0)
+        self.ramped("scheduled_sampling", scheduled_sampling, most=1.0)
         self.embedding = nn.Embedding(vocab_size, embedding_size)
         self.no_masks: Masks = [None] * (1 + num_layers)
         self.cells = nn.ModuleList()
@@ -118,7 +123,7 @@ class Speller(Ramped):
         self.activation, share = READOUTS[readout]
         width = readout_size or hidden_size
         if width % share:
-            raise ConfigError(f"speller.readout_size={width} must be a multiple of {share} for readout={readout}")
+            raise ArgumentError(f"readout_size={width} must be a multiple of {share} for readout={readout}")
         self.readout = nn.Linear(hidden_size + value_size + self.reads_token * embedding_size, width)
         self.output = nn.Linear(width // share, vocab_size)
         self.dropout = nn.Dropout(dropout)
@@ -275,7 +280,7 @@ class Speller(Ramped):
 
 def _check(name: str, value: str, known: Collection[str]) -> None:
     if value not in known:
-        raise ConfigError(f"speller.{name}={value!r} does not exist.{suggest(value, known)}")
+        raise ArgumentError(f"{name}={value!r} does not exist.{suggest(value, known)}")
 
 
 def _of(mask: Tensor | None, steps: slice) -> Tensor | None:

@@ -17,7 +17,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from las import bounded, build, commands, interruption, progress
+from las import bounded, build, commands, interruption, progress, quoting
 from las.errors import ConfigError, LasError, NumericalError
 
 FLAGS = ("-m", "--multirun")
@@ -82,6 +82,7 @@ def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
     Raises ConfigError for an override that is none.
     """
     own = [override for override in overrides if not override.startswith(("hydra.", "hydra/"))]
+    quoting.require_read(own)
     try:
         parsed = OverridesParser.create().parse_overrides(own)
         choices = [

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
-from las import assembly, build, distributed, language_models, lock, preparation, progress, recurrent, run
+from las import arguments, assembly, build, distributed, language_models, lock, preparation, progress, recurrent, run
 from las.batches import Loader
 from las.corpora.base import Corpus
 from las.errors import DataError
@@ -84,6 +84,8 @@ def train_lm(overrides: list[str]) -> dict[str, Any]:
     """
     config = build.compose("language_model", overrides)
     config["model"] = config.pop("lm")
+    for key in ("text", "dev"):
+        arguments.check_value(key, config[key], str | None)
     corpus: Corpus = build.build(config["corpus"], where="corpus")
     corpus.metric = METRIC
     built = assembly.build_parts(config, corpus)
@@ -162,14 +164,10 @@ def sentences(data: Data, split: str) -> list[Utterance]:
 
 
 def sentences_of_file(path: str, tokens: Tokens) -> list[Utterance]:
-    """The lines of a text that are not blank. Raises DataError naming file and line."""
-    found = []
-    for number, line in language_models.lines(Path(path)):
-        try:
-            found.append(_sentence(f"{Path(path).name}:{number}", line, tokens))
-        except DataError as error:
-            raise DataError(f"{path}:{number}: {error}", error.kind) from error
-    return found
+    """The lines of a text that are not blank. Raises DataError naming the symbols that the tokens lack."""
+    numbered = list(language_models.lines(Path(path)))
+    language_models.require_known(path, numbered, tokens)
+    return [_sentence(f"{Path(path).name}:{number}", line, tokens) for number, line in numbered]
 
 
 def _sentence(name: str, text: str, tokens: Tokens) -> Utterance:

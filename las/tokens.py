@@ -7,13 +7,13 @@ import base64
 import hashlib
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from las import atomic
+from las import atomic, quoting
 from las.corpora import phones
-from las.errors import ConfigError, DataError, suggest
+from las.errors import ArgumentError, DataError, suggest
 
 BOUNDARY = "</s>"
 MODEL_TYPES = ("bpe", "unigram")
@@ -57,6 +57,14 @@ class Tokens:
         """The symbols of a text that are none of these, as often as they occur."""
         return [symbol for symbol in self.split(text) if not self._ids.get(symbol)]
 
+    def remedy(self, missing: Collection[str]) -> str:
+        """What to type when texts have symbols that are none of these."""
+        return "Choose other tokens (tokens@corpus.tokens=...), or mend the texts"
+
+    def nearest(self, symbol: str) -> str:
+        """The sentence that ends an error about an unknown symbol."""
+        return suggest(symbol, self.symbols[1:])
+
     def known(self, text: str) -> str:
         """A text without its unknown symbols."""
         return self.join([symbol for symbol in self.split(text) if self._ids.get(symbol)])
@@ -82,7 +90,7 @@ class Tokens:
         if index == 0:
             where = text if len(text) <= 200 else f"{text[:200]}..."
             raise DataError(
-                f"unknown symbol {symbol!r} in the text {where!r}.{suggest(symbol, self.symbols[1:])}",
+                f"unknown symbol {symbol!r} in the text {where!r}.{self.nearest(symbol)}",
                 kind="unknown symbols",
             )
         return index
@@ -113,6 +121,16 @@ class Characters(Tokens):
         super().__init__(alphabet)
         if any(len(character) != 1 for character in alphabet):
             raise DataError(f"an alphabet holds single characters, not {[c for c in alphabet if len(c) != 1]}")
+
+    def remedy(self, missing: Collection[str]) -> str:
+        """The alphabet with them, to be pasted; or that the tokens have them in the other case."""
+        if all(self._ids.get(symbol.swapcase()) for symbol in missing):
+            return "The tokens have them in the other case: convert the texts, or choose tokens@corpus.tokens=..."
+        alphabet = "".join([*self.symbols[1:], *sorted(filter(str.isprintable, missing))])
+        return f"To add them: {quoting.override('corpus.tokens.alphabet', alphabet)}; or mend the texts"
+
+    def nearest(self, symbol: str) -> str:
+        return " In this alphabet it stands in the other case." if self._ids.get(symbol.swapcase()) else ""
 
     def split(self, text: str) -> Sequence[str]:
         return text
@@ -156,6 +174,16 @@ class SentencePieces(Tokens):
     def split(self, text: str) -> Sequence[str]:
         return self._processor.EncodeAsPieces(text)
 
+    def remedy(self, missing: Collection[str]) -> str:
+        """Where pieces come from."""
+        return (
+            "Pieces spell what was in the texts that they were learned from: put such texts among the training "
+            "transcripts, choose tokens@corpus.tokens=characters, or mend the texts"
+        )
+
+    def nearest(self, symbol: str) -> str:
+        return ""
+
     def join(self, symbols: Sequence[str]) -> str:
         return self._processor.DecodePieces(list(symbols))
 
@@ -172,11 +200,9 @@ class LearnedPieces(SentencePieces):
 
     def __init__(self, size: int, model_type: str = "bpe") -> None:
         if size < 1:
-            raise ConfigError(f"corpus.tokens.size={size} must be at least 1")
+            raise ArgumentError(f"size={size} must be at least 1")
         if model_type not in MODEL_TYPES:
-            raise ConfigError(
-                f"corpus.tokens.model_type={model_type} does not exist.{suggest(model_type, MODEL_TYPES)}"
-            )
+            raise ArgumentError(f"model_type={model_type} does not exist.{suggest(model_type, MODEL_TYPES)}")
         Tokens.__init__(self, ())
         self._num_pieces = size
         self._model_type = model_type

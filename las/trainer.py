@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from las import batches, devices, distributed, interruption, preparation, progress, ramp
+from las import arguments, batches, devices, distributed, interruption, preparation, progress, ramp
 from las.augment import Augment
 from las.convergence import Convergence, convergence
 from las.corpora.base import Corpus
-from las.errors import ConfigError, NumericalError
+from las.errors import ConfigError, NumericalError, suggest
 from las.evaluation import Search
 from las.gradients import Gradients
 from las.keeping import Keeper, Standing
@@ -26,7 +26,7 @@ from las.order import Order, Size
 from las.pretraining import Stage
 from las.run import Run
 from las.schedule import Schedule
-from las.updates import Trainable, Update, Updates
+from las.updates import PRECISIONS, Trainable, Update, Updates
 from las.validation import AnyValidator, Validation, Validator
 from las.weight_noise import WeightNoise
 
@@ -34,6 +34,11 @@ NOT_FINITE_WINDOW, NOT_FINITE_MOST = 100, 10
 """So many updates of so many steps may be left out because they are not finite before training goes back."""
 BROKEN_ERROR = 0.9
 """Of the dev tokens, with the true ones before them fed: above it nothing was learned."""
+AT_LEAST_ONE = (
+    *("max_steps", "batch_size", "accumulate", "validate_every", "sub_epochs"),
+    *("patience", "keep_checkpoints", "threads"),
+)
+"""Settings that count something of which there is one at least."""
 
 
 class Parts(NamedTuple):
@@ -49,6 +54,22 @@ class Parts(NamedTuple):
     order: Order
     search: Search
     validator: Callable[..., AnyValidator] = Validator
+
+
+def require_settings(options: Mapping[str, Any]) -> None:
+    """Raise ConfigError for settings of a trainer, by key, without sense: before anything is read there is none yet."""
+    for key in AT_LEAST_ONE:
+        arguments.require(f"trainer.{key}", options[key], 1)
+    for key in ("num_workers", "broken_after_epochs"):
+        arguments.require(f"trainer.{key}", options[key], 0)
+    if options["max_batch_s"] is not None and options["max_batch_s"] <= 0:
+        raise ConfigError(f"trainer.max_batch_s={options['max_batch_s']} must be above 0, or null for no limit")
+    if (options["validate_every"] is None) == (options["sub_epochs"] is None):
+        raise ConfigError("give trainer.validate_every (steps) or trainer.sub_epochs (of an epoch), the other null")
+    if options["precision"] not in PRECISIONS:
+        suggested = suggest(options["precision"], PRECISIONS)
+        raise ConfigError(f"trainer.precision={options['precision']} does not exist.{suggested}")
+    devices.check_threads("trainer.threads", options["threads"])
 
 
 class Trainer:
@@ -105,15 +126,7 @@ class Trainer:
         histograms: bool,
         attention_pictures: bool,
     ) -> None:
-        whole = {"max_steps": max_steps, "batch_size": batch_size, "threads": devices.threads(threads)}
-        whole |= {"patience": patience, "keep_checkpoints": keep_checkpoints, "num_workers": num_workers}
-        whole |= {"validate_every": validate_every or 1, "sub_epochs": sub_epochs or 1, "accumulate": accumulate}
-        for key, value in whole.items():
-            if value < (least := 0 if key == "num_workers" else 1):
-                raise ConfigError(f"trainer.{key}={value} must be at least {least}")
-        if (validate_every is None) == (sub_epochs is None):
-            raise ConfigError("give trainer.validate_every (steps) or trainer.sub_epochs (of an epoch), the other null")
-        torch.set_num_threads(whole["threads"])
+        torch.set_num_threads(devices.threads(threads))
         self.parts, self.stage, self.model, self.schedule = parts, stage, parts.model, parts.schedule
         self.optimiser = parts.optim(parts.model.parameters())
         self.base_rates = [group["lr"] for group in self.optimiser.param_groups]

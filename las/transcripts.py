@@ -120,6 +120,7 @@ class OneFile(Output):
     is_screen = False
 
     def __init__(self, path: Path, kind: str) -> None:
+        atomic.require_place(path)
         self.path, self.render = path, captions.FORMATS[kind]
         self.taken: list[Transcription] = []
 
@@ -138,6 +139,7 @@ class Folder(Output):
     is_screen = False
 
     def __init__(self, folder: Path, kind: str, paths: Sequence[Path]) -> None:
+        atomic.require_folder(folder)
         self.folder, self.kind = folder, kind
         self.common = os.path.commonpath([path.absolute().parent for path in paths])
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from rich.table import Table
 
-from las import arguments, atomic, batches, build, devices, progress, recurrent, transcribe, tuned
+from las import arguments, atomic, batches, build, devices, preparation, progress, recurrent, transcribe, tuned
 from las.batches import Batch
 from las.corpora.base import Corpus
 from las.errors import ConfigError
@@ -59,12 +59,13 @@ def tune(overrides: list[str]) -> list[Tried]:
     kept = tuned.path_of(Path(config["checkpoint"]))
     if config["output"] is not None:
         check_output(Path(config["output"]))
+    atomic.require_place(Path(config["output"] or kept))
     with recurrent.using(str(config["kernel"])):
         device = str(devices.pick(config["device"]))
         transcriber = transcribe.load(config["checkpoint"], search, device, strict=config["strict"])
         corpus: Corpus = build.build(transcriber.config["corpus"], where="corpus")
         split = corpus.known_split(config["split"] or corpus.splits[1])
-        utterances = corpus.prepare(Path(config["data_dir"]) / "manifests")[split]
+        utterances = preparation.prepared(corpus, config["data_dir"])[split]
         texts = heard(transcriber, [of(search, point) for point in points], utterances, size, corpus)
     tried = [Tried(point, corpus.score(split, utterances, each)) for point, each in zip(points, texts, strict=True)]
     tried.sort(key=lambda each: each.score.total.rate)  # of equals, the one that was given first
@@ -94,10 +95,13 @@ def grid(weights: Mapping[str, Any], exponents: Any, search: Beam) -> list[Point
             f"weights.{name}: the search has no such scorer: leave it out (weights.{name}=null), or add it "
             "(configs/scorer has them, search=beam_lm and search=beam_ctc_lm have language models)"
         )
-    return [
+    points = [
         Point(dict(zip(lists, map(float, chosen), strict=True)), float(exponent))
         for exponent, *chosen in itertools.product(exponents, *lists.values())
     ]
+    for point in points:
+        of(search, point)  # raises for weights that do not fit together, before anything is heard
+    return points
 
 
 def of(search: Beam, point: Point) -> Beam:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from las import randomness, selection
-from las.errors import ConfigError
+from las.arguments import require
 
 
 class WeightNoise:
@@ -28,10 +28,8 @@ class WeightNoise:
     def __init__(
         self, *, std: float = 0.0, start_step: int = 0, parameters: Sequence[str] = ("*",), seed: int = 0
     ) -> None:
-        if not std >= 0.0:
-            raise ConfigError(f"weight_noise.std={std} must be at least 0")
-        if start_step < 0:
-            raise ConfigError(f"weight_noise.start_step={start_step} must be at least 0")
+        require("std", std, 0.0)
+        require("start_step", start_step, 0)
         self.std, self.start_step = std, start_step
         self.parameters, self.seed = parameters, seed
 

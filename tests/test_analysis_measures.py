@@ -314,5 +314,5 @@ def test_the_first_layer_of_a_deep_linear_network_sees_no_shift() -> None:
 
 
 def test_units_that_do_not_exist_name_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"grid\.unit=step does not exist\. Did you mean"):
+    with pytest.raises(ConfigError, match=r"unit=step does not exist\. Did you mean"):
         Grid(unit="step")

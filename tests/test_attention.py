@@ -141,7 +141,9 @@ def test_heads_equal_their_equation_element_by_element() -> None:
             np.testing.assert_allclose(context[row, beam].detach().numpy(), expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize(("heads", "sizes"), [(3, "key_size=4"), (4, "the 6 values"), (0, "num_heads=0 must divide")])
+@pytest.mark.parametrize(
+    ("heads", "sizes"), [(3, "key_size=4"), (4, "the 6 values"), (0, "num_heads=0 must be at least 1")]
+)
 def test_heads_must_divide_what_they_share(heads: int, sizes: str) -> None:
     with pytest.raises(ConfigError, match=sizes):
         MultiHeadAttention(QUERY, VALUE, key_size=KEY, num_heads=heads)

@@ -215,5 +215,5 @@ def test_keys_differ_by_seed_epoch_and_utterance_and_are_fixed() -> None:
     ],
 )
 def test_values_out_of_range_are_named(options: dict, name: str) -> None:
-    with pytest.raises(ConfigError, match=f"augment.{name}"):
+    with pytest.raises(ConfigError, match=f"^{name}"):
         Augment(**options)

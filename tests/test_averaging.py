@@ -91,7 +91,7 @@ def test_the_run_goes_on_as_if_there_were_no_mean(trained_copy: Path, las: Las) 
         ([], "average needs last=5 (the newest checkpoints) or best=5"),
         (["last=1", "best=1"], "not both"),
         (["last=0"], "last=0 must be at least 1"),
-        (["best=x"], "best='x' should be of type"),
+        (["best=x"], "best='x' should be"),
     ],
 )
 def test_settings_are_checked(las: Las, trained_copy: Path, given: list[str], says: str) -> None:

@@ -166,7 +166,7 @@ def test_a_port_that_is_taken_is_named(las: Las) -> None:
     ("given", "says"),
     [
         ("port=0", "port=0 must be between 1 and 65535"),
-        ("port=high", "port='high' should be of type int"),
+        ("port=high", "port='high' should be a whole number"),
         ("host=192.0.2.1", "host=192.0.2.1 port=7860: no page can be served there"),
         ("bem=3", "bem"),
     ],

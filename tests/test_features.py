@@ -198,7 +198,7 @@ def test_louder_by_two_is_higher_by_log_four() -> None:
 def test_bad_options_are_explained() -> None:
     with pytest.raises(ConfigError, match=r"normalisation='globl' does not exist. Did you mean global"):
         LogMel(RATE, normalisation="globl")
-    with pytest.raises(ConfigError, match=r"num_coefficients=41 exceeds features.num_mels=40"):
+    with pytest.raises(ConfigError, match=r"num_coefficients=41 exceeds num_mels=40"):
         MFCC(RATE, num_coefficients=41)
 
 

@@ -147,12 +147,12 @@ def test_a_listener_counts_the_reductions_of_its_front_end(name: str, frames: in
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"norm": "bach"}, r"front_end\.norm='bach' does not exist\. Did you mean batch"),
-        ({"activation": "rely"}, r"front_end\.activation='rely' does not exist\. Did you mean relu"),
-        ({"stride": [2]}, r"front_end\.stride=\[2\] needs two numbers of at least 1"),
-        ({"pool": [2, 0]}, r"front_end\.pool=\[2, 0\] needs two numbers of at least 1"),
-        ({"input_channels": 5}, r"front_end\.input_channels=5 does not divide the 12 features"),
-        ({"width": 4}, r"front_end\.width=4 has no middle: choose 3 or 5"),
+        ({"norm": "bach"}, r"norm='bach' does not exist\. Did you mean batch"),
+        ({"activation": "rely"}, r"activation='rely' does not exist\. Did you mean relu"),
+        ({"stride": [2]}, r"stride=\[2\] needs two numbers of at least 1"),
+        ({"pool": [2, 0]}, r"pool=\[2, 0\] needs two numbers of at least 1"),
+        ({"input_channels": 5}, r"input_channels=5 does not divide the 12 features"),
+        ({"width": 4}, r"width=4 has no middle: choose 3 or 5"),
     ],
 )
 def test_impossible_options_are_explained(options: dict[str, Any], says: str) -> None:

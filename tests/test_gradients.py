@@ -163,9 +163,9 @@ def test_a_pattern_that_matches_nothing_is_named() -> None:
 @pytest.mark.parametrize("key", ["l2", "zero_above", "clip_value", "clip_norm"])
 @pytest.mark.parametrize("value", [-1.0, math.nan])
 def test_numbers_that_cannot_be_are_refused(key: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=f"gradients.{key}="):
+    with pytest.raises(ConfigError, match=f"^{key}="):
         Gradients(**{key: value})
-    with pytest.raises(ConfigError, match=r"gradients\.noise\.std"):
+    with pytest.raises(ConfigError, match=r"^std="):
         ConstantNoise(std=value)
 
 

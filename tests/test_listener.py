@@ -238,9 +238,11 @@ def test_bad_options_are_explained() -> None:
         ConfigError, match="residual_from=1: layer 1 reads 16 values per row and writes 8, which cannot"
     ):
         make(residual_from=1)
-    with pytest.raises(ConfigError, match=r"time_reduction=\[2, 2\] needs one factor for each of the 3 layers"):
+    with pytest.raises(
+        ConfigError, match=r"time_reduction=\[2,2\] needs one factor for each of the 3 layers, for example \[2,2,1\]"
+    ):
         make(time_reduction=[2, 2])
-    with pytest.raises(ConfigError, match=r"time_reduction=\[2, 0, 1\] needs factors of at least 1"):
+    with pytest.raises(ConfigError, match=r"time_reduction=\[2,0,1\] needs factors of at least 1"):
         make(time_reduction=[2, 0, 1])
     with pytest.raises(ConfigError, match=r"reduction='conct' does not exist. Did you mean concat"):
         make(reduction="conct")

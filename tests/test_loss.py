@@ -82,7 +82,7 @@ def test_an_update_minimises_the_mean_or_the_sum() -> None:
         gradients[reduction] = logits.grad
     assert gradients["sum"] is not None
     torch.testing.assert_close(gradients["sum"] / 9, gradients["mean"])
-    with pytest.raises(ConfigError, match=r"loss.reduction=summ must be mean or sum\. Did you mean sum"):
+    with pytest.raises(ConfigError, match=r"reduction=summ must be mean or sum\. Did you mean sum"):
         LabelSmoothedCrossEntropy(reduction="summ")
 
 
@@ -100,5 +100,5 @@ def test_joint_with_ctc_is_the_weighted_sum_of_both() -> None:
 def test_joint_needs_a_model_with_ctc_and_a_weight_of_a_share() -> None:
     with pytest.raises(ConfigError, match="loss=joint_ctc"):
         JointCTC().objective(random_logits(), TARGETS, NUM_TOKENS, None)
-    with pytest.raises(ConfigError, match=r"loss\.ctc_weight=1\.5 must be from 0 to 1"):
+    with pytest.raises(ConfigError, match=r"ctc_weight=1\.5 must be from 0 to 1"):
         JointCTC(ctc_weight=1.5)

@@ -115,7 +115,7 @@ def test_a_closure_makes_the_gradients() -> None:
 
 @pytest.mark.parametrize("options", [{"betas": [0.9]}, {"betas": [0.9, 1.0]}, {"lr": -1.0}, {"eps": -1.0}])
 def test_numbers_that_cannot_be_are_refused(options: dict) -> None:
-    with pytest.raises(ConfigError, match=r"optim\."):
+    with pytest.raises(ConfigError, match="must"):
         Nadam([nn.Parameter(torch.ones(1))], **options)
 
 

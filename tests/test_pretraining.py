@@ -61,7 +61,7 @@ def test_a_stage_is_the_training_with_some_changes() -> None:
         ([{"sub_epochs": 1}, {"sub_epochs": 1, "width": 2.0}], {}, r"pretraining\.stages\[1\]: .*width above 0"),
         ([{"width": 0.5}], {}, r"pretraining\.stages\[0\]: .*sub_epochs"),
         ([5], {}, r"pretraining\.stages\[0\]=5 should be a mapping"),
-        ([{"sub_epochs": 1, "loss": 3}], {}, r"pretraining\.stages\[0\]\.loss=3 should be of type"),
+        ([{"sub_epochs": 1, "loss": 3}], {}, r"pretraining\.stages\[0\]\.loss=3 should be"),
         ([], {"new_layers": "below"}, r"pretraining\.new_layers=below: .* Did you mean below_top"),
         (
             [{"sub_epochs": 1}, {"sub_epochs": 1, "width": 0.5}],

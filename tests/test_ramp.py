@@ -69,7 +69,7 @@ def test_a_module_has_the_values_of_its_ramps() -> None:
 
 @pytest.mark.parametrize("smoothing", [1.5, -0.1, Ramp(points=[[1, 0.1], [2, 1.5]])])
 def test_values_beyond_what_the_number_may_be_are_refused(smoothing: float | Ramp) -> None:
-    with pytest.raises(ConfigError, match=r"loss\.smoothing=-?\d\.\d must be from 0 to 1"):
+    with pytest.raises(ConfigError, match=r"smoothing=-?\d\.\d must be from 0 to 1"):
         LabelSmoothedCrossEntropy(smoothing)
 
 

@@ -235,8 +235,12 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("rows", [{"name": "x", "label": "x", "at": {"opne": []}}], r"row 1: at: opne does not exist"),
         ("rows", [{"name": "x", "label": "x", "repeat": "run"}], r"repeat: run does not exist\. Did you mean runs"),
         ("rows", [{"name": "x", "label": "x", "paper": {"per": 0.1}}], r"per is no number of a paper\. Did you mean"),
-        ("rows", [{"name": "x", "label": "x", "paper": {"wer": "19"}}], r"paper\.wer='19' should be of type float"),
-        ("rows", [{"name": "x", "label": "x", "paper": {"sub_epoch": 1.5}}], r"sub_epoch=1\.5 should be of type int"),
+        ("rows", [{"name": "x", "label": "x", "paper": {"wer": "19"}}], r"paper\.wer='19' should be a number"),
+        (
+            "rows",
+            [{"name": "x", "label": "x", "paper": {"sub_epoch": 1.5}}],
+            r"sub_epoch=1\.5 should be a whole number",
+        ),
     ],
 )
 def test_mistakes_in_a_recipe_are_named(copy: Path, key: str, value: object, says: str) -> None:

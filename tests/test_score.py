@@ -114,7 +114,7 @@ def test_an_unknown_convention_lists_the_known_ones(words):
 
 
 def test_options_are_true_or_false(words):
-    with pytest.raises(ConfigError, match="fragments='maybe' should be of type bool"):
+    with pytest.raises(ConfigError, match="fragments='maybe' should be true or false"):
         score.score([*words, "fragments=maybe"])
 
 

@@ -205,14 +205,14 @@ def test_coverage_prefers_what_has_listened_to_all() -> None:
 @pytest.mark.parametrize(
     ("make", "named"),
     [
-        (lambda: LanguageModel("x", -0.1), "search.lm.weight"),
-        (lambda: LengthReward(math.inf), "search.length_reward.weight"),
-        (lambda: Coverage(-1.0), "search.coverage.weight"),
-        (lambda: Coverage(1.0, 1.0), "search.coverage.threshold"),
-        (lambda: EndThreshold(0.0), "search.end_threshold.factor"),
-        (lambda: MinLength(-0.1), "search.min_length.ratio"),
-        (lambda: Repetition(0), "search.repetition.max_period"),
-        (lambda: Repetition(1, 0), "search.repetition.max_repeats"),
+        (lambda: LanguageModel("x", -0.1), "weight"),
+        (lambda: LengthReward(math.inf), "weight"),
+        (lambda: Coverage(-1.0), "weight"),
+        (lambda: Coverage(1.0, 1.0), "threshold"),
+        (lambda: EndThreshold(0.0), "factor"),
+        (lambda: MinLength(-0.1), "ratio"),
+        (lambda: Repetition(0), "max_period"),
+        (lambda: Repetition(1, 0), "max_repeats"),
     ],
 )
 def test_settings_that_cannot_work_are_named(make, named) -> None:

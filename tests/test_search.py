@@ -237,12 +237,12 @@ def test_reorder_moves_every_tensor_along_the_beam_and_keeps_the_types():
 @pytest.mark.parametrize(
     ("make", "named"),
     [
-        (lambda: Beam(size=0), "search.size=0"),
-        (lambda: Beam(size=2, nbest=3), "search.nbest=3"),
-        (lambda: Beam(length_normalisation=-1.0), "search.length_normalisation"),
-        (lambda: Beam(max_length_ratio=0.0), "search.max_length_ratio"),
-        (lambda: Greedy(max_length_ratio=math.nan), "search.max_length_ratio"),
-        (lambda: Greedy(max_length=0), "search.max_length"),
+        (lambda: Beam(size=0), "size=0"),
+        (lambda: Beam(size=2, nbest=3), "nbest=3"),
+        (lambda: Beam(length_normalisation=-1.0), "length_normalisation"),
+        (lambda: Beam(max_length_ratio=0.0), "max_length_ratio"),
+        (lambda: Greedy(max_length_ratio=math.nan), "max_length_ratio"),
+        (lambda: Greedy(max_length=0), "max_length"),
     ],
 )
 def test_settings_that_cannot_work_are_named(make, named):

@@ -24,7 +24,7 @@ def short(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_each_combination_is_trained_and_a_broken_training_is_a_result(short: list[str], las: Las) -> None:
-    given = ["optim.lr=0.0", "trainer.max_steps=8", "trainer.patience=20", "trainer.broken_after_epochs=1,100"]
+    given = ["optim.lr=1e-12", "trainer.max_steps=8", "trainer.patience=20", "trainer.broken_after_epochs=1,100"]
     sweeping = ["train", "-m", "seed=1,2", *short, *given, "name=after${trainer.broken_after_epochs}"]
     answer = las(*sweeping)
     assert answer.code == 0, answer

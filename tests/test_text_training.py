@@ -104,7 +104,7 @@ def test_a_text_in_place_of_the_transcripts(tmp_path: Path, las: Las) -> None:
     assert result["train_sentences"] == 3 and result["splits"]["dev"]["symbols"] == 3
     (tmp_path / "odd.txt").write_text("GO\nGÖ\n")
     answer = las("train_lm", *given(root, f"text={tmp_path / 'odd.txt'}", f"run_dir={root / 'odd'}"))
-    assert answer.code == 3 and "odd.txt:2: unknown symbol 'Ö'" in answer.err
+    assert answer.code == 3 and "'Ö' once (line 2)" in answer.err
     (tmp_path / "empty.txt").write_text("\n")
     answer = las("train_lm", *given(root, f"text={tmp_path / 'empty.txt'}", f"run_dir={root / 'empty'}"))
     assert answer.code == 3 and "there are no sentences to learn from" in answer.err

@@ -223,7 +223,7 @@ def test_long_texts_are_not_skipped(tmp_path: Path) -> None:
 def test_pieces_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Did you mean bpe or unigram"):
         LearnedPieces(10, "bep")
-    with pytest.raises(ConfigError, match=r"corpus\.tokens\.size=0 must be at least 1"):
+    with pytest.raises(ConfigError, match=r"size=0 must be at least 1"):
         LearnedPieces(0)
     with pytest.raises(DataError, match="from 0 texts: there is no text in them"):
         learned(tmp_path, texts=[])

@@ -209,7 +209,7 @@ def test_a_training_that_is_never_finite_is_broken_which_is_a_result(
 
 
 def test_a_training_that_learns_nothing_is_broken(corpus: Path, las: Callable[..., Answer]) -> None:
-    more = ["trainer.broken_after_epochs=1", "optim.lr=0.0", "trainer.max_steps=20", "trainer.patience=20"]
+    more = ["trainer.broken_after_epochs=1", "optim.lr=1e-12", "trainer.max_steps=20", "trainer.patience=20"]
     answer = las("train", *overrides(corpus, *more))
     assert answer.code == 4
     assert "after 1 epochs" in answer.err and "of the dev tokens are wrong" in answer.err and "attention" in answer.err
@@ -228,7 +228,7 @@ def test_other_training_utterances_are_not_continued_with(
 
 
 def test_patience_ends_a_training_that_gets_no_better(corpus: Path) -> None:
-    result = commands.train(overrides(corpus, "trainer.patience=1", "trainer.max_steps=20", "optim.lr=0.0"))
+    result = commands.train(overrides(corpus, "trainer.patience=1", "trainer.max_steps=20", "optim.lr=1e-12"))
     assert (result["steps"], result["steps_to_converge"]) == (4, 2)  # nothing moves: the second validation is no better
 
 

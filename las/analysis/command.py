@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from las import arguments, assembly, build, distributed, lock, preparation, progress, recurrent, report, run
+from las import arguments, assembly, atomic, build, distributed, lock, preparation, progress, recurrent, report, run
 from las.analysis import deep_linear, invariance, loading
 from las.analysis.smoothness import Grid
 from las.analysis.subject import DRAWS, Subject
@@ -53,9 +53,12 @@ def _checked(config: build.Config) -> list[str]:
             raise ConfigError(f"what={name}: there is no such analysis.{suggest(name, known)}")
     if config["draws"] not in DRAWS:
         raise ConfigError(f"draws={config['draws']} does not exist.{suggest(config['draws'], DRAWS)}")
-    for key in ("num_utterances", "seeds"):
-        if config[key] < 1:
+    for key in ("num_utterances", "seeds", "every"):
+        if config[key] is not None and config[key] < 1:
             raise ConfigError(f"{key}={config[key]} must be at least 1")
+    if config["output"] is not None:
+        atomic.require_folder(Path(config["output"]))
+    build.checked(Grid, config["grid"], "grid")()
     if any(name in ANALYSES for name in names) and (config["checkpoint"] is None) == (config["every"] is None):
         raise ConfigError(
             "give checkpoint=runs/..., or every=100 to train and look every 100 steps, not both "
@@ -83,6 +86,7 @@ def _checkpoint(config: build.Config, names: Sequence[str], grid: Grid) -> tuple
     """Look once, at a training as a checkpoint kept it."""
     subject, folder = loading.subject(config)
     notebook = Notebook(Path(config["output"] or folder), names, grid)
+    atomic.require_folder(notebook.folder)
     notebook.look(subject)
     return notebook, f"{config['checkpoint']}, step {subject.step - 1}"
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from las import assembly, batches, build, checkpoint, manifest, places, progress, ramp
+from las import assembly, batches, build, checkpoint, manifest, places, preparation, progress, ramp
 from las.analysis.subject import Subject
 from las.batches import Batch
 from las.checkpoint import Checkpoint
@@ -32,7 +32,7 @@ def subject(config: build.Config) -> tuple[Subject, Path]:
     corpus: Corpus = build.build(trained["corpus"], where="corpus")
     built = assembly.build_parts(trained, corpus)
     updates = _updates(built, found, trained["trainer"]["precision"])
-    splits = corpus.prepare(Path(config["data_dir"]) / "manifests")
+    splits = preparation.prepared(corpus, config["data_dir"])
     train, options = splits[corpus.splits[0]], trained["trainer"]
     size = Size(options["batch_size"], options["max_batch_s"])
     plan = built.parts.order.plan(train, manifest.content_hash(train), built.seed, found.state["epoch"], size)

@@ -24,7 +24,7 @@ from las import randomness
 from las.analysis import objective, pictures
 from las.analysis.objective import Objective
 from las.analysis.subject import Subject, real_update
-from las.errors import ConfigError, suggest
+from las.errors import ArgumentError, suggest
 
 UNITS = ("update", "learning_rate", "gradient", "distance")
 
@@ -43,11 +43,11 @@ class Grid:
 
     def __init__(self, *, unit: str = "update", low: float = 0.5, high: float = 4.0, points: int = 8) -> None:
         if unit not in UNITS:
-            raise ConfigError(f"grid.unit={unit} does not exist.{suggest(unit, UNITS)}")
+            raise ArgumentError(f"unit={unit} does not exist.{suggest(unit, UNITS)}")
         if not 0.0 < low <= high:
-            raise ConfigError(f"grid.low={low} and grid.high={high} must be positive, the first not the larger")
+            raise ArgumentError(f"low={low} and high={high} must be positive, the first not the larger")
         if points < 1:
-            raise ConfigError(f"grid.points={points} must be at least 1")
+            raise ArgumentError(f"points={points} must be at least 1")
         self.unit, self.low, self.high, self.points = unit, low, high, points
 
     def steps(self, gradient_norm: float, update_norm: float, learning_rate: float) -> list[float]:

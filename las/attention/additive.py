@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from las.arguments import require
 from las.attention.base import Attention
 
 
@@ -15,6 +16,7 @@ class AdditiveAttention(Attention):
 
     def __init__(self, query_size: int, value_size: int, *, key_size: int = 128) -> None:
         super().__init__(query_size, value_size)
+        require("key_size", key_size, 1)
         self.key = nn.Linear(value_size, key_size)
         self.query = nn.Linear(query_size, key_size, bias=False)
         self.score = nn.Linear(key_size, 1, bias=False)

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from las.arguments import require
 from las.attention.base import Attention
 
 
@@ -17,6 +18,7 @@ class DotAttention(Attention):
 
     def __init__(self, query_size: int, value_size: int, *, key_size: int = 128) -> None:
         super().__init__(query_size, value_size)
+        require("key_size", key_size, 1)
         self.key = nn.Linear(value_size, key_size, bias=False)
         self.query = nn.Linear(query_size, key_size, bias=False)
         self.scale = 1.0 / math.sqrt(key_size)

@@ -8,8 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from las.arguments import require
 from las.attention.base import Attention
-from las.errors import ConfigError
+from las.errors import ArgumentError
 
 
 class LocationAttention(Attention):
@@ -25,8 +26,11 @@ class LocationAttention(Attention):
         self, query_size: int, value_size: int, *, key_size: int = 128, num_filters: int = 10, width: int = 51
     ) -> None:
         super().__init__(query_size, value_size)
+        require("key_size", key_size, 1)
+        require("num_filters", num_filters, 1)
+        require("width", width, 1)
         if width % 2 == 0:
-            raise ConfigError(f"attention.width={width} has no middle: choose {width - 1} or {width + 1}")
+            raise ArgumentError(f"width={width} has no middle: choose {width - 1} or {width + 1}")
         self.key = nn.Linear(value_size, key_size)
         self.query = nn.Linear(query_size, key_size, bias=False)
         self.filters = nn.Conv1d(1, num_filters, width, padding=width // 2, bias=False)

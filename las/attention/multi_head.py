@@ -12,8 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from las.arguments import require
 from las.attention.base import Attention, Memory
-from las.errors import ConfigError
+from las.errors import ArgumentError
 from las.masking import masked_softmax
 
 
@@ -27,10 +28,11 @@ class MultiHeadAttention(Attention):
 
     def __init__(self, query_size: int, value_size: int, *, key_size: int = 128, num_heads: int = 4) -> None:
         super().__init__(query_size, value_size)
-        if num_heads < 1 or key_size % num_heads or value_size % num_heads:
-            raise ConfigError(
-                f"attention.num_heads={num_heads} must divide attention.key_size={key_size} and the {value_size} "
-                "values of an encoded state"
+        require("key_size", key_size, 1)
+        require("num_heads", num_heads, 1)
+        if key_size % num_heads or value_size % num_heads:
+            raise ArgumentError(
+                f"num_heads={num_heads} must divide key_size={key_size} and the {value_size} values of an encoded state"
             )
         self.num_heads = num_heads
         self.key = nn.Linear(value_size, key_size, bias=False)

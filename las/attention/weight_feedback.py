@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from las.arguments import require
 from las.attention.base import Attention, Memory
 
 
@@ -21,6 +22,7 @@ class WeightFeedbackAttention(Attention):
 
     def __init__(self, query_size: int, value_size: int, *, key_size: int = 128) -> None:
         super().__init__(query_size, value_size)
+        require("key_size", key_size, 1)
         self.key = nn.Linear(value_size, key_size)
         self.query = nn.Linear(query_size, key_size, bias=False)
         self.feedback = nn.Linear(1, key_size, bias=False)

@@ -4,7 +4,7 @@ import re
 import shlex
 from pathlib import Path
 
-from las import build
+from las import atomic, build
 from las.benchmark import page, rows
 from las.benchmark.settings import settings
 from las.benchmark.suites import SUITES
@@ -21,6 +21,9 @@ def benchmark(overrides: list[str]) -> list[rows.Row]:
     suite, output = config["suite"], config["output"]
     if suite is None and config["page"] is None:
         raise ConfigError(f"benchmark needs suite=..., one of {', '.join(SUITES)}")
+    for path in (output, config["page"]):
+        if path is not None:
+            atomic.require_place(Path(path))
     found: list[rows.Row] = []
     if suite is not None:
         if suite not in SUITES:

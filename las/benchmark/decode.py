@@ -1,12 +1,11 @@
 """suite=decode: how long a search takes for a split, utterances side by side and one at a time."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
-from las import batches, build, evaluation, transcribe
+from las import batches, build, evaluation, preparation, transcribe
 from las.batches import Batch
 from las.benchmark import material, timing
 from las.benchmark.rows import Column, Group, Row, number, text
@@ -106,7 +105,7 @@ def trained(settings: Settings) -> Task:
     transcriber = transcribe.load(config["checkpoint"], device=str(settings.device))
     corpus: Corpus = build.build(transcriber.config["corpus"], where="corpus")
     split = corpus.known_split(config["split"])
-    utterances = corpus.prepare(Path(config["data_dir"]) / "manifests")[split]
+    utterances = preparation.prepared(corpus, config["data_dir"])[split]
     loader = batches.Loader(batches.spellable(utterances, transcriber.tokens), transcriber.tokens, corpus.sample_rate)
     batched, single = (
         [batch for _, batch in loader.batches(sequential(utterances, size))] for size in (Size.of(config), Size(1))

@@ -82,6 +82,12 @@ def settings(config: build.Config, suite: str, command: str) -> Settings:
             raise ConfigError(f"dtype={config['dtype']}: only suite=lstm measures another type than {dtype}")
     if len(config["seconds"]) != 2:
         raise ConfigError(f"seconds={config['seconds']} should be two durations, [shortest,longest]")
+    if not 0 < config["seconds"][0] <= config["seconds"][1]:
+        raise ConfigError(f"seconds={arguments.shown(config['seconds'])} should be above 0, the shortest first")
+    for key in ("budget_s", "consumer_ms", "max_batch_s"):
+        if config[key] is not None and config[key] <= 0:
+            raise ConfigError(f"{key}={config[key]} must be above 0")
+    devices.check_threads("threads", config["threads"])
     for key in ("repeats", "threads", "batch_size", "trained_batches", "steps"):
         if config[key] is not None and config[key] < 1:
             raise ConfigError(f"{key}={config[key]} must be at least 1")

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from las.errors import ConfigError, suggest
+from las.errors import ArgumentError, ConfigError, suggest
 
 NUM_GATES = 4
 
@@ -95,7 +95,7 @@ class LSTMCell(nn.Module):
     ) -> None:
         super().__init__()
         if cell_norm not in CELL_NORMS:
-            raise ConfigError(f"cell_norm={cell_norm!r} does not exist.{suggest(cell_norm, CELL_NORMS)}")
+            raise ArgumentError(f"cell_norm={cell_norm!r} does not exist.{suggest(cell_norm, CELL_NORMS)}")
         if hidden_size < 1:
             raise ConfigError(f"hidden_size={hidden_size} must be at least 1")
         self.input_size = input_size

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from las.cells.base import NUM_GATES, LSTMCell, layer_norm
-from las.errors import ConfigError, suggest
+from las.errors import ArgumentError, suggest
 
 GATES = ("i", "f", "g", "o")
 
@@ -25,7 +25,7 @@ class LNChosenGatesLSTMCell(LSTMCell):
         super().__init__(input_size, hidden_size, **options)
         for gate in gates:
             if gate not in GATES:
-                raise ConfigError(f"gates={list(gates)}: there is no gate {gate!r}.{suggest(str(gate), GATES)}")
+                raise ArgumentError(f"gates={list(gates)}: there is no gate {gate!r}.{suggest(str(gate), GATES)}")
         self.chosen = [GATES.index(gate) for gate in gates]
         self.input_weight, self.recurrent_weight = self.weights()
         self.gain = nn.Parameter(torch.ones(len(self.chosen), hidden_size))

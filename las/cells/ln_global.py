@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from las.cells.base import NUM_GATES, LSTMCell, layer_norm
-from las.errors import ConfigError, suggest
+from las.errors import ArgumentError, suggest
 
 BIASES = ("all", "input")
 
@@ -28,7 +28,7 @@ class LNGlobalLSTMCell(LSTMCell):
     def __init__(self, input_size: int, hidden_size: int, *, biases: str = "all", **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
         if biases not in BIASES:
-            raise ConfigError(f"biases={biases!r} does not exist.{suggest(biases, BIASES)}")
+            raise ArgumentError(f"biases={biases!r} does not exist.{suggest(biases, BIASES)}")
         size = NUM_GATES * hidden_size
         self.input_weight, self.recurrent_weight = self.weights()
         self.input_gain = nn.Parameter(torch.ones(size))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from las.cells.base import NUM_GATES, LSTMCell, layer_norm
-from las.errors import ConfigError, suggest
+from las.errors import ArgumentError, suggest
 
 PROJECTIONS = ("input", "recurrent")
 
@@ -23,7 +23,7 @@ class LNOneProjectionLSTMCell(LSTMCell):
     def __init__(self, input_size: int, hidden_size: int, *, normalised: str, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
         if normalised not in PROJECTIONS:
-            raise ConfigError(f"normalised={normalised!r} does not exist.{suggest(normalised, PROJECTIONS)}")
+            raise ArgumentError(f"normalised={normalised!r} does not exist.{suggest(normalised, PROJECTIONS)}")
         self.normalised = normalised
         self.input_weight, self.recurrent_weight = self.weights()
         self.gain = nn.Parameter(torch.ones(NUM_GATES * hidden_size))

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from las.cells.base import LSTMCell, LSTMState
 from las.cells.wrapped import WrappedLSTMCell
-from las.errors import ConfigError
+from las.errors import ArgumentError, ConfigError
 
 
 class RecurrentDropoutLSTMCell(WrappedLSTMCell):
@@ -29,7 +29,7 @@ class RecurrentDropoutLSTMCell(WrappedLSTMCell):
     def __init__(self, input_size: int, hidden_size: int, *, dropout: float = 0.25, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
         if not 0.0 <= dropout < 1.0:
-            raise ConfigError(f"dropout={dropout} must be at least 0 and less than 1")
+            raise ArgumentError(f"dropout={dropout} must be at least 0 and less than 1")
         if type(self.cell).step is not LSTMCell.step:
             raise ConfigError(
                 f"recurrent dropout acts inside the step, but {type(self.cell).__name__} has a step of its own: put "

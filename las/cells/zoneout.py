@@ -12,7 +12,7 @@ from torch import Tensor
 
 from las.cells.base import LSTMState
 from las.cells.wrapped import WrappedLSTMCell
-from las.errors import ConfigError
+from las.errors import ArgumentError
 
 
 class ZoneoutLSTMCell(WrappedLSTMCell):
@@ -36,7 +36,7 @@ class ZoneoutLSTMCell(WrappedLSTMCell):
         super().__init__(input_size, hidden_size, **options)
         for name, probability in (("zoneout_hidden", zoneout_hidden), ("zoneout_cell", zoneout_cell)):
             if not 0.0 <= probability <= 1.0:
-                raise ConfigError(f"{name}={probability} must be from 0 to 1")
+                raise ArgumentError(f"{name}={probability} must be from 0 to 1")
         self.zoneout_hidden = zoneout_hidden
         self.zoneout_cell = zoneout_cell
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from importlib import resources
 
-from las.errors import ConfigError, DataError
+from las.errors import ArgumentError, DataError
 
 TEMPLATES = (
     "{name} {transitive_past} {the} {noun}",
@@ -104,7 +104,7 @@ class Grammar:
 
     vocabulary: about how many distinct words the grammar may use; every word list is cut to the same share of its
         length. words: shortest and longest sentence, in words.
-    Raises ConfigError for a vocabulary that the lists cannot serve or a length that no template has.
+    Raises ArgumentError for a vocabulary that the lists cannot serve or a length that no template has.
     """
 
     def __init__(self, vocabulary: int, words: tuple[int, int]) -> None:
@@ -114,7 +114,7 @@ class Grammar:
         share = (vocabulary - len(closed)) / sum(forms.values())
         if not 0.02 <= share <= 1:
             largest = sum(forms.values()) + len(closed)
-            raise ConfigError(f"vocabulary={vocabulary}: the word lists serve from 150 to {largest} words")
+            raise ArgumentError(f"vocabulary={vocabulary}: the word lists serve from 150 to {largest} words")
         self.choices: dict[str, tuple[str, ...]] = dict(CLOSED)
         for slot, section in SECTION.items():
             lemmas = lists[section][: max(3, round(share * len(lists[section])))]
@@ -123,7 +123,7 @@ class Grammar:
         self.templates = [t for t in TEMPLATES if words[0] <= len(t.split()) <= words[1]]
         if not self.templates:
             lengths = sorted({len(t.split()) for t in TEMPLATES})
-            raise ConfigError(f"words={list(words)}: no sentence has this length; lengths are {lengths}")
+            raise ArgumentError(f"words={list(words)}: no sentence has this length; lengths are {lengths}")
 
     @property
     def words(self) -> set[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from las.corpora import sentences, synthesis, timit, voices
 from las.corpora.synthesis import Planned
-from las.errors import ConfigError
+from las.errors import ArgumentError
 from las.manifest import Utterance
 from las.tokens import Tokens
 
@@ -24,7 +24,7 @@ class Synthetic(timit.Timit):
     the sentences use. words: shortest and longest sentence, in words. *_utterances, *_speakers: sizes of the splits.
     accents: of eSpeak, given to speakers in turn. rate: slowest and fastest speaker, words per minute. snr_db: loudest
     and softest noise. warp: speakers' vocal tracts are shorter or longer by at most this share. workers: processes.
-    Raises ConfigError for settings that make no corpus.
+    Raises ArgumentError for settings that make no corpus.
     """
 
     def __init__(
@@ -60,14 +60,15 @@ class Synthetic(timit.Timit):
         self.sound = synthesis.Sound(seed, (float(softest), float(loudest)))
         self.warp = warp
         self.workers = workers
+        sentences.Grammar(vocabulary, self.words)  # raises for words that there are not
         for split, count in self.num_speakers.items():
             if not 1 <= count <= self.num_utterances[split]:
-                raise ConfigError(
+                raise ArgumentError(
                     f"{split}_speakers={count} with {split}_utterances={self.num_utterances[split]}: "
                     "a split needs a speaker, and a speaker at least one utterance"
                 )
         if not accents or not 0 <= warp <= 0.3 or workers < 1:
-            raise ConfigError(
+            raise ArgumentError(
                 f"accents={self.accents}, warp={warp}, workers={workers}: expected one or more, 0..0.3, 1.."
             )
 
@@ -124,5 +125,5 @@ class Synthetic(timit.Timit):
 
 def _range(name: str, value: Sequence[Any], lowest: float, highest: float) -> tuple[Any, Any]:
     if len(value) != 2 or not lowest <= value[0] <= value[1] <= highest:
-        raise ConfigError(f"{name}={list(value)}: expected [from, to], two numbers from {lowest:g} to {highest:g}")
+        raise ArgumentError(f"{name}={list(value)}: expected [from, to], two numbers from {lowest:g} to {highest:g}")
     return value[0], value[1]

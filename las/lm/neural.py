@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from las import recurrent
+from las.arguments import require
 from las.cells.base import LSTMCell, LSTMState
 from las.ctc import Heard
 from las.lm import vocabulary
@@ -58,10 +59,14 @@ class LanguageModel(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        sizes = {"num_layers": num_layers, "hidden_size": hidden_size, "embedding_size": embedding_size}
+        for key, number in sizes.items():
+            require(key, number, 1)
+        require("dropout", dropout, 0.0, 1.0)
         self.embedding = nn.Embedding(vocab_size, embedding_size)
-        sizes = [embedding_size, *[hidden_size] * num_layers]
-        self.layers = nn.ModuleList(RecurrentLayer(cell, size, hidden_size) for size in sizes[:-1])
-        self.output = nn.Linear(sizes[-1], vocab_size)
+        widths = [embedding_size, *[hidden_size] * num_layers]
+        self.layers = nn.ModuleList(RecurrentLayer(cell, width, hidden_size) for width in widths[:-1])
+        self.output = nn.Linear(widths[-1], vocab_size)
         self.dropout = nn.Dropout(dropout)
 
     @property

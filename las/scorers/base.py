@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from las.errors import ConfigError
+from las.errors import ArgumentError
 from las.tokens import Tokens
 
 State = Any  # nested (named) tuples of tensors, each [batch, beam, ...]
@@ -134,8 +134,8 @@ def score_type(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64  # Metal has no float64
 
 
-def check_weight(where: str, weight: float, below: float = math.inf) -> None:
-    """Raise ConfigError for a weight that no scorer of probabilities can have."""
+def check_weight(weight: float, below: float = math.inf) -> None:
+    """Raise ArgumentError for a weight that no scorer of probabilities can have."""
     if not 0 <= weight < below:
         limit = "" if below == math.inf else f" and below {below:g}"
-        raise ConfigError(f"{where}.weight={weight} must be 0 or more{limit}, for example 0.3")
+        raise ArgumentError(f"weight={weight} must be 0 or more{limit}, for example 0.3")

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from las.errors import ConfigError
+from las.errors import ArgumentError
 from las.scorers.base import Scorer, Scoring, Step, check_weight
 
 
@@ -27,9 +27,9 @@ class Coverage(Scorer):
     """weight * number of covered states; `threshold` is the attention that covers a state, between 0 and 1."""
 
     def __init__(self, weight: float = 0.1, threshold: float = 0.5) -> None:
-        check_weight("search.coverage", weight)
+        check_weight(weight)
         if not 0 < threshold < 1:
-            raise ConfigError(f"search.coverage.threshold={threshold} must be between 0 and 1, for example 0.5")
+            raise ArgumentError(f"threshold={threshold} must be between 0 and 1, for example 0.5")
         super().__init__(weight)
         self.threshold = threshold
 

@@ -60,7 +60,7 @@ class CTCPrefix(Scorer):
     """
 
     def __init__(self, weight: float = 0.3) -> None:
-        check_weight("search.ctc", weight, below=1.0)
+        check_weight(weight, below=1.0)
         super().__init__(weight)
 
     @property

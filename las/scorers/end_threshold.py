@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from las.errors import ConfigError
+from las.errors import ArgumentError
 from las.scorers.base import Guard, Guarding, State, Step
 
 
@@ -21,7 +21,7 @@ class EndThreshold(Guard):
 
     def __init__(self, factor: float = 1.5) -> None:
         if not 0 < factor < math.inf:
-            raise ConfigError(f"search.end_threshold.factor={factor} must be above 0, for example 1.5")
+            raise ArgumentError(f"factor={factor} must be above 0, for example 1.5")
         self.factor = factor
 
     def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> Guarding:

@@ -35,7 +35,7 @@ class LanguageModel(Scorer):
     """
 
     def __init__(self, path: str, weight: float = 0.3) -> None:
-        check_weight("search.lm", weight)
+        check_weight(weight)
         super().__init__(weight)
         self.path = Path(path)
         self.model: Predicts | None = None

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from las.errors import ConfigError
+from las.errors import ArgumentError
 from las.scorers.base import Scorer, Scoring, State, Step
 
 
@@ -19,7 +19,7 @@ class LengthReward(Scorer):
 
     def __init__(self, weight: float = 0.5) -> None:
         if not math.isfinite(weight):
-            raise ConfigError(f"search.length_reward.weight={weight} must be a number, for example 0.5")
+            raise ArgumentError(f"weight={weight} must be a number, for example 0.5")
         super().__init__(weight)
 
     def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> Scoring:

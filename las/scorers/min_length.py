@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from las.errors import ConfigError
+from las.errors import ArgumentError
 from las.scorers.base import Guard, Guarding, Step
 
 
@@ -16,7 +16,7 @@ class MinLength(Guard):
 
     def __init__(self, ratio: float = 0.05) -> None:
         if not 0 <= ratio < math.inf:
-            raise ConfigError(f"search.min_length.ratio={ratio} must be 0 or more, for example 0.05")
+            raise ArgumentError(f"ratio={ratio} must be 0 or more, for example 0.05")
         self.ratio = ratio
 
     def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> Guarding:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from las.errors import ConfigError
+from las.errors import ArgumentError
 from las.scorers.base import Guard, Guarding, Step
 
 NOTHING = -1
@@ -29,9 +29,9 @@ class Repetition(Guard):
 
     def __init__(self, max_period: int = 32, max_repeats: int = 5) -> None:
         if max_period < 1:
-            raise ConfigError(f"search.repetition.max_period={max_period} must be at least 1, for example 32")
+            raise ArgumentError(f"max_period={max_period} must be at least 1, for example 32")
         if max_repeats < 1:
-            raise ConfigError(f"search.repetition.max_repeats={max_repeats} must be at least 1, for example 5")
+            raise ArgumentError(f"max_repeats={max_repeats} must be at least 1, for example 5")
         self.max_period = max_period
         self.max_repeats = max_repeats
 
