@@ -11,6 +11,8 @@ from las.errors import ConfigError, suggest
 
 BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 SEQUENCES = (list, tuple, collections.abc.Sequence)
+PLACES = {"name": "run_dir=... says where a run lies", "corpus.name": "corpus.root=... says where a corpus lies"}
+"""Names that folders are called by, and what a person may have meant who wrote a path."""
 
 
 def check(cls: type, values: dict[str, Any], where: str, kinds: Collection[Any] = BY_NAME) -> None:
@@ -30,6 +32,20 @@ def check_value(where: str, value: Any, annotation: Any) -> None:
     if not fits(value, annotation):
         name = annotation.__name__ if inspect.isclass(annotation) else str(annotation).replace("typing.", "")
         raise ConfigError(f"{where}={value!r} should be of type {name.replace('collections.abc.', '')}")
+
+
+def check_names(config: dict[str, Any]) -> None:
+    """Raise ConfigError unless the names in a config, by which folders are called, are one part of a path each."""
+    for key, section in (("name", config), ("corpus.name", config.get("corpus"))):
+        if isinstance(section, dict) and "name" in section:
+            check_name(key, section["name"])
+
+
+def check_name(key: str, value: Any) -> None:
+    """Raise ConfigError unless a value can be the name of a folder: `..` or a path would lead out of the one above."""
+    text = "" if value is None else str(value)
+    if not text.strip() or text in (".", "..") or not text.isprintable() or set(text) & set("/\\"):
+        raise ConfigError(f"{key}={text!r}: a name is that of one folder, not empty and without / in it. {PLACES[key]}")
 
 
 def parameters(cls: type, kinds: Collection[Any] = BY_NAME) -> dict[str, inspect.Parameter]:
