@@ -16,6 +16,8 @@ WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "
 LISTED = {int: "whole numbers", float: "numbers", str: "texts"}
 EXAMPLES: dict[Any, Any] = {int: 2, float: 0.1, bool: True, str: "x"}
 PART = "a part of its own (keys with a _target_)"
+PLACES = {"name": "run_dir=... says where a run lies", "corpus.name": "corpus.root=... says where a corpus lies"}
+"""Names that folders are called by, and what a person may have meant who wrote a path."""
 
 
 def check(cls: type, values: dict[str, Any], where: str, kinds: Collection[Any] = BY_NAME) -> None:
@@ -52,6 +54,20 @@ def shown(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return str(value)
+
+
+def check_names(config: dict[str, Any]) -> None:
+    """Raise ConfigError unless the names in a config, by which folders are called, are one part of a path each."""
+    for key, section in (("name", config), ("corpus.name", config.get("corpus"))):
+        if isinstance(section, dict) and "name" in section:
+            check_name(key, section["name"])
+
+
+def check_name(key: str, value: Any) -> None:
+    """Raise ConfigError unless a value can be the name of a folder: `..` or a path would lead out of the one above."""
+    text = "" if value is None else str(value)
+    if not text.strip() or text in (".", "..") or not text.isprintable() or set(text) & set("/\\"):
+        raise ConfigError(f"{key}={text!r}: a name is that of one folder, not empty and without / in it. {PLACES[key]}")
 
 
 def parameters(cls: type, kinds: Collection[Any] = BY_NAME) -> dict[str, inspect.Parameter]:

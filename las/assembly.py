@@ -31,6 +31,7 @@ from las.model import ListenAttendSpell
 from las.preparation import Data
 from las.pretraining import Stage
 from las.soundness import Limits
+from las.tokens import Tokens
 from las.trainer import Parts, Trainer, require_settings
 from las.updates import Trainable
 
@@ -120,10 +121,15 @@ def usable(built: Built, data: Data, folder: run.Run) -> list[Utterance]:
     found = preparation.usable(data, num_states, folder.directory, built.max_bad_fraction)
     for split in data.corpus.splits[1:]:
         preparation.require_decodable(data, split, folder.directory / "log.txt")
-    for search in (built.parts.search, built.search):
-        search.bind(data.corpus.tokens, built.recogniser.ctc is not None)
+    bind_searches(built, data.corpus.tokens)
     preparation.keep_symbols(data.corpus.tokens, folder.directory)
     return found
+
+
+def bind_searches(built: Built, tokens: Tokens) -> None:
+    """Tell both searches what the model writes; raises ConfigError or DataError where that does not fit."""
+    for search in (built.parts.search, built.search):
+        search.bind(tokens, built.recogniser.ctc is not None)
 
 
 def trainers(

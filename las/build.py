@@ -1,4 +1,4 @@
-"""From configs to objects: the only module that knows Hydra.
+"""From configs to objects.
 
 A config is plain data. Where it names a class (`_target_`), `build` checks the name against an allow-list of its own
 before it imports anything, because the config inside a checkpoint comes from outside. Keyword arguments are checked
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import las
-from las import arguments, quoting
+from las import arguments, choices, quoting
 from las.errors import ArgumentError, ConfigError, suggest
 
 PACKAGES = (
@@ -69,9 +69,11 @@ def compose(name: str, overrides: list[str]) -> Config:
     from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
     directory = config_directory()
-    _check_groups(directory, overrides)
+    choices.check_hydra(directory, name, overrides)
+    choices.check_groups(directory, name, overrides)
     try:
         composed = _compose(directory, name, overrides)
+        choices.check_deleted(directory, overrides)
         _require_plain(composed)
         resolved = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except MissingMandatoryValue as error:
@@ -85,6 +87,7 @@ def compose(name: str, overrides: list[str]) -> Config:
     assert isinstance(resolved, dict)
     config = {str(key): value for key, value in resolved.items()}
     _check_keys(config, directory, name)
+    arguments.check_names(config)
     return config
 
 
@@ -111,39 +114,17 @@ def _require_plain(composed: Any) -> None:
             raise ConfigError(f"{key}={value}: only other keys may be referred to (${{seed}}): write the value itself")
 
 
-def _check_groups(directory: Path, overrides: list[str]) -> None:
-    """Group choices first: Hydra's own message for them does not say what a person should type."""
-    groups = {path.name for path in directory.iterdir() if path.is_dir()}
-    for override in overrides:
-        key, separator, value = override.partition("=")
-        if key.startswith("~"):
-            continue
-        if not separator or not key:
-            raise ConfigError(f"{override!r} is not an override: write key=value, for example name=trial")
-        last = key.rpartition(".")[2]
-        if "." in key and "@" not in key and (directory / last / f"{value}.yaml").is_file():
-            raise ConfigError(f"{override}: this part is chosen from configs/{last}: write {last}@{override}")
-        bare = key.lstrip("+")
-        group = bare.partition("@")[0].lstrip("/")
-        if bare == "experiment" and not key.startswith("+"):
-            raise ConfigError(f"experiments are added, not replaced: write +{override}")
-        if group not in groups or value.startswith(("{", "[")):
-            continue
-        options = [path.stem for path in (directory / group).glob("*.yaml")]
-        if value not in options:
-            raise ConfigError(
-                f"{override}: there is no configs/{group}/{value}.yaml.{suggest(value, options)}"
-                f" (all: {', '.join(sorted(options))})"
-            )
-
-
 def _explain(error: Exception, name: str, overrides: list[str], directory: Path) -> str:
     """The nearest keys when one of the overrides names a key that is not there, else Hydra's own message."""
     from hydra.errors import HydraException
 
     if says := quoting.mistake(overrides) or quoting.ambiguous(overrides):
         return says
-    plain = [o for o in overrides if "=" in o and not o.startswith(("+", "~")) and not _is_group(o, directory)]
+    for override in overrides:
+        key = override.partition("=")[0]
+        if "@" in key and str(error).startswith(f"Could not override '{key}'"):
+            return choices.misplaced(directory, name, override, overrides)
+    plain = [o for o in overrides if "=" in o and not o.startswith(("+", "~")) and not choices.is_group(o, directory)]
     try:
         composed = _compose(directory, name, [o for o in overrides if o not in plain])
     except HydraException:
@@ -151,6 +132,9 @@ def _explain(error: Exception, name: str, overrides: list[str], directory: Path)
     for override in plain:
         key = override.partition("=")[0]
         known = _keys(composed)
+        section = key.partition(".")[0]
+        if "checkpoint" in known and section not in known and (directory / section).is_dir():
+            return f"{override}: {choices.of_checkpoint(name, section)}"
         if key not in known:
             return f"{override}: there is no key {key!r} in configs/{name}.yaml.{suggest(key, known)}"
     return re.split(r"\n\s*full_key", str(error))[0].strip()
@@ -168,10 +152,6 @@ def _keys(config: Any, prefix: str = "") -> set[str]:
         if section and isinstance(config[key], DictConfig):
             found |= _keys(config[key], f"{path}.")
     return found
-
-
-def _is_group(override: str, directory: Path) -> bool:
-    return (directory / override.partition("=")[0].lstrip("+/").partition("@")[0]).is_dir()
 
 
 def _flatten(config: Any, prefix: str = "") -> dict[str, Any]:
@@ -279,21 +259,7 @@ def checked(
 
 def _check_keys(config: Config, directory: Path, name: str) -> None:
     """A key beside those of the card was added with `+` and has no reader."""
-    known = _own_keys(directory, name)
+    known = choices.own_keys(directory, name)
     for key in config.keys() - known:
         nearest = suggest(key, {*known, "experiment"})
         raise ConfigError(f"{key}: there is no such key in configs/{name}.yaml.{nearest}")
-
-
-def _own_keys(directory: Path, name: str) -> set[str]:
-    """The keys of a card, the groups it mounts, and all of the cards it includes whole."""
-    from omegaconf import OmegaConf
-
-    card = OmegaConf.load(directory / f"{name}.yaml")
-    known = {str(key) for key in card} - {"defaults"}
-    for entry in card.defaults if "defaults" in card else []:
-        if not isinstance(entry, str):
-            known |= {group.partition("@")[2] or group for group in map(str, entry)}
-        elif entry != "_self_":
-            known |= _own_keys(directory, entry)
-    return known

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from las import bounded, build, run
+from las import arguments, bounded, build, run
 from las.errors import ConfigError
 from las.recipe import Recipe, Row, Tier
 
@@ -99,6 +99,7 @@ def _job(recipe: Recipe, row: Row, tier: str, seed: int, copy: int, runs: Path, 
     name = f"{row.name}_{copy}" if row.repeat == "runs" else row.name
     overrides = (*overrides_of(recipe, row, tier, given), f"name={name}", f"seed={seed}")
     try:
+        arguments.check_name("name", name)
         config = build.compose("train", list(overrides))
     except ConfigError as error:
         raise ConfigError(f"recipe {recipe.name}, row {row.name}: {error}") from error

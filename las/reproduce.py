@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 from rich.measure import Measurement
 from rich.table import Table as Printed
 
-from las import arguments, atomic, build, claims, commands, outcomes, plan, progress, recipe
+from las import arguments, assembly, atomic, build, claims, commands, outcomes, plan, progress, recipe
 from las.analysis import command as analysis
 from las.claim_rules import Verdict
+from las.corpora.base import Corpus
 from las.errors import ConfigError, LasError, NumericalError, suggest
 from las.plan import Job
 from las.recipe import Recipe
@@ -59,7 +60,7 @@ def reproduce(overrides: list[str]) -> None:
     """`recipe=<name> tier=<name>` and any override of the training config, e.g. `seeds=5 optim.lr=0.002`.
 
     Prints the plan, trains what is missing, and writes the table (.md, .json, .html) and the claims that can be judged
-    by all tables there are. `dry_run=true` ends after the plan, `report=true` trains nothing.
+    by all tables there are. `dry_run=true` ends before the first training, `report=true` trains nothing.
     """
     asked = request(overrides)
     if asked.recipe.unavailable:
@@ -72,10 +73,13 @@ def reproduce(overrides: list[str]) -> None:
         atomic.require_folder(asked.results)
     if jobs:
         show(asked, chosen)
+    waiting = [job for job in chosen if job.result is None]
+    if not asked.report:
+        require_built(asked.recipe, waiting)
     if asked.dry_run:
         return
     if not asked.report:
-        train([job for job in chosen if job.result is None], asked.jobs, asked.look_every)
+        train(waiting, asked.jobs, asked.look_every)
     report(asked, jobs, command(overrides))
 
 
@@ -165,6 +169,24 @@ def _table(asked: Request, jobs: Sequence[Job], needs: Mapping[Path, float | Non
         table.add_row(job.row.name, seed, state(job), *time, str(job.directory.relative_to(asked.runs)))
     table.width = Measurement.get(progress.console, progress.console.options.update(width=10_000), table).maximum
     return table
+
+
+def require_built(read: Recipe, jobs: Sequence[Job]) -> None:
+    """Build corpus, models and searches of each row, so that a mistake in the last one costs no training of the first.
+
+    Raises what building raises, naming the row.
+    """
+    first: dict[str, Job] = {}
+    for job in jobs:
+        first.setdefault(job.row.name, job)
+    for job in first.values():
+        try:
+            corpus: Corpus = build.build(job.config["corpus"], where="corpus")
+            _, built = assembly.build_all(job.config, corpus)
+            if len(corpus.tokens.symbols) == corpus.tokens.size:  # others are learned when the corpus is prepared
+                assembly.bind_searches(built, corpus.tokens)
+        except LasError as error:
+            raise type(error)(f"recipe {read.name}, row {job.row.name}: {error}") from error
 
 
 def state(job: Job) -> str:

@@ -18,9 +18,12 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from las import bounded, build, commands, interruption, progress, quoting
+from las.choices import HYDRA
 from las.errors import ConfigError, LasError, NumericalError
 
 FLAGS = ("-m", "--multirun")
+OF_SWEEPS = ("hydra/launcher", "hydra.launcher", "hydra/sweeper", "hydra.sweeper", "hydra.sweep")
+"""What the keys of Hydra's own begin with that a sweep may be given."""
 LAUNCHERS = {
     "submitit_local": ("hydra-submitit-launcher", "slurm"),
     "submitit_slurm": ("hydra-submitit-launcher", "slurm"),
@@ -36,6 +39,7 @@ def train(overrides: list[str]) -> list[dict[str, Any] | None]:
     a run folder; LasError at the end, for trainings without a result.
     """
     chosen = [override for override in overrides if override not in FLAGS]
+    _require_known(chosen)
     _require_launcher(chosen)
     jobs = combinations(chosen)
     folders = [Path(build.compose("train", list(job))["run_dir"]) for job in jobs]
@@ -81,7 +85,7 @@ def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
 
     Raises ConfigError for an override that is none.
     """
-    own = [override for override in overrides if not override.startswith(("hydra.", "hydra/"))]
+    own = [override for override in overrides if not HYDRA.match(override)]
     quoting.require_read(own)
     try:
         parsed = OverridesParser.create().parse_overrides(own)
@@ -111,6 +115,17 @@ def _require_apart(jobs: Sequence[tuple[str, ...]], folders: Sequence[Path]) -> 
             raise ConfigError(
                 f"two trainings would share {folder}: {' '.join(other)} and {' '.join(job)}. Name them by what "
                 f"differs, in single quotes: 'name=x_${{{changed}}}'"
+            )
+
+
+def _require_known(overrides: Sequence[str]) -> None:
+    """Of Hydra's own keys those that a sweep has a use for: the others would be taken and do nothing, or harm."""
+    for override in overrides:
+        key = override.lstrip("+~").partition("=")[0]
+        if HYDRA.match(key) and not key.startswith(OF_SWEEPS):
+            raise ConfigError(
+                f"{override}: of Hydra's own keys a sweep takes {', '.join(OF_SWEEPS)}. Runs lie where run_dir says: "
+                "'run_dir=/tmp/x/${name}/seed${seed}'"
             )
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from las import build, checkpoint, progress, stream, tokens, words
+from las import arguments, build, checkpoint, progress, stream, tokens, words
 from las.errors import DataError, StorageError
 from las.evaluation import Search
 from las.model import ListenAttendSpell
@@ -191,11 +191,12 @@ def load(
     `search` is the run's own unless given; `cutter` makes what cuts long audio from the model's sample rate. Where the
     best checkpoint is damaged the newest good one is used, and a line says so; `strict` refuses that.
     Raises StorageError when no checkpoint there can be read, ConfigError when its config names a class that is not
-    one of this package's.
+    one of this package's, or calls itself or its corpus by more than a name.
     """
     found, complaints = checkpoint.find(Path(path), strict)
     for complaint in complaints:
         progress.say(complaint)
+    arguments.check_names(found.config)
     try:
         corpus, plans = found.state["corpus"], (found.config["model"], found.config["search"])
         kind, sample_rate = tokens.from_state(corpus["tokens"]), int(corpus["sample_rate"])

@@ -150,7 +150,7 @@ def test_later_overrides_win() -> None:
         ("model.listener.hiden_size=3", r"Did you mean model\.listener\.hidden_size, \S+ or \S+\?"),
         ("corpus=timt", r"no configs/corpus/timt\.yaml\. Did you mean timit, \w+ or \w+\? \(all: an4, "),
         ("cell@model.listener.cell=ln_globl", r"no configs/cell/ln_globl\.yaml\. Did you mean ln_global, \w+ or \w+\?"),
-        ("cell@model.listner.cell=lstm", r"Did you mean to override one of cell@model\.listener\.cell"),
+        ("cell@model.listner.cell=lstm", r"say of which part: cell@model\.listener\.cell=lstm or cell@model\.speller"),
         ("+experiment=baselin", r"no configs/experiment/baselin\.yaml\. Did you mean baseline, \w+ or \w+\?"),
         ("experiment=baseline", r"write \+experiment=baseline$"),
         ("+experimnt=baseline", r"no such key.*Did you mean experiment, \w+ or \w+\?"),

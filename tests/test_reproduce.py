@@ -211,6 +211,24 @@ def test_mistakes_are_explained(overrides: list[str], says: str) -> None:
         reproduce.reproduce(overrides)
 
 
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["corpus.vocabulary=60"], "vocabulary=60: the word lists serve from 150 to 3969 words"),
+        (["corpus.vocabulary=60", "dry_run=true"], "vocabulary=60: the word lists serve from 150 to 3969 words"),
+        (["model.listener.hidden_size=0", "dry_run=true"], "hidden_size=0 must be at least 1"),
+        (["search=beam_ctc", "dry_run=true"], "search.ctc: this model was trained without CTC"),
+    ],
+)
+def test_what_cannot_be_built_is_named_before_anything_is_trained(
+    given: list[str], says: str, tmp_path: Path, las: Las, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = las("reproduce", "recipe=bo18_table3", "tier=smoke", *given)
+    assert answer.code == 2 and answer.err.startswith("las reproduce: recipe bo18_table3, row baseline: ")
+    assert says in answer.err and list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("name", [name for name in recipe.names() if name != "z20_hybrid"])
 def test_every_recipe_passes_smoke(name: str, smoke_root: Path, las: Las) -> None:
     """Each row trains, decodes and scores; rows that recipes share are trained once for all of them."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from las import atomic, audio, bounded, manifest, soundness
+from las import arguments, atomic, audio, bounded, manifest, soundness
 from las.errors import ConfigError, DataError, suggest
 from las.manifest import Utterance
 from las.readings import Readings
@@ -46,6 +46,7 @@ class Corpus(ABC):
     channels: int = 1
 
     def __init__(self, name: str, tokens: Tokens) -> None:
+        arguments.check_name("corpus.name", name)
         self.name = name
         self.tokens = tokens
 

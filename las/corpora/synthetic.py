@@ -24,7 +24,7 @@ class Synthetic(timit.Timit):
     the sentences use. words: shortest and longest sentence, in words. *_utterances, *_speakers: sizes of the splits.
     accents: of eSpeak, given to speakers in turn. rate: slowest and fastest speaker, words per minute. snr_db: loudest
     and softest noise. warp: speakers' vocal tracts are shorter or longer by at most this share. workers: processes.
-    Raises ArgumentError for settings that make no corpus.
+    Raises ArgumentError for settings that make no corpus, DataError where they do not give enough sentences.
     """
 
     def __init__(
@@ -71,6 +71,8 @@ class Synthetic(timit.Timit):
             raise ArgumentError(
                 f"accents={self.accents}, warp={warp}, workers={workers}: expected one or more, 0..0.3, 1.."
             )
+        self.plan = self._planned()
+        """Every utterance of the corpus, split by split."""
 
     def settings(self) -> dict[str, Any]:
         return super().settings() | {"synthesis": self._synthesis}
@@ -84,9 +86,7 @@ class Synthetic(timit.Timit):
         """Make what the tree lacks; does nothing when it is complete. Raises DataError as `synthesis.complete`."""
         synthesis.complete(self.root, self.plan, self.sound, self._synthesis, self.workers)
 
-    @functools.cached_property
-    def plan(self) -> list[Planned]:
-        """Every utterance of the corpus, split by split."""
+    def _planned(self) -> list[Planned]:
         utterances, speakers = self.num_utterances, self.num_speakers
         said = iter(sentences.sentences(sum(utterances.values()), self.seed, self.vocabulary, self.words))
         cast = iter(voices.speakers(sum(speakers.values()), self.seed, self.accents, self.rate, self.warp))
