@@ -82,6 +82,9 @@ def test_bad_recordings_are_named_and_the_others_written(listen: Las, tmp_path: 
     (folder / "empty.wav").touch()
     (folder / "text.wav").write_text("no audio")
     sound(folder / "click.wav", 0.02)
+    slow = bytearray(sound(folder / "slow.wav", 2.5).read_bytes())
+    slow[24:28] = (1).to_bytes(4, "little")  # 40,000 samples at 1 Hz: 11 hours, if they were heard
+    (folder / "slow.wav").write_bytes(slow)
     broken = np.full(RATE, np.nan, dtype=np.float32)
     soundfile.write(folder / "nan.wav", broken, RATE, subtype="FLOAT")
     soundfile.write(folder / "silence.wav", np.zeros(RATE), RATE)
@@ -90,11 +93,12 @@ def test_bad_recordings_are_named_and_the_others_written(listen: Las, tmp_path: 
     lines = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
     assert [Path(line["id"]).name for line in lines] == ["a.wav", "silence.wav", "z.wav"]
     assert lines[1]["text"] == "" and lines[1]["finished_by"] == "silence" and lines[0]["text"] == lines[2]["text"]
-    assert answer.err.startswith("las transcribe: 4 of 7 recordings could not be transcribed:\n")
+    assert answer.err.startswith("las transcribe: 5 of 8 recordings could not be transcribed:\n")
     for reason in (
         "click.wav: 0.0200 s is shorter than one analysis window",
         "empty.wav: the file is empty",
         "nan.wav: 16000 samples are not finite numbers",
+        "slow.wav: its header says 1 Hz, las reads 1,000 to 768,000 Hz",
         "text.wav: not audio",
     ):
         assert reason in answer.out and reason in answer.err
