@@ -3,23 +3,25 @@
 import json
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from las.errors import StorageError
 
 
-def write(path: Path, content: bytes | str, *, durable: bool = False) -> None:
+def write(path: Path, content: bytes | str | Iterable[str], *, durable: bool = False) -> None:
     """Write a file (text as UTF-8) so that a reader sees the old one or the new one; makes its folder.
 
-    A write that the disk refuses leaves nothing behind. What is `durable` outlives a power cut: it is on the disk
-    before it gets its name.
+    What comes in parts is never held as a whole. A write that the disk refuses leaves nothing behind. What is `durable`
+    outlives a power cut: it is on the disk before it gets its name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:
-            file.write(content.encode("utf-8") if isinstance(content, str) else content)
+            for part in [content] if isinstance(content, (bytes, str)) else content:
+                file.write(part.encode("utf-8") if isinstance(part, str) else part)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())

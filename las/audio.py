@@ -13,7 +13,12 @@ from jaxtyping import Float32
 from las import sphere
 from las.errors import DataError
 
+LOWEST_RATE, HIGHEST_RATE = 1_000, 768_000
+"""In Hz: a header that says less or more is damaged, or meant to keep the reader busy: at 1 Hz a second is 11 hours."""
 _UNKNOWN_SIZE = 0xFFFFFFFF
+_OPEN_LENGTH = (1 << 63) - 1  # libsndfile's word for a flac that does not say how long it is
+# The densest audio is flac's silence: a frame of these bytes holds a block, of at most so many samples.
+_FLAC_FRAME_BYTES, _FLAC_BLOCK = 9, 65_535
 
 
 @dataclass(frozen=True)
@@ -41,10 +46,11 @@ class AudioInfo:
 
 
 def info(path: str | Path) -> AudioInfo:
-    """What the header of an audio file says, checked against the size of wav and SPHERE files.
+    """What the header of an audio file says, checked against the size of the file.
 
     SPHERE is recognised by the file's first bytes, whatever its name. Raises DataError for a file that is missing,
-    not a regular file, empty, unreadable, without samples, or cut short (with the samples promised and found).
+    not a regular file, empty, unreadable, without samples, or cut short (with the samples promised and found), for a
+    sample rate outside 1 to 768 kHz, and for a header that promises more samples than its bytes can hold.
     """
     return _open(path)[0]
 
@@ -121,15 +127,45 @@ def _open(path: str | Path) -> tuple[AudioInfo, sphere.SphereHeader | None]:
                 raise DataError(f"{path}: the file is empty (0 bytes). Copy it again", kind="empty file")
             header = sphere.read_header(path) if beginning.startswith(sphere.MAGIC) else None
             declared = _declared_data(file, beginning)
+            most_samples = _most_samples(beginning, file.seek(0, 2))
     except OSError as error:
         raise DataError(f"{path}: cannot read the file ({error.strerror})") from error
     if header is not None:
         found = AudioInfo(header.sample_rate, header.num_samples, header.channels)
     else:
         found = _soundfile_info(path, declared)
+        _require_room(path, found, most_samples)
     if found.num_samples == 0:
         raise DataError(f"{path}: the file has a header but no samples. Copy it again", kind="no samples")
+    if not LOWEST_RATE <= found.sample_rate <= HIGHEST_RATE:
+        raise DataError(
+            f"{path}: its header says {found.sample_rate:,} Hz, las reads {LOWEST_RATE:,} to {HIGHEST_RATE:,} Hz: the "
+            "header is damaged, copy the file again",
+            kind="sample rate",
+        )
     return found, header
+
+
+def _most_samples(beginning: bytes, file_bytes: int) -> int:
+    """Samples of each channel that a file of this size can hold in any format; a flac says how long its blocks are."""
+    block = int.from_bytes(beginning[10:12], "big") if beginning.startswith(b"fLaC") else _FLAC_BLOCK
+    return file_bytes * block // _FLAC_FRAME_BYTES
+
+
+def _require_room(path: Path, found: AudioInfo, most_samples: int) -> None:
+    """Raise DataError if there are too few bytes for what the header promises; libsndfile believes every header."""
+    if found.num_samples == _OPEN_LENGTH:
+        raise DataError(
+            f"{path}: its header does not say how many samples there are, as when flac is written to a pipe: write it "
+            "to a file, or convert it to wav",
+            kind="no length",
+        )
+    if found.num_samples > most_samples:
+        raise DataError(
+            f"{path}: the file is cut short or damaged: its header promises {found.num_samples} samples, its bytes "
+            f"hold at most {most_samples}. Copy it again",
+            kind="cut short",
+        )
 
 
 def _soundfile_info(path: Path, declared: tuple[int, int, int] | None) -> AudioInfo:

@@ -21,9 +21,11 @@ def text(recordings: Sequence[Transcription]) -> str:
     return "".join(f"{each.id}\t{each.text}\n" for each in recordings)
 
 
-def json_lines(recordings: Sequence[Transcription]) -> str:
-    """One object for each recording, with words, tokens, times and confidences."""
-    return "".join(f"{each.to_json()}\n" for each in recordings)
+def json_lines(recordings: Sequence[Transcription]) -> Iterator[str]:
+    """One object for each recording, with words, tokens, times and confidences; in parts, as hours have many tokens."""
+    for each in recordings:
+        yield from each.json_parts()
+        yield "\n"
 
 
 def time_marks(recordings: Sequence[Transcription]) -> str:
@@ -61,7 +63,7 @@ def web_vtt(recordings: Sequence[Transcription]) -> str:
     return "\n".join(["WEBVTT\n", *blocks])
 
 
-FORMATS: dict[str, Callable[[Sequence[Transcription]], str]] = {
+FORMATS: dict[str, Callable[[Sequence[Transcription]], str | Iterator[str]]] = {
     "txt": text,
     "jsonl": json_lines,
     "ctm": time_marks,

@@ -2,16 +2,19 @@
 
 import importlib
 import os
+import re
 import socket
-import tempfile
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from inspect import Parameter
 from pathlib import Path
 from typing import Any
 
-from las import arguments, build, devices, progress, tuned
+from las import arguments, build, devices, progress, temporary, tuned
 from las import transcribe as recogniser
+from las.access import App, Guard, Hosts
 from las.ear import Ear, Example, example_of
 from las.errors import ConfigError
 from las.evaluation import Search
@@ -22,6 +25,22 @@ from las.search import Beam
 PRIVACY = "Recordings are heard by the program that serves this page, and deleted when it ends. They go nowhere else."
 FONTS = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
 """Those of the browser: none is fetched."""
+PREFIX = "las-demo-app-"
+"""Of the folder with recordings, among the temporary files."""
+UPLOAD = "/gradio_api/upload"
+LOOK = r"/|/theme\.css|/manifest\.json|/favicon\.ico|/(assets|static)/.+"
+ENDED_S = 5.0
+"""For which visitors are waited when the server ends."""
+
+
+def paths(folder: Path) -> dict[str, re.Pattern[str]]:
+    """What gradio's page asks its server for, of all that gradio would answer; files only from `folder`."""
+    reading = f"{LOOK}|/gradio_api/(queue/data|upload_progress|file={re.escape(str(folder))}/.+)"
+    return {
+        "GET": re.compile(reading),
+        "HEAD": re.compile(reading),
+        "POST": re.compile(f"{UPLOAD}|/gradio_api/(queue/join|run/predict)"),
+    }
 
 
 def demo_app(overrides: list[str]) -> None:
@@ -30,18 +49,40 @@ def demo_app(overrides: list[str]) -> None:
     Raises ConfigError without gradio, and for an address that cannot be had.
     """
     config = tuned.compose("demo_app", overrides)
-    for key, kind in (("checkpoint", str), ("example", str | None), ("host", str), ("port", int), ("strict", bool)):
-        arguments.check_value(key, config[key], kind)
+    check(config)
+    allowed = config["allow_hosts"]
+    hosts = Hosts(config["host"], config["port"], [allowed] if isinstance(allowed, str) else allowed)
     require_free(config["host"], config["port"])
-    with tempfile.TemporaryDirectory(prefix="las-", ignore_cleanup_errors=True) as folder:
-        gradio = load_gradio(folder)
+    with temporary.folder(PREFIX) as folder:
+        gradio = load_gradio(str(folder))
         search: Search = build.build(config["search"], where="search")
         pieces, by_name = config["pieces"], [Parameter.KEYWORD_ONLY]
         cutter: Callable[[int], Cutter] = build.checked(Cutter, pieces, "pieces", kinds=by_name)
         device = str(devices.pick(config["device"]))
         transcriber = recogniser.load(config["checkpoint"], search, device, cutter, config["strict"])
-        example = example_of(transcriber, config["example"], Path(folder))
-        serve(gradio, page(gradio, Ear(transcriber, str(config["kernel"])), example), config["host"], config["port"])
+        example = example_of(transcriber, config["example"], folder)
+        ear = Ear(transcriber, str(config["kernel"]), config["max_duration_s"])
+        most_bytes = round(1e6 * config["max_upload_mb"])
+        app = application(gradio, page(gradio, ear, example), most_bytes)
+        serve(Guard(app, hosts, paths(folder), UPLOAD, folder, most_bytes), config["host"], config["port"])
+
+
+def check(config: build.Config) -> None:
+    """Raise ConfigError for a value that is not of its kind, and for limits that are none."""
+    kinds = {
+        "checkpoint": str,
+        "example": str | None,
+        "host": str,
+        "port": int,
+        "strict": bool,
+        "allow_hosts": list[str],
+    }
+    limits = ("max_upload_mb", "max_duration_s")
+    for key, kind in (kinds | dict.fromkeys(limits, float)).items():
+        arguments.check_value(key, config[key], kind)
+    for key in limits:
+        if not 0 < config[key] < float("inf"):
+            raise ConfigError(f"{key}={config[key]} must be above 0, for example {key}=100")
 
 
 def load_gradio(folder: str) -> Any:
@@ -80,7 +121,8 @@ def page(gradio: Any, ear: Ear, example: Example | None) -> Any:
                     type="filepath", label="Recording: a file or the microphone", editable=False, buttons=[]
                 )
                 if example is not None:
-                    gradio.Examples([[example.path]], [audio], label="Example", example_labels=[example.text])
+                    shown_as = {"label": "Example", "example_labels": [example.text], "api_visibility": "private"}
+                    gradio.Examples([[example.path]], [audio], **shown_as)
                 with gradio.Group(visible=isinstance(search, Beam)):
                     size = gradio.Slider(1, 32, beam.size, step=1, label="Beam size")
                     length = gradio.Slider(0, 2, beam.length_normalisation, step=0.1, label="Length normalisation")
@@ -90,18 +132,50 @@ def page(gradio: Any, ear: Ear, example: Example | None) -> Any:
                 text = gradio.Textbox(label="Text", placeholder=hint, lines=2, max_lines=12, buttons=["copy"])
                 shown = [text, *(gradio.HTML() for _ in range(3))]
         button.click(ear, [audio, size, length], shown, show_progress_on=text, api_visibility="private")
-    return blocks
+    return blocks.queue(api_open=False)  # the page waits in the queue, and nothing passes it
 
 
-def serve(gradio: Any, blocks: Any, host: str, port: int) -> None:
-    """Answer browsers until Ctrl-C."""
-    options = {"share": False, "ssr_mode": False, "mcp_server": False, "run_history": False, "footer_links": []}
+def application(gradio: Any, blocks: Any, most_bytes: int) -> App:
+    """The page as gradio serves it, without what gradio would serve besides."""
+    fastapi = importlib.import_module("fastapi")
+    options = {"ssr_mode": False, "mcp_server": False, "run_history": False, "footer_links": []}
     look = {"theme": gradio.themes.Default(primary_hue="blue", **FONTS), "css": transcription.STYLE}
+    closed = {"enable_monitoring": False, "max_file_size": most_bytes}
+    outer = fastapi.FastAPI(openapi_url=None)
+    mounted: App = gradio.mount_gradio_app(outer, blocks, path="/", **options, **look, **closed)
+    return mounted
+
+
+def serve(app: App, host: str, port: int) -> None:
+    """Answer browsers until Ctrl-C."""
+    with serving(app, host, port):
+        try:
+            progress.say(f"open http://{_shown(host)}:{port} in a browser; Ctrl-C ends it")
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            progress.say("ended")
+
+
+def _shown(host: str) -> str:
+    """An address as a browser takes it."""
+    here = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+    return here.get(host, f"[{host}]" if ":" in host else host)
+
+
+@contextmanager
+def serving(app: App, host: str, port: int) -> Iterator[None]:
+    """A server in a thread of its own, so that signals are this one's."""
+    uvicorn = importlib.import_module("uvicorn")
+    options = {"log_level": "critical", "timeout_graceful_shutdown": 1, "ws": "none", "server_header": False}
+    server = uvicorn.Server(uvicorn.Config(app, host=host, port=port, **options))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        if not thread.is_alive():
+            raise ConfigError(f"host={host} port={port}: no page can be served there")
+        time.sleep(0.01)
     try:
-        blocks.launch(server_name=host, server_port=port, quiet=True, prevent_thread_lock=True, **options, **look)
-        progress.say(f"open http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port} in a browser; Ctrl-C ends it")
-        threading.Event().wait()
-    except KeyboardInterrupt:
-        progress.say("ended")
+        yield
     finally:
-        blocks.close(verbose=False)
+        server.should_exit = True
+        thread.join(ENDED_S)

@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 import torch
 
-from las import manifest, progress, recurrent
+from las import audio, manifest, progress, recurrent
 from las import transcribe as recogniser
 from las.errors import DataError, LasError
 from las.reports import examples, transcription
 from las.search import Beam
 from las.transcribe import Transcriber
+from las.transcription import Transcription
 
 
 class Shown(NamedTuple):
@@ -25,10 +26,10 @@ class Shown(NamedTuple):
 
 
 class Ear:
-    """What happens when the button is pressed."""
+    """What happens when the button is pressed; longer recordings than `max_duration_s` are not heard."""
 
-    def __init__(self, transcriber: Transcriber, kernel: str) -> None:
-        self.transcriber, self.kernel = transcriber, kernel
+    def __init__(self, transcriber: Transcriber, kernel: str, max_duration_s: float = 3600.0) -> None:
+        self.transcriber, self.kernel, self.max_duration_s = transcriber, kernel, max_duration_s
         with recurrent.using(kernel):  # compiles what is not yet compiled, so that the first person need not wait
             transcriber.hear([torch.zeros(transcriber.sample_rate)], [0.0])
 
@@ -43,11 +44,30 @@ class Ear:
         started = time.monotonic()
         try:
             with recurrent.using(self.kernel):
-                heard = transcriber.transcribe(path)
+                self.require_short(path, audio.info(path).duration_s)
+                heard = self.hear(transcriber, path)
         except LasError as error:
             return Shown("", transcription.problem(str(error).replace(path, Path(path).name)))
         status = transcription.numbers(heard, time.monotonic() - started)
         return Shown(heard.text, status, transcription.attention(heard), transcription.tokens(heard))
+
+    def hear(self, transcriber: Transcriber, path: str) -> Transcription:
+        """What is heard in a file. It is measured while it is heard: some headers promise less than there is."""
+        heard_s = 0.0
+
+        def heard(seconds: float) -> None:
+            nonlocal heard_s
+            heard_s += seconds
+            self.require_short(path, heard_s)
+
+        (found,) = transcriber.transcribe_all([path], heard=heard)
+        return found
+
+    def require_short(self, path: str, seconds: float) -> None:
+        """Raise DataError for a recording that is too long."""
+        if seconds > self.max_duration_s:
+            longest = f"a recording may have {progress.duration(self.max_duration_s)}: max_duration_s=... allows more"
+            raise DataError(f"{path}: lasts {progress.duration(seconds)}, {longest}", kind="too long")
 
 
 class Example(NamedTuple):

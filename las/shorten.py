@@ -56,14 +56,17 @@ def decode(data: bytes, num_samples: int, channels: int, kind: str) -> np.ndarra
     reason and how many samples could be decoded.
     """
     dtype = {"ulaw": np.uint8, "pcm8": np.int8, "pcm16": np.int16}[kind]
-    decoded: list[list[np.ndarray]] = [[] for _ in range(channels)]
-    done = [0] * channels
+    if num_samples == 0:
+        return np.zeros((0, channels), dtype)
+    done = [0]
     reason = "the stream ends there"
     try:
         bits = _Bits(data)
         header = _read_header(bits)
         if (header.channels, header.kind) != (channels, kind):
             raise Damaged(f"the stream holds {header.channels} channels of {header.kind}, not {channels} of {kind}")
+        decoded: list[list[np.ndarray]] = [[] for _ in range(channels)]
+        done = [0] * channels
         for number, samples in enumerate(_blocks(header, bits)):
             decoded[number % channels].append(samples.astype(dtype))
             done[number % channels] += len(samples)
@@ -71,8 +74,6 @@ def decode(data: bytes, num_samples: int, channels: int, kind: str) -> np.ndarra
                 return np.stack([np.concatenate(blocks)[:num_samples] for blocks in decoded], axis=1)
     except Damaged as error:
         reason = str(error)
-    if num_samples == 0:
-        return np.zeros((0, channels), dtype)
     raise Damaged(f"promises {num_samples} samples, {min(done)} could be decoded: {reason}")
 
 

@@ -52,8 +52,8 @@ def read_header(path: str | Path) -> SphereHeader:
     """The header of a SPHERE file, checked against the size of the file.
 
     Bytes after the samples that the header promises are allowed. Raises DataError for a file that is not SPHERE, a
-    damaged header, a coding that las does not read, and a file that ends before its last sample; compressed samples
-    are counted when they are decoded.
+    damaged header, a coding that las does not read, a file without samples, and one that ends before its last sample;
+    compressed samples are counted when they are decoded.
     """
     try:
         with open(path, "rb") as file:
@@ -225,6 +225,10 @@ def _checked(header: SphereHeader, path: str | Path) -> SphereHeader:
 
 
 def _require_samples(header: SphereHeader, path: str | Path, data_bytes: int) -> None:
+    if header.num_samples == 0:
+        raise DataError(
+            f"{path}: the file has a header but no samples: its sample_count is 0. Copy it again", kind="no samples"
+        )
     if header.compression == "shorten":
         if header.num_samples * header.channels > _MAX_SHORTENED:
             raise DataError(

@@ -59,16 +59,18 @@ class Transcriber:
         batch_size: int = 8,
         failed: Callable[[DataError], None] | None = None,
         heard: Callable[[float], None] = lambda seconds: None,
+        kept: Callable[[Heard], Heard] = lambda piece: piece,
     ) -> Iterator[Transcription]:
         """Each file's, in their order; `batch_size` pieces are heard at once, of whatever files.
 
         `failed` is told of files that cannot be read, and the others go on; without it the error is raised. `heard`
-        is told how many seconds of audio were heard, each time some were.
+        is told how many seconds of audio were heard, each time some were. `kept` gives what is kept of a piece:
+        `Heard.without_attention` for long audio whose attention nobody will look at.
         """
         files: deque[_File] = deque()
         waiting: list[tuple[_File, Piece]] = []
         for path in paths:
-            file = _File(str(path))
+            file = _File(str(path), kept)
             files.append(file)
             try:
                 for piece in self._pieces(file, path, channel):
@@ -137,9 +139,9 @@ class Transcriber:
     def _heard(
         self, best: Hypothesis, weights: Tensor, confidences: list[float], start_s: float, duration_s: float
     ) -> Heard:
-        times = words.token_times(weights, self.model.state_ms / 1000, duration_s)
+        times = words.token_times(weights, self.model.state_ms / 1000, duration_s, start_s)
         timed = tuple(
-            TimedToken(self.tokens.symbols[token], start_s + begin, start_s + end, confidence)
+            TimedToken(self.tokens.symbols[token], begin, end, confidence)
             for token, (begin, end), confidence in zip(best.tokens, times, confidences, strict=True)
         )
         found = tuple(words.of_tokens(timed, best.tokens, self.tokens))
@@ -149,8 +151,8 @@ class Transcriber:
 class _File:
     """What has been heard of a file so far."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, kept: Callable[[Heard], Heard]) -> None:
+        self.name, self.kept = name, kept
         self.duration_s = 0.0
         self.expected, self.is_read = 0, False
         self.taken = 0
@@ -162,7 +164,7 @@ class _File:
         self.taken += 1
         if heard is None:
             return
-        self.heard.append(heard)
+        self.heard.append(self.kept(heard))
         self.words = words.stitch(self.words, heard.words, piece.core_start_s, piece.core_start_s - piece.start_s)
 
     def transcription(self, state_ms: float) -> Transcription:

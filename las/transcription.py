@@ -1,7 +1,8 @@
 """What was heard in a file, and the JSON line that says so."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jaxtyping import Float, Float16
@@ -22,12 +23,16 @@ class Heard:
     score: float
     finished_by: str
     half_weights: Float16[Tensor, "tokens states"]
-    """Attention; the last row is the end's. Hours of audio have many."""
+    """Attention; the last row is the end's. Hours of audio have many, so that `las transcribe` keeps none."""
 
     @property
     def weights(self) -> Float[Tensor, "tokens states"]:
         """Attention, to compute with."""
         return self.half_weights.float()
+
+    def without_attention(self) -> "Heard":
+        """The same, with no rows of attention: these grow with the audio more than all the rest."""
+        return replace(self, half_weights=self.half_weights.new_zeros(0, self.half_weights.shape[1]))
 
     @property
     def symbols(self) -> list[str]:
@@ -68,16 +73,35 @@ class Transcription:
 
     def to_json(self) -> str:
         """One line of JSON."""
+        return "".join(self.json_parts())
+
+    def json_parts(self) -> Iterator[str]:
+        """The same, word by word: so that hours of audio make no heap of small objects."""
         values: dict[str, Any] = {
             "id": self.id,
             "text": self.text,
             "score": round(self.score, 4),
             "finished_by": self.finished_by,
             "duration_s": round(self.duration_s, 4),
-            "words": [{"text": word.text} | _times(word) for word in self.words],
-            "tokens": [{"symbol": token.symbol} | _times(token) for token in self.tokens],
         }
-        return json.dumps(values, ensure_ascii=False)
+        yield f"{_line(values)[:-1]}, "
+        yield from _listed("words", ({"text": word.text} | _times(word) for word in self.words))
+        yield ", "
+        tokens = (token for word in self.words for token in word.tokens)
+        yield from _listed("tokens", ({"symbol": token.symbol} | _times(token) for token in tokens))
+        yield "}"
+
+
+def _line(values: dict[str, Any]) -> str:
+    return json.dumps(values, ensure_ascii=False)
+
+
+def _listed(name: str, values: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """A list of JSON with its name."""
+    yield f'"{name}": ['
+    for number, each in enumerate(values):
+        yield f"{', ' if number else ''}{_line(each)}"
+    yield "]"
 
 
 def _times(of: Word | TimedToken) -> dict[str, float]:

@@ -17,7 +17,7 @@ from las import transcribe as recogniser
 from las.errors import ConfigError, DataError, suggest
 from las.evaluation import Search
 from las.pieces import Cutter
-from las.transcription import Transcription
+from las.transcription import Heard, Transcription
 
 STDIN = "-"
 SAY_EVERY_S = 30.0
@@ -64,7 +64,7 @@ def _transcribe(config: build.Config, recordings: Recordings, output: "Output") 
 
     found = []
     with Listening(sum(map(duration_s, recordings.paths))) as listening:
-        options = config["channel"], config["batch_size"], failed, listening.heard
+        options = config["channel"], config["batch_size"], failed, listening.heard, Heard.without_attention
         for each in transcriber.transcribe_all(recordings.paths, *options):
             found.append(dataclasses.replace(each, id=recordings.shown(each.id)))
             progress.say(f"{found[-1].id}: {each.text if output.is_screen else _size(each)}")

@@ -15,7 +15,7 @@ SAME_S = 0.6
 """Two pieces speak of the same word only if they place it this close: times read off attention are estimates."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TimedToken:
     """A symbol, when it was said, and the probability that the model gave it after those before.
 
@@ -52,11 +52,11 @@ class Word(NamedTuple):
         return math.exp(sum(logs) / len(logs))
 
 
-def token_times(weights: Tensor, state_s: float, duration_s: float) -> list[tuple[float, float]]:
+def token_times(weights: Tensor, state_s: float, duration_s: float, start_s: float = 0.0) -> list[tuple[float, float]]:
     """Start and end of each token from its attention: borders lie halfway between neighbouring tokens' states.
 
     The states are the path of greatest weight that never goes back, so that one diffuse row cannot pull others along.
-    `weights` is [tokens + 1, states]. Times tile the utterance.
+    `weights` is [tokens + 1, states]. Times tile the utterance, which begins at `start_s`.
     """
     if weights.shape[0] < 2:
         return []
@@ -71,7 +71,7 @@ def token_times(weights: Tensor, state_s: float, duration_s: float) -> list[tupl
         path.append(int(index[path[-1]]))
     centres = [min((state + 0.5) * state_s, duration_s) for state in reversed(path)]
     borders = [0.0, *((a + b) / 2 for a, b in itertools.pairwise(centres)), duration_s]
-    return list(itertools.pairwise(borders))
+    return list(itertools.pairwise(start_s + border for border in borders))
 
 
 def of_tokens(timed: Sequence[TimedToken], ids: Sequence[int], tokens: Tokens) -> list[Word]:

@@ -27,6 +27,15 @@ def test_json_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     assert json.loads(path.read_text("utf-8")) == {"phone": "ə"}
 
 
+def test_parts_become_one_file_or_none(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    atomic.write(path, iter(["grö", "ßer", "\n"]))
+    assert path.read_text("utf-8") == "größer\n"
+    with pytest.raises(ZeroDivisionError):
+        atomic.write(path, (str(1 // number) for number in (1, 0)))
+    assert path.read_text("utf-8") == "größer\n" and list(tmp_path.iterdir()) == [path]
+
+
 @pytest.mark.parametrize("call", ["replace", "fsync"])
 def test_a_refused_write_leaves_the_old_file_and_nothing_else(
     call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -144,6 +144,67 @@ def test_a_wav_from_a_pipe_leaves_its_size_open(tmp_path) -> None:
     assert audio.load(path).shape == (100,)
 
 
+def with_rate(path: Path, sample_rate: int) -> Path:
+    """A file of a second whose header says another rate, in place: wav, flac or SPHERE."""
+    soundfile.write(path, noise(RATE), RATE, "PCM_16", format="NIST" if path.suffix == ".sph" else None)
+    content = bytearray(path.read_bytes())
+    if path.suffix == ".wav":
+        content[24:28] = struct.pack("<I", sample_rate)
+    elif path.suffix == ".flac":
+        content[18:21] = (sample_rate << 4 | content[20] & 15).to_bytes(3, "big")
+    else:
+        content = content.replace(b"sample_rate -i 16000", f"sample_rate -i {sample_rate}".ljust(20).encode())
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["wav", "flac", "sph"])
+def test_a_rate_that_no_recording_has_is_refused(tmp_path, suffix: str) -> None:
+    """At 1 Hz a second of samples would be heard as four hours."""
+    for sample_rate in (1, 999, 768_001):
+        path = with_rate(tmp_path / f"x.{suffix}", sample_rate)
+        for ask in (audio.info, audio.read, audio.load, lambda path: next(audio.blocks(path))):
+            with pytest.raises(DataError, match=rf"says {sample_rate:,} Hz, las reads 1,000 to 768,000 Hz") as raised:
+                ask(path)
+            assert str(raised.value).startswith(f"{path}: ") and raised.value.kind == "sample rate"
+    for sample_rate in (1_000, 768_000):
+        assert audio.info(with_rate(tmp_path / f"x.{suffix}", sample_rate)).sample_rate == sample_rate
+
+
+def promising(path: Path, num_samples: int) -> Path:
+    """A flac of a second whose header says that it has so many samples."""
+    saved(path, noise(RATE))
+    content = bytearray(path.read_bytes())
+    content[18:26] = (int.from_bytes(content[18:26], "big") >> 36 << 36 | num_samples).to_bytes(8, "big")
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("num_samples", [40_000_000, 1 << 35, (1 << 36) - 1])
+def test_a_flac_that_promises_more_than_its_bytes_hold_is_refused(tmp_path, num_samples: int) -> None:
+    path = promising(tmp_path / "x.flac", num_samples)
+    for ask in (audio.info, audio.read, audio.load):
+        with pytest.raises(
+            DataError, match=rf"promises {num_samples} samples, its bytes hold at most \d+\. Copy"
+        ) as raised:
+            ask(path)
+        assert raised.value.kind == "cut short"
+
+
+def test_flac_of_silence_is_the_densest_audio_and_read(tmp_path) -> None:
+    """The bound of what bytes can hold is above what an encoder reaches."""
+    path = saved(tmp_path / "x.flac", np.zeros(600 * RATE, np.int16))
+    samples_per_byte = audio.info(path).num_samples / path.stat().st_size
+    assert samples_per_byte > 250 and len(audio.load(path)) == 600 * RATE
+
+
+def test_a_flac_without_its_length_says_so(tmp_path) -> None:
+    with pytest.raises(
+        DataError, match=r"x\.flac: its header does not say how many samples there are.* convert it to wav"
+    ):
+        audio.read(promising(tmp_path / "x.flac", 0))
+
+
 @pytest.mark.parametrize("hurt", ["cut", "flipped"])
 def test_a_damaged_flac_is_found_by_decoding(tmp_path, hurt: str) -> None:
     path = saved(tmp_path / "x.flac", noise(RATE))

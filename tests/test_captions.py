@@ -29,7 +29,7 @@ def test_text_is_the_text_of_one_and_a_table_of_many() -> None:
 
 
 def test_json_lines_hold_one_recording_each() -> None:
-    first, second = map(json.loads, captions.json_lines([HELLO, LATER]).splitlines())
+    first, second = map(json.loads, "".join(captions.json_lines([HELLO, LATER])).splitlines())
     assert (first["id"], second["text"]) == ("a/hello there.wav", "<LATER> &")
 
 

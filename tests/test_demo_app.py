@@ -1,5 +1,6 @@
 """The page of las demo_app without a browser: what is heard, what is said of bad files, what keeps it from starting."""
 
+import dataclasses
 import os
 import re
 import socket
@@ -13,7 +14,7 @@ import torch
 from conftest import Answer
 from tiny import RATE, sound, wav
 
-from las import demo_app, transcribe
+from las import audio, demo_app, transcribe
 from las.ear import Ear, example_of
 from las.pieces import Cutter
 from las.search import Beam, Greedy
@@ -104,6 +105,25 @@ def test_what_cannot_be_heard_is_said_in_words(ear: Ear, tmp_path: Path, name: s
     assert (shown.text, shown.attention, shown.tokens) == ("", "", "")
 
 
+def test_long_recordings_are_not_heard(transcriber: Transcriber, tmp_path: Path) -> None:
+    ear = Ear(transcriber, "auto", max_duration_s=2.0)
+    assert ear(str(sound(tmp_path / "fits.wav", 2.0)), 4, 1.0).status.startswith('<p class="heard">2.00 s')
+    shown = ear(str(sound(tmp_path / "long.wav", 62.1)), 4, 1.0)
+    assert "long.wav: lasts 1:02, a recording may have 0:02: max_duration_s=... allows more" in shown.status
+    assert (shown.text, shown.attention, shown.tokens) == ("", "", "")
+
+
+def test_recordings_longer_than_their_header_says_are_given_up(
+    transcriber: Transcriber, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = sound(tmp_path / "long.wav", 200.0)
+    info = audio.info
+    monkeypatch.setattr(audio, "info", lambda path: dataclasses.replace(info(path), num_samples=RATE))
+    monkeypatch.setattr(transcriber.cutter, "is_silent", lambda samples: True)
+    shown = Ear(transcriber, "auto", max_duration_s=2.0)(str(path), 4, 1.0)
+    assert re.search(r"long\.wav: lasts [12]:\d\d, a recording may have 0:02", shown.status)
+
+
 def test_a_button_without_a_recording_asks_for_one(ear: Ear) -> None:
     assert "Record something first, or choose a file." in ear(None, 4, 1.0).status
 
@@ -169,6 +189,11 @@ def test_a_port_that_is_taken_is_named(las: Las) -> None:
         ("port=high", "port='high' should be a whole number"),
         ("host=192.0.2.1", "host=192.0.2.1 port=7860: no page can be served there"),
         ("bem=3", "bem"),
+        ("max_upload_mb=0", "max_upload_mb=0 must be above 0, for example max_upload_mb=100"),
+        ("max_duration_s=-1", "max_duration_s=-1 must be above 0"),
+        ("max_upload_mb=lots", "max_upload_mb='lots' should be of type float"),
+        ("allow_hosts=[7]", "allow_hosts=[7] should be of type list[str]"),
+        ("allow_hosts=http://x.example", "allow_hosts: 'http://x.example' is no host's name"),
     ],
 )
 def test_an_address_that_cannot_be_had_is_named(las: Las, given: str, says: str) -> None:

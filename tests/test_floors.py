@@ -6,7 +6,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "las"
 
 FLOORS = {
-    0: "archive arguments atomic audio bundle captions cells.base compat convergence corpora.phones ctc devices "
+    0: "access archive arguments atomic audio bundle captions cells.base compat convergence corpora.phones ctc devices "
     "distributed download errors gradients health interruption lm.arpa lm.automaton lm.kneser_ney lm.vocabulary "
     "lock machine manifest masking nadam normalisation order overrides peers pieces places progress ramp randomness "
     "reader reader_process readings reports.charts reports.distributions reports.style schedule scorers.base "
@@ -15,7 +15,8 @@ FLOORS = {
     "scoring.alignment scoring.bootstrap scoring.conventions scoring.ctm scoring.dynamic_programming "
     "scoring.error_rates scoring.files scoring.glm scoring.hub5 scoring.lines scoring.network scoring.pages "
     "scoring.segments scoring.significance scoring.stm scoring.tables search seats seed_statistics selection "
-    "shorten sound soundness sphere stream time_reduction time_warp tokens trail transcription weight_noise words",
+    "shorten sound soundness sphere stream temporary time_reduction time_warp tokens trail transcription "
+    "weight_noise words",
     1: "attention.additive attention.base attention.dot attention.location attention.multi_head "
     "attention.weight_feedback augment batches build cells.bn_input cells.bn_recurrent cells.ln_chosen_gates "
     "cells.ln_global cells.ln_joined cells.ln_one_projection cells.ln_per_gate cells.lstm cells.noisy "

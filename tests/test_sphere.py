@@ -1,6 +1,7 @@
 """SPHERE samples agree with libsndfile and with the decoded twins of real files; damage is named."""
 
 import threading
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -183,6 +184,32 @@ def test_audio_reads_a_channel_and_a_stretch_of_a_compressed_file(tmp_path) -> N
     np.testing.assert_array_equal(whole, sphere.read(path)[:, 1])
     np.testing.assert_array_equal(audio.load(path, channel=1, start_s=0.1, duration_s=0.05), whole[800:1200])
     assert audio.read(path)[0] == audio.AudioInfo(8000, 3000, 2)
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("kept", [1024, 1040, None])
+def test_a_sample_count_of_zero_is_named(tmp_path, kept: int | None, channels: int) -> None:
+    """Compressed or not, cut or whole."""
+    path = shorten_encoder.write_sphere(tmp_path / "x.sph", speech(np.int16, channels=channels))
+    path.write_bytes(path.read_bytes().replace(b"sample_count -i 3000", b"sample_count -i 0   ")[:kept])
+    plain = tmp_path / "plain.sph"
+    plain.write_bytes(sphere_bytes(bytes(64), 0, channel_count=channels))
+    for each in (path, plain):
+        with pytest.raises(DataError, match=r"has a header but no samples: its sample_count is 0\. Copy") as raised:
+            sphere.read(each)
+        assert str(raised.value).startswith(f"{each}: ") and raised.value.kind == "no samples"
+
+
+def test_a_promised_number_of_channels_takes_no_memory(tmp_path) -> None:
+    stream = shorten_encoder.encode(speech(np.int16))
+    path = tmp_path / "x.sph"
+    path.write_bytes(sphere_bytes(stream, 1, channel_count=4_000_000, sample_coding="pcm,embedded-shorten-v2.00"))
+    tracemalloc.start()
+    with pytest.raises(DataError, match="the stream holds 2 channels of pcm16, not 4000000 of pcm16"):
+        sphere.read(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 64 << 20
 
 
 @pytest.mark.parametrize("start", [-1, 2999, 3001])

@@ -63,6 +63,28 @@ def test_rounding_of_a_line_is_for_reading() -> None:
     assert line["words"] == [{"text": "aa"} | times]
 
 
+def test_a_line_is_made_word_by_word() -> None:
+    tokens = [TimedToken("ä", float(second), second + 1.0, 0.5) for second in range(50)]
+    words = tuple(Word("ä", (token,)) for token in tokens)
+    heard = Transcription("x", 50.0, words, (), 40.0)
+    parts = list(heard.json_parts())
+    assert len(parts) > 100 and max(map(len, parts)) < 200
+    assert "".join(parts) == heard.to_json() == json.dumps(json.loads(heard.to_json()), ensure_ascii=False)
+    empty = Transcription("x", 1.0, (), (), 40.0)
+    assert json.loads(empty.to_json())["words"] == json.loads(empty.to_json())["tokens"] == []
+
+
+def test_attention_is_kept_unless_nobody_wants_it(transcriber: Transcriber, trained: Path) -> None:
+    path = wav(trained, "mdab0_sx1")
+    (full,), (bare,) = (
+        list(transcriber.transcribe_all([path], **options)) for options in ({}, {"kept": Heard.without_attention})
+    )
+    assert bare.to_json() == full.to_json() and bare.score == full.score
+    assert full.pieces[0].weights.shape[0] == len(full.tokens) + 1
+    assert bare.pieces[0].weights.shape == (0, full.pieces[0].weights.shape[1])
+    assert bare.pieces[0].half_weights.untyped_storage().nbytes() == 0
+
+
 def test_stereo_at_8_khz_is_mixed_or_a_channel_is_chosen(transcriber: Transcriber, tmp_path: Path) -> None:
     stereo = sound(tmp_path / "stereo.wav", 0.5, seed=3, rate=8000, channels=2)
     samples, _ = soundfile.read(stereo, dtype="float64")
