@@ -20,8 +20,8 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from las import atomic, bounded
-from las.errors import DataError, suggest
+from las.runtime.errors import DataError, suggest
+from las.storage import atomic, bounded
 
 START, END, UNKNOWN = "<s>", "</s>", "<unk>"
 GZIP = b"\x1f\x8b"
