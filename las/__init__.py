@@ -1,22 +1,36 @@
 """Listen-Attend-Spell speech recognition built from layer-normalised LSTMs.
 
 >>> import las
->>> las.load("runs/ln_encoder_only/synthetic/seed1").transcribe("x.wav").text
+>>> score = las.error_rate({"u1": "the cat sat".split()}, {"u1": "the cat".split()})
+>>> round(score.total.rate, 3)
+0.333
+
+Every name of `dir(las)` is imported when it is first used: `import las` alone does not import torch.
 """
 
-from typing import TYPE_CHECKING, Any
+import importlib
+from typing import Any
 
-if TYPE_CHECKING:
-    from las.decoding.transcriber import Transcriber
+from las.runtime import public
+from las.runtime.version import __version__
 
-__version__ = "0.1.0"
+__all__ = sorted([*public.COMPONENTS, *public.TOOLS, *public.MODULES, "__version__"])
 
 
-def load(path: str, **options: Any) -> "Transcriber":
-    """A transcriber from a run folder, a checkpoint or a bundle; see `las.decoding.transcriber.load`.
+def __getattr__(name: str) -> Any:
+    if name in public.MODULES:
+        return importlib.import_module(public.MODULES[name])
+    module = public.COMPONENTS.get(name) or public.TOOLS.get(name)
+    if module is None:
+        raise AttributeError(f"module 'las' has no attribute {name!r}{_nearest(name)}")
+    return getattr(importlib.import_module(module), name)
 
-    Imports torch only when called.
-    """
-    from las.decoding import transcriber
 
-    return transcriber.load(path, **options)
+def __dir__() -> list[str]:
+    return __all__
+
+
+def _nearest(name: str) -> str:
+    from las.runtime.errors import suggest
+
+    return "." + suggest(name, __all__)

@@ -179,7 +179,7 @@ def main(arguments: list[str] | None = None) -> int:
     name, *overrides = arguments
     try:
         if name == "--version":
-            from las import __version__
+            from las.runtime.version import __version__
 
             print(f"las {__version__}")
             return 0

@@ -4,7 +4,6 @@ A job's folder is `<runs>/<row>/<corpus>/seed<n>-<digest>`; the digest is of all
 rows of several recipes share what is the same, and another setting never meets the run of a former one.
 """
 
-import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Sequence
@@ -104,8 +103,7 @@ def _job(recipe: Recipe, row: Row, tier: str, seed: int, copy: int, runs: Path, 
         config = compose("train", list(overrides))
     except ConfigError as error:
         raise ConfigError(f"recipe {recipe.name}, row {row.name}: {error}") from error
-    signed = json.dumps(run_directory.signature(config), sort_keys=True)
-    digest = hashlib.sha256(signed.encode()).hexdigest()[:8]
+    digest = run_directory.signature_digest(config)
     directory = runs / name / config["corpus"]["name"] / f"seed{seed}-{digest}"
     escaped = str(directory).replace("\\", "\\\\").replace("'", "\\'")
     return Job(row, seed, copy, (*overrides, f"run_dir='{escaped}'"), config | {"run_dir": str(directory)}, directory)

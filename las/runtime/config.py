@@ -19,8 +19,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-import las
-from las.runtime import config_groups, quoting
+from las.runtime import config_groups, public, quoting
 from las.runtime.errors import ArgumentError, ConfigError, suggest
 
 BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -152,32 +151,6 @@ def _example(where: str, annotation: Any, default: Any) -> str:
     return "" if value is None else f", for example {where}={shown(value)}"
 
 
-PACKAGES = (
-    "las.nn.attention",
-    "las.data.augmentation",
-    "las.nn.cells",
-    "las.data.corpora",
-    "las.nn.ctc",
-    "las.nn.features",
-    "las.nn.subsampling",
-    "las.training.gradients",
-    "las.nn.listener",
-    "las.lm.lstm",
-    "las.nn.losses",
-    "las.nn.model",
-    "las.training.optimizers",
-    "las.data.sampler",
-    "las.nn.scheduled",
-    "las.training.schedules",
-    "las.decoding.scorers",
-    "las.decoding.search",
-    "las.data.quality",
-    "las.nn.speller",
-    "las.data.tokenizers",
-    "las.training.weight_noise",
-)
-"""Modules (and modules below them) whose own classes a config may name."""
-
 TORCH = ("torch.optim", "torch.nn")
 """Namespaces of torch whose optimisers and modules a config may name."""
 
@@ -189,7 +162,7 @@ Config = dict[str, Any]
 
 def config_directory() -> Path:
     """`configs/` of the checkout, or the copy a wheel carries."""
-    package = Path(las.__file__).parent
+    package = Path(__file__).parents[1]
     checkout = package.parent / "configs"
     return checkout if checkout.is_dir() else package / "configs"
 
@@ -314,33 +287,51 @@ def differences(before: Config, after: Config) -> list[str]:
 
 
 def resolve(target: str) -> type:
-    """The class a `_target_` names.
+    """The class that a `_target_` names.
 
-    Raises ConfigError for anything that is not a class of this package's own building blocks, a `torch.optim`
-    optimiser or a `torch.nn` module. Nothing outside the allow-list is imported.
+    Allowed are the classes of `las.runtime.public.COMPONENTS` (`las.Listener`), classes that the modules of
+    `OPEN_PACKAGES` define (`las.nn.cells.mine.MyLSTMCell`), optimisers of `torch.optim` and modules of `torch.nn`.
+    Raises ConfigError for everything else, without importing it.
     """
     module_name, _, class_name = target.rpartition(".")
-    own = any(module_name == package or module_name.startswith(package + ".") for package in PACKAGES)
-    if not own and module_name not in TORCH:
-        raise ConfigError(
-            f"_target_: {target} is not allowed: a config may name classes of {', '.join((*PACKAGES, *TORCH))}"
-        )
+    if module_name == "las":
+        if class_name not in public.COMPONENTS:
+            raise ConfigError(
+                f"_target_: {target} is not allowed: las has no such component.{suggest(class_name, public.COMPONENTS)}"
+            )
+        found: type = getattr(importlib.import_module(public.COMPONENTS[class_name]), class_name)
+        return found
+    if any(module_name == package or module_name.startswith(package + ".") for package in public.OPEN_PACKAGES):
+        return _own_class(target, module_name, class_name)
+    if module_name in TORCH:
+        return _torch_class(target, module_name, class_name)
+    raise ConfigError(
+        f"_target_: {target} is not allowed: a config may name components of las (las.Listener), your own classes in "
+        f"{', '.join(public.OPEN_PACKAGES)}, and {', '.join(TORCH)}.{suggest(class_name, public.COMPONENTS)}"
+    )
+
+
+def _own_class(target: str, module_name: str, class_name: str) -> type:
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise ConfigError(f"_target_: {target}: there is no module {module_name} ({error})") from error
-    found = vars(module).get(class_name)
-    if not inspect.isclass(found) or (own and found.__module__ != module_name):
-        classes = [
-            n for n, v in vars(module).items() if inspect.isclass(v) and (not own or v.__module__ == module_name)
-        ]
-        raise ConfigError(f"_target_: {target}: {module_name} has no such class.{suggest(class_name, classes)}")
-    if not own:
-        import torch
+    classes = {name: value for name, value in vars(module).items() if inspect.isclass(value)}
+    own = {name: value for name, value in classes.items() if value.__module__ == module_name}
+    if class_name not in own:
+        raise ConfigError(f"_target_: {target}: {module_name} has no such class.{suggest(class_name, own)}")
+    return own[class_name]
 
-        bases = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.nn.Module)
-        if not issubclass(found, bases):
-            raise ConfigError(f"_target_: {target} is neither an optimiser nor a module")
+
+def _torch_class(target: str, module_name: str, class_name: str) -> type:
+    import torch
+
+    found = vars(importlib.import_module(module_name)).get(class_name)
+    if not inspect.isclass(found):
+        raise ConfigError(f"_target_: {target}: {module_name} has no such class")
+    bases = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.nn.Module)
+    if not issubclass(found, bases):
+        raise ConfigError(f"_target_: {target} is neither an optimiser nor a module")
     return found
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from las.runtime.errors import StorageError
+from las.runtime.public import with_public_names
 from las.storage import atomic, bounded
 
 SCHEMA = "1"
@@ -61,7 +62,7 @@ def read(path: Path) -> Bundle:
         kept = {key: metadata[key] for key in ("config", "state")}
         if _sha256(tensors, kept) != metadata["sha256"]:
             raise StorageError(f"{path}: damaged: its content is not what was written. Copy it again")
-        return Bundle(tensors, bounded.parse(kept["state"]), bounded.parse(kept["config"]))
+        return Bundle(tensors, bounded.parse(kept["state"]), with_public_names(bounded.parse(kept["config"])))
     except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
         raise StorageError(f"{path}: not a bundle, or a damaged one ({bounded.why(error)}). Copy it again") from error
 

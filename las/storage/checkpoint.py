@@ -26,9 +26,10 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-import las
 from las.runtime import progress
 from las.runtime.errors import StorageError
+from las.runtime.public import with_public_names
+from las.runtime.version import __version__
 from las.storage import atomic, bounded, bundle
 
 SCHEMA = 1
@@ -77,7 +78,7 @@ def save(
         files = {
             name: {"bytes": (temporary / name).stat().st_size, "sha256": _sha256(temporary / name)} for name in FILES
         }
-        manifest = {"schema": SCHEMA, "las": las.__version__, "torch": str(torch.__version__), "files": files}
+        manifest = {"schema": SCHEMA, "las": __version__, "torch": str(torch.__version__), "files": files}
         atomic.write_json(temporary / "MANIFEST.json", manifest, durable=True)
         _flush(temporary)
         if final.exists():  # the same step again: a resumed run that repeated it
@@ -150,7 +151,7 @@ def load(directory: Path) -> Checkpoint:
             safetensors.torch.load_file(directory / "model.safetensors"),
             safetensors.torch.load_file(directory / "optim.safetensors"),
             bounded.read_object(directory / "state.json"),
-            bounded.read_object(directory / "config.json"),
+            with_public_names(bounded.read_object(directory / "config.json")),
         )
     except (OSError, ValueError, safetensors.SafetensorError) as error:
         raise StorageError(f"{directory}: its files are not those of a checkpoint ({bounded.why(error)})") from error

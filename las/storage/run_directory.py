@@ -14,6 +14,7 @@ runs/<name>/<corpus>/seed<seed>/
 What has changed between the start of a run and its continuation, and may change its numbers.
 """
 
+import hashlib
 import json
 import platform
 import subprocess
@@ -28,6 +29,8 @@ import torch
 from las.runtime import distributed
 from las.runtime.config import Config, differences
 from las.runtime.errors import ConfigError, StorageError, suggest
+from las.runtime.public import with_former_names, with_public_names
+from las.runtime.version import __version__
 from las.storage import atomic, bounded
 
 UNSIGNED = ("data_dir", "run_dir", "kernel")
@@ -43,6 +46,12 @@ def signature(config: Config) -> Config:
     kept["trainer"] = {key: value for key, value in config["trainer"].items() if key not in UNSIGNED_TRAINER}
     kept["corpus"] = {key: value for key, value in config["corpus"].items() if key != "root"}
     return kept
+
+
+def signature_digest(config: Config) -> str:
+    """Eight hexadecimal digits of the signature, the same in every release that computes the same."""
+    signed = json.dumps(with_former_names(signature(config)), sort_keys=True)
+    return hashlib.sha256(signed.encode()).hexdigest()[:8]
 
 
 class Run:
@@ -80,7 +89,7 @@ class Run:
 
     def _own_config(self, path: Path) -> Config:
         try:
-            config = bounded.read_object(path)
+            config = with_public_names(bounded.read_object(path))
             signature(config)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise StorageError(
@@ -175,9 +184,7 @@ NEVER = ("vocabulary", "manifest_hash", "seed")
 
 def origin(vocabulary_hash: str) -> dict[str, str]:
     """What a checkpoint keeps of where it comes from, beside seed and manifest."""
-    import las
-
-    return {"torch": str(torch.__version__), "code": commit() or las.__version__, "vocabulary": vocabulary_hash}
+    return {"torch": str(torch.__version__), "code": commit() or __version__, "vocabulary": vocabulary_hash}
 
 
 def require(before: Mapping[str, Any], now: Mapping[str, Any], allowed: Collection[str], directory: Path) -> list[str]:

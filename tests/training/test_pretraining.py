@@ -79,7 +79,7 @@ def test_stages_that_cannot_be_are_named(stages: list[Any], section: dict[str, A
 
 
 def test_a_model_without_a_listener_has_no_stages() -> None:
-    whole = config([{"sub_epochs": 1}]) | {"model": {"_target_": "las.LanguageModel"}}
+    whole = config([{"sub_epochs": 1}]) | {"model": {"_target_": "las.LSTMLanguageModel"}}
     with pytest.raises(ConfigError, match="no listener that could grow: choose pretraining=none"):
         pretraining.stages(whole)
 

@@ -61,7 +61,7 @@ def word_lists() -> dict[str, tuple[str, ...]]:
     """The sections of `words.txt` in file order."""
     lists: dict[str, tuple[str, ...]] = {}
     section = ""
-    for line in resources.files("las.data.corpora").joinpath("words.txt").read_text(encoding="utf-8").splitlines():
+    for line in resources.files("las.data.synthesis").joinpath("words.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
             section = line.strip("[]")
             lists[section] = ()

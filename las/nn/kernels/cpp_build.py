@@ -14,7 +14,7 @@ from pathlib import Path
 
 from las.runtime import progress
 
-SOURCES = Path(__file__).parent
+SOURCES = Path(__file__).parent / "csrc"
 MAIN = "recurrence.cpp"
 # OpenMP's library is the one that torch has loaded already, so both share one pool of threads.
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-fopenmp", "-fPIC", "-shared")
