@@ -18,15 +18,15 @@ from torch.nn import functional
 
 from las.analysis.state_guard import evaluating
 from las.data.loader import Batch
-from las.nn.attention.base import Memory
+from las.nn.attention.base import AttentionMemory
 from las.nn.cells.base import LSTMCell
-from las.nn.cells.wrapper import WrappedLSTMCell
+from las.nn.cells.wrapper import WrapperLSTMCell
 from las.nn.masking import mask_of, reverse
 from las.nn.model import ListenAttendSpell
 from las.nn.rnn import BidirectionalLayer
 
 
-class Layer(NamedTuple):
+class LayerActivations(NamedTuple):
     """All true steps of one cell."""
 
     name: str
@@ -37,7 +37,7 @@ class Layer(NamedTuple):
     """The hidden state before each step, [steps, H]."""
 
 
-class Step(NamedTuple):
+class RecordedStep(NamedTuple):
     """One token of the speller."""
 
     inputs: list[Tensor]
@@ -50,7 +50,7 @@ class Step(NamedTuple):
     """What the output layer reads, [batch, size]."""
 
 
-class Pass(NamedTuple):
+class RecordedPass(NamedTuple):
     """What the layers of a listener read and wrote."""
 
     inputs: list[Tensor]
@@ -58,10 +58,10 @@ class Pass(NamedTuple):
     num_rows: list[Tensor]
     encoded: Tensor
     num_states: Tensor
-    memory: Memory
+    memory: AttentionMemory
 
 
-def listen(model: ListenAttendSpell, batch: Batch) -> Pass:
+def listen(model: ListenAttendSpell, batch: Batch) -> RecordedPass:
     """The listener on a batch. Its layers' inputs are nodes of the graph where gradients are wanted."""
     inputs: list[Tensor] = []
     outputs: list[Tensor] = []
@@ -85,10 +85,10 @@ def listen(model: ListenAttendSpell, batch: Batch) -> Pass:
     finally:
         for handle in handles:
             handle.remove()
-    return Pass(inputs, outputs, num_rows, encoded[0], num_states, memory)
+    return RecordedPass(inputs, outputs, num_rows, encoded[0], num_states, memory)
 
 
-def spell(model: ListenAttendSpell, memory: Memory, targets: Tensor) -> Iterator[Step]:
+def spell(model: ListenAttendSpell, memory: AttentionMemory, targets: Tensor) -> Iterator[RecordedStep]:
     """The speller token by token, the boundary first."""
     speller = model.speller
     state = speller.start(memory)
@@ -101,11 +101,11 @@ def spell(model: ListenAttendSpell, memory: Memory, targets: Tensor) -> Iterator
         after = [layer.hidden for layer in state.layers]
         # The beam axis is one wide and goes.
         inputs, hidden = ([each.squeeze(1) for each in part] for part in ([first, *after[:-1]], before))
-        yield Step(inputs, hidden, after, readout.squeeze(1))
+        yield RecordedStep(inputs, hidden, after, readout.squeeze(1))
 
 
 @torch.no_grad()
-def layers(model: ListenAttendSpell, batch: Batch) -> list[Layer]:
+def layers(model: ListenAttendSpell, batch: Batch) -> list[LayerActivations]:
     """Of every cell of the model, bottom first, its true steps on a batch."""
     with evaluating(model):
         heard = listen(model, batch)
@@ -119,11 +119,13 @@ def layers(model: ListenAttendSpell, batch: Batch) -> list[Layer]:
     for number, cell in enumerate(model.speller.cells):
         inputs = torch.stack([step.inputs[number] for step in steps], dim=1)[true]
         hidden = torch.stack([step.before[number] for step in steps], dim=1)[true]
-        found.append(Layer(f"speller {number}", cast(LSTMCell, cell), inputs, hidden))
+        found.append(LayerActivations(f"speller {number}", cast(LSTMCell, cell), inputs, hidden))
     return found
 
 
-def _both(name: str, layer: BidirectionalLayer, inputs: Tensor, outputs: Tensor, num_rows: Tensor) -> list[Layer]:
+def _both(
+    name: str, layer: BidirectionalLayer, inputs: Tensor, outputs: Tensor, num_rows: Tensor
+) -> list[LayerActivations]:
     """The two directions of a layer, each in the order in which it reads."""
     mask = mask_of(num_rows, inputs.shape[1])
     forwards, backwards = outputs.chunk(2, dim=-1)
@@ -133,13 +135,13 @@ def _both(name: str, layer: BidirectionalLayer, inputs: Tensor, outputs: Tensor,
         ("backwards", layer.backwards, reverse(inputs, num_rows), reverse(backwards, num_rows)),
     ):
         before = torch.nn.functional.pad(written, (0, 0, 1, 0))[:, :-1]
-        found.append(Layer(f"{name} {direction}", of.cell, rows[mask], before[mask]))
+        found.append(LayerActivations(f"{name} {direction}", of.cell, rows[mask], before[mask]))
     return found
 
 
 def equations_of(cell: LSTMCell) -> LSTMCell:
     """The cell whose equations a wrapped one has, itself for all others."""
-    return equations_of(cell.cell) if isinstance(cell, WrappedLSTMCell) else cell
+    return equations_of(cell.cell) if isinstance(cell, WrapperLSTMCell) else cell
 
 
 def gates_refused(cell: LSTMCell) -> str:
@@ -148,14 +150,14 @@ def gates_refused(cell: LSTMCell) -> str:
     if type(inside).step is not LSTMCell.step:
         return "its steps depend on the place in the utterance"
     wrapper: Any = cell
-    while isinstance(wrapper, WrappedLSTMCell):
-        if type(wrapper).before is not WrappedLSTMCell.before:
+    while isinstance(wrapper, WrapperLSTMCell):
+        if type(wrapper).before is not WrapperLSTMCell.before:
             return "its gates read another state than the hidden one"
         wrapper = wrapper.cell
     return ""
 
 
-class Gates(NamedTuple):
+class GateActivations(NamedTuple):
     """Of all true steps of one cell, each [steps, 4H]; `refused` says why there are none."""
 
     layer: str
@@ -170,7 +172,7 @@ class Gates(NamedTuple):
 
 
 @torch.no_grad()
-def of_model(model: ListenAttendSpell, batch: Batch) -> list[Gates]:
+def of_model(model: ListenAttendSpell, batch: Batch) -> list[GateActivations]:
     """Those of every cell, bottom first, in evaluation mode."""
     found = []
     for layer in layers(model, batch):
@@ -178,11 +180,11 @@ def of_model(model: ListenAttendSpell, batch: Batch) -> list[Gates]:
         refused = gates_refused(layer.cell)
         nothing = layer.inputs.new_zeros(0, 4 * cell.hidden_size)
         if refused:
-            found.append(Gates(layer.name, nothing, nothing, nothing, refused))
+            found.append(GateActivations(layer.name, nothing, nothing, nothing, refused))
             continue
         projected = functional.linear(layer.inputs, cell.get_parameter("input_weight"))
         recurrent = functional.linear(layer.hidden, cell.get_parameter("recurrent_weight"))
         with evaluating(layer.cell):
             after = layer.cell.gates(layer.cell.input_gates(layer.inputs), layer.hidden)
-        found.append(Gates(layer.name, projected, recurrent, after, ""))
+        found.append(GateActivations(layer.name, projected, recurrent, after, ""))
     return found

@@ -1,5 +1,5 @@
-"""What attention looks at while true tokens are fed, utterance by utterance, with the numbers of `las.nn.attention.diagnostics`
-(Chan et al. 2016, figure 2; Ben Othman 2018, figures 8 to 10)."""
+"""What attention looks at while true tokens are fed, utterance by utterance, with the numbers of
+`las.nn.attention.diagnostics` (Chan et al. 2016, figure 2; Ben Othman 2018, figures 8 to 10)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ import torch
 from rich.table import Table
 
 from las.analysis import plots
-from las.analysis.probe import Subject
+from las.analysis.probe import Probe
 from las.analysis.state_guard import evaluating
 from las.nn.attention import diagnostics
 from las.nn.attention.diagnostics import Alignment
@@ -16,7 +16,7 @@ from las.training.plots import attention_picture
 
 
 @torch.no_grad()
-def measure(subject: Subject) -> dict[str, Any]:
+def measure(subject: Probe) -> dict[str, Any]:
     """Of each example its weights and their numbers, and the means of the numbers."""
     batch, model = subject.examples, subject.model
     with evaluating(model):

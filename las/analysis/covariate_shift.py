@@ -15,7 +15,7 @@ from torch import Tensor
 
 from las.analysis import objective, plots
 from las.analysis.objective import Objective, groups_of
-from las.analysis.probe import Subject, real_update
+from las.analysis.probe import Probe, real_update
 
 
 def shifts(
@@ -60,7 +60,7 @@ def _compared(gradient: Sequence[Tensor], shifted: Sequence[Tensor]) -> dict[str
     return {"l2": l2, "cosine": cosine, "relative": l2 / length if length else 0.0}
 
 
-def measure(subject: Subject) -> dict[str, Any]:
+def measure(subject: Probe) -> dict[str, Any]:
     """The shift that the next update brings to every layer."""
     of, after = subject.objective(), real_update(subject)
     return {"groups": shifts(of, groups_of(of.names), after.point), "update_norm": after.distance}

@@ -11,7 +11,7 @@ from rich.table import Table
 from torch import Tensor
 
 from las.analysis import activations, plots
-from las.analysis.probe import Subject
+from las.analysis.probe import Probe
 
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 BINS = 60
@@ -38,7 +38,7 @@ def summary(values: Tensor) -> dict[str, Any]:
     }
 
 
-def measure(subject: Subject) -> dict[str, Any]:
+def measure(subject: Probe) -> dict[str, Any]:
     """Every parameter by its name; gates of every cell on the examples, before and after the norm."""
     of_gates: dict[str, Any] = {}
     for found in activations.of_model(subject.model, subject.examples):

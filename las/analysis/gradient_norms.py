@@ -14,7 +14,7 @@ from torch import Tensor
 
 from las.analysis import activations, objective, plots
 from las.analysis.objective import groups_of
-from las.analysis.probe import Subject
+from las.analysis.probe import Probe
 from las.analysis.state_guard import evaluating
 from las.nn.losses import LabelSmoothedCrossEntropy
 
@@ -22,7 +22,7 @@ PARTS = 20
 """Parts of an utterance that are told apart."""
 
 
-def measure(subject: Subject) -> dict[str, Any]:
+def measure(subject: Probe) -> dict[str, Any]:
     """By layer on the update's batches, by time on the examples."""
     of = subject.objective()
     _, gradient = of.gradient()
@@ -34,7 +34,7 @@ def measure(subject: Subject) -> dict[str, Any]:
     return {"layers": layers, "time": by_time(subject)}
 
 
-def by_time(subject: Subject) -> dict[str, list[float]]:
+def by_time(subject: Probe) -> dict[str, list[float]]:
     """Norms of the gradient of rows, bottom first, in `PARTS` parts of an utterance."""
     batch, model = subject.examples, subject.model
     with evaluating(model), torch.enable_grad():

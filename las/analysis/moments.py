@@ -11,10 +11,10 @@ from typing import Any
 from rich.table import Table
 
 from las.analysis import activations, plots
-from las.analysis.probe import Subject, real_update
+from las.analysis.probe import Probe, real_update
 
 
-def measure(subject: Subject) -> dict[str, Any]:
+def measure(subject: Probe) -> dict[str, Any]:
     """Of every layer; gates after the norm, on the examples."""
     before = activations.of_model(subject.model, subject.examples)
     with subject.objective().at(real_update(subject).point):

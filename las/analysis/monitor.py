@@ -9,15 +9,15 @@ from typing import Any
 from rich.table import Table
 
 from las.analysis import alignments, covariate_shift, distributions, gradient_norms, moments, plots, smoothness
-from las.analysis.probe import Subject
+from las.analysis.probe import Probe
 from las.analysis.smoothness import Grid
-from las.analysis.state_guard import preserved
+from las.analysis.state_guard import unchanged
 from las.data.loader import Batch
 from las.runtime import progress
 from las.runtime.errors import ConfigError, NumericalError, suggest
 from las.storage import atomic, bounded
 from las.training.plots import available
-from las.training.step import Update, Updates
+from las.training.step import StepResult, TrainingStep
 
 ANALYSES: dict[str, ModuleType] = {
     "alignments": alignments,
@@ -32,7 +32,7 @@ ANALYSES: dict[str, ModuleType] = {
 Found = dict[str, Any]
 
 
-class Notebook:
+class AnalysisLog:
     """What analyses found, step by step: one file `<analysis>.jsonl` each, and pictures.
 
     Args:
@@ -48,14 +48,14 @@ class Notebook:
         self.folder, self.names, self.grid = folder, names, grid
         self.history: dict[str, list[Found]] = {name: bounded.stored_lines(self._path(name)) for name in names}
 
-    def look(self, subject: Subject) -> Mapping[str, Found]:
+    def look(self, subject: Probe) -> Mapping[str, Found]:
         """Measure everything at a point of a training, which stays as it is, and write it down.
 
         What was found at that step before, or at a later one, is forgotten: a training that was resumed repeats it.
         """
         step, found = subject.step - 1, {}
         for name in self.names:
-            with preserved(subject.model, subject.updates.optimiser):
+            with unchanged(subject.model, subject.updates.optimiser):
                 options = {"grid": self.grid} if name == "smoothness" else {}
                 found[name] = {"step": step, **ANALYSES[name].measure(subject, **options)}
         for name, values in found.items():
@@ -82,7 +82,7 @@ class Notebook:
         return self.folder / f"{name}.jsonl"
 
 
-class WatchedUpdates(Updates):
+class MonitoredStep(TrainingStep):
     """The same updates, looked at before the first and then before every so many.
 
     Args:
@@ -91,13 +91,13 @@ class WatchedUpdates(Updates):
         every: steps from one look to the next.
     """
 
-    def __init__(self, updates: Updates, look: Callable[[Sequence[Batch], int], None], every: int) -> None:
+    def __init__(self, updates: TrainingStep, look: Callable[[Sequence[Batch], int], None], every: int) -> None:
         if every < 1:
             raise ConfigError(f"every={every} must be at least 1")
         vars(self).update(vars(updates))
         self._look, self._every = look, every
 
-    def __call__(self, batches: Sequence[Batch], step: int) -> Update:
+    def __call__(self, batches: Sequence[Batch], step: int) -> StepResult:
         if (step - 1) % self._every == 0:
             try:
                 self._look(batches, step)

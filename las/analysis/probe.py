@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from las.analysis.objective import Objective, minus, norm
-from las.analysis.state_guard import preserved
+from las.analysis.state_guard import unchanged
 from las.data import manifest
 from las.data.corpora.base import Corpus
-from las.data.loader import Batch, Loader, spellable
-from las.data.sampler import Size
+from las.data.loader import Batch, Loader, drop_unknown_symbols
+from las.data.sampler import BatchSize
 from las.nn import scheduled
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.model import ListenAttendSpell
@@ -27,16 +27,16 @@ from las.storage import checkpoint, output_paths
 from las.storage.checkpoint import Checkpoint
 from las.training import data_preparation, setup
 from las.training.data_preparation import Splits
-from las.training.step import Updates
+from las.training.step import TrainingStep
 
 DRAWS = ("frozen", "off")
 """What becomes of dropout, noise and sampling in a probe: drawn once and the same in every evaluation, or none."""
 
 
-class Subject(NamedTuple):
+class Probe(NamedTuple):
     """A training as it stands before update number `step`."""
 
-    updates: Updates
+    updates: TrainingStep
     step: int
     batches: Sequence[Batch]
     """Of that update, on the model's device."""
@@ -84,14 +84,14 @@ class Moved(NamedTuple):
     learning_rate: float
 
 
-def real_update(subject: Subject) -> Moved:
+def real_update(subject: Probe) -> Moved:
     """The training's own next update, clipping and optimiser included, made and taken back.
 
     Raises NumericalError when its loss or gradient is not finite.
     """
     of, optimiser = subject.objective(), subject.updates.optimiser
     before = of.point()
-    with preserved(subject.model, optimiser):
+    with unchanged(subject.model, optimiser):
         update = subject.updates(subject.batches, subject.step)
         if not update.finite:
             raise NumericalError(
@@ -102,7 +102,7 @@ def real_update(subject: Subject) -> Moved:
     return Moved(after, norm(minus(after, before)), float(optimiser.param_groups[0]["lr"]))
 
 
-def subject(config: Config) -> tuple[Subject, Path]:
+def subject(config: Config) -> tuple[Probe, Path]:
     """What to look at, and the folder for what is found.
 
     The update is the next one of the training, where its corpus is the same and no utterance of it was left out.
@@ -123,12 +123,12 @@ def subject(config: Config) -> tuple[Subject, Path]:
     updates = _updates(built, found, trained["trainer"]["precision"])
     splits = data_preparation.prepared(corpus, config["data_dir"])
     train, options = splits[corpus.splits[0]], trained["trainer"]
-    size = Size(options["batch_size"], options["max_batch_s"])
+    size = BatchSize(options["batch_size"], options["max_batch_s"])
     plan = built.parts.order.plan(train, manifest.content_hash(train), built.seed, found.state["epoch"], size)
     start, count = found.state["next_batch"], options["accumulate"]
     chosen = plan[start : start + count] or plan[:count]
-    loader = Loader(spellable(train, corpus.tokens), corpus.tokens, corpus.sample_rate, 0)
-    looked_at = Subject(
+    loader = Loader(drop_unknown_symbols(train, corpus.tokens), corpus.tokens, corpus.sample_rate, 0)
+    looked_at = Probe(
         updates,
         found.state["step"] + 1,
         [batch.to(built.device) for _, batch in loader.batches(chosen)],
@@ -139,7 +139,7 @@ def subject(config: Config) -> tuple[Subject, Path]:
     return looked_at, output_paths.folder(found.directory) / "analysis" / found.directory.name
 
 
-def _updates(built: setup.Built, found: Checkpoint, precision: str) -> Updates:
+def _updates(built: setup.TrainingSetup, found: Checkpoint, precision: str) -> TrainingStep:
     """Those of the training, with parameters, optimiser and learning rate as they stood in a checkpoint."""
     parts, state = built.parts, found.state
     optimiser = parts.optim(parts.model.to(built.device).parameters())
@@ -153,14 +153,14 @@ def _updates(built: setup.Built, found: Checkpoint, precision: str) -> Updates:
         raise StorageError(f"{found.directory}: its parts do not fit together ({error!r})") from error
     for group, rate in zip(optimiser.param_groups, rates, strict=True):
         group["lr"] = rate * factor
-    scheduled.move((parts.model, parts.loss), state["step"] + 1, parts.schedule.sub_epochs + 1)
+    scheduled.update_scheduled_values((parts.model, parts.loss), state["step"] + 1, parts.schedule.sub_epochs + 1)
     changing = parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment
-    return Updates(*changing, built.seed, precision)
+    return TrainingStep(*changing, built.seed, precision)
 
 
 def examples(corpus: Corpus, splits: Splits, count: int) -> Batch:
     """The first utterances of the development split by id, side by side."""
-    dev = spellable(sorted(splits[corpus.splits[1]], key=lambda each: each.id)[:count], corpus.tokens)
+    dev = drop_unknown_symbols(sorted(splits[corpus.splits[1]], key=lambda each: each.id)[:count], corpus.tokens)
     if not dev:
         raise ConfigError(f"{corpus.name}: its {corpus.splits[1]} split has no utterance to look at")
     loader = Loader(dev, corpus.tokens, corpus.sample_rate, 0)

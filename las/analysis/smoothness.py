@@ -22,7 +22,7 @@ from torch import Tensor
 
 from las.analysis import objective, plots
 from las.analysis.objective import Objective
-from las.analysis.probe import Subject, real_update
+from las.analysis.probe import Probe, real_update
 from las.runtime import seeding
 from las.runtime.errors import ArgumentError, suggest
 
@@ -114,7 +114,7 @@ def scale_corrected(of: Objective, gradient: list[Tensor], ray: Ray, steps: Sequ
     return {"scale_free_beta": _largest_ratio(changed, [step * moved for step in steps]), "weights": weights}
 
 
-def measure(subject: Subject, grid: Grid) -> dict[str, Any]:
+def measure(subject: Probe, grid: Grid) -> dict[str, Any]:
     """All measurements at the point where the training stands."""
     of, after = subject.objective(), real_update(subject)
     loss, gradient = of.gradient()
@@ -136,7 +136,7 @@ def measure(subject: Subject, grid: Grid) -> dict[str, Any]:
     }
 
 
-def _random_direction(like: list[Tensor], length: float, subject: Subject) -> list[Tensor]:
+def _random_direction(like: list[Tensor], length: float, subject: Probe) -> list[Tensor]:
     """Normal draws of that length, as many as the parameters; the same at the same step of every training."""
     device = subject.model.device
     generator = seeding.generator(device, "random direction", subject.updates.seed, subject.step)

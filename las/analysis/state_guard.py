@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 @contextmanager
-def preserved(model: nn.Module, optimiser: torch.optim.Optimizer) -> Iterator[None]:
+def unchanged(model: nn.Module, optimiser: torch.optim.Optimizer) -> Iterator[None]:
     """Afterwards everything is as it was before, whatever happens within.
 
     That is: parameters, their gradients, buffers, training or evaluation mode of every module, the optimiser's state

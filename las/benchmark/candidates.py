@@ -66,7 +66,7 @@ class Ours(nn.Module):
         self.layer = (BidirectionalLayer if directions == 2 else RecurrentLayer)(cell, input_size, hidden_size)
 
     def forward(self, frames: Tensor, num_frames: Tensor) -> Tensor:
-        with rnn.using(self.kernel):
+        with rnn.use_kernel(self.kernel):
             outputs = self.layer(frames, num_frames)
         return outputs if isinstance(outputs, Tensor) else outputs[0]
 
@@ -76,7 +76,7 @@ def refusal(kernel: str, cell: LSTMCell, like: Tensor) -> str:
     return rnn.KERNELS[kernel].refuses(cell, like.new_empty(0, 0, NUM_GATES * cell.hidden_size))
 
 
-class Loop(nn.Module):
+class LayerLoop(nn.Module):
     """The plain recurrence over rows of one length, without what a compiler cannot follow."""
 
     def __init__(self, cell: CellFactory, input_size: int, hidden_size: int, directions: int) -> None:
@@ -141,7 +141,7 @@ def _compiled(name: str, shape: Shape, cell: CellFactory, dtype: torch.dtype, fr
     if shape.frames > MOST_COMPILED_FRAMES or shape.ragged:
         most = f"takes minutes to compile: only for rows of one length, at most {MOST_COMPILED_FRAMES} frames"
         return Refused(COMPILED, name, most)
-    layers = Stack(shape, lambda *sizes: Loop(cell, *sizes)).to(frames.device, dtype)
+    layers = Stack(shape, lambda *sizes: LayerLoop(cell, *sizes)).to(frames.device, dtype)
     rows, num_frames = frames.detach().to(dtype).requires_grad_(), shape.num_frames()
     began = time.perf_counter()
     try:

@@ -7,24 +7,24 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from las.benchmark.records import Column, Group, Row, number, text
+from las.benchmark.records import Group, Row, TableColumn, number, text
 from las.benchmark.settings import Settings
 from las.data.corpora.base import Corpus
 from las.nn import rnn
 from las.runtime import machine
 from las.runtime.config import Config, build
-from las.storage.run_directory import Run
+from las.storage.run_directory import RunDirectory
 from las.training import data_preparation, setup
 from las.training.trainer import Trainer
 
 COLUMNS = (
-    Column("part of a training", text("implementation")),
-    Column("cell", text("cell")),
-    Column("times", number("times", 0)),
-    Column("median ms", number("median_ms", 1)),
-    Column("seconds", number("seconds", 2)),
-    Column("% of the training", number("share", 2, 100.0)),
-    Column("% of the updates", number("share_of_updates", 2, 100.0)),
+    TableColumn("part of a training", text("implementation")),
+    TableColumn("cell", text("cell")),
+    TableColumn("times", number("times", 0)),
+    TableColumn("median ms", number("median_ms", 1)),
+    TableColumn("seconds", number("seconds", 2)),
+    TableColumn("% of the training", number("share", 2, 100.0)),
+    TableColumn("% of the updates", number("share_of_updates", 2, 100.0)),
 )
 
 
@@ -40,9 +40,9 @@ def measure(settings: Settings) -> Iterator[Group]:
     place = machine.existing(Path(settings.config["run_dir"]))
     with tempfile.TemporaryDirectory(prefix=".las-safety-", dir=place) as name:
         config = settings.config | {"trainer": options, "run_dir": name}
-        with rnn.using(str(config["kernel"])):
+        with rnn.use_kernel(str(config["kernel"])):
             trainer = _trainer(config)
-            clocks = {"validation": Clock(trainer, "validator"), "checkpoint": Clock(trainer.keeper, "save")}
+            clocks = {"validation": SaveTimer(trainer, "validator"), "checkpoint": SaveTimer(trainer.keeper, "save")}
             began = time.perf_counter()
             trainer.fit()
             total_s = time.perf_counter() - began
@@ -69,12 +69,12 @@ def _trainer(config: Config) -> Trainer:
     corpus: Corpus = build(config["corpus"], where="corpus")
     stages, built = setup.build_all(config, corpus)
     data = data_preparation.prepare(corpus, Path(config["data_dir"]), built.limits)
-    folder = Run(config)
-    train = setup.usable(built, data, folder)
+    folder = RunDirectory(config)
+    train = setup.filter_training_utterances(built, data, folder)
     return next(setup.trainers(stages, built, train, data, folder, built.device))
 
 
-class Clock:
+class SaveTimer:
     """Stands in for something that an object calls by name, and notes how long each call takes."""
 
     def __init__(self, owner: object, name: str) -> None:

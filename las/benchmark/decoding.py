@@ -6,14 +6,14 @@ from typing import NamedTuple
 import torch
 
 from las.benchmark import inputs, timing
-from las.benchmark.records import Column, Group, Row, number, text
+from las.benchmark.records import Group, Row, TableColumn, number, text
 from las.benchmark.settings import Settings
 from las.data.corpora.base import Corpus
-from las.data.loader import Batch, Loader, spellable
-from las.data.sampler import Size, sequential
+from las.data.loader import Batch, Loader, drop_unknown_symbols
+from las.data.sampler import BatchSize, sequential
 from las.decoding import evaluation
 from las.decoding.evaluation import Search
-from las.decoding.search import Beam
+from las.decoding.search import BeamSearch
 from las.decoding.transcriber import load
 from las.nn.model import ListenAttendSpell
 from las.runtime.config import build
@@ -22,15 +22,15 @@ from las.training import data_preparation
 NUM_GENERATED = 64
 
 COLUMNS = (
-    Column("search", text("implementation")),
-    Column("cell", text("cell")),
-    Column("utterances", number("utterances", 0)),
-    Column("seconds", number("seconds")),
-    Column("lowest - highest", lambda row: f"{row['lowest_s']:.2f} - {row['highest_s']:.2f}"),
-    Column("/ greedy", number("ratio_to_greedy")),
-    Column("utterances / s", number("utterances_per_s", 1)),
-    Column("real-time factor", number("rtf", 4)),
-    Column("tokens / utterance", number("tokens_per_utterance", 1)),
+    TableColumn("search", text("implementation")),
+    TableColumn("cell", text("cell")),
+    TableColumn("utterances", number("utterances", 0)),
+    TableColumn("seconds", number("seconds")),
+    TableColumn("lowest - highest", lambda row: f"{row['lowest_s']:.2f} - {row['highest_s']:.2f}"),
+    TableColumn("/ greedy", number("ratio_to_greedy")),
+    TableColumn("utterances / s", number("utterances_per_s", 1)),
+    TableColumn("real-time factor", number("rtf", 4)),
+    TableColumn("tokens / utterance", number("tokens_per_utterance", 1)),
 )
 
 
@@ -55,11 +55,11 @@ def measure(settings: Settings) -> Iterator[Group]:
     config = settings.config
     greedy: Search = build(config["validation_search"], where="validation_search")
     search: Search = build(config["search"], where="search")
-    name = f"beam{config['search']['size']}" if isinstance(search, Beam) else "greedy"
+    name = f"beam{config['search']['size']}" if isinstance(search, BeamSearch) else "greedy"
     task = trained(settings) if config["checkpoint"] is not None else untrained(settings)
-    passes = {"greedy_batched": Pass(task.model, greedy, task.batched)}
-    passes[f"{name}_batched"] = Pass(task.model, search, task.batched)
-    passes[f"{name}_single"] = Pass(task.model, search, task.single)
+    passes = {"greedy_batched": DecodingPass(task.model, greedy, task.batched)}
+    passes[f"{name}_batched"] = DecodingPass(task.model, search, task.batched)
+    passes[f"{name}_single"] = DecodingPass(task.model, search, task.single)
     works = {key: timing.Work(each.run) for key, each in passes.items()}
     times = timing.alternate(works, settings.repeats, settings.budget_s, settings.device, "passes over the utterances")
     card = inputs.card(task.model)
@@ -67,7 +67,7 @@ def measure(settings: Settings) -> Iterator[Group]:
     yield Group(task.what, compared(rows))
 
 
-class Pass:
+class DecodingPass:
     """A search over all utterances of a task, from waveforms to n-best lists."""
 
     def __init__(self, model: ListenAttendSpell, search: Search, material: list[Batch]) -> None:
@@ -79,7 +79,7 @@ class Pass:
         self.decoded = list(evaluation.decode(self.model, self.search, enumerate(self.material)))
 
 
-def _result(times: list[float], made: Pass, task: Task) -> Row:
+def _result(times: list[float], made: DecodingPass, task: Task) -> Row:
     milliseconds = timing.spread(times)
     seconds, count = milliseconds.median / 1e3, len(made.decoded)
     return {
@@ -109,9 +109,10 @@ def trained(settings: Settings) -> Task:
     corpus: Corpus = build(transcriber.config["corpus"], where="corpus")
     split = corpus.known_split(config["split"])
     utterances = data_preparation.prepared(corpus, config["data_dir"])[split]
-    loader = Loader(spellable(utterances, transcriber.tokens), transcriber.tokens, corpus.sample_rate)
+    loader = Loader(drop_unknown_symbols(utterances, transcriber.tokens), transcriber.tokens, corpus.sample_rate)
     batched, single = (
-        [batch for _, batch in loader.batches(sequential(utterances, size))] for size in (Size.of(config), Size(1))
+        [batch for _, batch in loader.batches(sequential(utterances, size))]
+        for size in (BatchSize.of(config), BatchSize(1))
     )
     what = f"{transcriber.config['name']} on {split} of {corpus.name}"
     return Task(transcriber.model, what, batched, single, sum(each.duration_s for each in utterances))

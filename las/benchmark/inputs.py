@@ -9,22 +9,22 @@ from las.data.loader import Batch
 from las.nn.cells.base import LSTMCell
 from las.nn.model import ListenAttendSpell
 from las.runtime.config import Config, build
-from las.training.setup import Built, build_parts
+from las.training.setup import TrainingSetup, build_parts
 
 TOKENS_PER_SECOND = 12  # phones of read speech
 
 
-class Subject(NamedTuple):
+class BenchmarkModel(NamedTuple):
     """What a training config describes."""
 
     corpus: Corpus
-    built: Built
+    built: TrainingSetup
 
 
-def subject(config: Config) -> Subject:
+def subject(config: Config) -> BenchmarkModel:
     """The parts of a training, by its config; the corpus is not read."""
     corpus: Corpus = build(config["corpus"], where="corpus")
-    return Subject(corpus, build_parts(config, corpus))
+    return BenchmarkModel(corpus, build_parts(config, corpus))
 
 
 def batch(count: int, seconds: list[float], corpus: Corpus, seed: int = 1) -> Batch:

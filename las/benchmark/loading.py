@@ -8,31 +8,31 @@ from pathlib import Path
 import torch
 
 from las.benchmark import inputs, timing
-from las.benchmark.inputs import Subject
-from las.benchmark.records import Column, Group, Row, number, text
+from las.benchmark.inputs import BenchmarkModel
+from las.benchmark.records import Group, Row, TableColumn, number, text
 from las.benchmark.settings import Settings
-from las.data.loader import Loader, key
+from las.data.loader import Loader, augmentation_seed
 from las.data.manifest import Utterance
-from las.data.sampler import Plan, Size, sequential
+from las.data.sampler import BatchSize, Plan, sequential
 from las.nn import rnn
 from las.runtime import progress
 from las.runtime.config import Config
-from las.training.step import Updates
+from las.training.step import TrainingStep
 
-KEY_OF = functools.partial(key, 1, 0)
+KEY_OF = functools.partial(augmentation_seed, 1, 0)
 CPU = torch.device("cpu")
 WORKERS = (0, 1, 2, 4)
 MOST_BATCHES = 100  # evenly spread over the corpus
 CONSUMED = 20  # batches, when waiting is measured
 
 COLUMNS = (
-    Column("threads that read", text("implementation")),
-    Column("corpus", text("corpus")),
-    Column("audio s per s", number("audio_s_per_s", 0)),
-    Column("from memory", number("cached_audio_s_per_s", 0)),
-    Column("waiting %", number("wait_share", 1, 100.0)),
-    Column("waiting in training %", number("trained_wait_share", 2, 100.0)),
-    Column("training, audio s per s", number("trained_audio_s_per_s", 0)),
+    TableColumn("threads that read", text("implementation")),
+    TableColumn("corpus", text("corpus")),
+    TableColumn("audio s per s", number("audio_s_per_s", 0)),
+    TableColumn("from memory", number("cached_audio_s_per_s", 0)),
+    TableColumn("waiting %", number("wait_share", 1, 100.0)),
+    TableColumn("waiting in training %", number("trained_wait_share", 2, 100.0)),
+    TableColumn("training, audio s per s", number("trained_audio_s_per_s", 0)),
 )
 
 
@@ -48,7 +48,7 @@ def measure(settings: Settings) -> Iterator[Group]:
     subject = inputs.subject(config)
     utterances = subject.corpus.prepare(Path(config["data_dir"]) / "manifests")[subject.corpus.splits[0]]
     size = config["trainer"]["batch_size"]
-    plan = sequential(utterances, Size(size))
+    plan = sequential(utterances, BatchSize(size))
     plan = plan[:: -(-len(plan) // MOST_BATCHES)]
     count = sum(map(len, plan))
     shape = f"{subject.corpus.name}: {count} utterances in batches of {size}"
@@ -63,7 +63,7 @@ def measure(settings: Settings) -> Iterator[Group]:
     yield Group(shape, rows)
 
 
-def _loader(subject: Subject, utterances: list[Utterance], workers: int) -> Loader:
+def _loader(subject: BenchmarkModel, utterances: list[Utterance], workers: int) -> Loader:
     corpus, augment = subject.corpus, subject.built.parts.augment
     return Loader(utterances, corpus.tokens, corpus.sample_rate, workers, augment=augment)
 
@@ -72,7 +72,9 @@ def _milliseconds(loader: Loader, plan: Plan) -> float:
     return timing.milliseconds(lambda: sum(1 for _ in loader.batches(plan, 0, KEY_OF)), CPU)
 
 
-def _measured(subject: Subject, utterances: list[Utterance], plan: Plan, workers: int, consumer_ms: float) -> Row:
+def _measured(
+    subject: BenchmarkModel, utterances: list[Utterance], plan: Plan, workers: int, consumer_ms: float
+) -> Row:
     """Batches from files, the same from what is kept in memory, and a few for a slow consumer."""
     loader = _loader(subject, utterances, workers)
     first_s, second_s = (_milliseconds(loader, plan) / 1e3 for _ in range(2))
@@ -88,15 +90,15 @@ def _measured(subject: Subject, utterances: list[Utterance], plan: Plan, workers
     }
 
 
-def _trained(subject: Subject, utterances: list[Utterance], plan: Plan, workers: int, config: Config) -> Row:
+def _trained(subject: BenchmarkModel, utterances: list[Utterance], plan: Plan, workers: int, config: Config) -> Row:
     """The share of its time that a training waits for batches, read from files, whose first one it waits for whole."""
     parts, loader = subject.built.parts, _loader(subject, utterances, workers)
     optimiser = parts.optim(parts.model.to(subject.built.device).parameters())
     made = parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment
-    update = Updates(*made, subject.built.seed, config["trainer"]["precision"])
+    update = TrainingStep(*made, subject.built.seed, config["trainer"]["precision"])
     waited_s, step, began = 0.0, 0, time.perf_counter()
     asked = began
-    with rnn.using(str(config["kernel"])):
+    with rnn.use_kernel(str(config["kernel"])):
         for step, (_, batch) in enumerate(loader.batches(plan, 0, KEY_OF), start=1):
             waited_s += time.perf_counter() - asked
             update([batch.to(subject.built.device)], step)

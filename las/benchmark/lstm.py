@@ -6,7 +6,7 @@ import torch
 
 from las.benchmark import memory, shapes, timing
 from las.benchmark.candidates import Candidate, Refused, candidates
-from las.benchmark.records import Column, Group, Row, number, text
+from las.benchmark.records import Group, Row, TableColumn, number, text
 from las.benchmark.settings import Settings, cell
 from las.benchmark.shapes import SHAPES, Shape
 
@@ -27,20 +27,20 @@ def _spread(row: Row) -> str:
 
 
 COLUMNS = (
-    Column("implementation", text("implementation")),
-    Column("cell", text("cell")),
-    Column("forward ms", number("forward_ms", 1)),
-    Column("total ms", number("total_ms", 1)),
-    Column("lowest - highest", _spread),
-    Column("/ lstm", number("ratio_to_lstm")),
-    Column("/ packed", number("ratio_to_packed")),
-    Column("/ best", number("ratio_to_best")),
-    Column("plain / it", number("times_faster_than_plain")),
-    Column("naive / it", number("times_faster_than_naive")),
-    Column("peak MB", number("peak_bytes", 0, 1e-6)),
-    Column("resident MB", number("resident_bytes", 0, 1e-6)),
-    Column("target", lambda row: shapes.as_text(shapes.target(row))),
-    Column("note", text("note")),
+    TableColumn("implementation", text("implementation")),
+    TableColumn("cell", text("cell")),
+    TableColumn("forward ms", number("forward_ms", 1)),
+    TableColumn("total ms", number("total_ms", 1)),
+    TableColumn("lowest - highest", _spread),
+    TableColumn("/ lstm", number("ratio_to_lstm")),
+    TableColumn("/ packed", number("ratio_to_packed")),
+    TableColumn("/ best", number("ratio_to_best")),
+    TableColumn("plain / it", number("times_faster_than_plain")),
+    TableColumn("naive / it", number("times_faster_than_naive")),
+    TableColumn("peak MB", number("peak_bytes", 0, 1e-6)),
+    TableColumn("resident MB", number("resident_bytes", 0, 1e-6)),
+    TableColumn("target", lambda row: shapes.as_text(shapes.target(row))),
+    TableColumn("note", text("note")),
 )
 
 
@@ -52,12 +52,12 @@ def measure(settings: Settings) -> Iterator[Group]:
         torch.manual_seed(1)
         frames = torch.randn(shape.batch, shape.frames, shape.input_size).to(settings.device)
         found = candidates(shape, cells, settings.kernels, settings.baselines, settings.dtype, frames)
-        runs = [Run(each, shape, frames) for each in found if isinstance(each, Candidate)]
+        runs = [LayerRun(each, shape, frames) for each in found if isinstance(each, Candidate)]
         refused = [_refused(settings, name, each) for each in found if isinstance(each, Refused)]
         yield Group(title(name), compared([*_measured(settings, name, runs), *refused]))
 
 
-class Run:
+class LayerRun:
     """A candidate with its input: what is timed."""
 
     def __init__(self, candidate: Candidate, shape: Shape, frames: torch.Tensor) -> None:
@@ -83,7 +83,7 @@ class Run:
         self.layers(self.frames, self.num_frames).backward(self.gradient)
 
 
-def _measured(settings: Settings, name: str, runs: Sequence[Run]) -> Iterator[Row]:
+def _measured(settings: Settings, name: str, runs: Sequence[LayerRun]) -> Iterator[Row]:
     works = {}
     for index, run in enumerate(runs):
         works[index, "forward"] = timing.Work(run.forward)

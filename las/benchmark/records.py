@@ -18,7 +18,7 @@ Row = dict[str, Any]
 LEFT = 2  # columns of names; the others are numbers
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """A heading and what stands under it in a row."""
 
     heading: str
@@ -63,7 +63,7 @@ def read(path: Path) -> list[Row]:
     return found
 
 
-def show(group: Group, columns: Sequence[Column]) -> None:
+def show(group: Group, columns: Sequence[TableColumn]) -> None:
     """A table on a terminal, lines of text anywhere else; what was not measured below it, with the reason."""
     headings, lines = table(group.rows, columns)
     if progress.console.is_terminal:
@@ -83,7 +83,7 @@ def show(group: Group, columns: Sequence[Column]) -> None:
         progress.say(f"not measured: {reason}")
 
 
-def table(rows: Sequence[Row], columns: Sequence[Column]) -> tuple[list[str], list[list[str]]]:
+def table(rows: Sequence[Row], columns: Sequence[TableColumn]) -> tuple[list[str], list[list[str]]]:
     """Headings and lines of what was measured; columns that would be empty are left out."""
     measured = [row for row in rows if not row.get("refused")]
     used = [column for column in columns if any(column.text(row) for row in measured)]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from las.benchmark import checkpointing, decoding, loading, lstm, training_step
-from las.benchmark.records import Column, Group
+from las.benchmark.records import Group, TableColumn
 from las.benchmark.settings import Settings
 
 
@@ -12,7 +12,7 @@ class Suite(NamedTuple):
     """How to measure it, the columns of its tables, and the title over the rows of one shape."""
 
     measure: Callable[[Settings], Iterator[Group]]
-    columns: Sequence[Column]
+    columns: Sequence[TableColumn]
     title: Callable[[str], str]
 
 

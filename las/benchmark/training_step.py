@@ -11,24 +11,24 @@ from torch import Tensor, nn
 from las.benchmark import inputs as benchmark_inputs
 from las.benchmark import timing
 from las.benchmark.candidates import refusal
-from las.benchmark.inputs import Subject
-from las.benchmark.records import Column, Group, Row, number, text
+from las.benchmark.inputs import BenchmarkModel
+from las.benchmark.records import Group, Row, TableColumn, number, text
 from las.benchmark.settings import Settings
 from las.data.loader import Batch
 from las.nn import rnn
-from las.training.step import Updates
+from las.training.step import TrainingStep
 
 PARTS = ("features", "listener", "speller", "speller_backward", "listener_backward", "optimiser")
 """In the order of a step. The loss counts with the speller, clipping with the listener's backward pass."""
 
 COLUMNS = (
-    Column("kernel", text("implementation")),
-    Column("listener's cell", text("cell")),
-    *(Column(f"{part.replace('_', ' ')} ms", number(f"{part}_ms", 1)) for part in PARTS),
-    Column("total ms", number("total_ms", 1)),
-    Column("lowest - highest", lambda row: f"{row['total_lowest_ms']:,.1f} - {row['total_highest_ms']:,.1f}"),
-    Column("plain / it", number("times_faster_than_plain")),
-    Column("audio s per s", number("audio_s_per_s", 0)),
+    TableColumn("kernel", text("implementation")),
+    TableColumn("listener's cell", text("cell")),
+    *(TableColumn(f"{part.replace('_', ' ')} ms", number(f"{part}_ms", 1)) for part in PARTS),
+    TableColumn("total ms", number("total_ms", 1)),
+    TableColumn("lowest - highest", lambda row: f"{row['total_lowest_ms']:,.1f} - {row['total_highest_ms']:,.1f}"),
+    TableColumn("plain / it", number("times_faster_than_plain")),
+    TableColumn("audio s per s", number("audio_s_per_s", 0)),
 )
 
 
@@ -45,7 +45,7 @@ def measure(settings: Settings) -> Iterator[Group]:
     batch = benchmark_inputs.batch(size, seconds, subject.corpus).to(settings.device)
     shape = f"{settings.config['name']}, {size} utterances of {seconds[0]:g} to {seconds[1]:g} s"
     model = subject.built.recogniser.to(settings.device).train()
-    clock = Clock(subject, settings.device)
+    clock = StepTimer(subject, settings.device)
     cells, card = benchmark_inputs.cells(model), benchmark_inputs.card(model)
     steps, table = {}, []
     for kernel in settings.kernels:
@@ -54,7 +54,7 @@ def measure(settings: Settings) -> Iterator[Group]:
             nothing = {"total_ms": None, "refused": reason}
             table.append(settings.row(kernel, card, shape) | nothing)
         else:
-            steps[kernel] = Step(kernel, subject, batch, clock, settings.config["trainer"]["precision"])
+            steps[kernel] = TimedStep(kernel, subject, batch, clock, settings.config["trainer"]["precision"])
     works = {kernel: timing.Work(step.run) for kernel, step in steps.items()}
     times = timing.alternate(works, settings.repeats, settings.budget_s, settings.device, "steps")
     audio_s = benchmark_inputs.duration_s(batch, subject.corpus)
@@ -83,10 +83,10 @@ def _total(times: list[float], audio_s: float) -> Row:
     }
 
 
-class Clock:
+class StepTimer:
     """Looks at the time whenever a model gets from one of its parts to the next, on the way up and on the way back."""
 
-    def __init__(self, subject: Subject, device: torch.device) -> None:
+    def __init__(self, subject: BenchmarkModel, device: torch.device) -> None:
         self.device = device
         self.marks: list[float] = []
         model = subject.built.recogniser
@@ -107,15 +107,15 @@ class Clock:
         outputs[0].register_hook(self.mark)
 
 
-class Step:
+class TimedStep:
     """The trainer's update of one batch with a kernel; the model is shared, the optimiser is its own."""
 
-    def __init__(self, kernel: str, subject: Subject, batch: Batch, clock: Clock, precision: str) -> None:
+    def __init__(self, kernel: str, subject: BenchmarkModel, batch: Batch, clock: StepTimer, precision: str) -> None:
         parts = subject.built.parts
         optimiser = parts.optim(parts.model.parameters())
         optimiser.register_step_pre_hook(clock.mark)
         seed = subject.built.seed
-        self.update = Updates(
+        self.update = TrainingStep(
             *(parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment, seed, precision)
         )
         self.kernel, self.batch, self.clock = kernel, batch, clock
@@ -125,7 +125,7 @@ class Step:
         """One update."""
         self.clock.marks = []
         self.clock.mark()
-        with rnn.using(self.kernel):
+        with rnn.use_kernel(self.kernel):
             self.update([self.batch], len(self.taken) + 1)
         self.clock.mark()
         self.taken.append([after - before for before, after in itertools.pairwise(self.clock.marks)])

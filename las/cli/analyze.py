@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from las.analysis import deep_linear, invariance, probe
-from las.analysis.monitor import ANALYSES, Notebook, WatchedUpdates
-from las.analysis.probe import DRAWS, Subject
+from las.analysis.monitor import ANALYSES, AnalysisLog, MonitoredStep
+from las.analysis.probe import DRAWS, Probe
 from las.analysis.smoothness import Grid
 from las.data.corpora.base import Corpus
 from las.data.loader import Batch
@@ -15,7 +15,7 @@ from las.runtime.config import Config, build, check_value, checked, compose
 from las.runtime.errors import ConfigError, suggest
 from las.storage import atomic, lock, run_directory
 from las.training import data_preparation, plots, setup
-from las.training.step import Updates
+from las.training.step import TrainingStep
 
 WITHOUT_MODEL = ("invariance", "deep_linear")
 OWN_KEYS = {
@@ -42,7 +42,7 @@ def analyze(overrides: list[str]) -> None:
     if "deep_linear" in names:
         progress.console.print(deep_linear.table(deep_linear.measure(config["seeds"])))
     if any(name in ANALYSES for name in names):
-        with rnn.using(str(config["kernel"])):
+        with rnn.use_kernel(str(config["kernel"])):
             _of_model(config, [name for name in names if name in ANALYSES])
 
 
@@ -86,29 +86,29 @@ def _of_model(config: Config, names: Sequence[str]) -> None:
         progress.say("pictures    none, they need matplotlib: pip install 'las[plots]', then the same command")
 
 
-def _checkpoint(config: Config, names: Sequence[str], grid: Grid) -> tuple[Notebook, str]:
+def _checkpoint(config: Config, names: Sequence[str], grid: Grid) -> tuple[AnalysisLog, str]:
     """Look once, at a training as a checkpoint kept it."""
     subject, folder = probe.subject(config)
-    notebook = Notebook(Path(config["output"] or folder), names, grid)
+    notebook = AnalysisLog(Path(config["output"] or folder), names, grid)
     atomic.require_folder(notebook.folder)
     notebook.look(subject)
     return notebook, f"{config['checkpoint']}, step {subject.step - 1}"
 
 
-def _training(config: Config, names: Sequence[str], grid: Grid) -> tuple[Notebook, str]:
+def _training(config: Config, names: Sequence[str], grid: Grid) -> tuple[AnalysisLog, str]:
     """Train as `las train` would in the same run folder, and look on the way. Started again, it resumes."""
     training = {key: value for key, value in config.items() if key not in OWN_KEYS}
     corpus: Corpus = build(training["corpus"], where="corpus")
     stages, built = setup.build_all(training, corpus)
-    with distributed.together(built.device) as device:
+    with distributed.process_group(built.device) as device:
         if distributed.world_size() > 1:
             raise ConfigError("a training is looked at in one process: start it without torchrun")
-        folder = run_directory.Run(training)
-        notebook = Notebook(Path(config["output"] or folder.directory / "analysis"), names, grid)
+        folder = run_directory.RunDirectory(training)
+        notebook = AnalysisLog(Path(config["output"] or folder.directory / "analysis"), names, grid)
         with lock.held(folder.directory):
             data = data_preparation.prepare(corpus, Path(training["data_dir"]), built.limits)
             examples = probe.examples(corpus, data.splits, config["num_utterances"]).to(device)
-            train = setup.usable(built, data, folder)
+            train = setup.filter_training_utterances(built, data, folder)
             for trainer in setup.trainers(stages, built, train, data, folder, device):
                 symbols = corpus.tokens.symbols
                 trainer.updates = _watched(trainer.updates, notebook, examples, symbols, config)
@@ -118,11 +118,11 @@ def _training(config: Config, names: Sequence[str], grid: Grid) -> tuple[Noteboo
 
 
 def _watched(
-    updates: Updates, notebook: Notebook, examples: Batch, symbols: Sequence[str], config: Config
-) -> WatchedUpdates:
+    updates: TrainingStep, notebook: AnalysisLog, examples: Batch, symbols: Sequence[str], config: Config
+) -> MonitoredStep:
     """The updates of a trainer, looked at as often as the config says."""
 
     def look(batches: Sequence[Batch], step: int) -> None:
-        notebook.look(Subject(updates, step, batches, examples, symbols, config["draws"]))
+        notebook.look(Probe(updates, step, batches, examples, symbols, config["draws"]))
 
-    return WatchedUpdates(updates, look, config["every"])
+    return MonitoredStep(updates, look, config["every"])

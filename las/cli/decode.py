@@ -2,9 +2,9 @@ import json
 from pathlib import Path
 
 from las.data.corpora.base import Corpus
-from las.data.loader import Loader, spellable
+from las.data.loader import Loader, drop_unknown_symbols
 from las.data.manifest import Utterance
-from las.data.sampler import DECODED, Size, sequential
+from las.data.sampler import DECODED, BatchSize, sequential
 from las.decoding import evaluation, tuned_search
 from las.decoding.evaluation import Search
 from las.decoding.transcriber import Transcriber, find_audio, load
@@ -24,11 +24,11 @@ def decode_split(
     split: str,
     utterances: list[Utterance],
     output: Path,
-    size: Size = DECODED,
+    size: BatchSize = DECODED,
 ) -> error_rates.Score:
     """Decode a split in batches, write one line per utterance (`evaluation.entry`), and score it."""
     tokens = transcriber.tokens
-    loader = Loader(spellable(utterances, tokens), tokens, corpus.sample_rate)
+    loader = Loader(drop_unknown_symbols(utterances, tokens), tokens, corpus.sample_rate)
     order = sequential(utterances, size)
     decoded = list(evaluation.decode(transcriber.model, transcriber.search, loader.batches(order)))
     texts = evaluation.texts(decoded, tokens)
@@ -41,14 +41,14 @@ def decode_split(
 def decode(overrides: list[str]) -> None:
     """Write what a checkpoint hears in audio files, or in a split of its corpus (then with its error rate)."""
     config = tuned_search.compose("decode", overrides)
-    with rnn.using(str(config["kernel"])):
+    with rnn.use_kernel(str(config["kernel"])):
         _decode(config)
 
 
 def _decode(config: Config) -> None:
     if (config["audio"] is None) == (config["split"] is None):
         raise ConfigError("decode needs audio=x.wav (or a folder, or a list [a.wav,b.wav]) or split=test, not both")
-    size = Size.of(config)
+    size = BatchSize.of(config)
     check_value("strict", config["strict"], bool)
     search: Search = build(config["search"], where="search")
     device = str(devices.pick(config["device"]))
@@ -80,7 +80,7 @@ def _attention_pictures(transcription: Transcription, folder: Path) -> None:
         progress.say(f"  {picture}")
 
 
-def _decode_own_split(transcriber: Transcriber, config: Config, size: Size, output: Path) -> None:
+def _decode_own_split(transcriber: Transcriber, config: Config, size: BatchSize, output: Path) -> None:
     if "corpus" not in transcriber.config:
         raise ConfigError(
             f"{config['checkpoint']} is a bundle, which knows no corpus: give recordings (audio=...), or a run folder"

@@ -21,10 +21,10 @@ import torch
 from las.cli.demo_app_access import App, Guard, Hosts
 from las.data import manifest
 from las.data.audio import files
-from las.data.audio.segmentation import Cutter
+from las.data.audio.segmentation import Segmenter
 from las.decoding import tuned_search
 from las.decoding.evaluation import Search
-from las.decoding.search import Beam
+from las.decoding.search import BeamSearch
 from las.decoding.transcriber import Transcriber, find_audio, load
 from las.decoding.transcription import Transcription
 from las.nn import rnn
@@ -44,12 +44,12 @@ class Shown(NamedTuple):
     tokens: str = ""
 
 
-class Ear:
+class DemoBackend:
     """What happens when the button is pressed; longer recordings than `max_duration_s` are not heard."""
 
     def __init__(self, transcriber: Transcriber, kernel: str, max_duration_s: float = 3600.0) -> None:
         self.transcriber, self.kernel, self.max_duration_s = transcriber, kernel, max_duration_s
-        with rnn.using(kernel):  # compiles what is not yet compiled, so that the first person need not wait
+        with rnn.use_kernel(kernel):  # compiles what is not yet compiled, so that the first person need not wait
             transcriber.hear([torch.zeros(transcriber.sample_rate)], [0.0])
 
     def __call__(self, path: str | None, size: int, length_normalisation: float) -> Shown:
@@ -57,12 +57,12 @@ class Ear:
         if path is None:
             return Shown("", transcription_html.problem("Record something first, or choose a file."))
         transcriber = copy.copy(self.transcriber)
-        if isinstance(transcriber.search, Beam):
+        if isinstance(transcriber.search, BeamSearch):
             transcriber.search = transcriber.search.reweighted({}, length_normalisation)
             transcriber.search.size, transcriber.search.nbest = size, 1
         started = time.monotonic()
         try:
-            with rnn.using(self.kernel):
+            with rnn.use_kernel(self.kernel):
                 self.require_short(path, files.info(path).duration_s)
                 heard = self.hear(transcriber, path)
         except LasError as error:
@@ -89,18 +89,18 @@ class Ear:
             raise DataError(f"{path}: lasts {progress.duration(seconds)}, {longest}", kind="too long")
 
 
-class Example(NamedTuple):
+class DemoExample(NamedTuple):
     """A recording to try, and what was said in it."""
 
     path: str
     text: str
 
 
-def example_of(transcriber: Transcriber, given: str | None, folder: Path) -> Example | None:
+def example_of(transcriber: Transcriber, given: str | None, folder: Path) -> DemoExample | None:
     """The recording given, or else one of the test split, as a wav in `folder`, if the corpus is still there."""
     if given is not None:
         (path,) = find_audio(given)[:1]
-        return Example(str(path), path.name)
+        return DemoExample(str(path), path.name)
     config = transcriber.config
     if "corpus" not in config:  # an exported bundle
         return None
@@ -112,7 +112,7 @@ def example_of(transcriber: Transcriber, given: str | None, folder: Path) -> Exa
     except (IndexError, DataError) as error:
         progress.say(f"no example on the page, which example=x.wav gives: the corpus is not here ({error})")
         return None
-    return Example(str(path), utterance.text)
+    return DemoExample(str(path), utterance.text)
 
 
 PRIVACY = "Recordings are heard by the program that serves this page, and deleted when it ends. They go nowhere else."
@@ -150,11 +150,11 @@ def demo_app(overrides: list[str]) -> None:
         gradio = load_gradio(str(folder))
         search: Search = build(config["search"], where="search")
         pieces, by_name = config["pieces"], [Parameter.KEYWORD_ONLY]
-        cutter: Callable[[int], Cutter] = checked(Cutter, pieces, "pieces", kinds=by_name)
+        cutter: Callable[[int], Segmenter] = checked(Segmenter, pieces, "pieces", kinds=by_name)
         device = str(devices.pick(config["device"]))
         transcriber = load(config["checkpoint"], search, device, cutter, config["strict"])
         example = example_of(transcriber, config["example"], folder)
-        ear = Ear(transcriber, str(config["kernel"]), config["max_duration_s"])
+        ear = DemoBackend(transcriber, str(config["kernel"]), config["max_duration_s"])
         most_bytes = round(1e6 * config["max_upload_mb"])
         app = application(gradio, page(gradio, ear, example), most_bytes)
         serve(Guard(app, hosts, paths(folder), UPLOAD, folder, most_bytes), config["host"], config["port"])
@@ -201,10 +201,10 @@ def require_free(host: str, port: int) -> None:
         raise ConfigError(f"{where}: try port={port % 65535 + 1}, or host=127.0.0.1") from error
 
 
-def page(gradio: Any, ear: Ear, example: Example | None) -> Any:
+def page(gradio: Any, ear: DemoBackend, example: DemoExample | None) -> Any:
     """What is where."""
     search = ear.transcriber.search
-    beam = search if isinstance(search, Beam) else Beam()
+    beam = search if isinstance(search, BeamSearch) else BeamSearch()
     title = f"las: {ear.transcriber.config.get('name', 'speech to text')}"
     with gradio.Blocks(title=title, analytics_enabled=False, delete_cache=(3600, 3600)) as blocks:
         gradio.Markdown(f"# {title}\n{PRIVACY}")
@@ -216,7 +216,7 @@ def page(gradio: Any, ear: Ear, example: Example | None) -> Any:
                 if example is not None:
                     shown_as = {"label": "Example", "example_labels": [example.text], "api_visibility": "private"}
                     gradio.Examples([[example.path]], [audio], **shown_as)
-                with gradio.Group(visible=isinstance(search, Beam)):
+                with gradio.Group(visible=isinstance(search, BeamSearch)):
                     size = gradio.Slider(1, 32, beam.size, step=1, label="Beam size")
                     length = gradio.Slider(0, 2, beam.length_normalisation, step=0.1, label="Length normalisation")
                 button = gradio.Button("Transcribe", variant="primary")

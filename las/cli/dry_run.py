@@ -17,14 +17,14 @@ from las.data import sampler
 from las.data.corpora.base import Corpus
 from las.data.loader import Loader
 from las.data.manifest import Utterance
-from las.data.sampler import Size
+from las.data.sampler import BatchSize
 from las.nn import rnn
 from las.runtime import machine
 from las.runtime.config import Config
 from las.runtime.errors import LasError
 from las.runtime.machine import GB, NOTE, OK, PROBLEM, Check
-from las.training.setup import Built
-from las.training.step import Updates
+from las.training.setup import TrainingSetup
+from las.training.step import TrainingStep
 
 SPARED = 0.1  # of the memory that is free, for what was not tried
 
@@ -49,7 +49,7 @@ class Forecast(NamedTuple):
     """None where memory cannot be measured."""
 
 
-def checks(config: Config, built: Built, corpus: Corpus, train: Sequence[Utterance]) -> Iterator[Check]:
+def checks(config: Config, built: TrainingSetup, corpus: Corpus, train: Sequence[Utterance]) -> Iterator[Check]:
     """The longest batch of a training, and what to set if it does not fit.
 
     Args:
@@ -61,9 +61,9 @@ def checks(config: Config, built: Built, corpus: Corpus, train: Sequence[Utteran
     if not usable:
         yield Check("longest batch", PROBLEM, f"no training utterance is of at most {built.limits.longest_s:g} s")
         return
-    size = Size(config["trainer"]["batch_size"], config["trainer"]["max_batch_s"])
+    size = BatchSize(config["trainer"]["batch_size"], config["trainer"]["max_batch_s"])
     longest = [usable[at] for at in sampler.cut(sampler.by_length(usable)[::-1], usable, size)[0]]
-    with rnn.using(str(config["kernel"])):
+    with rnn.use_kernel(str(config["kernel"])):
         found = forecast(_updates(built, config["trainer"]["precision"]), longest, corpus, built.device)
     longest_s = longest[0].duration_s
     wanted_s = len(longest) * longest_s
@@ -88,7 +88,7 @@ def verdict(found: Forecast, what: str, wanted_s: float, slowed_s: float) -> Che
     return Check(name, OK, f"{what}: {took}; memory is enough for trainer.max_batch_s={int(budget_s):,}")
 
 
-def forecast(updates: Updates, utterances: Sequence[Utterance], corpus: Corpus, device: torch.device) -> Forecast:
+def forecast(updates: TrainingStep, utterances: Sequence[Utterance], corpus: Corpus, device: torch.device) -> Forecast:
     """Updates of 1, 2, 4, ... of the utterances, which are sorted by length, longest first, as long as they will fit.
 
     The first update of all is not among the trials: the optimiser's memory and the kernels' own come with it.
@@ -118,17 +118,17 @@ def forecast(updates: Updates, utterances: Sequence[Utterance], corpus: Corpus, 
     return Forecast(trials, free, failed, most_s)
 
 
-def _updates(built: Built, precision: str) -> Updates:
+def _updates(built: TrainingSetup, precision: str) -> TrainingStep:
     parts = built.parts
     parts.model.to(built.device)
     optimiser = parts.optim(parts.model.parameters())
-    return Updates(
+    return TrainingStep(
         *(parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment), built.seed, precision
     )
 
 
 def _trial(
-    updates: Updates, utterances: Sequence[Utterance], corpus: Corpus, device: torch.device, step: int
+    updates: TrainingStep, utterances: Sequence[Utterance], corpus: Corpus, device: torch.device, step: int
 ) -> Trial | None:
     """One update; None if memory ran out."""
     loader = Loader(utterances, corpus.tokens, corpus.sample_rate, 0)

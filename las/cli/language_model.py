@@ -18,12 +18,12 @@ from las.cli import ngram
 from las.data.corpora.base import Corpus
 from las.data.loader import Loader
 from las.data.manifest import Utterance
-from las.data.sampler import Size, sequential
-from las.data.tokenizers import Tokens
+from las.data.sampler import BatchSize, sequential
+from las.data.tokenizers import Tokenizer
 from las.decoding.evaluation import Search
 from las.lm import loading, lstm
 from las.lm.kenlm import KenLM
-from las.lm.lstm import LanguageModel
+from las.lm.lstm import LSTMLanguageModel
 from las.lm.ngram import NGram
 from las.lm.perplexity import Perplexity
 from las.lm.perplexity import perplexity as measure
@@ -34,7 +34,7 @@ from las.runtime.config import Config, build, check_value, compose
 from las.runtime.errors import DataError
 from las.storage import lock, run_directory
 from las.training import data_preparation, setup
-from las.training.data_preparation import Data
+from las.training.data_preparation import PreparedCorpus
 from las.training.pretraining import Stage
 from las.training.validation import Validation
 
@@ -49,12 +49,12 @@ class TextValidator:
 
     def __init__(
         self,
-        model: LanguageModel,
+        model: LSTMLanguageModel,
         loss: LabelSmoothedCrossEntropy,
         search: Search,
         corpus: Corpus,
         dev: list[Utterance],
-        size: Size,
+        size: BatchSize,
         num_workers: int,
     ) -> None:
         self.model, self.loss, self.dev, self.size = model, loss, dev, size
@@ -82,7 +82,7 @@ class TextValidator:
         return f"{100 * found.token_accuracy:.1f} % of the dev tokens are the most probable ones"
 
     def pictures(
-        self, board: SummaryWriter, run: run_directory.Run, step: int, histograms: bool, attention: bool
+        self, board: SummaryWriter, run: run_directory.RunDirectory, step: int, histograms: bool, attention: bool
     ) -> None:
         """Histograms of the parameters; nothing attends."""
         if histograms:
@@ -103,8 +103,12 @@ def train_lm(overrides: list[str]) -> dict[str, Any]:
     corpus.metric = METRIC
     built = setup.build_parts(config, corpus)
     built = built._replace(parts=built.parts._replace(validator=TextValidator))
-    with rnn.using(str(config["kernel"])), distributed.together(built.device) as device, setup.one_speaks():
-        folder = run_directory.Run(config)
+    with (
+        rnn.use_kernel(str(config["kernel"])),
+        distributed.process_group(built.device) as device,
+        setup.only_main_process_prints(),
+    ):
+        folder = run_directory.RunDirectory(config)
         if folder.result is not None:
             progress.say(f"{folder.directory} is finished: {summary(folder.result)}")
             return folder.result
@@ -112,11 +116,13 @@ def train_lm(overrides: list[str]) -> dict[str, Any]:
             return _train(built, corpus, folder, device)
 
 
-def _train(built: setup.Built, corpus: Corpus, folder: run_directory.Run, device: torch.device) -> dict[str, Any]:
+def _train(
+    built: setup.TrainingSetup, corpus: Corpus, folder: run_directory.RunDirectory, device: torch.device
+) -> dict[str, Any]:
     config, log = folder.config, folder.directory / "log.txt"
     with distributed.main_first():
         data = _of_sentences(corpus, config, built)
-    data_preparation.keep_symbols(corpus.tokens, folder.directory)
+    data_preparation.save_vocabulary(corpus.tokens, folder.directory)
     stages = [Stage(1, 1, config, math.inf, None, "top", [])]
     (trainer,) = setup.trainers(stages, built, data.train, data, folder, device)
     convergence = trainer.fit()
@@ -151,7 +157,7 @@ def summary(result: dict[str, Any]) -> str:
     return f"{', '.join(measured)}, converged at step {result['steps_to_converge']}"
 
 
-def _of_sentences(corpus: Corpus, config: Config, built: setup.Built) -> Data:
+def _of_sentences(corpus: Corpus, config: Config, built: setup.TrainingSetup) -> PreparedCorpus:
     """The corpus as sentences; with `text` and `dev` those in place of its training and development parts.
 
     Raises DataError for a split to train or validate on that is empty.
@@ -166,7 +172,7 @@ def _of_sentences(corpus: Corpus, config: Config, built: setup.Built) -> Data:
     return data._replace(splits=splits)
 
 
-def sentences(data: Data, split: str) -> list[Utterance]:
+def sentences(data: PreparedCorpus, split: str) -> list[Utterance]:
     """The transcripts of a split; those that are empty or that the tokens cannot spell are left out, and counted."""
     data_preparation.require_known(data, split)
     found, tokens = data.splits[split], data.corpus.tokens
@@ -176,14 +182,14 @@ def sentences(data: Data, split: str) -> list[Utterance]:
     return [_sentence(each.id, each.text, tokens) for each in usable]
 
 
-def sentences_of_file(path: str, tokens: Tokens) -> list[Utterance]:
+def sentences_of_file(path: str, tokens: Tokenizer) -> list[Utterance]:
     """The lines of a text that are not blank. Raises DataError naming the symbols that the tokens lack."""
     numbered = list(ngram.lines(Path(path)))
     ngram.require_known(path, numbered, tokens)
     return [_sentence(f"{Path(path).name}:{number}", line, tokens) for number, line in numbered]
 
 
-def _sentence(name: str, text: str, tokens: Tokens) -> Utterance:
+def _sentence(name: str, text: str, tokens: Tokenizer) -> Utterance:
     return Utterance(name, "", 0, 0.0, float(len(tokens.encode(text))), text, "")
 
 
@@ -210,7 +216,7 @@ def perplexity(overrides: list[str]) -> dict[str, Perplexity]:
     return found
 
 
-def _load(name: str, tokens: Tokens, strict: bool) -> NGram | LanguageModel:
+def _load(name: str, tokens: Tokenizer, strict: bool) -> NGram | LSTMLanguageModel:
     lm = loading.load(name, tokens, strict)
     if isinstance(lm, KenLM):
         raise DataError(f"{name}: a binary file of KenLM tells only whole rows: give the ARPA file that it was made of")

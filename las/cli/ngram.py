@@ -11,7 +11,7 @@ from rich.table import Table
 
 from las.data import quality
 from las.data.corpora.base import Corpus
-from las.data.tokenizers import LearnedPieces, Tokens
+from las.data.tokenizers import Tokenizer, TrainedSentencePieces
 from las.lm import arpa, kneser_ney, vocabulary
 from las.lm.kneser_ney import Estimate
 from las.lm.ngram import of_words
@@ -92,9 +92,9 @@ def print_table(estimate: Estimate, name: str) -> None:
         progress.say("* there are too few n-grams of some count to tell: common values instead")
 
 
-def _sentences(config: Config, corpus: Corpus, tokens: Tokens | None) -> tuple[Sentences, Sentences]:
+def _sentences(config: Config, corpus: Corpus, tokens: Tokenizer | None) -> tuple[Sentences, Sentences]:
     """The sentences to estimate from, and those to measure (perhaps none)."""
-    if config["text"] is not None and not isinstance(tokens, LearnedPieces):
+    if config["text"] is not None and not isinstance(tokens, TrainedSentencePieces):
         return _of_file(config["text"], tokens), _of_file(config["dev"], tokens) if config["dev"] else []
     data = data_preparation.prepare(corpus, Path(config["data_dir"]), build(config["limits"], where="limits"))
     train, dev = corpus.splits[:2]
@@ -104,7 +104,7 @@ def _sentences(config: Config, corpus: Corpus, tokens: Tokens | None) -> tuple[S
     return learned, [] if config["text"] else _of_split(data, dev, tokens)
 
 
-def _of_split(data: data_preparation.Data, split: str, tokens: Tokens | None) -> Sentences:
+def _of_split(data: data_preparation.PreparedCorpus, split: str, tokens: Tokenizer | None) -> Sentences:
     """The transcripts of a split; those that are empty or that the tokens cannot spell are left out, and counted."""
     if tokens:
         data_preparation.require_known(data, split)
@@ -116,7 +116,7 @@ def _of_split(data: data_preparation.Data, split: str, tokens: Tokens | None) ->
     return [words_in(text) for text in usable]
 
 
-def _of_file(path: str, tokens: Tokens | None) -> Sentences:
+def _of_file(path: str, tokens: Tokenizer | None) -> Sentences:
     """The lines of a text that are not blank. Raises DataError naming the symbols that the tokens lack."""
     numbered = list(lines(Path(path)))
     if tokens:
@@ -125,7 +125,7 @@ def _of_file(path: str, tokens: Tokens | None) -> Sentences:
     return [words_in(line) for _, line in progress.counted(numbered, len(numbered), f"{path}: lines read")]
 
 
-def require_known(path: str, numbered: Sequence[tuple[int, str]], tokens: Tokens, hint: str = "") -> None:
+def require_known(path: str, numbered: Sequence[tuple[int, str]], tokens: Tokenizer, hint: str = "") -> None:
     """Raise DataError with the symbols of a text's lines that the tokens lack: their counts, lines, and a remedy."""
     found: dict[str, list[str]] = {}
     for number, line in numbered:
@@ -137,7 +137,7 @@ def require_known(path: str, numbered: Sequence[tuple[int, str]], tokens: Tokens
         raise DataError(f"{says}.{hint}" if hint else says, "unknown symbols")
 
 
-def _splitter(tokens: Tokens | None) -> Callable[[str], Sequence[str]]:
+def _splitter(tokens: Tokenizer | None) -> Callable[[str], Sequence[str]]:
     """What cuts a text into the words of the model."""
     if tokens is None:
         return str.split

@@ -5,15 +5,15 @@ from pathlib import Path
 from rich.table import Table
 
 from las.data import quality
-from las.data.audio_scan import Readings
+from las.data.audio_scan import AudioScanCache
 from las.data.corpora.base import Corpus
-from las.data.quality import Limits, Problem
+from las.data.quality import QualityLimits, QualityProblem
 from las.nn.model import ListenAttendSpell
 from las.runtime import progress
 from las.runtime.config import build, compose
 from las.runtime.errors import DataError
 from las.training import data_preparation
-from las.training.data_preparation import Data, Splits
+from las.training.data_preparation import PreparedCorpus, Splits
 
 
 def check(overrides: list[str]) -> None:
@@ -28,7 +28,7 @@ def check(overrides: list[str]) -> None:
     data_dir = Path(config["data_dir"])
     data = data_preparation.prepare(corpus, data_dir, limits)
     # What earlier readings found is not believed here, but what is found now is remembered for trainings.
-    data = data._replace(readings=Readings(data_preparation.readings_path(corpus, data_dir)))
+    data = data._replace(readings=AudioScanCache(data_preparation.readings_path(corpus, data_dir)))
     problems = {split: data.problems(split, data_preparation.num_states_of(model)) for split in corpus.splits}
     ledger = data_preparation.write_ledger(data_dir / "checks" / corpus.name / data_preparation.LEDGER, problems)
     for split, listed in problems.items():
@@ -46,18 +46,18 @@ def check(overrides: list[str]) -> None:
     progress.say(f"{corpus.name}: all {total} utterances can be used; what is not fit for training is in {ledger}")
 
 
-def blocking(corpus: Corpus, split: str, problems: list[Problem]) -> list[Problem]:
+def blocking(corpus: Corpus, split: str, problems: list[QualityProblem]) -> list[QualityProblem]:
     """The problems that matter in a split: all of training, and elsewhere those that hinder decoding."""
     training = split == corpus.splits[0]
     return [problem for problem in problems if training or problem.kind not in quality.TRAINING_ONLY]
 
 
-def describe(problem: Problem) -> str:
+def describe(problem: QualityProblem) -> str:
     """File and reason; many reasons begin with the file already."""
     return problem.reason if problem.file in problem.reason else f"{problem.file}: {problem.reason}"
 
 
-def print_kinds(name: str, problems: dict[str, list[Problem]]) -> None:
+def print_kinds(name: str, problems: dict[str, list[QualityProblem]]) -> None:
     """How many problems of each kind each split has."""
     table = Table("problem", title=f"{name}: problems")
     for split in problems:
@@ -68,7 +68,7 @@ def print_kinds(name: str, problems: dict[str, list[Problem]]) -> None:
     progress.console.print(table)
 
 
-def _say_unknown(data: Data, split: str) -> bool:
+def _say_unknown(data: PreparedCorpus, split: str) -> bool:
     """Name the symbols that the tokens lack; whether there are more than the limit allows."""
     unknown = data.unknown(split)
     if unknown.found:
@@ -80,7 +80,7 @@ def prepare(overrides: list[str]) -> Splits:
     """Read or synthesise a corpus, write its manifests, print its table, and check every training utterance."""
     config = compose("train", overrides)
     corpus: Corpus = build(config["corpus"], where="corpus")
-    limits: Limits = build(config["limits"], where="limits")
+    limits: QualityLimits = build(config["limits"], where="limits")
     data = data_preparation.prepare(corpus, Path(config["data_dir"]), limits)
     problems = data.problems(corpus.splits[0])
     for problem in problems:

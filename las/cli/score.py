@@ -23,7 +23,7 @@ from las.scoring import (
     tables,
     transcript_files,
 )
-from las.scoring.alignment import Rules
+from las.scoring.alignment import AlignmentRules
 from las.scoring.error_rates import ErrorRate, Score
 from las.scoring.significance import Comparison
 from las.storage import atomic
@@ -65,7 +65,7 @@ def run(config: Config) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Test:
+class ScoredTest:
     """References that are read, and how hypotheses of them are scored. `record` goes into the result."""
 
     convention: str
@@ -74,7 +74,7 @@ class Test:
     record: dict[str, Any] = field(default_factory=dict)
 
 
-def transcripts(config: Config) -> Test:
+def transcripts(config: Config) -> ScoredTest:
     """References in a .trn or .jsonl file; a folder of hypotheses is that of a run."""
     if config["glm"] is not None:
         raise ConfigError("glm= is for the conventions hub5 and hub5_kaldi, which score a .ctm against a .stm")
@@ -91,10 +91,10 @@ def transcripts(config: Config) -> Test:
         heard = _tokens(transcript_files.read(path, ignore_case), convention.hypothesis, str(path))
         return error_rates.error_rate(spoken, heard, speakers, rules)
 
-    return Test(convention.name, convention.metric, score_file)
+    return ScoredTest(convention.name, convention.metric, score_file)
 
 
-def time_marks(config: Config) -> Test:
+def time_marks(config: Config) -> ScoredTest:
     """References in a .stm file, hypotheses in .ctm files: with a glm as the Hub5 evaluations are scored."""
     name = config["convention"] or ("nist" if config["glm"] is None else "hub5")
     if name not in TIME_MARK_CONVENTIONS:
@@ -106,13 +106,15 @@ def time_marks(config: Config) -> Test:
         )
     references = stm.read(config["reference"])
     if name == "nist":
-        return Test(name, "wer", lambda path: segments.score(references, ctm.read(path), _rules(config)))
+        return ScoredTest(name, "wer", lambda path: segments.score(references, ctm.read(path), _rules(config)))
     rules = glm.Glm.read(config["glm"])
     record = {"glm": {"name": rules.name, "file": Path(config["glm"]).name, "sha256": rules.sha256}}
     if name == "hub5":
-        return Test(name, "wer", lambda path: hub5.score(references, ctm.read(path), rules), record)
+        return ScoredTest(name, "wer", lambda path: hub5.score(references, ctm.read(path), rules), record)
     references = hub5.repaired(references)
-    return Test(name, "wer", lambda path: hub5.score(references, hub5.without_noises(ctm.read(path)), rules), record)
+    return ScoredTest(
+        name, "wer", lambda path: hub5.score(references, hub5.without_noises(ctm.read(path)), rules), record
+    )
 
 
 def guess(references: Transcripts) -> str:
@@ -162,7 +164,7 @@ def show(found: Score, comparison: Comparison | None, names: tuple[str, str], me
         tables.print_comparison(comparison, names, metric, progress.console)
 
 
-def write(config: Config, result: dict[str, Any], found: Score, test: Test) -> None:
+def write(config: Config, result: dict[str, Any], found: Score, test: ScoredTest) -> None:
     """The files that the config asks for."""
     if config["output"] is not None:
         atomic.write_json(Path(config["output"]), result)
@@ -179,8 +181,8 @@ def system_names(first: str, second: str) -> tuple[str, str]:
     return names if names[0] != names[1] else (first, second)
 
 
-def _rules(config: Config) -> Rules:
-    return Rules(config["optional_words"], config["fragments"], config["ignore_case"])
+def _rules(config: Config) -> AlignmentRules:
+    return AlignmentRules(config["optional_words"], config["fragments"], config["ignore_case"])
 
 
 def _part(rate: ErrorRate, metric: str) -> dict[str, Any]:

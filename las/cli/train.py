@@ -17,9 +17,9 @@ from las.runtime.errors import NumericalError
 from las.scoring import error_rates
 from las.storage import lock, run_directory
 from las.training import data_preparation, plots, setup
-from las.training.data_preparation import Data
+from las.training.data_preparation import PreparedCorpus
 from las.training.pretraining import Stage
-from las.training.setup import Built
+from las.training.setup import TrainingSetup
 
 
 def train(overrides: list[str]) -> dict[str, Any]:
@@ -37,8 +37,12 @@ def train_config(config: Config) -> dict[str, Any]:
     """The same, of a composed config."""
     corpus: Corpus = build(config["corpus"], where="corpus")
     stages, built = setup.build_all(config, corpus)
-    with rnn.using(str(config["kernel"])), distributed.together(built.device) as device, setup.one_speaks():
-        folder = run_directory.Run(config)
+    with (
+        rnn.use_kernel(str(config["kernel"])),
+        distributed.process_group(built.device) as device,
+        setup.only_main_process_prints(),
+    ):
+        folder = run_directory.RunDirectory(config)
         if folder.result is not None:
             progress.say(f"{folder.directory} is finished: {summary(folder.result)}")
             return folder.result
@@ -47,12 +51,12 @@ def train_config(config: Config) -> dict[str, Any]:
 
 
 def _train(
-    stages: list[Stage], built: Built, corpus: Corpus, folder: run_directory.Run, device: torch.device
+    stages: list[Stage], built: TrainingSetup, corpus: Corpus, folder: run_directory.RunDirectory, device: torch.device
 ) -> dict[str, Any]:
     config, log = folder.config, folder.directory / "log.txt"
     with distributed.main_first():
         data = data_preparation.prepare(corpus, Path(config["data_dir"]), built.limits)
-    train = setup.usable(built, data, folder)
+    train = setup.filter_training_utterances(built, data, folder)
     result: dict[str, Any] = {
         "name": config["name"],
         "corpus": corpus.name,
@@ -87,7 +91,12 @@ def _train(
 
 
 def _decode_and_score(
-    result: dict[str, Any], search: Search, corpus: Corpus, data: Data, folder: run_directory.Run, device: torch.device
+    result: dict[str, Any],
+    search: Search,
+    corpus: Corpus,
+    data: PreparedCorpus,
+    folder: run_directory.RunDirectory,
+    device: torch.device,
 ) -> None:
     """Every split but the training one, by the best checkpoint, into `result`."""
     log = folder.directory / "log.txt"

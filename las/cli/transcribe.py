@@ -13,11 +13,11 @@ from typing import NamedTuple
 from rich.progress import BarColumn, Progress, TextColumn
 
 from las.data.audio import files, streaming
-from las.data.audio.segmentation import Cutter
+from las.data.audio.segmentation import Segmenter
 from las.decoding import captions, tuned_search
 from las.decoding.evaluation import Search
 from las.decoding.transcriber import find_audio, load
-from las.decoding.transcription import Heard, Transcription
+from las.decoding.transcription import SegmentTranscript, Transcription
 from las.nn import rnn
 from las.runtime import devices, progress
 from las.runtime.config import Config, build, check_value, checked
@@ -52,13 +52,13 @@ def transcribe(overrides: list[str]) -> list[Transcription]:
     streaming.require_channel(config["channel"])
     with _recordings(config["input"]) as recordings:
         output = output_of(config["output"], config["format"], recordings.paths)
-        with rnn.using(str(config["kernel"])):
+        with rnn.use_kernel(str(config["kernel"])):
             return _transcribe(config, recordings, output)
 
 
 def _transcribe(config: Config, recordings: Recordings, output: "Output") -> list[Transcription]:
     search: Search = build(config["search"], where="search")
-    cutter: Callable[[int], Cutter] = checked(Cutter, config["pieces"], "pieces", kinds=[Parameter.KEYWORD_ONLY])
+    cutter: Callable[[int], Segmenter] = checked(Segmenter, config["pieces"], "pieces", kinds=[Parameter.KEYWORD_ONLY])
     device = str(devices.pick(config["device"]))
     transcriber = load(config["checkpoint"], search, device, cutter, config["strict"])
     bad: list[str] = []
@@ -69,7 +69,7 @@ def _transcribe(config: Config, recordings: Recordings, output: "Output") -> lis
 
     found = []
     with Listening(sum(map(duration_s, recordings.paths))) as listening:
-        options = config["channel"], config["batch_size"], failed, listening.heard, Heard.without_attention
+        options = config["channel"], config["batch_size"], failed, listening.heard, SegmentTranscript.without_attention
         for each in transcriber.transcribe_all(recordings.paths, *options):
             found.append(dataclasses.replace(each, id=recordings.shown(each.id)))
             progress.say(f"{found[-1].id}: {each.text if output.is_screen else _size(each)}")

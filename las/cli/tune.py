@@ -13,11 +13,11 @@ import torch
 from rich.table import Table
 
 from las.data.corpora.base import Corpus
-from las.data.loader import Batch, Loader, spellable
+from las.data.loader import Batch, Loader, drop_unknown_symbols
 from las.data.manifest import Utterance
-from las.data.sampler import Size, sequential
+from las.data.sampler import BatchSize, sequential
 from las.decoding import tuned_search
-from las.decoding.search import Beam
+from las.decoding.search import BeamSearch
 from las.decoding.transcriber import Transcriber, load
 from las.nn import rnn
 from las.runtime import devices, progress
@@ -56,17 +56,17 @@ class Tried(NamedTuple):
 def tune(overrides: list[str]) -> list[Tried]:
     """Print the table of all combinations, best first, and keep the best for `search=tuned`: see configs/tune.yaml."""
     config = compose("tune", overrides)
-    size = Size.of(config)
+    size = BatchSize.of(config)
     check_value("strict", config["strict"], bool)
     search = build(config["search"], where="search")
-    if not isinstance(search, Beam):
+    if not isinstance(search, BeamSearch):
         raise ConfigError("tune needs a beam search with scorers: search=beam_lm or search=beam_ctc_lm")
     points = grid(config["weights"], config["length_normalisation"], search)
     kept = tuned_search.path_of(Path(config["checkpoint"]))
     if config["output"] is not None:
         check_output(Path(config["output"]))
     atomic.require_place(Path(config["output"] or kept))
-    with rnn.using(str(config["kernel"])):
+    with rnn.use_kernel(str(config["kernel"])):
         device = str(devices.pick(config["device"]))
         transcriber = load(config["checkpoint"], search, device, strict=config["strict"])
         corpus: Corpus = build(transcriber.config["corpus"], where="corpus")
@@ -88,7 +88,7 @@ def tune(overrides: list[str]) -> list[Tried]:
     return tried
 
 
-def grid(weights: Mapping[str, Any], exponents: Any, search: Beam) -> list[Point]:
+def grid(weights: Mapping[str, Any], exponents: Any, search: BeamSearch) -> list[Point]:
     """All combinations. Raises ConfigError for a scorer that the search lacks and for values that are no weights."""
     lists = {name: values for name, values in weights.items() if values is not None}
     for name, values in {**lists, "length_normalisation": exponents}.items():
@@ -110,7 +110,7 @@ def grid(weights: Mapping[str, Any], exponents: Any, search: Beam) -> list[Point
     return points
 
 
-def of(search: Beam, point: Point) -> Beam:
+def of(search: BeamSearch, point: Point) -> BeamSearch:
     """The search with other weights."""
     return search.reweighted(point.weights, point.length_normalisation)
 
@@ -118,14 +118,14 @@ def of(search: Beam, point: Point) -> Beam:
 @torch.no_grad()
 def heard(
     transcriber: Transcriber,
-    searches: Sequence[Beam],
+    searches: Sequence[BeamSearch],
     utterances: list[Utterance],
-    size: Size,
+    size: BatchSize,
     corpus: Corpus,
 ) -> list[dict[str, str]]:
     """What each search finds, text by utterance."""
     model, tokens = transcriber.model.eval(), transcriber.tokens
-    loader = Loader(spellable(utterances, tokens), tokens, corpus.sample_rate)
+    loader = Loader(drop_unknown_symbols(utterances, tokens), tokens, corpus.sample_rate)
     order = sequential(utterances, size)
     found: list[dict[str, str]] = [{} for _ in searches]
     what = f"{len(searches)} combinations, batches heard"

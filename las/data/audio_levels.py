@@ -14,41 +14,41 @@ FULL_SCALE = 0.98
 """Amplitude from which a sample counts as clipped: mu-law ends at 0.980, A-law at 0.984, 16 bits at 1."""
 
 
-class Sound(NamedTuple):
+class AudioLevels(NamedTuple):
     """One utterance's samples: the largest amplitude, and the share of samples at full scale."""
 
     peak: float
     clipped: float
 
 
-class Reading(NamedTuple):
-    """What was found in a sound file: what its header says, and its utterances' sounds by `stretch`."""
+class AudioScan(NamedTuple):
+    """What was found in a sound file: what its header says, and its utterances' sounds by `segment_key`."""
 
     info: files.AudioInfo
-    sounds: dict[str, Sound]
+    sounds: dict[str, AudioLevels]
 
 
-def stretch(utterance: Utterance) -> str:
+def segment_key(utterance: Utterance) -> str:
     """Which part of its file an utterance is."""
     return f"{utterance.channel} {utterance.start_s:.6f} {utterance.duration_s:.6f}"
 
 
-def measure(name: str, stretches: Iterable[str]) -> tuple[Reading, list[int]]:
+def measure(name: str, stretches: Iterable[str]) -> tuple[AudioScan, list[int]]:
     """A file read completely, and its size and time of change before that. Raises DataError as `audio.read` does."""
     before = state(name)
     info, samples = files.read(name)
-    return Reading(info, {key: _sound(key, info, samples) for key in stretches}), before
+    return AudioScan(info, {key: _sound(key, info, samples) for key in stretches}), before
 
 
-def _sound(key: str, info: files.AudioInfo, samples: Float32[np.ndarray, "samples channels"]) -> Sound:
+def _sound(key: str, info: files.AudioInfo, samples: Float32[np.ndarray, "samples channels"]) -> AudioLevels:
     """Peak 0 also for a stretch that is not in the file: that the file ends too early is said elsewhere."""
     channel, start_s, duration_s = key.split()
     start = round(float(start_s) * info.sample_rate)
     end = start + round(float(duration_s) * info.sample_rate)
     heard = np.abs(samples[start:end, int(channel) : int(channel) + 1])
     if heard.size == 0:
-        return Sound(0.0, 0.0)
-    return Sound(float(heard.max()), float(np.mean(heard >= FULL_SCALE)))
+        return AudioLevels(0.0, 0.0)
+    return AudioLevels(float(heard.max()), float(np.mean(heard >= FULL_SCALE)))
 
 
 def state(name: str) -> list[int]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from las.data.audio import files, worker_pool
-from las.data.audio_levels import Reading, Sound, measure, state, stretch
+from las.data.audio_levels import AudioLevels, AudioScan, measure, segment_key, state
 from las.data.manifest import Utterance
 from las.runtime import progress
 from las.runtime.errors import DataError
@@ -17,7 +17,7 @@ from las.storage import bounded
 _FORMAT = 1
 
 
-class Readings:
+class AudioScanCache:
     """The readings of audio files, remembered in `path`, one JSON line each; without a path, in memory only.
 
     An entry holds as long as the file has the size and the time of change that it had. Files that could not be read
@@ -30,7 +30,7 @@ class Readings:
         self._entries: dict[str, list[Any]] = {}
 
     @classmethod
-    def remembered(cls, path: Path) -> "Readings":
+    def remembered(cls, path: Path) -> "AudioScanCache":
         """Those that earlier processes have left in `path`; lines that are not entries are none."""
         readings = cls(path)
         for line in path.read_bytes().splitlines() if path.exists() else ():
@@ -42,15 +42,15 @@ class Readings:
                 continue
         return readings
 
-    def read(self, utterances: Sequence[Utterance], num_workers: int, what: str) -> dict[str, Reading | DataError]:
+    def read(self, utterances: Sequence[Utterance], num_workers: int, what: str) -> dict[str, AudioScan | DataError]:
         """The reading of every audio file of some utterances, or why it cannot be read, by its name.
 
         Files without a reading are read completely, once each, in threads; `what` they are is said of the progress.
         """
         by_file: dict[str, set[str]] = {}
         for utterance in utterances:
-            by_file.setdefault(utterance.audio, set()).add(stretch(utterance))
-        found: dict[str, Reading | DataError] = {}
+            by_file.setdefault(utterance.audio, set()).add(segment_key(utterance))
+        found: dict[str, AudioScan | DataError] = {}
         unread: list[tuple[str, set[str]]] = []
         for name, stretches in by_file.items():
             reading = self._recall(name, stretches)
@@ -64,8 +64,8 @@ class Readings:
 
     def _read_all(
         self, unread: list[tuple[str, set[str]]], num_workers: int, what: str
-    ) -> dict[str, Reading | DataError]:
-        found: dict[str, Reading | DataError] = {}
+    ) -> dict[str, AudioScan | DataError]:
+        found: dict[str, AudioScan | DataError] = {}
         lines: list[str] = []
         pool = ThreadPoolExecutor(num_workers, thread_name_prefix="las-readings")
         try:
@@ -92,23 +92,25 @@ class Readings:
                 file.writelines(lines)
         lines.clear()
 
-    def _recall(self, name: str, stretches: Iterable[str]) -> Reading | None:
+    def _recall(self, name: str, stretches: Iterable[str]) -> AudioScan | None:
         entry = self._entries.get(name)
         if entry is None or entry[:2] != state(name):
             return None
         rate, num_samples, channels, sounds = entry[2:]
         if not sounds.keys() >= set(stretches):
             return None
-        return Reading(files.AudioInfo(rate, num_samples, channels), {key: Sound(*sounds[key]) for key in stretches})
+        return AudioScan(
+            files.AudioInfo(rate, num_samples, channels), {key: AudioLevels(*sounds[key]) for key in stretches}
+        )
 
 
-def _plain(reading: Reading) -> list[Any]:
+def _plain(reading: AudioScan) -> list[Any]:
     info = reading.info
     return [info.sample_rate, info.num_samples, info.channels, reading.sounds]
 
 
-def _read(name: str, stretches: set[str]) -> tuple[Reading, list[int]] | DataError:
+def _read(name: str, stretches: set[str]) -> tuple[AudioScan, list[int]] | DataError:
     try:
-        return worker_pool.elsewhere(name, measure, name, stretches)
+        return worker_pool.run_in_worker(name, measure, name, stretches)
     except DataError as error:
         return error

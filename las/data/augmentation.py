@@ -27,7 +27,7 @@ _SPEED, _MASKS, _WARP = 1, 2, 3  # streams of random numbers
 _LOW = (1 << 32) - 1
 
 
-class Augment:
+class Augmentation:
     """What happens to training utterances between file and listener; by default nothing.
 
     Args:
@@ -38,7 +38,8 @@ class Augment:
         frequency_masks: bands of neighbouring features that are replaced by zeros throughout.
         max_frequencies: widest band; its width is drawn evenly from 0 to this. Features and their time derivatives
             have the same bands.
-        max_warp_frames: the paper's W, 0 for no warping: the image is pulled along time (`las.data.augmentation`) at a frame
+        max_warp_frames: the paper's W, 0 for no warping: the image is pulled along time (`las.data.augmentation`) at a
+        frame
             that is more than W from both ends, by 0 to W frames to either side, all drawn evenly. Utterances of up to
             2 W + 2 frames have no such frame and stay.
     """

@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from las.data.audio import files, worker_pool
-from las.data.augmentation import Augment
+from las.data.augmentation import Augmentation
 from las.data.manifest import Utterance
 from las.data.sampler import Plan
-from las.data.tokenizers import Tokens
+from las.data.tokenizers import Tokenizer
 from las.runtime.errors import DataError
 
 
@@ -25,7 +25,7 @@ from las.runtime.errors import DataError
 class Batch:
     """Utterances side by side: waveforms padded with zeros, targets (without boundaries) with id 0.
 
-    `keys` are those of the utterances' augmentation (see `key`); a batch that is not augmented has none.
+    `keys` are those of the utterances' augmentation (see `augmentation_seed`); a batch that is not augmented has none.
     """
 
     ids: list[str]
@@ -63,7 +63,7 @@ class Batch:
         )
 
 
-def key(seed: int, epoch: int, utterance_id: str) -> int:
+def augmentation_seed(seed: int, epoch: int, utterance_id: str) -> int:
     """What one utterance's augmentation in one epoch is drawn from: 63 bits, the same wherever it is computed."""
     digest = hashlib.sha256(
         "\0".join((str(seed), str(epoch), "augment", utterance_id)).encode("utf-8", "surrogatepass")
@@ -71,7 +71,7 @@ def key(seed: int, epoch: int, utterance_id: str) -> int:
     return int.from_bytes(digest.digest()[:8], "big") >> 1
 
 
-def spellable(utterances: Iterable[Utterance], tokens: Tokens) -> list[Utterance]:
+def drop_unknown_symbols(utterances: Iterable[Utterance], tokens: Tokenizer) -> list[Utterance]:
     """The utterances without those symbols of their texts that the tokens lack: what a model is evaluated against.
 
     Scoring is told the whole texts: what a model cannot write counts as an error there.
@@ -80,7 +80,7 @@ def spellable(utterances: Iterable[Utterance], tokens: Tokens) -> list[Utterance
 
 
 def collate(
-    utterances: Sequence[Utterance], waveforms: Sequence[Tensor], tokens: Tokens, keys: Sequence[int] = ()
+    utterances: Sequence[Utterance], waveforms: Sequence[Tensor], tokens: Tokenizer, keys: Sequence[int] = ()
 ) -> Batch:
     """One batch of utterances and their waveforms ([samples] each).
 
@@ -114,12 +114,12 @@ class Loader:
     def __init__(
         self,
         utterances: Sequence[Utterance],
-        tokens: Tokens,
+        tokens: Tokenizer,
         sample_rate: int,
         num_workers: int = 2,
         prefetch: int = 4,
         cache_bytes: int = 2 << 30,
-        augment: Augment | None = None,
+        augment: Augmentation | None = None,
     ) -> None:
         self._utterances = utterances
         self._tokens = tokens
@@ -129,7 +129,7 @@ class Loader:
         self._cache: dict[int, Tensor] = {}
         self._room = cache_bytes
         self._augment = augment
-        self._where = worker_pool.elsewhere if num_workers else worker_pool.here
+        self._where = worker_pool.run_in_worker if num_workers else worker_pool.run_here
         self._lock = threading.Lock()
 
     def batches(
@@ -184,7 +184,7 @@ class Loader:
 
 
 def read(
-    utterance: Utterance, sample_rate: int, where: Callable[..., np.ndarray] = worker_pool.here
+    utterance: Utterance, sample_rate: int, where: Callable[..., np.ndarray] = worker_pool.run_here
 ) -> Float[Tensor, "samples"]:
     """The waveform of an utterance, none for one that is only text, read `reader.here` or `reader.elsewhere`.
 

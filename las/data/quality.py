@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from las.data.audio_levels import Reading, stretch
-from las.data.audio_scan import Readings
+from las.data.audio_levels import AudioScan, segment_key
+from las.data.audio_scan import AudioScanCache
 from las.data.manifest import Utterance
-from las.data.tokenizers import Tokens
+from las.data.tokenizers import Tokenizer
 from las.runtime.config import require
 from las.runtime.errors import ArgumentError, DataError
 
@@ -22,7 +22,7 @@ TRAINING_ONLY = frozenset(
 
 
 @dataclass(frozen=True)
-class Limits:
+class QualityLimits:
     """What is asked of training utterances beyond being readable.
 
     longest_s: seconds of an utterance. clipped: share of its samples at full scale. unknown: share of all symbols of a
@@ -43,7 +43,7 @@ class Limits:
         require("longest_tokens", self.longest_tokens, 1)
 
 
-class Problem(NamedTuple):
+class QualityProblem(NamedTuple):
     """Why an utterance cannot be trained on. `kind` is the same for problems that are counted together."""
 
     utterance_id: str
@@ -82,20 +82,20 @@ class Outlier(NamedTuple):
     """Symbols per second of the split."""
 
 
-class Requirements(NamedTuple):
+class QualityCriteria(NamedTuple):
     """What a corpus and a model ask of an utterance."""
 
-    tokens: Tokens
+    tokens: Tokenizer
     sample_rate: int
     channels: int
-    limits: Limits
+    limits: QualityLimits
     num_states: Callable[[int], int] | None
     """The listener's output rows for a number of samples; None: any transcript is short enough."""
 
 
 def problems(
-    utterances: Sequence[Utterance], asked: Requirements, readings: Readings, num_workers: int, what: str
-) -> list[Problem]:
+    utterances: Sequence[Utterance], asked: QualityCriteria, readings: AudioScanCache, num_workers: int, what: str
+) -> list[QualityProblem]:
     """One entry for each utterance that has a problem, in their order: the first one found, audio before transcript."""
     found = readings.read(utterances, num_workers, what)
     listed = []
@@ -104,11 +104,11 @@ def problems(
             require_audio(utterance, found[utterance.audio], asked)
             require_text(utterance, asked)
         except DataError as error:
-            listed.append(Problem(utterance.id, utterance.audio, str(error), error.kind))
+            listed.append(QualityProblem(utterance.id, utterance.audio, str(error), error.kind))
     return listed
 
 
-def require_audio(utterance: Utterance, reading: Reading | DataError, asked: Requirements) -> None:
+def require_audio(utterance: Utterance, reading: AudioScan | DataError, asked: QualityCriteria) -> None:
     """Raise DataError unless the audio of an utterance is whole, of the right form and length, and not spoilt."""
     if isinstance(reading, DataError):
         raise reading
@@ -121,7 +121,7 @@ def require_audio(utterance: Utterance, reading: Reading | DataError, asked: Req
     if seconds > longest_s:
         says = f"too long: {seconds:.1f} s, more than limits.longest_s={longest_s:g} s"
         raise DataError(says, kind="too long")
-    sound = reading.sounds[stretch(utterance)]
+    sound = reading.sounds[segment_key(utterance)]
     if sound.peak == 0:
         raise DataError(f"silent: all its samples in {utterance.audio} are zero", kind="silent")
     if sound.clipped > asked.limits.clipped:
@@ -129,7 +129,7 @@ def require_audio(utterance: Utterance, reading: Reading | DataError, asked: Req
         raise DataError(f"{says}={asked.limits.clipped:g}", kind="clipped")
 
 
-def require_text(utterance: Utterance, asked: Requirements) -> None:
+def require_text(utterance: Utterance, asked: QualityCriteria) -> None:
     """Raise DataError unless a transcript can be learned by these tokens from this many encoded states."""
     require_well_formed(utterance.text)
     num_symbols = len(asked.tokens.encode(utterance.text))
@@ -165,7 +165,7 @@ def is_well_formed(text: str) -> bool:
     return True
 
 
-def unknown_symbols(utterances: Sequence[Utterance], tokens: Tokens) -> Unknown:
+def unknown_symbols(utterances: Sequence[Utterance], tokens: Tokenizer) -> Unknown:
     """What of the transcripts the tokens lack; a symbol names its utterance as often as it occurs there."""
     num_symbols = 0
     found: dict[str, list[str]] = {}
@@ -176,7 +176,7 @@ def unknown_symbols(utterances: Sequence[Utterance], tokens: Tokens) -> Unknown:
     return Unknown(num_symbols, found)
 
 
-def outliers(utterances: Sequence[Utterance], tokens: Tokens, factor: float = 3.0) -> list[Outlier]:
+def outliers(utterances: Sequence[Utterance], tokens: Tokenizer, factor: float = 3.0) -> list[Outlier]:
     """Utterances with more than `factor` times the median of symbols per second, or less than one `factor`-th of it.
 
     The worst first. Empty transcripts and unreadable audio do not count: they are problems.

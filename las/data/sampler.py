@@ -16,7 +16,7 @@ Plan = list[list[int]]
 """Batches of indices into a list of utterances."""
 
 
-class Size(NamedTuple):
+class BatchSize(NamedTuple):
     """How large a batch may be: utterances, and seconds with padding (its utterances times the longest of them).
 
     An utterance longer than that is a batch of its own.
@@ -26,7 +26,7 @@ class Size(NamedTuple):
     seconds: float | None = None
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> "Size":
+    def of(cls, config: Mapping[str, Any]) -> "BatchSize":
         """That of the keys `batch_size` and `max_batch_s`. Raises ConfigError for what no batch can be."""
         utterances, seconds = config["batch_size"], config["max_batch_s"]
         check_value("batch_size", utterances, int)
@@ -38,21 +38,21 @@ class Size(NamedTuple):
         return cls(utterances, seconds)
 
 
-DECODED = Size(64, 400.0)
+DECODED = BatchSize(64, 400.0)
 """What a search hears at once unless told otherwise: many short utterances, and of long ones no more than fit."""
 
 
 @dataclass(frozen=True)
-class Order:
+class BatchSampler:
     """What every order shares: each utterance exactly once in an epoch."""
 
-    def plan(self, utterances: Sequence[Utterance], manifest_hash: str, seed: int, epoch: int, size: Size) -> Plan:
+    def plan(self, utterances: Sequence[Utterance], manifest_hash: str, seed: int, epoch: int, size: BatchSize) -> Plan:
         """The batches of one epoch."""
         raise TypeError(f"{type(self).__name__} must define plan")
 
 
 @dataclass(frozen=True)
-class Buckets(Order):
+class BucketSampler(BatchSampler):
     """Utterances sorted by length are cut into buckets of neighbours and shuffled within theirs; so are the batches.
 
     Args:
@@ -65,7 +65,7 @@ class Buckets(Order):
         if self.num_buckets < 1:
             raise ArgumentError(f"num_buckets={self.num_buckets} must be at least 1")
 
-    def plan(self, utterances: Sequence[Utterance], manifest_hash: str, seed: int, epoch: int, size: Size) -> Plan:
+    def plan(self, utterances: Sequence[Utterance], manifest_hash: str, seed: int, epoch: int, size: BatchSize) -> Plan:
         ordered = by_length(utterances)
         batches_per_bucket = -(-len(ordered) // (size.utterances * self.num_buckets))
         bucket_size = max(batches_per_bucket, 1) * size.utterances
@@ -77,7 +77,7 @@ class Buckets(Order):
 
 
 @dataclass(frozen=True)
-class SortedChunks(Order):
+class ChunkedSampler(BatchSampler):
     """All utterances are shuffled and cut into chunks; each chunk is sorted by length and cut into batches, which keep
     that order (Zeineldeen et al. 2020 with chunks of 6,000).
 
@@ -91,7 +91,7 @@ class SortedChunks(Order):
         if self.chunk_size < 1:
             raise ArgumentError(f"chunk_size={self.chunk_size} must be at least 1")
 
-    def plan(self, utterances: Sequence[Utterance], manifest_hash: str, seed: int, epoch: int, size: Size) -> Plan:
+    def plan(self, utterances: Sequence[Utterance], manifest_hash: str, seed: int, epoch: int, size: BatchSize) -> Plan:
         everyone = range(len(utterances))
         shuffled = sorted(everyone, key=lambda at: _rank(manifest_hash, seed, epoch, "utterance", utterances[at].id))
         batches: Plan = []
@@ -101,7 +101,7 @@ class SortedChunks(Order):
         return batches
 
 
-def sequential(utterances: Sequence[Utterance], size: Size) -> Plan:
+def sequential(utterances: Sequence[Utterance], size: BatchSize) -> Plan:
     """Batches in order of length, for evaluation: least padding, and the same batches every time."""
     return cut(by_length(utterances), utterances, size)
 
@@ -111,7 +111,7 @@ def by_length(utterances: Sequence[Utterance]) -> list[int]:
     return sorted(range(len(utterances)), key=lambda at: (utterances[at].duration_s, utterances[at].id))
 
 
-def cut(indices: Sequence[int], utterances: Sequence[Utterance], size: Size) -> Plan:
+def cut(indices: Sequence[int], utterances: Sequence[Utterance], size: BatchSize) -> Plan:
     """Batches as large as `size` allows, in the order given."""
     if size.utterances < 1:
         raise ValueError(f"batches of {size.utterances} utterances, expected at least 1")

@@ -20,7 +20,7 @@ BOUNDARY = "</s>"
 MODEL_TYPES = ("bpe", "unigram")
 
 
-class Tokens:
+class Tokenizer:
     """What every kind of tokens has: `symbols` (index = id), `encode`, `decode` and a plain `state()`."""
 
     sos = 0
@@ -106,7 +106,7 @@ class Tokens:
         return symbols
 
 
-class Phones(Tokens):
+class Phones(Tokenizer):
     """Phones separated by spaces: those of one of TIMIT's sets (`phone_set` 61, 48 or 39), or the `symbols` given."""
 
     def __init__(self, phone_set: int | None = None, symbols: Sequence[str] | None = None) -> None:
@@ -115,7 +115,7 @@ class Phones(Tokens):
         super().__init__(phones.phone_set(phone_set) if phone_set is not None else symbols or ())
 
 
-class Characters(Tokens):
+class Characters(Tokenizer):
     """The characters of `alphabet`, each one symbol. A space stands for itself, as the symbol ' ', wherever it is."""
 
     def __init__(self, alphabet: Sequence[str]) -> None:
@@ -143,7 +143,7 @@ class Characters(Tokens):
         return {"kind": "Characters", "alphabet": "".join(self.symbols[1:])}
 
 
-class SentencePieces(Tokens):
+class SentencePieces(Tokenizer):
     """The pieces of a SentencePiece model: `model` is its file, or `model_base64` its content.
 
     Pieces of text are symbols; the model's own control and unknown pieces are not, so that a text it cannot spell is
@@ -192,7 +192,7 @@ class SentencePieces(Tokens):
         return {"kind": "SentencePieces", "model_base64": base64.b64encode(self._model).decode("ascii")}
 
 
-class LearnedPieces(SentencePieces):
+class TrainedSentencePieces(SentencePieces):
     """Sentence pieces that a corpus learns from its own training transcripts when it is prepared.
 
     `size` pieces of `model_type` bpe or unigram, exactly as many, so that a model can be built before they are
@@ -204,7 +204,7 @@ class LearnedPieces(SentencePieces):
             raise ArgumentError(f"size={size} must be at least 1")
         if model_type not in MODEL_TYPES:
             raise ArgumentError(f"model_type={model_type} does not exist.{suggest(model_type, MODEL_TYPES)}")
-        Tokens.__init__(self, ())
+        Tokenizer.__init__(self, ())
         self._num_pieces = size
         self._model_type = model_type
 
@@ -291,9 +291,9 @@ def _allowed(message: str) -> str:
     return ""
 
 
-def from_state(state: dict[str, Any]) -> Tokens:
+def from_state(state: dict[str, Any]) -> Tokenizer:
     """The tokens whose `state()` this is. Raises DataError for a state of no known kind."""
-    kinds: dict[str, type[Tokens]] = {kind.__name__: kind for kind in (Phones, Characters, SentencePieces)}
+    kinds: dict[str, type[Tokenizer]] = {kind.__name__: kind for kind in (Phones, Characters, SentencePieces)}
     arguments = dict(state)
     kind = arguments.pop("kind", None)
     if kind not in kinds:

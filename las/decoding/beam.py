@@ -15,7 +15,7 @@ from torch import Tensor
 from las.decoding.scorers.base import score_type
 
 
-class Beams(NamedTuple):
+class BeamState(NamedTuple):
     """The hypotheses under construction. `lengths` counts the end symbol, `tokens` are their last symbols.
 
     A score of -inf marks a hypothesis that is impossible or does not exist (there were fewer continuations than
@@ -29,11 +29,11 @@ class Beams(NamedTuple):
     finished: Bool[Tensor, "batch beam"]
 
 
-def first(sos: int, num_states: Int[Tensor, " batch"]) -> Beams:
+def first(sos: int, num_states: Int[Tensor, " batch"]) -> BeamState:
     """One beam per utterance that holds the start symbol only."""
     shape, device = (len(num_states), 1), num_states.device
     scores = torch.zeros(shape, dtype=score_type(device), device=device)
-    return Beams(
+    return BeamState(
         tokens=torch.full(shape, sos, device=device),
         scores=scores,
         ranks=scores,
@@ -42,7 +42,7 @@ def first(sos: int, num_states: Int[Tensor, " batch"]) -> Beams:
     )
 
 
-class Rules(NamedTuple):
+class BeamExpansion(NamedTuple):
     """How hypotheses go on: `eos` ends them, `size` seats are there for each utterance, the best rank takes them."""
 
     eos: int
@@ -55,11 +55,11 @@ class Rules(NamedTuple):
 
     def extend(
         self,
-        beams: Beams,
+        beams: BeamState,
         gains: Float[Tensor, "batch beam vocab"],
         ending: Float[Tensor, "batch beam"],
         full: Bool[Tensor, "batch 1"],
-    ) -> tuple[Beams, Int[Tensor, "batch seats"]]:
+    ) -> tuple[BeamState, Int[Tensor, "batch seats"]]:
         """The best continuations of all, and the beam each of them comes from.
 
         `gains` are what each next symbol adds to a score. Where `full` says that the length limit is reached, the end
@@ -71,14 +71,14 @@ class Rules(NamedTuple):
         scores = beams.scores.unsqueeze(-1) + gains
         lengths = beams.lengths + (~beams.finished).long()
         every_rank = self.ranks(scores, lengths.unsqueeze(-1)).flatten(1)
-        ranks, chosen = best(every_rank, min(self.size, every_rank.shape[1]))
+        ranks, chosen = stable_topk(every_rank, min(self.size, every_rank.shape[1]))
         parents = chosen // gains.shape[-1]
         tokens, scores = chosen % gains.shape[-1], scores.flatten(1).gather(1, chosen)
         finished = (tokens == self.eos) | (scores == -math.inf)
-        return Beams(tokens, scores, ranks, lengths.gather(1, parents), finished), parents
+        return BeamState(tokens, scores, ranks, lengths.gather(1, parents), finished), parents
 
 
-def best(values: Float[Tensor, "rows candidates"], count: int) -> tuple[Tensor, Tensor]:
+def stable_topk(values: Float[Tensor, "rows candidates"], count: int) -> tuple[Tensor, Tensor]:
     """The `count` largest values of each row and their places, largest first, equal values in order of place.
 
     `torch.topk` promises neither an order among equals nor which of them it takes, and a stable sort of all candidates
@@ -98,7 +98,7 @@ def best(values: Float[Tensor, "rows candidates"], count: int) -> tuple[Tensor, 
     return ordered, places.gather(1, order)
 
 
-class Move(NamedTuple):
+class BeamStep(NamedTuple):
     """One step: the symbol of each seat, the seat it came from, and what each scorer gave for it (unweighted)."""
 
     tokens: Int[Tensor, "batch seats"]
@@ -106,7 +106,7 @@ class Move(NamedTuple):
     gains: Float[Tensor, "scorers batch seats"]
 
 
-class Path(NamedTuple):
+class BacktracedHypothesis(NamedTuple):
     """One hypothesis read back: its symbols, the end among them, what each scorer gave for each, [scorers, symbols],
     its score and what it was ranked by."""
 
@@ -116,16 +116,16 @@ class Path(NamedTuple):
     rank: float
 
 
-class Trail:
+class Backtrace:
     """The moves of a batch of utterances, some of which may leave it early."""
 
     def __init__(self, num_states: Int[Tensor, " batch"]) -> None:
         self._batch = len(num_states)
         self._rows = torch.arange(self._batch, device=num_states.device)
-        self._moves: list[tuple[Tensor, Move]] = []
+        self._moves: list[tuple[Tensor, BeamStep]] = []
         self._ends: dict[int, list[tuple[float, float, int]]] = {}
 
-    def add(self, move: Move) -> None:
+    def add(self, move: BeamStep) -> None:
         """One more step of the utterances that are still there."""
         self._moves.append((self._rows, move))
 
@@ -147,7 +147,7 @@ class Trail:
         """Go on with these only of those that are still there."""
         self._rows = self._rows[rows]
 
-    def paths(self) -> list[list[Path]]:
+    def paths(self) -> list[list[BacktracedHypothesis]]:
         """The hypotheses of every utterance, in the order of their seats when it ended."""
         shape = (self._batch, max(len(ends) for ends in self._ends.values()))
         seats = np.broadcast_to(np.arange(shape[1]), shape).copy()
@@ -162,7 +162,7 @@ class Trail:
             seats[rows] = np.take_along_axis(move.parents.numpy(force=True), here, 1)
         return [
             [
-                Path(tokens[:length, row, seat].tolist(), gains[:, :length, row, seat], score, rank)
+                BacktracedHypothesis(tokens[:length, row, seat].tolist(), gains[:, :length, row, seat], score, rank)
                 for seat, (score, rank, length) in enumerate(self._ends[row])
             ]
             for row in range(self._batch)

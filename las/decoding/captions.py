@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from las.decoding.transcription import Transcription
-from las.decoding.word_timing import Word
+from las.decoding.word_timing import TimedWord
 from las.scoring import ctm
 
 LONGEST_TEXT, LONGEST_S = 84, 6.0
@@ -31,7 +31,7 @@ def json_lines(recordings: Sequence[Transcription]) -> Iterator[str]:
 def time_marks(recordings: Sequence[Transcription]) -> str:
     """CTM: a line for each word. A recording is called by its file's name without suffix and blanks, channel 1."""
     return ctm.text(
-        ctm.Word(
+        ctm.CTMWord(
             re.sub(r"\s", "_", Path(each.id).stem),
             "1",
             round(word.start_s, 3),
@@ -75,9 +75,9 @@ OF_ONE = ("srt", "vtt")
 """Formats that hold one recording."""
 
 
-def cues(words: Sequence[Word]) -> Iterator[list[Word]]:
+def cues(words: Sequence[TimedWord]) -> Iterator[list[TimedWord]]:
     """Words that are shown together: no pause within, not too long to read or to wait for."""
-    cue: list[Word] = []
+    cue: list[TimedWord] = []
     for word in words:
         length = sum(len(each.text) + 1 for each in cue) + len(word.text)
         full = length > LONGEST_TEXT or (cue and word.end_s - cue[0].start_s > LONGEST_S)
@@ -96,7 +96,7 @@ def clock(seconds: float, point: str) -> str:
     return f"{hours:02d}:{minutes:02d}:{milliseconds // 1000:02d}{point}{milliseconds % 1000:03d}"
 
 
-def _lines(cue: Sequence[Word]) -> str:
+def _lines(cue: Sequence[TimedWord]) -> str:
     """The words in two lines if they are too many for one; the first is not the longer one by more than a word."""
     whole = " ".join(word.text for word in cue)
     if len(whole) <= LONGEST_TEXT // 2:

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from las.data.loader import Batch
-from las.data.tokenizers import Tokens
-from las.decoding.search import Beam, Greedy, Hypothesis
+from las.data.tokenizers import Tokenizer
+from las.decoding.search import BeamSearch, GreedySearch, Hypothesis
 from las.nn.attention import diagnostics
 from las.nn.attention.diagnostics import Alignment
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.model import Decoder, ListenAttendSpell
 
-Search = Greedy | Beam
+Search = GreedySearch | BeamSearch
 
 
 class Decoded(NamedTuple):
@@ -86,14 +86,14 @@ def attention_weights(model: ListenAttendSpell, batch: Batch) -> Tensor:
     return spelling.weights[0, : int(batch.num_tokens[0]) + 1, :states].cpu()
 
 
-def entry(found: Decoded, tokens: Tokens, nbest: int) -> dict[str, Any]:
+def entry(found: Decoded, tokens: Tokenizer, nbest: int) -> dict[str, Any]:
     """An utterance in a file of hypotheses: its best one, and where more were asked for (`nbest`) the list of them."""
     best = found.hypotheses[0]
     written = {"id": found.id, "text": tokens.decode(best.tokens), "score": round(best.score, 4)}
     return written if nbest == 1 else written | {"nbest": [_listed(each, tokens) for each in found.hypotheses]}
 
 
-def _listed(one: Hypothesis, tokens: Tokens) -> dict[str, Any]:
+def _listed(one: Hypothesis, tokens: Tokenizer) -> dict[str, Any]:
     return {
         "text": tokens.decode(one.tokens),
         "score": round(one.score, 4),
@@ -103,6 +103,6 @@ def _listed(one: Hypothesis, tokens: Tokens) -> dict[str, Any]:
     }
 
 
-def texts(decoded: Iterable[Decoded], tokens: Tokens) -> dict[str, str]:
+def texts(decoded: Iterable[Decoded], tokens: Tokenizer) -> dict[str, str]:
     """The text of the best hypothesis of each utterance, by id."""
     return {each.id: tokens.decode(each.hypotheses[0].tokens) for each in decoded}

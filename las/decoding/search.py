@@ -23,11 +23,11 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from las.data.tokenizers import Tokens
+from las.data.tokenizers import Tokenizer
 from las.decoding import beam
-from las.decoding.beam import Beams, Move, Path, Rules, Trail
+from las.decoding.beam import Backtrace, BacktracedHypothesis, BeamExpansion, BeamState, BeamStep
 from las.decoding.scorers import combined
-from las.decoding.scorers.base import Guard, Scorer, State, Step, kept, reorder
+from las.decoding.scorers.base import Constraint, Scorer, SearchStep, State, kept, reorder
 from las.runtime.errors import ArgumentError
 
 
@@ -50,14 +50,14 @@ class Decoder(Protocol):
 
 
 @runtime_checkable
-class Attends(Protocol):
+class HasAttention(Protocol):
     """A decoder that shows where it looked: the weights [batch, beam, states] in one of its states."""
 
     def weights(self, state: State) -> Tensor: ...
 
 
 @runtime_checkable
-class Shrinks(Protocol):
+class CanDropUtterances(Protocol):
     """A decoder that can go on with some of its utterances, `rows` [kept] of them."""
 
     def keep(self, rows: Tensor) -> "Decoder": ...
@@ -89,7 +89,7 @@ class Hypothesis:
     confidences: list[float] = field(default_factory=list)
 
 
-class Greedy:
+class GreedySearch:
     """The most probable symbol at every step.
 
     The number of tokens is at most `max_length_ratio` times the number of encoded states (rounded up, at least 1), and
@@ -101,33 +101,33 @@ class Greedy:
     def __init__(self, max_length_ratio: float = 1.0, max_length: int | None = None) -> None:
         self.limits = _Limits(max_length_ratio, max_length)
 
-    def bind(self, tokens: Tokens, has_ctc: bool) -> None:
+    def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
         """There are no scorers that want to know."""
 
     @torch.no_grad()
     def __call__(self, decoder: Decoder, num_states: Int[Tensor, " batch"]) -> list[list[Hypothesis]]:
         """One hypothesis per utterance. `num_states` lies on the decoder's device."""
-        limits, trail, rules = self.limits(num_states), Trail(num_states), Rules(decoder.eos, 1, 0.0)
+        limits, trail, rules = self.limits(num_states), Backtrace(num_states), BeamExpansion(decoder.eos, 1, 0.0)
         beams, state, full = beam.first(decoder.sos, num_states), decoder.start(), _column(limits, num_states)
         for step in range(max(limits) + 1):
             log_probs, state = decoder.step(beams.tokens, state)
             log_probs = combined.possible(log_probs)
             beams, parents = rules.extend(beams, log_probs, log_probs[:, :, decoder.eos], step >= full)
             gains = log_probs.gather(2, beams.tokens.unsqueeze(-1))
-            trail.add(Move(beams.tokens, parents, gains.movedim(2, 0)))
+            trail.add(BeamStep(beams.tokens, parents, gains.movedim(2, 0)))
             if _is_time_to_look(step, num_states) and beams.finished.all():
                 break
         return _hypotheses(trail, beams, limits, [combined.DECODER], nbest=1)
 
 
-class Beam:
+class BeamSearch:
     """Beam search, all beams of all utterances as one batch.
 
     Hypotheses are ranked by score / length ** `length_normalisation`; the length counts the end symbol, 0 ranks by the
     score itself. Finished hypotheses keep their seats and compete with the others. The beam grows from one to `size`
-    seats as continuations allow, so that a beam as wide as the space searches all of it; a beam of one is `Greedy`. At
-    most `nbest` hypotheses are returned per utterance; limits and ties are those of `Greedy`, ties between beams go to
-    the one that ranked higher before.
+    seats as continuations allow, so that a beam as wide as the space searches all of it; a beam of one is
+    `GreedySearch`. At most `nbest` hypotheses are returned per utterance; limits and ties are those of `GreedySearch`,
+    ties between beams go to the one that ranked higher before.
 
     Scorers add to the score of every symbol, guards forbid symbols (`las.decoding.scorers`, configs/scorer):
 
@@ -147,9 +147,9 @@ class Beam:
         second_lm: Scorer | None = None,
         length_reward: Scorer | None = None,
         coverage: Scorer | None = None,
-        end_threshold: Guard | None = None,
-        min_length: Guard | None = None,
-        repetition: Guard | None = None,
+        end_threshold: Constraint | None = None,
+        min_length: Constraint | None = None,
+        repetition: Constraint | None = None,
     ) -> None:
         if size < 1:
             raise ArgumentError(f"size={size}: a beam needs at least one hypothesis, for example size=8.")
@@ -169,12 +169,12 @@ class Beam:
             dict(end_threshold=end_threshold, min_length=min_length, repetition=repetition),
         )
 
-    def bind(self, tokens: Tokens, has_ctc: bool) -> None:
+    def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
         """Tell scorers what the recogniser writes; raises ConfigError or DataError where that does not fit."""
         for part in (*self.parts.scorers.values(), *self.parts.guards.values()):
             part.bind(tokens, has_ctc)
 
-    def reweighted(self, weights: Mapping[str, float], length_normalisation: float) -> "Beam":
+    def reweighted(self, weights: Mapping[str, float], length_normalisation: float) -> "BeamSearch":
         """The same search with other weights for some of its scorers, which stay as they were bound."""
         scorers = {name: copy.copy(scorer) for name, scorer in self.parts.scorers.items()}
         for name, weight in weights.items():
@@ -186,22 +186,24 @@ class Beam:
     @torch.no_grad()
     def __call__(self, decoder: Decoder, num_states: Int[Tensor, " batch"]) -> list[list[Hypothesis]]:
         """The `nbest` best hypotheses per utterance, best first. `num_states` lies on the decoder's device."""
-        limits, trail = self.limits(num_states), Trail(num_states)
+        limits, trail = self.limits(num_states), Backtrace(num_states)
         judges, full = self.parts.on(decoder, num_states), _column(limits, num_states)
-        rules = Rules(decoder.eos, self.size, self.length_normalisation)
+        rules = BeamExpansion(decoder.eos, self.size, self.length_normalisation)
         beams, state = beam.first(decoder.sos, num_states), (decoder.start(), judges.start())
         for step in range(max(limits) + 1):
             log_probs, spelled = decoder.step(beams.tokens, state[0])
-            judged, scored = judges.judge(Step(combined.possible(log_probs), _weights(decoder, spelled)), state[1])
+            judged, scored = judges.judge(
+                SearchStep(combined.possible(log_probs), _weights(decoder, spelled)), state[1]
+            )
             beams, parents = rules.extend(beams, judged.allowed, judged.gains[:, :, decoder.eos], step >= full)
-            trail.add(Move(beams.tokens, parents, judged.of(parents, beams.tokens)))
+            trail.add(BeamStep(beams.tokens, parents, judged.of(parents, beams.tokens)))
             state = reorder((spelled, scored), parents)
             if _is_time_to_look(step, num_states):
                 settled = self._settled(rules, beams, full, judges.room(state[1], full + 1 - beams.lengths))
                 left = (~settled).nonzero().squeeze(1)
                 if not len(left):
                     break
-                if isinstance(decoder, Shrinks) and len(left) <= SHARE_LEFT * len(settled):
+                if isinstance(decoder, CanDropUtterances) and len(left) <= SHARE_LEFT * len(settled):
                     trail.end(settled.nonzero().squeeze(1), *_ends(beams, self.nbest))
                     trail.keep(left)
                     decoder, judges, full = decoder.keep(left), judges.keep(left), full[left]
@@ -209,7 +211,9 @@ class Beam:
             state = (state[0], judges.advance(state[1], beams.tokens))
         return _hypotheses(trail, beams, limits, self.parts.names, self.nbest)
 
-    def _settled(self, rules: Rules, beams: Beams, limits: Tensor, room: Tensor | float) -> Bool[Tensor, " batch"]:
+    def _settled(
+        self, rules: BeamExpansion, beams: BeamState, limits: Tensor, room: Tensor | float
+    ) -> Bool[Tensor, " batch"]:
         """Whether more steps cannot change an utterance's n-best list: no beam is open, or the best are finished and
         ahead of the highest rank any open beam can reach: with all that scorers can still add, at its greatest
         possible length, or at the least if it is positive."""
@@ -250,15 +254,17 @@ def _is_time_to_look(step: int, num_states: Tensor) -> bool:
 
 
 def _weights(decoder: Decoder, state: State) -> Tensor | None:
-    return decoder.weights(state) if isinstance(decoder, Attends) else None
+    return decoder.weights(state) if isinstance(decoder, HasAttention) else None
 
 
-def _ends(beams: Beams, nbest: int) -> tuple[Tensor, Tensor, Tensor]:
-    """What `Trail.end` asks for."""
+def _ends(beams: BeamState, nbest: int) -> tuple[Tensor, Tensor, Tensor]:
+    """What `Backtrace.end` asks for."""
     return beams.scores[:, :nbest], beams.ranks[:, :nbest], beams.lengths[:, :nbest]
 
 
-def _hypotheses(trail: Trail, beams: Beams, limits: list[int], names: list[str], nbest: int) -> list[list[Hypothesis]]:
+def _hypotheses(
+    trail: Backtrace, beams: BeamState, limits: list[int], names: list[str], nbest: int
+) -> list[list[Hypothesis]]:
     """Up to `nbest` per utterance; those that are still there end now."""
     trail.end(torch.arange(len(beams.tokens), device=beams.tokens.device), *_ends(beams, nbest))
     return [
@@ -277,7 +283,7 @@ def _hypotheses(trail: Trail, beams: Beams, limits: list[int], names: list[str],
     ]
 
 
-def _finished_by(path: Path, limit: int) -> Literal["eos", "max_length", "dead_end"]:
+def _finished_by(path: BacktracedHypothesis, limit: int) -> Literal["eos", "max_length", "dead_end"]:
     if path.score == -math.inf:
         return "dead_end"
     return "max_length" if len(path.tokens) > limit else "eos"

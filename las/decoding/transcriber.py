@@ -11,13 +11,13 @@ from torch.nn.utils.rnn import pad_sequence
 
 from las.data import tokenizers
 from las.data.audio import streaming
-from las.data.audio.segmentation import Cutter, Piece
+from las.data.audio.segmentation import AudioSegment, Segmenter
 from las.data.audio.streaming import Channel
 from las.decoding import word_timing
 from las.decoding.evaluation import Search
 from las.decoding.search import Hypothesis
-from las.decoding.transcription import Heard, Transcription
-from las.decoding.word_timing import TimedToken, Word
+from las.decoding.transcription import SegmentTranscript, Transcription
+from las.decoding.word_timing import TimedToken, TimedWord
 from las.nn.model import ListenAttendSpell
 from las.runtime import progress
 from las.runtime.config import Config, build, check_names
@@ -36,11 +36,11 @@ class Transcriber:
     def __init__(
         self,
         model: ListenAttendSpell,
-        tokens: tokenizers.Tokens,
+        tokens: tokenizers.Tokenizer,
         sample_rate: int,
         search: Search,
         config: Config,
-        cutter: Cutter,
+        cutter: Segmenter,
     ) -> None:
         self.model = model.eval()
         self.tokens = tokens
@@ -64,16 +64,16 @@ class Transcriber:
         batch_size: int = 8,
         failed: Callable[[DataError], None] | None = None,
         heard: Callable[[float], None] = lambda seconds: None,
-        kept: Callable[[Heard], Heard] = lambda piece: piece,
+        kept: Callable[[SegmentTranscript], SegmentTranscript] = lambda piece: piece,
     ) -> Iterator[Transcription]:
         """Each file's, in their order; `batch_size` pieces are heard at once, of whatever files.
 
         `failed` is told of files that cannot be read, and the others go on; without it the error is raised. `heard`
         is told how many seconds of audio were heard, each time some were. `kept` gives what is kept of a piece:
-        `Heard.without_attention` for long audio whose attention nobody will look at.
+        `SegmentTranscript.without_attention` for long audio whose attention nobody will look at.
         """
         files: deque[_File] = deque()
-        waiting: list[tuple[_File, Piece]] = []
+        waiting: list[tuple[_File, AudioSegment]] = []
         for path in paths:
             file = _File(str(path), kept)
             files.append(file)
@@ -96,7 +96,7 @@ class Transcriber:
         heard(_seconds(waiting))
         yield from _finished(files, self.model.state_ms)
 
-    def _pieces(self, file: "_File", path: str | Path, channel: Channel) -> Iterator[Piece]:
+    def _pieces(self, file: "_File", path: str | Path, channel: Channel) -> Iterator[AudioSegment]:
         info, blocks = streaming.open_blocks(path, self.sample_rate, channel)
         file.duration_s = info.duration_s
         window = self.model.features.frame_length
@@ -110,7 +110,7 @@ class Transcriber:
             file.expected += 1
             yield piece
 
-    def _hear(self, waiting: Sequence[tuple["_File", Piece]]) -> None:
+    def _hear(self, waiting: Sequence[tuple["_File", AudioSegment]]) -> None:
         """Tell each file what was heard in its piece."""
         loud = [piece for _, piece in waiting if not self.cutter.is_silent(piece.samples)]
         found = iter(self.hear([piece.samples for piece in loud], [piece.start_s for piece in loud]))
@@ -119,7 +119,7 @@ class Transcriber:
             file.take(piece, next(found) if id(piece) in sounding else None)
 
     @torch.no_grad()
-    def hear(self, waveforms: Sequence[Tensor], starts_s: Sequence[float]) -> list[Heard]:
+    def hear(self, waveforms: Sequence[Tensor], starts_s: Sequence[float]) -> list[SegmentTranscript]:
         """What is heard in waveforms [samples] at the model's sample rate, all at once."""
         if not waveforms:
             return []
@@ -143,28 +143,28 @@ class Transcriber:
 
     def _heard(
         self, best: Hypothesis, weights: Tensor, confidences: list[float], start_s: float, duration_s: float
-    ) -> Heard:
+    ) -> SegmentTranscript:
         times = word_timing.token_times(weights, self.model.state_ms / 1000, duration_s, start_s)
         timed = tuple(
             TimedToken(self.tokens.symbols[token], begin, end, confidence)
             for token, (begin, end), confidence in zip(best.tokens, times, confidences, strict=True)
         )
         found = tuple(word_timing.of_tokens(timed, best.tokens, self.tokens))
-        return Heard(timed, found, best.score, best.finished_by, weights.half())
+        return SegmentTranscript(timed, found, best.score, best.finished_by, weights.half())
 
 
 class _File:
     """What has been heard of a file so far."""
 
-    def __init__(self, name: str, kept: Callable[[Heard], Heard]) -> None:
+    def __init__(self, name: str, kept: Callable[[SegmentTranscript], SegmentTranscript]) -> None:
         self.name, self.kept = name, kept
         self.duration_s = 0.0
         self.expected, self.is_read = 0, False
         self.taken = 0
-        self.words: list[Word] = []
-        self.heard: list[Heard] = []
+        self.words: list[TimedWord] = []
+        self.heard: list[SegmentTranscript] = []
 
-    def take(self, piece: Piece, heard: Heard | None) -> None:
+    def take(self, piece: AudioSegment, heard: SegmentTranscript | None) -> None:
         """The next piece; None is heard in silence."""
         self.taken += 1
         if heard is None:
@@ -182,7 +182,7 @@ def _finished(files: "deque[_File]", state_ms: float) -> Iterator[Transcription]
         yield files.popleft().transcription(state_ms)
 
 
-def _seconds(waiting: Sequence[tuple[_File, Piece]]) -> float:
+def _seconds(waiting: Sequence[tuple[_File, AudioSegment]]) -> float:
     return sum((piece.core_end_s - piece.core_start_s for _, piece in waiting), 0.0)
 
 
@@ -190,7 +190,7 @@ def load(
     path: str | Path,
     search: Search | None = None,
     device: str = "cpu",
-    cutter: Callable[[int], Cutter] = Cutter,
+    cutter: Callable[[int], Segmenter] = Segmenter,
     strict: bool = False,
 ) -> Transcriber:
     """A transcriber from a run folder (its best checkpoint), one checkpoint directory or a bundle.

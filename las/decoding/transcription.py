@@ -8,18 +8,18 @@ from typing import Any
 from jaxtyping import Float, Float16
 from torch import Tensor
 
-from las.decoding.word_timing import TimedToken, Word
+from las.decoding.word_timing import TimedToken, TimedWord
 
 
 @dataclass(frozen=True)
-class Heard:
+class SegmentTranscript:
     """What was heard in one piece of audio; times are those of the whole audio.
 
     `score` is the log-probability of the tokens, the end of the sentence included.
     """
 
     tokens: tuple[TimedToken, ...]
-    words: tuple[Word, ...]
+    words: tuple[TimedWord, ...]
     score: float
     finished_by: str
     half_weights: Float16[Tensor, "tokens states"]
@@ -30,7 +30,7 @@ class Heard:
         """Attention, to compute with."""
         return self.half_weights.float()
 
-    def without_attention(self) -> "Heard":
+    def without_attention(self) -> "SegmentTranscript":
         """The same, with no rows of attention: these grow with the audio more than all the rest."""
         return replace(self, half_weights=self.half_weights.new_zeros(0, self.half_weights.shape[1]))
 
@@ -46,8 +46,8 @@ class Transcription:
 
     id: str
     duration_s: float
-    words: tuple[Word, ...]
-    pieces: tuple[Heard, ...]
+    words: tuple[TimedWord, ...]
+    pieces: tuple[SegmentTranscript, ...]
     state_ms: float
 
     @property
@@ -104,5 +104,5 @@ def _listed(name: str, values: Iterable[dict[str, Any]]) -> Iterator[str]:
     yield "]"
 
 
-def _times(of: Word | TimedToken) -> dict[str, float]:
+def _times(of: TimedWord | TimedToken) -> dict[str, float]:
     return {"start_s": round(of.start_s, 3), "end_s": round(of.end_s, 3), "confidence": round(of.confidence, 4)}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from las.data.tokenizers import Tokens
+from las.data.tokenizers import Tokenizer
 
 SAME_S = 0.6
 """Two pieces speak of the same word only if they place it this close: times read off attention are estimates."""
@@ -28,7 +28,7 @@ class TimedToken:
     confidence: float
 
 
-class Word(NamedTuple):
+class TimedWord(NamedTuple):
     """What stands between spaces; `confidence` is the geometric mean of its tokens'."""
 
     text: str
@@ -74,7 +74,7 @@ def token_times(weights: Tensor, state_s: float, duration_s: float, start_s: flo
     return list(itertools.pairwise(start_s + border for border in borders))
 
 
-def of_tokens(timed: Sequence[TimedToken], ids: Sequence[int], tokens: Tokens) -> list[Word]:
+def of_tokens(timed: Sequence[TimedToken], ids: Sequence[int], tokens: Tokenizer) -> list[TimedWord]:
     """The words of a text, each with its tokens; tokens that only part words belong to none.
 
     The text of the first k tokens tells where token k stands, for any kind of tokens.
@@ -88,10 +88,10 @@ def of_tokens(timed: Sequence[TimedToken], ids: Sequence[int], tokens: Tokens) -
             groups += [[] for _ in range(missing)]
             groups[-1].append(token)
         before = text
-    return [Word(text, tuple(group)) for text, group in zip(before.split(), groups, strict=True)]
+    return [TimedWord(text, tuple(group)) for text, group in zip(before.split(), groups, strict=True)]
 
 
-def stitch(left: Sequence[Word], right: Sequence[Word], border_s: float, overlap_s: float) -> list[Word]:
+def stitch(left: Sequence[TimedWord], right: Sequence[TimedWord], border_s: float, overlap_s: float) -> list[TimedWord]:
     """The words of two pieces that overlap by `overlap_s` on either side of a border, in one row.
 
     Where both heard the same words at the same time, the one nearest to the border joins them: what was said before it
@@ -112,7 +112,7 @@ def stitch(left: Sequence[Word], right: Sequence[Word], border_s: float, overlap
     return [*left[: first + i + 1], *right[j + 1 :]]
 
 
-def agreement(left: Sequence[Word], right: Sequence[Word]) -> list[tuple[int, int]]:
+def agreement(left: Sequence[TimedWord], right: Sequence[TimedWord]) -> list[tuple[int, int]]:
     """The row of words (places in both) that both heard in this order, each at about the same time.
 
     Of all such rows the one of the greatest sum, to which a pair adds the more, the nearer its times are.
@@ -134,10 +134,10 @@ def agreement(left: Sequence[Word], right: Sequence[Word]) -> list[tuple[int, in
     return found[::-1]
 
 
-def _likeness(one: Word, other: Word) -> float:
+def _likeness(one: TimedWord, other: TimedWord) -> float:
     """1 for the same word at the same time, 0 from `SAME_S` on and for another."""
     return max(1 - abs(one.centre_s - other.centre_s) / SAME_S, 0.0) if one.text == other.text else 0.0
 
 
-def _middle(one: Word, other: Word) -> float:
+def _middle(one: TimedWord, other: TimedWord) -> float:
     return (one.centre_s + other.centre_s) / 2

@@ -3,17 +3,17 @@
 from pathlib import Path
 
 from las.data import tokenizers
-from las.data.tokenizers import Tokens
+from las.data.tokenizers import Tokenizer
 from las.lm import arpa, lstm, ngram, vocabulary
 from las.lm.kenlm import MAGIC, KenLM
-from las.lm.lstm import LanguageModel
+from las.lm.lstm import LSTMLanguageModel
 from las.lm.ngram import NGram
 from las.runtime import config, progress
 from las.runtime.errors import DataError, StorageError
 from las.storage import bounded, checkpoint
 
 
-def load(path: str | Path, tokens: Tokens, strict: bool = False) -> NGram | KenLM | LanguageModel:
+def load(path: str | Path, tokens: Tokenizer, strict: bool = False) -> NGram | KenLM | LSTMLanguageModel:
     """The scorer of a language model for these tokens.
 
     An ARPA file, gzipped or not, a binary file of KenLM, or a folder: the run (its best checkpoint) or checkpoint of
@@ -37,7 +37,7 @@ def load(path: str | Path, tokens: Tokens, strict: bool = False) -> NGram | KenL
     return scorer
 
 
-def load_neural(path: Path, strict: bool = False) -> tuple[LanguageModel, Tokens]:
+def load_neural(path: Path, strict: bool = False) -> tuple[LSTMLanguageModel, Tokenizer]:
     """An LSTM model and the tokens it was trained on, from a run folder or a checkpoint directory."""
     found, complaints = checkpoint.find(path, strict)
     for complaint in complaints:
@@ -45,9 +45,9 @@ def load_neural(path: Path, strict: bool = False) -> tuple[LanguageModel, Tokens
     try:
         own = tokenizers.from_state(found.state["corpus"]["tokens"])
         maker = config.build(found.config["model"], where="model")
-        if maker.func is not LanguageModel:
+        if maker.func is not LSTMLanguageModel:
             raise DataError(f"{found.directory}: this is a recogniser, not a language model: las train_lm makes one")
-        model: LanguageModel = maker(own.size)
+        model: LSTMLanguageModel = maker(own.size)
         model.load_state_dict(found.model)
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise StorageError(f"{found.directory}: its parts do not fit together ({error!r})") from error

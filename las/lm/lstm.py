@@ -13,11 +13,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from las.data.tokenizers import Tokens
+from las.data.tokenizers import Tokenizer
 from las.lm import vocabulary
 from las.nn import rnn
 from las.nn.cells.base import LSTMCell, LSTMState
-from las.nn.ctc import Heard
+from las.nn.ctc import CTCOutput
 from las.nn.rnn import CellFactory, RecurrentLayer
 from las.runtime.config import require
 
@@ -26,7 +26,7 @@ class Prediction(NamedTuple):
     """A pass over whole sentences: one row per token and one for the end. Nothing was heard."""
 
     logits: Float[Tensor, "batch steps vocab"]
-    heard: Heard | None = None
+    heard: CTCOutput | None = None
 
 
 class NeuralState(NamedTuple):
@@ -35,7 +35,7 @@ class NeuralState(NamedTuple):
     layers: tuple[LSTMState, ...]
 
 
-class LanguageModel(nn.Module):
+class LSTMLanguageModel(nn.Module):
     """Tokens out of tokens.
 
     Args:
@@ -142,7 +142,7 @@ class Described(NamedTuple):
 
 
 @torch.no_grad()
-def of_tokens(model: LanguageModel, own: Tokens, tokens: Tokens, name: str) -> LanguageModel:
+def of_tokens(model: LSTMLanguageModel, own: Tokenizer, tokens: Tokenizer, name: str) -> LSTMLanguageModel:
     """A model of tokens `own` as the scorer of the same tokens, perhaps in another order.
 
     Raises DataError as `vocabulary.check` does; `name` is said there.

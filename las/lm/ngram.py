@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from las.data.tokenizers import Tokens
+from las.data.tokenizers import Tokenizer
 from las.lm import arpa, automaton, vocabulary
 
 ROW_ENTRIES = 1 << 24
@@ -150,7 +150,7 @@ def _tables(graph: automaton.Automaton, num_symbols: int, has_row: NDArray[np.bo
     )
 
 
-def of_tokens(model: arpa.Model, tokens: Tokens, row_entries: int = ROW_ENTRIES) -> NGram:
+def of_tokens(model: arpa.Model, tokens: Tokenizer, row_entries: int = ROW_ENTRIES) -> NGram:
     """The scorer whose symbols are the tokens. Raises DataError as `vocabulary.check` does."""
     vocabulary.check(model, tokens)
     return NGram(model, vocabulary.words_of(tokens), row_entries)

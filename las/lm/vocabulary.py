@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Protocol, runtime_checkable
 
-from las.data.tokenizers import BOUNDARY, Tokens
+from las.data.tokenizers import BOUNDARY, Tokenizer
 from las.lm.arpa import END, START, UNKNOWN
 from las.runtime.errors import DataError
 
@@ -33,7 +33,7 @@ def written(symbol: str) -> str:
     return SPACE if symbol == " " else symbol
 
 
-def words_of(tokens: Tokens) -> tuple[str, ...]:
+def words_of(tokens: Tokenizer) -> tuple[str, ...]:
     """The words of a language model of these tokens, in the order of their ids.
 
     Raises DataError naming the symbols that mean something else there.
@@ -44,7 +44,7 @@ def words_of(tokens: Tokens) -> tuple[str, ...]:
     return tuple(END if symbol == BOUNDARY else written(symbol) for symbol in tokens.symbols)
 
 
-def check(lm: Vocabulary, tokens: Tokens) -> None:
+def check(lm: Vocabulary, tokens: Tokenizer) -> None:
     """Raise DataError unless a language model predicts the symbols of the tokens, all of them and no others.
 
     The message names the symbols. `<s>` and `<unk>` are no predictions of a recogniser and may be there; `</s>` is

@@ -20,7 +20,7 @@ from las.runtime.errors import ConfigError
 BLANK = 0
 
 
-class Heard(NamedTuple):
+class CTCOutput(NamedTuple):
     """What the encoded states say by themselves."""
 
     log_probs: Float[Tensor, "batch states vocab"]
@@ -55,7 +55,7 @@ def states_needed(targets: Int[Tensor, "batch tokens"], num_tokens: Int[Tensor, 
 
 
 def loss(
-    heard: Heard,
+    heard: CTCOutput,
     targets: Int[Tensor, "batch tokens"],
     num_tokens: Int[Tensor, "batch"],
 ) -> Float[Tensor, ""]:

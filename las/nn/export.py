@@ -27,7 +27,7 @@ from torch._higher_order_ops.scan import scan
 from torch.export import Dim, ExportedProgram
 
 from las.nn import rnn
-from las.nn.attention.base import Memory
+from las.nn.attention.base import AttentionMemory
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.masking import mask_of, reverse
 from las.nn.model import ListenAttendSpell
@@ -51,7 +51,7 @@ class Listen(nn.Module):
         return memory.keys, memory.values, memory.mask, num_states
 
 
-class Step(nn.Module):
+class DecoderStep(nn.Module):
     """One token, with the state as a flat list."""
 
     def __init__(self, speller: Speller) -> None:
@@ -59,7 +59,7 @@ class Step(nn.Module):
         self.speller = speller
 
     def forward(self, tokens: Tensor, keys: Tensor, values: Tensor, mask: Tensor, state: list[Tensor]) -> list[Tensor]:
-        log_probs, after = self.speller.step(tokens, Memory(keys, values, mask), unflattened(state))
+        log_probs, after = self.speller.step(tokens, AttentionMemory(keys, values, mask), unflattened(state))
         return [log_probs, *flattened(after)]
 
 
@@ -81,7 +81,7 @@ def listener(model: ListenAttendSpell, sample_rate: int) -> ExportedProgram:
     length = round(EXAMPLE_S * sample_rate)
     example = torch.zeros(2, length), torch.tensor([length, length - 1])
     any_size: Any = ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, {0: Dim.DYNAMIC})
-    with rnn.using(cast(Kernel, scan)):
+    with rnn.use_kernel(cast(Kernel, scan)):
         return _export(Listen(model.eval()), example, any_size)
 
 
@@ -96,7 +96,7 @@ def speller(model: ListenAttendSpell) -> ExportedProgram:
     attended = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC, 2: Dim.DYNAMIC}
     of_memory = [by_batch | {1: Dim.DYNAMIC} for _ in memory]
     any_size: Any = (by_beam, *of_memory, [*(by_beam for _ in state[:-2]), attended, attended])
-    return _export(Step(model.speller), (torch.zeros(batch, beam, dtype=torch.long), *memory, state), any_size)
+    return _export(DecoderStep(model.speller), (torch.zeros(batch, beam, dtype=torch.long), *memory, state), any_size)
 
 
 def save(program: ExportedProgram, path: Path) -> None:
@@ -137,7 +137,7 @@ def _quiet() -> Iterator[None]:
         log.setLevel(level)
 
 
-def refuses(cell: LSTMCell, input_gates: Tensor) -> str:
+def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
     """Cells that ask which frame it is, or which others are padding, have no step of their own."""
     if type(cell).padded_step is not LSTMCell.padded_step:
         return "its step is another at every frame"

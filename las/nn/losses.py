@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from las.nn import ctc
 from las.nn.masking import mask_of
-from las.nn.scheduled import Ramp, Ramped
+from las.nn.scheduled import PiecewiseLinear, ScheduledModule
 from las.runtime.errors import ArgumentError, ConfigError, suggest
 
 REDUCTIONS = ("mean", "sum")
@@ -25,12 +25,12 @@ class TokenLoss(NamedTuple):
     tokens: Int[Tensor, ""]
 
 
-class LabelSmoothedCrossEntropy(Ramped):
+class LabelSmoothedCrossEntropy(ScheduledModule):
     """-sum_k q_k log p_k with q = 1 - smoothing on the true token and smoothing / V on every token
     (Szegedy et al. 2016, section 7; the end of the sentence counts as a token).
 
     Args:
-        smoothing: 0 gives plain cross-entropy; or a `Ramp`.
+        smoothing: 0 gives plain cross-entropy; or a `PiecewiseLinear`.
         reduction: what an update minimises, the `mean` per token of its batch or the `sum` over it. The gradient of the
             sum is as many times larger as the batch has tokens, and so are its norm, which clipping looks at, and the
             steps of plain SGD; the ε of an optimiser, L2 and gradient noise weigh less in the same proportion.
@@ -39,7 +39,7 @@ class LabelSmoothedCrossEntropy(Ramped):
 
     smoothing: float
 
-    def __init__(self, smoothing: float | Ramp = 0.0, reduction: str = "mean") -> None:
+    def __init__(self, smoothing: float | PiecewiseLinear = 0.0, reduction: str = "mean") -> None:
         super().__init__()
         self.ramped("smoothing", smoothing, most=1.0)
         if reduction not in REDUCTIONS:
@@ -72,13 +72,13 @@ class LabelSmoothedCrossEntropy(Ramped):
         logits: Float[Tensor, "batch steps vocab"],
         targets: Int[Tensor, "batch tokens"],
         num_tokens: Int[Tensor, "batch"],
-        heard: ctc.Heard | None,
+        heard: ctc.CTCOutput | None,
     ) -> Float[Tensor, ""]:
         """What training minimises, summed over the tokens of a batch."""
         return self(logits, targets, num_tokens).loss
 
 
-class JointCTC(LabelSmoothedCrossEntropy):
+class JointCTCLoss(LabelSmoothedCrossEntropy):
     """(1 - w) times that cross-entropy plus w times the loss of `las.nn.ctc` (Kim et al. 2017, equation 10).
 
     Both are sums over the tokens of a batch, so that `w` weighs one against the other whatever the batch.
@@ -87,7 +87,9 @@ class JointCTC(LabelSmoothedCrossEntropy):
         ctc_weight: w, from 0 to 1.
     """
 
-    def __init__(self, smoothing: float | Ramp = 0.0, reduction: str = "mean", ctc_weight: float = 0.3) -> None:
+    def __init__(
+        self, smoothing: float | PiecewiseLinear = 0.0, reduction: str = "mean", ctc_weight: float = 0.3
+    ) -> None:
         super().__init__(smoothing, reduction)
         if not 0.0 <= ctc_weight <= 1.0:
             raise ArgumentError(f"ctc_weight={ctc_weight} must be from 0 to 1")
@@ -98,7 +100,7 @@ class JointCTC(LabelSmoothedCrossEntropy):
         logits: Float[Tensor, "batch steps vocab"],
         targets: Int[Tensor, "batch tokens"],
         num_tokens: Int[Tensor, "batch"],
-        heard: ctc.Heard | None,
+        heard: ctc.CTCOutput | None,
     ) -> Float[Tensor, ""]:
         if heard is None:
             raise ConfigError("this loss needs a model with CTC: choose both with loss=joint_ctc")

@@ -8,9 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from las.nn import rnn
-from las.nn.attention.base import Memory
+from las.nn.attention.base import AttentionMemory
 from las.nn.cells.base import LSTMCell
-from las.nn.ctc import CTC, Heard, missing
+from las.nn.ctc import CTC, CTCOutput, missing
 from las.nn.features import Features
 from las.nn.listener import Listener
 from las.nn.speller import Speller, SpellerState, Spelling
@@ -19,12 +19,12 @@ Change = Callable[[Tensor, Tensor], Tensor]
 """Features [batch, frames, size] and number of frames [batch] to changed features, e.g. with masks."""
 
 
-class Output(NamedTuple):
+class ModelOutput(NamedTuple):
     """A teacher-forced pass: what the speller writes, and what the states say by themselves if there is CTC."""
 
     logits: Float[Tensor, "batch steps vocab"]
     weights: Float[Tensor, "batch steps states"]
-    heard: Heard | None
+    heard: CTCOutput | None
 
 
 class Decoder:
@@ -32,7 +32,7 @@ class Decoder:
 
     sos = eos = Speller.boundary
 
-    def __init__(self, speller: Speller, memory: Memory, ctc: CTC | None = None) -> None:
+    def __init__(self, speller: Speller, memory: AttentionMemory, ctc: CTC | None = None) -> None:
         self.speller = speller
         self.memory = memory
         self.ctc = ctc
@@ -40,7 +40,7 @@ class Decoder:
 
     def keep(self, rows: Int[Tensor, " kept"]) -> "Decoder":
         """The same for some of the utterances."""
-        return Decoder(self.speller, Memory(*(part[rows] for part in self.memory)), self.ctc)
+        return Decoder(self.speller, AttentionMemory(*(part[rows] for part in self.memory)), self.ctc)
 
     def start(self) -> SpellerState:
         """The state before the first token, one beam per utterance."""
@@ -119,7 +119,7 @@ class ListenAttendSpell(nn.Module):
         waveforms: Float[Tensor, "batch samples"],
         num_samples: Int[Tensor, "batch"],
         change: Change | None = None,
-    ) -> tuple[Memory, Int[Tensor, "batch"]]:
+    ) -> tuple[AttentionMemory, Int[Tensor, "batch"]]:
         """Waveforms to what the speller attends to, and the number of states of each utterance.
 
         `change` is what training does to the features [batch, frames, size], given their number of frames [batch].
@@ -136,12 +136,12 @@ class ListenAttendSpell(nn.Module):
         num_samples: Int[Tensor, "batch"],
         targets: Int[Tensor, "batch tokens"],
         change: Change | None = None,
-    ) -> Output:
+    ) -> ModelOutput:
         """Teacher forcing: logits [batch, tokens + 1, vocab] and attention weights [batch, tokens + 1, states]."""
         memory, num_states = self.listen(waveforms, num_samples, change)
         spelling: Spelling = self.speller(memory, targets)
-        heard = None if self.ctc is None else Heard(self.ctc(memory.values), num_states)
-        return Output(spelling.logits, spelling.weights, heard)
+        heard = None if self.ctc is None else CTCOutput(self.ctc(memory.values), num_states)
+        return ModelOutput(spelling.logits, spelling.weights, heard)
 
     def decoder(
         self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]

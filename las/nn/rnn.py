@@ -1,7 +1,7 @@
 """Cells over time: unroll one over padded frames, run two in opposite directions, stack layers.
 
-`unroll` and `unroll_both` are the plain reference of the recurrence, and `pick` finds the fastest form of them. Padded
-frames never touch a state, an output or a gradient.
+`unroll` and `unroll_both` are the plain reference of the recurrence, and `select_kernel` finds the fastest form of
+them. Padded frames never touch a state, an output or a gradient.
 """
 
 import sys
@@ -107,7 +107,7 @@ class LayerKernel(Kernel, Protocol):
         """`input_gates` of both cells and `unroll_both` of a `BidirectionalLayer`."""
 
 
-def refuses(cell: LSTMCell, input_gates: Tensor) -> str:
+def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
     """Nothing: the plain recurrence computes every cell everywhere."""
     return ""
 
@@ -124,7 +124,7 @@ _kernel: ContextVar[str | Kernel] = ContextVar("kernel", default="auto")
 
 
 @contextmanager
-def using(kernel: str | Kernel) -> Iterator[None]:
+def use_kernel(kernel: str | Kernel) -> Iterator[None]:
     """Within it, layers compute their recurrence with this one of `KERNELS`; `auto` is the fastest that can.
 
     A kernel that is none of them, for a purpose of its own, is given itself.
@@ -138,7 +138,7 @@ def using(kernel: str | Kernel) -> Iterator[None]:
         _kernel.reset(token)
 
 
-def pick(cell: LSTMCell, input_gates: Tensor) -> Kernel:
+def select_kernel(cell: LSTMCell, input_gates: Tensor) -> Kernel:
     """The kernel asked for, or the fastest that computes this cell on this tensor's device and type."""
     asked = _kernel.get()
     if asked == "auto":
@@ -151,11 +151,11 @@ def pick(cell: LSTMCell, input_gates: Tensor) -> Kernel:
 
 
 def explain(cell: LSTMCell, input_gates: Tensor) -> str:
-    """A line for the log of a run: what `pick` gives for this cell and tensor, and why nothing faster.
+    """A line for the log of a run: what `select_kernel` gives for this cell and tensor, and why nothing faster.
 
-    Only the tensor's device and type count, it may be empty. Raises `ConfigError` where `pick` does.
+    Only the tensor's device and type count, it may be empty. Raises `ConfigError` where `select_kernel` does.
     """
-    picked = pick(cell, input_gates)
+    picked = select_kernel(cell, input_gates)
     name = next(name for name, kernel in KERNELS.items() if kernel is picked)
     if _kernel.get() != "auto":
         return f"recurrences: {name} (as asked)"
@@ -187,7 +187,7 @@ class RecurrentLayer(nn.Module):
         state: LSTMState | None = None,
     ) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
         """[batch, frames, input_size] to outputs [batch, frames, H] (zero in padding) and the last state."""
-        kernel = pick(self.cell, frames)
+        kernel = select_kernel(self.cell, frames)
         if isinstance(kernel, LayerKernel):
             return kernel.layer(self.cell, frames, num_frames, state)
         return kernel.unroll(self.cell, self.input_gates(frames, num_frames), num_frames, state)
@@ -208,7 +208,7 @@ class BidirectionalLayer(nn.Module):
         """[batch, frames, input_size] to [batch, frames, 2H]: forwards then backwards, zero in padding."""
         layers = self.forwards, self.backwards
         cells = [layer.cell for layer in layers]
-        kernel = pick(cells[0], frames)
+        kernel = select_kernel(cells[0], frames)
         if isinstance(kernel, LayerKernel):
             return kernel.layer_both(cells, frames, num_frames)
         gates = [layer.input_gates(frames, num_frames) for layer in layers]

@@ -10,7 +10,7 @@ from las.runtime.errors import ArgumentError, suggest
 UNITS = ("steps", "sub_epochs")
 
 
-class Ramp:
+class PiecewiseLinear:
     """Straight lines from point to point; before the first point its value, after the last point its value.
 
     Two points at one place are a jump, which has happened when that place is reached. It remembers nothing: a training
@@ -45,19 +45,19 @@ class Ramp:
         return value
 
 
-class Ramped(nn.Module):
+class ScheduledModule(nn.Module):
     """A module some of whose numbers may be ramps: they are plain attributes, set before each update."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.ramps: dict[str, Ramp] = {}
+        self.ramps: dict[str, PiecewiseLinear] = {}
 
-    def ramped(self, name: str, number: float | Ramp, most: float) -> None:
+    def ramped(self, name: str, number: float | PiecewiseLinear, most: float) -> None:
         """Make a number an attribute of this name, of its first value if it is a ramp.
 
         Raises ArgumentError unless it always lies between 0 and `most`.
         """
-        ramp = number if isinstance(number, Ramp) else Ramp(points=[[1, number]])
+        ramp = number if isinstance(number, PiecewiseLinear) else PiecewiseLinear(points=[[1, number]])
         for _, value in ramp.points:
             if not 0.0 <= value <= most:
                 raise ArgumentError(f"{name}={value} must be from 0 to {most:g}")
@@ -66,9 +66,9 @@ class Ramped(nn.Module):
         setattr(self, name, ramp.at(1, 1))
 
 
-def move(modules: Iterable[nn.Module], step: int, sub_epoch: int) -> None:
+def update_scheduled_values(modules: Iterable[nn.Module], step: int, sub_epoch: int) -> None:
     """Set every ramp of some modules, and within them, to its value at update `step` in `sub_epoch`, both from 1."""
     for each in chain.from_iterable(module.modules() for module in modules):
-        if isinstance(each, Ramped):
+        if isinstance(each, ScheduledModule):
             for name, ramp in each.ramps.items():
                 setattr(each, name, ramp.at(step, sub_epoch))

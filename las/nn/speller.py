@@ -17,12 +17,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from las.nn import rnn
-from las.nn.attention.base import Attention, Memory
+from las.nn.attention.base import Attention, AttentionMemory
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.kernels import cpu_speller, teacher_forcing
 from las.nn.kernels.cpu_speller import Answer
 from las.nn.rnn import CellFactory
-from las.nn.scheduled import Ramp, Ramped
+from las.nn.scheduled import PiecewiseLinear, ScheduledModule
 from las.runtime.config import require
 from las.runtime.errors import ArgumentError, suggest
 
@@ -30,8 +30,8 @@ AttentionFactory = Callable[[int, int], Attention]
 """Makes an attention from (query_size, value_size)."""
 
 LOOPS: dict[str, type[teacher_forcing.AnyLoop] | None] = {
-    "cpu": cpu_speller.Loop,
-    "autograd": teacher_forcing.Loop,
+    "cpu": cpu_speller.CppDecoderLoop,
+    "autograd": teacher_forcing.DecoderLoop,
     "plain": None,
 }
 """What computes teacher forcing, by name, fastest first; None is the loop over `Speller.advance`."""
@@ -66,7 +66,7 @@ class Spelling(NamedTuple):
     weights: Float[Tensor, "batch steps states"]
 
 
-class Speller(Ramped):
+class Speller(ScheduledModule):
     """Tokens out of encoded states.
 
     Args:
@@ -82,7 +82,7 @@ class Speller(Ramped):
         readout_size: of that layer, before the maximum of `maxout`; `hidden_size` by default.
         readout_reads: `state` (and context) or `state_and_token` (the embedding of the previous token as well).
         scheduled_sampling: probability, per token, of feeding the model's own sample in place of the true previous
-            token while training (Bengio et al. 2015); or a `Ramp`.
+            token while training (Bengio et al. 2015); or a `PiecewiseLinear`.
     """
 
     boundary = 0  # both the start and the end of a sentence
@@ -103,7 +103,7 @@ class Speller(Ramped):
         readout: str = "tanh",
         readout_size: int | None = None,
         readout_reads: str = "state",
-        scheduled_sampling: float | Ramp = 0.0,
+        scheduled_sampling: float | PiecewiseLinear = 0.0,
     ) -> None:
         super().__init__()
         sizes = {"num_layers": num_layers, "hidden_size": hidden_size, "embedding_size": embedding_size}
@@ -133,7 +133,7 @@ class Speller(Ramped):
         self.dropout = nn.Dropout(dropout)
         self.dropout_at = dropout_at
 
-    def start(self, memory: Memory) -> SpellerState:
+    def start(self, memory: AttentionMemory) -> SpellerState:
         """The state before the first token, with one beam per utterance."""
         batch = memory.values.shape[0]
         layers = tuple(cell.initial_state(batch, 1) for cell in self._cells)
@@ -148,7 +148,7 @@ class Speller(Ramped):
     def advance(
         self,
         tokens: Int[Tensor, "batch beam"],
-        memory: Memory,
+        memory: AttentionMemory,
         state: SpellerState,
         masks: Masks = (),
         answer: Answer | None = None,
@@ -181,7 +181,7 @@ class Speller(Ramped):
     def step(
         self,
         tokens: Int[Tensor, "batch beam"],
-        memory: Memory,
+        memory: AttentionMemory,
         state: SpellerState,
         answer: Answer | None = None,
     ) -> tuple[Float[Tensor, "batch beam vocab"], SpellerState]:
@@ -189,7 +189,7 @@ class Speller(Ramped):
         readout, state = self.advance(tokens, memory, state, answer=answer)
         return torch.log_softmax(self.logits(readout), dim=-1), state
 
-    def forward(self, memory: Memory, targets: Int[Tensor, "batch tokens"]) -> Spelling:
+    def forward(self, memory: AttentionMemory, targets: Int[Tensor, "batch tokens"]) -> Spelling:
         """Teacher forcing: row i holds the scores of target i given targets before it; the last row is the end's."""
         previous = torch.cat([targets.new_full((len(targets), 1), self.boundary), targets], dim=1)
         # Masks are drawn before the loop, so that it makes no difference which one computes it.
@@ -208,25 +208,25 @@ class Speller(Ramped):
         name = next(name for name, known in LOOPS.items() if known is loop)
         return f"speller: {name} ({reason})" if reason else f"speller: {name}"
 
-    def answers(self, memory: Memory) -> Answer:
+    def answers(self, memory: AttentionMemory) -> Answer:
         """The fastest that computes attention on a memory step by step: where gradients are asked for, its own code."""
-        if torch.is_grad_enabled() or self._loop(memory.values)[0] is not cpu_speller.Loop:
+        if torch.is_grad_enabled() or self._loop(memory.values)[0] is not cpu_speller.CppDecoderLoop:
             return self.attention.attend
         return cpu_speller.of(self.attention, memory)
 
     def _loop(self, like: Tensor) -> tuple[type[teacher_forcing.AnyLoop] | None, str]:
         """The loop of teacher forcing, None for the plain one, and why it is not the fastest."""
-        kernel = rnn.pick(self._cells[0], like)
+        kernel = rnn.select_kernel(self._cells[0], like)
         if kernel is rnn.KERNELS["plain"]:
             return None, ""
-        if reason := teacher_forcing.refuses(self._cells, self.attention):
+        if reason := teacher_forcing.unsupported_reason(self._cells, self.attention):
             return None, reason
         if kernel is not rnn.KERNELS["cpu"]:
-            return teacher_forcing.Loop, ""
-        reason = cpu_speller.refuses(self.attention)
-        return (teacher_forcing.Loop, f"cpu: {reason}") if reason else (cpu_speller.Loop, "")
+            return teacher_forcing.DecoderLoop, ""
+        reason = cpu_speller.unsupported_reason(self.attention)
+        return (teacher_forcing.DecoderLoop, f"cpu: {reason}") if reason else (cpu_speller.CppDecoderLoop, "")
 
-    def _one_by_one(self, memory: Memory, previous: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
+    def _one_by_one(self, memory: AttentionMemory, previous: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
         """Readouts and weights of all steps, [batch, steps, ...], by the equations above."""
         state = self.start(memory)
         readouts: list[Tensor] = []
@@ -241,7 +241,7 @@ class Speller(Ramped):
         return torch.cat(readouts, dim=1), torch.cat(weights, dim=1)
 
     def _by_hand(
-        self, loop: type[teacher_forcing.AnyLoop], memory: Memory, previous: Tensor, masks: Masks
+        self, loop: type[teacher_forcing.AnyLoop], memory: AttentionMemory, previous: Tensor, masks: Masks
     ) -> tuple[Tensor, Tensor]:
         """The same by `las.nn.kernels.teacher_forcing`."""
         of_embedding, *of_layers, of_last = masks

@@ -10,7 +10,7 @@ from typing import Any
 import soundfile
 
 from las.data.corpora.base import Corpus
-from las.data.loader import Loader, read, spellable
+from las.data.loader import Loader, drop_unknown_symbols, read
 from las.data.manifest import Utterance
 from las.decoding import evaluation
 from las.decoding.transcriber import load
@@ -27,7 +27,7 @@ SHORTEST_S, LONGEST_S = 1.5, 8.0
 
 
 @dataclass(frozen=True)
-class Heard:
+class RowTranscript:
     """What a row makes of the example: attention weights [tokens + 1, states] as lists, their numbers, its text."""
 
     label: str
@@ -38,15 +38,15 @@ class Heard:
 
 
 @dataclass(frozen=True)
-class Example:
+class DecodedExample:
     """The utterance, its sound as a data URI (empty where it may not be passed on), and each row's view."""
 
     utterance: Utterance
     audio: str
-    heard: tuple[Heard, ...]
+    heard: tuple[RowTranscript, ...]
 
 
-def example(jobs: Sequence[Job], with_audio: bool) -> Example | None:
+def example(jobs: Sequence[Job], with_audio: bool) -> DecodedExample | None:
     """The first test utterance of a good length, by the first seed of each row; None before any training has ended.
 
     Rows whose checkpoint cannot be read are left out.
@@ -61,7 +61,7 @@ def example(jobs: Sequence[Job], with_audio: bool) -> Example | None:
     heard = [each for job in chosen.values() if (each := _heard(job, utterance, split)) is not None]
     config = next(iter(chosen.values())).config
     rate = int(build(config["corpus"], where="corpus").sample_rate)
-    return Example(utterance, sound(utterance, rate) if with_audio else "", tuple(heard))
+    return DecodedExample(utterance, sound(utterance, rate) if with_audio else "", tuple(heard))
 
 
 def sound(utterance: Utterance, sample_rate: int) -> str:
@@ -88,20 +88,20 @@ def fitting(utterances: Sequence[Utterance]) -> Utterance:
     return next((each for each in utterances if SHORTEST_S <= each.duration_s <= LONGEST_S), utterances[0])
 
 
-def _heard(job: Job, utterance: Utterance, split: str) -> Heard | None:
+def _heard(job: Job, utterance: Utterance, split: str) -> RowTranscript | None:
     try:
         transcriber = load(job.directory)
     except StorageError:
         return None
     tokens = transcriber.tokens
-    (known,) = spellable([utterance], tokens)
+    (known,) = drop_unknown_symbols([utterance], tokens)
     loader = Loader([known], tokens, transcriber.sample_rate, num_workers=0)
     ((_, batch),) = loader.batches([[0]])
-    with rnn.using(str(job.config["kernel"])):
+    with rnn.use_kernel(str(job.config["kernel"])):
         weights = evaluation.attention_weights(transcriber.model, batch)
     symbols = [*(tokens.symbols[token] for token in batch.targets[0].tolist()), "(end)"]
     hypothesis = _decoded(job.directory / f"hypotheses.{split}.jsonl").get(utterance.id, "")
-    return Heard(job.row.label, weights.tolist(), symbols, diagnostics.measure(weights), hypothesis)
+    return RowTranscript(job.row.label, weights.tolist(), symbols, diagnostics.measure(weights), hypothesis)
 
 
 def _decoded(path: Path) -> dict[str, str]:

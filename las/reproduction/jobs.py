@@ -5,7 +5,6 @@ rows of several recipes share what is the same, and another setting never meets 
 """
 
 import itertools
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -24,7 +24,7 @@ FAMILIES = ("paper-faithful", "clean")
 REPEATS = ("seeds", "runs")
 
 
-class Column(NamedTuple):
+class PaperColumn(NamedTuple):
     """A number of the paper: what it is called in print, how it is written, and which of our numbers it compares with
     (`las.reproduction.results`); None where we have none of the kind."""
 
@@ -34,21 +34,21 @@ class Column(NamedTuple):
 
 
 PAPER = {
-    "phone_error_rate": Column("PER", "rate", "test"),
-    "wer": Column("WER", "rate", "test"),
-    "hub5_00_swb": Column("SWB", "rate", "hub5_00_swb"),
-    "hub5_00_ch": Column("CH", "rate", "hub5_00_ch"),
-    "hub5_01": Column("Hub5'01", "rate", "hub5_01"),
-    "wer_min": Column("WER min", "rate"),
-    "wer_max": Column("WER max", "rate"),
-    "wer_sigma": Column("WER sigma as printed (≈ population SE)", "rate"),
-    "hub5_01_min": Column("Hub5'01 min", "rate"),
-    "hub5_01_max": Column("Hub5'01 max", "rate"),
-    "hub5_01_sigma": Column("Hub5'01 sigma as printed (≈ population SE)", "rate"),
-    "steps_to_converge": Column("steps", "count", "steps_to_converge"),
-    "epoch": Column("epoch", "number"),
-    "sub_epoch": Column("sub-epoch", "count"),
-    "outcome": Column("outcome", "text"),
+    "phone_error_rate": PaperColumn("PER", "rate", "test"),
+    "wer": PaperColumn("WER", "rate", "test"),
+    "hub5_00_swb": PaperColumn("SWB", "rate", "hub5_00_swb"),
+    "hub5_00_ch": PaperColumn("CH", "rate", "hub5_00_ch"),
+    "hub5_01": PaperColumn("Hub5'01", "rate", "hub5_01"),
+    "wer_min": PaperColumn("WER min", "rate"),
+    "wer_max": PaperColumn("WER max", "rate"),
+    "wer_sigma": PaperColumn("WER sigma as printed (≈ population SE)", "rate"),
+    "hub5_01_min": PaperColumn("Hub5'01 min", "rate"),
+    "hub5_01_max": PaperColumn("Hub5'01 max", "rate"),
+    "hub5_01_sigma": PaperColumn("Hub5'01 sigma as printed (≈ population SE)", "rate"),
+    "steps_to_converge": PaperColumn("steps", "count", "steps_to_converge"),
+    "epoch": PaperColumn("epoch", "number"),
+    "sub_epoch": PaperColumn("sub-epoch", "count"),
+    "outcome": PaperColumn("outcome", "text"),
 }
 """Every number that a recipe may quote, in the order of columns. Rates are fractions here and in the files."""
 

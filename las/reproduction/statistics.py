@@ -25,7 +25,7 @@ class Summary(NamedTuple):
     highest: float
 
 
-class Test(NamedTuple):
+class StatisticalTest(NamedTuple):
     """Two sets compared: the second's mean minus the first's, its 95 % interval, and p. `name` says which test."""
 
     name: str
@@ -45,7 +45,7 @@ def summary(values: Sequence[float]) -> Summary:
     return Summary(len(values), mean, deviation, error, (mean - half, mean + half), min(values), max(values))
 
 
-def welch(first: Sequence[float], second: Sequence[float]) -> Test:
+def welch(first: Sequence[float], second: Sequence[float]) -> StatisticalTest:
     """Do the means differ, whatever the variances? Welch 1947, Biometrika 34; degrees of freedom after Satterthwaite.
 
     Without two values on each side there is a difference, but neither interval nor p. Sets without any spread differ
@@ -53,18 +53,18 @@ def welch(first: Sequence[float], second: Sequence[float]) -> Test:
     """
     difference = statistics.fmean(second) - statistics.fmean(first)
     if min(len(first), len(second)) < 2:
-        return Test("no test: one training", difference, None, None)
+        return StatisticalTest("no test: one training", difference, None, None)
     parts = [statistics.variance(values) / len(values) for values in (first, second)]
     error = math.sqrt(sum(parts))
     if error == 0:
-        return Test("Welch", difference, (difference, difference), 1.0 if difference == 0 else 0.0)
+        return StatisticalTest("Welch", difference, (difference, difference), 1.0 if difference == 0 else 0.0)
     degrees = sum(parts) ** 2 / sum(p**2 / (len(v) - 1) for p, v in zip(parts, (first, second), strict=True))
     half = student_quantile(0.5 + CONFIDENCE / 2, degrees) * error
     p = 2 * (1 - student(abs(difference) / error, degrees))
-    return Test("Welch", difference, (difference - half, difference + half), p)
+    return StatisticalTest("Welch", difference, (difference - half, difference + half), p)
 
 
-def brown_forsythe(first: Sequence[float], second: Sequence[float]) -> Test:
+def brown_forsythe(first: Sequence[float], second: Sequence[float]) -> StatisticalTest:
     """Does one set spread wider? Distances from the median compared by their means (Brown and Forsythe 1974, JASA 69).
 
     The difference is that of the mean distances; below 0 where the second set is narrower.
@@ -73,11 +73,11 @@ def brown_forsythe(first: Sequence[float], second: Sequence[float]) -> Test:
     return welch(*distances)._replace(name="Brown-Forsythe")
 
 
-def relative_gain(before: Sequence[float], after: Sequence[float]) -> Test:
+def relative_gain(before: Sequence[float], after: Sequence[float]) -> StatisticalTest:
     """By what share the mean fell from `before` to `after`; the interval is Welch's, divided by the mean before."""
     test, base = welch(before, after), statistics.fmean(before)
     bounds = None if test.interval is None else (-test.interval[1] / base, -test.interval[0] / base)
-    return Test(test.name, -test.difference / base, bounds, test.p)
+    return StatisticalTest(test.name, -test.difference / base, bounds, test.p)
 
 
 def student(t: float, degrees: float) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from html import escape
 
-from las.decoding.transcription import Heard, Transcription
+from las.decoding.transcription import SegmentTranscript, Transcription
 from las.reproduction import charts
 
 ENDS = {
@@ -78,5 +78,5 @@ def _pictures(heard: Transcription) -> Iterator[str]:
         yield charts.heat_map(piece.weights.numpy(), piece.symbols, seconds, title, "")
 
 
-def _place(piece: Heard) -> str:
+def _place(piece: SegmentTranscript) -> str:
     return f", which begins at {piece.tokens[0].start_s:.1f} s" if piece.tokens else ""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from las.reproduction import statistics
 from las.reproduction.results import MEASURES, Line, Table
-from las.reproduction.statistics import Test
+from las.reproduction.statistics import StatisticalTest
 
 SUPPORTED, NOT_SUPPORTED, UNDECIDED = "supported", "not supported", "undecided"
 CERTAIN, FAR = 0.05, 1.5
@@ -268,14 +268,14 @@ def _few(*lines: Line) -> Verdict | None:
     return Verdict(UNDECIDED, f"one training of {', '.join(few)}") if few else None
 
 
-def _direction(test: Test) -> str:
+def _direction(test: StatisticalTest) -> str:
     """Of a claim that the second set is lower."""
     if test.p is None or test.p > CERTAIN:
         return UNDECIDED
     return SUPPORTED if test.difference < 0 else NOT_SUPPORTED
 
 
-def _words(what: str, test: Test, table: Table, measure: str) -> str:
+def _words(what: str, test: StatisticalTest, table: Table, measure: str) -> str:
     """A test in one line; error rates in percent."""
     factor, unit = (100, " %") if measure in ("test", "dev") else (1, "")
     limits = "" if test.interval is None else " [{:.4g}, {:.4g}]".format(*(factor * each for each in test.interval))
@@ -283,7 +283,7 @@ def _words(what: str, test: Test, table: Table, measure: str) -> str:
     return f"{what}: {factor * test.difference:+.4g}{unit}{limits} ({test.name}{p})"
 
 
-def _percent(test: Test) -> str:
+def _percent(test: StatisticalTest) -> str:
     limits = "" if test.interval is None else " [{:.1f}, {:.1f}]".format(*(100 * each for each in test.interval))
     return f"{100 * test.difference:.1f} %{limits} ({test.name})"
 

@@ -343,7 +343,7 @@ def build(config: Any, *positional: Any, where: str = "") -> Any:
         positional: positional arguments of the outermost class, e.g. sizes that only the caller knows.
         where: the key under which the config lies, for error messages.
 
-    `_partial_: true` gives a `Maker` instead, a `functools.partial` that the parent calls.
+    `_partial_: true` gives a `Factory` instead, a `functools.partial` that the parent calls.
     """
     if isinstance(config, list):
         return [build(item, where=f"{where}[{index}]") for index, item in enumerate(config)]
@@ -361,7 +361,7 @@ def build(config: Any, *positional: Any, where: str = "") -> Any:
     return make if config.get("_partial_", False) else make()
 
 
-class Maker(functools.partial[Any]):
+class Factory(functools.partial[Any]):
     """A constructor with its keyword arguments; what it does not accept is an error of the config, `where` in it."""
 
     where = ""
@@ -375,10 +375,10 @@ class Maker(functools.partial[Any]):
             raise ConfigError(f"{self.where}: {error}") from error
 
 
-def checked(cls: type, values: Config, where: str, *positional: Any, kinds: Collection[Any] = BY_NAME) -> Maker:
+def checked(cls: type, values: Config, where: str, *positional: Any, kinds: Collection[Any] = BY_NAME) -> Factory:
     """A constructor with a section of the config as its keyword arguments, their names and types checked."""
     check(cls, values, where, kinds)
-    maker = Maker(cls, *positional, **values)
+    maker = Factory(cls, *positional, **values)
     maker.where = where
     return maker
 

@@ -1,8 +1,8 @@
 """Many processes that train one model: which of them this is, and what they decide together.
 
 `torchrun` starts the processes. In a process that was started alone every function is there and does nothing, so that
-no caller asks how many there are. An exchange waits for a process as long as that one lives (`las.runtime.heartbeat`), be it that
-it reads a corpus or writes a checkpoint.
+no caller asks how many there are. An exchange waits for a process as long as that one lives (`las.runtime.heartbeat`),
+be it that it reads a corpus or writes a checkpoint.
 """
 
 import datetime
@@ -31,7 +31,7 @@ NAP_S = 0.0002
 _peers: Peers | None = None
 
 
-class SaidElsewhere(LasError):
+class ReportedElsewhere(LasError):
     """An error that another process found as well and has printed: without words."""
 
     def __init__(self, exit_code: int) -> None:
@@ -55,7 +55,7 @@ def is_main() -> bool:
 
 
 @contextmanager
-def together(device: torch.device) -> Iterator[torch.device]:
+def process_group(device: torch.device) -> Iterator[torch.device]:
     """Within it this process belongs to those that `torchrun` started: over NCCL on GPUs, over gloo on CPUs.
 
     Gives the device of this process: each of a machine's processes has a GPU of its own. An error that several
@@ -97,10 +97,10 @@ def _once(error: BaseException, others: Peers) -> BaseException:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(error.exit_code)
-    return error if first else SaidElsewhere(error.exit_code)
+    return error if first else ReportedElsewhere(error.exit_code)
 
 
-def note(step: int, utterances: Sequence[str]) -> None:
+def announce_step(step: int, utterances: Sequence[str]) -> None:
     """Tell the others which update this process computes, of what: they name it if this process dies."""
     if _peers is not None:
         _peers.note(step, utterances)
@@ -155,7 +155,7 @@ def gather(value: Any) -> list[Any]:
     return [json.loads(bytes(part.tolist())) for part in everything.split(sizes)]
 
 
-def share(module: nn.Module) -> None:
+def broadcast_parameters(module: nn.Module) -> None:
     """Parameters and buffers of the main process, in all of them."""
     if _peers is not None:
         for tensor in module.state_dict().values():

@@ -21,7 +21,8 @@ class ConfigError(LasError):
 
 
 class ArgumentError(ConfigError):
-    """A value that a constructor refuses, named as its argument: `las.runtime.config` puts the section's key before it."""
+    """A value that a constructor refuses, named as its argument: `las.runtime.config` puts the section's key before
+    it."""
 
 
 class DataError(LasError):

@@ -93,7 +93,7 @@ class Aligned(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rules:
+class AlignmentRules:
     """NIST's conventions for comparing words.
 
     `optional_words`: a `(word)` may be left out, and is compared without its brackets (sclite's -D). `fragments`:
@@ -123,7 +123,7 @@ class _Word(NamedTuple):
 class _Vocabulary:
     """The words of a call by number; number 0 is the empty arc that precedes all words."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: AlignmentRules) -> None:
         self.words = [_Word("", "", _OMISSION, fragment=False)]
         self.spoken = [-1]  # the same number for words that are spelt the same
         self._rules = rules
@@ -145,7 +145,7 @@ class _Vocabulary:
         return self._numbers[token]
 
 
-def _word(token: str, rules: Rules) -> _Word:
+def _word(token: str, rules: AlignmentRules) -> _Word:
     """A token without what sclite drops: tags behind a semicolon, backslashes, and a final asterisk."""
     text = _TAGS.sub("", token).replace("\\", "")
     if len(text) > 1:
@@ -174,7 +174,7 @@ class _Pair(NamedTuple):
 
 
 def align(
-    references: Sequence[Sequence[str]], hypotheses: Sequence[Sequence[str]], rules: Rules = Rules()
+    references: Sequence[Sequence[str]], hypotheses: Sequence[Sequence[str]], rules: AlignmentRules = AlignmentRules()
 ) -> list[list[Aligned]]:
     """Align each hypothesis with the reference at the same place.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from las.runtime.errors import ConfigError, DataError, suggest
 from las.scoring import phones
-from las.scoring.alignment import Rules
+from las.scoring.alignment import AlignmentRules
 
 Tokens = Callable[[str], list[str]]
 """From a text to the tokens that are scored. Raises DataError for what is not a token."""
@@ -23,7 +23,7 @@ class Convention:
     metric: str
     reference: Tokens
     hypothesis: Tokens
-    rules: Rules = Rules()  # noqa: RUF009 - frozen
+    rules: AlignmentRules = AlignmentRules()  # noqa: RUF009 - frozen
 
 
 def words(text: str) -> list[str]:
@@ -63,7 +63,7 @@ _ALL = (
     Convention("nist", "wer", words, words),
     Convention("timit_kaldi", _PER, timit_phones, timit_phones),
     Convention("timit_glottal", _PER, _labels_and_q, timit_phones_and_q),
-    Convention("timit_optional_silence", _PER, _optional_silences, timit_phones, Rules(optional_words=True)),
+    Convention("timit_optional_silence", _PER, _optional_silences, timit_phones, AlignmentRules(optional_words=True)),
     Convention("timit_no_silence", _PER, _without_silences, _without_silences),
 )
 CONVENTIONS = {convention.name: convention for convention in _ALL}

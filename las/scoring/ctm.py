@@ -25,7 +25,7 @@ _TYPES = ("lex", "frag", "fp", "un-lex", "for-lex", "non-lex", "misc", "noscore"
 _ENGLISH = re.compile(r"[A-Za-z'-]+|[A-Za-z]\..*|.*@.*|.*%(?:BCN?ACK|HESITATION).*", re.IGNORECASE)
 
 
-class Word(NamedTuple):
+class CTMWord(NamedTuple):
     """One line: times in seconds from the start of the recording. Tags of alternatives have time and duration 0."""
 
     file: str
@@ -41,7 +41,7 @@ class Word(NamedTuple):
         return self.text.upper() if self.text.upper().startswith("<ALT") else None
 
 
-def read(path: str | Path) -> list[Word]:
+def read(path: str | Path) -> list[CTMWord]:
     """Words and tags in file order; a file without any is a recogniser that heard nothing.
 
     A 7th and 8th field (type and speaker of the word) are read over. Raises DataError naming file, line and what is
@@ -54,12 +54,12 @@ def read(path: str | Path) -> list[Word]:
     return words
 
 
-def write(path: str | Path, words: Iterable[Word]) -> None:
+def write(path: str | Path, words: Iterable[CTMWord]) -> None:
     """Write words as they are given; each reads back as the same value."""
     atomic.write(Path(path), text(words))
 
 
-def text(words: Iterable[Word]) -> str:
+def text(words: Iterable[CTMWord]) -> str:
     """What `write` writes."""
     content = []
     for word in words:
@@ -69,7 +69,7 @@ def text(words: Iterable[Word]) -> str:
     return "".join(content)
 
 
-def check_alternatives(words: Sequence[Word], places: Sequence[str]) -> None:
+def check_alternatives(words: Sequence[CTMWord], places: Sequence[str]) -> None:
     """Raise DataError at the place of the first tag that does not belong where it stands.
 
     An alternative without words may only be the last: of any other, sclite drops the word that follows it.
@@ -133,7 +133,7 @@ def _objections(fields: list[str]) -> list[str]:
     return [reason for holds, reason in rules if not holds]
 
 
-def _word(line: str, where: str) -> Word:
+def _word(line: str, where: str) -> CTMWord:
     fields = re.split(r"[ \t]+", line)
     if not 5 <= len(fields) <= 8:
         raise DataError(
@@ -142,13 +142,13 @@ def _word(line: str, where: str) -> Word:
     file, channel, start, duration, text = fields[:5]
     confidence = _confidence(fields[5], where) if len(fields) > 5 else None
     if text.upper().startswith("<ALT"):
-        return Word(file, channel, 0.0, 0.0, text, confidence)
+        return CTMWord(file, channel, 0.0, 0.0, text, confidence)
     for name, time in (("begin", start), ("duration", duration)):
         if not _NUMBER.fullmatch(time):
             raise DataError(f"{where}: the {name} {time!r} is not a number of seconds")
     if "{" in text or "}" in text:
         raise DataError(f"{where}: {text!r} is not a word: alternatives of a ctm stand between {BEGIN} and {END}")
-    return Word(file, channel, float(start), float(duration), text, confidence)
+    return CTMWord(file, channel, float(start), float(duration), text, confidence)
 
 
 def _confidence(field: str, where: str) -> float | None:

@@ -13,7 +13,7 @@ import jiwer
 
 from las.runtime.errors import DataError, suggest
 from las.scoring import bootstrap
-from las.scoring.alignment import Aligned, Rules, align
+from las.scoring.alignment import Aligned, AlignmentRules, align
 
 SHORT_NAMES = {"phone_error_rate": "PER", "wer": "WER", "cer": "CER"}
 """The metrics and what they are called in print."""
@@ -60,7 +60,7 @@ class Confusion:
 
 
 @dataclass(frozen=True)
-class Characters:
+class CharacterCounts:
     """Errors in the characters of the words, the single spaces between them included."""
 
     total: ErrorRate
@@ -85,17 +85,17 @@ class Score:
     utterances: dict[str, Alignment]
 
     @cached_property
-    def characters(self) -> Characters:
+    def characters(self) -> CharacterCounts:
         """The same utterances by characters, with the fewest errors; of alternatives, those the alignment chose."""
         rates = [_characters(alignment) for alignment in self.utterances.values()]
-        return Characters(_sum(rates), interval(rates))
+        return CharacterCounts(_sum(rates), interval(rates))
 
 
 def error_rate(
     references: Mapping[str, Sequence[str]],
     hypotheses: Mapping[str, Sequence[str]],
     speakers: Mapping[str, str | None] | None = None,
-    rules: Rules = Rules(),  # noqa: B008 - frozen
+    rules: AlignmentRules = AlignmentRules(),  # noqa: B008 - frozen
     seed: int = 0,
 ) -> Score:
     """Score hypotheses against references, both lists of tokens by utterance id.

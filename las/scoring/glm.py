@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from las.runtime.errors import DataError
-from las.scoring.ctm import BEGIN, END, OR, Word
+from las.scoring.ctm import BEGIN, END, OR, CTMWord
 from las.scoring.stm import Segment
 
 MAX_LINE = 131  # bytes that rfilter1 reads at once
@@ -43,7 +43,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Rules:
+class MappingRules:
     """The rules that hold for one kind of input, in file order, with their headers.
 
     Where case does not matter, what a rule looks for is in upper case.
@@ -108,9 +108,9 @@ class Glm:
     path: Path
     name: str
     sha256: str
-    reference: Rules
+    reference: MappingRules
     """What holds for a stm that is a reference."""
-    hypothesis: Rules
+    hypothesis: MappingRules
     """What holds for a ctm that is a hypothesis."""
 
     @classmethod
@@ -141,7 +141,7 @@ class Glm:
             filtered.append(replace(segment, text=text))
         return filtered
 
-    def filter_words(self, words: Iterable[Word]) -> list[Word]:
+    def filter_words(self, words: Iterable[CTMWord]) -> list[CTMWord]:
         """Hypotheses as csrfilt.sh -i ctm -t hyp -dh leaves them: a word that becomes several shares its duration among
         them, one that becomes `{a / b}` becomes alternatives. Raises DataError naming the word.
 
@@ -150,7 +150,7 @@ class Glm:
         """
         return [part for word in words for part in self._parts(word)]
 
-    def _parts(self, word: Word) -> list[Word]:
+    def _parts(self, word: CTMWord) -> list[CTMWord]:
         try:
             tokens = _WORDS.findall(re.sub("([{}])", r" \1 ", self.hypothesis.filter(word.text)))
         except DataError as error:
@@ -175,7 +175,7 @@ def upper(text: str) -> str:
     return text.translate(_ASCII_UPPER)
 
 
-def _shared(word: Word, texts: list[str]) -> list[Word]:
+def _shared(word: CTMWord, texts: list[str]) -> list[CTMWord]:
     """The duration of a word shared among its parts; milliseconds, as csrfilt.sh prints them."""
     duration_s = word.duration_s / max(len(texts), 1)
     starts = (word.start_s + duration_s * index for index in range(len(texts)))
@@ -201,7 +201,7 @@ def _applying(path: Path, lines: Iterable[str], kind: tuple[str, str]) -> list[t
     return kept
 
 
-def _rules(path: Path, numbered: list[tuple[int, str]]) -> Rules:
+def _rules(path: Path, numbered: list[tuple[int, str]]) -> MappingRules:
     comment = re.split(r"\s", numbered[0][1], maxsplit=1)[0]
     headers = {"NAME": path.name, "DESC": "", "FORMAT": "NIST1"}
     headers |= {"MAX_NRULES": str(DEFAULT_MAX_RULES), "COPY_NO_HIT": "T", "CASE_SENSITIVE": "T"}
@@ -229,7 +229,7 @@ def _rules(path: Path, numbered: list[tuple[int, str]]) -> Rules:
     )
     if not case_sensitive:
         rules = [Rule(upper(rule.source), rule.target, upper(rule.before), upper(rule.after)) for rule in rules]
-    return Rules(headers["NAME"], headers["DESC"], case_sensitive, copy_no_hit, tuple(rules))
+    return MappingRules(headers["NAME"], headers["DESC"], case_sensitive, copy_no_hit, tuple(rules))
 
 
 def _header(line: str, headers: dict[str, str], where: str) -> dict[str, str]:

@@ -16,8 +16,8 @@ from dataclasses import replace
 
 from las.runtime.errors import DataError
 from las.scoring import error_rates, segments
-from las.scoring.alignment import Rules
-from las.scoring.ctm import Word
+from las.scoring.alignment import AlignmentRules
+from las.scoring.ctm import CTMWord
 from las.scoring.glm import Glm
 from las.scoring.stm import Segment
 
@@ -28,10 +28,10 @@ HESITATIONS = frozenset(
     ("UH", "UM", "EH", "MM", "HM", "AH", "HUH", "HA", "ER", "OOF", "HEE", "ACH", "EEE", "EW", "%HESITATION")
 )
 NOISES = frozenset(("[NOISE]", "[LAUGHTER]", "[VOCALIZED-NOISE]", "<UNK>"))
-RULES = Rules(optional_words=True, fragments=True)
+RULES = AlignmentRules(optional_words=True, fragments=True)
 
 
-def score(reference: Iterable[Segment], hypothesis: Iterable[Word], glm: Glm, seed: int = 0) -> error_rates.Score:
+def score(reference: Iterable[Segment], hypothesis: Iterable[CTMWord], glm: Glm, seed: int = 0) -> error_rates.Score:
     """Errors in total, by speaker, and in the subsets SWB and CH; ids are sclite's, `speaker-007`.
 
     `seed` is that of the confidence interval. Raises DataError for texts the rules cannot be applied to, for words in
@@ -42,7 +42,9 @@ def score(reference: Iterable[Segment], hypothesis: Iterable[Word], glm: Glm, se
     return segments.summarise(pairs, subsets, RULES, seed)
 
 
-def filtered(reference: Iterable[Segment], hypothesis: Iterable[Word], glm: Glm) -> tuple[list[Segment], list[Word]]:
+def filtered(
+    reference: Iterable[Segment], hypothesis: Iterable[CTMWord], glm: Glm
+) -> tuple[list[Segment], list[CTMWord]]:
     """Both sides sorted and filtered: what hubscr.pl writes into its .filt files."""
     words = sorted(hypothesis, key=lambda word: (word.file, word.channel, word.start_s))
     for word in words:
@@ -66,7 +68,7 @@ def repaired(reference: Sequence[Segment]) -> list[Segment]:
     return repaired_segments
 
 
-def without_noises(hypothesis: Iterable[Word]) -> list[Word]:
+def without_noises(hypothesis: Iterable[CTMWord]) -> list[CTMWord]:
     """The hypothesis without what is not scored as a word: noises, `<unk>`, hesitations and partial words (`wor-`).
 
     Hesitations are optional in the reference, so leaving them out costs nothing and saves insertions. Kaldi's

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from las.runtime.errors import DataError
 from las.scoring import error_rates
-from las.scoring.alignment import Rules, align
-from las.scoring.ctm import BEGIN, END, OR, Word, check_alternatives
+from las.scoring.alignment import AlignmentRules, align
+from las.scoring.ctm import BEGIN, END, OR, CTMWord, check_alternatives
 from las.scoring.stm import Segment
 
 REFERENCE, HYPOTHESIS = "reference", "hypothesis"
@@ -41,10 +41,10 @@ class _Heard(NamedTuple):
     """A word, or alternatives as one, with the time in seconds that decides where it belongs."""
 
     middle_s: float
-    words: tuple[Word, ...]
+    words: tuple[CTMWord, ...]
 
 
-def time_segments(segments: Sequence[Segment], words: Sequence[Word], reduce: Collection[str] = ()) -> list[Pair]:
+def time_segments(segments: Sequence[Segment], words: Sequence[CTMWord], reduce: Collection[str] = ()) -> list[Pair]:
     """The segments to score, in order, with the words that belong to each. Ignored segments keep their words and are
     left out, words and all.
 
@@ -73,8 +73,8 @@ def time_segments(segments: Sequence[Segment], words: Sequence[Word], reduce: Co
 
 def score(
     segments: Sequence[Segment],
-    words: Sequence[Word],
-    rules: Rules = Rules(),  # noqa: B008 - frozen
+    words: Sequence[CTMWord],
+    rules: AlignmentRules = AlignmentRules(),  # noqa: B008 - frozen
     reduce: Collection[str] = (),
     seed: int = 0,
 ) -> error_rates.Score:
@@ -85,7 +85,7 @@ def score(
 
 
 def summarise(
-    pairs: Sequence[Pair], subsets: dict[str, tuple[str, ...]], rules: Rules, seed: int = 0
+    pairs: Sequence[Pair], subsets: dict[str, tuple[str, ...]], rules: AlignmentRules, seed: int = 0
 ) -> error_rates.Score:
     """Align pairs and count their errors by speaker and by the subsets of each id."""
     alignments = align([pair.reference for pair in pairs], [pair.hypothesis for pair in pairs], rules)
@@ -102,13 +102,13 @@ def tokens(text: str) -> list[str]:
     return _TOKEN.findall(text)
 
 
-def _channel(line: Segment | Word) -> tuple[str, str]:
+def _channel(line: Segment | CTMWord) -> tuple[str, str]:
     return line.file.lower(), line.channel.lower()
 
 
 def _shared_out(
-    segments: list[Segment], words: list[Word], reduce: Collection[str]
-) -> Iterable[tuple[Segment, list[Word]]]:
+    segments: list[Segment], words: list[CTMWord], reduce: Collection[str]
+) -> Iterable[tuple[Segment, list[CTMWord]]]:
     """The scored segments of a channel with their words."""
     last = segments[-1]
     if REFERENCE in reduce and words:
@@ -127,7 +127,7 @@ def _shared_out(
             yield segment, [word for each in inside for word in each.words]
 
 
-def _heard(words: list[Word]) -> list[_Heard]:
+def _heard(words: list[CTMWord]) -> list[_Heard]:
     heard = []
     start = 0
     for end, word in enumerate(words, start=1):
@@ -138,7 +138,7 @@ def _heard(words: list[Word]) -> list[_Heard]:
     return heard
 
 
-def _within(words: tuple[Word, ...], segments: Sequence[Segment]) -> bool:
+def _within(words: tuple[CTMWord, ...], segments: Sequence[Segment]) -> bool:
     """Whether any of the words touches the time that the segments span."""
     start_s = _single(min(segment.start_s for segment in segments))
     end_s = _single(max(segment.end_s for segment in segments))
@@ -150,7 +150,7 @@ def _single(value: float) -> float:
     return float(struct.unpack("f", struct.pack("f", value))[0])
 
 
-def _tokens(words: list[Word]) -> list[str]:
+def _tokens(words: list[CTMWord]) -> list[str]:
     """Words as tokens of alignment, where alternatives are `{ a / b }` and an empty one is `@`."""
     found: list[str] = []
     for word in words:

@@ -22,7 +22,7 @@ EQUAL_PERCENT = 0.005  # speakers whose error rates in % differ by no more than 
 EXACT_TRIALS = 20  # up to so many trials sc_stats sums the binomial distribution itself
 
 
-class Outcome(NamedTuple):
+class SignificanceTest(NamedTuple):
     """`pairs`: what was compared (segments, speakers or utterances). `statistic` is above 0 where the second system
     is better, and has the distribution that the test's docstring names."""
 
@@ -39,7 +39,7 @@ class Comparison:
 
     first: ErrorRate
     second: ErrorRate
-    tests: dict[str, Outcome]
+    tests: dict[str, SignificanceTest]
     second_better: float
 
     @property
@@ -55,7 +55,7 @@ def compare(first: Score, second: Score) -> Comparison:
     return Comparison(first.total, second.total, tests(first, second), resampled(first, second))
 
 
-def tests(first: Score, second: Score) -> dict[str, Outcome]:
+def tests(first: Score, second: Score) -> dict[str, SignificanceTest]:
     """The tests of sc_stats on two systems with the same utterances."""
     aligned = (list(first.utterances.values()), [second.utterances[name] for name in first.utterances])
     found = {"mapsswe": mapsswe(*aligned), "mcnemar": mcnemar(*aligned)}
@@ -65,21 +65,21 @@ def tests(first: Score, second: Score) -> dict[str, Outcome]:
     return found
 
 
-class Segment(NamedTuple):
+class ErrorSegment(NamedTuple):
     """Errors of both systems in one stretch of an utterance."""
 
     first: int
     second: int
 
 
-class _Word(NamedTuple):
+class _AlignedWord(NamedTuple):
     """What happened at one reference word: insertions before it, and was it itself right?"""
 
     insertions: int
     right: bool
 
 
-def mapsswe(first: Sequence[Alignment], second: Sequence[Alignment]) -> Outcome:
+def mapsswe(first: Sequence[Alignment], second: Sequence[Alignment]) -> SignificanceTest:
     """Matched-pair sentence-segment word error test (Gillick and Cox 1989, ICASSP, with NIST's rule of segments).
 
     z = mean(d) / (s(d) / √n), where d is the difference in errors (first - second) of each of the n segments and s its
@@ -95,13 +95,13 @@ def mapsswe(first: Sequence[Alignment], second: Sequence[Alignment]) -> Outcome:
     return _normal(len(found), mean / (math.sqrt(variance) / math.sqrt(len(differences))))
 
 
-def segments(first: Alignment, second: Alignment) -> list[Segment]:
+def segments(first: Alignment, second: Alignment) -> list[ErrorSegment]:
     """The stretches of an utterance with errors of either system, apart by `BOUNDARY` words that both have right.
 
     An insertion between those words starts the count of right words again. What follows the last boundary ends with
     the utterance.
     """
-    found: list[Segment] = []
+    found: list[ErrorSegment] = []
     errors = [0, 0]
     right = 0
     for one, other in zip_longest(_words(first), _words(second)):
@@ -112,25 +112,25 @@ def segments(first: Alignment, second: Alignment) -> list[Segment]:
             right = 0
         right = right + 1 if all(word is not None and word.right for word in (one, other)) else 0
         if right >= BOUNDARY and any(errors):
-            found.append(Segment(*errors))
+            found.append(ErrorSegment(*errors))
             errors = [0, 0]
-    return [*found, Segment(*errors)] if any(errors) else found
+    return [*found, ErrorSegment(*errors)] if any(errors) else found
 
 
-def _words(alignment: Alignment) -> Iterator[_Word]:
+def _words(alignment: Alignment) -> Iterator[_AlignedWord]:
     """The reference words of an alignment; insertions at its end come as a word that is right."""
     insertions = 0
     for aligned in alignment:
         if aligned.kind == "insertion":
             insertions += 1
         else:
-            yield _Word(insertions, aligned.kind == "correct")
+            yield _AlignedWord(insertions, aligned.kind == "correct")
             insertions = 0
     if insertions:
-        yield _Word(insertions, True)
+        yield _AlignedWord(insertions, True)
 
 
-def sign(first: Mapping[str, float], second: Mapping[str, float]) -> Outcome:
+def sign(first: Mapping[str, float], second: Mapping[str, float]) -> SignificanceTest:
     """Sign test on the error rates of speakers in %, which are the keys of both mappings.
 
     Equal speakers are halved between the systems, an odd one going to the system with the higher sum of rates. The
@@ -145,7 +145,7 @@ def sign(first: Mapping[str, float], second: Mapping[str, float]) -> Outcome:
     return outcome._replace(statistic=_direction(first, second) * outcome.statistic)
 
 
-def wilcoxon(first: Mapping[str, float], second: Mapping[str, float]) -> Outcome:
+def wilcoxon(first: Mapping[str, float], second: Mapping[str, float]) -> SignificanceTest:
     """Wilcoxon's signed-rank test on the error rates of speakers in %, by the normal approximation without a
     correction for ties.
 
@@ -168,7 +168,7 @@ def wilcoxon(first: Mapping[str, float], second: Mapping[str, float]) -> Outcome
     return _normal(n, _direction(first, second) * abs(z))
 
 
-def mcnemar(first: Sequence[Alignment], second: Sequence[Alignment]) -> Outcome:
+def mcnemar(first: Sequence[Alignment], second: Sequence[Alignment]) -> SignificanceTest:
     """McNemar's test on whole utterances: of those that one system alone has right, how many are whose?
 
     The statistic is the number that only the second system has right minus that of the first; the smaller of the two
@@ -210,24 +210,24 @@ def _ranks(values: Sequence[float]) -> list[float]:
     return [sum(places[value]) / len(places[value]) for value in values]
 
 
-def _normal(pairs: int, z: float) -> Outcome:
+def _normal(pairs: int, z: float) -> SignificanceTest:
     """Two tails of the normal distribution; for sc_stats |z| is cut, not rounded, to two decimals."""
     step = round(abs(z) * 100)
     cut = step / 100 if step / 100 <= abs(z) else (step - 1) / 100
-    return Outcome(pairs, z, math.erfc(abs(z) / math.sqrt(2)), math.erfc(cut / math.sqrt(2)))
+    return SignificanceTest(pairs, z, math.erfc(abs(z) / math.sqrt(2)), math.erfc(cut / math.sqrt(2)))
 
 
-def _binomial(plus: int, minus: int) -> Outcome:
+def _binomial(plus: int, minus: int) -> SignificanceTest:
     """Two tails of the binomial distribution with p = 1/2 at the smaller count."""
     trials, fewer = plus + minus, min(plus, minus)
     if plus == minus:
-        return Outcome(trials, 0.0, 1.0, 1.0)
+        return SignificanceTest(trials, 0.0, 1.0, 1.0)
     tail = ways = 1
     for chosen in range(fewer):  # exact: whole numbers of any size
         ways = ways * (trials - chosen) // (chosen + 1)
         tail += ways
     p = 2 * tail / 2**trials
     if trials <= EXACT_TRIALS:
-        return Outcome(trials, plus - minus, p, p)
+        return SignificanceTest(trials, plus - minus, p, p)
     halved = (fewer / 2 - trials / 2) / math.sqrt(trials / 4)
-    return Outcome(trials, plus - minus, p, _normal(trials, halved).sc_stats_p)
+    return SignificanceTest(trials, plus - minus, p, _normal(trials, halved).sc_stats_p)

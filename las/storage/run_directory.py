@@ -54,7 +54,7 @@ def signature_digest(config: Config) -> str:
     return hashlib.sha256(signed.encode()).hexdigest()[:8]
 
 
-class Run:
+class RunDirectory:
     """One configured training and its folder, which the main process alone writes to.
 
     Raises StorageError when the folder cannot be written, or belongs to a run of another configuration.

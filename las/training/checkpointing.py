@@ -17,7 +17,7 @@ from las.runtime import distributed, progress
 from las.runtime.errors import StorageError
 from las.storage import checkpoint, run_directory
 from las.storage.checkpoint import Checkpoint
-from las.storage.run_directory import Run
+from las.storage.run_directory import RunDirectory
 from las.training import pretraining
 from las.training.pretraining import Stage
 from las.training.schedules import Schedule
@@ -28,7 +28,7 @@ FAILED_SAVES = 3
 
 
 @dataclass
-class Standing:
+class TrainingState:
     """Where a training stands, as plain values."""
 
     step: int = 0
@@ -46,7 +46,7 @@ class Standing:
     """Utterances that fit into memory at once, once it ran out."""
 
 
-class Keeper:
+class Checkpointer:
     """Saves a training and restores it.
 
     Args:
@@ -64,7 +64,7 @@ class Keeper:
         optimiser: torch.optim.Optimizer,
         schedule: Schedule,
         corpus: Corpus,
-        run: Run,
+        run: RunDirectory,
         seed: int,
         manifest_hash: str,
         keep: int,
@@ -81,7 +81,7 @@ class Keeper:
         self.folder, self.log = run.directory / "checkpoints", run.directory / "log.txt"
         self.failed, self.refusal = 0, ""
 
-    def save(self, standing: Standing) -> None:
+    def save(self, standing: TrainingState) -> None:
         """Write a checkpoint, point to it and remove old ones; the main process does.
 
         A disk that refuses is named, and the next checkpoint tries again. Raises StorageError the third time in a row.
@@ -121,7 +121,7 @@ class Keeper:
                 f"are lost: {self.refusal} {self.run.way_out}"
             )
 
-    def resume(self) -> Standing | None:
+    def resume(self) -> TrainingState | None:
         """Continue from the newest good checkpoint; None if there has never been one.
 
         Raises StorageError when none can be read, or when what the training is of has changed.
@@ -153,7 +153,7 @@ class Keeper:
         )
         return standing
 
-    def _point(self, latest: Path, standing: Standing) -> None:
+    def _point(self, latest: Path, standing: TrainingState) -> None:
         """Both pointers, whatever they said: a process may have been killed before it came to them.
 
         The best is that of the validations whose checkpoints are there: the disk may have refused one.
@@ -163,15 +163,15 @@ class Keeper:
             checkpoint.point(self.folder, "best", checkpoint.directory(self.folder, convergence(kept).best_step))
         checkpoint.point(self.folder, "latest", latest)
 
-    def restore(self, found: Checkpoint) -> Standing:
+    def restore(self, found: Checkpoint) -> TrainingState:
         """Parameters, optimiser, schedule and metrics as they were; what else stood there.
 
         A checkpoint of an earlier stage gives what `pretraining.carry` takes of its parameters, and no optimiser.
         """
         state: dict[str, Any] = found.state
         validations = [(int(step), float(error)) for step, error in state["validations"]]
-        known = {each.name: state[each.name] for each in dataclasses.fields(Standing) if each.name in state}
-        standing = Standing(**known | {"validations": validations})
+        known = {each.name: state[each.name] for each in dataclasses.fields(TrainingState) if each.name in state}
+        standing = TrainingState(**known | {"validations": validations})
         self.schedule.load_state_dict(state["schedule"])
         if state.get("stage", 1) == self.stage.number:
             self.model.load_state_dict(found.model)
@@ -185,14 +185,14 @@ class Keeper:
         self.run.forget_after(standing.step)
         return standing
 
-    def go_back(self) -> Standing | None:
+    def go_back(self) -> TrainingState | None:
         """What `restore` gives for the newest good checkpoint, if there is one of this stage."""
         found, _ = checkpoint.newest(self.folder)
         same = found is not None and found.state.get("stage", 1) == self.stage.number
         return self.restore(found) if found is not None and same else None
 
 
-def reached(run: Run) -> tuple[int, int]:
+def reached(run: RunDirectory) -> tuple[int, int]:
     """The sub-epochs and steps that are over in the newest good checkpoint of a run."""
     found, _ = checkpoint.newest(run.directory / "checkpoints")
     if found is None:

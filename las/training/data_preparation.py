@@ -11,13 +11,13 @@ import torch
 from rich.table import Table
 
 from las.data import quality
-from las.data.audio_scan import Readings
+from las.data.audio_scan import AudioScanCache
 from las.data.corpora.base import Corpus
 from las.data.loader import Loader
 from las.data.manifest import Utterance
-from las.data.quality import Limits, Problem
-from las.data.sampler import Size, sequential
-from las.data.tokenizers import LearnedPieces, Tokens
+from las.data.quality import QualityLimits, QualityProblem
+from las.data.sampler import BatchSize, sequential
+from las.data.tokenizers import Tokenizer, TrainedSentencePieces
 from las.nn.features import Features
 from las.nn.model import ListenAttendSpell
 from las.runtime import distributed, progress
@@ -31,19 +31,19 @@ DATA_DIR = "data"
 """What configs/*.yaml have as `data_dir`."""
 
 
-class Data(NamedTuple):
+class PreparedCorpus(NamedTuple):
     """A prepared corpus with what is asked of its utterances and what is known of its audio files."""
 
     corpus: Corpus
     splits: Splits
-    limits: Limits
-    readings: Readings
+    limits: QualityLimits
+    readings: AudioScanCache
 
     @property
     def train(self) -> list[Utterance]:
         return self.splits[self.corpus.splits[0]]
 
-    def problems(self, split: str, num_states: NumStates | None = None) -> list[Problem]:
+    def problems(self, split: str, num_states: NumStates | None = None) -> list[QualityProblem]:
         """As `Corpus.problems`, of one split, read by as many threads as there are processors."""
         utterances, threads = self.splits[split], os.cpu_count() or 1
         return self.corpus.problems(
@@ -59,12 +59,12 @@ class Data(NamedTuple):
         return self.corpus.tokens.remedy({symbol for split in self.splits for symbol in self.unknown(split).found})
 
 
-def prepare(corpus: Corpus, data_dir: Path, limits: Limits) -> Data:
+def prepare(corpus: Corpus, data_dir: Path, limits: QualityLimits) -> PreparedCorpus:
     """The splits of a corpus from their manifests; their table, and what stands out in them, on the screen."""
-    if isinstance(corpus.tokens, LearnedPieces) and corpus.metric != "wer":
+    if isinstance(corpus.tokens, TrainedSentencePieces) and corpus.metric != "wer":
         raise ConfigError(f"corpus.tokens: pieces of words cannot spell {corpus.name}, which is scored in phones")
     splits = corpus.prepare(data_dir / "manifests")
-    data = Data(corpus, splits, limits, Readings.remembered(readings_path(corpus, data_dir)))
+    data = PreparedCorpus(corpus, splits, limits, AudioScanCache.remembered(readings_path(corpus, data_dir)))
     print_table(data)
     for note in corpus.notes():
         progress.say(note)
@@ -100,7 +100,7 @@ def readings_path(corpus: Corpus, data_dir: Path) -> Path:
     return data_dir / "manifests" / f"{corpus.name}.audio.jsonl"
 
 
-def print_table(data: Data) -> None:
+def print_table(data: PreparedCorpus) -> None:
     """One row for each split."""
     corpus = data.corpus
     symbols = f"{corpus.tokens.size} symbols (vocabulary {corpus.tokens.vocabulary_hash[:12]})"
@@ -115,7 +115,7 @@ def print_table(data: Data) -> None:
     progress.console.print(table)
 
 
-def print_outliers(split: str, utterances: list[Utterance], tokens: Tokens, num_listed: int = 5) -> None:
+def print_outliers(split: str, utterances: list[Utterance], tokens: Tokenizer, num_listed: int = 5) -> None:
     """The worst utterances whose transcripts are far too long or too short for their audio."""
     found = quality.outliers(utterances, tokens)
     if found:
@@ -128,7 +128,9 @@ def print_outliers(split: str, utterances: list[Utterance], tokens: Tokens, num_
         progress.say(f"  {name}: {num_symbols} symbols in {duration_s:.2f} s, {rate:.1f} symbols/s")
 
 
-def usable(data: Data, num_states: NumStates, folder: Path, max_bad_fraction: float) -> list[Utterance]:
+def filter_training_utterances(
+    data: PreparedCorpus, num_states: NumStates, folder: Path, max_bad_fraction: float
+) -> list[Utterance]:
     """Training utterances without problems; the others go into bad_utterances.jsonl and on the screen.
 
     Of those without, the ones beyond `limits.longest_tokens` are counted on the screen and left out as well.
@@ -157,7 +159,7 @@ def usable(data: Data, num_states: NumStates, folder: Path, max_bad_fraction: fl
     return left
 
 
-def short_enough(utterances: list[Utterance], data: Data, log: Path) -> list[Utterance]:
+def short_enough(utterances: list[Utterance], data: PreparedCorpus, log: Path) -> list[Utterance]:
     """Those with at most `limits.longest_tokens` tokens; how many of the training utterances have more is said."""
     most, tokens = data.limits.longest_tokens, data.corpus.tokens
     if most is None:
@@ -169,7 +171,7 @@ def short_enough(utterances: list[Utterance], data: Data, log: Path) -> list[Utt
     return kept
 
 
-def require_decodable(data: Data, split: str, log: Path, num_listed: int = 10) -> None:
+def require_decodable(data: PreparedCorpus, split: str, log: Path, num_listed: int = 10) -> None:
     """Raise DataError naming what cannot be decoded: from dev and test nothing is left out.
 
     What could only not be trained on, empty references among it, is said and stays: it is decoded and scored.
@@ -188,7 +190,7 @@ def require_decodable(data: Data, split: str, log: Path, num_listed: int = 10) -
     require_known(data, split, log)
 
 
-def require_known(data: Data, split: str, log: Path | None = None) -> None:
+def require_known(data: PreparedCorpus, split: str, log: Path | None = None) -> None:
     """Say which symbols of a split the tokens lack; raise DataError when their share is more than the limit."""
     unknown = data.unknown(split)
     if unknown.share > data.limits.unknown:
@@ -201,7 +203,7 @@ def require_known(data: Data, split: str, log: Path | None = None) -> None:
 
 
 def fit_features(
-    features: Features, train: Sequence[Utterance], corpus: Corpus, size: Size, num_utterances: int = 500
+    features: Features, train: Sequence[Utterance], corpus: Corpus, size: BatchSize, num_utterances: int = 500
 ) -> None:
     """Global mean and variance from evenly spaced training utterances, so that they do not depend on the seed."""
     if features.normalisation != "global":
@@ -211,7 +213,7 @@ def fit_features(
     features.fit((batch.waveforms, batch.num_samples) for _, batch in loader.batches(sequential(chosen, size)))
 
 
-def write_ledger(path: Path, problems: dict[str, list[Problem]]) -> Path:
+def write_ledger(path: Path, problems: dict[str, list[QualityProblem]]) -> Path:
     """One JSON line for each problem of each split; returns the path."""
     lines = [
         json.dumps({"split": split, **problem._asdict()}, ensure_ascii=False) + "\n"
@@ -223,7 +225,7 @@ def write_ledger(path: Path, problems: dict[str, list[Problem]]) -> Path:
     return path
 
 
-def keep_symbols(tokens: Tokens, folder: Path) -> None:
+def save_vocabulary(tokens: Tokenizer, folder: Path) -> None:
     """Write a run's output symbols into its folder, or raise StorageError where it has been trained with others."""
     path = folder / "symbols.json"
     own = {"vocabulary_hash": tokens.vocabulary_hash, "symbols": list(tokens.symbols)}
@@ -239,6 +241,6 @@ def keep_symbols(tokens: Tokens, folder: Path) -> None:
         atomic.write_json(path, own, durable=True)
 
 
-def _lines(problems: list[Problem], num_listed: int) -> list[str]:
+def _lines(problems: list[QualityProblem], num_listed: int) -> list[str]:
     lines = [f"  {problem.utterance_id}: {problem.reason}" for problem in problems[:num_listed]]
     return lines + ([f"  ... and {len(problems) - num_listed} more"] if len(problems) > num_listed else [])

@@ -55,7 +55,7 @@ class AnnealedNoise:
             gradient.add_(torch.empty_like(gradient).normal_(0.0, std, generator=generator))
 
 
-class Gradients:
+class GradientTransform:
     """The changes, in this order; by default none.
 
     1. The gradient of `l2` · Σ w² is added, 2 · `l2` · w, for the parameters w that `l2_parameters` chooses: RETURNN's

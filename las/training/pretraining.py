@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from las.data.manifest import Utterance
-from las.data.tokenizers import Tokens
+from las.data.tokenizers import Tokenizer
 from las.nn.model import ListenAttendSpell
 from las.runtime.config import Config, checked, differences
 from las.runtime.errors import ConfigError, DataError, suggest
@@ -151,7 +151,7 @@ def current(listed: Sequence[Stage], sub_epochs: int) -> Stage:
     return next(stage for stage in listed if sub_epochs < stage.until)
 
 
-def within(utterances: Sequence[Utterance], tokens: Tokens, stage: Stage) -> list[Utterance]:
+def within(utterances: Sequence[Utterance], tokens: Tokenizer, stage: Stage) -> list[Utterance]:
     """The training utterances of a stage. Raises DataError when there is none."""
     longest = stage.longest_tokens
     if longest is None:

@@ -84,7 +84,7 @@ class Schedule:
 
 
 @dataclass
-class Newbob(Schedule):
+class NewbobSchedule(Schedule):
     """Decay when a validation no longer improves enough (the rule known as newbob since QuickNet).
 
     Args:
@@ -123,7 +123,7 @@ class Newbob(Schedule):
 
 
 @dataclass
-class NewbobMultiEpoch(Schedule):
+class NewbobMultiEpochSchedule(Schedule):
     """Newbob on the mean of several sub-epochs (`newbob_multi_epoch` of RETURNN, learning_rate_control.py, as the
     configs of Zeineldeen et al. 2020 set it).
 
@@ -184,7 +184,7 @@ class NewbobMultiEpoch(Schedule):
 
 
 @dataclass
-class Exponential(Schedule):
+class ExponentialSchedule(Schedule):
     """Smooth decay to `final` of the learning rate over `decay_steps`, constant from there on.
 
     With a warm-up by steps this is the schedule of Park et al. 2019 (SpecAugment, section 3.2): a ramp to s_r, the peak

@@ -10,30 +10,30 @@ import torch
 from las.data import manifest
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
-from las.data.quality import Limits
-from las.data.tokenizers import Tokens
+from las.data.quality import QualityLimits
+from las.data.tokenizers import Tokenizer
 from las.decoding.evaluation import Search
-from las.lm.lstm import LanguageModel
+from las.lm.lstm import LSTMLanguageModel
 from las.nn.model import ListenAttendSpell
 from las.runtime import devices, distributed, progress, seeding, signals
-from las.runtime.config import Config, Maker, build, check_value, checked
+from las.runtime.config import Config, Factory, build, check_value, checked
 from las.runtime.errors import ConfigError, StorageError
 from las.storage import run_directory
 from las.training import checkpointing, data_preparation, optimizer_checks, pretraining
-from las.training.data_preparation import Data
+from las.training.data_preparation import PreparedCorpus
 from las.training.pretraining import Stage
 from las.training.step import Trainable
-from las.training.trainer import Parts, Trainer, require_settings
+from las.training.trainer import Trainer, TrainingParts, require_settings
 
 TRAINING_PARTS = ("loss", "optim", "schedule", "gradients", "weight_noise", "augment", "order")
 
 
-class Built(NamedTuple):
+class TrainingSetup(NamedTuple):
     """What a training is made of, built from the sections of its config."""
 
-    parts: Parts
+    parts: TrainingParts
     trainer: Callable[..., Trainer]
-    limits: Limits
+    limits: QualityLimits
     search: Search
     seed: int
     device: torch.device
@@ -46,7 +46,7 @@ class Built(NamedTuple):
         return self.parts.model
 
 
-def build_parts(config: Config, corpus: Corpus, *place: int | str) -> Built:
+def build_parts(config: Config, corpus: Corpus, *place: int | str) -> TrainingSetup:
     """All parts of a training, before anything is written: a mistake in the config costs no time and leaves nothing.
 
     The parameters that the model begins with are drawn from the seed and `place`. Raises ConfigError naming the key.
@@ -60,14 +60,14 @@ def build_parts(config: Config, corpus: Corpus, *place: int | str) -> Built:
     made = checked(Trainer, options, "trainer", kinds=[Parameter.KEYWORD_ONLY])
     require_settings(options)
     seeding.seed(config["seed"], *place)
-    parts = Parts(
+    parts = TrainingParts(
         model=build_model(config["model"], corpus),
         search=build(config["validation_search"], where="validation_search"),
         **{key: build(config[key], where=key) for key in TRAINING_PARTS},
     )
     optimizer_checks.check(config["optim"])
     parts.optim(parts.model.parameters())  # what it refuses is told now
-    return Built(
+    return TrainingSetup(
         trainer=made,
         parts=parts,
         limits=build(config["limits"], where="limits"),
@@ -80,19 +80,21 @@ def build_parts(config: Config, corpus: Corpus, *place: int | str) -> Built:
 
 def build_model(plan: Config, corpus: Corpus) -> Trainable:
     """A recogniser of a corpus; or a language model, which is not told of audio."""
-    spoken = plan["_target_"] != f"{LanguageModel.__module__}.{LanguageModel.__name__}"
-    maker: Maker = build(plan, where="model" if spoken else "lm")
+    spoken = plan["_target_"] != f"{LSTMLanguageModel.__module__}.{LSTMLanguageModel.__name__}"
+    maker: Factory = build(plan, where="model" if spoken else "lm")
     model: Trainable
-    model = maker(corpus.tokens.size) if maker.func is LanguageModel else maker(corpus.sample_rate, corpus.tokens.size)
+    model = (
+        maker(corpus.tokens.size) if maker.func is LSTMLanguageModel else maker(corpus.sample_rate, corpus.tokens.size)
+    )
     return model
 
 
-def build_stage(stage: Stage, corpus: Corpus) -> Built:
+def build_stage(stage: Stage, corpus: Corpus) -> TrainingSetup:
     """The parts of one stage. Each draws its parameters from a place of its own, the last as if there were no other."""
     return build_parts(stage.config, corpus, *(() if stage.is_last else ("stage", stage.number)))
 
 
-def build_all(config: Config, corpus: Corpus) -> tuple[list[Stage], Built]:
+def build_all(config: Config, corpus: Corpus) -> tuple[list[Stage], TrainingSetup]:
     """The stages of a training and the parts of the last one. Those of the others are built to see that they can be."""
     stages = pretraining.stages(config)
     for stage in stages[:-1]:
@@ -100,23 +102,25 @@ def build_all(config: Config, corpus: Corpus) -> tuple[list[Stage], Built]:
     return stages, build_stage(stages[-1], corpus)
 
 
-def one_speaks() -> AbstractContextManager[None]:
+def only_main_process_prints() -> AbstractContextManager[None]:
     """Of the processes of a training the main one prints, and asks SLURM to queue it again when a signal stops it."""
     return signals.queued_again() if distributed.is_main() else progress.silent()
 
 
-def usable(built: Built, data: Data, folder: run_directory.Run) -> list[Utterance]:
+def filter_training_utterances(
+    built: TrainingSetup, data: PreparedCorpus, folder: run_directory.RunDirectory
+) -> list[Utterance]:
     """The training utterances; what cannot be used is listed before step 1, and dev and test must be decodable."""
     num_states = data_preparation.num_states_of(built.recogniser)
-    found = data_preparation.usable(data, num_states, folder.directory, built.max_bad_fraction)
+    found = data_preparation.filter_training_utterances(data, num_states, folder.directory, built.max_bad_fraction)
     for split in data.corpus.splits[1:]:
         data_preparation.require_decodable(data, split, folder.directory / "log.txt")
     bind_searches(built, data.corpus.tokens)
-    data_preparation.keep_symbols(data.corpus.tokens, folder.directory)
+    data_preparation.save_vocabulary(data.corpus.tokens, folder.directory)
     return found
 
 
-def bind_searches(built: Built, tokens: Tokens) -> None:
+def bind_searches(built: TrainingSetup, tokens: Tokenizer) -> None:
     """Tell both searches what the model writes; raises ConfigError or DataError where that does not fit."""
     for search in (built.parts.search, built.search):
         search.bind(tokens, built.recogniser.ctc is not None)
@@ -124,10 +128,10 @@ def bind_searches(built: Built, tokens: Tokens) -> None:
 
 def trainers(
     stages: Sequence[Stage],
-    last: Built,
+    last: TrainingSetup,
     train: Sequence[Utterance],
-    data: Data,
-    folder: run_directory.Run,
+    data: PreparedCorpus,
+    folder: run_directory.RunDirectory,
     device: torch.device,
 ) -> Iterator[Trainer]:
     """The trainer of one stage after the other, from the one at which the run stands; each is to be trained at once.
@@ -154,7 +158,7 @@ def trainers(
         )
 
 
-def _current(stages: Sequence[Stage], folder: run_directory.Run) -> Stage:
+def _current(stages: Sequence[Stage], folder: run_directory.RunDirectory) -> Stage:
     """The stage that goes on, or in which all steps were taken."""
     if len(stages) == 1:
         return stages[0]
@@ -163,12 +167,12 @@ def _current(stages: Sequence[Stage], folder: run_directory.Run) -> Stage:
 
 
 def _trainer(
-    built: Built,
+    built: TrainingSetup,
     stage: Stage,
     train: Sequence[Utterance],
     manifest_hash: str,
-    data: Data,
-    folder: run_directory.Run,
+    data: PreparedCorpus,
+    folder: run_directory.RunDirectory,
     device: torch.device,
 ) -> Trainer:
     corpus, model, log = data.corpus, built.parts.model, folder.directory / "log.txt"

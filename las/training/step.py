@@ -12,22 +12,22 @@ from typing import NamedTuple
 
 import torch
 
-from las.data.augmentation import Augment
+from las.data.augmentation import Augmentation
 from las.data.loader import Batch
-from las.lm.lstm import LanguageModel
+from las.lm.lstm import LSTMLanguageModel
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.model import ListenAttendSpell
 from las.runtime import distributed, seeding
 from las.runtime.errors import ConfigError, LasError, suggest
-from las.training.gradients import Gradients
+from las.training.gradients import GradientTransform
 from las.training.weight_noise import WeightNoise
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
-Trainable = ListenAttendSpell | LanguageModel
+Trainable = ListenAttendSpell | LSTMLanguageModel
 
 
-class Update(NamedTuple):
+class StepResult(NamedTuple):
     """What one update found: the loss of all batches and processes, the gradient's norm before clipping."""
 
     loss: float
@@ -39,7 +39,7 @@ class Update(NamedTuple):
         return math.isfinite(self.loss) and math.isfinite(self.norm)
 
 
-class Updates:
+class TrainingStep:
     """Changes a model's parameters, one update after the other.
 
     Args:
@@ -53,9 +53,9 @@ class Updates:
         model: Trainable,
         loss: LabelSmoothedCrossEntropy,
         optimiser: torch.optim.Optimizer,
-        gradients: Gradients,
+        gradients: GradientTransform,
         weight_noise: WeightNoise,
-        augment: Augment,
+        augment: Augmentation,
         seed: int,
         precision: str,
     ) -> None:
@@ -68,13 +68,13 @@ class Updates:
         self.most: int | None = None
         """Utterances that are computed at once, found when memory ran out; None while it never has."""
 
-    def __call__(self, batches: Sequence[Batch], step: int) -> Update:
+    def __call__(self, batches: Sequence[Batch], step: int) -> StepResult:
         """Update number `step` from this process's share of some batches.
 
         Raises LasError when a single utterance does not fit into memory.
         """
         self.model.train()
-        distributed.note(step, [name for batch in batches for name in batch.ids])
+        distributed.announce_step(step, [name for batch in batches for name in batch.ids])
         tokens = sum(int(batch.num_tokens.sum()) + len(batch.ids) for batch in batches)
         (all_tokens,) = distributed.total(float(tokens))
         divisor = self.loss.divisor(all_tokens)
@@ -84,7 +84,7 @@ class Updates:
             distributed.add_gradients(self.model.parameters())
         norm = self.gradients.change(self.model.named_parameters(), step)
         (loss,) = distributed.total(share)
-        update = Update(loss, norm)
+        update = StepResult(loss, norm)
         if update.finite:
             self.optimiser.step()
         return update

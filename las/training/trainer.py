@@ -12,23 +12,23 @@ from typing import Any, NamedTuple
 import torch
 
 from las.data import loader
-from las.data.augmentation import Augment
+from las.data.augmentation import Augmentation
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
-from las.data.sampler import Order, Size
+from las.data.sampler import BatchSampler, BatchSize
 from las.decoding.evaluation import Search
 from las.nn import scheduled
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.model import ListenAttendSpell
 from las.runtime import config, devices, distributed, progress, signals
 from las.runtime.errors import ConfigError, NumericalError, suggest
-from las.storage.run_directory import Run
+from las.storage.run_directory import RunDirectory
 from las.training import data_preparation
-from las.training.checkpointing import Convergence, Keeper, Standing, convergence
-from las.training.gradients import Gradients
+from las.training.checkpointing import Checkpointer, Convergence, TrainingState, convergence
+from las.training.gradients import GradientTransform
 from las.training.pretraining import Stage
 from las.training.schedules import Schedule
-from las.training.step import PRECISIONS, Trainable, Update, Updates
+from las.training.step import PRECISIONS, StepResult, Trainable, TrainingStep
 from las.training.validation import AnyValidator, Validation, Validator
 from las.training.weight_noise import WeightNoise
 
@@ -43,17 +43,17 @@ AT_LEAST_ONE = (
 """Settings that count something of which there is one at least."""
 
 
-class Parts(NamedTuple):
+class TrainingParts(NamedTuple):
     """What a training is made of; `optim` makes the optimiser from the parameters."""
 
     model: Trainable
     loss: LabelSmoothedCrossEntropy
     optim: Callable[[Any], torch.optim.Optimizer]
     schedule: Schedule
-    gradients: Gradients
+    gradients: GradientTransform
     weight_noise: WeightNoise
-    augment: Augment
-    order: Order
+    augment: Augmentation
+    order: BatchSampler
     search: Search
     validator: Callable[..., AnyValidator] = Validator
 
@@ -103,13 +103,13 @@ class Trainer:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: TrainingParts,
         stage: Stage,
         corpus: Corpus,
         train: Sequence[Utterance],
         dev: Sequence[Utterance],
         manifest_hash: str,
-        run: Run,
+        run: RunDirectory,
         seed: int,
         *,
         max_steps: int,
@@ -132,19 +132,19 @@ class Trainer:
         self.parts, self.stage, self.model, self.schedule = parts, stage, parts.model, parts.schedule
         self.optimiser = parts.optim(parts.model.parameters())
         self.base_rates = [group["lr"] for group in self.optimiser.param_groups]
-        self.updates = Updates(
+        self.updates = TrainingStep(
             parts.model, parts.loss, self.optimiser, parts.gradients, parts.weight_noise, parts.augment, seed, precision
         )
         self.corpus, self.train, self.dev, self.run, self.seed = corpus, train, dev, run, seed
-        self.size, self.accumulate, self.max_steps = Size(batch_size, max_batch_s), accumulate, max_steps
+        self.size, self.accumulate, self.max_steps = BatchSize(batch_size, max_batch_s), accumulate, max_steps
         self.validate_every, self.sub_epochs = validate_every, sub_epochs
         self.patience, self.broken_after_epochs = patience, broken_after_epochs
         self.loader = loader.Loader(train, corpus.tokens, corpus.sample_rate, num_workers, augment=parts.augment)
         self.validator = parts.validator(parts.model, parts.loss, parts.search, corpus, dev, self.size, num_workers)
         self.histograms, self.attention_pictures = histograms, attention_pictures
         self.manifest_hash, self.log = manifest_hash, run.directory / "log.txt"
-        self.at, changing = Standing(utterances=len(train)), (stage, parts.model, self.optimiser, parts.schedule)
-        self.keeper = Keeper(*changing, corpus, run, seed, manifest_hash, keep_checkpoints, list(allow_drift))
+        self.at, changing = TrainingState(utterances=len(train)), (stage, parts.model, self.optimiser, parts.schedule)
+        self.keeper = Checkpointer(*changing, corpus, run, seed, manifest_hash, keep_checkpoints, list(allow_drift))
 
     def fit(self) -> Convergence:
         """Train from where the run folder stands to the end of the stage.
@@ -157,7 +157,7 @@ class Trainer:
         self._enter(self.keeper.resume())
         if not self.at.step and isinstance(self.model, ListenAttendSpell):
             data_preparation.fit_features(self.model.features, self.train, self.corpus, self.size)
-        distributed.share(self.model)
+        distributed.broadcast_parameters(self.model)
         place = str(self.run.directory / "tensorboard")
         self.board = SummaryWriter(place, purge_step=self.at.step + 1) if distributed.is_main() else None
         try:
@@ -183,7 +183,7 @@ class Trainer:
         """The rest of the current epoch, or up to where training ends or goes back."""
         plan = self.parts.order.plan(self.train, self.manifest_hash, self.seed, self.at.epoch, self.size)
         share = [batch[distributed.rank() :: distributed.world_size()] for batch in plan]
-        key_of = functools.partial(loader.key, self.seed, self.at.epoch)
+        key_of = functools.partial(loader.augmentation_seed, self.seed, self.at.epoch)
         waiting: list[loader.Batch] = []
         for index, batch in self.loader.batches(share, self.at.next_batch, key_of):
             waiting.append(batch.to(self.model.device))
@@ -210,15 +210,15 @@ class Trainer:
         assert self.sub_epochs is not None
         return before * self.sub_epochs // total < after * self.sub_epochs // total
 
-    def _update(self, waiting: list[loader.Batch]) -> Update:
+    def _update(self, waiting: list[loader.Batch]) -> StepResult:
         self.at.step += 1
         factor = self.at.rate_scale * self.schedule.factor(self.at.step)
         for group, rate in zip(self.optimiser.param_groups, self.base_rates, strict=True):
             group["lr"] = rate * factor
-        scheduled.move((self.model, self.parts.loss), self.at.step, self.schedule.sub_epochs + 1)
+        scheduled.update_scheduled_values((self.model, self.parts.loss), self.at.step, self.schedule.sub_epochs + 1)
         return self.updates(waiting, self.at.step)
 
-    def _note(self, update: Update, num_utterances: int) -> None:
+    def _note(self, update: StepResult, num_utterances: int) -> None:
         self.progress.update(self.at.epoch + 1, self.at.step, update.loss, num_utterances)
         if not update.finite:
             return
@@ -232,7 +232,7 @@ class Trainer:
             for name, value in values.items():
                 self.board.add_scalar(f"{group}/{name}", value, self.at.step)
 
-    def _goes_back(self, update: Update, ids: Sequence[str]) -> bool:
+    def _goes_back(self, update: StepResult, ids: Sequence[str]) -> bool:
         """After an update that was left out. With too many of them training goes back once, with half the rate."""
         what = f"the loss is {update.loss} and the gradient's norm {update.norm}"
         listed = ", ".join(ids[:20]) + (f" and {len(ids) - 20} others" if len(ids) > 20 else "")
@@ -306,7 +306,7 @@ class Trainer:
         self.keeper.save(self.at)
         distributed.wait()  # else another process could end, and torchrun with it, while the main one writes
 
-    def _enter(self, standing: Standing | None) -> None:
+    def _enter(self, standing: TrainingState | None) -> None:
         distributed.require_same("checkpoint", standing and standing.step)
         if standing is None:
             return

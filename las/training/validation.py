@@ -8,7 +8,7 @@ from torch.utils.tensorboard import SummaryWriter
 from las.data import loader
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
-from las.data.sampler import Size, sequential
+from las.data.sampler import BatchSize, sequential
 from las.decoding import evaluation
 from las.decoding.evaluation import Search
 from las.nn.attention import diagnostics
@@ -17,7 +17,7 @@ from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.model import ListenAttendSpell
 from las.runtime import distributed
 from las.scoring import error_rates
-from las.storage.run_directory import Run
+from las.storage.run_directory import RunDirectory
 from las.training import plots
 
 
@@ -45,7 +45,7 @@ class AnyValidator(Protocol):
     def remark(self, found: Validation) -> str:
         """A line about what stands behind it."""
 
-    def pictures(self, board: SummaryWriter, run: Run, step: int, histograms: bool, attention: bool) -> None:
+    def pictures(self, board: SummaryWriter, run: RunDirectory, step: int, histograms: bool, attention: bool) -> None:
         """What a validation leaves for the eye."""
 
 
@@ -66,12 +66,12 @@ class Validator:
         search: Search,
         corpus: Corpus,
         dev: Sequence[Utterance],
-        size: Size,
+        size: BatchSize,
         num_workers: int,
     ) -> None:
         self.model, self.loss, self.search = model, loss, search
         self.corpus, self.dev, self.size = corpus, dev, size
-        spelled = loader.spellable(dev, corpus.tokens)
+        spelled = loader.drop_unknown_symbols(dev, corpus.tokens)
         self.loader = loader.Loader(spelled, corpus.tokens, corpus.sample_rate, num_workers)
 
     def __call__(self) -> Validation:
@@ -96,7 +96,7 @@ class Validator:
         assert found.alignment is not None
         return diagnostics.line(found.alignment)
 
-    def pictures(self, board: SummaryWriter, run: Run, step: int, histograms: bool, attention: bool) -> None:
+    def pictures(self, board: SummaryWriter, run: RunDirectory, step: int, histograms: bool, attention: bool) -> None:
         """What a validation leaves for the eye: histograms of the parameters, the attention of one utterance."""
         if histograms:
             for name, parameter in self.model.named_parameters():

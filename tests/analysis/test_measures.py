@@ -11,9 +11,9 @@ from torch.nn import functional
 
 from las.analysis import activations, covariate_shift, deep_linear, distributions, gradient_norms, moments, smoothness
 from las.analysis.objective import Objective, groups_of
-from las.analysis.probe import Subject
+from las.analysis.probe import Probe
 from las.analysis.smoothness import Grid
-from las.data.augmentation import Augment
+from las.data.augmentation import Augmentation
 from las.data.loader import Batch
 from las.nn import rnn
 from las.nn.cells.base import LSTMCell
@@ -22,8 +22,8 @@ from las.nn.masking import mask_of
 from las.nn.model import ListenAttendSpell
 from las.runtime.config import build, compose
 from las.runtime.errors import ConfigError
-from las.training.gradients import Gradients
-from las.training.step import Updates
+from las.training.gradients import GradientTransform
+from las.training.step import TrainingStep
 from las.training.weight_noise import WeightNoise
 
 
@@ -31,17 +31,24 @@ def parameter(*values: float) -> nn.Parameter:
     return nn.Parameter(torch.tensor(values, dtype=torch.float64))
 
 
-def subject(*more: str, draws: str = "frozen") -> Subject:
+def subject(*more: str, draws: str = "frozen") -> Probe:
     """A tiny model before its first update, with two utterances of different length."""
     torch.manual_seed(1)
     config = compose("train", [*MODEL, "++model.features.normalisation=utterance", *more])
     model: ListenAttendSpell = build(config["model"], where="model")(16000, 10)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    parts = model, LabelSmoothedCrossEntropy(0.1), optimiser, Gradients(clip_norm=0.1), WeightNoise(), Augment()
+    parts = (
+        model,
+        LabelSmoothedCrossEntropy(0.1),
+        optimiser,
+        GradientTransform(clip_norm=0.1),
+        WeightNoise(),
+        Augmentation(),
+    )
     samples, tokens = torch.tensor([9000, 6500]), torch.tensor([3, 2])
     waveforms = torch.randn(2, 9000) * (torch.arange(9000) < samples.unsqueeze(1))
     batch = Batch(["a", "b"], waveforms, samples, torch.tensor([[1, 2, 3], [4, 5, 0]]), tokens)
-    return Subject(Updates(*parts, 1, "fp32"), 1, [batch], batch, [str(i) for i in range(10)], draws)
+    return Probe(TrainingStep(*parts, 1, "fp32"), 1, [batch], batch, [str(i) for i in range(10)], draws)
 
 
 def test_the_shift_of_two_layers_by_hand() -> None:
@@ -174,7 +181,7 @@ def test_gates_are_those_that_the_recurrence_computes(card: str, monkeypatch: py
     for cell in set(cells):
         calls = recorded.setdefault(id(cell), [])
         monkeypatch.setattr(cell, "gates", _recorder(cell, calls))
-    with torch.no_grad(), rnn.using("plain"):
+    with torch.no_grad(), rnn.use_kernel("plain"):
         model(batch.waveforms, batch.num_samples, batch.targets)
     monkeypatch.undo()
     layers = activations.layers(model, batch)

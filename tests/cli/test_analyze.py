@@ -14,10 +14,10 @@ from tiny import overrides, steps
 from torch import Tensor, nn
 
 from las.analysis import alignments, monitor, probe
-from las.analysis.monitor import ANALYSES, Notebook
-from las.analysis.probe import Subject
+from las.analysis.monitor import ANALYSES, AnalysisLog
+from las.analysis.probe import Probe
 from las.analysis.smoothness import Grid
-from las.analysis.state_guard import preserved
+from las.analysis.state_guard import unchanged
 from las.runtime import config
 from las.runtime.errors import ConfigError, NumericalError, StorageError
 from las.training import plots
@@ -31,7 +31,7 @@ def config_of(root: Path, checkpoint: Path, *more: str) -> config.Config:
 
 
 @pytest.fixture
-def looked_at(trained: Path) -> Subject:
+def looked_at(trained: Path) -> Probe:
     """The finished run of `trained`, before the update after its last."""
     return probe.subject(config_of(trained, trained / "run"))[0]
 
@@ -126,7 +126,7 @@ def test_whatever_happens_within_everything_is_as_before(fresh: bool) -> None:
     if not fresh:
         train()
     before, gradients = state(model, optimiser), [each.grad for each in model.parameters()]
-    with pytest.raises(ZeroDivisionError), preserved(model, optimiser):
+    with pytest.raises(ZeroDivisionError), unchanged(model, optimiser):
         train()
         model.eval()
         optimiser.param_groups[0]["lr"] = 7.0
@@ -138,39 +138,39 @@ def test_whatever_happens_within_everything_is_as_before(fresh: bool) -> None:
     assert state(model, optimiser) != before
 
 
-def test_every_analysis_leaves_the_subject_alone(looked_at: Subject, tmp_path: Path) -> None:
+def test_every_analysis_leaves_the_subject_alone(looked_at: Probe, tmp_path: Path) -> None:
     """Also outside a training: model, optimiser and torch's random state, through all of them.
 
     Checks of types, which only tests make, draw from Python's random numbers between two analyses.
     """
     model, optimiser = looked_at.model, looked_at.updates.optimiser
     before, drawn = state(model, optimiser), random.getstate()
-    found = Notebook(tmp_path, [*ANALYSES], Grid(points=2)).look(looked_at)
+    found = AnalysisLog(tmp_path, [*ANALYSES], Grid(points=2)).look(looked_at)
     random.setstate(drawn)
     assert state(model, optimiser) == before and found.keys() == ANALYSES.keys()
 
 
-def test_numbers_of_the_same_point_are_the_same(looked_at: Subject, tmp_path: Path) -> None:
+def test_numbers_of_the_same_point_are_the_same(looked_at: Probe, tmp_path: Path) -> None:
     """Frozen draws: a probe is a function of the checkpoint; without draws it is another one."""
-    notebooks = [Notebook(tmp_path / name, ["smoothness"], Grid(points=2)) for name in ("a", "b", "c")]
+    notebooks = [AnalysisLog(tmp_path / name, ["smoothness"], Grid(points=2)) for name in ("a", "b", "c")]
     off = looked_at._replace(draws="off")
     one, two, other = (book.look(each) for book, each in zip(notebooks, (looked_at, looked_at, off), strict=True))
     assert one == two and one["smoothness"]["loss"] != other["smoothness"]["loss"]
 
 
 def test_a_step_that_is_looked_at_again_replaces_what_was_found_then_and_later(
-    looked_at: Subject, tmp_path: Path
+    looked_at: Probe, tmp_path: Path
 ) -> None:
-    book = Notebook(tmp_path, ["gradient_norms"], Grid())
+    book = AnalysisLog(tmp_path, ["gradient_norms"], Grid())
     for step in (1, 3, 5):
         book.look(looked_at._replace(step=step))
-    resumed = Notebook(tmp_path, ["gradient_norms"], Grid())
+    resumed = AnalysisLog(tmp_path, ["gradient_norms"], Grid())
     resumed.look(looked_at._replace(step=3))
     lines = (tmp_path / "gradient_norms.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [0, 2]
 
 
-def test_alignments_are_those_of_validation(looked_at: Subject) -> None:
+def test_alignments_are_those_of_validation(looked_at: Probe) -> None:
     from las.decoding import evaluation
     from las.nn.attention import diagnostics
 
@@ -186,7 +186,7 @@ def test_alignments_are_those_of_validation(looked_at: Subject) -> None:
 
 
 def test_an_update_that_is_not_finite_is_explained_and_training_goes_on(
-    looked_at: Subject, capsys: pytest.CaptureFixture[str]
+    looked_at: Probe, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with torch.no_grad():
         looked_at.model.speller.output.bias.fill_(float("nan"))
@@ -198,17 +198,17 @@ def test_an_update_that_is_not_finite_is_explained_and_training_goes_on(
         seen.append(step)
         raise NumericalError("words")
 
-    watched = monitor.WatchedUpdates(looked_at.updates, look, 3)
+    watched = monitor.MonitoredStep(looked_at.updates, look, 3)
     for step in (1, 2, 3, 4):
         assert not watched(looked_at.batches, step).finite
     assert seen == [1, 4] and capsys.readouterr().out == "step 1: words\nstep 4: words\n"
 
 
 def test_without_matplotlib_there_are_numbers_and_no_pictures(
-    looked_at: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    looked_at: Probe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plots, "available", lambda: False)
-    book = Notebook(tmp_path, ["alignments"], Grid())
+    book = AnalysisLog(tmp_path, ["alignments"], Grid())
     book.look(looked_at)
     assert book.pictures("title") == [] and len(book.tables()) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["alignments.jsonl"]

@@ -177,14 +177,14 @@ def test_the_naive_loop_is_ln_global() -> None:
             }
         )
     frames = torch.randn(3, 6, 5)
-    with rnn.using("plain"):
+    with rnn.use_kernel("plain"):
         expected, _ = rnn.unroll(cell, cell.input_gates(frames), torch.tensor([6, 6, 6]))
     torch.testing.assert_close(loop(frames), expected)
 
 
 @pytest.mark.parametrize("directions", [1, 2])
 def test_the_loop_to_be_compiled_is_the_plain_recurrence(directions: int) -> None:
-    loop = candidates.Loop(LNGlobalLSTMCell, 5, 4, directions)
+    loop = candidates.LayerLoop(LNGlobalLSTMCell, 5, 4, directions)
     ours = candidates.Ours("plain", LNGlobalLSTMCell, 5, 4, directions)
     parts = [ours.layer.forwards, ours.layer.backwards] if directions == 2 else [ours.layer]
     for cell, part in zip(loop.cells, parts, strict=True):
@@ -287,8 +287,8 @@ def test_tables_leave_out_what_is_empty(terminal: bool, monkeypatch: pytest.Monk
     console = Console(file=written, force_terminal=terminal, width=120, highlight=False, soft_wrap=True)
     monkeypatch.setattr(progress, "console", console)
     table = [{"a": "x", "b": 2.0, "implementation": "one"}, {"implementation": "two", "refused": "[b]no[/b]"}]
-    columns = [records.Column(key, records.text(key)) for key in "ac"] + [
-        records.Column("b", records.number("b", 1, 10.0))
+    columns = [records.TableColumn(key, records.text(key)) for key in "ac"] + [
+        records.TableColumn("b", records.number("b", 1, 10.0))
     ]
     records.show(records.Group("title", table), columns)
     shown = written.getvalue()

@@ -38,7 +38,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             found.append(Path(name).stem)
         return function(*arguments)
 
-    monkeypatch.setattr(worker_pool, "elsewhere", counting)
+    monkeypatch.setattr(worker_pool, "run_in_worker", counting)
     return found
 
 

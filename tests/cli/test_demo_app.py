@@ -16,10 +16,10 @@ from ports import free_port
 from tiny import RATE, sound, wav
 
 from las.cli import demo_app
-from las.cli.demo_app import Ear, example_of
+from las.cli.demo_app import DemoBackend, example_of
 from las.data.audio import files
-from las.data.audio.segmentation import Cutter
-from las.decoding.search import Beam, Greedy
+from las.data.audio.segmentation import Segmenter
+from las.decoding.search import BeamSearch, GreedySearch
 from las.decoding.transcriber import Transcriber, load
 
 Las = Callable[..., Answer]
@@ -27,12 +27,12 @@ Las = Callable[..., Answer]
 
 @pytest.fixture(scope="module")
 def transcriber(trained: Path) -> Transcriber:
-    return load(trained / "run", Beam(size=4))
+    return load(trained / "run", BeamSearch(size=4))
 
 
 @pytest.fixture(scope="module")
-def ear(transcriber: Transcriber) -> Ear:
-    return Ear(transcriber, "auto")
+def ear(transcriber: Transcriber) -> DemoBackend:
+    return DemoBackend(transcriber, "auto")
 
 
 def cells(table: str) -> list[list[str]]:
@@ -41,7 +41,7 @@ def cells(table: str) -> list[list[str]]:
     return [[re.sub("<.*?>", "", cell) for cell in re.findall(r"<td>(.*?)</td>", row)] for row in rows][1:]
 
 
-def test_the_page_shows_what_transcribe_hears(ear: Ear, transcriber: Transcriber, trained: Path) -> None:
+def test_the_page_shows_what_transcribe_hears(ear: DemoBackend, transcriber: Transcriber, trained: Path) -> None:
     path = wav(trained, "mdab0_sx1")
     heard, shown = transcriber.transcribe(path), ear(str(path), 4, 1.0)
     assert shown.text == heard.text
@@ -54,21 +54,21 @@ def test_the_page_shows_what_transcribe_hears(ear: Ear, transcriber: Transcriber
     assert re.search(r"real-time factor \d+\.\d{3} · log-probability -\d", shown.status)
 
 
-def test_the_sliders_are_the_search_of_one_recording(ear: Ear, trained: Path) -> None:
+def test_the_sliders_are_the_search_of_one_recording(ear: DemoBackend, trained: Path) -> None:
     path = wav(trained, "mdab0_sx1")
-    greedy = load(trained / "run", Greedy()).transcribe(path)
+    greedy = load(trained / "run", GreedySearch()).transcribe(path)
     assert ear(str(path), 1, 1.0).text == greedy.text
-    by_score = load(trained / "run", Beam(size=9, length_normalisation=0.0)).transcribe(path)
+    by_score = load(trained / "run", BeamSearch(size=9, length_normalisation=0.0)).transcribe(path)
     assert ear(str(path), 9, 0.0).text == by_score.text
     search = ear.transcriber.search
-    assert isinstance(search, Beam) and (search.size, search.length_normalisation) == (4, 1.0)
-    fixed = Ear(load(trained / "run", Greedy()), "auto")  # a search without a beam has no sliders
+    assert isinstance(search, BeamSearch) and (search.size, search.length_normalisation) == (4, 1.0)
+    fixed = DemoBackend(load(trained / "run", GreedySearch()), "auto")  # a search without a beam has no sliders
     assert fixed(str(path), 9, 0.0).text == greedy.text
 
 
 def test_long_recordings_have_a_picture_for_each_piece(trained: Path, tmp_path: Path) -> None:
-    cutter = lambda rate: Cutter(rate, longest_s=0.5, shortest_s=0.2, overlap_s=0.1, pause_s=0.1)  # noqa: E731
-    ear = Ear(load(trained / "run", Greedy(), cutter=cutter), "auto")
+    cutter = lambda rate: Segmenter(rate, longest_s=0.5, shortest_s=0.2, overlap_s=0.1, pause_s=0.1)  # noqa: E731
+    ear = DemoBackend(load(trained / "run", GreedySearch(), cutter=cutter), "auto")
     path = sound(tmp_path / "long.wav", 2.0)
     pieces = ear.transcriber.transcribe(path).pieces
     shown = ear(str(path), 1, 1.0)
@@ -77,7 +77,7 @@ def test_long_recordings_have_a_picture_for_each_piece(trained: Path, tmp_path: 
     assert f"piece 2, which begins at {pieces[1].tokens[0].start_s:.1f} s" in shown.attention
 
 
-def test_silence_is_said_to_be_silent(ear: Ear, tmp_path: Path) -> None:
+def test_silence_is_said_to_be_silent(ear: DemoBackend, tmp_path: Path) -> None:
     path = tmp_path / "silence.wav"
     soundfile.write(path, torch.zeros(RATE), RATE)
     shown = ear(str(path), 4, 1.0)
@@ -95,7 +95,7 @@ def test_silence_is_said_to_be_silent(ear: Ear, tmp_path: Path) -> None:
         ("<b>absent.wav", "&lt;b&gt;absent.wav: does not exist"),
     ],
 )
-def test_what_cannot_be_heard_is_said_in_words(ear: Ear, tmp_path: Path, name: str, says: str) -> None:
+def test_what_cannot_be_heard_is_said_in_words(ear: DemoBackend, tmp_path: Path, name: str, says: str) -> None:
     """And with the file's own name: where the server keeps it says nothing to a person."""
     (tmp_path / "text.wav").write_text("no audio")
     (tmp_path / "empty.wav").touch()
@@ -108,7 +108,7 @@ def test_what_cannot_be_heard_is_said_in_words(ear: Ear, tmp_path: Path, name: s
 
 
 def test_long_recordings_are_not_heard(transcriber: Transcriber, tmp_path: Path) -> None:
-    ear = Ear(transcriber, "auto", max_duration_s=2.0)
+    ear = DemoBackend(transcriber, "auto", max_duration_s=2.0)
     assert ear(str(sound(tmp_path / "fits.wav", 2.0)), 4, 1.0).status.startswith('<p class="heard">2.00 s')
     shown = ear(str(sound(tmp_path / "long.wav", 62.1)), 4, 1.0)
     assert "long.wav: lasts 1:02, a recording may have 0:02: max_duration_s=... allows more" in shown.status
@@ -122,11 +122,11 @@ def test_recordings_longer_than_their_header_says_are_given_up(
     info = files.info
     monkeypatch.setattr(files, "info", lambda path: dataclasses.replace(info(path), num_samples=RATE))
     monkeypatch.setattr(transcriber.cutter, "is_silent", lambda samples: True)
-    shown = Ear(transcriber, "auto", max_duration_s=2.0)(str(path), 4, 1.0)
+    shown = DemoBackend(transcriber, "auto", max_duration_s=2.0)(str(path), 4, 1.0)
     assert re.search(r"long\.wav: lasts [12]:\d\d, a recording may have 0:02", shown.status)
 
 
-def test_a_button_without_a_recording_asks_for_one(ear: Ear) -> None:
+def test_a_button_without_a_recording_asks_for_one(ear: DemoBackend) -> None:
     assert "Record something first, or choose a file." in ear(None, 4, 1.0).status
 
 

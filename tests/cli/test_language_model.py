@@ -13,7 +13,7 @@ from tiny_words import TRAIN, tree
 from las.cli import language_model
 from las.data.tokenizers import Characters
 from las.lm import loading
-from las.lm.lstm import LanguageModel
+from las.lm.lstm import LSTMLanguageModel
 from las.runtime.config import build, compose
 from las.runtime.errors import DataError
 from las.storage import checkpoint
@@ -76,7 +76,7 @@ def test_a_stopped_training_goes_on_as_if_it_had_not(finished: Path, tmp_path: P
 def test_search_opens_the_run(finished: Path) -> None:
     tokens = build(compose("train", ["corpus=an4", "corpus.root=x"])["corpus"]["tokens"])
     lm = loading.load(finished / "lm", tokens)
-    assert isinstance(lm, LanguageModel) and lm.score(lm.start(2)).shape == (2, 1, tokens.size)
+    assert isinstance(lm, LSTMLanguageModel) and lm.score(lm.start(2)).shape == (2, 1, tokens.size)
     with pytest.raises(DataError, match=r"lm: the language model has \d+ words that the tokens lack"):
         loading.load(finished / "lm", Characters("AB"))
 

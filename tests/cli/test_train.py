@@ -12,7 +12,7 @@ from conftest import Answer
 from tiny import LABELS, overrides, sound, utterance, wav
 
 from las.cli import decode
-from las.data.sampler import Size
+from las.data.sampler import BatchSize
 from las.decoding.evaluation import Greedy
 from las.decoding.transcriber import load
 from las.storage import checkpoint
@@ -254,7 +254,7 @@ def test_batches_do_not_change_what_is_decoded(trained: Path, tmp_path: Path) ->
     corpus: Corpus = config.build(transcriber.config["corpus"])
     utterances = corpus.utterances("train")
     for size in (1, 8):
-        decode.decode_split(transcriber, corpus, "train", utterances, tmp_path / f"{size}.jsonl", Size(size))
+        decode.decode_split(transcriber, corpus, "train", utterances, tmp_path / f"{size}.jsonl", BatchSize(size))
     one, many = lines(tmp_path / "1.jsonl"), lines(tmp_path / "8.jsonl")
     assert [line["text"] for line in one] == [line["text"] for line in many]
     assert [line["score"] for line in one] == pytest.approx([line["score"] for line in many], abs=2e-4)

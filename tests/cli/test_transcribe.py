@@ -20,9 +20,9 @@ from tiny import RATE, sound, wav
 from las.cli import transcribe
 from las.data.audio import files, segmentation, streaming
 from las.decoding import transcriber
-from las.decoding.search import Greedy
-from las.decoding.transcription import Heard
-from las.decoding.word_timing import TimedToken, Word
+from las.decoding.search import GreedySearch
+from las.decoding.transcription import SegmentTranscript
+from las.decoding.word_timing import TimedToken, TimedWord
 from las.runtime import progress
 from las.scoring import ctm, error_rates
 
@@ -162,11 +162,11 @@ class LocalEar(transcriber.Transcriber):
     cutting and stitching.
     """
 
-    def hear(self, waveforms: Sequence[torch.Tensor], starts_s: Sequence[float]) -> list[Heard]:
+    def hear(self, waveforms: Sequence[torch.Tensor], starts_s: Sequence[float]) -> list[SegmentTranscript]:
         return [bursts(waveform, start_s) for waveform, start_s in zip(waveforms, starts_s, strict=True)]
 
 
-def bursts(waveform: torch.Tensor, start_s: float = 0.0) -> Heard:
+def bursts(waveform: torch.Tensor, start_s: float = 0.0) -> SegmentTranscript:
     levels = segmentation.loudness(waveform, FRAME)
     found = []
     for length, middle in zip(*(part.tolist() for part in segmentation.runs(levels > -30.0)), strict=True):
@@ -174,9 +174,9 @@ def bursts(waveform: torch.Tensor, start_s: float = 0.0) -> Heard:
         loudest = round(float(levels[first : first + length].max()))
         name = f"{length}.{-loudest}"
         token = TimedToken(name, start_s + first / 100, start_s + (first + length) / 100, 1.0)
-        found.append(Word(name, (token,)))
+        found.append(TimedWord(name, (token,)))
     tokens = tuple(token for word in found for token in word.tokens)
-    return Heard(tokens, tuple(found), 0.0, "eos", torch.zeros(len(found) + 1, 1, dtype=torch.float16))
+    return SegmentTranscript(tokens, tuple(found), 0.0, "eos", torch.zeros(len(found) + 1, 1, dtype=torch.float16))
 
 
 def ten_minutes(folder: Path, shared_data: Path, gap_s: float) -> tuple[Path, list[torch.Tensor]]:
@@ -207,7 +207,7 @@ def test_ten_minutes_of_speech_lose_and_double_nothing(
     """Where utterances touch, what sounds at the end of one and the beginning of the next is one burst."""
     path, utterances = ten_minutes(tmp_path, shared_data, gap_s)
     own = transcriber.load(trained / "run")
-    cutter = segmentation.Cutter(RATE, longest_s=longest_s, pause_s=0.3 if longest_s > 4 else 3.0)
+    cutter = segmentation.Segmenter(RATE, longest_s=longest_s, pause_s=0.3 if longest_s > 4 else 3.0)
     heard = LocalEar(own.model, own.tokens, RATE, own.search, own.config, cutter).transcribe(path)
     alone = [word.text for samples in utterances for word in bursts(samples).words]
     whole = [word.text for word in bursts(torch.from_numpy(files.load(path))).words]
@@ -225,7 +225,7 @@ def test_ten_minutes_by_a_checkpoint_are_its_pieces_one_by_one(
 ) -> None:
     """A listener hears both ways: in other company an utterance may sound different, and how often is printed."""
     path, utterances = ten_minutes(tmp_path, shared_data, 0.5)
-    own = transcriber.load(trained / "run", Greedy(max_length_ratio=0.3))
+    own = transcriber.load(trained / "run", GreedySearch(max_length_ratio=0.3))
     heard = own.transcribe(path)
     parts = [piece.samples for piece in own.cutter(streaming.open_blocks(path, RATE)[1])]
     one_by_one = [own.hear([samples], [0.0])[0] for samples in parts]
@@ -252,12 +252,12 @@ def test_audio_and_attention_are_let_go_as_soon_as_they_were_heard(
     seen: list[weakref.ref[torch.Tensor]] = []
     alive: list[int] = []
 
-    def hear(self: object, waveforms: Sequence[torch.Tensor], starts_s: Sequence[float]) -> list[Heard]:
+    def hear(self: object, waveforms: Sequence[torch.Tensor], starts_s: Sequence[float]) -> list[SegmentTranscript]:
         found = []
         for start_s in starts_s:
             token = TimedToken("aa", start_s, start_s + 1.0, 0.5)
             weights = torch.zeros(2, 9, dtype=torch.float16)
-            found.append(Heard((token,), (Word("aa", (token,)),), 0.0, "eos", weights))
+            found.append(SegmentTranscript((token,), (TimedWord("aa", (token,)),), 0.0, "eos", weights))
         seen.extend(map(weakref.ref, [*waveforms, *(each.half_weights for each in found)]))
         alive.append(sum(each() is not None for each in seen))
         return found

@@ -13,7 +13,7 @@ from tiny import overrides
 
 from las.cli import decode, tune
 from las.decoding import tuned_search
-from las.decoding.search import Beam
+from las.decoding.search import BeamSearch
 from las.decoding.transcriber import load
 from las.runtime import progress
 from las.runtime.config import build, compose, config_directory
@@ -58,7 +58,7 @@ def test_combinations_are_those_of_decoding_and_the_best_is_a_card(
         expected = decode.decode_split(one, corpus, "dev", utterances, tmp_path / "h.jsonl")
         assert score.total == expected.total
     written = build(yaml(card))
-    assert isinstance(written, Beam)
+    assert isinstance(written, BeamSearch)
     best = tried[0].point
     assert {name: part.weight for name, part in written.parts.scorers.items()} == {
         name: weight for name, weight in best.weights.items() if weight

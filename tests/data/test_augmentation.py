@@ -8,7 +8,7 @@ import tiny
 import torch
 
 from las.data import loader as data_loader
-from las.data.augmentation import Augment
+from las.data.augmentation import Augmentation
 from las.data.corpora.base import Corpus
 from las.runtime.config import build, compose
 from las.runtime.errors import ConfigError
@@ -16,13 +16,13 @@ from las.runtime.errors import ConfigError
 MASKS = {"time_masks": 2, "max_time_frames": 10, "frequency_masks": 2, "max_frequencies": 5}
 
 
-def masked(augment: Augment, frames: list[int], keys: list[int], size: int = 20) -> torch.Tensor:
+def masked(augment: Augmentation, frames: list[int], keys: list[int], size: int = 20) -> torch.Tensor:
     """Where ones were replaced by zeros."""
     ones = torch.ones(len(frames), max(frames), size)
     return augment.features(ones, torch.tensor(frames), keys) == 0
 
 
-def one_by_one(augment: Augment, num_frames: int, size: int, key: int) -> torch.Tensor:
+def one_by_one(augment: Augmentation, num_frames: int, size: int, key: int) -> torch.Tensor:
     """Where an utterance is masked, each number drawn by itself: what a seed has given since the first version."""
     hidden, draw = torch.zeros(num_frames, size, dtype=torch.bool), torch.Generator().manual_seed(key ^ 2)
     longest = min(augment.max_time_frames, int(augment.max_time_share * num_frames))
@@ -41,13 +41,13 @@ CARDS = ("small", "specaugment_lb", "specaugment_ld", "specaugment_sm", "specaug
 
 
 @functools.cache
-def card(name: str) -> Augment:
+def card(name: str) -> Augmentation:
     return build(compose("train", [f"augment={name}"])["augment"], where="augment")
 
 
 @pytest.mark.parametrize("name", CARDS)
 def test_masks_of_a_batch_are_those_drawn_one_by_one(name: str) -> None:
-    frames, keys = [50, 1, 333, 120, 700], [data_loader.key(3, 1, f"u{row}") for row in range(5)]
+    frames, keys = [50, 1, 333, 120, 700], [data_loader.augmentation_seed(3, 1, f"u{row}") for row in range(5)]
     hidden = masked(card(name), frames, keys, 40)
     for row, (num_frames, key) in enumerate(zip(frames, keys, strict=True)):
         assert torch.equal(hidden[row, :num_frames], one_by_one(card(name), num_frames, 40, key))
@@ -71,29 +71,29 @@ def test_cards_hold_the_policies_of_the_paper(name: str, policy: tuple[float, ..
 
 def test_nothing_happens_by_default() -> None:
     features, waveform = torch.randn(2, 30, 8), torch.randn(1000)
-    assert Augment().features(features, torch.tensor([30, 20]), [1, 2]) is features
-    assert Augment().waveform(waveform, 16000, 1) is waveform
+    assert Augmentation().features(features, torch.tensor([30, 20]), [1, 2]) is features
+    assert Augmentation().waveform(waveform, 16000, 1) is waveform
 
 
 def test_masks_are_whole_stretches_and_bands_within_their_limits() -> None:
     for key in range(200):
-        hidden = masked(Augment(time_masks=1, max_time_frames=10, max_time_share=0.2), [40], [key])[0]
+        hidden = masked(Augmentation(time_masks=1, max_time_frames=10, max_time_share=0.2), [40], [key])[0]
         rows = hidden.all(1)
         assert torch.equal(hidden.any(1), rows) and rows.sum() <= 8
         assert (rows.int().diff() == 1).sum() + int(rows[0]) <= 1  # one stretch
-        hidden = masked(Augment(frequency_masks=1, max_frequencies=5), [40], [key])[0]
+        hidden = masked(Augmentation(frequency_masks=1, max_frequencies=5), [40], [key])[0]
         columns = hidden.all(0)
         assert torch.equal(hidden.any(0), columns) and columns.sum() <= 5
 
 
 def test_every_length_and_place_is_drawn() -> None:
-    augment = Augment(time_masks=1, max_time_frames=3)
+    augment = Augmentation(time_masks=1, max_time_frames=3)
     found = {tuple(masked(augment, [6], [key])[0].all(1).nonzero().flatten().tolist()) for key in range(600)}
     assert found == {()} | {tuple(range(start, start + n)) for n in (1, 2, 3) for start in range(6 - n + 1)}
 
 
 def test_an_utterance_is_masked_the_same_in_any_batch() -> None:
-    augment = Augment(**MASKS)
+    augment = Augmentation(**MASKS)
     together = masked(augment, [50, 30, 40], [11, 22, 33])
     for row, (frames, key) in enumerate(((50, 11), (30, 22), (40, 33))):
         assert torch.equal(together[row, :frames], masked(augment, [frames], [key])[0])
@@ -101,13 +101,13 @@ def test_an_utterance_is_masked_the_same_in_any_batch() -> None:
 
 
 def test_time_masks_stay_within_the_utterance() -> None:
-    augment = Augment(time_masks=1, max_time_frames=10)
+    augment = Augmentation(time_masks=1, max_time_frames=10)
     for key in range(100):
         assert not masked(augment, [12, 60], [key, key])[0, 12:].any()
 
 
 def test_derivatives_are_masked_in_the_bands_of_their_features() -> None:
-    augment, ones = Augment(frequency_masks=2, max_frequencies=5), torch.ones(1, 9, 30)
+    augment, ones = Augmentation(frequency_masks=2, max_frequencies=5), torch.ones(1, 9, 30)
     for key in range(50):
         hidden = augment.features(ones, torch.tensor([9]), [key], orders=3) == 0
         assert torch.equal(hidden[..., :10], masked(augment, [9], [key], 10))
@@ -116,11 +116,11 @@ def test_derivatives_are_masked_in_the_bands_of_their_features() -> None:
 
 def test_batches_without_keys_are_left_alone() -> None:
     features = torch.randn(2, 30, 8)
-    assert Augment(**MASKS, max_warp_frames=5).features(features, torch.tensor([30, 20]), []) is features
+    assert Augmentation(**MASKS, max_warp_frames=5).features(features, torch.tensor([30, 20]), []) is features
 
 
 def test_an_utterance_is_warped_the_same_in_any_batch_and_short_ones_stay() -> None:
-    augment, features = Augment(max_warp_frames=10), torch.randn(3, 60, 12)
+    augment, features = Augmentation(max_warp_frames=10), torch.randn(3, 60, 12)
     lengths, keys = [60, 22, 31], [5, 6, 7]
     together = augment.features(features, torch.tensor(lengths), keys)
     for row, (frames, key) in enumerate(zip(lengths, keys, strict=True)):
@@ -135,7 +135,7 @@ def test_warps_reach_both_sides_and_never_the_ends(monkeypatch: pytest.MonkeyPat
     drawn = []
     monkeypatch.setattr("las.data.augmentation.warp", lambda *given: drawn.append(given[2:4]) or given[0])
     keys = list(range(4000))
-    Augment(max_warp_frames=3).features(torch.zeros(4000, 12, 2), torch.full((4000,), 12), keys)
+    Augmentation(max_warp_frames=3).features(torch.zeros(4000, 12, 2), torch.full((4000,), 12), keys)
     ((centres, shifts),) = drawn
     assert set(shifts.tolist()) == set(range(-3, 4)) and set(centres.tolist()) == {4, 5, 6, 7}
     assert 500 < (shifts == 3).sum() < 650
@@ -143,8 +143,8 @@ def test_warps_reach_both_sides_and_never_the_ends(monkeypatch: pytest.MonkeyPat
 
 def test_warping_leaves_the_masks_as_they_were() -> None:
     ones = torch.ones(1, 50, 20)
-    both = Augment(**MASKS, max_warp_frames=8).features(ones, torch.tensor([50]), [5]) == 0
-    assert torch.equal(both, masked(Augment(**MASKS), [50], [5]))
+    both = Augmentation(**MASKS, max_warp_frames=8).features(ones, torch.tensor([50]), [5]) == 0
+    assert torch.equal(both, masked(Augmentation(**MASKS), [50], [5]))
 
 
 def test_workers_and_processes_change_nothing(tmp_path: Path) -> None:
@@ -152,8 +152,8 @@ def test_workers_and_processes_change_nothing(tmp_path: Path) -> None:
     config = compose("train", tiny.overrides(tiny.tree(tmp_path)))
     corpus: Corpus = build(config["corpus"], where="corpus")
     train = corpus.prepare(tmp_path / "manifests")["train"]
-    augment = Augment(speeds=[0.9, 1.0, 1.1], **MASKS, max_warp_frames=4)
-    key_of = functools.partial(data_loader.key, 1, 0)
+    augment = Augmentation(speeds=[0.9, 1.0, 1.1], **MASKS, max_warp_frames=4)
+    key_of = functools.partial(data_loader.augmentation_seed, 1, 0)
     plan = [[0, 3, 1, 6], [2, 7, 5, 4]]
     shares = [[batch[rank::2] for batch in plan] for rank in range(2)]
     seen: list[dict[str, tuple[torch.Tensor, torch.Tensor]]] = []
@@ -179,14 +179,14 @@ def test_speed_changes_length_and_pitch() -> None:
     rate = 8000
     tone = torch.sin(2 * torch.pi * 500 * torch.arange(rate) / rate)
     for speed in (0.9, 1.1):
-        played = Augment(speeds=[speed]).waveform(tone, rate, 7)
+        played = Augmentation(speeds=[speed]).waveform(tone, rate, 7)
         assert len(played) == -(-rate * 10 // round(10 * speed))
         loudest = torch.fft.rfft(played).abs().argmax() * rate / len(played)
         assert float(loudest) == pytest.approx(500 * speed, abs=2)
 
 
 def test_speeds_are_drawn_evenly_and_by_utterance() -> None:
-    augment, waveform = Augment(speeds=[0.5, 1.0, 2.0]), torch.randn(400)
+    augment, waveform = Augmentation(speeds=[0.5, 1.0, 2.0]), torch.randn(400)
     lengths = [len(augment.waveform(waveform, 16000, key)) for key in range(300)]
     assert {length: 75 < lengths.count(length) < 125 for length in (800, 400, 200)} == dict.fromkeys(
         (800, 400, 200), True
@@ -195,14 +195,16 @@ def test_speeds_are_drawn_evenly_and_by_utterance() -> None:
 
 
 def test_switching_speeds_on_leaves_masks_as_they_were() -> None:
-    slow, plain = Augment(speeds=[0.9, 1.1], **MASKS), Augment(**MASKS)
+    slow, plain = Augmentation(speeds=[0.9, 1.1], **MASKS), Augmentation(**MASKS)
     assert torch.equal(masked(slow, [50], [5]), masked(plain, [50], [5]))
 
 
 def test_keys_differ_by_seed_epoch_and_utterance_and_are_fixed() -> None:
-    keys = {data_loader.key(seed, epoch, name) for seed in (1, 2) for epoch in (0, 1) for name in ("a", "b")}
+    keys = {
+        data_loader.augmentation_seed(seed, epoch, name) for seed in (1, 2) for epoch in (0, 1) for name in ("a", "b")
+    }
     assert len(keys) == 8 and all(0 <= key < 1 << 63 for key in keys)
-    assert data_loader.key(1, 0, "a") == 1421879724931213127
+    assert data_loader.augmentation_seed(1, 0, "a") == 1421879724931213127
 
 
 @pytest.mark.parametrize(
@@ -217,4 +219,4 @@ def test_keys_differ_by_seed_epoch_and_utterance_and_are_fixed() -> None:
 )
 def test_values_out_of_range_are_named(options: dict, name: str) -> None:
     with pytest.raises(ConfigError, match=f"^{name}"):
-        Augment(**options)
+        Augmentation(**options)

@@ -13,7 +13,7 @@ from las.data import loader as data_loader
 from las.data.audio import worker_pool
 from las.data.loader import Batch, Loader, collate
 from las.data.manifest import Utterance
-from las.data.sampler import Buckets, Size, sequential
+from las.data.sampler import BatchSize, BucketSampler, sequential
 from las.data.tokenizers import Characters
 from las.runtime.errors import DataError
 
@@ -76,14 +76,14 @@ def same(one: Batch, other: Batch) -> bool:
 
 def noting(names: list[str]) -> Callable[..., np.ndarray]:
     """Reads here, and notes the files."""
-    here = worker_pool.here
+    here = worker_pool.run_here
     return lambda name, *call: names.append(name) or here(name, *call)
 
 
 @pytest.mark.parametrize("num_workers", [0, 1, 2, 4])
 @pytest.mark.parametrize("cache_bytes", [0, 4000, 2 << 30])
 def test_workers_and_cache_change_nothing(corpus: list[Utterance], num_workers: int, cache_bytes: int) -> None:
-    order = Buckets().plan(corpus, "hash", 1, 0, Size(3))
+    order = BucketSampler().plan(corpus, "hash", 1, 0, BatchSize(3))
     loader = Loader(corpus, TOKENS, RATE, num_workers, cache_bytes=cache_bytes)
     for _ in range(2):
         loaded = list(loader.batches(order))
@@ -100,7 +100,7 @@ def test_workers_and_cache_change_nothing(corpus: list[Utterance], num_workers: 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_resuming_gives_the_rest_without_reading_what_came_before(corpus, num_workers: int, monkeypatch) -> None:
-    order = Buckets().plan(corpus, "hash", 1, 0, Size(3))
+    order = BucketSampler().plan(corpus, "hash", 1, 0, BatchSize(3))
     every = list(Loader(corpus, TOKENS, RATE, num_workers).batches(order))
     read: list[str] = []
     where = "elsewhere" if num_workers else "here"
@@ -115,8 +115,8 @@ def test_resuming_gives_the_rest_without_reading_what_came_before(corpus, num_wo
 
 def test_the_cache_keeps_what_fits_and_no_more(corpus: list[Utterance], monkeypatch) -> None:
     reads: list[str] = []
-    monkeypatch.setattr(worker_pool, "here", noting(reads))
-    order = sequential(corpus, Size(4))
+    monkeypatch.setattr(worker_pool, "run_here", noting(reads))
+    order = sequential(corpus, BatchSize(4))
     sizes = sorted(4 * round(utterance.duration_s * RATE) for utterance in corpus)
     loader = Loader(corpus, TOKENS, RATE, num_workers=0, cache_bytes=sum(sizes[:5]))
     list(loader.batches(order))
@@ -127,7 +127,7 @@ def test_the_cache_keeps_what_fits_and_no_more(corpus: list[Utterance], monkeypa
 
 def test_stopping_early_leaves_no_thread(corpus: list[Utterance]) -> None:
     before = threading.active_count()
-    stream: Iterator = Loader(corpus, TOKENS, RATE, num_workers=2).batches(sequential(corpus, Size(2)))
+    stream: Iterator = Loader(corpus, TOKENS, RATE, num_workers=2).batches(sequential(corpus, BatchSize(2)))
     next(stream)
     assert threading.active_count() > before
     stream.close()
@@ -146,7 +146,7 @@ def test_bad_audio_is_named_with_its_utterance(corpus, tmp_path: Path, num_worke
         bad = Utterance("bad", str(tmp_path / f"{name}.wav"), 0, 0.0, 0.05, "a", "s")
         mixed = [*corpus, bad]
         with pytest.raises(DataError, match=f"utterance bad: .*{says}"):
-            list(Loader(mixed, TOKENS, RATE, num_workers).batches(sequential(mixed, Size(4))))
+            list(Loader(mixed, TOKENS, RATE, num_workers).batches(sequential(mixed, BatchSize(4))))
 
 
 def test_a_stretch_of_one_channel(tmp_path: Path) -> None:

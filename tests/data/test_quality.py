@@ -4,21 +4,21 @@ import pytest
 
 from las.data import quality
 from las.data.audio.files import AudioInfo
-from las.data.audio_levels import Reading, Sound, stretch
+from las.data.audio_levels import AudioLevels, AudioScan, segment_key
 from las.data.manifest import Utterance
-from las.data.quality import Limits, Requirements
+from las.data.quality import QualityCriteria, QualityLimits
 from las.data.tokenizers import Characters
 from las.runtime.errors import DataError
 
-ASKED = Requirements(Characters(" AB"), 16000, 1, Limits(longest_s=10.0, clipped=0.01), lambda num_samples: 3)
+ASKED = QualityCriteria(Characters(" AB"), 16000, 1, QualityLimits(longest_s=10.0, clipped=0.01), lambda num_samples: 3)
 
 
 def utterance(duration_s: float = 1.0, text: str = "AB", name: str = "a") -> Utterance:
     return Utterance(name, "x.wav", 0, 0.5, duration_s, text, "speaker")
 
 
-def reading(of: Utterance, peak: float = 0.5, clipped: float = 0.0) -> Reading:
-    return Reading(AudioInfo(16000, 16000 * 60, 1), {stretch(of): Sound(peak, clipped)})
+def reading(of: Utterance, peak: float = 0.5, clipped: float = 0.0) -> AudioScan:
+    return AudioScan(AudioInfo(16000, 16000 * 60, 1), {segment_key(of): AudioLevels(peak, clipped)})
 
 
 @pytest.mark.parametrize(

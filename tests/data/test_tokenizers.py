@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from las.data import tokenizers
 from las.data.tokenizers import (
     Characters,
-    LearnedPieces,
     Phones,
     SentencePieces,
-    Tokens,
+    Tokenizer,
+    TrainedSentencePieces,
     from_state,
     train_sentence_pieces,
 )
@@ -108,7 +108,7 @@ def test_the_boundary_is_id_0_and_no_text_contains_it(pieces: SentencePieces) ->
         (Characters(ALPHABET), "CAFE\u0301", "\u0301"),
     ],
 )
-def test_an_unknown_symbol_is_named_with_its_text(kind: Tokens, text: str, symbol: str) -> None:
+def test_an_unknown_symbol_is_named_with_its_text(kind: Tokenizer, text: str, symbol: str) -> None:
     with pytest.raises(DataError, match="unknown symbol") as raised:
         kind.encode(text)
     assert f"unknown symbol {symbol!r} in the text {text!r}" in str(raised.value)
@@ -158,8 +158,8 @@ def test_arguments_that_do_not_fit_are_refused(tmp_path) -> None:
     assert not (tmp_path / "y.model").exists()
 
 
-def learned(folder: Path, size: int = 20, texts: list[str] = TEXTS, model_type: str = "bpe") -> LearnedPieces:
-    kind = LearnedPieces(size, model_type)
+def learned(folder: Path, size: int = 20, texts: list[str] = TEXTS, model_type: str = "bpe") -> TrainedSentencePieces:
+    kind = TrainedSentencePieces(size, model_type)
     kind.learn(texts, folder)
     return kind
 
@@ -199,7 +199,7 @@ def test_other_texts_or_settings_are_learned_anew(tmp_path: Path) -> None:
 
 
 def test_before_they_are_learned_pieces_have_a_size_and_no_symbols(tmp_path: Path) -> None:
-    kind = LearnedPieces(20)
+    kind = TrainedSentencePieces(20)
     settings = kind.settings()
     assert kind.size == 21
     with pytest.raises(DataError, match="have not been learned"):
@@ -230,9 +230,9 @@ def test_long_texts_are_not_skipped(tmp_path: Path) -> None:
 
 def test_pieces_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Did you mean bpe or unigram"):
-        LearnedPieces(10, "bep")
+        TrainedSentencePieces(10, "bep")
     with pytest.raises(ConfigError, match=r"size=0 must be at least 1"):
-        LearnedPieces(0)
+        TrainedSentencePieces(0)
     with pytest.raises(DataError, match="from 0 texts: there is no text in them"):
         learned(tmp_path, texts=[])
 
@@ -245,7 +245,7 @@ def test_pieces_that_make_no_sense_are_refused(tmp_path: Path) -> None:
         (Characters("AB"), "BA", [], "BA"),
     ],
 )
-def test_unknown_symbols_are_told_from_known_ones(kind: Tokens, text: str, unknown: list[str], known: str) -> None:
+def test_unknown_symbols_are_told_from_known_ones(kind: Tokenizer, text: str, unknown: list[str], known: str) -> None:
     assert (kind.unknown(text), kind.known(text)) == (unknown, known)
 
 

@@ -7,15 +7,15 @@ import pytest
 import torch
 
 from las.decoding import captions
-from las.decoding.transcription import Heard, Transcription
-from las.decoding.word_timing import TimedToken, Word
+from las.decoding.transcription import SegmentTranscript, Transcription
+from las.decoding.word_timing import TimedToken, TimedWord
 from las.scoring import ctm
 
 
 def recording(name: str, *said: tuple[str, float, float]) -> Transcription:
-    words = tuple(Word(text, (TimedToken(text, start_s, end_s, 0.5),)) for text, start_s, end_s in said)
+    words = tuple(TimedWord(text, (TimedToken(text, start_s, end_s, 0.5),)) for text, start_s, end_s in said)
     tokens = tuple(token for word in words for token in word.tokens)
-    heard = Heard(tokens, words, -1.5, "eos", torch.zeros(len(words) + 1, 4, dtype=torch.float16))
+    heard = SegmentTranscript(tokens, words, -1.5, "eos", torch.zeros(len(words) + 1, 4, dtype=torch.float16))
     return Transcription(name, 3.0, words, (heard,), 40.0)
 
 
@@ -37,8 +37,8 @@ def test_time_marks_read_back(tmp_path: Path) -> None:
     (tmp_path / "x.ctm").write_text(captions.time_marks([HELLO, LATER]))
     found = ctm.read(tmp_path / "x.ctm")
     assert found[:2] == [
-        ctm.Word("hello_there", "1", 0.1, 0.4, "HELLO", 0.5),
-        ctm.Word("hello_there", "1", 0.6, 0.65, "WORLD", 0.5),
+        ctm.CTMWord("hello_there", "1", 0.1, 0.4, "HELLO", 0.5),
+        ctm.CTMWord("hello_there", "1", 0.6, 0.65, "WORLD", 0.5),
     ]
     assert [word.file for word in found[2:]] == ["later", "later"]
 

@@ -7,9 +7,9 @@ from tiny import MODEL, RATE, overrides, tree
 from las.data.corpora.base import Corpus
 from las.data.loader import Batch, Loader, collate, read
 from las.data.manifest import Utterance
-from las.data.sampler import Size, sequential
+from las.data.sampler import BatchSize, sequential
 from las.decoding import evaluation
-from las.decoding.search import Greedy, Hypothesis
+from las.decoding.search import GreedySearch, Hypothesis
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.model import ListenAttendSpell
 from las.runtime.config import build, compose
@@ -28,14 +28,14 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> tuple[ListenAttendSpel
 
 def loaded(utterances: list[Utterance], corpus: Corpus, size: int) -> list[tuple[int, Batch]]:
     loader = Loader(utterances, corpus.tokens, RATE, num_workers=0)
-    return list(loader.batches(sequential(utterances, Size(size))))
+    return list(loader.batches(sequential(utterances, BatchSize(size))))
 
 
 @pytest.mark.parametrize("size", [1, 3, 8])
 def test_loss_and_accuracy_are_means_over_tokens_whatever_the_batches(material, size: int) -> None:
     model, corpus, utterances = material
     loss = LabelSmoothedCrossEntropy(smoothing=0.3)  # the reported loss is not smoothed
-    found = evaluation.evaluate(model, loss, Greedy(), loaded(utterances, corpus, size))
+    found = evaluation.evaluate(model, loss, GreedySearch(), loaded(utterances, corpus, size))
     total, correct, count = 0.0, 0, 0
     for utterance in utterances:
         waveform = read(utterance, RATE)
@@ -54,7 +54,7 @@ def test_loss_and_accuracy_are_means_over_tokens_whatever_the_batches(material, 
 
 def test_evaluating_decodes_as_decoding_does(material) -> None:
     model, corpus, utterances = material
-    search = Greedy(max_length=6)
+    search = GreedySearch(max_length=6)
     given = loaded(utterances, corpus, 4)
     both = evaluation.evaluate(model, LabelSmoothedCrossEntropy(), search, given).decoded
     alone = list(evaluation.decode(model, search, loaded(utterances, corpus, 1)))
@@ -66,7 +66,7 @@ def test_evaluating_decodes_as_decoding_does(material) -> None:
 
 def test_nothing_to_evaluate_is_zero(material) -> None:
     model, _, _ = material
-    assert evaluation.evaluate(model, LabelSmoothedCrossEntropy(), Greedy(), []) == (0.0, 0, 0, [], [])
+    assert evaluation.evaluate(model, LabelSmoothedCrossEntropy(), GreedySearch(), []) == (0.0, 0, 0, [], [])
 
 
 def test_attention_of_the_first_utterance_without_padding(material) -> None:

@@ -15,11 +15,11 @@ from tiny import RATE, damage, forge, sound, wav
 import las as package
 from las.cli import demo_app
 from las.data.audio import files
-from las.data.audio.segmentation import Cutter
-from las.decoding.search import Beam, Greedy
+from las.data.audio.segmentation import Segmenter
+from las.decoding.search import BeamSearch, GreedySearch
 from las.decoding.transcriber import Transcriber, find_audio
-from las.decoding.transcription import Heard, Transcription
-from las.decoding.word_timing import TimedToken, Word
+from las.decoding.transcription import SegmentTranscript, Transcription
+from las.decoding.word_timing import TimedToken, TimedWord
 from las.runtime.errors import ConfigError, DataError, StorageError
 
 
@@ -57,8 +57,8 @@ def test_a_transcription_knows_all_about_itself(transcriber: Transcriber, traine
 
 def test_rounding_of_a_line_is_for_reading() -> None:
     token = TimedToken("aa", 0.12345, 0.5, 0.123456)
-    piece = Heard((token,), (), -1.234567, "eos", torch.zeros(2, 3, dtype=torch.float16))
-    line = json.loads(Transcription("x", 0.5, (Word("aa", (token,)),), (piece,), 40.0).to_json())
+    piece = SegmentTranscript((token,), (), -1.234567, "eos", torch.zeros(2, 3, dtype=torch.float16))
+    line = json.loads(Transcription("x", 0.5, (TimedWord("aa", (token,)),), (piece,), 40.0).to_json())
     times = {"start_s": 0.123, "end_s": 0.5, "confidence": 0.1235}
     assert (line["score"], line["tokens"]) == (-1.2346, [{"symbol": "aa"} | times])
     assert line["words"] == [{"text": "aa"} | times]
@@ -66,7 +66,7 @@ def test_rounding_of_a_line_is_for_reading() -> None:
 
 def test_a_line_is_made_word_by_word() -> None:
     tokens = [TimedToken("ä", float(second), second + 1.0, 0.5) for second in range(50)]
-    words = tuple(Word("ä", (token,)) for token in tokens)
+    words = tuple(TimedWord("ä", (token,)) for token in tokens)
     heard = Transcription("x", 50.0, words, (), 40.0)
     parts = list(heard.json_parts())
     assert len(parts) > 100 and max(map(len, parts)) < 200
@@ -78,7 +78,8 @@ def test_a_line_is_made_word_by_word() -> None:
 def test_attention_is_kept_unless_nobody_wants_it(transcriber: Transcriber, trained: Path) -> None:
     path = wav(trained, "mdab0_sx1")
     (full,), (bare,) = (
-        list(transcriber.transcribe_all([path], **options)) for options in ({}, {"kept": Heard.without_attention})
+        list(transcriber.transcribe_all([path], **options))
+        for options in ({}, {"kept": SegmentTranscript.without_attention})
     )
     assert bare.to_json() == full.to_json() and bare.score == full.score
     assert full.pieces[0].weights.shape[0] == len(full.tokens) + 1
@@ -107,7 +108,7 @@ def test_pieces_are_heard_the_same_in_any_company(transcriber: Transcriber, tmp_
         RATE,
         transcriber.search,
         transcriber.config,
-        Cutter(RATE, longest_s=0.5, shortest_s=0.2, overlap_s=0.1, pause_s=0.1),
+        Segmenter(RATE, longest_s=0.5, shortest_s=0.2, overlap_s=0.1, pause_s=0.1),
     )
     paths = [sound(tmp_path / f"{seconds}.wav", seconds, seed=int(10 * seconds)) for seconds in (0.3, 2.0, 0.4, 1.3)]
     many, few = (list(transcriber.transcribe_all(paths, batch_size=size)) for size in (7, 1))
@@ -117,7 +118,7 @@ def test_pieces_are_heard_the_same_in_any_company(transcriber: Transcriber, tmp_
     assert len(many[1].pieces) > 3
     for number, piece in enumerate(transcriber.cutter([torch.from_numpy(files.load(paths[1]))])):
         soundfile.write(tmp_path / f"piece{number}.wav", piece.samples, RATE, subtype="FLOAT")
-        transcriber.cutter = Cutter(RATE)
+        transcriber.cutter = Segmenter(RATE)
         alone = transcriber.transcribe(tmp_path / f"piece{number}.wav")
         assert [token.symbol for token in many[1].pieces[number].tokens] == [token.symbol for token in alone.tokens]
 
@@ -192,11 +193,11 @@ def test_many_files_and_folders(transcriber: Transcriber, trained: Path, tmp_pat
 
 def test_a_run_folder_and_its_checkpoint_directory_are_the_same(trained: Path) -> None:
     best = trained / "run/checkpoints" / (trained / "run/checkpoints/best").read_text().strip()
-    one, two = package.load(str(trained / "run")), package.load(str(best), search=Greedy())
+    one, two = package.load(str(trained / "run")), package.load(str(best), search=GreedySearch())
     path = wav(trained, "mdab0_sx0")
     assert one.transcribe(path).to_json() == two.transcribe(path).to_json()
     assert not one.model.training
-    assert package.load(str(best), search=Beam(size=3)).transcribe(path).score >= -1e9
+    assert package.load(str(best), search=BeamSearch(size=3)).transcribe(path).score >= -1e9
     with pytest.raises(StorageError, match="neither a run folder nor a checkpoint"):
         package.load(str(trained))
 

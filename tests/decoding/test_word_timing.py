@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from las.data import tokenizers
 from las.data.audio import segmentation
 from las.decoding import word_timing
-from las.decoding.word_timing import TimedToken, Word
+from las.decoding.word_timing import TimedToken, TimedWord
 
 LETTERS = tokenizers.Characters(" 'ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
@@ -27,8 +27,8 @@ def timed(
     ]
 
 
-def word(text: str, start_s: float, end_s: float) -> Word:
-    return Word(text, (TimedToken(text, float(start_s), float(end_s), 1.0),))
+def word(text: str, start_s: float, end_s: float) -> TimedWord:
+    return TimedWord(text, (TimedToken(text, float(start_s), float(end_s), 1.0),))
 
 
 def test_a_diffuse_row_does_not_pull_the_others_along() -> None:
@@ -89,7 +89,7 @@ def test_the_confidence_of_a_word_is_the_geometric_mean() -> None:
     )
     assert found.confidence == pytest.approx(0.6)
     assert (found.start_s, found.end_s, found.centre_s) == (0, 2, 1)
-    assert Word("A", (TimedToken("A", 0.0, 1.0, 0.0),)).confidence < 1e-20
+    assert TimedWord("A", (TimedToken("A", 0.0, 1.0, 0.0),)).confidence < 1e-20
 
 
 def test_without_overlap_words_stand_side_by_side() -> None:
@@ -123,7 +123,7 @@ def test_where_nothing_agrees_a_word_belongs_to_its_side() -> None:
 RATE = 1000
 
 
-def speech(seed: int) -> tuple[list[Word], torch.Tensor]:
+def speech(seed: int) -> tuple[list[TimedWord], torch.Tensor]:
     """Words of noise, some right after another, and what they sound like."""
     draw = random.Random(seed)
     said, at = [], 0.3
@@ -137,7 +137,7 @@ def speech(seed: int) -> tuple[list[Word], torch.Tensor]:
     return said, samples
 
 
-def ear(piece: segmentation.Piece, said: list[Word], draw: random.Random) -> list[Word]:
+def ear(piece: segmentation.AudioSegment, said: list[TimedWord], draw: random.Random) -> list[TimedWord]:
     """What a recogniser hears in a piece: whole words, at about their times, and something else where one is cut."""
     end_s = piece.start_s + len(piece.samples) / RATE
     found = []
@@ -156,7 +156,7 @@ def test_pieces_of_any_speech_give_every_word_once(seed: int) -> None:
     """A word is at most 0.8 s long and pieces hear 1 s beyond a cut: each is whole in the piece it belongs to."""
     said, samples = speech(seed)
     draw, found = random.Random(seed), []
-    cutter = segmentation.Cutter(RATE, longest_s=5.0, shortest_s=1.0, overlap_s=1.0)
+    cutter = segmentation.Segmenter(RATE, longest_s=5.0, shortest_s=1.0, overlap_s=1.0)
     for piece in cutter(samples.split(777)):
         found = word_timing.stitch(
             found, ear(piece, said, draw), piece.core_start_s, piece.core_start_s - piece.start_s

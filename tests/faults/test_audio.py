@@ -225,18 +225,18 @@ def test_a_file_that_may_not_be_read_is_named() -> None:
 
 @pytest.mark.parametrize("how", ["flip", "cut", "missing"])
 def test_real_flac_that_is_damaged_is_named(how: str, shared_data: Path, tmp_path: Path) -> None:
-    from las.data.audio_levels import Reading
-    from las.data.audio_scan import Readings
+    from las.data.audio_levels import AudioScan
+    from las.data.audio_scan import AudioScanCache
     from las.data.corpora.base import audio_duration
     from las.data.manifest import Utterance
 
     original = sorted((shared_data / "librispeech_sample").rglob("*.flac"))[0]
     path = Path(shutil.copy(original, tmp_path))
     whole = Utterance("a", str(path), 0, 0.0, audio_duration(path), "x", "y")
-    assert isinstance(Readings().read([whole], 1, "files")[str(path)], Reading)
+    assert isinstance(AudioScanCache().read([whole], 1, "files")[str(path)], AudioScan)
     damage(path, how)
     says = {"flip": "damaged or cut short", "cut": "damaged or cut short", "missing": "does not exist"}
-    assert says[how] in str(Readings().read([whole], 1, "files")[str(path)])
+    assert says[how] in str(AudioScanCache().read([whole], 1, "files")[str(path)])
 
 
 def test_the_tiny_corpus_is_sound(tmp_path: Path, las: Las) -> None:

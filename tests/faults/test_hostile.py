@@ -21,7 +21,7 @@ from las.data import manifest
 from las.data.audio import files
 from las.data.tokenizers import SentencePieces
 from las.decoding import transcriber
-from las.decoding.search import Greedy
+from las.decoding.search import GreedySearch
 from las.runtime.config import build, compose
 from las.runtime.errors import ConfigError, LasError
 from las.storage import checkpoint
@@ -96,7 +96,7 @@ def open_all(folder: Path, checkpoints: Path, count: int) -> list[Finding]:
     audit, found, mark = Audit(), [], folder / "mark"
     for module in ("sentencepiece", "soundfile"):  # what opening imports is not what is asked about
         importlib.import_module(module)
-    transcriber.load(checkpoints / f"step-{STEPS:08d}", Greedy(), "cpu")
+    transcriber.load(checkpoints / f"step-{STEPS:08d}", GreedySearch(), "cpu")
     for name, content in list(hostile.files(mark))[:: max(1, 50 // count)][:count]:
         for extension, opener in OPENERS.items():
             path = folder / f"file.{extension}"
@@ -107,7 +107,7 @@ def open_all(folder: Path, checkpoints: Path, count: int) -> list[Finding]:
             (directory / file).write_bytes(content)
             if file in FILES:
                 vouch(directory, file)
-            attempt = lambda d=directory: transcriber.load(d, Greedy(), "cpu")  # noqa: E731
+            attempt = lambda d=directory: transcriber.load(d, GreedySearch(), "cpu")  # noqa: E731
             found.append((f"{name} as {file}", audit.refused(attempt, LasError)))
             shutil.rmtree(directory)
         if mark.exists():

@@ -16,7 +16,7 @@ from update_cases import batch, limited, updates
 
 from las.data.loader import Batch
 from las.storage import checkpoint
-from las.training.step import Updates
+from las.training.step import TrainingStep
 
 BAD = (float("nan"), float("inf"), -float("inf"))
 STILL = [
@@ -27,7 +27,7 @@ STILL = [
 ]
 
 
-def spoil(of: Updates, place: random.Random, value: float) -> None:
+def spoil(of: TrainingStep, place: random.Random, value: float) -> None:
     """One entry of the gradient, or the loss, is this value when a part of a batch is done."""
     part = of._part
 
@@ -45,7 +45,7 @@ def spoil(of: Updates, place: random.Random, value: float) -> None:
     of._part = faulty
 
 
-def fingerprint(of: Updates) -> str:
+def fingerprint(of: TrainingStep) -> str:
     """The bytes of parameters and optimiser."""
     tensors = [*of.model.state_dict().values()]
     tensors += [value for state in of.optimiser.state.values() for value in state.values()]
@@ -77,9 +77,9 @@ def test_an_update_that_is_not_finite_changes_nothing(count: int, tally: Tally) 
 
 def spoilt_at(bad: Sequence[int], value: float) -> None:
     """In these of the updates that the process makes, counted from 1."""
-    call, made = Updates.__call__, 0
+    call, made = TrainingStep.__call__, 0
 
-    def counted(self: Updates, batches: Sequence[Batch], step: int) -> Any:
+    def counted(self: TrainingStep, batches: Sequence[Batch], step: int) -> Any:
         nonlocal made
         made += 1
         part = self._part
@@ -90,7 +90,7 @@ def spoilt_at(bad: Sequence[int], value: float) -> None:
         finally:
             self._part = part
 
-    Updates.__call__ = counted
+    TrainingStep.__call__ = counted
 
 
 def require_finite(training: Training) -> None:
@@ -153,21 +153,21 @@ def test_memory_that_runs_out(count: int, tally: Tally) -> None:
     tally.close("F11 memory runs out: the gradient of the parts is that of the batch")
 
 
-def gradients(of: Updates) -> list[torch.Tensor]:
+def gradients(of: TrainingStep) -> list[torch.Tensor]:
     return [each.grad for each in of.model.parameters() if each.grad is not None]
 
 
 def memory_for(most: int) -> None:
     """No more utterances at once than so many."""
-    part = Updates._part
+    part = TrainingStep._part
 
-    def faulty(self: Updates, given: Batch, divisor: float) -> float:
+    def faulty(self: TrainingStep, given: Batch, divisor: float) -> float:
         found = part(self, given, divisor)
         if len(given.ids) > most:
             raise torch.OutOfMemoryError("a test's")
         return found
 
-    Updates._part = faulty
+    TrainingStep._part = faulty
 
 
 @pytest.mark.parametrize("count", sizes(1, 3))

@@ -17,7 +17,7 @@ import soundfile
 from faults import Tally, Training, sizes
 
 from las.data.audio import files, worker_pool
-from las.data.audio_scan import Readings
+from las.data.audio_scan import AudioScanCache
 from las.data.manifest import Utterance
 from las.runtime.errors import DataError, LasError
 
@@ -26,9 +26,9 @@ RATE = 16000
 
 def strike(strikes: dict[int, str]) -> None:
     """The readers of this process suffer at requests with these numbers, counted over all of them."""
-    ask, count = worker_pool.Reader.ask, iter(range(1_000_000))
+    ask, count = worker_pool.AudioWorker.ask, iter(range(1_000_000))
 
-    def asked(self: worker_pool.Reader, what: str, function: Callable[..., object], *arguments: object) -> object:
+    def asked(self: worker_pool.AudioWorker, what: str, function: Callable[..., object], *arguments: object) -> object:
         how = strikes.get(next(count))
         if how == "SIGSEGV":
             return ask(self, what, ctypes.string_at, 0)
@@ -36,7 +36,7 @@ def strike(strikes: dict[int, str]) -> None:
             os.kill(self.process.pid, signal.Signals[how])
         return ask(self, what, function, *arguments)
 
-    worker_pool.Reader.ask = asked
+    worker_pool.AudioWorker.ask = asked
 
 
 HOW = ("SIGKILL", "SIGSTOP", "SIGSEGV")
@@ -66,13 +66,13 @@ def noise(path: Path, seconds: float = 0.5) -> Utterance:
 
 def test_a_file_that_kills_three_readers_is_at_fault(tmp_path: Path, monkeypatch, capsys) -> None:
     utterances = [noise(tmp_path / f"{name}.wav") for name in "abc"]
-    ask = worker_pool.Reader.ask
+    ask = worker_pool.AudioWorker.ask
 
-    def asked(self: worker_pool.Reader, what: str, function: Callable[..., object], *arguments: object) -> object:
+    def asked(self: worker_pool.AudioWorker, what: str, function: Callable[..., object], *arguments: object) -> object:
         return ask(self, what, *((ctypes.string_at, 0) if what.endswith("b.wav") else (function, *arguments)))
 
-    monkeypatch.setattr(worker_pool.Reader, "ask", asked)
-    found = Readings().read(utterances, 2, "files")
+    monkeypatch.setattr(worker_pool.AudioWorker, "ask", asked)
+    found = AudioScanCache().read(utterances, 2, "files")
     bad = found[utterances[1].audio]
     assert isinstance(bad, DataError) and bad.kind == "kills its reader"
     says = "b.wav: reading it failed 3 times: the process that read it was killed by SIGSEGV. Copy the file again"
@@ -83,29 +83,29 @@ def test_a_file_that_kills_three_readers_is_at_fault(tmp_path: Path, monkeypatch
 
 def test_what_is_raised_there_is_raised_here_and_costs_no_process(tmp_path: Path) -> None:
     utterance = noise(tmp_path / "x.wav")
-    first = worker_pool.elsewhere("x", os.getpid)
+    first = worker_pool.run_in_worker("x", os.getpid)
     with pytest.raises(DataError, match="sampled at 16000 Hz") as caught:
-        worker_pool.elsewhere("x", files.load, utterance.audio, 0, 0.0, 0.1, 8000)
+        worker_pool.run_in_worker("x", files.load, utterance.audio, 0, 0.0, 0.1, 8000)
     assert caught.value.kind == "sample rate"
-    assert np.array_equal(worker_pool.elsewhere("x", files.load, utterance.audio), files.load(utterance.audio))
-    assert worker_pool.elsewhere("x", os.getpid) == first != os.getpid()
+    assert np.array_equal(worker_pool.run_in_worker("x", files.load, utterance.audio), files.load(utterance.audio))
+    assert worker_pool.run_in_worker("x", os.getpid) == first != os.getpid()
 
 
 def test_a_reader_ignores_what_asks_its_parent_to_stop() -> None:
-    pid = worker_pool.elsewhere("x", os.getpid)
+    pid = worker_pool.run_in_worker("x", os.getpid)
     assert os.getpgid(pid) != os.getpgid(0)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         os.kill(pid, number)
-    assert worker_pool.elsewhere("x", os.getpid) == pid
+    assert worker_pool.run_in_worker("x", os.getpid) == pid
 
 
 def test_readers_that_end_while_they_wait_are_no_file_s_fault(monkeypatch, capsys) -> None:
-    waiting = [worker_pool.Reader() for _ in range(worker_pool.TRIES + 1)]
+    waiting = [worker_pool.AudioWorker() for _ in range(worker_pool.TRIES + 1)]
     monkeypatch.setattr(worker_pool, "_idle", waiting)
     for each in waiting[1:]:
         each.process.kill()
         each.process.wait()
-    assert worker_pool.elsewhere("x", os.getpid) == waiting[0].process.pid
+    assert worker_pool.run_in_worker("x", os.getpid) == waiting[0].process.pid
     assert capsys.readouterr().out == ""
     waiting[0].close()
 
@@ -113,7 +113,7 @@ def test_readers_that_end_while_they_wait_are_no_file_s_fault(monkeypatch, capsy
 def test_a_slow_file_is_waited_for_and_named(monkeypatch, capsys) -> None:
     monkeypatch.setattr(worker_pool, "SILENT_BEATS", 2)
     monkeypatch.setattr(worker_pool, "SLOW_S", 1.0)
-    worker_pool.elsewhere("slow.wav", time.sleep, 3.0)
+    worker_pool.run_in_worker("slow.wav", time.sleep, 3.0)
     out = capsys.readouterr().out
     assert "slow.wav: still being read after 0:0" in out and "no sign of life" not in out
 
@@ -122,10 +122,10 @@ def test_a_reader_that_does_not_start_says_so(monkeypatch) -> None:
     monkeypatch.setattr(worker_pool, "_idle", [])
     monkeypatch.setattr(worker_pool.sys, "executable", "/bin/false")
     with pytest.raises(LasError, match=r"does not start: ended with 1\. What it printed is above; las doctor"):
-        worker_pool.elsewhere("x", os.getpid)
+        worker_pool.run_in_worker("x", os.getpid)
     monkeypatch.setattr(worker_pool.sys, "executable", "/nowhere/python")
     with pytest.raises(LasError, match=r"does not start: .*No such file"):
-        worker_pool.elsewhere("x", os.getpid)
+        worker_pool.run_in_worker("x", os.getpid)
 
 
 def test_a_reader_ends_quietly_with_its_parent() -> None:

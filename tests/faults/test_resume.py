@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from faults import STEPS, Fault, Tally, Training, at_phase, at_step, die, send, sizes
 
-from las.data.sampler import Buckets
+from las.data.sampler import BucketSampler
 from las.training.trainer import Trainer
 from las.training.validation import Validator
 
@@ -20,7 +20,7 @@ UPDATE = (Trainer, "_update")
 ENDS: dict[str, list[Fault]] = {
     "five times in the second epoch": [partial(at_step, *UPDATE, step, die) for step in (5, 6, 6, 7, 8)],
     "at the ends of epochs": [partial(at_step, *UPDATE, step, die) for step in (4, 8, 12)],
-    "at the beginnings of epochs": [partial(at_step, Buckets, "plan", step, die) for step in (0, 4, 8)],
+    "at the beginnings of epochs": [partial(at_step, BucketSampler, "plan", step, die) for step in (0, 4, 8)],
     "in validations": [partial(at_step, Validator, "__call__", step, die) for step in (3, 6, 9, 12)],
     "before the first save": [partial(at_step, *UPDATE, step, die) for step in (1, 2, 3, 2, 1)],
 }

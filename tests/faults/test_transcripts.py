@@ -11,7 +11,7 @@ from conftest import Answer
 from tiny_words import HELD_OUT, TRAIN, name, overrides, tree
 
 from las.data import quality
-from las.data.audio_scan import Readings
+from las.data.audio_scan import AudioScanCache
 from las.data.manifest import Utterance
 from las.data.tokenizers import Characters
 from las.runtime.errors import DataError
@@ -118,7 +118,7 @@ def test_transcripts_of_dev_and_test_that_would_spoil_the_score_stop(text: str, 
 
 def test_both_unicode_forms_of_a_letter_are_told_apart_whatever_the_alphabet() -> None:
     """A composed letter that is in the alphabet is fine; the same letter decomposed is named, not taken apart."""
-    asked = quality.Requirements(Characters("CAF\u00c9"), 16000, 1, quality.Limits(), None)
+    asked = quality.QualityCriteria(Characters("CAF\u00c9"), 16000, 1, quality.QualityLimits(), None)
     composed, decomposed = "CAF\u00c9", unicodedata.normalize("NFD", "CAF\u00c9")
     quality.require_text(Utterance("a", "x", 0, 0.0, 1.0, composed, "y"), asked)
     with pytest.raises(DataError, match=r"should be '.xc9'") as raised:
@@ -141,9 +141,9 @@ def test_what_all_transcripts_lack_is_counted_symbol_by_symbol() -> None:
 
 def test_texts_are_checked_where_the_audio_cannot_be_read(tmp_path: Path) -> None:
     """The audio is named first: there is one reason for each utterance."""
-    asked = quality.Requirements(Characters("A"), 16000, 1, quality.Limits(), None)
+    asked = quality.QualityCriteria(Characters("A"), 16000, 1, quality.QualityLimits(), None)
     absent = Utterance("a", str(tmp_path / "absent.wav"), 0, 0.0, 0.0, "B", "y")
-    (problem,) = quality.problems([absent], asked, Readings(), 1, "files")
+    (problem,) = quality.problems([absent], asked, AudioScanCache(), 1, "files")
     assert (problem.utterance_id, problem.kind) == ("a", "missing")
 
 

@@ -8,7 +8,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from las.nn.cells.base import LSTMCell
-from las.nn.cells.wrapper import WrappedLSTMCell
+from las.nn.cells.wrapper import WrapperLSTMCell
 from las.nn.rnn import CellFactory
 from las.runtime.config import build, config_directory
 
@@ -55,7 +55,7 @@ def factory_of(name: str) -> CellFactory:
 
 def equations_of(cell: LSTMCell) -> LSTMCell:
     """The cell whose equations a wrapped one has, itself for all others."""
-    return equations_of(cell.cell) if isinstance(cell, WrappedLSTMCell) else cell
+    return equations_of(cell.cell) if isinstance(cell, WrapperLSTMCell) else cell
 
 
 def modules_of(cell: LSTMCell) -> Iterable[str]:

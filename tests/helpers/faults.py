@@ -29,8 +29,8 @@ from las.cli import main
 from las.runtime import config as runtime_config
 from las.storage import run_directory
 from las.training import plots
-from las.training.checkpointing import Keeper
-from las.training.step import Updates
+from las.training.checkpointing import Checkpointer
+from las.training.step import TrainingStep
 from las.training.trainer import Trainer
 
 SERVER = multiprocessing.get_context("forkserver")
@@ -143,16 +143,16 @@ def _train(config: runtime_config.Config, seen: Path, output: Path, fault: Fault
     runtime_config.compose = lambda name, overrides: config
     run_directory.commit = lambda: "that of the test"
     plots.available = lambda: False
-    update = Updates.__call__
+    update = TrainingStep.__call__
 
-    def noting(self: Updates, batches: Sequence[Any], step: int) -> Any:
+    def noting(self: TrainingStep, batches: Sequence[Any], step: int) -> Any:
         found = update(self, batches, step)
         ids = ",".join(name for batch in batches for name in batch.ids)
         with seen.open("a") as file:
             file.write(f"{step} {ids} {found.loss.hex()} {found.norm.hex()}\n")
         return found
 
-    Updates.__call__ = noting
+    TrainingStep.__call__ = noting
     if fault is not None:
         fault()
     sys.exit(main.main(["train"]))
@@ -168,7 +168,7 @@ def at_phase(number: int, happens: Callable[[], None], calls: Sequence[str] = CH
 
     Before a file of tensors is written it happens when half of it is there.
     """
-    count, save = itertools.count(1), Keeper.save
+    count, save = itertools.count(1), Checkpointer.save
 
     def wrap(call: str) -> Callable[..., Any]:
         original = pkgutil.resolve_name(call)
@@ -187,13 +187,13 @@ def at_phase(number: int, happens: Callable[[], None], calls: Sequence[str] = CH
 
     wrapped = {call: wrap(call) for call in calls}
 
-    def saving(self: Keeper, *args: Any) -> None:
+    def saving(self: Checkpointer, *args: Any) -> None:
         with contextlib.ExitStack() as stack:
             for call, counted in wrapped.items():
                 stack.enter_context(mock.patch(call, counted))
             save(self, *args)
 
-    Keeper.save = saving
+    Checkpointer.save = saving
 
 
 def phases(training: Training, calls: Sequence[str] = CHANGES) -> int:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from faults import Fault
 
 from las.training import pretraining, setup
-from las.training.checkpointing import Keeper
+from las.training.checkpointing import Checkpointer
 from las.training.trainer import Trainer
 
 Replace = Callable[[Any, str, Any], None]
@@ -42,7 +42,7 @@ class Stage(NamedTuple):
 
 
 def in_the_last_save(stage: Stage) -> None:
-    stage.after(Keeper, "save", lambda _, keeper, standing: standing.step == stage.last)
+    stage.after(Checkpointer, "save", lambda _, keeper, standing: standing.step == stage.last)
 
 
 def after_the_last_answer(stage: Stage) -> None:

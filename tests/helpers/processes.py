@@ -22,7 +22,7 @@ from las.cli import main
 from las.data.loader import Batch
 from las.runtime import distributed, heartbeat
 from las.runtime.errors import DataError
-from las.training.step import Updates
+from las.training.step import TrainingStep
 
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
@@ -82,16 +82,16 @@ class Training(NamedTuple):
 
     arguments: Sequence[str]
     seen: Path
-    fault: Callable[[Updates], None] | None = None
+    fault: Callable[[TrainingStep], None] | None = None
     at: tuple[int, int] = (1, 3)
     """Process and step."""
 
     def __call__(self) -> int:
-        update, number = Updates.__call__, int(os.environ["RANK"])
+        update, number = TrainingStep.__call__, int(os.environ["RANK"])
 
-        def faulty(updates: Updates, batches: Sequence[Batch], step: int) -> Any:
+        def faulty(updates: TrainingStep, batches: Sequence[Batch], step: int) -> Any:
             if self.fault is not None and (number, step) == self.at:
-                distributed.note(step, [name for batch in batches for name in batch.ids])
+                distributed.announce_step(step, [name for batch in batches for name in batch.ids])
                 self.fault(updates)
             found = update(updates, batches, step)
             ids = [name for batch in batches for name in batch.ids]
@@ -99,27 +99,27 @@ class Training(NamedTuple):
                 file.write(json.dumps([step, number, ids, found.loss]) + "\n")
             return found
 
-        Updates.__call__ = faulty
+        TrainingStep.__call__ = faulty
         return main.main(["train", *self.arguments])
 
 
-def terminate(_: Updates) -> None:
+def terminate(_: TrainingStep) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def kill(_: Updates) -> None:
+def kill(_: TrainingStep) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def stop(_: Updates) -> None:
+def stop(_: TrainingStep) -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def fail(_: Updates) -> None:
+def fail(_: TrainingStep) -> None:
     raise DataError("utterance x: its file is gone")
 
 
-def spoil(updates: Updates) -> None:
+def spoil(updates: TrainingStep) -> None:
     """The loss of this process's share is not a number, once."""
     part = updates._part
 
@@ -130,7 +130,7 @@ def spoil(updates: Updates) -> None:
     updates._part = spoilt
 
 
-def starve(updates: Updates) -> None:
+def starve(updates: TrainingStep) -> None:
     """This process has memory for one utterance at a time."""
     part = updates._part
 

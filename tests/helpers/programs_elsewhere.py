@@ -32,7 +32,7 @@ def model(path: Path, folder: Path) -> None:
     listen, step = (export.load(folder / f"{name}.pt2") for name in ("listener", "speller"))
     for batch, length, beam in ((2, 8000, 1), (1, 5000, 3), (5, 21111, 2)):
         waveforms, num_samples = torch.randn(batch, length), length - 400 * torch.arange(batch)
-        with rnn.using("plain"):
+        with rnn.use_kernel("plain"):
             memory, num_states = own.listen(waveforms, num_samples)
         *found, found_states = listen(waveforms, num_samples)
         assert torch.equal(found_states, num_states)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import nist
 
 from las.scoring import ctm, segments, stm
-from las.scoring.alignment import Rules, align
+from las.scoring.alignment import AlignmentRules, align
 from las.scoring.error_rates import count
 
 GOLD = Path(__file__).parents[1] / "gold" / "stm_ctm.json"
@@ -24,14 +24,14 @@ class Case(NamedTuple):
 
     reference: str
     hypothesis: str
-    rules: Rules
+    rules: AlignmentRules
     reduce: tuple[str, ...]
 
 
 def case(seed: int) -> Case:
     """Some files of some channels with overlaps, gaps, alternatives, optional words, and much that is missing."""
     draw = random.Random(seed)
-    rules = Rules(draw.random() < 0.5, draw.random() < 0.5, ignore_case=draw.random() < 0.8)
+    rules = AlignmentRules(draw.random() < 0.5, draw.random() < 0.5, ignore_case=draw.random() < 0.8)
     reference: list[str] = []
     hypothesis: list[str] = []
     channels = [(file, channel) for file in ("f1", "F2", "f3")[: draw.randint(1, 3)] for channel in ("A", "B")]

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from las.decoding.scorers.coverage import Coverage
-from las.decoding.scorers.ctc_prefix import CTCPrefix
+from las.decoding.scorers.coverage import CoverageReward
+from las.decoding.scorers.ctc_prefix import CTCPrefixScorer
 from las.decoding.scorers.end_threshold import EndThreshold
-from las.decoding.scorers.language_model import LanguageModel
+from las.decoding.scorers.language_model import LanguageModelScorer
 from las.decoding.scorers.length_reward import LengthReward
 from las.decoding.scorers.min_length import MinLength
-from las.decoding.scorers.repetition import Repetition
+from las.decoding.scorers.repetition import RepetitionConstraint
 from las.nn import ctc
 
 ROWS = 1009
@@ -91,20 +91,20 @@ class Choice(NamedTuple):
 
     @classmethod
     def of(cls, names: tuple[str, ...], vocab: int) -> "Choice":
-        def lm(seed: int, weight: float) -> LanguageModel:
-            scorer = LanguageModel("toy", weight)
+        def lm(seed: int, weight: float) -> LanguageModelScorer:
+            scorer = LanguageModelScorer("toy", weight)
             scorer.model = ToyLM(seed, vocab)
             return scorer
 
         known = {
-            "ctc": CTCPrefix(0.4),
+            "ctc": CTCPrefixScorer(0.4),
             "lm": lm(1, 0.5),
             "second_lm": lm(2, 0.3),
             "length_reward": LengthReward(0.7),
-            "coverage": Coverage(0.6, 0.5),
+            "coverage": CoverageReward(0.6, 0.5),
             "end_threshold": EndThreshold(0.8),
             "min_length": MinLength(0.4),
-            "repetition": Repetition(2, 1),
+            "repetition": RepetitionConstraint(2, 1),
         }
         return cls({name: known[name] for name in names})
 

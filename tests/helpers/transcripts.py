@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from las.scoring.alignment import Aligned, Rules
+from las.scoring.alignment import Aligned, AlignmentRules
 
 GOLD = Path(__file__).parents[1] / "gold" / "alignment.json"
 SEED, GOLD_CASES = 20, 500
 OPTIONS = {
-    "": Rules(),
-    "-D": Rules(optional_words=True),
-    "-F": Rules(fragments=True),
-    "-D -F": Rules(optional_words=True, fragments=True),
-    "-s": Rules(ignore_case=False),
+    "": AlignmentRules(),
+    "-D": AlignmentRules(optional_words=True),
+    "-F": AlignmentRules(fragments=True),
+    "-D -F": AlignmentRules(optional_words=True, fragments=True),
+    "-s": AlignmentRules(ignore_case=False),
 }
 """Sclite's options and what they are called here."""
 

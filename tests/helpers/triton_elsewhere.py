@@ -15,7 +15,7 @@ from torch import Tensor
 from las.nn import rnn
 from las.nn.cells.base import LSTMCell
 from las.nn.kernels import triton
-from las.nn.kernels.triton_plan import Plan, Recipe, rows_for
+from las.nn.kernels.triton_plan import TritonEquations, TritonPlan, rows_for
 
 FRAMES, LENGTHS = 3, [2, 3, 0, 1]  # the interpreter is slow
 
@@ -111,7 +111,7 @@ def mixed(name: str) -> list[Tensor]:
     return [ours.detach(), plain.detach()]
 
 
-def compile_step(plan: Plan, hidden_size: int, batch: int, directions: int) -> list[Any]:
+def compile_step(plan: TritonPlan, hidden_size: int, batch: int, directions: int) -> list[Any]:
     """Compile what a step launches, both ways, and sums, for a GPU that is not there: shared memory of each kernel.
 
     The shape checker is loaded as it is in the tests that use a GPU.
@@ -141,7 +141,9 @@ def compile_step(plan: Plan, hidden_size: int, batch: int, directions: int) -> l
     JITFunction.run = compile_only
     try:
         for loop in (triton_loops.Forward, triton_loops.Backward):
-            recipe = Recipe(plan, hidden_size, directions, rows_for(batch), plan.operand, torch.device("cpu"), 0)
+            recipe = TritonEquations(
+                plan, hidden_size, directions, rows_for(batch), plan.operand, torch.device("cpu"), 0
+            )
             loop(recipe).step()
         size = (batch, 2, 4 * hidden_size)
         grads, statistics = torch.zeros(size, dtype=plan.operand), torch.zeros(batch, 2, 10)

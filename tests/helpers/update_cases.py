@@ -4,13 +4,13 @@ import pytest
 import torch
 from tiny import MODEL
 
-from las.data.augmentation import Augment
+from las.data.augmentation import Augmentation
 from las.data.loader import Batch
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.model import ListenAttendSpell
 from las.runtime.config import build, compose
-from las.training.gradients import Gradients
-from las.training.step import Updates
+from las.training.gradients import GradientTransform
+from las.training.step import TrainingStep
 from las.training.weight_noise import WeightNoise
 
 STILL = {"model.listener.dropout": 0.0, "model.listener.input_noise": 0.0}
@@ -18,13 +18,13 @@ STILL = {"model.listener.dropout": 0.0, "model.listener.input_noise": 0.0}
 SMALL = [each for each in MODEL if each.partition("=")[0] not in STILL]
 
 
-def updates(precision: str = "fp32", reduction: str = "mean") -> Updates:
+def updates(precision: str = "fp32", reduction: str = "mean") -> TrainingStep:
     torch.manual_seed(1)
     still = [f"{key}={value}" for key, value in STILL.items()]
     config = compose("train", [*SMALL, *still, "model.speller.dropout=0.0"])
     model: ListenAttendSpell = build(config["model"], where="model")(16000, 10)
     loss, optimiser = LabelSmoothedCrossEntropy(0.1, reduction), torch.optim.SGD(model.parameters(), lr=0.1)
-    return Updates(model, loss, optimiser, Gradients(), WeightNoise(), Augment(), 1, precision)
+    return TrainingStep(model, loss, optimiser, GradientTransform(), WeightNoise(), Augmentation(), 1, precision)
 
 
 def batch(rows: slice = slice(0, 6)) -> Batch:
@@ -36,7 +36,7 @@ def batch(rows: slice = slice(0, 6)) -> Batch:
     return Batch([f"u{i}" for i in range(6)][rows], waveforms[rows], samples[rows], targets[rows], tokens[rows])
 
 
-def limited(of: Updates, monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
+def limited(of: TrainingStep, monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
     """Memory for so many utterances; what was tried."""
     tried: list[int] = []
     part = of._part

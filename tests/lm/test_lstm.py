@@ -11,7 +11,7 @@ from cell_cards import factory_of
 from las.data.tokenizers import Characters
 from las.decoding import search
 from las.lm import loading, lstm
-from las.lm.lstm import LanguageModel
+from las.lm.lstm import LSTMLanguageModel
 from las.lm.perplexity import log_probs, perplexity
 from las.nn import rnn
 from las.nn.cells.ln_global import LNGlobalLSTMCell
@@ -21,9 +21,9 @@ from las.runtime.errors import DataError, StorageError
 OWN = Characters(" ABC")
 
 
-def model(cell: type = PlainLSTMCell, num_layers: int = 2, vocab_size: int = 5, seed: int = 1) -> LanguageModel:
+def model(cell: type = PlainLSTMCell, num_layers: int = 2, vocab_size: int = 5, seed: int = 1) -> LSTMLanguageModel:
     torch.manual_seed(seed)
-    made = LanguageModel(vocab_size, cell=cell, num_layers=num_layers, hidden_size=6, embedding_size=3, dropout=0.5)
+    made = LSTMLanguageModel(vocab_size, cell=cell, num_layers=num_layers, hidden_size=6, embedding_size=3, dropout=0.5)
     return made.eval()
 
 
@@ -31,7 +31,7 @@ def model(cell: type = PlainLSTMCell, num_layers: int = 2, vocab_size: int = 5, 
 @pytest.mark.parametrize("kernel", ["auto", "plain"])
 def test_the_scorer_is_the_pass_over_sentences(cell: type, kernel: str) -> None:
     lm, targets = model(cell), torch.randint(1, 5, (3, 7))
-    with rnn.using(kernel), torch.no_grad():
+    with rnn.use_kernel(kernel), torch.no_grad():
         expected = torch.log_softmax(lm.predict(targets), dim=-1)
     state = lm.start(3)
     for step in range(8):
@@ -117,7 +117,7 @@ def test_dropout_acts_while_training_only() -> None:
 
 def test_a_cell_of_any_card_will_do() -> None:
     cell = functools.partial(factory_of("ln_joined"))
-    made = LanguageModel(5, cell=cell, hidden_size=4, embedding_size=2)
+    made = LSTMLanguageModel(5, cell=cell, hidden_size=4, embedding_size=2)
     made.predict(torch.tensor([[1, 2]])).sum().backward()
     assert all(parameter.grad is not None for parameter in made.parameters())
     assert "recurrences" in made.explain()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from las.nn import ctc
-from las.nn.ctc import Heard
+from las.nn.ctc import CTCOutput
 
 VOCAB = 4
 
@@ -35,7 +35,7 @@ def test_equals_the_sum_over_all_paths() -> None:
     expected = sum(
         by_all_paths(log_probs[row, : num_states[row]], targets[row, : num_tokens[row]].tolist()) for row in range(3)
     )
-    assert float(ctc.loss(Heard(log_probs, num_states), targets, num_tokens)) == pytest.approx(expected, rel=1e-5)
+    assert float(ctc.loss(CTCOutput(log_probs, num_states), targets, num_tokens)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_padded_states_do_not_count() -> None:
@@ -45,7 +45,7 @@ def test_padded_states_do_not_count() -> None:
         torch.ones(3, dtype=torch.long),
         torch.tensor([3, 5, 1]),
     )
-    (gradient,) = torch.autograd.grad(ctc.loss(Heard(log_probs, num_states), targets, num_tokens), log_probs)
+    (gradient,) = torch.autograd.grad(ctc.loss(CTCOutput(log_probs, num_states), targets, num_tokens), log_probs)
     assert not gradient[0, 3:].any() and not gradient[2, 1:].any() and gradient[1].any(-1).all()
 
 
@@ -59,8 +59,8 @@ def test_an_utterance_that_no_path_can_spell_adds_nothing() -> None:
     log_probs = material()[:2].requires_grad_()
     targets, num_tokens = torch.tensor([[1, 1], [1, 2]]), torch.tensor([2, 2])
     num_states = torch.tensor([2, 2])
-    found = ctc.loss(Heard(log_probs, num_states), targets, num_tokens)
-    alone = ctc.loss(Heard(log_probs[1:], num_states[1:]), targets[1:], num_tokens[1:])
+    found = ctc.loss(CTCOutput(log_probs, num_states), targets, num_tokens)
+    alone = ctc.loss(CTCOutput(log_probs[1:], num_states[1:]), targets[1:], num_tokens[1:])
     torch.testing.assert_close(found, alone)
     (gradient,) = torch.autograd.grad(found, log_probs)
     assert gradient.isfinite().all() and not gradient[0].any()

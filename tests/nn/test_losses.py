@@ -6,8 +6,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from las.nn import ctc
-from las.nn.ctc import Heard
-from las.nn.losses import JointCTC, LabelSmoothedCrossEntropy
+from las.nn.ctc import CTCOutput
+from las.nn.losses import JointCTCLoss, LabelSmoothedCrossEntropy
 from las.runtime.errors import ConfigError
 
 VOCAB, END = 7, 0
@@ -88,17 +88,17 @@ def test_an_update_minimises_the_mean_or_the_sum() -> None:
 
 def test_joint_with_ctc_is_the_weighted_sum_of_both() -> None:
     logits = random_logits()
-    heard = Heard(torch.log_softmax(torch.randn(3, 9, VOCAB, dtype=torch.float64), -1), torch.tensor([9, 8, 5]))
+    heard = CTCOutput(torch.log_softmax(torch.randn(3, 9, VOCAB, dtype=torch.float64), -1), torch.tensor([9, 8, 5]))
     spelled = LabelSmoothedCrossEntropy(0.1).objective(logits, TARGETS, NUM_TOKENS, heard)
     torch.testing.assert_close(spelled, LabelSmoothedCrossEntropy(0.1)(logits, TARGETS, NUM_TOKENS).loss)
     by_states = ctc.loss(heard, TARGETS, NUM_TOKENS)
     for weight in (0.0, 0.3, 1.0):
-        joint = JointCTC(0.1, ctc_weight=weight).objective(logits, TARGETS, NUM_TOKENS, heard)
+        joint = JointCTCLoss(0.1, ctc_weight=weight).objective(logits, TARGETS, NUM_TOKENS, heard)
         torch.testing.assert_close(joint, (1 - weight) * spelled + weight * by_states)
 
 
 def test_joint_needs_a_model_with_ctc_and_a_weight_of_a_share() -> None:
     with pytest.raises(ConfigError, match="loss=joint_ctc"):
-        JointCTC().objective(random_logits(), TARGETS, NUM_TOKENS, None)
+        JointCTCLoss().objective(random_logits(), TARGETS, NUM_TOKENS, None)
     with pytest.raises(ConfigError, match=r"ctc_weight=1\.5 must be from 0 to 1"):
-        JointCTC(ctc_weight=1.5)
+        JointCTCLoss(ctc_weight=1.5)

@@ -186,9 +186,9 @@ def test_the_log_says_which_kernel_computes_and_why_nothing_faster_does(monkeypa
     monkeypatch.setattr(rnn, "KERNELS", {"fast": Unable("a"), "slower": Unable("b")} | plain)
     reasons = "fast: no none on cpu; slower: no none on cpu"
     assert rnn.explain(cell, tensor) == f"recurrences: plain ({reasons})"
-    with rnn.using("plain"):
+    with rnn.use_kernel("plain"):
         assert rnn.explain(cell, tensor) == "recurrences: plain (as asked)"
-    with rnn.using("slower"):
-        for ask in (rnn.pick, rnn.explain):
+    with rnn.use_kernel("slower"):
+        for ask in (rnn.select_kernel, rnn.explain):
             with pytest.raises(ConfigError, match=r"kernel=slower cannot .* no none on cpu\. Choose kernel=auto"):
                 ask(cell, tensor)

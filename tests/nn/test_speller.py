@@ -6,7 +6,7 @@ from speller_cases import HIDDEN, NUM_STATES, NUM_TOKENS, STATES, TARGETS, VALUE
 from torch import Tensor, nn
 
 from las.nn import rnn
-from las.nn.attention.base import Memory
+from las.nn.attention.base import AttentionMemory
 from las.nn.speller import Speller
 from las.runtime import config
 from las.runtime.errors import ConfigError
@@ -17,7 +17,7 @@ every_attention = pytest.mark.parametrize("attention", ATTENTIONS)
 every_cell = pytest.mark.parametrize("cell", CELLS)
 
 
-def memory_of(speller: Speller) -> Memory:
+def memory_of(speller: Speller) -> AttentionMemory:
     generator = torch.Generator().manual_seed(2)
     encoded = torch.randn(3, STATES, VALUE, generator=generator, dtype=torch.float64)
     return speller.attention.prepare(encoded, NUM_STATES)
@@ -31,7 +31,7 @@ def select(state: Any, index: Tensor) -> Any:
     return type(state)(*made) if hasattr(state, "_fields") else tuple(made)
 
 
-def spell(speller: Speller, memory: Memory, targets: Tensor) -> tuple[Tensor, Tensor]:
+def spell(speller: Speller, memory: AttentionMemory, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Log-probabilities and attention weights of every step of [batch, beam, tokens], by `step`."""
     batch, beams, _ = targets.shape
     state = select(speller.start(memory), torch.zeros(beams, dtype=torch.long))
@@ -139,7 +139,7 @@ def test_a_readout_that_reads_the_token_is_the_same_in_both_loops(options: dict[
     for kernel in ("plain", "autograd"):
         speller = make("location", readout="maxout", readout_size=6, readout_reads="state_and_token", **options).train()
         torch.manual_seed(4)
-        with rnn.using(kernel):
+        with rnn.use_kernel(kernel):
             spelling = speller(memory_of(speller), TARGETS)
         results.append([*spelling, *torch.autograd.grad(spelling.logits.square().sum(), [*speller.parameters()])])
     torch.testing.assert_close(results[1], results[0], rtol=1e-8, atol=1e-10)

@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from tiny import MODEL, overrides
 
 from las.data.corpora.base import Corpus
-from las.data.sampler import Size
+from las.data.sampler import BatchSize
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.model import ListenAttendSpell
 from las.runtime import config as runtime_config
@@ -106,7 +106,7 @@ def test_every_other_card_builds(cards: tuple[list[str] | None, ...]) -> None:
     assert runtime_config.build(config["gradients"], where="gradients").change([("x.cell.w", parameter)], 1) >= 0
     with runtime_config.build(config["weight_noise"], where="weight_noise").applied([("x.cell.w", parameter)], 1):
         pass
-    plan = runtime_config.build(config["order"], where="order").plan([], "hash", 1, 0, Size(4))
+    plan = runtime_config.build(config["order"], where="order").plan([], "hash", 1, 0, BatchSize(4))
     assert plan == [] and runtime_config.build(config["loss"], where="loss").divisor(3.0) == 3.0
     elsewhere = ("max_bad_fraction", "device")
     options = {key: value for key, value in config["trainer"].items() if key not in elsewhere}
@@ -244,7 +244,7 @@ def test_a_mistake_stops_before_step_1_and_the_mended_command_runs(
     answer = las("train", *overrides(corpus, override))
     assert (answer.code, answer.err) == (2, f"las train: {says}\n")
     assert not (corpus / "run" / "metrics.jsonl").exists()
-    assert run_directory.Run(runtime_config.compose("train", overrides(corpus))).result is None
+    assert run_directory.RunDirectory(runtime_config.compose("train", overrides(corpus))).result is None
 
 
 @pytest.mark.parametrize("config", ["decode", "score"])

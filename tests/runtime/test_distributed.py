@@ -17,7 +17,7 @@ import torch
 from processes import Ending, Impatient, Training, fail, kill, spoil, starve, stop, terminate, together
 
 from las.runtime import distributed, heartbeat
-from las.runtime.distributed import SaidElsewhere
+from las.runtime.distributed import ReportedElsewhere
 from las.runtime.errors import StorageError
 from las.storage import checkpoint
 
@@ -159,7 +159,7 @@ def test_an_error_of_the_main_process_before_training_ends_the_others(root: Path
 
 def exchanges() -> int:
     """A body: every exchange with values that tell the processes apart."""
-    with distributed.together(torch.device("cpu")) as device:
+    with distributed.process_group(torch.device("cpu")) as device:
         assert device.type == "cpu" and distributed.world_size() == 2
         number = distributed.rank()
         assert distributed.is_main() == (number == 0)
@@ -169,7 +169,7 @@ def exchanges() -> int:
         model = torch.nn.Linear(2, 1)
         with torch.no_grad():
             model.weight.fill_(float(number))
-        distributed.share(model)
+        distributed.broadcast_parameters(model)
         assert model.weight.tolist() == [[0.0, 0.0]]
         if number == 1:
             model.weight.grad = torch.tensor([[1.0, 2.0]])
@@ -188,7 +188,7 @@ def exchanges() -> int:
 def slow_main() -> int:
     """A body: the main process takes longer than the patience of the others, and lives."""
     heartbeat.PATIENCE_S = 1.5
-    with distributed.together(torch.device("cpu")), distributed.main_first():
+    with distributed.process_group(torch.device("cpu")), distributed.main_first():
         time.sleep(3.0 * distributed.is_main())
     return 0
 
@@ -196,9 +196,9 @@ def slow_main() -> int:
 def same_error() -> int:
     """A body: both processes find the same."""
     try:
-        with distributed.together(torch.device("cpu")):
+        with distributed.process_group(torch.device("cpu")):
             raise StorageError("found by both")
-    except SaidElsewhere as error:
+    except ReportedElsewhere as error:
         assert not str(error)
         return error.exit_code
     except StorageError:

@@ -16,16 +16,16 @@ from transcripts import OPTIONS, counts
 
 from las.runtime.errors import DataError
 from las.scoring import transcript_files
-from las.scoring.alignment import Aligned, Rules, align
+from las.scoring.alignment import Aligned, AlignmentRules, align
 
 CORRECT, SUBSTITUTION, DELETION, INSERTION = transcripts.KINDS
-PLAIN = Rules()
-DELETABLE = Rules(optional_words=True)
-FRAGMENTS = Rules(fragments=True)
-BOTH = Rules(optional_words=True, fragments=True)
+PLAIN = AlignmentRules()
+DELETABLE = AlignmentRules(optional_words=True)
+FRAGMENTS = AlignmentRules(fragments=True)
+BOTH = AlignmentRules(optional_words=True, fragments=True)
 
 
-def aligned(reference: str, hypothesis: str, rules: Rules = PLAIN) -> list[Aligned]:
+def aligned(reference: str, hypothesis: str, rules: AlignmentRules = PLAIN) -> list[Aligned]:
     return align([reference.split()], [hypothesis.split()], rules)[0]
 
 
@@ -83,7 +83,7 @@ def test_fragments():
 
 
 def test_case_counts_when_asked_for():
-    assert aligned("The cat", "the cat", Rules(ignore_case=False))[0] == Aligned("The", "the", SUBSTITUTION)
+    assert aligned("The cat", "the cat", AlignmentRules(ignore_case=False))[0] == Aligned("The", "the", SUBSTITUTION)
     assert aligned("The", "the") == [Aligned("the", "the", CORRECT)]
 
 

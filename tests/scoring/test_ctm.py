@@ -8,10 +8,10 @@ import pytest
 
 from las.runtime.errors import DataError
 from las.scoring import ctm
-from las.scoring.ctm import Word
+from las.scoring.ctm import CTMWord
 
 
-def read(tmp_path: Path, text: str) -> list[Word]:
+def read(tmp_path: Path, text: str) -> list[CTMWord]:
     path = tmp_path / "hypothesis.ctm"
     path.write_text(text, "utf-8")
     return ctm.read(path)
@@ -20,7 +20,7 @@ def read(tmp_path: Path, text: str) -> list[Word]:
 def test_fields_confidences_and_tags(tmp_path: Path) -> None:
     text = ";; comment\n f1 A 0.5 .25 Yes 0.75\nf1 A 1 0 no NA lex spk\nf1 A * * <ALT_BEGIN>\nf1 A 2 1 a -1e-3\n"
     words = read(tmp_path, f"{text}f1 A * * <alt>\nf1 A * * <ALT_END>\n")
-    assert words[:2] == [Word("f1", "A", 0.5, 0.25, "Yes", 0.75), Word("f1", "A", 1.0, 0.0, "no", None)]
+    assert words[:2] == [CTMWord("f1", "A", 0.5, 0.25, "Yes", 0.75), CTMWord("f1", "A", 1.0, 0.0, "no", None)]
     assert [word.tag for word in words] == [None, None, "<ALT_BEGIN>", None, "<ALT>", "<ALT_END>"]
     assert words[3].confidence == -0.001
 
@@ -67,11 +67,11 @@ def test_alternatives_that_sclite_would_misread_are_named(tmp_path: Path, lines:
 
 
 def test_written_words_read_back_as_they_were(tmp_path: Path) -> None:
-    tags = [Word("f", "A", 0.0, 0.0, tag) for tag in (ctm.BEGIN, ctm.OR, ctm.END)]
+    tags = [CTMWord("f", "A", 0.0, 0.0, tag) for tag in (ctm.BEGIN, ctm.OR, ctm.END)]
     plain = [
-        Word("f", "A", 0.1 + 0.2, 0.00001, "a"),
-        Word("f", "A", 1e6, 0.5, "b-", -0.25),
-        Word("f", "A", 3.0, 0.0, "c"),
+        CTMWord("f", "A", 0.1 + 0.2, 0.00001, "a"),
+        CTMWord("f", "A", 1e6, 0.5, "b-", -0.25),
+        CTMWord("f", "A", 3.0, 0.0, "c"),
     ]
     words = [plain[0], tags[0], plain[1], tags[1], plain[2], tags[2]]
     ctm.write(tmp_path / "x.ctm", words)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from las.runtime.errors import DataError
 from las.scoring import error_rates
-from las.scoring.alignment import Aligned, Rules, align
+from las.scoring.alignment import Aligned, AlignmentRules, align
 from las.scoring.error_rates import ErrorRate, Score, error_rate, summarise
 
 
@@ -75,9 +75,9 @@ def test_alignments_are_kept_by_utterance():
 
 def test_rules_reach_the_alignment():
     assert error_rate({"a": ["Yes"]}, {"a": ["yes"]}).total.errors == 0
-    assert error_rate({"a": ["Yes"]}, {"a": ["yes"]}, rules=Rules(ignore_case=False)).total.errors == 1
+    assert error_rate({"a": ["Yes"]}, {"a": ["yes"]}, rules=AlignmentRules(ignore_case=False)).total.errors == 1
     assert error_rate({"a": ["(uh)", "yes"]}, {"a": ["yes"]}).total.deletions == 1
-    optional = error_rate({"a": ["(uh)", "yes"]}, {"a": ["yes"]}, rules=Rules(optional_words=True)).total
+    optional = error_rate({"a": ["(uh)", "yes"]}, {"a": ["yes"]}, rules=AlignmentRules(optional_words=True)).total
     assert (optional.errors, optional.correct) == (0, 2)
 
 
@@ -191,7 +191,7 @@ def test_characters_are_those_of_the_words_with_single_spaces():
 
 def test_characters_are_those_of_the_alternative_that_was_taken():
     reference = ["{", "i'm", "/", "i", "am", "}", "(uh)", "here"]
-    found = error_rate({"a": reference}, {"a": ["i", "am", "here"]}, rules=Rules(optional_words=True))
+    found = error_rate({"a": reference}, {"a": ["i", "am", "here"]}, rules=AlignmentRules(optional_words=True))
     assert found.characters.total == ErrorRate(0, 0, 0, len("i am here"), 1)
 
 

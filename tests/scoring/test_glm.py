@@ -11,7 +11,7 @@ import pytest
 
 from las.runtime.errors import DataError
 from las.scoring import ctm, stm
-from las.scoring.ctm import Word
+from las.scoring.ctm import CTMWord
 from las.scoring.glm import Glm, Rule
 from las.scoring.stm import Segment
 
@@ -129,11 +129,11 @@ def test_brackets_that_do_not_match_are_named_with_their_place(tmp_path: Path, t
     with pytest.raises(DataError, match=r"rules\.glm: cannot filter the segment \(file f, channel A, 1\.5 s\)"):
         glm.filter_segments([Segment("f", "A", "s", 1.5, 2.0, (), text)])
     with pytest.raises(DataError, match=r"rules\.glm: cannot filter the word \(file f, channel A, 1\.5 s\)"):
-        glm.filter_words([Word("f", "A", 1.5, 2.0, text)])
+        glm.filter_words([CTMWord("f", "A", 1.5, 2.0, text)])
 
 
 def words(glm: Glm, text: str, confidence: float | None = None) -> list[tuple[float, float, str, float | None]]:
-    return [word[2:] for word in glm.filter_words([Word("f", "A", 1.0, 0.6, text, confidence)])]
+    return [word[2:] for word in glm.filter_words([CTMWord("f", "A", 1.0, 0.6, text, confidence)])]
 
 
 def test_the_parts_of_a_word_share_its_time(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from las.runtime.errors import DataError
 from las.scoring import ctm, hub5, stm
-from las.scoring.ctm import Word
+from las.scoring.ctm import CTMWord
 from las.scoring.error_rates import Score
 from las.scoring.glm import Glm
 from las.scoring.stm import Segment
@@ -93,10 +93,10 @@ def test_both_sides_are_sorted_and_subsets_go_by_file(glm: Glm) -> None:
         segment("xx_1", "A", 0.0, "f"),
     ]
     hypothesis = [
-        Word("sw_1", "B", 1.4, 0.2, "is"),
-        Word("sw_1", "B", 1.2, 0.2, "it"),
-        Word("sw_1", "A", 0.5, 0.1, "a"),
-        Word("en_1", "A", 0.5, 0.1, "d-e"),
+        CTMWord("sw_1", "B", 1.4, 0.2, "is"),
+        CTMWord("sw_1", "B", 1.2, 0.2, "it"),
+        CTMWord("sw_1", "A", 0.5, 0.1, "a"),
+        CTMWord("en_1", "A", 0.5, 0.1, "d-e"),
     ]
     score = hub5.score(reference, hypothesis, glm)
     assert {name: nist.row(rate) for name, rate in score.subsets.items()} == {"SWB": [4, 0, 1, 0], "CH": [2, 0, 1, 0]}
@@ -106,7 +106,11 @@ def test_both_sides_are_sorted_and_subsets_go_by_file(glm: Glm) -> None:
 
 
 def test_alternatives_in_the_hypothesis_are_refused(glm: Glm) -> None:
-    words = [Word("f", "A", 0.0, 0.0, ctm.BEGIN), Word("f", "A", 0.1, 0.1, "a"), Word("f", "A", 0.0, 0.0, ctm.END)]
+    words = [
+        CTMWord("f", "A", 0.0, 0.0, ctm.BEGIN),
+        CTMWord("f", "A", 0.1, 0.1, "a"),
+        CTMWord("f", "A", 0.0, 0.0, ctm.END),
+    ]
     with pytest.raises(DataError, match=r"file f, channel A: alternatives \(<ALT_BEGIN>\).*only the glm"):
         hub5.score([segment("f", "A", 0.0, "a")], words, glm)
 
@@ -124,7 +128,7 @@ def test_references_of_the_ldc_are_repaired(glm: Glm) -> None:
 def test_noises_hesitations_and_fragments_may_be_taken_out_of_the_hypothesis() -> None:
     dropped = ["[noise]", "[LAUGHTER]", "[vocalized-noise]", "<unk>", "UH", "um", "%hesitation", "wor-"]
     texts = ["a", *dropped, "-rd", "laughter", "uh-huh"]
-    words = [Word("f", "A", float(index), 0.5, text) for index, text in enumerate(texts)]
+    words = [CTMWord("f", "A", float(index), 0.5, text) for index, text in enumerate(texts)]
     assert [word.text for word in hub5.without_noises(words)] == ["a", "-rd", "laughter", "uh-huh"]
 
 
@@ -138,7 +142,7 @@ def test_hubscr_itself(tmp_path: Path, glm: Glm) -> None:
     ]
     heard = ("it", "is", "uh", "well", "known", "word", "a", "c", "d", "it's", "x-y")
     hypothesis = [
-        Word(*name, (7 * at) % 60 / 10, 0.25, heard[(at + 3 * ord(name[1])) % len(heard)], 0.5)
+        CTMWord(*name, (7 * at) % 60 / 10, 0.25, heard[(at + 3 * ord(name[1])) % len(heard)], 0.5)
         for name in names
         for at in range(40)
     ]

@@ -9,8 +9,8 @@ import time_marks
 
 from las.runtime.errors import DataError
 from las.scoring import ctm, segments, stm
-from las.scoring.alignment import Rules
-from las.scoring.ctm import Word
+from las.scoring.alignment import AlignmentRules
+from las.scoring.ctm import CTMWord
 from las.scoring.segments import HYPOTHESIS, REFERENCE
 from las.scoring.stm import Segment
 
@@ -19,15 +19,15 @@ def segment(start_s: float, end_s: float, text: str = "x", file: str = "f", chan
     return Segment(file, channel, "Spk", start_s, end_s, (), text)
 
 
-def word(start_s: float, duration_s: float, text: str, file: str = "f", channel: str = "A") -> Word:
-    return Word(file, channel, start_s, duration_s, text)
+def word(start_s: float, duration_s: float, text: str, file: str = "f", channel: str = "A") -> CTMWord:
+    return CTMWord(file, channel, start_s, duration_s, text)
 
 
-def tag(name: str) -> Word:
+def tag(name: str) -> CTMWord:
     return word(0.0, 0.0, name)
 
 
-def heard(references: list[Segment], words: list[Word], reduce: tuple[str, ...] = ()) -> list[str]:
+def heard(references: list[Segment], words: list[CTMWord], reduce: tuple[str, ...] = ()) -> list[str]:
     return [" ".join(pair.hypothesis) for pair in segments.time_segments(references, words, reduce)]
 
 
@@ -192,4 +192,9 @@ def test_a_thousand_random_files_against_sclite(tmp_path: Path) -> None:
 def test_the_rules_reach_the_alignment() -> None:
     references, words = [segment(0.0, 1.0, "(a) bc-")], [word(0.5, 0.1, "bcd")]
     assert nist.row(segments.score(references, words).total) == [0, 1, 1, 0]
-    assert nist.row(segments.score(references, words, Rules(optional_words=True, fragments=True)).total) == [2, 0, 0, 0]
+    assert nist.row(segments.score(references, words, AlignmentRules(optional_words=True, fragments=True)).total) == [
+        2,
+        0,
+        0,
+        0,
+    ]

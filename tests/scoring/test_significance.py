@@ -14,7 +14,7 @@ from las.runtime.errors import DataError
 from las.scoring import significance
 from las.scoring.alignment import Aligned
 from las.scoring.error_rates import Score, error_rate, summarise
-from las.scoring.significance import Outcome, Segment
+from las.scoring.significance import ErrorSegment, SignificanceTest
 
 GOLD = json.loads((Path(__file__).parents[1] / "gold" / "significance.json").read_text())
 TESTS = list(cases.tests())
@@ -107,7 +107,7 @@ def words(text: str) -> list[Aligned]:
     ],
 )
 def test_segments_are_parted_by_two_words_that_both_have_right(first: str, second: str, segments: list) -> None:
-    assert significance.segments(words(first), words(second)) == [Segment(*each) for each in segments]
+    assert significance.segments(words(first), words(second)) == [ErrorSegment(*each) for each in segments]
 
 
 @given(st.lists(st.tuples(st.text("csd", max_size=9), st.text("i", max_size=2)), min_size=1, max_size=5))
@@ -131,16 +131,16 @@ def test_the_matched_pair_test_is_its_formula() -> None:
 
 def test_without_a_difference_nothing_is_significant() -> None:
     same = [words("scs"), words("cc")]
-    assert significance.mapsswe(same, same) == Outcome(1, 0.0, 1.0, 1.0)
-    assert significance.mcnemar(same, same) == Outcome(0, 0.0, 1.0, 1.0)
-    assert significance.mapsswe([], []) == Outcome(0, 0.0, 1.0, 1.0)
+    assert significance.mapsswe(same, same) == SignificanceTest(1, 0.0, 1.0, 1.0)
+    assert significance.mcnemar(same, same) == SignificanceTest(0, 0.0, 1.0, 1.0)
+    assert significance.mapsswe([], []) == SignificanceTest(0, 0.0, 1.0, 1.0)
 
 
 def test_mcnemar_counts_utterances_that_one_system_alone_has_right() -> None:
     first = [words(text) for text in ("s", "s", "s", "s", "s", "c", "s", "c")]
     second = [words(text) for text in ("c", "c", "c", "c", "c", "i", "d", "c")]
     outcome = significance.mcnemar(first, second)
-    assert outcome == Outcome(6, 4, 2 * (1 + 6) / 2**6, 2 * (1 + 6) / 2**6)
+    assert outcome == SignificanceTest(6, 4, 2 * (1 + 6) / 2**6, 2 * (1 + 6) / 2**6)
 
 
 def test_many_trials_are_exact_for_us_and_halved_by_sc_stats() -> None:
@@ -158,7 +158,7 @@ def rates(*values: float) -> dict[str, float]:
 
 def test_the_sign_test_counts_speakers() -> None:
     outcome = significance.sign(rates(30, 30, 30, 30, 30), rates(20, 20, 20, 20, 31))
-    assert outcome == Outcome(5, 3, 2 * (1 + 5) / 2**5, 2 * (1 + 5) / 2**5)
+    assert outcome == SignificanceTest(5, 3, 2 * (1 + 5) / 2**5, 2 * (1 + 5) / 2**5)
     turned = significance.sign(rates(20, 20, 20, 20, 31), rates(30, 30, 30, 30, 30))
     assert turned == outcome._replace(statistic=-3)
     # Two of three equal speakers go to the system that is worse in the sum.

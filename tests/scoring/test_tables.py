@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from las.scoring import html, significance, tables
-from las.scoring.alignment import Aligned, Rules
+from las.scoring.alignment import Aligned, AlignmentRules
 from las.scoring.error_rates import Score, error_rate, summarise
 
 REFERENCES = {"a": ["x", "[b]"], "b": ["y"]}
@@ -73,7 +73,9 @@ def test_probabilities_have_three_decimals(p: float, shown: str) -> None:
 
 
 def test_aligned_words_stand_one_above_the_other() -> None:
-    found = error_rate({"é_1": ["naïve", "(uh)", "mat"]}, {"é_1": ["naive", "a", "mat", "日本"]}, rules=Rules(True))
+    found = error_rate(
+        {"é_1": ["naïve", "(uh)", "mat"]}, {"é_1": ["naive", "a", "mat", "日本"]}, rules=AlignmentRules(True)
+    )
     assert tables.aligned_text(found.utterances) == (
         "é_1: 2 sub 0 del 1 ins of 3\n"
         "  reference   NAÏVE  (UH)  mat  ****\n"

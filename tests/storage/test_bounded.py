@@ -11,7 +11,7 @@ import pytest
 from conftest import Answer
 from tiny import overrides, wav
 
-from las.data.audio_scan import Readings
+from las.data.audio_scan import AudioScanCache
 from las.data.synthesis import rendering
 from las.data.tokenizers import Characters
 from las.lm import arpa, loading
@@ -214,7 +214,7 @@ def test_deep_manifests_and_readings_are_made_again(corpus: Path, las: Las) -> N
 
 def test_deep_readings_are_none(tmp_path: Path) -> None:
     (tmp_path / "readings.jsonl").write_text(f'[1, "x", [1, 2], {DEEP}\n[1, "y", 3]\n')
-    assert Readings.remembered(tmp_path / "readings.jsonl")._entries == {"y": [3]}
+    assert AudioScanCache.remembered(tmp_path / "readings.jsonl")._entries == {"y": [3]}
 
 
 def test_the_record_of_a_made_corpus(tmp_path: Path, las: Las) -> None:

@@ -54,8 +54,8 @@ def test_the_verb(trained: Path, tmp_path: Path, las: Las) -> None:
 
 
 def test_scorers_that_are_files_stay_behind_and_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    search = {"_target_": "las.Beam", "size": 8, "lm": {"path": "/x/lm.arpa"}, "ctc": {"weight": 0.3}}
-    assert export.portable(search) == {"_target_": "las.Beam", "size": 8, "ctc": {"weight": 0.3}}
+    search = {"_target_": "las.BeamSearch", "size": 8, "lm": {"path": "/x/lm.arpa"}, "ctc": {"weight": 0.3}}
+    assert export.portable(search) == {"_target_": "las.BeamSearch", "size": 8, "ctc": {"weight": 0.3}}
     assert "left out of the bundle: search.lm, which is the file /x/lm.arpa" in capsys.readouterr().out
 
 

@@ -33,7 +33,7 @@ def changed(config: Config, **flat: object) -> Config:
 
 
 def test_a_new_folder_holds_config_and_environment(config: Config) -> None:
-    folder = run_directory.Run(config)
+    folder = run_directory.RunDirectory(config)
     assert json.loads((folder.directory / "config.json").read_text()) == config
     environment = json.loads((folder.directory / "environment.json").read_text())
     assert environment.keys() >= {"command", "commit", "python", "torch", "machine", "threads", "gpu"}
@@ -63,43 +63,43 @@ def test_what_is_trained_is(config: Config, changes: dict[str, object]) -> None:
 
 
 def test_another_configuration_is_refused_with_the_keys_that_differ(config: Config) -> None:
-    folder = run_directory.Run(config)
+    folder = run_directory.RunDirectory(config)
     folder.record(event="train", step=1)
     before = (folder.directory / "config.json").read_bytes()
     with pytest.raises(StorageError) as raised:
-        run_directory.Run(changed(config, optim__lr=1.0, trainer__max_steps=5, data_dir="/elsewhere"))
+        run_directory.RunDirectory(changed(config, optim__lr=1.0, trainer__max_steps=5, data_dir="/elsewhere"))
     lines = str(raised.value).splitlines()
     assert str(folder.directory) in lines[0] and "another configuration" in lines[0]
     assert lines[1:3] == [f"  optim.lr: {config['optim']['lr']} -> 1.0", "  trainer.max_steps: 4 -> 5"]
     assert lines[3] == "give this one a name of its own: name=baseline_2"
     assert (folder.directory / "config.json").read_bytes() == before
-    assert run_directory.Run(config).metrics()[0]["step"] == 1
+    assert run_directory.RunDirectory(config).metrics()[0]["step"] == 1
 
 
 def test_a_config_that_never_trained_may_be_mended(config: Config) -> None:
-    run_directory.Run(changed(config, trainer__max_bad_fraction=0.0))
-    folder = run_directory.Run(config)
+    run_directory.RunDirectory(changed(config, trainer__max_bad_fraction=0.0))
+    folder = run_directory.RunDirectory(config)
     assert json.loads((folder.directory / "config.json").read_text()) == config
 
 
 @pytest.mark.parametrize("content", [None, "", '{"name": "baseli', "[]", "{}"])
 def test_a_begun_run_without_its_config_is_refused(config: Config, content: str | None) -> None:
-    folder = run_directory.Run(config)
+    folder = run_directory.RunDirectory(config)
     folder.record(event="train", step=1)
     path = folder.directory / "config.json"
     path.unlink() if content is None else path.write_text(content)
     with pytest.raises(StorageError, match=r"(?s)config\.json: missing or damaged.*name=baseline_2"):
-        run_directory.Run(config)
+        run_directory.RunDirectory(config)
 
 
 def test_a_folder_that_cannot_be_made_says_so(config: Config, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match=r"file/run: cannot write the run folder.*run_dir="):
-        run_directory.Run(changed(config, run_dir=str(tmp_path / "file" / "run")))
+        run_directory.RunDirectory(changed(config, run_dir=str(tmp_path / "file" / "run")))
 
 
 def test_metrics_are_one_event_per_line(config: Config) -> None:
-    folder = run_directory.Run(config)
+    folder = run_directory.RunDirectory(config)
     for step in (1, 2, 3):
         folder.record(event="train", step=step, loss=1.0 / step)
     events = folder.metrics()
@@ -112,7 +112,7 @@ def test_metrics_are_one_event_per_line(config: Config) -> None:
 
 
 def test_values_that_are_not_json_are_not_written(config: Config) -> None:
-    folder = run_directory.Run(config)
+    folder = run_directory.RunDirectory(config)
     folder.record(event="train", step=1)
     with pytest.raises(ValueError, match="JSON compliant"):
         folder.record(event="train", step=2, loss=float("nan"))
@@ -120,7 +120,7 @@ def test_values_that_are_not_json_are_not_written(config: Config) -> None:
 
 
 def test_half_a_line_of_a_killed_process_is_dropped(config: Config) -> None:
-    folder = run_directory.Run(config)
+    folder = run_directory.RunDirectory(config)
     folder.record(event="train", step=1)
     with (folder.directory / "metrics.jsonl").open("a") as file:
         file.write('{"time": 1.0, "event": "tr')
@@ -131,8 +131,8 @@ def test_half_a_line_of_a_killed_process_is_dropped(config: Config) -> None:
 
 
 def test_a_finished_run_has_a_result(config: Config) -> None:
-    run_directory.Run(config).finish({"splits": {}, "steps": 4})
-    assert run_directory.Run(config).result == {"splits": {}, "steps": 4}
+    run_directory.RunDirectory(config).finish({"splits": {}, "steps": 4})
+    assert run_directory.RunDirectory(config).result == {"splits": {}, "steps": 4}
 
 
 def test_the_commit_is_none_outside_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

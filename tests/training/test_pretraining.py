@@ -20,7 +20,7 @@ from las.runtime.config import Config, build, compose
 from las.runtime.errors import ConfigError
 from las.storage import checkpoint, run_directory
 from las.training import pretraining, setup
-from las.training.checkpointing import Keeper
+from las.training.checkpointing import Checkpointer
 
 
 def config(stages: list[dict[str, Any]], **section: Any) -> Config:
@@ -86,7 +86,7 @@ def test_a_model_without_a_listener_has_no_stages() -> None:
 
 STAGES = [
     "{sub_epochs:2,width:0.5,longest_tokens:4,model:{listener:{num_layers:1,time_reduction:[2]},"
-    "ctc:{_target_:las.CTC,_partial_:true}},loss:{_target_:las.JointCTC,smoothing:0.0}}",
+    "ctc:{_target_:las.CTC,_partial_:true}},loss:{_target_:las.JointCTCLoss,smoothing:0.0}}",
     "{sub_epochs:1,accumulate:2,model:{listener:{num_layers:2,time_reduction:[2,1],dropout:[0.1,0.0]}}}",
 ]
 GROWS = [
@@ -153,7 +153,7 @@ def test_checkpoints_are_of_their_stage_and_the_best_of_the_last_one(whole: Path
     places = [[each.state[key] for key in ("epoch", "next_batch", "utterances")] for each in found.values()]
     assert places == [[0, 2, 6], [0, 4, 6], [1, 4, 8], [1, 6, 8], [1, 8, 8]]
     assert (whole / "run/checkpoints/best").read_text().strip() in ("step-00000008", "step-00000010")
-    own = run_directory.Run(found[10].config).result
+    own = run_directory.RunDirectory(found[10].config).result
     assert own is not None and own["steps"] == 10 and own["train_utterances"] == 8
 
 
@@ -187,15 +187,15 @@ def test_stopped_within_a_stage_nothing_changes(step: int, whole: Path, monkeypa
 def test_stopped_between_two_stages_nothing_changes(step: int, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed when the last checkpoint of a stage is there, and once more before the next one has any."""
     more = [*GROWS, "trainer.keep_checkpoints=99", f"run_dir={whole / f'between{step}'}"]
-    save = Keeper.save
+    save = Checkpointer.save
 
-    def stopping(self: Keeper, *args: Any) -> None:
+    def stopping(self: Checkpointer, *args: Any) -> None:
         save(self, *args)
         if args[0].step == step:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Keeper, "save", stopping)
+        patched.setattr(Checkpointer, "save", stopping)
         with pytest.raises(KeyboardInterrupt):
             train.train(overrides(whole, *more))
     stopped_after(monkeypatch, whole, step + 1, *more)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from las.runtime.config import build, compose, config_directory
 from las.runtime.errors import ConfigError, NumericalError
-from las.training.schedules import Exponential, Newbob, NewbobMultiEpoch, Schedule
+from las.training.schedules import ExponentialSchedule, NewbobMultiEpochSchedule, NewbobSchedule, Schedule
 
 CARDS = sorted(path.stem for path in (config_directory() / "schedule").glob("*.yaml"))
 
@@ -73,7 +73,7 @@ def test_a_warmup_that_cannot_be_is_refused(options: dict[str, Any], words: str)
         Schedule(**options)
 
 
-def factors_after(schedule: Newbob, errors: list[float]) -> list[float]:
+def factors_after(schedule: NewbobSchedule, errors: list[float]) -> list[float]:
     factors = []
     for error in errors:
         schedule.validated(error)
@@ -84,16 +84,16 @@ def factors_after(schedule: Newbob, errors: list[float]) -> list[float]:
 def test_newbob_halves_when_the_error_does_not_improve_enough() -> None:
     """The first validation has nothing to compare with; 0.1 % better is not better; the best counts, not the last."""
     errors = [0.5, 0.4, 0.3996, 0.6, 0.41, 0.3, 0.0, 0.0]
-    assert factors_after(Newbob(), errors) == [1, 1, 0.5, 0.25, 0.125, 0.125, 0.125, 0.0625]
+    assert factors_after(NewbobSchedule(), errors) == [1, 1, 0.5, 0.25, 0.125, 0.125, 0.125, 0.0625]
 
 
 def test_newbob_forgives_as_often_as_its_patience_says() -> None:
-    assert factors_after(Newbob(patience=2), [0.5] * 8) == [1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25]
-    assert factors_after(Newbob(patience=1), [0.5, 0.5, 0.4, 0.4, 0.4]) == [1, 1, 1, 1, 0.5]
+    assert factors_after(NewbobSchedule(patience=2), [0.5] * 8) == [1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25]
+    assert factors_after(NewbobSchedule(patience=1), [0.5, 0.5, 0.4, 0.4, 0.4]) == [1, 1, 1, 1, 0.5]
 
 
 def test_newbob_stays_above_its_floor_and_warms_up() -> None:
-    schedule = Newbob(decay=0.1, floor=0.05, warmup_steps=10)
+    schedule = NewbobSchedule(decay=0.1, floor=0.05, warmup_steps=10)
     assert factors_after(schedule, [0.5, 0.5, 0.5, 0.5]) == [1, 0.1, 0.05, 0.05]
     assert schedule.factor(5) == 0.025
 
@@ -101,16 +101,16 @@ def test_newbob_stays_above_its_floor_and_warms_up() -> None:
 def test_newbob_multi_epoch_decays_by_the_mean_of_its_window() -> None:
     """By hand, window 2, stay 1. Improvements: 0.25, 0.0 (mean 0.125), 0.0 (mean 0.0: decay), then 0.02 at half the
     rate counts as 0.04 (mean 0.02), then 0.0 (mean 0.02), then 0.0 (mean 0.0: decay)."""
-    schedule = NewbobMultiEpoch(window=2, stay=1, threshold=0.015)
+    schedule = NewbobMultiEpochSchedule(window=2, stay=1, threshold=0.015)
     losses = [1.25, 1.0, 1.0, 1.0, 1 / 1.02, 1 / 1.02, 1 / 1.02]
     assert by_sub_epoch(schedule, losses) == [1.0, 1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.25]
 
 
 def test_newbob_multi_epoch_keeps_a_new_rate_for_a_while() -> None:
     """With stay 3 the first decision falls after the third sub-epoch, and the next ones three after each decay."""
-    found = by_sub_epoch(NewbobMultiEpoch(stay=3), [1.0] * 9)
+    found = by_sub_epoch(NewbobMultiEpochSchedule(stay=3), [1.0] * 9)
     assert found == [1.0] * 3 + [0.5] * 3 + [0.25] * 3 + [0.125]
-    assert by_sub_epoch(NewbobMultiEpoch(stay=1, floor=0.2), [1.0] * 4) == [1.0, 1.0, 0.5, 0.25, 0.2]
+    assert by_sub_epoch(NewbobMultiEpochSchedule(stay=1, floor=0.2), [1.0] * 4) == [1.0, 1.0, 0.5, 0.25, 0.2]
 
 
 def returnn_rates(losses: list[float], warmup: list[float], decay: float, window: int, stay: int) -> list[float]:
@@ -138,7 +138,7 @@ def test_newbob_multi_epoch_is_the_rule_written_down_in_whole_lists(
     improvements: list[float], window: int, stay: int, warmup: int
 ) -> None:
     losses = list(itertools.accumulate(improvements, lambda loss, improvement: loss * (1 - improvement), initial=2.0))
-    schedule = NewbobMultiEpoch(decay=0.7, window=window, stay=stay, warmup_sub_epochs=warmup, warmup_from=0.04)
+    schedule = NewbobMultiEpochSchedule(decay=0.7, window=window, stay=stay, warmup_sub_epochs=warmup, warmup_from=0.04)
     line = list(numpy.linspace(0.04, 1.0, num=warmup)) if warmup else []
     assert by_sub_epoch(schedule, losses) == pytest.approx(returnn_rates(losses, line, 0.7, window, stay))
 
@@ -152,12 +152,12 @@ def test_the_card_of_zeineldeen_2020_warms_up_and_then_waits() -> None:
 
 
 def test_newbob_multi_epoch_leaves_a_warmup_by_steps_out_of_its_comparisons() -> None:
-    schedule = NewbobMultiEpoch(stay=1, warmup_steps=10)
+    schedule = NewbobMultiEpochSchedule(stay=1, warmup_steps=10)
     assert by_sub_epoch(schedule, [1.0, 1.0]) == [1.0, 1.0, 0.5]
     assert schedule.factor(5) == 0.25
 
 
-@pytest.mark.parametrize("schedule", [Schedule(), Newbob(), NewbobMultiEpoch(), Exponential()])
+@pytest.mark.parametrize("schedule", [Schedule(), NewbobSchedule(), NewbobMultiEpochSchedule(), ExponentialSchedule()])
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_a_dev_loss_that_cannot_be_compared_is_named(schedule: Schedule, loss: float) -> None:
     before = schedule.state_dict()
@@ -167,12 +167,12 @@ def test_a_dev_loss_that_cannot_be_compared_is_named(schedule: Schedule, loss: f
 
 
 def test_exponential_passes_through_its_points() -> None:
-    schedule = Exponential(start_step=100, decay_steps=1000, final=0.01)
+    schedule = ExponentialSchedule(start_step=100, decay_steps=1000, final=0.01)
     points = {1: 1.0, 100: 1.0, 600: 0.1, 1100: 0.01, 10**6: 0.01}
     assert [schedule.factor(step) for step in points] == pytest.approx(list(points.values()))
     ratios = {round(schedule.factor(step + 1) / schedule.factor(step), 12) for step in range(100, 1100, 50)}
     assert len(ratios) == 1
-    assert Exponential(warmup_steps=10, decay_steps=1000).factor(5) == pytest.approx(0.5 * 0.1**0.005)
+    assert ExponentialSchedule(warmup_steps=10, decay_steps=1000).factor(5) == pytest.approx(0.5 * 0.1**0.005)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_the_cards_of_park_2019_ramp_hold_and_decay(name: str, points: dict[int,
 
 
 def test_a_checkpoint_from_before_sub_epochs_were_counted_still_loads() -> None:
-    schedule = Newbob()
+    schedule = NewbobSchedule()
     schedule.load_state_dict({"warmup_steps": 7, "decay": 0.1, "current": 0.5, "best": 2.0, "without_improvement": 1})
     assert schedule.state_dict() == {"sub_epochs": 0, "current": 0.5, "best": 2.0, "without_improvement": 1}
     assert (schedule.warmup_steps, schedule.decay) == (0, 0.5)  # arguments are the config's

@@ -8,12 +8,12 @@ from torch import Tensor
 from update_cases import STILL, batch, limited, updates
 
 from las.runtime.errors import ConfigError, LasError
-from las.training.step import Update, Updates
+from las.training.step import StepResult, TrainingStep
 
 STILL |= {"++model.features.normalisation": "utterance"}
 
 
-def parameters(of: Updates) -> list[Tensor]:
+def parameters(of: TrainingStep) -> list[Tensor]:
     return [parameter.detach().clone() for parameter in of.model.parameters()]
 
 
@@ -63,7 +63,7 @@ def test_bf16_is_near_fp32() -> None:
 
 
 def test_what_a_step_draws_belongs_to_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(steps: Sequence[int]) -> list[Update]:
+    def run(steps: Sequence[int]) -> list[StepResult]:
         noisy = updates()
         noisy.model.listener.input_noise = 0.5
         for group in noisy.optimiser.param_groups:

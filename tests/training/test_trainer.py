@@ -17,7 +17,7 @@ from tiny import damage, overrides, steps, tree
 from las.cli import train
 from las.data.loader import Batch
 from las.storage import checkpoint
-from las.training.step import Update, Updates
+from las.training.step import StepResult, TrainingStep
 from las.training.trainer import Trainer
 
 
@@ -98,23 +98,23 @@ def test_when_all_checkpoints_are_damaged_nothing_is_thrown_away(whole: Path, la
 
 def poisoned(monkeypatch: pytest.MonkeyPatch, value: float, at: Callable[[int], bool]) -> None:
     """From now on the loss of the steps for which `at` holds is this value."""
-    part = Updates._part
+    part = TrainingStep._part
 
-    def faulty(self: Updates, batch: Batch, divisor: float) -> float:
+    def faulty(self: TrainingStep, batch: Batch, divisor: float) -> float:
         found = part(self, batch, divisor)
         if not at(self.asked):
             return found
         next(self.model.parameters()).grad.fill_(value)
         return value
 
-    call = Updates.__call__
+    call = TrainingStep.__call__
 
-    def noting(self: Updates, given: Sequence[Batch], step: int) -> Update:
+    def noting(self: TrainingStep, given: Sequence[Batch], step: int) -> StepResult:
         self.asked = step
         return call(self, given, step)
 
-    monkeypatch.setattr(Updates, "__call__", noting)
-    monkeypatch.setattr(Updates, "_part", faulty)
+    monkeypatch.setattr(TrainingStep, "__call__", noting)
+    monkeypatch.setattr(TrainingStep, "_part", faulty)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -124,7 +124,7 @@ def test_an_update_that_is_not_finite_is_left_out_and_named(
     seen: dict[int, dict[str, torch.Tensor]] = {}
     update = Trainer._update
 
-    def watching(self: Trainer, given: list[Batch]) -> Update:
+    def watching(self: Trainer, given: list[Batch]) -> StepResult:
         found = update(self, given)
         seen[self.at.step] = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
         seen[-self.at.step] = {str(k): v["exp_avg"].clone() for k, v in enumerate(self.optimiser.state.values())}

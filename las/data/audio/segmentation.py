@@ -27,7 +27,7 @@ FAINTEST_DB = -120.0
 LEAST_S = 0.1
 
 
-class Piece(NamedTuple):
+class AudioSegment(NamedTuple):
     """A stretch of audio and the part of it that is its own, its core; times are seconds in the whole."""
 
     samples: Float[Tensor, " samples"]
@@ -36,7 +36,7 @@ class Piece(NamedTuple):
     core_end_s: float
 
 
-class Cutter:
+class Segmenter:
     """Cuts audio into pieces.
 
     Args:
@@ -77,7 +77,7 @@ class Cutter:
             round(seconds / FRAME_S) for seconds in (shortest_s, pause_s, long_pause_s)
         )
 
-    def __call__(self, blocks: Iterable[Tensor]) -> Iterator[Piece]:
+    def __call__(self, blocks: Iterable[Tensor]) -> Iterator[AudioSegment]:
         """The pieces of blocks [samples] that follow each other; none for no samples."""
         held, first = torch.zeros(0), 0  # sample `first` of the whole is the first one held
         core, before = 0, 0  # where the next core starts, and how much is heard before it
@@ -95,10 +95,10 @@ class Cutter:
         """Whether nothing in it is louder than silence."""
         return not len(samples) or float(loudness(samples, self.frame).max()) < self.silence_db
 
-    def _piece(self, held: Tensor, first: int, places: tuple[int, int, int, int]) -> Piece:
+    def _piece(self, held: Tensor, first: int, places: tuple[int, int, int, int]) -> AudioSegment:
         start, core, core_end, end = places
         rate = self.sample_rate
-        return Piece(held[start - first : end - first].clone(), start / rate, core / rate, core_end / rate)
+        return AudioSegment(held[start - first : end - first].clone(), start / rate, core / rate, core_end / rate)
 
     def _cut(self, left: Float[Tensor, " samples"], is_all: bool) -> tuple[int, int]:
         """How many samples of what is left are the next core, and how much is heard beyond them.

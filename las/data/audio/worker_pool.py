@@ -37,7 +37,7 @@ class ReaderLost(Exception):
     """A process that reads has ended or stands still; says which."""
 
 
-class Reader:
+class AudioWorker:
     """One process. Raises LasError if it cannot be started."""
 
     def __init__(self) -> None:
@@ -115,12 +115,12 @@ class Reader:
         return f"was killed by {signal.Signals(-code).name if known else f'signal {-code}'}"
 
 
-_idle: list[Reader] = []
+_idle: list[AudioWorker] = []
 """Those that wait for the next request, from whichever thread."""
 _lock = threading.Lock()
 
 
-def elsewhere(what: str, function: Callable[..., R], *arguments: object) -> R:
+def run_in_worker(what: str, function: Callable[..., R], *arguments: object) -> R:
     """What a function of this package returns or raises in a process of its own, as often as that takes.
 
     Threads that ask at the same time have a process each. `what` names the file in what is printed.
@@ -128,7 +128,7 @@ def elsewhere(what: str, function: Callable[..., R], *arguments: object) -> R:
     """
     ends: list[str] = []
     while len(ends) < TRIES:
-        reader = _waiting() or Reader()
+        reader = _waiting() or AudioWorker()
         try:
             answer = reader.ask(what, function, *arguments)
         except ReaderLost as lost:
@@ -144,12 +144,12 @@ def elsewhere(what: str, function: Callable[..., R], *arguments: object) -> R:
     raise DataError(f"{says}. Copy the file again, or leave it out", kind="kills its reader")
 
 
-def here(_: str, function: Callable[..., R], *arguments: object) -> R:
+def run_here(_: str, function: Callable[..., R], *arguments: object) -> R:
     """The same in this process."""
     return function(*arguments)
 
 
-def _waiting() -> Reader | None:
+def _waiting() -> AudioWorker | None:
     """One that waits. That others ended while they waited is no file's fault: a machine short of memory kills any."""
     with _lock:
         while _idle:
@@ -158,7 +158,7 @@ def _waiting() -> Reader | None:
     return None
 
 
-def _rest(reader: Reader) -> None:
+def _rest(reader: AudioWorker) -> None:
     with _lock:
         _idle.append(reader)
 

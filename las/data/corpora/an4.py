@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from las.data.corpora.base import Corpus, audio_duration, stamp
 from las.data.manifest import Utterance
-from las.data.tokenizers import Tokens
+from las.data.tokenizers import Tokenizer
 from las.runtime.errors import ConfigError, DataError
 from las.scoring import transcript_files
 
@@ -42,7 +42,7 @@ class AN4(Corpus):
     sample_rate = 16000
     metric = "wer"
 
-    def __init__(self, name: str, root: str, tokens: Tokens, partial: bool = False, dev_every: int = 10) -> None:
+    def __init__(self, name: str, root: str, tokens: Tokenizer, partial: bool = False, dev_every: int = 10) -> None:
         super().__init__(name, tokens)
         if dev_every < 2:
             raise ConfigError(f"corpus.dev_every={dev_every} leaves nothing to train on: it must be at least 2")

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from las.data import manifest, quality
 from las.data.audio import files
-from las.data.audio_scan import Readings
+from las.data.audio_scan import AudioScanCache
 from las.data.manifest import Utterance
-from las.data.quality import Limits, Problem, Requirements
-from las.data.tokenizers import Tokens
+from las.data.quality import QualityCriteria, QualityLimits, QualityProblem
+from las.data.tokenizers import Tokenizer
 from las.runtime import config
 from las.runtime.errors import ConfigError, DataError, suggest
 from las.scoring import error_rates
@@ -21,7 +21,7 @@ from las.storage import atomic, bounded
 
 # Part of the settings hash: raise it when the same settings begin to mean other manifests.
 _FORMAT = 1
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = QualityLimits()
 
 
 class SplitRow(NamedTuple):
@@ -48,7 +48,7 @@ class Corpus(ABC):
     sample_rate: int = 16000
     channels: int = 1
 
-    def __init__(self, name: str, tokens: Tokens) -> None:
+    def __init__(self, name: str, tokens: Tokenizer) -> None:
         config.check_name("corpus.name", name)
         self.name = name
         self.tokens = tokens
@@ -103,7 +103,7 @@ class Corpus(ABC):
 
         Manifests are made again when settings or `inventory` differ, when a manifest is damaged, and when some audio
         could not be read last time. Tokens that are learned learn from the well-formed training transcripts here, and
-        keep what they learned in the same folder. Raises DataError as `utterances` and `Tokens.learn` do.
+        keep what they learned in the same folder. Raises DataError as `utterances` and `Tokenizer.learn` do.
         """
         settings = self.settings()
         text = json.dumps([settings, self.inventory()], sort_keys=True, ensure_ascii=True)
@@ -122,10 +122,10 @@ class Corpus(ABC):
         utterances: Iterable[Utterance],
         num_states: Callable[[int], int] | None = None,
         num_workers: int = 2,
-        limits: Limits = DEFAULT_LIMITS,
-        readings: Readings | None = None,
+        limits: QualityLimits = DEFAULT_LIMITS,
+        readings: AudioScanCache | None = None,
         what: str = "audio files read",
-    ) -> list[Problem]:
+    ) -> list[QualityProblem]:
         """What keeps utterances from being trained on, in their order: one entry for each that has a problem.
 
         Every audio file is read to its end, except those of which `readings` remember what was found. Problems are
@@ -135,8 +135,8 @@ class Corpus(ABC):
         caller lists the problems and leaves these utterances out of training; those of dev and test are never left
         out. `what` is said of the progress.
         """
-        asked = Requirements(self.tokens, self.sample_rate, self.channels, limits, num_states)
-        return quality.problems(list(utterances), asked, readings or Readings(), num_workers, what)
+        asked = QualityCriteria(self.tokens, self.sample_rate, self.channels, limits, num_states)
+        return quality.problems(list(utterances), asked, readings or AudioScanCache(), num_workers, what)
 
     def table(self, prepared: dict[str, list[Utterance]]) -> list[SplitRow]:
         """The rows of the table that `las prepare` prints."""

@@ -156,7 +156,7 @@ class TestSet:
         return lines
 
 
-def timed(text: str, segment: stm.Segment) -> list[ctm.Word]:
+def timed(text: str, segment: stm.Segment) -> list[ctm.CTMWord]:
     """The words of a decoded text with times spread evenly over the first nine tenths of a segment.
 
     sclite counts a word where its middle lies: it must lie before the segment's end, also after rounding to
@@ -165,7 +165,7 @@ def timed(text: str, segment: stm.Segment) -> list[ctm.Word]:
     words = [word for word in text.split() if word.lower() not in isip_transcripts.NOISES]
     step_s = 0.9 * (segment.end_s - segment.start_s) / max(len(words), 1)
     return [
-        ctm.Word(segment.file, segment.channel, segment.start_s + index * step_s, step_s, word)
+        ctm.CTMWord(segment.file, segment.channel, segment.start_s + index * step_s, step_s, word)
         for index, word in enumerate(words)
     ]
 

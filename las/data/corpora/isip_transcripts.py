@@ -35,7 +35,7 @@ _LINE = re.compile(
 )
 
 
-class Segment(NamedTuple):
+class ISIPSegment(NamedTuple):
     """One line of a transcript: `side` is conversation and speaker (`sw02001-A`), times are seconds of the call."""
 
     side: str
@@ -49,7 +49,7 @@ class Segment(NamedTuple):
         return f"{self.side}_{int(100 * self.start_s + 0.5):06d}-{int(100 * self.end_s + 0.5):06d}"
 
 
-class Rule(NamedTuple):
+class RewriteRule(NamedTuple):
     """What is done to a word of a transcript: `pattern`, if it is found, becomes `replacement`."""
 
     name: str
@@ -58,8 +58,8 @@ class Rule(NamedTuple):
     example: tuple[str, str]
 
 
-def _rule(name: str, pattern: str, replacement: str, before: str, after: str) -> Rule:
-    return Rule(name, re.compile(pattern, re.IGNORECASE), replacement, (before, after))
+def _rule(name: str, pattern: str, replacement: str, before: str, after: str) -> RewriteRule:
+    return RewriteRule(name, re.compile(pattern, re.IGNORECASE), replacement, (before, after))
 
 
 RULES = (
@@ -111,7 +111,7 @@ def acronym(word: str) -> str:
     return " ".join(match[1].lower()) + ("'s" if match[2] else "")
 
 
-def read(path: Path) -> list[Segment]:
+def read(path: Path) -> list[ISIPSegment]:
     """The segments of a transcript, in file order. Raises DataError naming file and line."""
     try:
         lines = path.read_text("latin-1").splitlines()
@@ -164,11 +164,11 @@ def _plain(word: str) -> str:
     return kept if re.search(r"[a-z0-9]", kept) else ""
 
 
-def _segment(line: str, where: str) -> Segment:
+def _segment(line: str, where: str) -> ISIPSegment:
     match = _LINE.fullmatch(line.strip())
     if match is None:
         raise DataError(f"{where}: {line!r} is not `sw2001A-ms98-a-0001 begin end text` with times in seconds")
     start_s, end_s = float(match["start"]), float(match["end"])
     if start_s >= end_s:
         raise DataError(f"{where}: the segment ends at {end_s} s, which is not after its begin at {start_s} s")
-    return Segment(f"sw0{match['call']}-{match['side'].upper()}", start_s, end_s, match["text"] or "")
+    return ISIPSegment(f"sw0{match['call']}-{match['side'].upper()}", start_s, end_s, match["text"] or "")

@@ -1,7 +1,7 @@
 """Small trees of every corpus, true to its format, with synthesised speech: for trying things without the real one.
 
-`python -m las.data.corpora.sample_trees switchboard data/switchboard` writes one. What is said and how is a pure function of
-kind, seed and size. Rates on these trees say nothing about real speech.
+`python -m las.data.corpora.sample_trees switchboard data/switchboard` writes one. What is said and how is a pure
+function of kind, seed and size. Rates on these trees say nothing about real speech.
 """
 
 import io
@@ -61,7 +61,7 @@ def timit(material: Material) -> None:
     names = [next(material.cast).name for _ in range(4 * material.size)]
     parts = [("TRAIN", name) for name in names]
     parts += [("TEST", name.upper()) for part in (DEV, CORE_TEST) for name in sorted(part)[: material.size]]
-    sound = rendering.Sound(material.seed, SNR_DB)
+    sound = rendering.RenderedSpeech(material.seed, SNR_DB)
     for part, name in parts:
         speaker = replace(next(material.cast), name=name)
         for sentence in ("SA1", "SI501", "SX1", "SX2", "SX3"):

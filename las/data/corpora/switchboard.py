@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from las.data.corpora import hub5, isip_transcripts, telephone_calls
 from las.data.corpora.base import Corpus, stamp
 from las.data.manifest import Utterance
-from las.data.tokenizers import Tokens
+from las.data.tokenizers import Tokenizer
 from las.runtime.errors import ConfigError, DataError, suggest
 from las.scoring.error_rates import Score
 
@@ -78,7 +78,7 @@ class Switchboard(Corpus):
         self,
         name: str,
         root: str,
-        tokens: Tokens,
+        tokens: Tokenizer,
         transcripts: str | None = None,
         hub5_00: str | None = None,
         hub5_00_transcripts: str | None = None,
@@ -191,7 +191,7 @@ class Switchboard(Corpus):
         return telephone_calls.durations(self._copy.audio.values())
 
     @functools.cached_property
-    def _segments(self) -> list[isip_transcripts.Segment]:
+    def _segments(self) -> list[isip_transcripts.ISIPSegment]:
         """Every segment with audio that holds more than silence, by id: the order in which the parts are cut."""
         audio, transcripts = self._copy
         read = (each for side, path in transcripts.items() if side[:7] in audio for each in isip_transcripts.read(path))
@@ -206,17 +206,17 @@ class Switchboard(Corpus):
         return found
 
     @property
-    def _borders(self) -> tuple[list[isip_transcripts.Segment], list[isip_transcripts.Segment]]:
+    def _borders(self) -> tuple[list[isip_transcripts.ISIPSegment], list[isip_transcripts.ISIPSegment]]:
         """The development part, in a small copy not more than a tenth, and the training part."""
         border = min(DEV[self.dev], math.ceil(len(self._segments) / 10))
         return self._segments[:border], self._segments[border:]
 
-    def _worded(self, segments: list[isip_transcripts.Segment]) -> list[tuple[isip_transcripts.Segment, str]]:
+    def _worded(self, segments: list[isip_transcripts.ISIPSegment]) -> list[tuple[isip_transcripts.ISIPSegment, str]]:
         texts = ((each, isip_transcripts.normalise(each.text, self.noises)) for each in segments)
         return [(each, text) for each, text in texts if text]
 
     @functools.cached_property
-    def _parts(self) -> dict[str, list[tuple[isip_transcripts.Segment, str]]]:
+    def _parts(self) -> dict[str, list[tuple[isip_transcripts.ISIPSegment, str]]]:
         dev, train = map(self._worded, self._borders)
         if not dev or not train:
             raise DataError(f"{self.transcripts}: {len(dev)} + {len(train)} utterances are too few to hold some out")
@@ -224,8 +224,8 @@ class Switchboard(Corpus):
 
 
 def capped(
-    utterances: list[tuple[isip_transcripts.Segment, str]], most: int | None
-) -> list[tuple[isip_transcripts.Segment, str]]:
+    utterances: list[tuple[isip_transcripts.ISIPSegment, str]], most: int | None
+) -> list[tuple[isip_transcripts.ISIPSegment, str]]:
     """The utterances with at most so many of the same text, those that stay spread evenly over all of them."""
     if most is None:
         return utterances

@@ -12,13 +12,13 @@ from las.data.corpora import timit
 from las.data.manifest import Utterance
 from las.data.synthesis import rendering, sentences, voices
 from las.data.synthesis.rendering import Planned
-from las.data.tokenizers import Tokens
+from las.data.tokenizers import Tokenizer
 from las.runtime.errors import ArgumentError
 
 FORMAT = 1  # raise it when the same plan begins to mean other files
 
 
-class Synthetic(timit.Timit):
+class SyntheticSpeech(timit.TIMIT):
     """TIMIT-like speech from eSpeak NG; `text` and `alignment` as of `Timit`. Splits share no speaker and no sentence.
 
     root: where the tree is, or will be made on first use. seed: of everything below. vocabulary: about how many words
@@ -32,7 +32,7 @@ class Synthetic(timit.Timit):
         self,
         name: str,
         root: str,
-        tokens: Tokens,
+        tokens: Tokenizer,
         phone_set: int = 48,
         seed: int = 1,
         vocabulary: int = 400,
@@ -58,7 +58,7 @@ class Synthetic(timit.Timit):
         self.accents = list(accents)
         self.rate = _range("rate", rate, 80.0, 450.0)
         softest, loudest = _range("snr_db", snr_db, -20.0, 100.0)
-        self.sound = rendering.Sound(seed, (float(softest), float(loudest)))
+        self.sound = rendering.RenderedSpeech(seed, (float(softest), float(loudest)))
         self.warp = warp
         self.workers = workers
         sentences.Grammar(vocabulary, self.words)  # raises for words that there are not

@@ -14,7 +14,7 @@ from typing import Any
 
 from las.data.corpora.base import Corpus, audio_duration, stamp
 from las.data.manifest import Interval, Utterance
-from las.data.tokenizers import Tokens
+from las.data.tokenizers import Tokenizer
 from las.runtime.errors import DataError, suggest
 from las.scoring import conventions, phones
 
@@ -43,7 +43,7 @@ class Recording:
         return f"{self.speaker}_{self.sentence}"
 
 
-class Timit(Corpus):
+class TIMIT(Corpus):
     """TIMIT; `text` is the phones of `phone_set` (61, 48 or 39), scored as 39, `alignment` the 61 labels with times.
 
     `partial` accepts a copy that is not complete. Where such a copy has no development or no core test speakers, that
@@ -53,7 +53,7 @@ class Timit(Corpus):
     sample_rate = 16000
     metric = "phone_error_rate"
 
-    def __init__(self, name: str, root: str, tokens: Tokens, partial: bool = False, phone_set: int = 48) -> None:
+    def __init__(self, name: str, root: str, tokens: Tokenizer, partial: bool = False, phone_set: int = 48) -> None:
         super().__init__(name, tokens)
         phones.phone_set(phone_set)
         self.root = Path(root).expanduser().absolute()

@@ -2,8 +2,8 @@
 
 eSpeak NG (https://github.com/espeak-ng/espeak-ng, GPL-3.0-or-later) keeps state from one utterance to the next, is not
 thread-safe, and does not forget that state when it is initialised again. So the helper, started as
-`python -m las.data.synthesis.espeak`, initialises it once and forks a child for every utterance: each starts from the same
-state. The library is found through the optional package `espeakng-loader`, which only the helper imports.
+`python -m las.data.synthesis.espeak`, initialises it once and forks a child for every utterance: each starts from the
+same state. The library is found through the optional package `espeakng-loader`, which only the helper imports.
 
 Protocol: one JSON line per request on standard input; for each, one JSON line and `num_bytes` of 16-bit PCM in native
 byte order on standard output. The first line is the greeting.

@@ -42,14 +42,14 @@ class Planned:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sound:
+class RenderedSpeech:
     """What turns a plan into samples. seed: of all random numbers. snr_db: range of speech to noise."""
 
     seed: int
     snr_db: tuple[float, float]
 
 
-def complete(root: Path, plan: list[Planned], sound: Sound, settings: dict[str, Any], workers: int) -> None:
+def complete(root: Path, plan: list[Planned], sound: RenderedSpeech, settings: dict[str, Any], workers: int) -> None:
     """Make what the tree in `root` lacks; does nothing when it is complete. One process at a time.
 
     settings: plain JSON values that decide every byte of the tree; they are kept in `corpus.json` with eSpeak's version
@@ -96,7 +96,7 @@ def require_own(root: Path, settings: dict[str, Any]) -> dict[str, Any]:
     return record
 
 
-def _make_all(root: Path, plan: list[Planned], sound: Sound, workers: int) -> None:
+def _make_all(root: Path, plan: list[Planned], sound: RenderedSpeech, workers: int) -> None:
     """Each worker is a thread with a helper process of its own, and takes the next utterance when it is free."""
     waiting = deque(plan)
 
@@ -119,7 +119,7 @@ def _make_all(root: Path, plan: list[Planned], sound: Sound, workers: int) -> No
             raise
 
 
-def make(espeak: Espeak, root: Path, planned: Planned, sound: Sound) -> None:
+def make(espeak: Espeak, root: Path, planned: Planned, sound: RenderedSpeech) -> None:
     """Synthesise one utterance and write its four files: the same bytes whenever it is called.
 
     Raises DataError, naming the utterance, for phones without a TIMIT label.

@@ -1,9 +1,9 @@
 """The contract of scorers and guards: what runs beside the decoder inside one search.
 
-A `Scorer` is made from the config. `on` gives its `Scoring` of one batch of utterances, which sees every step of the
-search: `score` gives every symbol that may come next a number, `advance` is told what was chosen. A `Guard` likewise,
-but it only says which symbols may not come next. State is a value that the search reorders with its beams, as it does
-with the decoder's; what all beams of an utterance share belongs to the `Scoring` itself.
+A `Scorer` is made from the config. `on` gives its `BatchScorer` of one batch of utterances, which sees every step of
+the search: `score` gives every symbol that may come next a number, `advance` is told what was chosen. A `Constraint`
+likewise, but it only says which symbols may not come next. State is a value that the search reorders with its beams, as
+it does with the decoder's; what all beams of an utterance share belongs to the `BatchScorer` itself.
 """
 
 import math
@@ -13,13 +13,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from las.data.tokenizers import Tokens
+from las.data.tokenizers import Tokenizer
 from las.runtime.errors import ArgumentError
 
 State = Any  # nested (named) tuples of tensors, each [batch, beam, ...]
 
 
-class Step(NamedTuple):
+class SearchStep(NamedTuple):
     """What the decoder says of the next symbol.
 
     `log_probs` are natural, impossible symbols -inf; `weights` is its attention, None if it has none to show.
@@ -29,7 +29,7 @@ class Step(NamedTuple):
     weights: Float[Tensor, "batch beam states"] | None
 
 
-class Companion:
+class BatchComponent:
     """What scorings and guardings of a batch have in common; one without memory needs none of these."""
 
     def start(self) -> State:
@@ -40,15 +40,15 @@ class Companion:
         """The state after one more symbol."""
         return state
 
-    def keep(self, rows: Int[Tensor, " kept"]) -> "Companion":
+    def keep(self, rows: Int[Tensor, " kept"]) -> "BatchComponent":
         """The same of some of the utterances."""
         return self
 
 
-class Scoring(Companion):
+class BatchScorer(BatchComponent):
     """A scorer on a batch of utterances."""
 
-    def score(self, state: State, step: Step) -> tuple[Float[Tensor, "batch beam symbols"], State]:
+    def score(self, state: State, step: SearchStep) -> tuple[Float[Tensor, "batch beam symbols"], State]:
         """A number for every next symbol, [batch, beam, vocab] or [batch, beam, 1], and the state that has seen it."""
         raise TypeError(f"{type(self).__name__} must define score")
 
@@ -56,30 +56,30 @@ class Scoring(Companion):
         """The most that it can add to each hypothesis by `left` more symbols (end included): 0 for probabilities."""
         return 0.0
 
-    def keep(self, rows: Int[Tensor, " kept"]) -> "Scoring":
+    def keep(self, rows: Int[Tensor, " kept"]) -> "BatchScorer":
         return self
 
 
-class Guarding(Companion):
+class BatchConstraint(BatchComponent):
     """A guard on a batch of utterances."""
 
-    def forbidden(self, state: State, step: Step) -> Bool[Tensor, "batch beam vocab"]:
+    def forbidden(self, state: State, step: SearchStep) -> Bool[Tensor, "batch beam vocab"]:
         """The symbols that may not come next. Where nothing else is possible, the search allows them again."""
         raise TypeError(f"{type(self).__name__} must define forbidden")
 
-    def keep(self, rows: Int[Tensor, " kept"]) -> "Guarding":
+    def keep(self, rows: Int[Tensor, " kept"]) -> "BatchConstraint":
         return self
 
 
-class Part:
+class SearchComponent:
     """What the config makes, before there is any audio."""
 
-    def bind(self, tokens: Tokens, has_ctc: bool) -> None:
+    def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
         """Be told what the recogniser writes, and whether it was trained with CTC; raises ConfigError or DataError if
         that does not fit."""
 
 
-class Scorer(Part):
+class Scorer(SearchComponent):
     """A number per symbol that is multiplied by `weight` and added; a weight of 0 leaves it out."""
 
     def __init__(self, weight: float) -> None:
@@ -90,15 +90,15 @@ class Scorer(Part):
         """How much of the decoder's own weight of 1 it takes over."""
         return 0.0
 
-    def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> Scoring:
+    def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> BatchScorer:
         """Its scoring of the utterances of a decoder."""
         raise TypeError(f"{type(self).__name__} must define on")
 
 
-class Guard(Part):
+class Constraint(SearchComponent):
     """A rule that forbids symbols."""
 
-    def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> Guarding:
+    def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> BatchConstraint:
         """Its guarding of the utterances of a decoder."""
         raise TypeError(f"{type(self).__name__} must define on")
 

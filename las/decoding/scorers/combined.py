@@ -8,14 +8,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from las.decoding.scorers.base import Guard, Guarding, Scorer, Scoring, State, Step, score_type
+from las.decoding.scorers.base import BatchConstraint, BatchScorer, Constraint, Scorer, SearchStep, State, score_type
 from las.runtime.errors import ConfigError
 
 DECODER = "las"
 """The decoder's own name among the scorers."""
 
 
-class Judged(NamedTuple):
+class CombinedScores(NamedTuple):
     """What a hypothesis gains by each next symbol: together and weighted, the same with what guards forbid impossible,
     and scorer by scorer without weights."""
 
@@ -36,52 +36,54 @@ class Judged(NamedTuple):
         return torch.stack(list(found))
 
 
-class Parts(NamedTuple):
+class ScorerSet(NamedTuple):
     """What the config made, by name."""
 
     scorers: dict[str, Scorer]
-    guards: dict[str, Guard]
+    guards: dict[str, Constraint]
 
     @property
     def names(self) -> list[str]:
         """The decoder first."""
         return [DECODER, *self.scorers]
 
-    def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> "Panel":
+    def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> "CombinedScorer":
         """All of them on a batch."""
         scorings = [scorer.on(decoder, num_states) for scorer in self.scorers.values()]
         guardings = [guard.on(decoder, num_states) for guard in self.guards.values()]
         weights = [scorer.weight for scorer in self.scorers.values()]
-        return Panel(1.0 - sum(scorer.share for scorer in self.scorers.values()), weights, scorings, guardings)
+        return CombinedScorer(1.0 - sum(scorer.share for scorer in self.scorers.values()), weights, scorings, guardings)
 
 
-def parts(scorers: Mapping[str, Scorer | None], guards: Mapping[str, Guard | None]) -> Parts:
+def parts(scorers: Mapping[str, Scorer | None], guards: Mapping[str, Constraint | None]) -> ScorerSet:
     """Those that are there. Raises ConfigError where nothing would be left of the decoder's own weight."""
     present = {name: scorer for name, scorer in scorers.items() if scorer is not None and scorer.weight}
     if (taken := sum(scorer.share for scorer in present.values())) >= 1:
         raise ConfigError(f"search: scorers take {taken:g} of the speller's weight of 1, which leaves nothing of it")
-    return Parts(present, {name: guard for name, guard in guards.items() if guard is not None})
+    return ScorerSet(present, {name: guard for name, guard in guards.items() if guard is not None})
 
 
-class Panel:
+class CombinedScorer:
     """`weight` is that of the decoder, `weights` are those of the scorings; a state is a tuple of theirs."""
 
-    def __init__(self, weight: float, weights: list[float], scorings: list[Scoring], guardings: list[Guarding]) -> None:
+    def __init__(
+        self, weight: float, weights: list[float], scorings: list[BatchScorer], guardings: list[BatchConstraint]
+    ) -> None:
         self.weight = weight
         self.weights = weights
         self.scorings = scorings
         self.guardings = guardings
 
-    def keep(self, rows: Int[Tensor, " kept"]) -> "Panel":
+    def keep(self, rows: Int[Tensor, " kept"]) -> "CombinedScorer":
         """The same of some of the utterances."""
         scorings = [scoring.keep(rows) for scoring in self.scorings]
-        return Panel(self.weight, self.weights, scorings, [guarding.keep(rows) for guarding in self.guardings])
+        return CombinedScorer(self.weight, self.weights, scorings, [guarding.keep(rows) for guarding in self.guardings])
 
     def start(self) -> State:
         """Of one beam per utterance."""
         return tuple(each.start() for each in (*self.scorings, *self.guardings))
 
-    def judge(self, step: Step, state: State) -> tuple[Judged, State]:
+    def judge(self, step: SearchStep, state: State) -> tuple[CombinedScores, State]:
         """What each next symbol is worth; impossible ones -inf, whatever a scorer said."""
         gains, by_scorer, seen = step.log_probs, [step.log_probs], []
         if self.scorings:
@@ -94,9 +96,9 @@ class Panel:
         guarded = state[len(seen) :]
         if self.scorings:
             gains = possible(gains)
-        return Judged(gains, self._allowed(gains, step, guarded), by_scorer), (*seen, *guarded)
+        return CombinedScores(gains, self._allowed(gains, step, guarded), by_scorer), (*seen, *guarded)
 
-    def _allowed(self, gains: Tensor, step: Step, state: State) -> Tensor:
+    def _allowed(self, gains: Tensor, step: SearchStep, state: State) -> Tensor:
         """Forbidden symbols are impossible, unless nothing else is possible."""
         if not self.guardings:
             return gains

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from las.decoding.scorers.base import Scorer, Scoring, Step, check_weight
+from las.decoding.scorers.base import BatchScorer, Scorer, SearchStep, check_weight
 from las.runtime.errors import ArgumentError
 
 
@@ -23,7 +23,7 @@ class Covered(NamedTuple):
     states: Float[Tensor, "batch beam"]
 
 
-class Coverage(Scorer):
+class CoverageReward(Scorer):
     """weight * number of covered states; `threshold` is the attention that covers a state, between 0 and 1."""
 
     def __init__(self, weight: float = 0.1, threshold: float = 0.5) -> None:
@@ -33,25 +33,25 @@ class Coverage(Scorer):
         super().__init__(weight)
         self.threshold = threshold
 
-    def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> Scoring:
-        return CoverageScoring(self.threshold, num_states)
+    def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> BatchScorer:
+        return CoverageBatchScorer(self.threshold, num_states)
 
 
-class CoverageScoring(Scoring):
+class CoverageBatchScorer(BatchScorer):
     """States that a step covers, whatever symbol comes of it."""
 
     def __init__(self, threshold: float, num_states: Int[Tensor, " batch"]) -> None:
         self.threshold = threshold
         self.num_states = num_states
 
-    def keep(self, rows: Int[Tensor, " kept"]) -> "CoverageScoring":
-        return CoverageScoring(self.threshold, self.num_states[rows])
+    def keep(self, rows: Int[Tensor, " kept"]) -> "CoverageBatchScorer":
+        return CoverageBatchScorer(self.threshold, self.num_states[rows])
 
     def start(self) -> Covered:
         nothing = torch.zeros(len(self.num_states), 1, device=self.num_states.device)
         return Covered(nothing.unsqueeze(-1), nothing)  # the first attention gives it its size
 
-    def score(self, state: Covered, step: Step) -> tuple[Tensor, Covered]:
+    def score(self, state: Covered, step: SearchStep) -> tuple[Tensor, Covered]:
         if step.weights is None:
             raise TypeError("search.coverage needs a decoder with attention")
         attention = state.attention + step.weights

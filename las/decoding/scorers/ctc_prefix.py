@@ -23,8 +23,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from las.data.tokenizers import Tokens
-from las.decoding.scorers.base import Scorer, Scoring, State, Step, check_weight, score_type
+from las.data.tokenizers import Tokenizer
+from las.decoding.scorers.base import BatchScorer, Scorer, SearchStep, State, check_weight, score_type
 from las.nn.ctc import BLANK, missing
 from las.nn.masking import mask_of
 
@@ -51,7 +51,7 @@ class Prefixes(NamedTuple):
     in_blank: Float[Tensor, "batch beam states1"]
 
 
-class CTCPrefix(Scorer):
+class CTCPrefixScorer(Scorer):
     """log p of CTC, interpolated with the speller: (1 - weight) log p(speller) + weight log p(CTC).
 
     Needs a model that was trained with `loss=joint_ctc`.
@@ -65,33 +65,33 @@ class CTCPrefix(Scorer):
     def share(self) -> float:
         return self.weight
 
-    def bind(self, tokens: Tokens, has_ctc: bool) -> None:
+    def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
         """Raises ConfigError for a model without CTC."""
         if not has_ctc:
             raise missing()
 
-    def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> Scoring:
+    def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> BatchScorer:
         if not isinstance(decoder, Hears):
             raise TypeError(f"search.ctc needs CTC's log-probabilities, which a {type(decoder).__name__} does not have")
-        return PrefixScoring(*tables(decoder.ctc_log_probs(), num_states))
+        return CTCPrefixBatchScorer(*tables(decoder.ctc_log_probs(), num_states))
 
 
-class PrefixScoring(Scoring):
+class CTCPrefixBatchScorer(BatchScorer):
     """CTC on a batch: p [batch, states, vocab], and the sums of log p over states, [batch, vocab, states + 1]."""
 
     def __init__(self, probs: Float[Tensor, "batch states vocab"], sums: Float[Tensor, "batch vocab states1"]) -> None:
         self.probs = probs
         self.sums = sums
 
-    def keep(self, rows: Int[Tensor, " kept"]) -> "PrefixScoring":
-        return PrefixScoring(self.probs[rows], self.sums[rows])
+    def keep(self, rows: Int[Tensor, " kept"]) -> "CTCPrefixBatchScorer":
+        return CTCPrefixBatchScorer(self.probs[rows], self.sums[rows])
 
     def start(self) -> Prefixes:
         in_blank = self.sums[:, BLANK].unsqueeze(1)
         nothing = torch.zeros_like(in_blank[:, :, 0])
         return Prefixes(nothing.long() + BLANK, nothing, torch.full_like(in_blank, -math.inf), in_blank)
 
-    def score(self, state: Prefixes, step: Step) -> tuple[Tensor, State]:
+    def score(self, state: Prefixes, step: SearchStep) -> tuple[Tensor, State]:
         any_end = torch.logaddexp(state.in_symbol, state.in_blank)
         before = any_end[:, :, :-1]
         top = before.amax(-1, keepdim=True).clamp(min=LOWEST)
@@ -127,7 +127,7 @@ class PrefixScoring(Scoring):
 def tables(
     log_probs: Float[Tensor, "batch states vocab"], num_states: Int[Tensor, " batch"]
 ) -> tuple[Float[Tensor, "batch states vocab"], Float[Tensor, "batch vocab states1"]]:
-    """What `PrefixScoring` works with. States after the last are certain blanks, which change nothing."""
+    """What `CTCPrefixBatchScorer` works with. States after the last are certain blanks, which change nothing."""
     log_probs = log_probs.to(score_type(log_probs.device)).nan_to_num(FLOOR, 0.0, FLOOR).clamp(min=FLOOR)
     certain = torch.full_like(log_probs[:1, :1], FLOOR)
     certain[..., BLANK] = 0.0

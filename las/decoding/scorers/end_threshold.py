@@ -12,11 +12,11 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from las.decoding.scorers.base import Guard, Guarding, State, Step
+from las.decoding.scorers.base import BatchConstraint, Constraint, SearchStep, State
 from las.runtime.errors import ArgumentError
 
 
-class EndThreshold(Guard):
+class EndThreshold(Constraint):
     """The rule above, on the decoder's own probabilities."""
 
     def __init__(self, factor: float = 1.5) -> None:
@@ -24,18 +24,18 @@ class EndThreshold(Guard):
             raise ArgumentError(f"factor={factor} must be above 0, for example 1.5")
         self.factor = factor
 
-    def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> Guarding:
-        return EndGuarding(self.factor, decoder.eos)
+    def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> BatchConstraint:
+        return EndBatchConstraint(self.factor, decoder.eos)
 
 
-class EndGuarding(Guarding):
+class EndBatchConstraint(BatchConstraint):
     """Whether the end may come, each step by itself."""
 
     def __init__(self, factor: float, eos: int) -> None:
         self.factor = factor
         self.eos = eos
 
-    def forbidden(self, state: State, step: Step) -> Bool[Tensor, "batch beam vocab"]:
+    def forbidden(self, state: State, step: SearchStep) -> Bool[Tensor, "batch beam vocab"]:
         is_end = torch.arange(step.log_probs.shape[-1], device=step.log_probs.device) == self.eos
         best = step.log_probs.masked_fill(is_end, -math.inf).amax(-1, keepdim=True)
         return is_end & (step.log_probs <= self.factor * best)

@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from las.data.tokenizers import Tokens
-from las.decoding.scorers.base import Scorer, Scoring, State, Step, check_weight
+from las.data.tokenizers import Tokenizer
+from las.decoding.scorers.base import BatchScorer, Scorer, SearchStep, State, check_weight
 from las.lm import loading
 from las.runtime.errors import ConfigError
 
@@ -28,7 +28,7 @@ class Predicts(Protocol):
     def advance(self, state: State, tokens: Tensor) -> State: ...
 
 
-class LanguageModel(Scorer):
+class LanguageModelScorer(Scorer):
     """weight * log p(language model); `path` is an ARPA file, gzipped or not, or one of KenLM's binary files.
 
     The file is read when the tokens of the recogniser are known (`bind`), and must be of the same.
@@ -40,17 +40,17 @@ class LanguageModel(Scorer):
         self.path = Path(path)
         self.model: Predicts | None = None
 
-    def bind(self, tokens: Tokens, has_ctc: bool) -> None:
+    def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
         """Read the model. Raises DataError for a file that cannot be used or is of other symbols."""
         self.model = loading.load(self.path, tokens)
 
-    def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> Scoring:
+    def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> BatchScorer:
         if self.model is None:
             raise ConfigError(f"{self.path}: a search with a language model must be told the tokens: search.bind(...)")
-        return Prediction(self.model, len(num_states), num_states.device)
+        return LanguageModelBatchScorer(self.model, len(num_states), num_states.device)
 
 
-class Prediction(Scoring):
+class LanguageModelBatchScorer(BatchScorer):
     """A language model beside the decoder."""
 
     def __init__(self, model: Predicts, batch: int, device: torch.device) -> None:
@@ -61,7 +61,7 @@ class Prediction(Scoring):
     def start(self) -> State:
         return self.model.start(self.batch, self.device)
 
-    def score(self, state: State, step: Step) -> tuple[Tensor, State]:
+    def score(self, state: State, step: SearchStep) -> tuple[Tensor, State]:
         return self.model.score(state), state
 
     def advance(self, state: State, tokens: Int[Tensor, "batch beam"]) -> State:

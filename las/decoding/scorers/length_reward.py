@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from las.decoding.scorers.base import Scorer, Scoring, State, Step
+from las.decoding.scorers.base import BatchScorer, Scorer, SearchStep, State
 from las.runtime.errors import ArgumentError
 
 
@@ -22,17 +22,17 @@ class LengthReward(Scorer):
             raise ArgumentError(f"weight={weight} must be a number, for example 0.5")
         super().__init__(weight)
 
-    def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> Scoring:
-        return LengthScoring(self.weight > 0)
+    def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> BatchScorer:
+        return LengthBatchScorer(self.weight > 0)
 
 
-class LengthScoring(Scoring):
+class LengthBatchScorer(BatchScorer):
     """One for each symbol. What is not yet written counts as gain only if symbols are worth something."""
 
     def __init__(self, is_gain: bool) -> None:
         self.is_gain = is_gain
 
-    def score(self, state: State, step: Step) -> tuple[Tensor, State]:
+    def score(self, state: State, step: SearchStep) -> tuple[Tensor, State]:
         return torch.ones_like(step.log_probs[:, :, :1]), state
 
     def room(self, state: State, left: Int[Tensor, "batch beam"]) -> Tensor | float:

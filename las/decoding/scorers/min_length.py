@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from las.decoding.scorers.base import Guard, Guarding, Step
+from las.decoding.scorers.base import BatchConstraint, Constraint, SearchStep
 from las.runtime.errors import ArgumentError
 
 
-class MinLength(Guard):
+class MinLength(Constraint):
     """At least `ratio` tokens per encoded state, rounded up; `search.max_length_ratio` is the most."""
 
     def __init__(self, ratio: float = 0.05) -> None:
@@ -19,20 +19,20 @@ class MinLength(Guard):
             raise ArgumentError(f"ratio={ratio} must be 0 or more, for example 0.05")
         self.ratio = ratio
 
-    def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> Guarding:
+    def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> BatchConstraint:
         # As the greatest length: in binary, 0.07 * 100 is a little more than 7.
-        return LengthGuarding((self.ratio * num_states.double()).round(decimals=6).ceil(), decoder.eos)
+        return LengthBatchConstraint((self.ratio * num_states.double()).round(decimals=6).ceil(), decoder.eos)
 
 
-class LengthGuarding(Guarding):
+class LengthBatchConstraint(BatchConstraint):
     """`least` is the number of tokens of each utterance; the state is that of each hypothesis, [batch, beam]."""
 
     def __init__(self, least: Float[Tensor, " batch"], eos: int) -> None:
         self.least = least
         self.eos = eos
 
-    def keep(self, rows: Int[Tensor, " kept"]) -> "LengthGuarding":
-        return LengthGuarding(self.least[rows], self.eos)
+    def keep(self, rows: Int[Tensor, " kept"]) -> "LengthBatchConstraint":
+        return LengthBatchConstraint(self.least[rows], self.eos)
 
     def start(self) -> Tensor:
         return torch.zeros_like(self.least, dtype=torch.long).unsqueeze(1)
@@ -40,6 +40,6 @@ class LengthGuarding(Guarding):
     def advance(self, state: Tensor, tokens: Int[Tensor, "batch beam"]) -> Tensor:
         return state + 1
 
-    def forbidden(self, state: Tensor, step: Step) -> Bool[Tensor, "batch beam vocab"]:
+    def forbidden(self, state: Tensor, step: SearchStep) -> Bool[Tensor, "batch beam vocab"]:
         is_end = torch.arange(step.log_probs.shape[-1], device=step.log_probs.device) == self.eos
         return is_end & (state < self.least.unsqueeze(1)).unsqueeze(-1)

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from las.decoding.scorers.base import Guard, Guarding, Step
+from las.decoding.scorers.base import BatchConstraint, Constraint, SearchStep
 from las.runtime.errors import ArgumentError
 
 NOTHING = -1
@@ -24,7 +24,7 @@ class Past(NamedTuple):
     runs: Int[Tensor, "batch beam periods"]
 
 
-class Repetition(Guard):
+class RepetitionConstraint(Constraint):
     """A pattern of up to `max_period` symbols stands at most `max_repeats` times in a row."""
 
     def __init__(self, max_period: int = 32, max_repeats: int = 5) -> None:
@@ -35,12 +35,12 @@ class Repetition(Guard):
         self.max_period = max_period
         self.max_repeats = max_repeats
 
-    def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> Guarding:
+    def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> BatchConstraint:
         periods = torch.arange(1, self.max_period + 1, device=num_states.device)
-        return LoopGuarding(periods, self.max_repeats, len(num_states))
+        return RepetitionBatchConstraint(periods, self.max_repeats, len(num_states))
 
 
-class LoopGuarding(Guarding):
+class RepetitionBatchConstraint(BatchConstraint):
     """`periods` are 1 ... max_period."""
 
     def __init__(self, periods: Int[Tensor, " periods"], max_repeats: int, batch: int) -> None:
@@ -48,8 +48,8 @@ class LoopGuarding(Guarding):
         self.max_repeats = max_repeats
         self.batch = batch
 
-    def keep(self, rows: Int[Tensor, " kept"]) -> "LoopGuarding":
-        return LoopGuarding(self.periods, self.max_repeats, len(rows))
+    def keep(self, rows: Int[Tensor, " kept"]) -> "RepetitionBatchConstraint":
+        return RepetitionBatchConstraint(self.periods, self.max_repeats, len(rows))
 
     def start(self) -> Past:
         nothing = torch.full((self.batch, 1, len(self.periods)), NOTHING, device=self.periods.device)
@@ -60,7 +60,7 @@ class LoopGuarding(Guarding):
         runs = torch.where(state.symbols == symbol, state.runs + 1, 0)
         return Past(torch.cat([symbol, state.symbols[:, :, :-1]], dim=-1), runs)
 
-    def forbidden(self, state: Past, step: Step) -> Bool[Tensor, "batch beam vocab"]:
+    def forbidden(self, state: Past, step: SearchStep) -> Bool[Tensor, "batch beam vocab"]:
         completes = (state.runs + 1 >= self.periods * self.max_repeats) & (state.symbols != NOTHING)
         found = torch.zeros_like(step.log_probs, dtype=torch.long)
         return found.scatter_add(2, state.symbols.clamp(min=0), completes.long()) > 0

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from las.nn.masking import mask_of, masked_softmax
 
 
-class Memory(NamedTuple):
+class AttentionMemory(NamedTuple):
     """What attention looks at: one row per encoded state."""
 
     keys: Float[Tensor, "batch states size"]
@@ -49,20 +49,22 @@ class Attention(nn.Module):
         """How well each state answers each query; `weights` are what `remember` made after the previous token."""
         raise TypeError(f"{type(self).__name__} must define energy")
 
-    def prepare(self, encoded: Float[Tensor, "batch states value"], num_states: Int[Tensor, "batch"]) -> Memory:
+    def prepare(
+        self, encoded: Float[Tensor, "batch states value"], num_states: Int[Tensor, "batch"]
+    ) -> AttentionMemory:
         """Keys for all later queries. Padded states are never attended to, whatever they hold."""
         mask = mask_of(num_states, encoded.shape[1])
         encoded = encoded.masked_fill(~mask.unsqueeze(-1), 0.0)
-        return Memory(self.prepare_keys(encoded), encoded, mask)
+        return AttentionMemory(self.prepare_keys(encoded), encoded, mask)
 
-    def initial_weights(self, memory: Memory) -> Float[Tensor, "batch beam states"]:
+    def initial_weights(self, memory: AttentionMemory) -> Float[Tensor, "batch beam states"]:
         """The weights before the first token: zero everywhere, one beam."""
         return torch.zeros_like(memory.keys[:, None, :, 0])
 
     def attend(
         self,
         query: Float[Tensor, "batch beam query"],
-        memory: Memory,
+        memory: AttentionMemory,
         weights: Float[Tensor, "batch beam states"],
     ) -> tuple[Float[Tensor, "batch beam value"], Float[Tensor, "batch beam states"]]:
         """Context and new weights for each query, given what is remembered of earlier weights."""
@@ -72,7 +74,7 @@ class Attention(nn.Module):
 
     def remember(
         self,
-        memory: Memory,
+        memory: AttentionMemory,
         weights: Float[Tensor, "batch beam states"],
         remembered: Float[Tensor, "batch beam states"],
     ) -> Float[Tensor, "batch beam states"]:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from las.nn.attention.base import Attention, Memory
+from las.nn.attention.base import Attention, AttentionMemory
 from las.nn.masking import masked_softmax
 from las.runtime.config import require
 from las.runtime.errors import ArgumentError
@@ -45,7 +45,7 @@ class MultiHeadAttention(Attention):
     def attend(
         self,
         query: Float[Tensor, "batch beam query"],
-        memory: Memory,
+        memory: AttentionMemory,
         weights: Float[Tensor, "batch beam states"],
     ) -> tuple[Float[Tensor, "batch beam value"], Float[Tensor, "batch beam states"]]:
         queries, keys, values = (self._heads(part) for part in (self.query(query), memory.keys, memory.values))

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from las.nn.attention.base import Attention, Memory
+from las.nn.attention.base import Attention, AttentionMemory
 from las.runtime.config import require
 
 
@@ -44,7 +44,7 @@ class WeightFeedbackAttention(Attention):
 
     def remember(
         self,
-        memory: Memory,
+        memory: AttentionMemory,
         weights: Float[Tensor, "batch beam states"],
         remembered: Float[Tensor, "batch beam states"],
     ) -> Float[Tensor, "batch beam states"]:

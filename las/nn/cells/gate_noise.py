@@ -16,20 +16,20 @@ from jaxtyping import Float
 from torch import Tensor
 
 from las.nn.cells.base import LSTMCell, LSTMState
-from las.nn.cells.wrapper import WrappedLSTMCell
+from las.nn.cells.wrapper import WrapperLSTMCell
 from las.runtime.errors import ConfigError
 
 SHIFT, SCALE, WIDTH = 0.5, 1.25, 0.1
 
 
-class NoisyLSTMCell(WrappedLSTMCell):
+class GateNoiseLSTMCell(WrapperLSTMCell):
     """While training; evaluation takes the gates as they are.
 
     What is drawn per update is a function of torch's seed, which a training sets before each, and of a number of the
     cell's own, so that all steps and parts of an update agree. What is drawn per frame comes from torch's generator.
 
     Args:
-        options: those of `WrappedLSTMCell`. The cell inside must be one that knows nothing of padding.
+        options: those of `WrapperLSTMCell`. The cell inside must be one that knows nothing of padding.
     """
 
     number: Tensor

@@ -19,7 +19,7 @@ from las.runtime.errors import ArgumentError, suggest
 GATES = ("i", "f", "g", "o")
 
 
-class LNChosenGatesLSTMCell(LSTMCell):
+class LNSelectedGatesLSTMCell(LSTMCell):
     """With all four gates it is `ln_per_gate`. Parameters beside W and U: 4H, and H for each chosen gate."""
 
     def __init__(self, input_size: int, hidden_size: int, *, gates: Sequence[str] = GATES, **options: Any) -> None:

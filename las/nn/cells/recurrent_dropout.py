@@ -14,16 +14,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from las.nn.cells.base import LSTMCell, LSTMState
-from las.nn.cells.wrapper import WrappedLSTMCell
+from las.nn.cells.wrapper import WrapperLSTMCell
 from las.runtime.errors import ArgumentError, ConfigError
 
 
-class RecurrentDropoutLSTMCell(WrappedLSTMCell):
+class RecurrentDropoutLSTMCell(WrapperLSTMCell):
     """Draws come from torch's own generator, which a run seeds and writes down.
 
     Args:
         dropout: probability that a unit's candidate is dropped.
-        options: those of `WrappedLSTMCell`. The cell inside must be one that knows nothing of padding.
+        options: those of `WrapperLSTMCell`. The cell inside must be one that knows nothing of padding.
     """
 
     def __init__(self, input_size: int, hidden_size: int, *, dropout: float = 0.25, **options: Any) -> None:

@@ -8,11 +8,11 @@ a phone error rate of 66.6 %. A hypothesis to be tested, nothing to be used.
 """
 
 from las.nn.cells.base import LSTMState
-from las.nn.cells.wrapper import WrappedLSTMCell
+from las.nn.cells.wrapper import WrapperLSTMCell
 
 
-class SwappedLSTMCell(WrappedLSTMCell):
-    """Args are those of `WrappedLSTMCell`."""
+class SwappedStateLSTMCell(WrapperLSTMCell):
+    """Args are those of `WrapperLSTMCell`."""
 
     def before(self, state: LSTMState) -> LSTMState:
         return LSTMState(hidden=state.cell, cell=state.hidden)

@@ -13,7 +13,7 @@ from torch import Tensor
 from las.nn.cells.base import LSTMCell, LSTMState
 
 
-class WrappedLSTMCell(LSTMCell):
+class WrapperLSTMCell(LSTMCell):
     """What they share: parameters, gates and memory are those of the cell inside.
 
     Args:

@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 
 from las.nn.cells.base import LSTMState
-from las.nn.cells.wrapper import WrappedLSTMCell
+from las.nn.cells.wrapper import WrapperLSTMCell
 from las.runtime.errors import ArgumentError
 
 
-class ZoneoutLSTMCell(WrappedLSTMCell):
+class ZoneoutLSTMCell(WrapperLSTMCell):
     """Draws come from torch's own generator, which a run seeds and writes down.
 
     Args:
         zoneout_hidden: probability that a unit of h keeps its value.
         zoneout_cell: the same for c.
-        options: those of `WrappedLSTMCell`.
+        options: those of `WrapperLSTMCell`.
     """
 
     def __init__(

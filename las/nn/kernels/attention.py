@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.grad import conv1d_weight
 
-from las.nn.attention.base import Memory
+from las.nn.attention.base import AttentionMemory
 
 softmax_backward = torch.ops.aten._softmax_backward_data.default
 tanh_backward = torch.ops.aten.tanh_backward.default
@@ -33,7 +33,7 @@ class Attending:
         energies: the other parameters.
     """
 
-    def __init__(self, memory: Memory, steps: int, kept: bool, query: Tensor, *energies: Tensor) -> None:
+    def __init__(self, memory: AttentionMemory, steps: int, kept: bool, query: Tensor, *energies: Tensor) -> None:
         self.keys, self.values, self.mask = memory
         batch, states, _ = self.keys.shape
         self.steps, self.kept = steps, kept
@@ -107,7 +107,7 @@ class Dot(Attending):
 class Additive(Attending):
     """e_s = score . tanh(query + key_s)"""
 
-    def __init__(self, memory: Memory, steps: int, kept: bool, query: Tensor, *energies: Tensor) -> None:
+    def __init__(self, memory: AttentionMemory, steps: int, kept: bool, query: Tensor, *energies: Tensor) -> None:
         super().__init__(memory, steps, kept, query, *energies)
         self.score = energies[0].squeeze(0)
         self.meetings = self.keys.new_empty(steps if kept else 1, *self.keys.shape)
@@ -142,7 +142,7 @@ class Additive(Attending):
 class Location(Additive):
     """e_s = score . tanh(query + key_s + location (filters * weights of the step before)_s)"""
 
-    def __init__(self, memory: Memory, steps: int, kept: bool, query: Tensor, *energies: Tensor) -> None:
+    def __init__(self, memory: AttentionMemory, steps: int, kept: bool, query: Tensor, *energies: Tensor) -> None:
         super().__init__(memory, steps, kept, query, *energies)
         _, self.filters, self.location = energies
         self.middle = self.filters.shape[2] // 2
@@ -181,7 +181,7 @@ class WeightFeedback(Additive):
     The shares are the last column of the keys: half the inverse fertility.
     """
 
-    def __init__(self, memory: Memory, steps: int, kept: bool, query: Tensor, *energies: Tensor) -> None:
+    def __init__(self, memory: AttentionMemory, steps: int, kept: bool, query: Tensor, *energies: Tensor) -> None:
         keys = memory.keys[..., :-1].contiguous()
         super().__init__(memory._replace(keys=keys), steps, kept, query, *energies)
         self.share = memory.keys[..., -1].contiguous()

@@ -21,7 +21,7 @@ from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels import bptt, equations
 from las.nn.kernels.bptt import CHUNK, Parameters, Plan, Trace
 from las.nn.kernels.input_projection import project
-from las.nn.kernels.packing import Packing, Room, RoomForOne, packing_of
+from las.nn.kernels.packing import FrameBuffers, OneFrameBuffers, Packing, packing_of
 from las.nn.normalisation import bounded_eps
 
 
@@ -38,21 +38,21 @@ class Form(NamedTuple):
 FORMS: dict[type[LSTMCell], Form] = {
     PlainLSTMCell: Form(equations.Gates, input_biases=("bias",)),
     LNGlobalLSTMCell: Form(
-        equations.GatesApart, "recurrent_gain", "recurrent_bias", "input_gain", ("input_bias", "bias")
+        equations.SeparatelyNormalisedGates, "recurrent_gain", "recurrent_bias", "input_gain", ("input_bias", "bias")
     ),
     LNJoinedLSTMCell: Form(equations.GatesJoined, "gain", "bias"),
     LNPerGateLSTMCell: Form(equations.GatesJoined, "gain", "bias"),
 }
 
-MEMORIES: dict[str, type[equations.Memory]] = {
-    "none": equations.Memory,
-    "output": equations.MemorySeenNormalised,
+MEMORIES: dict[str, type[equations.CellUpdate]] = {
+    "none": equations.CellUpdate,
+    "output": equations.OutputNormalisedCell,
     "state": equations.MemoryCarriedNormalised,
     "both": equations.MemoryNormalised,
 }
 
 
-def refuses(cell: LSTMCell, input_gates: Tensor) -> str:
+def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
     """Why `unroll` does not compute this cell: it knows classes exactly, a subclass may change the equations."""
     return "" if type(cell) in FORMS else "its equations are not among those written by hand"
 
@@ -167,7 +167,7 @@ class Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: Plan, hidden: Tensor, cell: Tensor, *tensors: Any) -> Any:
         parameters, inputs = _parted(tensors)
-        trace = _run(plan, LSTMState(hidden, cell), parameters, inputs, Room(plan.packing, hidden))
+        trace = _run(plan, LSTMState(hidden, cell), parameters, inputs, FrameBuffers(plan.packing, hidden))
         ctx.plan, ctx.num_inputs = plan, len(inputs[0])
         ctx.save_for_backward(*parameters, *trace)
         return _results(plan.packing, trace)
@@ -187,11 +187,11 @@ class Recurrence(torch.autograd.Function):
 @torch.no_grad()
 def _infer(plan: Plan, hidden: Any, cell: Any, *tensors: Any) -> tuple[Tensor, Tensor, Tensor]:
     """The results alone."""
-    room = RoomForOne(plan.packing, hidden)
+    room = OneFrameBuffers(plan.packing, hidden)
     return _results(plan.packing, _run(plan, LSTMState(hidden, cell), *_parted(tensors), room))
 
 
-def _run(plan: Plan, state: LSTMState, parameters: Parameters, inputs: Sequence[Tensor], room: Room) -> Trace:
+def _run(plan: Plan, state: LSTMState, parameters: Parameters, inputs: Sequence[Tensor], room: FrameBuffers) -> Trace:
     return bptt.finish(bptt.forward(plan, plan.packing.pieces(inputs, CHUNK), state, parameters, room))
 
 

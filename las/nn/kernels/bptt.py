@@ -24,8 +24,8 @@ from torch import Tensor
 
 from las.nn.cells.base import NUM_GATES, LSTMState
 from las.nn.kernels.allocator import allocator
-from las.nn.kernels.equations import Gates, Memory, Norm
-from las.nn.kernels.packing import Buffer, Packing, Room
+from las.nn.kernels.equations import CellUpdate, Gates, Norm
+from las.nn.kernels.packing import Buffer, FrameBuffers, Packing
 
 sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 tanh_backward = torch.ops.aten.tanh_backward.grad_input
@@ -85,10 +85,10 @@ class Plan(NamedTuple):
 
     packing: Packing
     gates: type[Gates]
-    memory: type[Memory]
+    memory: type[CellUpdate]
     eps: float
 
-    def equations(self, parameters: Parameters, *statistics: Tensor | None) -> tuple[Gates, Memory]:
+    def equations(self, parameters: Parameters, *statistics: Tensor | None) -> tuple[Gates, CellUpdate]:
         """Those of one call; for the backward pass with the four statistics that the forward pass left."""
         weight, gain, offset, cell_gain, cell_bias = parameters
         blocks = [() if part is None else self.packing.blocks(part) for part in statistics]
@@ -113,7 +113,7 @@ def finish(steps: Generator[Tensor, None, Result]) -> Result:
 
 
 def forward(
-    plan: Plan, pieces: Iterable[Buffer], state: LSTMState, parameters: Parameters, room: Room
+    plan: Plan, pieces: Iterable[Buffer], state: LSTMState, parameters: Parameters, room: FrameBuffers
 ) -> Generator[Tensor, None, Trace]:
     """All frames.
 

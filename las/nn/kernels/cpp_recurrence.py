@@ -56,7 +56,7 @@ def rows_of(num_frames: Int[Tensor, "batch"], frames: int) -> Rows:
     return Rows(order, lengths, starts, positions, frames)
 
 
-class Part(NamedTuple):
+class CppPart(NamedTuple):
     """The tensors of one direction, or their gradients. `offset` is what is added after the norms of the gates."""
 
     source: Any  # W [4H, input], or W x itself, padded
@@ -70,7 +70,7 @@ class Part(NamedTuple):
     cell: Any
 
 
-class Trace(NamedTuple):
+class CppTrace(NamedTuple):
     """W x, and what else the backward pass needs, packed; without gradients that is nothing."""
 
     projected: Any  # W x
@@ -112,8 +112,8 @@ class Direction(Structure):
 MATRIX = ("", ctypes.c_void_p), ("_row", ctypes.c_int64), ("_column", ctypes.c_int64)
 
 
-class Product(Structure):
-    """`Product` of `matrices.h`, field by field."""
+class CppProduct(Structure):
+    """`CppProduct` of `matrices.h`, field by field."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("rows", "inner", "columns", "adding")),
@@ -123,7 +123,7 @@ class Product(Structure):
     )
 
 
-class Plan(NamedTuple):
+class CppPlan(NamedTuple):
     """What one call computes, apart from its tensors; the norms are numbers of `recurrence.h`."""
 
     library: ctypes.CDLL
@@ -142,7 +142,7 @@ class Plan(NamedTuple):
     ) -> Float[Tensor, "rows columns"]:
         """left right, or what it is added to; both may be transposed views."""
         to = allocator.empty(left, len(left), right.shape[1]) if added_to is None else added_to
-        product = Product(*left.shape, right.shape[1], added_to is not None)
+        product = CppProduct(*left.shape, right.shape[1], added_to is not None)
         product.left_row, product.left_column = left.stride()
         product.right_row, product.right_column = right.stride()
         product.point(left=left, right=right, to=to)
@@ -152,7 +152,7 @@ class Plan(NamedTuple):
     def _function(self, name: str, dtype: torch.dtype) -> Callable[..., None]:
         return cast(Callable[..., None], getattr(self.library, f"{name}_{str(dtype).removeprefix('torch.')}"))
 
-    def directions(self, parts: Sequence[Part], traces: Sequence[Trace]) -> list[Direction]:
+    def directions(self, parts: Sequence[CppPart], traces: Sequence[CppTrace]) -> list[Direction]:
         """With everything that both passes are given."""
         rows, hidden = self.rows, parts[0].weight.shape[1]
         directions = []
@@ -166,15 +166,15 @@ class Plan(NamedTuple):
         return directions
 
 
-class Recurrence(torch.autograd.Function):
-    """(plan, frames, *fields of one or two `Part`s) to (outputs, last hidden and cell of each).
+class CppRecurrence(torch.autograd.Function):
+    """(plan, frames, *fields of one or two `CppPart`s) to (outputs, last hidden and cell of each).
 
     With frames [batch, frames, input] the sources are W; without, they are W x. The second direction reads each row
     from its true end. Outputs are [batch, frames, parts * H], zero in padding.
     """
 
     @staticmethod
-    def forward(ctx: Any, plan: Plan, frames: Tensor | None, *fields: Tensor | None) -> Any:
+    def forward(ctx: Any, plan: CppPlan, frames: Tensor | None, *fields: Tensor | None) -> Any:
         packed, parts, projected = _project(plan, frames, fields)
         traces = [_room(each, part.weight.shape[1]) for part, each in zip(parts, projected, strict=True)]
         ctx.plan, ctx.split = plan, 1 + len(fields)
@@ -186,7 +186,7 @@ class Recurrence(torch.autograd.Function):
     def backward(ctx: Any, d_outputs: Tensor, *d_last: Tensor) -> Any:
         packed, *fields = ctx.saved_tensors[: ctx.split]
         kept = ctx.saved_tensors[ctx.split :]
-        traces = [Trace(*kept[at : at + len(Trace._fields)]) for at in range(0, len(kept), len(Trace._fields))]
+        traces = [CppTrace(*kept[at : at + len(CppTrace._fields)]) for at in range(0, len(kept), len(CppTrace._fields))]
         parts = _parts(fields)
         with torch.autocast("cpu", enabled=False):
             found = _backward(ctx.plan, parts, traces, d_outputs.contiguous(), [part.contiguous() for part in d_last])
@@ -205,20 +205,20 @@ class Recurrence(torch.autograd.Function):
 
 
 @torch.no_grad()
-def infer(plan: Plan, frames: Tensor | None, *fields: Tensor | None) -> tuple[Tensor, ...]:
-    """The results of `Recurrence`, with nothing kept."""
+def infer(plan: CppPlan, frames: Tensor | None, *fields: Tensor | None) -> tuple[Tensor, ...]:
+    """The results of `CppRecurrence`, with nothing kept."""
     _, parts, projected = _project(plan, frames, fields)
-    return _forward(plan, parts, [Trace(each) for each in projected])
+    return _forward(plan, parts, [CppTrace(each) for each in projected])
 
 
-def _parts(fields: Sequence[Tensor | None]) -> list[Part]:
-    size = len(Part._fields)
-    return [Part(*fields[at : at + size]) for at in range(0, len(fields), size)]
+def _parts(fields: Sequence[Tensor | None]) -> list[CppPart]:
+    size = len(CppPart._fields)
+    return [CppPart(*fields[at : at + size]) for at in range(0, len(fields), size)]
 
 
 def _project(
-    plan: Plan, frames: Tensor | None, fields: Sequence[Tensor | None]
-) -> tuple[Tensor | None, list[Part], list[Tensor]]:
+    plan: CppPlan, frames: Tensor | None, fields: Sequence[Tensor | None]
+) -> tuple[Tensor | None, list[CppPart], list[Tensor]]:
     """The packed frames, the parts, and W x of every part."""
     parts = _parts(fields)
     if frames is None:
@@ -227,12 +227,12 @@ def _project(
     return packed, parts, [plan.product(packed, part.source.contiguous().t()) for part in parts]
 
 
-def _room(projected: Tensor, hidden: int) -> Trace:
+def _room(projected: Tensor, hidden: int) -> CppTrace:
     states = [allocator.empty(projected, len(projected), hidden) for _ in range(2)]
-    return Trace(projected, allocator.empty_like(projected), *states)
+    return CppTrace(projected, allocator.empty_like(projected), *states)
 
 
-def _forward(plan: Plan, parts: Sequence[Part], traces: Sequence[Trace]) -> tuple[Tensor, ...]:
+def _forward(plan: CppPlan, parts: Sequence[CppPart], traces: Sequence[CppTrace]) -> tuple[Tensor, ...]:
     """The results; fills the traces where they have room."""
     batch, hidden = len(plan.rows.order), parts[0].weight.shape[1]
     outputs = allocator.empty(parts[0].weight, batch, plan.rows.frames, len(parts) * hidden)
@@ -246,8 +246,8 @@ def _forward(plan: Plan, parts: Sequence[Part], traces: Sequence[Trace]) -> tupl
 
 
 def _backward(
-    plan: Plan, parts: Sequence[Part], traces: Sequence[Trace], d_outputs: Tensor, d_last: Sequence[Tensor]
-) -> list[Part]:
+    plan: CppPlan, parts: Sequence[CppPart], traces: Sequence[CppTrace], d_outputs: Tensor, d_last: Sequence[Tensor]
+) -> list[CppPart]:
     """The gradients of each direction's tensors; for the source it is that of W x, packed."""
     directions, hidden = plan.directions(parts, traces), parts[0].weight.shape[1]
     sizes = [*[4 * hidden] * 3, *[hidden] * 2]
@@ -265,5 +265,5 @@ def _backward(
     for part, trace, source, grads, state, all_sums in zip(parts, traces, sources, summed, states, sums, strict=True):
         known = [getattr(part, name) for name in PARAMETERS]
         others = [None if old is None else new for old, new in zip(known, all_sums.sum(0).split(sizes), strict=True)]
-        found.append(Part(source, plan.product(grads.t(), trace.hidden_before), *others, *state))
+        found.append(CppPart(source, plan.product(grads.t(), trace.hidden_before), *others, *state))
     return found

@@ -1,7 +1,7 @@
 """The recurrence compiled for the machine's own CPU: whole steps in C++, both directions side by side.
 
 `recurrence.h` has the loops over frames. It is used only where a compiler is found and what was compiled gives the same
-as the plain equations in a trial; `refuses` says why not.
+as the plain equations in a trial; `unsupported_reason` says why not.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels import cpp_build, cpp_recurrence
 from las.nn.kernels.autograd import alike, forget_bias, parameters_of, side_of
-from las.nn.kernels.cpp_recurrence import Part, Plan, Recurrence, infer, rows_of
+from las.nn.kernels.cpp_recurrence import CppPart, CppPlan, CppRecurrence, infer, rows_of
 from las.nn.masking import mask_of
 from las.nn.normalisation import bounded_eps
 
@@ -33,7 +33,7 @@ GATE_NORMS: dict[type[LSTMCell], int] = {
 """The number of each class's gate norm in `recurrence.h`."""
 
 
-def refuses(cell: LSTMCell, input_gates: Tensor) -> str:
+def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
     """Why the functions below do not compute this cell; the first call builds the library, and tries it."""
     if type(cell) not in GATE_NORMS:
         return "its equations are not among those compiled"
@@ -92,21 +92,21 @@ def _clean(frames: Tensor, num_frames: Tensor) -> Tensor:
     return frames.masked_fill(~mask_of(num_frames, frames.shape[1]).unsqueeze(-1), 0.0)
 
 
-def _recurrent_part(cell: LSTMCell, input_gates: Tensor, state: LSTMState | None) -> Part:
+def _recurrent_part(cell: LSTMCell, input_gates: Tensor, state: LSTMState | None) -> CppPart:
     """Input gates hold the input's norm and biases already."""
     return _part(cell, input_gates, None, None, state)
 
 
-def _whole_part(cell: LSTMCell, state: LSTMState | None) -> Part:
+def _whole_part(cell: LSTMCell, state: LSTMState | None) -> CppPart:
     return _part(cell, cell.get_parameter("input_weight"), *side_of(cell), state)
 
 
 def _part(
     cell: LSTMCell, source: Tensor, input_gain: Tensor | None, input_offset: Tensor | None, state: LSTMState | None
-) -> Part:
+) -> CppPart:
     weight, gain, offset, *of_memory = parameters_of(cell)
     offset = (forget_bias(cell) if offset is None else offset).flatten()
-    return Part(
+    return CppPart(
         source,
         weight,
         input_gain,
@@ -117,7 +117,7 @@ def _part(
     )
 
 
-def _run(cell: LSTMCell, num_frames: Tensor, frames: Tensor | None, parts: Sequence[Part]) -> tuple[Tensor, ...]:
+def _run(cell: LSTMCell, num_frames: Tensor, frames: Tensor | None, parts: Sequence[CppPart]) -> tuple[Tensor, ...]:
     """Outputs and last states; half-precision tensors are computed in fp32 and come back in their own type."""
     fields = [frames, *chain.from_iterable(parts)]
     own = reduce(torch.promote_types, (field.dtype for field in fields if field is not None))
@@ -125,9 +125,9 @@ def _run(cell: LSTMCell, num_frames: Tensor, frames: Tensor | None, parts: Seque
     fields = [field if field is None else field.to(wide) for field in fields]
     size = (parts[0].source if frames is None else frames).shape[1]
     norms = GATE_NORMS[type(cell)], CELL_NORMS.index(cell.cell_norm)
-    plan = Plan(library(), rows_of(num_frames, size), *norms, bounded_eps(cell.eps, own))
+    plan = CppPlan(library(), rows_of(num_frames, size), *norms, bounded_eps(cell.eps, own))
     needs_gradient = any(field is not None and field.requires_grad for field in fields)
-    function = Recurrence.apply if needs_gradient and torch.is_grad_enabled() else infer
+    function = CppRecurrence.apply if needs_gradient and torch.is_grad_enabled() else infer
     with torch.autocast("cpu", enabled=False):
         return tuple(result.to(own) for result in function(plan, *fields))
 

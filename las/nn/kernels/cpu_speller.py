@@ -17,14 +17,14 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from las.nn.attention.base import Attention, Memory
+from las.nn.attention.base import Attention, AttentionMemory
 from las.nn.cells.base import CELL_NORMS, LSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels import cpp_recurrence, cpu, teacher_forcing
 from las.nn.kernels.attention import Additive, Attending, Dot, Location
 from las.nn.kernels.bptt import Parameters
 from las.nn.kernels.cpp_recurrence import Direction, Structure
-from las.nn.kernels.teacher_forcing import AttentionForm, Feed, Given, Side
+from las.nn.kernels.teacher_forcing import AttentionForm, Feed, InputSide, PassInputs
 from las.nn.normalisation import bounded_eps
 
 ENERGIES: dict[type[Attending], int] = {Dot: 0, Additive: 1, Location: 2}
@@ -58,7 +58,7 @@ class Attended(Structure):
     )
 
 
-class Pass(Structure):
+class CppPass(Structure):
     """`Speller` of `spelling.h`, field by field."""
 
     _fields_ = (
@@ -73,7 +73,7 @@ class Cell:
     """One cell of a pass, and the tensors that the C++ is pointed to."""
 
     def __init__(
-        self, cell: LSTMCell, side: Side, parameters: Parameters, mask: Tensor | None, recording: bool
+        self, cell: LSTMCell, side: InputSide, parameters: Parameters, mask: Tensor | None, recording: bool
     ) -> None:
         self.side, self.parameters = side, parameters
         batch, steps, width = side.known.shape
@@ -124,14 +124,14 @@ class Cell:
         return [self.d_projected, d_weight, *shaped[:2], d_recurrent, *shaped[2:]]
 
 
-class Loop:
+class CppDecoderLoop:
     """See `las.nn.kernels.teacher_forcing.AnyLoop`; all tensors are on the CPU and of one type."""
 
     def __init__(
         self,
         cells: Sequence[LSTMCell],
         form: AttentionForm,
-        given: Given,
+        given: PassInputs,
         mask: Tensor,
         masks: Sequence[Tensor | None],
         recording: bool,
@@ -202,7 +202,7 @@ class Loop:
         attended = Attended(*self.numbers)
         attended.point(**{name: getattr(self, name, None) for name in ATTENDED})
         cells = (Stepped * len(self.cells))(*(cell.stepped() for cell in self.cells))
-        given = Pass(len(self.cells), cells, attended)
+        given = CppPass(len(self.cells), cells, attended)
         given.point(sums=self.sums)
         function = getattr(cpu.library(), f"{name}_{str(self.keys.dtype).removeprefix('torch.')}")
         function(ctypes.byref(given), ctypes.c_int64(torch.get_num_threads()), *more)
@@ -213,7 +213,7 @@ def knows(attention: Attention) -> bool:
     return type(attention) in teacher_forcing.FORMS and teacher_forcing.FORMS[type(attention)].attending in ENERGIES
 
 
-def refuses(attention: Attention) -> str:
+def unsupported_reason(attention: Attention) -> str:
     """Why this loop does not compute an attention though the library is there."""
     return fault() if knows(attention) else f"{type(attention).__name__} is not among the compiled ones"
 
@@ -237,7 +237,7 @@ def _difference(cls: Callable[..., Attention]) -> float:
     given = [encoded, *attention.parameters(), *(parameter for cell in cells for parameter in cell.parameters())]
     memory = attention.prepare(encoded, torch.tensor([7, 3, 1, 0, 7, 6, 5, 4, 2]))
     tokens, masks, found = torch.zeros(9, 4, dtype=torch.long), [torch.full((9, 4, 11), 0.5)], []
-    for kind in (teacher_forcing.Loop, Loop):
+    for kind in (teacher_forcing.DecoderLoop, CppDecoderLoop):
         parts = teacher_forcing.spell(
             cells, attention, memory, tokens, lambda _, steps: embedded[:, steps], masks, None, kind
         )
@@ -248,13 +248,13 @@ def _difference(cls: Callable[..., Attention]) -> float:
 
 
 Answer = Callable[
-    [Float[Tensor, "batch beam query"], Memory, Float[Tensor, "batch beam states"]],
+    [Float[Tensor, "batch beam query"], AttentionMemory, Float[Tensor, "batch beam states"]],
     tuple[Float[Tensor, "batch beam value"], Float[Tensor, "batch beam states"]],
 ]
 """As `Attention.attend`: queries and what is remembered of weights to contexts and weights."""
 
 
-def of(attention: Attention, memory: Memory) -> Answer:
+def of(attention: Attention, memory: AttentionMemory) -> Answer:
     """What answers as this attention does, for one batch of utterances. It has no gradient."""
     types = {memory.keys.dtype, *(parameter.dtype for parameter in attention.parameters())}
     known = knows(attention) and types in ({torch.float32}, {torch.float64})
@@ -264,7 +264,7 @@ def of(attention: Attention, memory: Memory) -> Answer:
 class Attender:
     """An attention on a memory, both ready to be pointed to."""
 
-    def __init__(self, attention: Attention, memory: Memory) -> None:
+    def __init__(self, attention: Attention, memory: AttentionMemory) -> None:
         form = teacher_forcing.FORMS[type(attention)]
         self.query = attention.get_parameter("query.weight").detach()
         of_energy = [attention.get_parameter(name).detach().contiguous() for name in form.energies]
@@ -277,7 +277,7 @@ class Attender:
         self.pointers |= {"num_states": memory.mask.sum(1), "keys": keys, "values": self.values}
         self.function = getattr(cpu.library(), f"attend_{str(keys.dtype).removeprefix('torch.')}")
 
-    def __call__(self, query: Tensor, memory: Memory, remembered: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, query: Tensor, memory: AttentionMemory, remembered: Tensor) -> tuple[Tensor, Tensor]:
         queries, last = torch.matmul(query, self.query.t()).contiguous(), remembered.contiguous()
         weights, contexts = torch.empty_like(last), self.values.new_empty(*query.shape[:2], self.values.shape[2])
         attended = Attended(self.batch, query.shape[1], *self.sizes)

@@ -138,7 +138,7 @@ class Gates:
         return product_of(self.weight.mT)
 
 
-class GatesApart(Gates):
+class SeparatelyNormalisedGates(Gates):
     """G = x + offset + LN(U h): z = U h."""
 
     kept = 1
@@ -168,7 +168,7 @@ class GatesApart(Gates):
         return self.norm.gain * self.doubled
 
 
-class GatesJoined(GatesApart):
+class GatesJoined(SeparatelyNormalisedGates):
     """G = LN(x + U h) + offset, joined or gate by gate: z = x + U h."""
 
     def prepare(self, inputs: Tensor) -> None:
@@ -182,7 +182,7 @@ class GatesJoined(GatesApart):
         return d_projected
 
 
-class Memory:
+class CellUpdate:
     """cell_norm `none`. `raw` is c before any norm, `carried` what goes to the next frame, seen = tanh(what h sees)."""
 
     carries_raw = True
@@ -210,7 +210,7 @@ class Memory:
         return None, None
 
 
-class MemorySeenNormalised(Memory):
+class OutputNormalisedCell(CellUpdate):
     """cell_norm `output`: c is carried, tanh(LN(c)) is seen."""
 
     def __init__(self, norm: Norm) -> None:
@@ -232,7 +232,7 @@ class MemorySeenNormalised(Memory):
         return self.norm.d_gain, self.norm.d_bias
 
 
-class MemoryCarriedNormalised(MemorySeenNormalised):
+class MemoryCarriedNormalised(OutputNormalisedCell):
     """cell_norm `state`: LN(c) is carried, tanh(c) is seen."""
 
     carries_raw = False

@@ -118,7 +118,7 @@ class Packing(NamedTuple):
         return [(slice(start, stop), slice(first[start], first[stop])) for start, stop in pairwise(starts)]
 
 
-class Room:
+class FrameBuffers:
     """Makes buffers that keep all frames."""
 
     def __init__(self, packing: Packing, like: Tensor) -> None:
@@ -135,7 +135,7 @@ class Room:
         return Buffer(whole, self.packing.blocks(whole))
 
 
-class RoomForOne(Room):
+class OneFrameBuffers(FrameBuffers):
     """Makes buffers in which each frame takes the place of the one before."""
 
     def packed(self, size: int) -> Buffer:

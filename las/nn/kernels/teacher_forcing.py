@@ -5,9 +5,9 @@ Step t, for x_t known beforehand (what the previous token contributes to the gat
     h_t^1 = cell_1(x_t + W_c c_{t-1})      h_t^l = cell_l(W h_t^{l-1})      c_t = attention(h_t)
 
 The loop runs without a graph and before autograd hears of it, so that tokens may be drawn from the model on the way.
-`Pass` then gives its results their gradient: only products that must follow one another are left in the loop backwards,
-and the gradient of a weight is one product over all steps. Cells are computed by `las.nn.kernels.bptt`, attentions by
-`las.nn.kernels.attention`.
+`TeacherForcedPass` then gives its results their gradient: only products that must follow one another are left in the
+loop backwards, and the gradient of a weight is one product over all steps. Cells are computed by `las.nn.kernels.bptt`,
+attentions by `las.nn.kernels.attention`.
 
 One cell whose input is only known step by step: the loops of `las.nn.kernels.bptt`, with the input side in them.
 """
@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from las.nn.attention.additive import AdditiveAttention
-from las.nn.attention.base import Attention, Memory
+from las.nn.attention.base import Attention, AttentionMemory
 from las.nn.attention.dot import DotAttention
 from las.nn.attention.location import LocationAttention
 from las.nn.attention.weight_feedback import WeightFeedbackAttention
@@ -31,10 +31,10 @@ from las.nn.kernels import autograd, bptt
 from las.nn.kernels.attention import Additive, Attending, Dot, Location, WeightFeedback
 from las.nn.kernels.bptt import Parameters, Plan
 from las.nn.kernels.equations import Norm
-from las.nn.kernels.packing import Buffer, Room, RoomForOne, packing_of
+from las.nn.kernels.packing import Buffer, FrameBuffers, OneFrameBuffers, packing_of
 
 
-class Side(NamedTuple):
+class InputSide(NamedTuple):
     """What a cell makes of its input: known + W below, or the layer norm of that where there is a gain."""
 
     known: Float[Tensor, "batch steps gates"]
@@ -43,10 +43,10 @@ class Side(NamedTuple):
     offset: Tensor | None
 
 
-class Layer:
+class DecoderLayer:
     """One cell: `forward` for each step, `end`, `begin`, `backward` for each step from the last, `totals`."""
 
-    def __init__(self, plan: Plan, side: Side, parameters: Parameters, recording: bool) -> None:
+    def __init__(self, plan: Plan, side: InputSide, parameters: Parameters, recording: bool) -> None:
         packing, (_, self.num_steps, width) = plan.packing, side.known.shape
         self.plan, self.side, self.parameters = plan, side, Parameters.side_by_side([parameters])
         self.norm: Norm | None = None
@@ -59,7 +59,7 @@ class Layer:
         self.raws, self.belows, self.inputs = map(packing.steps, (self.raw, self.below, inputs))
         self.transposed = side.weight.t().contiguous()
         self.zeros = self.raw.new_zeros(1, len(packing.order), width // NUM_GATES)
-        room = (Room if recording else RoomForOne)(packing, self.raw)
+        room = (FrameBuffers if recording else OneFrameBuffers)(packing, self.raw)
         pieces = (Buffer(step, [step]) for step in self.inputs)
         self.steps = bptt.forward(plan, pieces, LSTMState(self.zeros, self.zeros), self.parameters, room)
 
@@ -133,7 +133,7 @@ Draw = Callable[[int, Tensor, Tensor], Tensor]
 """A step and the hidden state [B, H] and context [B, V] of the one before to the tokens [B] that are fed."""
 
 
-class Found(NamedTuple):
+class PassOutputs(NamedTuple):
     """The results of every step."""
 
     hidden: Float[Tensor, "batch steps hidden"]
@@ -142,13 +142,13 @@ class Found(NamedTuple):
     weights: Float[Tensor, "batch steps states"]
 
 
-class Given(NamedTuple):
+class PassInputs(NamedTuple):
     """All tensors with a gradient, one side and one set of parameters per cell."""
 
     keys: Tensor
     values: Tensor
     attention: tuple[Tensor, ...]
-    sides: tuple[Side, ...]
+    sides: tuple[InputSide, ...]
     cells: tuple[Parameters, ...]
 
     def flat(self) -> list[Tensor | None]:
@@ -157,11 +157,11 @@ class Given(NamedTuple):
         return [self.keys, self.values, *self.attention, *per_cell]
 
 
-def refuses(cells: Sequence[LSTMCell], attention: Attention) -> str:
+def unsupported_reason(cells: Sequence[LSTMCell], attention: Attention) -> str:
     """Why `spell` does not compute them: it knows classes exactly, a subclass may change the equations."""
     if type(attention) not in FORMS:
         return f"the equations of {type(attention).__name__} are not among those written by hand"
-    return next(filter(None, (autograd.refuses(cell, next(cell.parameters())) for cell in cells)), "")
+    return next(filter(None, (autograd.unsupported_reason(cell, next(cell.parameters())) for cell in cells)), "")
 
 
 Feed = Callable[[int], None]
@@ -176,7 +176,7 @@ class AnyLoop(Protocol):
         self,
         cells: Sequence[LSTMCell],
         form: AttentionForm,
-        given: Given,
+        given: PassInputs,
         mask: Tensor,
         masks: Sequence[Tensor | None],
         recording: bool,
@@ -198,14 +198,14 @@ class AnyLoop(Protocol):
         """Gradients of all that was given, from those of the results."""
 
 
-class Loop:
+class DecoderLoop:
     """By torch's operations, on any device: see `AnyLoop`."""
 
     def __init__(
         self,
         cells: Sequence[LSTMCell],
         form: AttentionForm,
-        given: Given,
+        given: PassInputs,
         mask: Tensor,
         masks: Sequence[Tensor | None],
         recording: bool,
@@ -213,10 +213,12 @@ class Loop:
         batch, self.num_steps, _ = given.sides[0].known.shape
         self.packing = packing_of(torch.full((batch,), self.num_steps, device=mask.device), self.num_steps)
         self.masks = [*masks, None]
-        memory = Memory(given.keys, given.values, mask)
+        memory = AttentionMemory(given.keys, given.values, mask)
         self.attending = form.attending(memory, self.num_steps, recording, *given.attention)
         self.layers = [
-            Layer(autograd.plan_of(cell, self.packing, next(cell.parameters()).dtype), side, parameters, recording)
+            DecoderLayer(
+                autograd.plan_of(cell, self.packing, next(cell.parameters()).dtype), side, parameters, recording
+            )
             for cell, side, parameters in zip(cells, given.sides, given.cells, strict=True)
         ]
 
@@ -257,7 +259,7 @@ class Loop:
         return [*self.attending.totals(last.hidden[0]), *per_layer]
 
 
-class Pass(torch.autograd.Function):
+class TeacherForcedPass(torch.autograd.Function):
     """(loop, *Given.flat) to the results of a loop that was run with them: only the backward pass is left to do."""
 
     @staticmethod
@@ -277,13 +279,13 @@ class Pass(torch.autograd.Function):
 def spell(
     cells: Sequence[LSTMCell],
     attention: Attention,
-    memory: Memory,
+    memory: AttentionMemory,
     tokens: Int[Tensor, "batch steps"],
     embed: Embed,
     masks: Sequence[Tensor | None],
     draw: Draw | None = None,
-    kind: type[AnyLoop] = Loop,
-) -> Found:
+    kind: type[AnyLoop] = DecoderLoop,
+) -> PassOutputs:
     """All steps, each fed with the context of the one before.
 
     Half-precision tensors are computed in fp32. There is no second derivative.
@@ -292,7 +294,7 @@ def spell(
         tokens: the previous token of each step.
         masks: factors of the hidden states of each cell but the last on their way up, [batch, steps, H], None for 1.
         draw: what is fed from the second step on, in place of `tokens`, if anything.
-        kind: `Loop`, or another form of it.
+        kind: `DecoderLoop`, or another form of it.
     """
     recording, own = torch.is_grad_enabled(), memory.values.dtype
     with torch.set_grad_enabled(recording and draw is None):
@@ -310,20 +312,20 @@ def spell(
         loop.run(None if draw is None else feed)
     if recording and draw:
         given = _given(cells, attention, memory, embed(tokens, slice(None)))
-    results = Pass.apply(loop, *given.flat()) if recording else loop.results()
-    return Found(*(result.to(own) for result in results))
+    results = TeacherForcedPass.apply(loop, *given.flat()) if recording else loop.results()
+    return PassOutputs(*(result.to(own) for result in results))
 
 
-def _given(cells: Sequence[LSTMCell], attention: Attention, memory: Memory, embedded: Tensor) -> Given:
+def _given(cells: Sequence[LSTMCell], attention: Attention, memory: AttentionMemory, embedded: Tensor) -> PassInputs:
     """The tensors of one pass, at least in fp32."""
     names = ("query.weight", *FORMS[type(attention)].energies)
     of_attention = tuple(_wide(attention.get_parameter(name)) for name in names)
     nothing = embedded.new_zeros(*embedded.shape[:2], 0)  # what the cells above the first know of their input
     sides = tuple(_side(cell, nothing if index else embedded) for index, cell in enumerate(cells))
-    return Given(_wide(memory.keys), _wide(memory.values), of_attention, sides, tuple(map(_parameters, cells)))
+    return PassInputs(_wide(memory.keys), _wide(memory.values), of_attention, sides, tuple(map(_parameters, cells)))
 
 
-def _side(cell: LSTMCell, embedded: Tensor) -> Side:
+def _side(cell: LSTMCell, embedded: Tensor) -> InputSide:
     """The input side of a cell, and of its gates what these first columns of its input contribute."""
     weight = cell.get_parameter("input_weight")
     gain, offset = autograd.side_of(cell)
@@ -333,8 +335,8 @@ def _side(cell: LSTMCell, embedded: Tensor) -> Side:
     size = embedded.shape[2]
     known = functional.linear(embedded, weight[:, :size], offset if gain is None else None)
     if gain is None or offset is None:
-        return Side(_wide(known), _wide(weight[:, size:]), None, None)
-    return Side(_wide(known), _wide(weight[:, size:]), _wide(gain), _wide(offset))
+        return InputSide(_wide(known), _wide(weight[:, size:]), None, None)
+    return InputSide(_wide(known), _wide(weight[:, size:]), _wide(gain), _wide(offset))
 
 
 def _parameters(cell: LSTMCell) -> Parameters:

@@ -2,8 +2,8 @@
 
 Phase one is the product U' h of every direction, cut into tiles; phase two has one program for each row, which makes
 norm, gates, memory and output (`las.nn.kernels.triton_steps`, `las.nn.kernels.triton_steps`). The loop over frames is
-replayed from CUDA graphs (`las.nn.kernels.cuda_graphs`). Whatever needs no recurrence is one product over all frames after
-the loop: z = U' h again, rather than stored, and the gradient of U.
+replayed from CUDA graphs (`las.nn.kernels.cuda_graphs`). Whatever needs no recurrence is one product over all frames
+after the loop: z = U' h again, rather than stored, and the gradient of U.
 
 U' is U minus its mean over the rows that one norm sees. Products with it need no centring, forwards as backwards.
 Nothing is added atomically, so results are the same every time.
@@ -28,7 +28,7 @@ from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels import autograd, cuda_graphs
-from las.nn.kernels.triton_plan import Gradients, Plan, Recipe, Trace, rows_for
+from las.nn.kernels.triton_plan import TritonEquations, TritonGradients, TritonPlan, TritonTrace, rows_for
 from las.nn.masking import mask_of
 from las.nn.normalisation import bounded_eps
 
@@ -46,7 +46,7 @@ OLDEST = (8, 0)
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def refuses(cell: LSTMCell, input_gates: Tensor) -> str:
+def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
     """Why `unroll` does not compute this cell on this tensor's device and type, without a look at Triton on a CPU."""
     if type(cell) not in NORMS:
         return "its equations are not among those written for Triton"
@@ -103,13 +103,15 @@ def _run(
     own = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
     operand = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else own
     keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    plan = Plan(NORMS[type(cell)], cell.cell_norm, bounded_eps(cell.eps, own), operand, own, _precision(operand), keep)
+    plan = TritonPlan(
+        NORMS[type(cell)], cell.cell_norm, bounded_eps(cell.eps, own), operand, own, _precision(operand), keep
+    )
     with torch.autocast(device.type, enabled=False), torch.cuda.device_of(input_gates[0]):
         first = torch.stack([part.float() for part in state]).unsqueeze(1).expand(-1, len(cells), -1, -1)
         weight = torch.stack([_centred(cell.get_parameter("recurrent_weight").float(), plan) for cell in cells])
         affine = torch.stack([_affine(cell) for cell in cells])
         lengths = num_frames.to(device).clamp(0, frames)
-        return Recurrence.apply(plan, lengths, first, weight.to(operand), affine, *input_gates)
+        return TritonRecurrence.apply(plan, lengths, first, weight.to(operand), affine, *input_gates)
 
 
 def _precision(operand: torch.dtype) -> str:
@@ -119,7 +121,7 @@ def _precision(operand: torch.dtype) -> str:
     return "tf32" if allowed and operand == torch.float32 else "ieee"
 
 
-def _centred(weight: Tensor, plan: Plan) -> Tensor:
+def _centred(weight: Tensor, plan: TritonPlan) -> Tensor:
     """U': no mean over the rows that one norm sees."""
     if plan.norm == "none":
         return weight
@@ -136,12 +138,12 @@ def _affine(cell: LSTMCell) -> Tensor:
     return torch.cat([(none if part is None else part).flatten().float() for part in parts])
 
 
-class Recurrence(torch.autograd.Function):
+class TritonRecurrence(torch.autograd.Function):
     """(plan, lengths, first state, U', affine, x of each direction) to (outputs, last state)."""
 
     @staticmethod
     def forward(
-        ctx: Any, plan: Plan, lengths: Tensor, first: Tensor, weight: Tensor, affine: Tensor, *inputs: Tensor
+        ctx: Any, plan: TritonPlan, lengths: Tensor, first: Tensor, weight: Tensor, affine: Tensor, *inputs: Tensor
     ) -> tuple[Tensor, Tensor]:
         from las.nn.kernels.triton_loops import Forward
 
@@ -159,7 +161,7 @@ class Recurrence(torch.autograd.Function):
         from las.nn.kernels.triton_loops import Backward
 
         lengths, first, weight, affine, outputs, gates, cells, statistics, *inputs = ctx.saved_tensors
-        plan, trace = ctx.plan, Trace(gates, cells, statistics)
+        plan, trace = ctx.plan, TritonTrace(gates, cells, statistics)
         with torch.autocast(d_outputs.device.type, enabled=False), torch.cuda.device_of(d_outputs):
             before = _before(outputs, first[0], plan)
             projected = _projected(plan, lengths, before, weight, inputs, trace)
@@ -171,10 +173,10 @@ class Recurrence(torch.autograd.Function):
             return None, None, found.first, d_weight, d_affine, *(dz if plan.x_inside else found.gates)
 
 
-def _recipe(plan: Plan, inputs: Sequence[Tensor]) -> Recipe:
+def _recipe(plan: TritonPlan, inputs: Sequence[Tensor]) -> TritonEquations:
     (batch, _, width), device = inputs[0].shape, inputs[0].device
     stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
-    return Recipe(plan, width // NUM_GATES, len(inputs), rows_for(batch), inputs[0].dtype, device, stream)
+    return TritonEquations(plan, width // NUM_GATES, len(inputs), rows_for(batch), inputs[0].dtype, device, stream)
 
 
 def _aligned(tensor: Tensor) -> Tensor:
@@ -183,7 +185,7 @@ def _aligned(tensor: Tensor) -> Tensor:
     return tensor.clone() if tensor.data_ptr() % 16 else tensor
 
 
-def _before(outputs: Tensor, first: Tensor, plan: Plan) -> Tensor:
+def _before(outputs: Tensor, first: Tensor, plan: TritonPlan) -> Tensor:
     """h_{t-1} of every frame, [directions, batch, frames, H]: for the second direction, that of the frame after it."""
     forwards, *backwards = outputs.chunk(len(first), -1)
     shifted = [torch.cat([first[0].unsqueeze(1), forwards], 1)[:, : outputs.shape[1]]]
@@ -193,7 +195,7 @@ def _before(outputs: Tensor, first: Tensor, plan: Plan) -> Tensor:
 
 
 def _projected(
-    plan: Plan, lengths: Tensor, before: Tensor, weight: Tensor, inputs: Sequence[Tensor], trace: Trace
+    plan: TritonPlan, lengths: Tensor, before: Tensor, weight: Tensor, inputs: Sequence[Tensor], trace: TritonTrace
 ) -> Tensor:
     """z of every frame less its mean, [directions, batch, frames, 4H], finite in padding; empty without a norm."""
     if plan.norm == "none":
@@ -207,7 +209,9 @@ def _projected(
     return projected
 
 
-def _d_affine(plan: Plan, affine: Tensor, trace: Trace, projected: Tensor, found: Gradients) -> Tensor:
+def _d_affine(
+    plan: TritonPlan, affine: Tensor, trace: TritonTrace, projected: Tensor, found: TritonGradients
+) -> Tensor:
     """Of gains and biases, [directions, 10H]. The offset of gates without a norm is a constant, and gets none."""
     from las.nn.kernels.triton_loops import sums
 

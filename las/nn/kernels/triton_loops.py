@@ -13,7 +13,7 @@ from triton import cdiv, next_power_of_2
 
 from las.nn.cells.base import NUM_GATES
 from las.nn.kernels import cuda_graphs
-from las.nn.kernels.triton_plan import NUM_STATISTICS, Gradients, Recipe, Trace
+from las.nn.kernels.triton_plan import NUM_STATISTICS, TritonEquations, TritonGradients, TritonTrace
 from las.nn.kernels.triton_steps import backward_row, forward_row, norm_sums, product
 
 KINDS = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
@@ -25,13 +25,13 @@ PROGRAMS = 128
 """Into how many programs a product is cut if its size allows: about one for each multiprocessor of an H100 or H200."""
 
 
-class Loop:
+class TritonLoop:
     """What both passes share. A step does nothing to a row whose clock is at its end, as all of them are at first."""
 
     parts: int
     """1 forwards, where the product is U' h; 4 backwards, where it is w U', cut into one part for each gate."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: TritonEquations) -> None:
         self.recipe, self.lock = recipe, Lock()
         slots, size, inner = (recipe.directions, recipe.rows), recipe.hidden_size, self.parts * recipe.hidden_size
         outer = NUM_GATES * size // self.parts
@@ -81,12 +81,12 @@ class Loop:
         self.table[: len(entries)].copy_(entries, non_blocking=True)
 
 
-class Forward(Loop):
+class Forward(TritonLoop):
     """P1 and P2 from the first frame to the last. `memory` holds h and c."""
 
     parts = 1
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: TritonEquations) -> None:
         super().__init__(recipe)
         self.repeat = cuda_graphs.Repeated(self.step, recipe.device)
 
@@ -103,12 +103,12 @@ class Forward(Loop):
 
     def run(
         self, lengths: Tensor, first: Tensor, weight: Tensor, affine: Tensor, inputs: Sequence[Tensor]
-    ) -> tuple[Tensor, Tensor, Trace]:
+    ) -> tuple[Tensor, Tensor, TritonTrace]:
         """Outputs [batch, frames, directions * H], the last state as `first`, and the trace (empty if not kept)."""
         recipe, (batch, frames, _) = self.recipe, inputs[0].shape
         size, kept = recipe.hidden_size, (recipe.directions, batch, frames if recipe.plan.keep else 0)
         outputs = weight.new_zeros(batch, frames, recipe.directions * size, dtype=recipe.plan.outputs)
-        trace = Trace(
+        trace = TritonTrace(
             weight.new_empty(*kept, NUM_GATES * size, dtype=recipe.plan.operand),
             weight.new_zeros(*kept, size, dtype=recipe.plan.operand),
             weight.new_zeros(*kept, NUM_STATISTICS, dtype=torch.float32),
@@ -123,12 +123,12 @@ class Forward(Loop):
             return outputs, self.memory[:, :, :batch].clone(), trace
 
 
-class Backward(Loop):
+class Backward(TritonLoop):
     """P2' and P1' from each row's last frame to its first. `memory` holds c before the first frame, and dc."""
 
     parts = NUM_GATES
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: TritonEquations) -> None:
         super().__init__(recipe)
         with torch.inference_mode(False):
             self.scales = torch.ones(recipe.directions, recipe.rows, NUM_GATES, device=recipe.device)
@@ -150,11 +150,11 @@ class Backward(Loop):
         first: Tensor,
         weight: Tensor,
         affine: Tensor,
-        trace: Trace,
+        trace: TritonTrace,
         projected: Tensor,
         d_outputs: Tensor,
         d_last: Tensor,
-    ) -> Gradients:
+    ) -> TritonGradients:
         """`projected` is z, `d_last` belongs to the last state; [2, directions, batch, H] as that and `first`."""
         batch, frames, _ = d_outputs.shape
         d_gates, d_projected = torch.zeros_like(trace.gates), torch.zeros_like(projected)
@@ -171,7 +171,9 @@ class Backward(Loop):
             d_hidden = torch.einsum("kdrh,drk->drh", self.products, self.scales)[:, :batch]
             # A row without frames was never stepped back to: its products are of something else.
             d_hidden = torch.where((lengths > 0).view(-1, 1), d_hidden, d_last[0])
-            return Gradients(d_gates, d_projected, d_normalised, torch.stack([d_hidden, self.memory[1, :, :batch]]))
+            return TritonGradients(
+                d_gates, d_projected, d_normalised, torch.stack([d_hidden, self.memory[1, :, :batch]])
+            )
 
 
 def sums(grads: Tensor, values: Tensor, statistics: Tensor, groups: int, scale: int) -> Tensor:

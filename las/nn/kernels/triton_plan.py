@@ -11,7 +11,7 @@ NUM_STATISTICS = 10
 """Per frame and row: four means of the gates, their scales 1 / sqrt(var + eps), mean and scale of c."""
 
 
-class Plan(NamedTuple):
+class TritonPlan(NamedTuple):
     """What one call computes, apart from its tensors."""
 
     norm: str  # of the gates: none, apart, joined or per_gate (`triton_forward.pre_activations`)
@@ -33,10 +33,10 @@ class Plan(NamedTuple):
         return self.norm in ("joined", "per_gate")
 
 
-class Recipe(NamedTuple):
+class TritonEquations(NamedTuple):
     """What is compiled, and captured, once for many calls."""
 
-    plan: Plan
+    plan: TritonPlan
     hidden_size: int
     directions: int
     rows: int  # of the batch, rounded up by `rows_for`
@@ -45,7 +45,7 @@ class Recipe(NamedTuple):
     stream: int
 
 
-class Trace(NamedTuple):
+class TritonTrace(NamedTuple):
     """What the forward pass leaves to the backward pass, [directions, batch, frames, ...]."""
 
     gates: Tensor  # i, f, g, o after sigmoid and tanh; anything in padding
@@ -53,7 +53,7 @@ class Trace(NamedTuple):
     statistics: Tensor  # `NUM_STATISTICS`, zero in padding
 
 
-class Gradients(NamedTuple):
+class TritonGradients(NamedTuple):
     """What the backward pass gives for every frame, [directions, batch, frames, ...], zero in padding."""
 
     gates: Tensor  # of G

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from las.data.audio.segmentation import Cutter, Piece, loudness, runs
+from las.data.audio.segmentation import AudioSegment, Segmenter, loudness, runs
 from las.runtime.errors import ConfigError
 
 RATE = 1000
@@ -18,11 +18,11 @@ def noise(seconds: float, level: float, seed: int = 0) -> torch.Tensor:
     return level * torch.randn(round(seconds * RATE), generator=torch.Generator().manual_seed(seed))
 
 
-def cut(samples: torch.Tensor, block: int = 700, **options: float) -> list[Piece]:
-    return list(Cutter(RATE, **options)(samples.split(block)))
+def cut(samples: torch.Tensor, block: int = 700, **options: float) -> list[AudioSegment]:
+    return list(Segmenter(RATE, **options)(samples.split(block)))
 
 
-def require_tiling(pieces: list[Piece], samples: torch.Tensor) -> None:
+def require_tiling(pieces: list[AudioSegment], samples: torch.Tensor) -> None:
     """Cores lie side by side from the start to the end, and each piece holds the samples it says it does."""
     ends = [0.0, *(piece.core_end_s for piece in pieces)]
     assert [piece.core_start_s for piece in pieces] == ends[:-1]
@@ -96,7 +96,7 @@ def test_little_is_held() -> None:
             asked.append(index)
             yield noise(1, 0.3, index)
 
-    cutter = Cutter(RATE, longest_s=8.0, overlap_s=1.0)
+    cutter = Segmenter(RATE, longest_s=8.0, overlap_s=1.0)
     for count, piece in enumerate(itertools.islice(cutter(blocks()), 100)):
         assert len(piece.samples) <= 10 * RATE
         assert len(asked) <= piece.core_end_s + 8 + 1 + 1, count
@@ -104,7 +104,7 @@ def test_little_is_held() -> None:
 
 
 def test_silence_is_what_never_is_louder() -> None:
-    cutter = Cutter(RATE, silence_db=-60.0)
+    cutter = Segmenter(RATE, silence_db=-60.0)
     assert cutter.is_silent(torch.zeros(3000)) and cutter.is_silent(noise(3, 1e-4)) and cutter.is_silent(torch.zeros(0))
     click = torch.zeros(3000)
     click[1500] = 0.5
@@ -130,4 +130,4 @@ def test_loudness_and_runs() -> None:
 )
 def test_settings_that_make_no_sense_are_named(options: dict[str, float], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        Cutter(RATE, **options)
+        Segmenter(RATE, **options)

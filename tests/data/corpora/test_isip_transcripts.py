@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from las.data.corpora import isip_transcripts
-from las.data.corpora.isip_transcripts import Segment
+from las.data.corpora.isip_transcripts import ISIPSegment
 from las.runtime.errors import ConfigError, DataError
 
 DATA_PAGE = Path(__file__).parents[3] / "docs" / "data.md"
@@ -38,7 +38,7 @@ KALDI = {
 
 
 @pytest.mark.parametrize("rule", isip_transcripts.RULES, ids=lambda rule: rule.name)
-def test_every_rule_does_what_its_example_says(rule: isip_transcripts.Rule) -> None:
+def test_every_rule_does_what_its_example_says(rule: isip_transcripts.RewriteRule) -> None:
     before, after = rule.example
     assert rule.pattern.search(before) and rule.pattern.search(before.upper())
     assert isip_transcripts.normalise(before) == after
@@ -124,9 +124,9 @@ def test_segments_have_kaldis_names(tmp_path: Path) -> None:
     path = telephone.transcript(tmp_path, "2001B", [(0.0, 0.977625, "[silence]"), (0.977625, 11.561375, "hi um yeah")])
     path.write_text(path.read_text() + "\nSW2001B-MS98-A-0003 11.5 12\n")
     first, second, last = isip_transcripts.read(path)
-    assert second == Segment("sw02001-B", 0.977625, 11.561375, "hi um yeah")
+    assert second == ISIPSegment("sw02001-B", 0.977625, 11.561375, "hi um yeah")
     assert [each.id for each in (first, second)] == ["sw02001-B_000000-000098", "sw02001-B_000098-001156"]
-    assert last == Segment("sw02001-B", 11.5, 12.0, "")
+    assert last == ISIPSegment("sw02001-B", 11.5, 12.0, "")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from local_server import Site
 from omegaconf import OmegaConf
 
 from las.data.corpora import librispeech
-from las.data.corpora.librispeech import PARTS, LibriSpeech, Part
+from las.data.corpora.librispeech import PARTS, CorpusPart, LibriSpeech
 from las.data.tokenizers import Characters
 from las.runtime.config import build
 from las.runtime.errors import ConfigError, DataError
@@ -296,7 +296,7 @@ def packed(part: str, fill: Callable[[Path], None]) -> bytes:
 def pin(monkeypatch: pytest.MonkeyPatch, site: Site, part: str, content: bytes, count: int) -> None:
     site.files[f"/{part}.tar.gz"] = content
     sha256 = hashlib.sha256(content).hexdigest()
-    monkeypatch.setitem(PARTS, part, Part(count, f"{site.url}/{part}.tar.gz", len(content), sha256))
+    monkeypatch.setitem(PARTS, part, CorpusPart(count, f"{site.url}/{part}.tar.gz", len(content), sha256))
 
 
 def test_parts_that_are_not_there_are_fetched(site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ from las.data.corpora import hub5, isip_transcripts, sample_calls, sample_trees
 from las.data.corpora.an4 import AN4
 from las.data.corpora.base import Corpus
 from las.data.corpora.switchboard import Switchboard
-from las.data.corpora.timit import Timit
+from las.data.corpora.timit import TIMIT
 from las.data.tokenizers import Characters, Phones
 from las.runtime.errors import ConfigError, DataError
 from las.scoring import stm
@@ -84,7 +84,7 @@ def test_telephone_trees_are_read_in_any_case_of_names(case: str, trees: Callabl
 @needs_espeak
 @pytest.mark.parametrize("case", ["released", "lower", "upper"])
 def test_a_timit_tree_is_read(case: str, trees: Callable[..., Path]) -> None:
-    corpus = Timit("timit", str(trees("timit", case)), Phones(phone_set=48), partial=True)
+    corpus = TIMIT("timit", str(trees("timit", case)), Phones(phone_set=48), partial=True)
     assert list(sound(corpus)) == []
     assert {split: len(corpus.utterances(split)) for split in corpus.splits} == {"train": 16, "dev": 4, "test": 4}
     assert not any("scored on the training utterances" in note for note in corpus.notes())

@@ -163,7 +163,8 @@ def test_the_same_text_is_trained_on_at_most_so_often(tmp_path: Path) -> None:
 @given(st.lists(st.sampled_from("abc"), max_size=60), st.integers(1, 8))
 def test_the_cap_keeps_what_it_may_in_order_and_spread_out(texts: list[str], most: int) -> None:
     numbered = [
-        (isip_transcripts.Segment("side", float(index), index + 1.0, text), text) for index, text in enumerate(texts)
+        (isip_transcripts.ISIPSegment("side", float(index), index + 1.0, text), text)
+        for index, text in enumerate(texts)
     ]
     kept = capped(numbered, most)
     assert kept == [each for each in numbered if each in kept]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from las.data.corpora.synthetic import Synthetic
+from las.data.corpora.synthetic import SyntheticSpeech
 from las.data.synthesis import rendering, sentences
 from las.data.synthesis.espeak import Espeak
 from las.data.synthesis.espeak_phones import Label
@@ -27,8 +27,8 @@ TINY = {"train_utterances": 12, "dev_utterances": 4, "test_utterances": 4} | {
 }
 
 
-def corpus(root: Path, **settings: Any) -> Synthetic:
-    return Synthetic(name="tiny", root=str(root), tokens=Phones(phone_set=48), **(TINY | settings))
+def corpus(root: Path, **settings: Any) -> SyntheticSpeech:
+    return SyntheticSpeech(name="tiny", root=str(root), tokens=Phones(phone_set=48), **(TINY | settings))
 
 
 def files(root: Path) -> dict[str, bytes]:
@@ -38,13 +38,13 @@ def files(root: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Synthetic:
+def made(tmp_path_factory: pytest.TempPathFactory) -> SyntheticSpeech:
     synthetic = corpus(tmp_path_factory.mktemp("made") / "tree")
     synthetic.synthesise()
     return synthetic
 
 
-def test_bytes_do_not_depend_on_workers_or_order(made: Synthetic, tmp_path: Path) -> None:
+def test_bytes_do_not_depend_on_workers_or_order(made: SyntheticSpeech, tmp_path: Path) -> None:
     one = corpus(tmp_path / "one", workers=1)
     one.synthesise()
     assert files(one.root) == files(made.root)
@@ -57,13 +57,13 @@ def test_bytes_do_not_depend_on_workers_or_order(made: Synthetic, tmp_path: Path
     assert files(backwards) == expected
 
 
-def test_another_seed_makes_another_corpus(made: Synthetic, tmp_path: Path) -> None:
+def test_another_seed_makes_another_corpus(made: SyntheticSpeech, tmp_path: Path) -> None:
     other = corpus(tmp_path / "tree", seed=2)
     assert {planned.sentence for planned in other.plan} != {planned.sentence for planned in made.plan}
     assert {planned.speaker.name for planned in other.plan}.isdisjoint(planned.speaker.name for planned in made.plan)
 
 
-def test_files_are_those_of_timit(made: Synthetic) -> None:
+def test_files_are_those_of_timit(made: SyntheticSpeech) -> None:
     for planned in made.plan:
         path = made.root / planned.path
         assert path.match("T*/DR[1-8]/[FM]???0/SX*") or path.match("DEV/DR[1-8]/[FM]???0/SX*")
@@ -79,7 +79,7 @@ def test_files_are_those_of_timit(made: Synthetic) -> None:
         assert times == sorted(times) and times[0] > 0 and times[-1] < length
 
 
-def test_utterances_are_read_as_those_of_timit(made: Synthetic) -> None:
+def test_utterances_are_read_as_those_of_timit(made: SyntheticSpeech) -> None:
     for split, count in (("train", 12), ("dev", 4), ("test", 4)):
         utterances = made.utterances(split)
         assert len(utterances) == count
@@ -92,7 +92,7 @@ def test_utterances_are_read_as_those_of_timit(made: Synthetic) -> None:
             assert made.normalise(utterance.text)[0] == "sil"
 
 
-def test_splits_share_no_speaker_and_no_sentence(made: Synthetic) -> None:
+def test_splits_share_no_speaker_and_no_sentence(made: SyntheticSpeech) -> None:
     speakers: dict[str, set[str]] = {}
     said: dict[str, set[str]] = {}
     for planned in corpus(made.root, train_utterances=1000, train_speakers=32, dev_speakers=4, test_speakers=4).plan:
@@ -105,7 +105,7 @@ def test_splits_share_no_speaker_and_no_sentence(made: Synthetic) -> None:
     assert sum(map(len, said.values())) == 1008
 
 
-def configured(name: str) -> Synthetic:
+def configured(name: str) -> SyntheticSpeech:
     from omegaconf import OmegaConf
 
     folder = Path(__file__).parents[3] / "configs" / "corpus"
@@ -114,7 +114,9 @@ def configured(name: str) -> Synthetic:
     assert isinstance(settings, dict)
     for key in ("defaults", "_target_", "data_dir", "root"):
         del settings[key]
-    return Synthetic(root="unused", tokens=Phones(phone_set=48), **{str(key): value for key, value in settings.items()})
+    return SyntheticSpeech(
+        root="unused", tokens=Phones(phone_set=48), **{str(key): value for key, value in settings.items()}
+    )
 
 
 def test_the_shipped_corpora_have_the_sizes_they_promise() -> None:
@@ -127,7 +129,7 @@ def test_the_shipped_corpora_have_the_sizes_they_promise() -> None:
     assert len({word for planned in hard.plan for word in planned.sentence.split()}) >= 2000
 
 
-def test_what_is_missing_is_made_again(made: Synthetic, tmp_path: Path) -> None:
+def test_what_is_missing_is_made_again(made: SyntheticSpeech, tmp_path: Path) -> None:
     synthetic = corpus(tmp_path / "tree")
     synthetic.synthesise()
     before = files(synthetic.root)
@@ -140,7 +142,7 @@ def test_what_is_missing_is_made_again(made: Synthetic, tmp_path: Path) -> None:
     assert kept.stat().st_mtime_ns == kept_at
 
 
-def test_a_killed_synthesis_is_completed(made: Synthetic, tmp_path: Path) -> None:
+def test_a_killed_synthesis_is_completed(made: SyntheticSpeech, tmp_path: Path) -> None:
     root = tmp_path / "tree"
     code = (
         "import sys; from las.data.corpora.synthetic import Synthetic; from las.data.tokenizers import Phones\n"
@@ -157,7 +159,7 @@ def test_a_killed_synthesis_is_completed(made: Synthetic, tmp_path: Path) -> Non
     assert files(root) == files(made.root)
 
 
-def test_a_complete_tree_needs_no_synthesiser(made: Synthetic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_complete_tree_needs_no_synthesiser(made: SyntheticSpeech, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert len(corpus(made.root).utterances("dev")) == 4
 
@@ -169,7 +171,7 @@ def test_a_missing_synthesiser_leaves_nothing_behind(tmp_path: Path, monkeypatch
     assert files(tmp_path) == {}
 
 
-def test_the_root_is_never_shared_with_anything_else(made: Synthetic, tmp_path: Path) -> None:
+def test_the_root_is_never_shared_with_anything_else(made: SyntheticSpeech, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"other settings \(different: rate, plan\).*corpus.root="):
         corpus(made.root, rate=[200, 220]).utterances("train")
     (tmp_path / "letter.txt").write_text("dear")
@@ -196,7 +198,7 @@ def test_an_error_in_one_worker_stops_all(tmp_path: Path, monkeypatch: pytest.Mo
     assert not list(tmp_path.rglob("*.WAV"))
 
 
-def test_the_record_names_settings_synthesiser_and_hashes(made: Synthetic) -> None:
+def test_the_record_names_settings_synthesiser_and_hashes(made: SyntheticSpeech) -> None:
     record = json.loads((made.root / "corpus.json").read_text())
     assert record["settings"]["seed"] == 1
     assert record["espeak"].startswith("1.")
@@ -204,7 +206,7 @@ def test_the_record_names_settings_synthesiser_and_hashes(made: Synthetic) -> No
     assert len(record["sha256"]) == 64
 
 
-def test_manifests_are_prepared_after_the_speech(made: Synthetic, tmp_path: Path) -> None:
+def test_manifests_are_prepared_after_the_speech(made: SyntheticSpeech, tmp_path: Path) -> None:
     synthetic = corpus(tmp_path / "tree")
     prepared = synthetic.prepare(tmp_path / "manifests")
     assert {split: len(listed) for split, listed in prepared.items()} == {"train": 12, "dev": 4, "test": 4}

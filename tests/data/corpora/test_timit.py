@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from las.data.audio import files
 from las.data.corpora import timit
-from las.data.corpora.timit import CORE_TEST, DEV, Timit
+from las.data.corpora.timit import CORE_TEST, DEV, TIMIT
 from las.data.tokenizers import Phones
 from las.runtime.errors import ConfigError, DataError
 from las.scoring import phones
@@ -47,9 +47,9 @@ def tree(root: Path, train: list[str], test: list[str], upper: bool = True) -> P
     return root
 
 
-def corpus(root: Path, **settings: object) -> Timit:
+def corpus(root: Path, **settings: object) -> TIMIT:
     size = settings.get("phone_set", 48)
-    return Timit("timit", str(root), Phones(phone_set=size), **settings)
+    return TIMIT("timit", str(root), Phones(phone_set=size), **settings)
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +213,7 @@ def test_unknown_splits_and_phone_sets(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no split 'tset'\. Did you mean test"):
         corpus(tmp_path).utterances("tset")
     with pytest.raises(DataError, match="no set of 40 phones"):
-        Timit("timit", str(tmp_path), Phones(phone_set=48), phone_set=40)
+        TIMIT("timit", str(tmp_path), Phones(phone_set=48), phone_set=40)
 
 
 def test_completing_a_partial_copy_is_noticed(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from las.decoding.scorers.base import Step, reorder
-from las.decoding.scorers.ctc_prefix import CTCPrefix
+from las.decoding.scorers.base import SearchStep, reorder
+from las.decoding.scorers.ctc_prefix import CTCPrefixScorer
 from las.nn import ctc
 from las.runtime.errors import ConfigError
 
@@ -49,10 +49,10 @@ def prefix_probabilities(log_probs: Tensor) -> tuple[dict, dict]:
 
 def follow(log_probs: Tensor, num_states: list[int], tokens: tuple[int, ...]) -> Tensor:
     """The scores of every symbol after each beginning of a text, [batch, tokens + 1, vocab]."""
-    scoring = CTCPrefix(0.3).on(Heard(log_probs), torch.tensor(num_states))
+    scoring = CTCPrefixScorer(0.3).on(Heard(log_probs), torch.tensor(num_states))
     state, rows = scoring.start(), []
     for token in [*tokens, None]:
-        scores, state = scoring.score(state, Step(log_probs[:, :1], None))
+        scores, state = scoring.score(state, SearchStep(log_probs[:, :1], None))
         rows.append(scores[:, 0])
         if token is not None:
             state = scoring.advance(state, torch.full((len(log_probs), 1), token))
@@ -82,9 +82,9 @@ def test_the_score_of_a_whole_text_is_what_training_computes():
     scores = follow(log_probs, num_states, text)
     chosen = scores.gather(2, torch.tensor([[*text, 0]]).expand(4, -1).unsqueeze(-1)).sum((1, 2))
     targets = torch.tensor([text] * 4)
-    heard = ctc.Heard(log_probs, torch.tensor(num_states))
+    heard = ctc.CTCOutput(log_probs, torch.tensor(num_states))
     for index in range(4):
-        one = ctc.Heard(*(part[index : index + 1] for part in heard))
+        one = ctc.CTCOutput(*(part[index : index + 1] for part in heard))
         loss = ctc.loss(one, targets[:1], torch.tensor([len(text)]))
         assert float(chosen[index]) == pytest.approx(-float(loss), rel=1e-5)
 
@@ -117,27 +117,27 @@ def test_an_utterance_does_not_depend_on_padding_or_order():
     damaged = log_probs.clone()
     damaged[1, 13:] = math.nan
     damaged[2, 1:] = math.inf
-    scoring = CTCPrefix(0.3).on(Heard(damaged), num_states)
+    scoring = CTCPrefixScorer(0.3).on(Heard(damaged), num_states)
     state = scoring.start()
     parents = torch.zeros(3, 2, dtype=torch.long)
     tokens = torch.tensor([[1, 2], [2, 4], [3, 1]])
     state = scoring.advance(reorder(state, parents), tokens)
-    together, _ = scoring.score(state, Step(log_probs, None))
+    together, _ = scoring.score(state, SearchStep(log_probs, None))
     for row, count in enumerate(num_states.tolist()):
         for beam in range(2):
             alone = follow(log_probs[row : row + 1, :count], [count], (int(tokens[row, beam]),))[0, 1]
             assert torch.allclose(together[row, beam], alone, rtol=1e-12)
     rows = torch.tensor([2, 0])
-    fewer, _ = scoring.keep(rows).score(type(state)(*(part[rows] for part in state)), Step(log_probs, None))
+    fewer, _ = scoring.keep(rows).score(type(state)(*(part[rows] for part in state)), SearchStep(log_probs, None))
     assert torch.equal(fewer, together[rows])
 
 
 @pytest.mark.parametrize("weight", [-0.1, 1.0, math.nan])
 def test_a_weight_leaves_something_to_the_speller(weight):
     with pytest.raises(ConfigError, match=r"weight"):
-        CTCPrefix(weight)
+        CTCPrefixScorer(weight)
 
 
 def test_a_decoder_that_does_not_hear_is_told_so():
     with pytest.raises(TypeError, match="does not have"):
-        CTCPrefix(0.3).on(object(), torch.tensor([1]))
+        CTCPrefixScorer(0.3).on(object(), torch.tensor([1]))

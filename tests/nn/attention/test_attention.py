@@ -6,7 +6,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from las.nn.attention.base import Attention, Memory
+from las.nn.attention.base import Attention, AttentionMemory
 from las.nn.attention.multi_head import MultiHeadAttention
 from las.nn.attention.weight_feedback import WeightFeedbackAttention
 from las.runtime.config import build, config_directory
@@ -217,6 +217,6 @@ def test_memory_is_a_value() -> None:
     attention = make("location")
     query, encoded, previous = material()
     memory = attention.prepare(encoded, NUM_STATES)
-    copy = Memory(*(part.clone() for part in memory))
+    copy = AttentionMemory(*(part.clone() for part in memory))
     attention.attend(query, memory, previous)
     assert all(torch.equal(now, then) for now, then in zip(memory, copy, strict=True))

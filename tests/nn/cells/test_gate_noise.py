@@ -9,7 +9,7 @@ from torch import Tensor
 
 from las.nn.cells.base import LSTMState
 from las.nn.cells.bn_recurrent import BNRecurrentLSTMCell
-from las.nn.cells.gate_noise import NoisyLSTMCell
+from las.nn.cells.gate_noise import GateNoiseLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.rnn import RecurrentLayer
 from las.runtime.errors import ConfigError
@@ -17,12 +17,12 @@ from las.runtime.errors import ConfigError
 INPUT, HIDDEN, ROWS = 3, 4, 40000
 
 
-def cell_of(number: int) -> NoisyLSTMCell:
+def cell_of(number: int) -> GateNoiseLSTMCell:
     torch.manual_seed(number)
-    return NoisyLSTMCell(INPUT, HIDDEN, cell=functools.partial(PlainLSTMCell)).train()
+    return GateNoiseLSTMCell(INPUT, HIDDEN, cell=functools.partial(PlainLSTMCell)).train()
 
 
-def drawn(cell: NoisyLSTMCell, seed: int, value: float) -> Tensor:
+def drawn(cell: GateNoiseLSTMCell, seed: int, value: float) -> Tensor:
     """Noisy gates of many frames whose gates are all of one value."""
     torch.manual_seed(seed)
     return cell.gates(torch.full((ROWS, 4 * HIDDEN), value), torch.zeros(ROWS, HIDDEN)).detach()
@@ -68,7 +68,7 @@ def test_evaluation_is_the_cell_inside() -> None:
 
 @pytest.mark.parametrize("inside", ["ln_global", "lstm", "bn_input"])
 def test_a_layer_learns_under_noise(inside: str) -> None:
-    layer = RecurrentLayer(lambda *sizes: NoisyLSTMCell(*sizes, cell=factory_of(inside)), INPUT, HIDDEN).train()
+    layer = RecurrentLayer(lambda *sizes: GateNoiseLSTMCell(*sizes, cell=factory_of(inside)), INPUT, HIDDEN).train()
     outputs, _ = layer(torch.randn(2, 6, INPUT), torch.tensor([6, 4]))
     outputs.square().sum().backward()
     assert outputs.isfinite().all() and not outputs[1, 4:].any()
@@ -84,4 +84,4 @@ def test_the_number_of_a_cell_travels_with_it() -> None:
 
 def test_a_cell_with_a_step_of_its_own_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"noise acts on the gates, but BNRecurrentLSTMCell has a step of its own"):
-        NoisyLSTMCell(INPUT, HIDDEN, cell=BNRecurrentLSTMCell)
+        GateNoiseLSTMCell(INPUT, HIDDEN, cell=BNRecurrentLSTMCell)

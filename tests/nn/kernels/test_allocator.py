@@ -101,7 +101,7 @@ def test_kernels_compute_the_same_in_used_memory(
     torch.manual_seed(1)
     cells, lengths = [cls(6, 5), cls(6, 5)], torch.tensor([4, 2])
     frames = torch.randn(2, 4, 6, requires_grad=True)
-    if why := cpu.refuses(cells[0], frames):
+    if why := cpu.unsupported_reason(cells[0], frames):
         pytest.skip(why)
     given = [frames, *cells[0].parameters(), *cells[1].parameters()]
     gates = [cell.input_gates(frames).detach().requires_grad_() for cell in cells]

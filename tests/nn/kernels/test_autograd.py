@@ -193,18 +193,18 @@ def test_layers_use_the_kernel_where_it_applies(monkeypatch: pytest.MonkeyPatch)
     frames, lengths = torch.randn(2, 4, INPUT), torch.tensor([4, 2])
     for cls, applies in [(LNGlobalLSTMCell, True), (Doubled, False)]:
         layer = rnn.RecurrentLayer(cls, INPUT, HIDDEN)
-        assert bool(autograd.refuses(layer.cell, frames)) is not applies
+        assert bool(autograd.unsupported_reason(layer.cell, frames)) is not applies
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             outputs, _ = layer(frames, lengths)
         assert (seen == [layer.cell]) is applies
         seen.clear()
-        with rnn.using("plain"):
+        with rnn.use_kernel("plain"):
             plain, _ = layer(frames, lengths)
         assert not seen
         torch.testing.assert_close(outputs, plain, rtol=1e-5, atol=1e-6)
 
 
 def test_an_unknown_kernel_names_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="'plian' does not exist\\. Did you mean plain"), rnn.using("plian"):
+    with pytest.raises(ConfigError, match="'plian' does not exist\\. Did you mean plain"), rnn.use_kernel("plian"):
         pass

@@ -39,8 +39,8 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
 @compiles
 def test_it_computes_layers_here() -> None:
     for cls in CELLS.values():
-        assert cpu.refuses(cls(3, 4), torch.zeros(1, 1, 16)) == ""
-    assert rnn.pick(LNGlobalLSTMCell(3, 4), torch.zeros(1, 1, 16)) is cpu
+        assert cpu.unsupported_reason(cls(3, 4), torch.zeros(1, 1, 16)) == ""
+    assert rnn.select_kernel(LNGlobalLSTMCell(3, 4), torch.zeros(1, 1, 16)) is cpu
 
 
 class Doubled(LNGlobalLSTMCell):
@@ -52,9 +52,9 @@ class Doubled(LNGlobalLSTMCell):
 
 def test_it_refuses_what_it_does_not_know() -> None:
     known = LNGlobalLSTMCell(3, 4)
-    assert "equations" in cpu.refuses(Doubled(3, 4), torch.zeros(1, 1, 16))
-    assert "meta" in cpu.refuses(known, torch.zeros(1, 1, 16, device="meta"))
-    assert "complex64" in cpu.refuses(known, torch.zeros(1, 1, 16, dtype=torch.complex64))
+    assert "equations" in cpu.unsupported_reason(Doubled(3, 4), torch.zeros(1, 1, 16))
+    assert "meta" in cpu.unsupported_reason(known, torch.zeros(1, 1, 16, device="meta"))
+    assert "complex64" in cpu.unsupported_reason(known, torch.zeros(1, 1, 16, dtype=torch.complex64))
 
 
 def works_without(reason: str) -> None:
@@ -65,18 +65,18 @@ def works_without(reason: str) -> None:
         torch.tensor([4, 2]),
     )
     cell = layer.forwards.cell
-    assert cpu.refuses(cell, frames) == reason and "\n" not in reason
-    assert rnn.pick(cell, frames) is rnn.KERNELS["autograd"]
+    assert cpu.unsupported_reason(cell, frames) == reason and "\n" not in reason
+    assert rnn.select_kernel(cell, frames) is rnn.KERNELS["autograd"]
     assert f"cpu: {reason}" in rnn.explain(cell, frames)
     for _ in range(3):
         layer(frames, lengths).sum().backward()
-    with rnn.using("cpu"), pytest.raises(ConfigError, match="kernel=cpu cannot compute"):
+    with rnn.use_kernel("cpu"), pytest.raises(ConfigError, match="kernel=cpu cannot compute"):
         layer(frames, lengths)
 
 
 def test_without_a_compiler(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(fresh))
-    reason = cpu.refuses(LNGlobalLSTMCell(3, 4), torch.zeros(1, 1, 16))
+    reason = cpu.unsupported_reason(LNGlobalLSTMCell(3, 4), torch.zeros(1, 1, 16))
     assert "no C++ compiler" in reason and "install g++" in reason
     works_without(reason)
 
@@ -86,7 +86,7 @@ def test_a_compiler_that_fails_is_asked_once(fresh: Path, monkeypatch: pytest.Mo
     broken.write_text(f'#!/bin/sh\necho "$@" >> {fresh}/calls\necho "no room for this" >&2\nexit 1\n')
     broken.chmod(0o755)
     monkeypatch.setenv("PATH", f"{fresh}:{os.environ['PATH']}")
-    reason = cpu.refuses(LNGlobalLSTMCell(3, 4), torch.zeros(1, 1, 16))
+    reason = cpu.unsupported_reason(LNGlobalLSTMCell(3, 4), torch.zeros(1, 1, 16))
     log = Path(reason.rpartition(" ")[2])
     assert "failed" in reason and "no room for this" in log.read_text("utf-8")
     works_without(reason)
@@ -105,7 +105,7 @@ def test_a_library_that_computes_something_else_is_refused(fresh: Path, monkeypa
     monkeypatch.setattr(cpp_build, "FLAGS", tuple(flag for flag in cpp_build.FLAGS if flag != "-O3"))  # quicker
     load = cpp_build.load
     monkeypatch.setattr(cpp_build, "load", lambda: load(sources))
-    reason = cpu.refuses(LNGlobalLSTMCell(3, 4), torch.zeros(1, 1, 16))
+    reason = cpu.unsupported_reason(LNGlobalLSTMCell(3, 4), torch.zeros(1, 1, 16))
     assert "wrong in a trial" in reason and "PlainLSTMCell differs by 0." in reason
     works_without(reason)
 
@@ -114,7 +114,7 @@ def test_a_library_that_computes_something_else_is_refused(fresh: Path, monkeypa
 def test_a_cache_that_cannot_be_written(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (fresh / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(fresh / "file"))
-    reason = cpu.refuses(LNGlobalLSTMCell(3, 4), torch.zeros(1, 1, 16))
+    reason = cpu.unsupported_reason(LNGlobalLSTMCell(3, 4), torch.zeros(1, 1, 16))
     assert "cannot be kept" in reason and str(fresh / "file") in reason
     works_without(reason)
 

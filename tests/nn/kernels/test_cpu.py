@@ -41,7 +41,7 @@ def results(layer: nn.Module, kernel: str, lengths: Tensor, frames: int, dtype: 
     given = torch.randn(len(lengths), frames, INPUT, generator=generator, dtype=torch.float64).to(dtype)
     given.requires_grad_()
     layer = layer.to(dtype)
-    with rnn.using(kernel):
+    with rnn.use_kernel(kernel):
         outputs = layer(given, lengths)
     weights = torch.randn(outputs.shape, generator=generator, dtype=torch.float64).to(dtype)
     wanted = [given, *layer.parameters()]
@@ -109,7 +109,7 @@ def test_a_layer_starts_from_a_state(cls: type[LSTMCell]) -> None:
     lengths = torch.tensor([4, 0, 2])
     found = []
     for kernel in ("cpu", "plain"):
-        with rnn.using(kernel):
+        with rnn.use_kernel(kernel):
             outputs, last = layer(frames, lengths, state)
         total = outputs.sum() + last.hidden.square().sum() + last.cell.square().sum()
         found.append([outputs.detach(), *(part.detach() for part in last), *torch.autograd.grad(total, state)])

@@ -155,7 +155,7 @@ def test_what_padding_holds_reaches_nothing_of_a_layer(kernel: str, name: str, p
         found = []
         for value, chosen in ((0.0, kernel), (poison, kernel), (poison, "plain")):
             given = frames.masked_fill(padding_of(lengths, FRAMES), value).to(at.device, at.widest).requires_grad_()
-            with rnn.using(chosen):
+            with rnn.use_kernel(chosen):
                 outputs = layer(given, lengths.to(at.device))
             outputs = outputs[0] if isinstance(outputs, tuple) else outputs
             found.append([outputs, *torch.autograd.grad(outputs.sin().sum(), [given, *layer.parameters()])])
@@ -213,7 +213,7 @@ def errors(layer: nn.Module, kernel: str, dtype: torch.dtype) -> list[float]:
     found = []
     for module, name, kind in ((layer, kernel, dtype), (copy.deepcopy(layer).double(), "plain", torch.float64)):
         given, weight = frames.to(kind, copy=True).requires_grad_(), [*module.parameters()][1]
-        with rnn.using(name):
+        with rnn.use_kernel(name):
             outputs = module(given, *([lengths] if isinstance(layer, RecurrentLayer) else []))[0]
         grads = torch.autograd.grad(outputs, [given, weight], arriving(outputs, 0))
         found.append([part.detach().double() for part in (outputs, *grads)])

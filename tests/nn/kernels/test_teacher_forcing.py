@@ -29,9 +29,9 @@ every_kernel = pytest.mark.parametrize("kernel", ["autograd", "cpu"], indirect=T
 def kernel(request: pytest.FixtureRequest) -> Iterator[str]:
     """What `recurrent` is told to use."""
     name: str = request.param
-    if name == "cpu" and (reason := cpu.refuses(PlainLSTMCell(2, 3), material())):
+    if name == "cpu" and (reason := cpu.unsupported_reason(PlainLSTMCell(2, 3), material())):
         pytest.skip(reason)
-    with rnn.using(name):
+    with rnn.use_kernel(name):
         yield name
 
 
@@ -51,7 +51,7 @@ def results(speller: Speller, encoded: Tensor, seed: int = 7) -> list[Tensor]:
 
 
 def plain(speller: Speller, encoded: Tensor) -> list[Tensor]:
-    with rnn.using("plain"):
+    with rnn.use_kernel("plain"):
         return results(speller, encoded)
 
 
@@ -248,19 +248,19 @@ def test_an_unknown_attention_takes_the_plain_loop_and_says_why() -> None:
 
 def test_the_kernel_that_is_asked_for_decides() -> None:
     speller = make("dot")
-    with rnn.using("plain"):
+    with rnn.use_kernel("plain"):
         assert speller.explain(material()) == "speller: plain"
-    with rnn.using("autograd"):
+    with rnn.use_kernel("autograd"):
         assert speller.explain(material()) == "speller: autograd"
     speller.cells[0].__class__ = type("Other", (type(speller.cells[0]),), {})
     assert speller.explain(material()) == "speller: plain"
-    with rnn.using("autograd"), pytest.raises(ConfigError, match="cannot compute Other"):
+    with rnn.use_kernel("autograd"), pytest.raises(ConfigError, match="cannot compute Other"):
         speller.explain(material())
 
 
 def test_a_compiled_loop_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     speller = make("location")
-    if cpu.refuses(PlainLSTMCell(2, 3), material()):
+    if cpu.unsupported_reason(PlainLSTMCell(2, 3), material()):
         pytest.skip("there is no compiled loop")
     monkeypatch.setattr(cpu_speller, "_difference", lambda cls: 0.01 if cls is DotAttention else 0.0)
     cpu_speller.fault.cache_clear()

@@ -19,7 +19,7 @@ from las.nn import rnn
 from las.nn.cells.base import CELL_NORMS, LSTMState
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.kernels import cuda_graphs, triton
-from las.nn.kernels.triton_plan import Plan, rows_for
+from las.nn.kernels.triton_plan import TritonPlan, rows_for
 from las.runtime.errors import ConfigError
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
@@ -118,10 +118,10 @@ def test_no_frames_and_no_rows(interpreter: Elsewhere) -> None:
 
 
 PLANS = {
-    "bf16": Plan("apart", "none", 1e-5, torch.bfloat16, torch.bfloat16, "ieee", True),
-    "mixed": Plan("joined", "both", 1e-12, torch.float16, torch.float32, "ieee", True),
-    "tf32": Plan("per_gate", "state", 1e-5, torch.float32, torch.float32, "tf32", True),
-    "fp32": Plan("none", "output", 1e-5, torch.float32, torch.float32, "ieee", True),
+    "bf16": TritonPlan("apart", "none", 1e-5, torch.bfloat16, torch.bfloat16, "ieee", True),
+    "mixed": TritonPlan("joined", "both", 1e-12, torch.float16, torch.float32, "ieee", True),
+    "tf32": TritonPlan("per_gate", "state", 1e-5, torch.float32, torch.float32, "tf32", True),
+    "fp32": TritonPlan("none", "output", 1e-5, torch.float32, torch.float32, "ieee", True),
 }
 
 
@@ -130,7 +130,7 @@ PLANS = {
     "hidden_size, batch", [(100, 3), *(pytest.param(1024, batch, marks=pytest.mark.slow) for batch in (16, 32, 64))]
 )
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
-def test_compiles_for_a_gpu(plan: Plan, hidden_size: int, batch: int, compiler: Elsewhere) -> None:
+def test_compiles_for_a_gpu(plan: TritonPlan, hidden_size: int, batch: int, compiler: Elsewhere) -> None:
     """A GPU has 227 KiB of shared memory for each multiprocessor."""
     shared = compiler(elsewhere.compile_step, plan, hidden_size, batch, 2)
     assert len(shared) == 5 and max(shared) <= 227 * 1024
@@ -138,9 +138,9 @@ def test_compiles_for_a_gpu(plan: Plan, hidden_size: int, batch: int, compiler: 
 
 def test_says_why_it_does_not_compute_something() -> None:
     frames = torch.randn(2, 4, 12)
-    assert triton.refuses(LNGlobalLSTMCell(3, 3), frames) == "needs an NVIDIA GPU"
-    assert "equations" in triton.refuses(Doubled(3, 3), frames)
-    with rnn.using("triton"), pytest.raises(ConfigError, match="needs an NVIDIA GPU"):
+    assert triton.unsupported_reason(LNGlobalLSTMCell(3, 3), frames) == "needs an NVIDIA GPU"
+    assert "equations" in triton.unsupported_reason(Doubled(3, 3), frames)
+    with rnn.use_kernel("triton"), pytest.raises(ConfigError, match="needs an NVIDIA GPU"):
         rnn.RecurrentLayer(LNGlobalLSTMCell, 12, 3)(frames, torch.tensor([4, 2]))
 
 
