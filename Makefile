@@ -35,7 +35,7 @@ slow: setup ## Run the slow tests as well
 
 browser: setup ## Test the page of las demo_app in Chromium (installs gradio and Playwright)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[demo]' playwright
-	$(BIN)/python -m pytest tests/test_demo_app_browser.py
+	$(BIN)/python -m pytest tests/cli/test_demo_app_browser.py
 
 faults: setup ## Kill, starve and corrupt trainings thousands of times and print how many survived (hours)
 	$(BIN)/python -m pytest $(TESTS) -m faults

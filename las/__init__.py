@@ -14,7 +14,7 @@ from typing import Any
 from las.runtime import public
 from las.runtime.version import __version__
 
-__all__ = sorted([*public.COMPONENTS, *public.TOOLS, *public.MODULES, "__version__"])
+__all__ = ["__version__", *sorted([*public.COMPONENTS, *public.TOOLS, *public.MODULES])]
 
 
 def __getattr__(name: str) -> Any:

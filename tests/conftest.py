@@ -4,11 +4,13 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pytest
+from console import Answer
 from hypothesis import settings
 from jaxtyping import install_import_hook
+from places import SHARED_DATA
 
 if TYPE_CHECKING:
     import faults
@@ -20,9 +22,6 @@ install_import_hook("las", "beartype.beartype")
 settings.register_profile("explore", deadline=None)
 settings.register_profile("las", deadline=None, derandomize=True)
 settings.load_profile("las")
-
-REPOSITORY = Path(__file__).parents[1]
-SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 
 
 @pytest.fixture
@@ -39,14 +38,6 @@ def interruptible() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
-
-
-class Answer(NamedTuple):
-    """What a console command returned and printed."""
-
-    code: int
-    out: str
-    err: str
 
 
 @pytest.fixture

@@ -138,17 +138,17 @@ def _unless_cuda(shape: Shape, device: torch.device) -> str:
 
 
 def _unless_installed(module: str) -> Callable[[Shape, torch.device], str]:
-    def refuses(shape: Shape, device: torch.device) -> str:
+    def unsupported_reason(shape: Shape, device: torch.device) -> str:
         return _unless_cuda(shape, device) if importlib.util.find_spec(module) else "not installed"
 
-    return refuses
+    return unsupported_reason
 
 
 class Baseline(NamedTuple):
     """How to make its layer from (input_size, hidden_size, directions), and why it cannot be measured (or "")."""
 
     layer: Callable[[int, int, int], nn.Module]
-    refuses: Callable[[Shape, torch.device], str] = _never
+    unsupported_reason: Callable[[Shape, torch.device], str] = _never
     dtype: torch.dtype | None = None
     """The only one it is measured in."""
     captured: bool = False

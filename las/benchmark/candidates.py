@@ -73,7 +73,7 @@ class Ours(nn.Module):
 
 def refusal(kernel: str, cell: LSTMCell, like: Tensor) -> str:
     """Why a kernel cannot compute a cell on a tensor's device and type, or an empty text."""
-    return rnn.KERNELS[kernel].refuses(cell, like.new_empty(0, 0, NUM_GATES * cell.hidden_size))
+    return rnn.KERNELS[kernel].unsupported_reason(cell, like.new_empty(0, 0, NUM_GATES * cell.hidden_size))
 
 
 class LayerLoop(nn.Module):
@@ -113,7 +113,7 @@ def candidates(
 
 def _baseline(name: str, shape: Shape, dtype: torch.dtype, frames: Tensor) -> Candidate | Refused:
     baseline: Baseline = BASELINES[name]
-    if reason := baseline.refuses(shape, frames.device):
+    if reason := baseline.unsupported_reason(shape, frames.device):
         return Refused(name, baseline.cell, reason)
     layers = Stack(shape, baseline.layer).to(frames.device, baseline.dtype or dtype)
     if not baseline.captured:

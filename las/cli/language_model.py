@@ -206,10 +206,8 @@ def perplexity(overrides: list[str]) -> dict[str, Perplexity]:
     corpus: Corpus = build(config["corpus"], where="corpus")
     split = corpus.known_split(config["split"])
     data = data_preparation.prepare(corpus, Path(config["data_dir"]), build(config["limits"], where="limits"))
-    if config["text"] is None:
-        chosen = sentences(data, split)
-    else:
-        chosen = sentences_of_file(config["text"], corpus.tokens)
+    text = config["text"]
+    chosen = sentences(data, split) if text is None else sentences_of_file(text, corpus.tokens)
     ids = [corpus.tokens.encode(sentence.text) for sentence in chosen]
     found = {name: measure(_load(name, corpus.tokens, config["strict"]), ids) for name in names}
     print_table(found, config["text"] or f"{corpus.name} {split}")

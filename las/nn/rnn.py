@@ -82,7 +82,7 @@ def unroll_both(
 class Kernel(Protocol):
     """A way to compute the recurrence: a module with both functions of this one, and what it cannot do."""
 
-    def refuses(self, cell: LSTMCell, input_gates: Tensor) -> str:
+    def unsupported_reason(self, cell: LSTMCell, input_gates: Tensor) -> str:
         """Why it does not compute this cell on this tensor's device and type; empty if it does."""
 
     def unroll(
@@ -142,9 +142,9 @@ def select_kernel(cell: LSTMCell, input_gates: Tensor) -> Kernel:
     """The kernel asked for, or the fastest that computes this cell on this tensor's device and type."""
     asked = _kernel.get()
     if asked == "auto":
-        return next(kernel for kernel in KERNELS.values() if not kernel.refuses(cell, input_gates))
+        return next(kernel for kernel in KERNELS.values() if not kernel.unsupported_reason(cell, input_gates))
     kernel = KERNELS[asked] if isinstance(asked, str) else asked
-    reason = kernel.refuses(cell, input_gates)
+    reason = kernel.unsupported_reason(cell, input_gates)
     if reason:
         raise ConfigError(f"kernel={asked} cannot compute {type(cell).__name__}: {reason}. Choose kernel=auto")
     return kernel
@@ -160,7 +160,7 @@ def explain(cell: LSTMCell, input_gates: Tensor) -> str:
     if _kernel.get() != "auto":
         return f"recurrences: {name} (as asked)"
     faster = takewhile(lambda other: other != name, KERNELS)
-    reasons = "; ".join(f"{other}: {KERNELS[other].refuses(cell, input_gates)}" for other in faster)
+    reasons = "; ".join(f"{other}: {KERNELS[other].unsupported_reason(cell, input_gates)}" for other in faster)
     return f"recurrences: {name} ({reasons})" if reasons else f"recurrences: {name}"
 
 

@@ -56,8 +56,8 @@ def claims_document(verdicts: Mapping[str, Verdict], tier: str, corpus: str) -> 
     lines = [
         f"# The papers' claims on `{corpus}`, tier `{tier}`",
         "",
-        "Computed from the tables (.json) beside this file by the rules of `las/reproduction/verdicts.py`. p values are not",
-        "corrected for the number of claims. Without several trainings of each row there is no verdict.",
+        "Computed from the tables (.json) beside this file by the rules of `las/reproduction/verdicts.py`. p values",
+        "are not corrected for the number of claims. Without several trainings of each row there is no verdict.",
         "",
         *_verdicts(verdicts),
     ]

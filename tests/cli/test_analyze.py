@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import Answer
+from console import Answer
 from safetensors.torch import load_file
 from tiny import overrides, steps
 from torch import Tensor, nn

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import Answer
+from console import Answer
 from tiny import damage, forge, wav
 
 from las.cli import export

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import Answer
+from console import Answer
 from rich.console import Console
 from torch import nn
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from conftest import Answer
+from console import Answer
 from tiny_words import TRAIN, name, overrides, tree, wav
 
 from las.cli import train

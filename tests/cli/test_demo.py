@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Answer
+from console import Answer
 from tiny import overrides
 
 from las.cli import train as cli_train

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import soundfile
 import torch
-from conftest import Answer
+from console import Answer
 from ports import free_port
 from tiny import RATE, sound, wav
 

@@ -24,7 +24,7 @@ import pytest
 import soundfile
 import torch
 from browsers import BROWSERS
-from conftest import Answer
+from console import Answer
 from ports import free_port
 from tiny import RATE, sound, wav
 
@@ -48,8 +48,8 @@ def note(event, arguments):
             file.write(json.dumps(where if isinstance(where, str) or where is None else where[0]) + "\\n")
 
 sys.addaudithook(note)
-from las import cli
-sys.exit(cli.main(sys.argv[2:]))
+from las.cli.main import main
+sys.exit(main(sys.argv[2:]))
 """
 
 

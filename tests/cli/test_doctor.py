@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import tiny
-from conftest import Answer
+from console import Answer
 
 from las.cli import doctor
 from las.nn.kernels import cpp_build

@@ -41,9 +41,9 @@ def prepared(tmp_path: Path) -> Prepared:
 def takes(monkeypatch: pytest.MonkeyPatch, fixed: int, each: int, free: int) -> list[int]:
     """Updates take `fixed` bytes and `each` an utterance, of `free`; returns the sizes that are tried, as they come."""
     tried: list[int] = []
-    real = dry_run.Updates.__call__
+    real = dry_run.TrainingStep.__call__
 
-    def update(self: dry_run.Updates, given: list, step: int) -> object:
+    def update(self: dry_run.TrainingStep, given: list, step: int) -> object:
         tried.append(len(given[0].ids))
         return real(self, given, step)
 
@@ -51,7 +51,7 @@ def takes(monkeypatch: pytest.MonkeyPatch, fixed: int, each: int, free: int) -> 
         run()
         return fixed + each * tried[-1]
 
-    monkeypatch.setattr(dry_run.Updates, "__call__", update)
+    monkeypatch.setattr(dry_run.TrainingStep, "__call__", update)
     monkeypatch.setattr(memory, "resident", resident)
     monkeypatch.setattr(machine, "available_memory", lambda: free)
     return tried
@@ -77,17 +77,17 @@ def test_what_would_not_fit_is_not_tried(prepared: Prepared, monkeypatch: pytest
 
 def test_memory_that_runs_out_is_no_error(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
     takes(monkeypatch, 0, 1, 1_000_000)
-    real = dry_run.Updates._part
+    real = dry_run.TrainingStep._part
 
-    def part(self: dry_run.Updates, batch: object, divisor: float) -> float:
+    def part(self: dry_run.TrainingStep, batch: object, divisor: float) -> float:
         if len(batch.ids) > 2:
             raise torch.OutOfMemoryError
         return real(self, batch, divisor)
 
-    monkeypatch.setattr(dry_run.Updates, "_part", part)
+    monkeypatch.setattr(dry_run.TrainingStep, "_part", part)
     found = prepared.forecast()
     assert found.failed == 4 and found.most_s == pytest.approx(2 * prepared.longest[0].duration_s)
-    monkeypatch.setattr(dry_run.Updates, "_part", lambda *given: part(given[0], Whole, given[2]))
+    monkeypatch.setattr(dry_run.TrainingStep, "_part", lambda *given: part(given[0], Whole, given[2]))
     assert prepared.forecast() == Forecast([], 1_000_000, 1, None)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Answer
+from console import Answer
 from tiny_words import TRAIN, tree
 
 from las.cli import language_model

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Answer
+from console import Answer
 
 from las.cli import main, train
 from las.runtime.errors import ConfigError, DataError, NumericalError, StorageError
@@ -23,9 +23,7 @@ def python(*arguments: str, cwd: Path = REPOSITORY) -> subprocess.CompletedProce
 
 
 def test_help_answers_at_once_and_imports_nothing_heavy() -> None:
-    script = (
-        "import sys; from las import cli; cli.main(['--help']); print(sorted({'torch', 'hydra'} & set(sys.modules)))"
-    )
+    script = "import sys; from las.cli.main import main; main(['--help']); print(sorted({'torch', 'hydra'} & set(sys.modules)))"
     seconds = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -39,7 +37,7 @@ def test_help_answers_at_once_and_imports_nothing_heavy() -> None:
 def test_scoring_needs_no_torch(tmp_path: Path) -> None:
     (tmp_path / "a.trn").write_text("hello world (x_1)\n")
     script = (
-        "import sys; from las import cli; code = cli.main(['score', 'reference=a.trn', 'hypothesis=a.trn'])\n"
+        "import sys; from las.cli.main import main; code = main(['score', 'reference=a.trn', 'hypothesis=a.trn'])\n"
         "print('torch' in sys.modules, code)"
     )
     answer = python("-c", script, cwd=tmp_path)

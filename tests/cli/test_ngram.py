@@ -7,7 +7,7 @@ from pathlib import Path
 import kenlm_cases
 import pytest
 import tiny
-from conftest import Answer
+from console import Answer
 
 from las.cli import ngram
 from las.data.tokenizers import Phones

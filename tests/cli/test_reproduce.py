@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from conftest import Answer
+from console import Answer
 from omegaconf import OmegaConf
 
+from las.cli import prepare as cli_prepare
 from las.cli import reproduce
 from las.cli import train as cli_train
 from las.reproduction import jobs as reproduction_jobs
@@ -145,7 +146,7 @@ def test_rows_are_trained_at_the_same_time_by_joblib(
     """In processes of their own, with the corpus prepared before and the cores shared out."""
     pytest.importorskip("joblib")
     asked: list[list[str]] = []
-    monkeypatch.setattr(cli_train, "prepare", asked.append)
+    monkeypatch.setattr(cli_prepare, "prepare", asked.append)
     monkeypatch.setattr(reproduce, "train_unseen", only_tell)
     said: list[str] = []
     monkeypatch.setattr(reproduce.progress, "say", said.append)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import tiny
-from conftest import Answer
+from console import Answer
 
 from las.cli import sweep
 from las.cli import train as cli_train

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from conftest import Answer
+from console import Answer
 from tiny import LABELS, overrides, sound, utterance, wav
 
 from las.cli import decode
 from las.data.sampler import BatchSize
-from las.decoding.evaluation import Greedy
+from las.decoding.search import GreedySearch
 from las.decoding.transcriber import load
 from las.storage import checkpoint
 
@@ -250,7 +250,7 @@ def test_batches_do_not_change_what_is_decoded(trained: Path, tmp_path: Path) ->
     from las.data.corpora.base import Corpus
     from las.runtime import config
 
-    transcriber = load(trained / "run", Greedy())
+    transcriber = load(trained / "run", GreedySearch())
     corpus: Corpus = config.build(transcriber.config["corpus"])
     utterances = corpus.utterances("train")
     for size in (1, 8):

@@ -103,7 +103,7 @@ def test_resuming_gives_the_rest_without_reading_what_came_before(corpus, num_wo
     order = BucketSampler().plan(corpus, "hash", 1, 0, BatchSize(3))
     every = list(Loader(corpus, TOKENS, RATE, num_workers).batches(order))
     read: list[str] = []
-    where = "elsewhere" if num_workers else "here"
+    where = "run_in_worker" if num_workers else "run_here"
     monkeypatch.setattr(worker_pool, where, noting(read))
     for start in (0, 4, len(order) - 1, len(order)):
         read.clear()

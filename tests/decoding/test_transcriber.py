@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import soundfile
 import torch
-from conftest import Answer
+from console import Answer
 from tiny import RATE, damage, forge, sound, wav
 
 import las as package

@@ -17,27 +17,30 @@ NAMED_BLOCK = re.compile(r"^`([\w/.]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | 
 
 USES_THE_EXAMPLES = """
 import sys, torch
-from las import batches, build, order, plan, recipe, recurrent
+from las.data import sampler
+from las.data.loader import Loader
+from las.reproduction import jobs, recipe
+from las.runtime.config import build, compose
 from las.nn.cells.ln_input import LNInputLSTMCell
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.attention.cosine import CosineAttention
 
 mine = recipe.read("mine")
-given = plan.overrides_of(mine, mine.rows[1], "open", ["corpus=folder", f"corpus.root={sys.argv[1]}"])
-config = build.compose("train", list(given))
+given = jobs.overrides_of(mine, mine.rows[1], "open", ["corpus=folder", f"corpus.root={sys.argv[1]}"])
+config = compose("train", list(given))
 assert config["name"] == "ln_input_joined" and config["run_dir"] == "runs/ln_input_joined/folder/seed1"
-corpus = build.build(config["corpus"], where="corpus")
+corpus = build(config["corpus"], where="corpus")
 prepared = corpus.prepare(sys.argv[2])
 assert {split: len(found) for split, found in prepared.items()} == {"train": 2, "dev": 1, "test": 1}
 assert corpus.problems(prepared["train"], lambda samples: samples) == []
 assert corpus.normalise("HI Ho") == ["hi", "ho"] and prepared["train"][0].speaker == "ann"
-model = build.build(config["model"], where="model")(corpus.sample_rate, corpus.tokens.size)
+model = build(config["model"], where="model")(corpus.sample_rate, corpus.tokens.size)
 assert type(model.listener.layers[0].forwards.cell) is LNInputLSTMCell
 assert type(model.speller.cells[0]) is LNJoinedLSTMCell and model.speller.cells[0].cell_norm == "state"
 assert type(model.speller.attention) is CosineAttention
-loader = batches.Loader(prepared["train"], corpus.tokens, corpus.sample_rate, num_workers=0)
-(_, batch), = loader.batches(order.sequential(prepared["train"], order.Size(2)))
-sums = build.build(config["loss"])(
+loader = Loader(prepared["train"], corpus.tokens, corpus.sample_rate, num_workers=0)
+(_, batch), = loader.batches(sampler.sequential(prepared["train"], sampler.BatchSize(2)))
+sums = build(config["loss"])(
     model(batch.waveforms, batch.num_samples, batch.targets).logits, batch.targets, batch.num_tokens
 )
 sums.loss.backward()

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 import shorten_encoder
 import soundfile
-from conftest import REPOSITORY, Answer
+from console import Answer
+from places import REPOSITORY
 from tiny import LABELS, RATE, damage, overrides, sound, steps, tree, utterance, wav
 
 Las = Callable[..., Answer]
@@ -210,7 +211,7 @@ def test_280_bad_files_of_14_kinds(corpus: Path, las: Las) -> None:
 def test_a_file_that_may_not_be_read_is_named() -> None:
     """Root may read every file, so that somebody else is asked."""
     script = (
-        "import os, sys; from las import sound\n"
+        "import os, sys; from las.data import audio_levels as sound\n"
         "os.setuid(65534) if os.geteuid() == 0 else None\n"
         "try: print(sound.measure(sys.argv[1], ['0 0.0 0.4']))\n"
         "except Exception as error: print(error)"

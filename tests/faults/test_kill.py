@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY
 from faults import SAVE_EVERY, STEPS, Tally, Training, at_phase, die, phases, sizes
+from places import REPOSITORY
 
 
 def again(training: Training, quiet: Training) -> None:

@@ -132,9 +132,9 @@ def test_a_reader_ends_quietly_with_its_parent() -> None:
     """Idle, and in the middle of a file."""
     for seconds in (0.0, 2.0):
         script = (
-            "import os, signal, threading, time; from las import reader\n"
-            "reader.elsewhere('x', os.getpid)\n"
-            f"threading.Thread(target=reader.elsewhere, args=('x', time.sleep, {seconds})).start()\n"
+            "import os, signal, threading, time; from las.data.audio import worker_pool as reader\n"
+            "reader.run_in_worker('x', os.getpid)\n"
+            f"threading.Thread(target=reader.run_in_worker, args=('x', time.sleep, {seconds})).start()\n"
             "time.sleep(0.7); os.kill(os.getpid(), signal.SIGKILL)"
         )
         with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as parent:

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Answer
+from console import Answer
 from tiny import overrides
 
 from las.cli import main, train
 from las.data import manifest
 from las.data.audio import worker_pool
 from las.data.synthesis import rendering
-from las.decoding.evaluation import Greedy
+from las.decoding.search import GreedySearch
 
 pytestmark = pytest.mark.usefixtures("interruptible")
 
@@ -100,7 +100,7 @@ def test_a_job_of_slurm_is_queued_again_before_the_first_step(
     scontrol.chmod(0o755)
     monkeypatch.setenv("PATH", f"{corpus}:{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    monkeypatch.setattr(train.assembly, "usable", lambda *_: os.kill(os.getpid(), signal.SIGUSR1))
+    monkeypatch.setattr(train.setup, "filter_training_utterances", lambda *_: os.kill(os.getpid(), signal.SIGUSR1))
     answer = las("train", *overrides(corpus))
     assert answer.code == 75 and "stopped by SIGUSR1. SLURM queued job 7 again; the same" in answer.err
     assert asked.read_text() == "requeue 7\n"
@@ -134,7 +134,7 @@ def test_while_speech_is_decoded(
     mine = ["decode", f"checkpoint={trained / 'run'}", given, f"data_dir={trained / 'data'}", f"output={output}"]
     mine += ["search=greedy"]
     output.write_text("of before\n")
-    stopped(las, Greedy, "__call__", 1, (number, code), *mine)
+    stopped(las, GreedySearch, "__call__", 1, (number, code), *mine)
     assert output.read_text() == "of before\n" and os.listdir(tmp_path) == ["heard.jsonl"]
     assert las(*mine).code == 0
     assert len(output.read_text().splitlines()) == (2 if key == "split" else 4)
@@ -143,7 +143,7 @@ def test_while_speech_is_decoded(
 def test_while_recordings_are_transcribed(trained: Path, tmp_path: Path, las: Las) -> None:
     mine = ["transcribe", f"checkpoint={trained / 'run'}", f"input={trained / 'TIMIT/TEST'}", "format=jsonl"]
     mine += ["search=greedy", f"output={tmp_path / 'out'}", "batch_size=1"]
-    stopped(las, Greedy, "__call__", 3, TERMINATED, *mine)
+    stopped(las, GreedySearch, "__call__", 3, TERMINATED, *mine)
     before = content(tmp_path / "out")
     assert las(*mine).code == 0
     after = content(tmp_path / "out")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Answer
+from console import Answer
 from tiny_words import HELD_OUT, TRAIN, name, overrides, tree
 
 from las.data import quality

@@ -1,6 +1,6 @@
 """Text for the tests of language models, and what KenLM makes of it.
 
-`python tests/kenlm_cases.py` runs lmplz (on the PATH) and the module kenlm and writes tests/gold/kenlm.json.
+`python tests/helpers/kenlm_cases.py` runs lmplz (on the PATH) and the module kenlm and writes tests/gold/kenlm.json.
 """
 
 import json

@@ -55,7 +55,7 @@ def _find(kernel: str) -> Place | str:
     found, cell, reason = rnn.KERNELS[kernel], PlainLSTMCell(1, 1), ""
     for device in ("cuda", "cpu") if torch.cuda.is_available() else ("cpu",):
         for dtype in (torch.float64, torch.float32):
-            reason = found.refuses(cell.to(device, dtype), torch.empty(0, device=device, dtype=dtype))
+            reason = found.unsupported_reason(cell.to(device, dtype), torch.empty(0, device=device, dtype=dtype))
             if not reason:
                 return Place(found, device, dtype)
     return reason
@@ -68,7 +68,7 @@ def place(kernel: str, *dtypes: torch.dtype) -> Place:
         pytest.skip(found)
     for dtype in dtypes:
         cell = PlainLSTMCell(1, 1).to(found.device, dtype)
-        if reason := found.kernel.refuses(cell, torch.empty(0, device=found.device, dtype=dtype)):
+        if reason := found.kernel.unsupported_reason(cell, torch.empty(0, device=found.device, dtype=dtype)):
             pytest.skip(reason)
     return found
 

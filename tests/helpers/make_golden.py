@@ -1,4 +1,4 @@
-"""Makes tests/golden/<version>/: `python tests/make_golden.py`, once for each release.
+"""Makes tests/golden/<version>/: `python tests/helpers/make_golden.py`, once for each release.
 
 Each folder is a run folder with one checkpoint in the middle of a training of the tiny corpus, an audio file, and in
 expected.json the training's overrides, what the release hears in that file, and the losses of the steps that come next.

@@ -1,6 +1,7 @@
 """Random systems on random tests, and what NIST's sc_stats says about each pair of them.
 
-`python tests/significance_cases.py` runs sc_stats on all of them and prints what tests/gold/significance.json holds.
+`python tests/helpers/significance_cases.py` runs sc_stats on all of them and prints what
+tests/gold/significance.json holds.
 """
 
 import itertools

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import numpy as np
-
-from las.data.corpora import sample_calls
+import sample_calls
 
 Lines = list[tuple[float, float, str]]
 """Begin, end and text of the segments of one side."""

@@ -174,7 +174,7 @@ class Unable(ModuleType):
     unroll = staticmethod(rnn.unroll)
     unroll_both = staticmethod(rnn.unroll_both)
 
-    def refuses(self, cell: LSTMCell, input_gates: Tensor) -> str:
+    def unsupported_reason(self, cell: LSTMCell, input_gates: Tensor) -> str:
         return f"no {cell.cell_norm} on {input_gates.device}"
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import Answer
+from console import Answer
 from interrupted_trainings import require_same, stopped_after
 from tiny import overrides
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
-from conftest import Answer
+from console import Answer
 from tiny import wav
 
 import las as package

@@ -1,4 +1,4 @@
-"""Checkpoints: the format on disk, damage that is found, and what is left when the disk refuses."""
+"""Checkpoints: the format on disk, damage that is found, and what is left when the disk unsupported_reason."""
 
 import errno
 import hashlib

@@ -31,7 +31,7 @@ def expected(golden: Path) -> dict[str, Any]:
 
 
 def test_this_release_has_one() -> None:
-    assert las.__version__ in {release.name for release in RELEASES}, "make it: python tests/make_golden.py"
+    assert las.__version__ in {release.name for release in RELEASES}, "make it: python tests/helpers/make_golden.py"
 
 
 def test_it_hears_what_it_heard(golden: Path) -> None:

@@ -15,7 +15,7 @@ from las.storage import lock
 HOLD = """
 import sys, time
 from pathlib import Path
-from las import lock
+from las.storage import lock
 with lock.held(Path(sys.argv[1])):
     print('in', flush=True)
     time.sleep(60)
@@ -23,7 +23,7 @@ with lock.held(Path(sys.argv[1])):
 COUNT = """
 import sys, time
 from pathlib import Path
-from las import lock
+from las.storage import lock
 from las.runtime.errors import StorageError
 folder, inside = Path(sys.argv[1]), Path(sys.argv[1]) / "inside"
 entered = 0

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Answer
+from console import Answer
 from tiny import LABELS, overrides, steps, utterance
 
 Las = Callable[..., Answer]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Answer
+from console import Answer
 from interrupted_trainings import stopped_after
 from pretraining_stages import PLACES, Stage, in_the_first_update
 from tiny import overrides, steps, tree

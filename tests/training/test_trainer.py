@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import Answer
+from console import Answer
 from interrupted_trainings import require_same, stopped_after
 from tiny import damage, overrides, steps, tree
 
@@ -45,12 +45,13 @@ def test_stopping_and_starting_again_changes_no_bit(
 @pytest.mark.slow
 def test_a_killed_process_is_continued_by_another(corpus: Path) -> None:
     script = (
-        "import os, sys; from las import cli; from las.training.trainer import Trainer; update = Trainer._update\n"
+        "import os, sys; from las.cli.main import main\n"
+        "from las.training.trainer import Trainer; update = Trainer._update\n"
         "def dying(self, batch):\n"
         "    outcome = update(self, batch)\n"
         "    return os._exit(9) if self.at.step == 3 else outcome\n"
         "Trainer._update = dying if sys.argv[1] == 'die' else update\n"
-        "sys.exit(cli.main(['train', *sys.argv[2:]]))"
+        "sys.exit(main(['train', *sys.argv[2:]]))"
     )
     twin = f"run_dir={corpus / 'twin'}"
     environment = os.environ | {"OMP_NUM_THREADS": "1"}

@@ -43,7 +43,7 @@ class AudioWorker:
     def __init__(self) -> None:
         self._connection, theirs = multiprocessing.Pipe()
         descriptor = theirs.fileno()
-        code = f"import sys; sys.path[:] = {sys.path!r}; from las import reader_process as r; r.serve({descriptor})"
+        code = f"import sys; sys.path[:] = {sys.path!r}; from las.data.audio import worker as w; w.serve({descriptor})"
         command = [sys.executable, "-c", code]
         try:
             self.process = subprocess.Popen(

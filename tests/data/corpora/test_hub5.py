@@ -9,6 +9,7 @@ from typing import Any
 import nist
 import numpy as np
 import pytest
+import sample_calls
 import shorten_encoder
 import soundfile
 import telephone
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from las.data.audio import files
-from las.data.corpora import hub5, isip_transcripts, sample_calls
+from las.data.corpora import hub5, isip_transcripts
 from las.data.corpora.hub5 import TestSet
 from las.data.corpora.switchboard import Switchboard
 from las.data.manifest import Utterance

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sample_trees
 import telephone
 import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
-from las.data.corpora import isip_transcripts, sample_trees, switchboard
+from las.data.corpora import isip_transcripts, switchboard
 from las.data.corpora.switchboard import Switchboard, capped
 from las.data.tokenizers import Characters
 from las.runtime import config

@@ -252,7 +252,7 @@ def test_the_config_brings_its_tokens_and_they_follow_the_phone_set() -> None:
             composed = compose("corpus/timit", overrides=["corpus.root=/x", f"corpus.phone_set={size}"])
             settings = OmegaConf.to_container(composed.corpus, resolve=True)
             assert settings.pop("tokens") == {"_target_": "las.Phones", "phone_set": size}
-            assert settings.pop("_target_") == "las.data.corpora.timit.Timit"
+            assert settings.pop("_target_") == "las.TIMIT"
             assert settings == {"name": "timit", "root": "/x", "partial": False, "phone_set": size}
         composed = compose("corpus/timit", overrides=["corpus.root=/x", "tokens@corpus.tokens=characters"])
-        assert composed.corpus.tokens._target_ == "las.data.tokenizers.Characters"
+        assert composed.corpus.tokens._target_ == "las.Characters"

@@ -236,7 +236,7 @@ def test_adding_a_cell_costs_one_file_and_one_card(tmp_path: Path) -> None:
     for folder in ("las", "configs"):
         shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=ignore)
     (tmp_path / "tests").mkdir()
-    for file in ("pyproject.toml", "tests/conftest.py", "tests/cell_cards.py", "tests/test_cells.py"):
+    for file in ("pyproject.toml", "tests/conftest.py", "tests/helpers/cell_cards.py", "tests/test_cells.py"):
         shutil.copy(REPOSITORY / file, tmp_path / file)
     wrong = NEW_CELL.replace("input_gates + functional", "input_gates - functional")
     for name, source in (("added_right", NEW_CELL), ("added_wrong", wrong)):

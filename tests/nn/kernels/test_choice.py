@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Answer
+from console import Answer
 from interrupted_trainings import stopped_after
 from tiny import overrides, steps
 

@@ -1,6 +1,6 @@
 """Small trees of every corpus, true to its format, with synthesised speech: for trying things without the real one.
 
-`python -m las.data.corpora.sample_trees switchboard data/switchboard` writes one. What is said and how is a pure
+`python tests/helpers/sample_trees.py switchboard data/switchboard` writes one. What is said and how is a pure
 function of kind, seed and size. Rates on these trees say nothing about real speech.
 """
 
@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import sample_calls
 import soundfile
+from sample_calls import SNR_DB, Encode, Material, write_file
 
-from las.data.corpora import sample_calls
-from las.data.corpora.sample_calls import SNR_DB, Encode, Material, write_file
 from las.data.corpora.timit import CORE_TEST, DEV
 from las.data.synthesis import rendering, sentences, voices
 from las.data.synthesis.espeak import Espeak
@@ -25,7 +25,8 @@ from las.runtime.errors import ConfigError, DataError, LasError, suggest
 CASES: dict[str, Callable[[str], str]] = {"released": str, "lower": str.lower, "upper": str.upper}
 """Names of files and folders: as the corpus is released, or all in one case, as discs may show them."""
 
-USAGE = """python -m las.data.corpora.sample_trees KIND FOLDER [CASE]: writes a small tree of a corpus with synthesised speech.
+USAGE = """python tests/helpers/sample_trees.py KIND FOLDER [CASE]:
+writes a small tree of a corpus, with synthesised speech.
 KIND: {kinds}; CASE of the names: {cases}"""
 
 

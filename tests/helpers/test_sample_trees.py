@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sample_calls
+import sample_trees
 import shorten_encoder
 import soundfile
 
 from las.data.audio import sphere
 from las.data.audio.files import load
-from las.data.corpora import hub5, isip_transcripts, sample_calls, sample_trees
+from las.data.corpora import hub5, isip_transcripts
 from las.data.corpora.an4 import AN4
 from las.data.corpora.base import Corpus
 from las.data.corpora.switchboard import Switchboard
@@ -247,7 +249,7 @@ def test_the_commands_of_the_data_page_run(tmp_path: Path) -> None:
         r"^python -m las\.corpora\.generated (\w+) data/\w+$", DATA_PAGE.read_text("utf-8"), re.MULTILINE
     )
     assert commands == ["switchboard", "hub5_00", "hub5_01"]
-    command = [sys.executable, "-m", "las.data.corpora.sample_trees", "an4", str(tmp_path / "tree"), "lower"]
+    command = [sys.executable, sample_trees.__file__, "an4", str(tmp_path / "tree"), "lower"]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert "GPL-3.0-or-later" in said and f"an4: written to {tmp_path / 'tree'}" in said
     first = next((tmp_path / "tree").rglob("*.wav"))

@@ -1,0 +1,6 @@
+"""Folders that tests read."""
+
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+SHARED_DATA = REPOSITORY.parent / "shared" / "data"
