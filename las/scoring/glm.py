@@ -75,7 +75,7 @@ class MappingRules:
     def filter(self, text: str) -> str:
         """The text as csrfilt.sh -dh leaves it: upper case, rules, hyphens inside words split, (a b) as (a) (b).
 
-        Raises DataError for brackets that do not match, which csrfilt.sh unsupported_reason.
+        Raises DataError for brackets that do not match, which csrfilt.sh refuses.
         """
         spaced = f" {upper(text).replace('(', '( ').replace(')', ' )')} "
         if re.search(r"[()]", re.sub(r"\([^()]*\)", "", spaced)):

@@ -6,7 +6,7 @@ sw* are the Switchboard part (SWB) of a test and those named en* the CallHome pa
 apart and together.
 
 Two steps that most published numbers contain and NIST's script does not are functions of their own here, for the
-caller to use: `repaired` for the reference of LDC2002T43, which hubscr.pl unsupported_reason as it is, and `without_noises` for
+caller to use: `repaired` for the reference of LDC2002T43, which hubscr.pl refuses as it is, and `without_noises` for
 hypotheses. As -V says, NIST's validators are not run: `stm.problems` and `ctm.problems` are theirs.
 """
 
@@ -56,7 +56,7 @@ def filtered(
 
 
 def repaired(reference: Sequence[Segment]) -> list[Segment]:
-    """The reference without what csrfilt.sh unsupported_reason in LDC's files: `((` and `))` are one bracket each, and the marks
+    """The reference without what csrfilt.sh refuses in LDC's files: `((` and `))` are one bracket each, and the marks
     of an aside (`<B_ASIDE>`, `<E_ASIDE>`) go. Kaldi's preparation of eval2000 does the same."""
     changes = ((r"\({2,}", "("), (r"\){2,}", ")"), (r"<[BE]_ASIDE>", ""))
     repaired_segments = []

@@ -33,7 +33,7 @@ class Bundle(NamedTuple):
 def write(path: Path, model: dict[str, Tensor], state: dict[str, Any], config: dict[str, Any]) -> None:
     """Write a model with as much of a checkpoint's state and config as it takes to use it.
 
-    Raises StorageError when the disk unsupported_reason; whatever was there before is intact then.
+    Raises StorageError when the disk refuses; whatever was there before is intact then.
     """
     kept = {
         "config": _json({key: config[key] for key in KEPT_CONFIG if key in config}),

@@ -63,7 +63,7 @@ def save(
 ) -> Path:
     """Write `<folder>/step-<step>` atomically and verify it by reading it back.
 
-    Raises StorageError when the disk unsupported_reason; whatever was there before is intact then.
+    Raises StorageError when the disk refuses; whatever was there before is intact then.
     """
     final = directory(folder, step)
     temporary = folder / f".tmp-{step:08d}-{uuid.uuid4().hex[:8]}"

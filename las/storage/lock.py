@@ -1,4 +1,4 @@
-"""One process per run folder: the second one unsupported_reason and says who the first is.
+"""One process per run folder: the second one refuses and says who the first is.
 
 The lock is a file that names its holder. A holder on this machine that no longer lives (killed, crashed) holds nothing;
 whether one on another machine still lives cannot be known from here, so that its lock stays until a person removes it.

@@ -84,7 +84,7 @@ class Checkpointer:
     def save(self, standing: TrainingState) -> None:
         """Write a checkpoint, point to it and remove old ones; the main process does.
 
-        A disk that unsupported_reason is named, and the next checkpoint tries again. Raises StorageError the third time in a row.
+        A disk that refuses is named, and the next checkpoint tries again. Raises StorageError the third time in a row.
         """
         if not distributed.is_main():
             return

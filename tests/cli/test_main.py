@@ -23,7 +23,8 @@ def python(*arguments: str, cwd: Path = REPOSITORY) -> subprocess.CompletedProce
 
 
 def test_help_answers_at_once_and_imports_nothing_heavy() -> None:
-    script = "import sys; from las.cli.main import main; main(['--help']); print(sorted({'torch', 'hydra'} & set(sys.modules)))"
+    script = "import sys; from las.cli.main import main; main(['--help'])\n"
+        "print(sorted({'torch', 'hydra'} & set(sys.modules)))"
     seconds = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

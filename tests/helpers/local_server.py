@@ -71,7 +71,7 @@ def says(
 
 class Server(ThreadingHTTPServer):
     def handle_error(self, *_: object) -> None:
-        """Says nothing where a client hangs up on an answer that it unsupported_reason."""
+        """Says nothing where a client hangs up on an answer that it refuses."""
 
 
 @contextmanager

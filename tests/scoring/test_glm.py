@@ -178,7 +178,7 @@ def test_csrfilt_case_of_nist_stm(shared_data: Path) -> None:
 
 
 def one_word_lines(source: Path, folder: Path) -> Path:
-    """A ctm of NIST without its two lines that hold two words where one belongs, which `ctm.read` unsupported_reason."""
+    """A ctm of NIST without its two lines that hold two words where one belongs, which `ctm.read` refuses."""
     kept = [line for line in source.read_text().splitlines() if "FAT TISSUE" not in line and '"END QUOTE' not in line]
     (folder / "words.ctm").write_text("".join(f"{line}\n" for line in kept))
     return folder / "words.ctm"

@@ -1,4 +1,4 @@
-"""A file appears whole or not at all, and what a disk unsupported_reason leaves nothing behind."""
+"""A file appears whole or not at all, and what a disk refuses leaves nothing behind."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""Checkpoints: the format on disk, damage that is found, and what is left when the disk unsupported_reason."""
+"""Checkpoints: the format on disk, damage that is found, and what is left when the disk refuses."""
 
 import errno
 import hashlib
