@@ -23,8 +23,10 @@ def python(*arguments: str, cwd: Path = REPOSITORY) -> subprocess.CompletedProce
 
 
 def test_help_answers_at_once_and_imports_nothing_heavy() -> None:
-    script = "import sys; from las.cli.main import main; main(['--help'])\n"
+    script = (
+        "import sys; from las.cli.main import main; main(['--help'])\n"
         "print(sorted({'torch', 'hydra'} & set(sys.modules)))"
+    )
     seconds = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
