@@ -30,7 +30,11 @@ TRAINS_ON = "the same command continues from the last checkpoint, or begins agai
 
 VERBS = {
     "prepare": Verb(
-        "las.cli.train", "train", "read or synthesise a corpus, check it, print its table", "corpus=synthetic", READS_ON
+        "las.cli.prepare",
+        "train",
+        "read or synthesise a corpus, check it, print its table",
+        "corpus=synthetic",
+        READS_ON,
     ),
     "check": Verb(
         "las.cli.prepare", "train", "read every file of a corpus, name each bad one", "corpus=synthetic", READS_ON
@@ -43,7 +47,7 @@ VERBS = {
         TRAINS_ON,
     ),
     "decode": Verb(
-        "las.cli.train",
+        "las.cli.decode",
         "decode",
         "write what a checkpoint hears in audio files or a split",
         "checkpoint=runs/ln_encoder_only/synthetic/seed1 audio=x.wav",

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import soundfile
 import torch
-from conftest import Answer
+from console import Answer
 from tiny import RATE, sound, wav
 
 from las.cli import transcribe

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import tiny
-from conftest import Answer
+from console import Answer
 
 from las.runtime import devices
 from las.runtime.errors import ConfigError, StorageError

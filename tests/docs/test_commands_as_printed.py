@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 import soundfile
-from conftest import REPOSITORY, Answer
+from console import Answer
+from places import REPOSITORY
 
 from las.cli import main
 from las.reproduction import recipe

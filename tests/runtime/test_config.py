@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Answer
+from console import Answer
 from omegaconf import OmegaConf
 from tiny import MODEL, overrides
 
@@ -73,7 +73,7 @@ def test_the_configs_are_those_of_the_checkout() -> None:
 
 
 def test_a_wheel_carries_its_own_configs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(runtime_config.las, "__file__", str(tmp_path / "las" / "__init__.py"))
+    monkeypatch.setattr(runtime_config, "__file__", str(tmp_path / "las" / "runtime" / "config.py"))
     assert runtime_config.config_directory() == tmp_path / "las" / "configs"
     (tmp_path / "configs").mkdir()
     assert runtime_config.config_directory() == tmp_path / "configs"
@@ -144,7 +144,7 @@ def test_later_overrides_win() -> None:
     config = runtime_config.compose(
         "train", ["+experiment=ln_both", "cell@model.speller.cell=lstm", "seed=3", "name=mine"]
     )
-    assert config["model"]["speller"]["cell"]["_target_"] == "las.nn.cells.lstm.PlainLSTMCell"
+    assert config["model"]["speller"]["cell"]["_target_"] == "las.PlainLSTMCell"
     assert config["run_dir"] == "runs/mine/synthetic/seed3"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import tiny
-from conftest import Answer
+from console import Answer
 
 from las.cli import sweep
 from las.decoding import transcriber

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Answer
+from console import Answer
 from tiny import overrides, wav
 
 from las.data.audio_scan import AudioScanCache
