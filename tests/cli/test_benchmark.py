@@ -274,7 +274,7 @@ def test_mistakes_are_explained(override: str, says: str, las: Callable[..., Ans
 
 
 def test_one_name_needs_no_brackets_and_only_layers_have_types() -> None:
-    config = benchmark.build.compose("benchmark", ["shapes=C1", "cells=lstm", "device=cpu"])
+    config = benchmark.compose("benchmark", ["shapes=C1", "cells=lstm", "device=cpu"])
     found = settings.settings(config, "lstm", "")
     assert (list(found.shapes), found.cells) == (["C1"], ["lstm"])
     with pytest.raises(ConfigError, match="only suite=lstm"):

@@ -185,7 +185,7 @@ def test_a_process_of_its_own_speaks_to_no_terminal(
 
 def test_a_training_can_be_looked_at_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[list[str]] = []
-    monkeypatch.setattr(reproduce.analysis, "analyze", done.append)
+    monkeypatch.setattr(reproduce.analyze, "analyze", done.append)
     monkeypatch.setattr(cli_train, "train", lambda overrides: done.append(overrides) or BROKEN)
     assert reproduce.train_one(["name=x", "seed=1"], look_every=50) == "name=x seed=1: broken at step 3: NaN"
     looks = ["what=[covariate_shift,smoothness]", "every=50", "name=x", "seed=1"]

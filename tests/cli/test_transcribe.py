@@ -272,8 +272,8 @@ def test_audio_and_attention_are_let_go_as_soon_as_they_were_heard(
 
 MEMORY = """
 import resource, sys
-from las import cli
-code = cli.main(sys.argv[1:])
+from las.cli.main import main
+code = main(sys.argv[1:])
 peaks = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
 print(code, *peaks)
 """

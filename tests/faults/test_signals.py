@@ -53,7 +53,7 @@ def content(folder: Path) -> dict[str, list[bytes]]:
 
 @SIGNALS
 @pytest.mark.parametrize(
-    ("owner", "name", "at"), [(worker_pool, "elsewhere", 3), (manifest, "write", 2)], ids=["audio", "lists"]
+    ("owner", "name", "at"), [(worker_pool, "run_in_worker", 3), (manifest, "write", 2)], ids=["audio", "lists"]
 )
 def test_while_a_corpus_is_prepared(
     owner: Any, name: str, at: int, number: signal.Signals, code: int, corpus: Path, las: Las
@@ -85,7 +85,7 @@ def test_while_a_corpus_is_synthesised(number: signal.Signals, code: int, tmp_pa
 @SIGNALS
 def test_before_the_first_step(number: signal.Signals, code: int, trained: Path, tmp_path: Path, las: Las) -> None:
     mine = ["train", *overrides(trained), f"run_dir={tmp_path / 'run'}", f"data_dir={tmp_path / 'data'}"]
-    stopped(las, worker_pool, "elsewhere", 3, (number, code), *mine)
+    stopped(las, worker_pool, "run_in_worker", 3, (number, code), *mine)
     assert not (tmp_path / "run/checkpoints").exists() and not (tmp_path / "run/lock.json").exists()
     assert las(*mine).code == 0
     models = [place / "run/checkpoints/step-00000004/model.safetensors" for place in (trained, tmp_path)]

@@ -25,7 +25,7 @@ import pytest
 import safetensors.torch
 import tiny
 
-from las.cli import main
+from las.cli import main, train
 from las.runtime import config as runtime_config
 from las.storage import run_directory
 from las.training import plots
@@ -140,7 +140,7 @@ def _train(config: runtime_config.Config, seen: Path, output: Path, fault: Fault
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for standard in (1, 2):
         os.dup2(descriptor, standard)
-    runtime_config.compose = lambda name, overrides: config
+    train.compose = lambda name, overrides: config
     run_directory.commit = lambda: "that of the test"
     plots.available = lambda: False
     update = TrainingStep.__call__

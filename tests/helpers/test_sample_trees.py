@@ -29,7 +29,7 @@ from las.runtime.errors import ConfigError, DataError
 from las.scoring import stm
 from las.scoring.glm import Glm
 
-DATA_PAGE = Path(__file__).parents[3] / "docs" / "data.md"
+DATA_PAGE = REPOSITORY / "docs" / "data.md"
 needs_espeak = pytest.mark.skipif(
     importlib.util.find_spec("espeakng_loader") is None, reason="eSpeak NG is not installed: pip install 'las[synth]'"
 )

@@ -116,7 +116,7 @@ def compile_step(plan: TritonPlan, hidden_size: int, batch: int, directions: int
 
     The shape checker is loaded as it is in the tests that use a GPU.
     """
-    import conftest
+    import places
     from triton.backends.compiler import GPUTarget
     from triton.runtime import driver
     from triton.runtime.jit import JITFunction
@@ -130,7 +130,7 @@ def compile_step(plan: TritonPlan, hidden_size: int, batch: int, directions: int
         get_current_stream = staticmethod(lambda device: 0)
         get_current_target = staticmethod(lambda: GPUTarget("cuda", 90, 32))
 
-    assert conftest.REPOSITORY.is_dir()
+    assert places.REPOSITORY.is_dir()
     kernels = []
     run = JITFunction.run
 

@@ -200,7 +200,7 @@ def test_sigma_as_printed_cannot_be_a_standard_deviation() -> None:
 def test_rows_of_a_claim_exist_in_its_recipe() -> None:
     """A rule looks rows up by name: one that no recipe has would stay undecided for ever."""
     known = {name: {row.name for row in recipe.read(name).rows} for name in recipe.names()}
-    written = (Path(__file__).parents[2] / "las" / "claims.py").read_text("utf-8")
+    written = (Path(__file__).parents[2] / "las" / "reproduction" / "claims.py").read_text("utf-8")
     for group in ("PRETRAINED", "NOT_PRETRAINED"):
         assert set(getattr(claims, group)) <= known["z20_end_to_end"]
     assert {row for rows in claims.HYBRID.values() for row in rows} <= known["z20_hybrid"]

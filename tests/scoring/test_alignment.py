@@ -237,10 +237,10 @@ def test_nist_cases(case, shared_data, tmp_path):
 
 ALIGN = """
 import sys, time
-from las.scoring import files
+from las.scoring import transcript_files
 from las.scoring.alignment import align
 start = time.perf_counter()
-spoken, heard = (files.read(path) for path in sys.argv[1:])
+spoken, heard = (transcript_files.read(path) for path in sys.argv[1:])
 align([spoken[name].text.split() for name in heard], [each.text.split() for each in heard.values()])
 print(time.perf_counter() - start)
 """

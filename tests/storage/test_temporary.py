@@ -11,7 +11,7 @@ from las.storage import temporary
 
 HOLD = """
 import sys, tempfile
-from las import temporary
+from las.storage import temporary
 tempfile.tempdir = sys.argv[1]
 with temporary.folder("las-test-") as folder:
     (folder / "x.wav").write_text("a voice")

@@ -235,18 +235,19 @@ def test_adding_a_cell_costs_one_file_and_one_card(tmp_path: Path) -> None:
     ignore = shutil.ignore_patterns("__pycache__")
     for folder in ("las", "configs"):
         shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=ignore)
-    (tmp_path / "tests").mkdir()
-    for file in ("pyproject.toml", "tests/conftest.py", "tests/helpers/cell_cards.py", "tests/test_cells.py"):
+    shutil.copytree(REPOSITORY / "tests" / "helpers", tmp_path / "tests" / "helpers", ignore=ignore)
+    (tmp_path / "tests" / "nn" / "cells").mkdir(parents=True)
+    for file in ("pyproject.toml", "tests/conftest.py", "tests/nn/cells/test_cells.py"):
         shutil.copy(REPOSITORY / file, tmp_path / file)
     wrong = NEW_CELL.replace("input_gates + functional", "input_gates - functional")
     for name, source in (("added_right", NEW_CELL), ("added_wrong", wrong)):
-        (tmp_path / f"las/cells/{name}.py").write_text(source)
+        (tmp_path / f"las/nn/cells/{name}.py").write_text(source)
         card = f"_target_: las.nn.cells.{name}.AddedLSTMCell\n_partial_: true\ncell_norm: output\n"
         (tmp_path / f"configs/cell/{name}.yaml").write_text(card)
-    command = [sys.executable, "-m", "pytest", "-vv", "--tb=no", "tests/test_cells.py", "-k", "added_"]
+    command = [sys.executable, "-m", "pytest", "-vv", "--tb=no", "tests/nn/cells/test_cells.py", "-k", "added_"]
     environment = os.environ | {"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("tests/test_cells.py::")]
+    lines = [line for line in done.stdout.splitlines() if line.startswith("tests/nn/cells/test_cells.py::")]
     right = [line for line in lines if "added_right" in line]
     assert len(right) > 20 and all("PASSED" in line for line in right), done.stdout + done.stderr
     assert {line.split("::")[1].split("[")[0] for line in right} == {
