@@ -10,8 +10,8 @@ from typing import Any
 def write(path: Path, content: bytes | str | Iterable[str], *, durable: bool = False) -> None:
     """Write a file (text as UTF-8) so that a reader sees the old one or the new one; makes its folder.
 
-    What comes in parts is never held as a whole. A write that the disk refuses leaves nothing behind. What is `durable` outlives a power cut: it is on the disk
-    before it gets its name.
+    What comes in parts is never held as a whole. A write that the disk refuses leaves nothing behind. What is `durable`
+    outlives a power cut: it is on the disk before it gets its name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
