@@ -7,13 +7,16 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from las.transcribe import Transcriber
+    from las.decoding.transcriber import Transcriber
 
 __version__ = "0.1.0"
 
 
 def load(path: str, **options: Any) -> "Transcriber":
-    """A transcriber from a run folder or checkpoint; see `las.transcribe.load`. Imports torch only when called."""
-    from las import transcribe
+    """A transcriber from a run folder, a checkpoint or a bundle; see `las.decoding.transcriber.load`.
 
-    return transcribe.load(path, **options)
+    Imports torch only when called.
+    """
+    from las.decoding import transcriber
+
+    return transcriber.load(path, **options)

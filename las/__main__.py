@@ -2,6 +2,6 @@
 
 import sys
 
-from las import cli
+from las.cli import main
 
-sys.exit(cli.main())
+sys.exit(main.main())

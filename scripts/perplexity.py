@@ -2,7 +2,7 @@
 
 import sys
 
-from las.cli import main
+from las.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main(["perplexity", *sys.argv[1:]]))

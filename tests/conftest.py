@@ -52,11 +52,11 @@ class Answer(NamedTuple):
 @pytest.fixture
 def las(capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
     """Runs `las <arguments>` in this process."""
-    from las import cli
+    from las.cli import main
 
     def run(*arguments: str) -> Answer:
         capsys.readouterr()
-        code = cli.main(list(arguments))
+        code = main.main(list(arguments))
         return Answer(code, *capsys.readouterr())
 
     return run
@@ -75,10 +75,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the tiny corpus and a finished run in `run`: read only, `trained_copy` may be changed."""
     import tiny
 
-    from las import commands
+    from las.cli import train
 
     root = tiny.tree(tmp_path_factory.mktemp("trained"))
-    commands.train(tiny.overrides(root))
+    train.train(tiny.overrides(root))
     return root
 
 

@@ -1,1 +1,1 @@
-"""What a checkpoint or a training looks like from the inside: one analysis a file, with the paper it is from."""
+"""Measurements of what normalisation does inside a model."""

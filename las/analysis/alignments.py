@@ -1,4 +1,4 @@
-"""What attention looks at while true tokens are fed, utterance by utterance, with the numbers of `las.health`
+"""What attention looks at while true tokens are fed, utterance by utterance, with the numbers of `las.nn.attention.diagnostics`
 (Chan et al. 2016, figure 2; Ben Othman 2018, figures 8 to 10)."""
 
 from collections.abc import Sequence
@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from rich.table import Table
 
-from las import health, report
-from las.analysis import pictures
-from las.analysis.preserving import evaluating
-from las.analysis.subject import Subject
-from las.health import Alignment
+from las.analysis import plots
+from las.analysis.probe import Subject
+from las.analysis.state_guard import evaluating
+from las.nn.attention import diagnostics
+from las.nn.attention.diagnostics import Alignment
+from las.training.plots import attention_picture
 
 
 @torch.no_grad()
@@ -29,18 +30,18 @@ def measure(subject: Subject) -> dict[str, Any]:
             {
                 "id": name,
                 "symbols": [*(subject.symbols[target] for target in targets), "(end)"],
-                "numbers": health.measure(weights)._asdict(),
+                "numbers": diagnostics.measure(weights)._asdict(),
                 "weights": [[round(weight, 4) for weight in token] for token in weights.tolist()],
             }
         )
-    mean = health.mean([Alignment(**each["numbers"]) for each in utterances])
+    mean = diagnostics.mean([Alignment(**each["numbers"]) for each in utterances])
     return {"state_ms": model.state_ms, "mean": mean._asdict(), "utterances": utterances}
 
 
 def table(found: dict[str, Any]) -> Table:
     """One row for each utterance, and their means with what they say."""
     mean = Alignment(**found["mean"])
-    shown = Table("utterance", title=f"attention {health.verdict(mean)}")
+    shown = Table("utterance", title=f"attention {diagnostics.verdict(mean)}")
     for heading in Alignment._fields:
         shown.add_column(heading, justify="right")
     rows = [(each["id"], each["numbers"]) for each in found["utterances"]]
@@ -49,15 +50,15 @@ def table(found: dict[str, Any]) -> Table:
     return shown
 
 
-def draw(history: Sequence[dict[str, Any]], place: pictures.Place) -> None:
+def draw(history: Sequence[dict[str, Any]], place: plots.Place) -> None:
     """A picture of each example at the last point; over a training also the mean numbers against the step."""
     last = history[-1]
     for each in last["utterances"]:
         numbers = ", ".join(f"{name} {value:.2f}" for name, value in each["numbers"].items())
         path = place.folder / "alignments" / f"{each['id']}.png"
         title = f"{each['id']}, step {last['step']}\n{numbers}"
-        report.attention_picture(torch.tensor(each["weights"]), each["symbols"], last["state_ms"], path, title)
+        attention_picture(torch.tensor(each["weights"]), each["symbols"], last["state_ms"], path, title)
         place.written.append(path)
     if len(history) > 1:
         curves = {field: [found["mean"][field] for found in history] for field in Alignment._fields}
-        place.lines("alignments", [found["step"] for found in history], [pictures.Panel("mean", "linear", curves)])
+        place.lines("alignments", [found["step"] for found in history], [plots.Panel("mean", "linear", curves)])

@@ -13,10 +13,9 @@ from typing import Any
 from rich.table import Table
 from torch import Tensor
 
-from las.analysis import objective, pictures
-from las.analysis.groups import groups_of
-from las.analysis.objective import Objective
-from las.analysis.subject import Subject, real_update
+from las.analysis import objective, plots
+from las.analysis.objective import Objective, groups_of
+from las.analysis.probe import Subject, real_update
 
 
 def shifts(
@@ -78,12 +77,12 @@ def table(found: dict[str, Any]) -> Table:
     return shown
 
 
-def draw(history: Sequence[dict[str, Any]], place: pictures.Place) -> None:
+def draw(history: Sequence[dict[str, Any]], place: plots.Place) -> None:
     """Both measures of every layer against the step."""
     names = [row["group"] for row in history[0]["groups"]]
     steps = [found["step"] for found in history]
     panels = []
     for key, label in (("l2", "‖G - G'‖"), ("cosine", "cos(G, G')")):
         rows = [[found["groups"][at]["weights"][key] for found in history] for at in range(len(names))]
-        panels.append(pictures.Panel(label, "log" if key == "l2" else "linear", dict(zip(names, rows, strict=True))))
+        panels.append(plots.Panel(label, "log" if key == "l2" else "linear", dict(zip(names, rows, strict=True))))
     place.lines("covariate_shift", steps, panels)

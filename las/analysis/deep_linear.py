@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from las.analysis import covariate_shift
 from las.analysis.objective import Objective
-from las.normalisation import moment_norm, moments
+from las.nn.normalisation import moment_norm, moments
 
 LAYERS, WIDTH, CASES, LEARNING_RATE = 25, 10, 1000, 1e-6
 SHOWN = (13, 24)

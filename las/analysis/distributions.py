@@ -10,8 +10,8 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
-from las.analysis import gates, pictures
-from las.analysis.subject import Subject
+from las.analysis import activations, plots
+from las.analysis.probe import Subject
 
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 BINS = 60
@@ -41,7 +41,7 @@ def summary(values: Tensor) -> dict[str, Any]:
 def measure(subject: Subject) -> dict[str, Any]:
     """Every parameter by its name; gates of every cell on the examples, before and after the norm."""
     of_gates: dict[str, Any] = {}
-    for found in gates.of_model(subject.model, subject.examples):
+    for found in activations.of_model(subject.model, subject.examples):
         if found.refused:
             of_gates[found.layer] = {"refused": found.refused}
             continue
@@ -71,7 +71,7 @@ def table(found: dict[str, Any]) -> Table:
     return shown
 
 
-def draw(history: Sequence[dict[str, Any]], place: pictures.Place) -> None:
+def draw(history: Sequence[dict[str, Any]], place: plots.Place) -> None:
     """Histograms of the last point; over a training also quantiles of each gate and weight matrix against the step."""
     last = history[-1]
     seen = {layer: parts for layer, parts in last["gates"].items() if "refused" not in parts}

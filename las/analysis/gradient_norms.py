@@ -12,11 +12,11 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
-from las.analysis import objective, pictures, steps
-from las.analysis.groups import groups_of
-from las.analysis.preserving import evaluating
-from las.analysis.subject import Subject
-from las.loss import LabelSmoothedCrossEntropy
+from las.analysis import activations, objective, plots
+from las.analysis.objective import groups_of
+from las.analysis.probe import Subject
+from las.analysis.state_guard import evaluating
+from las.nn.losses import LabelSmoothedCrossEntropy
 
 PARTS = 20
 """Parts of an utterance that are told apart."""
@@ -38,8 +38,8 @@ def by_time(subject: Subject) -> dict[str, list[float]]:
     """Norms of the gradient of rows, bottom first, in `PARTS` parts of an utterance."""
     batch, model = subject.examples, subject.model
     with evaluating(model), torch.enable_grad():
-        heard = steps.listen(model, batch)
-        spelled = list(steps.spell(model, heard.memory, batch.targets))
+        heard = activations.listen(model, batch)
+        spelled = list(activations.spell(model, heard.memory, batch.targets))
         logits = model.speller.logits(torch.stack([step.readout for step in spelled], dim=1))
         sums = LabelSmoothedCrossEntropy()(logits, batch.targets, batch.num_tokens)
         nodes = {f"listener {number} reads": each for number, each in enumerate(heard.inputs)}
@@ -85,12 +85,12 @@ def table(found: dict[str, Any]) -> Table:
     return shown
 
 
-def draw(history: Sequence[dict[str, Any]], place: pictures.Place) -> None:
+def draw(history: Sequence[dict[str, Any]], place: plots.Place) -> None:
     """By time at the last point; by layer against the step."""
     time = history[-1]["time"]
     shares = [(number + 0.5) / PARTS for number in range(PARTS)]
-    place.lines("gradients_by_time", shares, [pictures.Panel("‖∂L/∂row‖", "log", time)], "share of the utterance")
+    place.lines("gradients_by_time", shares, [plots.Panel("‖∂L/∂row‖", "log", time)], "share of the utterance")
     curves = {
         row["layer"]: [found["layers"][at]["norm"] for found in history] for at, row in enumerate(history[0]["layers"])
     }
-    place.lines("gradients_by_layer", [each["step"] for each in history], [pictures.Panel("‖∇L‖", "log", curves)])
+    place.lines("gradients_by_layer", [each["step"] for each in history], [plots.Panel("‖∇L‖", "log", curves)])

@@ -13,14 +13,14 @@ from rich.table import Table
 from torch import Tensor
 from torch.nn import functional
 
-from las.cells.base import LSTMCell, LSTMState, layer_norm
-from las.cells.ln_global import LNGlobalLSTMCell
-from las.cells.ln_joined import LNJoinedLSTMCell
-from las.cells.ln_per_gate import LNPerGateLSTMCell
-from las.cells.lstm import PlainLSTMCell
-from las.cells.weight_norm import weight_norm
-from las.normalisation import moment_norm, moments
-from las.recurrent import unroll
+from las.nn.cells.base import LSTMCell, LSTMState
+from las.nn.cells.ln_global import LNGlobalLSTMCell
+from las.nn.cells.ln_joined import LNJoinedLSTMCell
+from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
+from las.nn.cells.lstm import PlainLSTMCell
+from las.nn.cells.weight_norm import weight_norm
+from las.nn.normalisation import layer_norm, moment_norm, moments
+from las.nn.rnn import unroll
 
 SAME, MOVES = 1e-9, 1e-2
 """The largest relative difference of values that are the same, the smallest of values that are not."""

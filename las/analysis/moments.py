@@ -10,15 +10,15 @@ from typing import Any
 
 from rich.table import Table
 
-from las.analysis import gates, pictures
-from las.analysis.subject import Subject, real_update
+from las.analysis import activations, plots
+from las.analysis.probe import Subject, real_update
 
 
 def measure(subject: Subject) -> dict[str, Any]:
     """Of every layer; gates after the norm, on the examples."""
-    before = gates.of_model(subject.model, subject.examples)
+    before = activations.of_model(subject.model, subject.examples)
     with subject.objective().at(real_update(subject).point):
-        after = gates.of_model(subject.model, subject.examples)
+        after = activations.of_model(subject.model, subject.examples)
     found: list[dict[str, Any]] = []
     for old, new in zip(before, after, strict=True):
         if old.refused:
@@ -51,7 +51,7 @@ def table(found: dict[str, Any]) -> Table:
     return shown
 
 
-def draw(history: Sequence[dict[str, Any]], place: pictures.Place) -> None:
+def draw(history: Sequence[dict[str, Any]], place: plots.Place) -> None:
     """Both changes against the step."""
     steps = [found["step"] for found in history]
     panels = []
@@ -61,5 +61,5 @@ def draw(history: Sequence[dict[str, Any]], place: pictures.Place) -> None:
             for at, row in enumerate(history[0]["layers"])
             if "refused" not in row
         }
-        panels.append(pictures.Panel(label, "log", curves))
+        panels.append(plots.Panel(label, "log", curves))
     place.lines("moments", steps, panels)

@@ -1,6 +1,8 @@
 """A loss as a function of the parameters alone, everything else held still.
 
 All evaluations of one probe see the same batch and the same draws, in full fp32.
+
+Parameters as the layers of a model, from the bottom to the top.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -84,3 +86,30 @@ def _full_precision() -> Iterator[None]:
     finally:
         torch.set_float32_matmul_precision(products)
         torch.backends.cudnn.allow_tf32 = convolutions
+
+
+def groups_of(names: Sequence[str]) -> dict[str, list[int]]:
+    """Places of parameters by layer, bottom first.
+
+    Of ListenAttendSpell: the front end, the listener's layers (both directions and the norm of their output are one),
+    the embedding, the speller's LSTM layers, attention, output, CTC. A model's own order of parameters is that order.
+    """
+    found: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        found.setdefault(_layer_of(name), []).append(place)
+    return found
+
+
+def _layer_of(name: str) -> str:
+    match name.split("."):
+        case ["listener", "layers" | "norms", number, *_]:
+            return f"listener {number}"
+        case ["speller", "cells", number, *_]:
+            return f"speller {number}"
+        case ["speller", "readout" | "output", *_]:
+            return "output"
+        case ["listener" | "speller", part, *_]:
+            return part.replace("_", " ")
+        case [part, *_]:
+            return part
+    return name

@@ -20,11 +20,11 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
-from las import randomness
-from las.analysis import objective, pictures
+from las.analysis import objective, plots
 from las.analysis.objective import Objective
-from las.analysis.subject import Subject, real_update
-from las.errors import ConfigError, suggest
+from las.analysis.probe import Subject, real_update
+from las.runtime import seeding
+from las.runtime.errors import ArgumentError, suggest
 
 UNITS = ("update", "learning_rate", "gradient", "distance")
 
@@ -43,11 +43,11 @@ class Grid:
 
     def __init__(self, *, unit: str = "update", low: float = 0.5, high: float = 4.0, points: int = 8) -> None:
         if unit not in UNITS:
-            raise ConfigError(f"grid.unit={unit} does not exist.{suggest(unit, UNITS)}")
+            raise ArgumentError(f"unit={unit} does not exist.{suggest(unit, UNITS)}")
         if not 0.0 < low <= high:
-            raise ConfigError(f"grid.low={low} and grid.high={high} must be positive, the first not the larger")
+            raise ArgumentError(f"low={low} and high={high} must be positive, the first not the larger")
         if points < 1:
-            raise ConfigError(f"grid.points={points} must be at least 1")
+            raise ArgumentError(f"points={points} must be at least 1")
         self.unit, self.low, self.high, self.points = unit, low, high, points
 
     def steps(self, gradient_norm: float, update_norm: float, learning_rate: float) -> list[float]:
@@ -139,7 +139,7 @@ def measure(subject: Subject, grid: Grid) -> dict[str, Any]:
 def _random_direction(like: list[Tensor], length: float, subject: Subject) -> list[Tensor]:
     """Normal draws of that length, as many as the parameters; the same at the same step of every training."""
     device = subject.model.device
-    generator = randomness.generator(device, "random direction", subject.updates.seed, subject.step)
+    generator = seeding.generator(device, "random direction", subject.updates.seed, subject.step)
     drawn = [torch.empty_like(part).normal_(generator=generator) for part in like]
     scale = length / objective.norm(drawn)
     return [scale * part for part in drawn]
@@ -166,14 +166,14 @@ def _ends(values: Sequence[float]) -> str:
     return f"{min(values):.4e} to {max(values):.4e}"
 
 
-def draw(history: Sequence[dict[str, Any]], place: pictures.Place) -> None:
+def draw(history: Sequence[dict[str, Any]], place: plots.Place) -> None:
     """Over a training: bands from least to most against the step. Of one point: curves against the distance."""
     if len(history) == 1:
         _draw_rays(history[0], place)
         return
     steps = [found["step"] for found in history]
     bands = [
-        pictures.Band(label, scale, *zip(*((min(of(found)), max(of(found))) for found in history), strict=True))
+        plots.Band(label, scale, *zip(*((min(of(found)), max(of(found))) for found in history), strict=True))
         for label, scale, of in (
             ("loss along the gradient", "linear", lambda found: found["gradient"]["losses"]),
             ("‖change of the gradient‖", "log", lambda found: found["gradient"]["differences"]),
@@ -186,14 +186,12 @@ def draw(history: Sequence[dict[str, Any]], place: pictures.Place) -> None:
     }
     lipschitz = {"Lipschitz ratio": [found["gradient"]["lipschitz"] for found in history]}
     place.bands("smoothness", steps, bands)
-    place.lines(
-        "beta", steps, [pictures.Panel("β", "log", curves), pictures.Panel("|ΔL| / distance", "log", lipschitz)]
-    )
+    place.lines("beta", steps, [plots.Panel("β", "log", curves), plots.Panel("|ΔL| / distance", "log", lipschitz)])
 
 
-def _draw_rays(found: dict[str, Any], place: pictures.Place) -> None:
+def _draw_rays(found: dict[str, Any], place: plots.Place) -> None:
     panels = [
-        pictures.Panel(label, "linear", {key: found[key][name] for key in ("gradient", "random")})
+        plots.Panel(label, "linear", {key: found[key][name] for key in ("gradient", "random")})
         for name, label in (("losses", "loss"), ("differences", "‖change of the gradient‖"))
     ]
     place.lines("smoothness", found["distances"], panels, "distance")

@@ -1,1 +1,1 @@
-"""How fast it is: one module for each suite of the verb `benchmark`, and what they share."""
+"""Speed and memory, against other LSTMs."""

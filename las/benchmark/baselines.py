@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from las.benchmark.shapes import Shape
-from las.cells.base import NUM_GATES
+from las.nn.cells.base import NUM_GATES
 
 
 class Padded(nn.Module):

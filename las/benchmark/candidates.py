@@ -9,12 +9,12 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from las import recurrent
 from las.benchmark.baselines import BASELINES, Baseline
 from las.benchmark.shapes import Shape
-from las.cells.base import NUM_GATES, LSTMCell
-from las.recurrent import BidirectionalLayer, CellFactory, RecurrentLayer
-from las.time_reduction import reduce_time
+from las.nn import rnn
+from las.nn.cells.base import NUM_GATES, LSTMCell
+from las.nn.rnn import BidirectionalLayer, CellFactory, RecurrentLayer
+from las.nn.subsampling import reduce_time
 
 MOST_COMPILED_FRAMES = 20
 COMPILED = "plain_compiled"
@@ -66,14 +66,14 @@ class Ours(nn.Module):
         self.layer = (BidirectionalLayer if directions == 2 else RecurrentLayer)(cell, input_size, hidden_size)
 
     def forward(self, frames: Tensor, num_frames: Tensor) -> Tensor:
-        with recurrent.using(self.kernel):
+        with rnn.using(self.kernel):
             outputs = self.layer(frames, num_frames)
         return outputs if isinstance(outputs, Tensor) else outputs[0]
 
 
 def refusal(kernel: str, cell: LSTMCell, like: Tensor) -> str:
     """Why a kernel cannot compute a cell on a tensor's device and type, or an empty text."""
-    return recurrent.KERNELS[kernel].refuses(cell, like.new_empty(0, 0, NUM_GATES * cell.hidden_size))
+    return rnn.KERNELS[kernel].refuses(cell, like.new_empty(0, 0, NUM_GATES * cell.hidden_size))
 
 
 class Loop(nn.Module):

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from las.benchmark import memory, targets, timing
+from las.benchmark import memory, shapes, timing
 from las.benchmark.candidates import Candidate, Refused, candidates
-from las.benchmark.rows import Column, Group, Row, number, text
+from las.benchmark.records import Column, Group, Row, number, text
 from las.benchmark.settings import Settings, cell
 from las.benchmark.shapes import SHAPES, Shape
 
@@ -39,7 +39,7 @@ COLUMNS = (
     Column("naive / it", number("times_faster_than_naive")),
     Column("peak MB", number("peak_bytes", 0, 1e-6)),
     Column("resident MB", number("resident_bytes", 0, 1e-6)),
-    Column("target", lambda row: targets.as_text(targets.target(row))),
+    Column("target", lambda row: shapes.as_text(shapes.target(row))),
     Column("note", text("note")),
 )
 

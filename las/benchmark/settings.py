@@ -5,16 +5,19 @@ from dataclasses import dataclass
 
 import torch
 
-from las import arguments, build, devices, recurrent, run
-from las.benchmark import rows, shapes
+from las.benchmark import records
 from las.benchmark.baselines import BASELINES
 from las.benchmark.candidates import COMPILED
-from las.benchmark.shapes import Shape
-from las.errors import ConfigError, suggest
-from las.recurrent import CellFactory
+from las.benchmark.shapes import ON_CPU, ON_CUDA, Shape, named
+from las.nn import rnn
+from las.nn.rnn import CellFactory
+from las.runtime import devices
+from las.runtime.config import Config, build, check_value, compose, config_directory, shown
+from las.runtime.errors import ConfigError, suggest
+from las.storage import run_directory
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
-ON_DEVICE = {"cpu": ("float32", 7, shapes.ON_CPU), "cuda": ("bfloat16", 50, shapes.ON_CUDA)}
+ON_DEVICE = {"cpu": ("float32", 7, ON_CPU), "cuda": ("bfloat16", 50, ON_CUDA)}
 """What is taken where the config says nothing: type, repeats, shapes."""
 
 KEYS = {
@@ -40,7 +43,7 @@ KEYS = {
 class Settings:
     """A checked config. `config` is the whole of it: also that of a training, for the suites that need a model."""
 
-    config: build.Config
+    config: Config
     suite: str
     command: str
     device: torch.device
@@ -53,7 +56,7 @@ class Settings:
     kernels: list[str]
     baselines: list[str]
 
-    def row(self, implementation: str, cell: str, shape: str) -> rows.Row:
+    def row(self, implementation: str, cell: str, shape: str) -> records.Row:
         """The start of a row: what was measured, on what and with what."""
         return {
             "suite": self.suite,
@@ -62,18 +65,18 @@ class Settings:
             "shape": shape,
             "dtype": str(self.dtype).removeprefix("torch."),
             "device": self.device.type,
-            "machine": rows.machine(self.device),
+            "machine": records.machine(self.device),
             "threads": self.threads,
             "torch": torch.__version__,
-            "commit": run.commit(),
+            "commit": run_directory.commit(),
             "command": self.command,
         }
 
 
-def settings(config: build.Config, suite: str, command: str) -> Settings:
+def settings(config: Config, suite: str, command: str) -> Settings:
     """Raises ConfigError for a value of the wrong kind and for unknown names, with the nearest ones."""
     for key, kind in KEYS.items():
-        arguments.check_value(key, config[key], kind)
+        check_value(key, config[key], kind)
     device = devices.pick(config["device"])
     dtype, repeats, names = ON_DEVICE[device.type]
     if suite != "lstm":
@@ -82,11 +85,17 @@ def settings(config: build.Config, suite: str, command: str) -> Settings:
             raise ConfigError(f"dtype={config['dtype']}: only suite=lstm measures another type than {dtype}")
     if len(config["seconds"]) != 2:
         raise ConfigError(f"seconds={config['seconds']} should be two durations, [shortest,longest]")
+    if not 0 < config["seconds"][0] <= config["seconds"][1]:
+        raise ConfigError(f"seconds={shown(config['seconds'])} should be above 0, the shortest first")
+    for key in ("budget_s", "consumer_ms", "max_batch_s"):
+        if config[key] is not None and config[key] <= 0:
+            raise ConfigError(f"{key}={config[key]} must be above 0")
+    devices.check_threads("threads", config["threads"])
     for key in ("repeats", "threads", "batch_size", "trained_batches", "steps"):
         if config[key] is not None and config[key] < 1:
             raise ConfigError(f"{key}={config[key]} must be at least 1")
-    cards = (path.stem for path in (build.config_directory() / "cell").glob("*.yaml"))
-    kernels = _known("kernels", config["kernels"], list(recurrent.KERNELS))
+    cards = (path.stem for path in (config_directory() / "cell").glob("*.yaml"))
+    kernels = _known("kernels", config["kernels"], list(rnn.KERNELS))
     (dtype,) = _known("dtype", [config["dtype"] or dtype], list(DTYPES))
     return Settings(
         config=config,
@@ -97,14 +106,14 @@ def settings(config: build.Config, suite: str, command: str) -> Settings:
         threads=config["threads"] or _threads(config, suite),
         repeats=config["repeats"] or repeats,
         budget_s=float(config["budget_s"]),
-        shapes=shapes.named(_list(config["shapes"]) or list(names)),
+        shapes=named(_list(config["shapes"]) or list(names)),
         cells=_known("cells", config["cells"], sorted(cards)),
         kernels=kernels,
         baselines=_known("baselines", config["baselines"], [*BASELINES, COMPILED]),
     )
 
 
-def _threads(config: build.Config, suite: str) -> int:
+def _threads(config: Config, suite: str) -> int:
     """What is measured while a model is trained has those of a training, the rest as many as there are processors."""
     trains = suite in ("model", "loader", "safety")
     return devices.threads(config["trainer"]["threads"]) if trains else os.cpu_count() or 1
@@ -112,8 +121,8 @@ def _threads(config: build.Config, suite: str) -> int:
 
 def cell(name: str) -> CellFactory:
     """The cell of a card."""
-    card = build.compose("train", [f"cell@model.listener.cell={name}"])["model"]["listener"]["cell"]
-    made: CellFactory = build.build(card, where=name)
+    card = compose("train", [f"cell@model.listener.cell={name}"])["model"]["listener"]["cell"]
+    made: CellFactory = build(card, where=name)
     return made
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from las.benchmark import decode, loader, lstm, model, safety
-from las.benchmark.rows import Column, Group
+from las.benchmark import checkpointing, decoding, loading, lstm, training_step
+from las.benchmark.records import Column, Group
 from las.benchmark.settings import Settings
 
 
@@ -18,8 +18,8 @@ class Suite(NamedTuple):
 
 SUITES = {
     "lstm": Suite(lstm.measure, lstm.COLUMNS, lstm.title),
-    "model": Suite(model.measure, model.COLUMNS, model.title),
-    "decode": Suite(decode.measure, decode.COLUMNS, decode.title),
-    "loader": Suite(loader.measure, loader.COLUMNS, loader.title),
-    "safety": Suite(safety.measure, safety.COLUMNS, safety.title),
+    "model": Suite(training_step.measure, training_step.COLUMNS, training_step.title),
+    "decode": Suite(decoding.measure, decoding.COLUMNS, decoding.title),
+    "loader": Suite(loading.measure, loading.COLUMNS, loading.title),
+    "safety": Suite(checkpointing.measure, checkpointing.COLUMNS, checkpointing.title),
 }

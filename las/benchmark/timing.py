@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from las import progress
+from las.runtime import progress
 
 Key = TypeVar("Key")
 LEAST_REPEATS = 3

@@ -1,1 +1,1 @@
-"""Language models: n-grams estimated, read, written and looked up."""
+"""Language models: n-grams and LSTMs, estimated, trained, read and scored."""

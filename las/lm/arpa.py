@@ -8,6 +8,7 @@ The file, as SRILM, KenLM and others write it: what comes before `\\data\\` is b
 below the highest order, a log10 back-off weight (0 where it is left out), and `\\end\\`.
 """
 
+import functools
 import gzip
 import zlib
 from array import array
@@ -19,8 +20,8 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from las import atomic
-from las.errors import DataError, suggest
+from las.runtime.errors import DataError, suggest
+from las.storage import atomic, bounded
 
 START, END, UNKNOWN = "<s>", "</s>", "<unk>"
 GZIP = b"\x1f\x8b"
@@ -108,10 +109,11 @@ def read(path: str | Path) -> Model:
     """
     path = Path(path)
     try:
-        with path.open("rb") as file:
-            packed = file.read(2) == GZIP
-        with gzip.open(path) if packed else path.open("rb") as lines:
-            return _Reader(path, lines).model()
+        with bounded.open_file(path, bounded.LANGUAGE_MODEL) as file:
+            packed = file.peek(2)[:2] == GZIP
+            with gzip.open(file) if packed else file as lines:
+                # What is too long for a line comes in parts, none of which is one.
+                return _Reader(path, iter(functools.partial(lines.readline, bounded.LINE), b"")).model()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path}: the gzip file is damaged ({error}). Copy it again") from error
     except OSError as error:

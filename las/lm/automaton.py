@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from las.errors import DataError
 from las.lm import arpa
+from las.runtime.errors import DataError
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from las.errors import ConfigError, DataError
 from las.lm.arpa import END
+from las.runtime.errors import ConfigError, DataError
 
 MAGIC = b"mmap lm "
 """How KenLM's binary files begin."""

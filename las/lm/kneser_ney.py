@@ -22,8 +22,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from las.errors import ConfigError, DataError
 from las.lm.arpa import END, START, UNKNOWN, Model, NGrams
+from las.runtime.errors import ConfigError, DataError
 
 Integers = NDArray[np.int64]
 FALLBACK = (0.5, 1.0, 1.5)

@@ -19,8 +19,8 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from las.data.tokenizers import Tokens
 from las.lm import arpa, automaton, vocabulary
-from las.tokens import Tokens
 
 ROW_ENTRIES = 1 << 24
 """Room for rows, in numbers of 4 bytes."""

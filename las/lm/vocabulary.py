@@ -3,9 +3,9 @@
 from collections.abc import Collection
 from typing import Protocol, runtime_checkable
 
-from las.errors import DataError
+from las.data.tokenizers import BOUNDARY, Tokens
 from las.lm.arpa import END, START, UNKNOWN
-from las.tokens import BOUNDARY, Tokens
+from las.runtime.errors import DataError
 
 SPACE = "<space>"
 """How the character ' ' is written in a language model, where blanks stand between words."""

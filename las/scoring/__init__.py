@@ -1,1 +1,1 @@
-"""Scoring: files of references and hypotheses, their alignment, and error rates."""
+"""Reference against hypothesis, with counts equal to those of NIST's sclite."""

@@ -2,6 +2,11 @@
 
 Which of several alignments that cost the same is taken decides how many errors there are of each kind. So costs and
 order of preference are sclite's (read from SCTK 2.4; the tests compare with the program), markup included.
+
+The least cost of aligning networks of words, for many pairs at once.
+
+Costs are kept in single precision, as sclite keeps them: the thousandths that an empty word costs round differently
+along different paths, and that decides between paths of equal cost.
 """
 
 import re
@@ -9,12 +14,60 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from las.scoring import dynamic_programming, network
-from las.scoring.dynamic_programming import DELETED, INSERTED, Table
+from las.scoring import word_network
+
+Table = np.ndarray[Any, np.dtype[Any]]
+
+MATCHED, SUBSTITUTED, DELETED, INSERTED = range(4)
+"""The moves into a cell."""
+
+
+def fill(
+    substitutions: Table, deletions: Table, insertions: Table, before_spoken: Table, before_heard: Table
+) -> tuple[Table, Table]:
+    """The least cost of reaching each cell, a pair of arcs, and the move that does: both [spoken heard batch].
+
+    Costs of words: `substitutions` [spoken heard batch], infinite for arc 0, `deletions` [spoken batch], `insertions`
+    [heard batch]. Arcs that may come before each: `before_spoken` [choices spoken batch] and `before_heard`, of lower
+    numbers; arc 0 comes before itself. Of moves that cost the same a match or substitution is taken before an
+    insertion, and that before a deletion. Cells whose numbers of arcs have the same sum depend on cells of smaller
+    sums only and are computed together.
+    """
+    rows, columns, lanes = substitutions.shape
+    lane = np.arange(lanes)
+    above = before_spoken * (columns * lanes) + lane
+    left = before_heard * lanes + lane
+    costs = np.full((rows * columns, lanes), np.inf, np.float32)
+    costs[0] = 0
+    entered = np.full_like(costs, np.inf)  # the least cost in the same row of a cell whose arc may come before
+    moves = np.zeros(costs.shape, np.int8)
+    for total in range(1, rows + columns - 1):
+        row = np.arange(max(0, total - columns + 1), min(rows, total + 1))
+        column = total - row
+        here = row * columns + column
+        in_row, in_column = (row * columns * lanes)[:, None], (column * lanes)[:, None]
+        entered[here] = _least(costs, left[:, column] + in_row)
+        inserted = entered[here] + insertions[column]
+        deleted = _least(costs, above[:, row] + in_column) + deletions[row]
+        price = substitutions[row, column]
+        substituted = _least(entered, above[:, row] + in_column) + price
+        omitted = np.minimum(deleted, inserted)
+        costs[here] = np.minimum(substituted, omitted)
+        moves[here] = np.where(
+            substituted <= omitted,
+            np.where(price == 0, MATCHED, SUBSTITUTED),
+            np.where(deleted < inserted, DELETED, INSERTED),
+        )
+    return costs.reshape(substitutions.shape), moves.reshape(substitutions.shape)
+
+
+def _least(table: Table, choices: Table) -> Table:
+    return table.take(choices).min(axis=0)
+
 
 NULL = "@"
 """The word that says nothing."""
@@ -111,7 +164,7 @@ class _Side(NamedTuple):
     """The reference or the hypothesis of a pair; without `alternatives` each word follows the one before it."""
 
     numbers: list[int]
-    alternatives: network.Network | None
+    alternatives: word_network.Network | None
 
 
 class _Pair(NamedTuple):
@@ -144,9 +197,9 @@ def align(
 
 
 def _side(tokens: Sequence[str], vocabulary: _Vocabulary) -> _Side:
-    if not network.has_alternatives(tokens):
+    if not word_network.has_alternatives(tokens):
         return _Side(vocabulary.numbers(tokens), None)
-    parsed = network.parse(tokens)
+    parsed = word_network.parse(tokens)
     return _Side(vocabulary.numbers(parsed.words), parsed)
 
 
@@ -178,7 +231,7 @@ def _batches(pairs: Sequence[_Pair]) -> Iterator[list[_Pair]]:
 def _align(batch: Sequence[_Pair], vocabulary: _Vocabulary) -> Iterator[list[Aligned]]:
     spoken, heard = _numbers([pair.reference for pair in batch]), _numbers([pair.hypothesis for pair in batch])
     omissions = np.array([word.omission for word in vocabulary.words], np.float32)
-    costs, moves = dynamic_programming.fill(
+    costs, moves = fill(
         substitutions=_substitutions(spoken, heard, vocabulary),
         deletions=omissions[spoken],
         insertions=omissions[heard],

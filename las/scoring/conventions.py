@@ -7,8 +7,8 @@ docs/scoring.md says what each is for.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from las.corpora import phones
-from las.errors import ConfigError, DataError, suggest
+from las.runtime.errors import ConfigError, DataError, suggest
+from las.scoring import phones
 from las.scoring.alignment import Rules
 
 Tokens = Callable[[str], list[str]]

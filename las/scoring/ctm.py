@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from las import atomic
-from las.errors import DataError
-from las.scoring import lines, stm
+from las.runtime.errors import DataError
+from las.scoring import stm, transcript_files
+from las.storage import atomic
 
 BEGIN, OR, END = "<ALT_BEGIN>", "<ALT>", "<ALT_END>"
 
@@ -48,7 +48,7 @@ def read(path: str | Path) -> list[Word]:
     wrong with it: fields, times, confidences, or alternatives that sclite would misread.
     """
     path = Path(path)
-    numbered = [(number, line) for number, line in lines.read(path) if not line.startswith(";")]
+    numbered = [(number, line) for number, line in transcript_files.numbered_lines(path) if not line.startswith(";")]
     words = [_word(line, f"{path}:{number}") for number, line in numbered]
     check_alternatives(words, [f"{path}:{number}" for number, _ in numbered])
     return words

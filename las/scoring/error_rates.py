@@ -11,7 +11,7 @@ from typing import Any
 
 import jiwer
 
-from las.errors import DataError, suggest
+from las.runtime.errors import DataError, suggest
 from las.scoring import bootstrap
 from las.scoring.alignment import Aligned, Rules, align
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from las.errors import DataError
+from las.runtime.errors import DataError
 from las.scoring.ctm import BEGIN, END, OR, Word
 from las.scoring.stm import Segment
 

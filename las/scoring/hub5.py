@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from las.errors import DataError
+from las.runtime.errors import DataError
 from las.scoring import error_rates, segments
 from las.scoring.alignment import Rules
 from las.scoring.ctm import Word

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from las.errors import DataError
+from las.runtime.errors import DataError
 from las.scoring import error_rates
 from las.scoring.alignment import Rules, align
 from las.scoring.ctm import BEGIN, END, OR, Word, check_alternatives

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NamedTuple
 
-from las.errors import DataError
+from las.runtime.errors import DataError
 from las.scoring import bootstrap
 from las.scoring.error_rates import Alignment, ErrorRate, Score, count
 

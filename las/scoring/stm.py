@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from las import atomic
-from las.errors import DataError
-from las.scoring import lines
+from las.runtime.errors import DataError
+from las.scoring import transcript_files
+from las.storage import atomic
 
 IGNORED = "IGNORE_TIME_SEGMENT_IN_SCORING"
 """The text of a segment that is not scored; what the hypothesis says there is not scored either."""
@@ -62,7 +62,11 @@ class Heading:
 def read(path: str | Path) -> list[Segment]:
     """Segments in file order. Raises DataError naming file, line and what is wrong with it."""
     path = Path(path)
-    segments = [_segment(line, f"{path}:{number}") for number, line in lines.read(path) if not line.startswith(";;")]
+    segments = [
+        _segment(line, f"{path}:{number}")
+        for number, line in transcript_files.numbered_lines(path)
+        if not line.startswith(";;")
+    ]
     if not segments:
         raise DataError(f"{path}: the file has no segments")
     return segments
@@ -70,7 +74,7 @@ def read(path: str | Path) -> list[Segment]:
 
 def read_headings(path: str | Path) -> list[Heading]:
     """What the comments of the file say about its labels, each heading once, in file order."""
-    matches = (_HEADING.match(line) for _, line in lines.read(Path(path)))
+    matches = (_HEADING.match(line) for _, line in transcript_files.numbered_lines(Path(path)))
     found = (Heading(match[1].upper(), match[2], match[3], match[4]) for match in matches if match)
     return list(dict.fromkeys(found))
 
@@ -90,7 +94,7 @@ def problems(path: str | Path) -> list[str]:
     contractions, acronyms, fragments, hesitations or markup. `read` accepts such tokens, and so does sclite."""
     path = Path(path)
     found = []
-    for number, line in lines.read(path):
+    for number, line in transcript_files.numbered_lines(path):
         if not line.startswith(";;"):
             text, _, _ = _segment(line, f"{path}:{number}").text.partition(";;")
             for token in text.split():

@@ -1,0 +1,188 @@
+"""Every step of the recurrences, as rows: what a cell reads, and the hidden state that it reads it with.
+
+Everything in evaluation mode, true tokens fed. The listener's are its layers' inputs and outputs; the speller's come
+from its plain loop.
+
+Gate pre-activations before and after the norm (Ben Othman 2018, figures 4 to 6; Ba et al. 2016, equations 20-22).
+
+Before: W x, U h and their sum with the weights as they are stored. After: what the gates' nonlinearities take, norm,
+gain and bias included, `forget_bias` not. For a cell without a norm the two differ by its offset.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from las.analysis.state_guard import evaluating
+from las.data.loader import Batch
+from las.nn.attention.base import Memory
+from las.nn.cells.base import LSTMCell
+from las.nn.cells.wrapper import WrappedLSTMCell
+from las.nn.masking import mask_of, reverse
+from las.nn.model import ListenAttendSpell
+from las.nn.rnn import BidirectionalLayer
+
+
+class Layer(NamedTuple):
+    """All true steps of one cell."""
+
+    name: str
+    cell: LSTMCell
+    inputs: Tensor
+    """[steps, input_size]"""
+    hidden: Tensor
+    """The hidden state before each step, [steps, H]."""
+
+
+class Step(NamedTuple):
+    """One token of the speller."""
+
+    inputs: list[Tensor]
+    """What each layer reads, [batch, size]."""
+    before: list[Tensor]
+    """Each layer's hidden state before, [batch, H]."""
+    after: list[Tensor]
+    """And after, [batch, 1, H]: nodes of the graph where gradients are wanted."""
+    readout: Tensor
+    """What the output layer reads, [batch, size]."""
+
+
+class Pass(NamedTuple):
+    """What the layers of a listener read and wrote."""
+
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    num_rows: list[Tensor]
+    encoded: Tensor
+    num_states: Tensor
+    memory: Memory
+
+
+def listen(model: ListenAttendSpell, batch: Batch) -> Pass:
+    """The listener on a batch. Its layers' inputs are nodes of the graph where gradients are wanted."""
+    inputs: list[Tensor] = []
+    outputs: list[Tensor] = []
+    num_rows: list[Tensor] = []
+    encoded: list[Tensor] = []
+
+    def before(_: torch.nn.Module, given: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        rows, lengths = given
+        if torch.is_grad_enabled() and not rows.requires_grad:
+            rows = rows.detach().clone().requires_grad_()
+        inputs.append(rows)
+        num_rows.append(lengths)
+        return rows, lengths
+
+    handles = [model.listener.register_forward_hook(lambda _, __, found: encoded.append(found[0]))]
+    for layer in model.listener.layers:
+        handles.append(layer.register_forward_pre_hook(before))
+        handles.append(layer.register_forward_hook(lambda _, __, found: outputs.append(found)))
+    try:
+        memory, num_states = model.listen(batch.waveforms, batch.num_samples)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return Pass(inputs, outputs, num_rows, encoded[0], num_states, memory)
+
+
+def spell(model: ListenAttendSpell, memory: Memory, targets: Tensor) -> Iterator[Step]:
+    """The speller token by token, the boundary first."""
+    speller = model.speller
+    state = speller.start(memory)
+    previous = torch.cat([targets.new_full((len(targets), 1), speller.boundary), targets], dim=1)
+    for tokens in previous.unbind(1):
+        tokens = tokens.unsqueeze(1)
+        before = [layer.hidden for layer in state.layers]
+        first = torch.cat([speller.embedding(tokens), state.context], dim=-1)
+        readout, state = speller.advance(tokens, memory, state)
+        after = [layer.hidden for layer in state.layers]
+        # The beam axis is one wide and goes.
+        inputs, hidden = ([each.squeeze(1) for each in part] for part in ([first, *after[:-1]], before))
+        yield Step(inputs, hidden, after, readout.squeeze(1))
+
+
+@torch.no_grad()
+def layers(model: ListenAttendSpell, batch: Batch) -> list[Layer]:
+    """Of every cell of the model, bottom first, its true steps on a batch."""
+    with evaluating(model):
+        heard = listen(model, batch)
+        steps = list(spell(model, heard.memory, batch.targets))
+    found = []
+    for number, (layer, *of_layer) in enumerate(
+        zip(model.listener.layers, heard.inputs, heard.outputs, heard.num_rows, strict=True)
+    ):
+        found += _both(f"listener {number}", cast(BidirectionalLayer, layer), *of_layer)
+    true = mask_of(batch.num_tokens + 1, len(steps))
+    for number, cell in enumerate(model.speller.cells):
+        inputs = torch.stack([step.inputs[number] for step in steps], dim=1)[true]
+        hidden = torch.stack([step.before[number] for step in steps], dim=1)[true]
+        found.append(Layer(f"speller {number}", cast(LSTMCell, cell), inputs, hidden))
+    return found
+
+
+def _both(name: str, layer: BidirectionalLayer, inputs: Tensor, outputs: Tensor, num_rows: Tensor) -> list[Layer]:
+    """The two directions of a layer, each in the order in which it reads."""
+    mask = mask_of(num_rows, inputs.shape[1])
+    forwards, backwards = outputs.chunk(2, dim=-1)
+    found = []
+    for direction, of, rows, written in (
+        ("forwards", layer.forwards, inputs, forwards),
+        ("backwards", layer.backwards, reverse(inputs, num_rows), reverse(backwards, num_rows)),
+    ):
+        before = torch.nn.functional.pad(written, (0, 0, 1, 0))[:, :-1]
+        found.append(Layer(f"{name} {direction}", of.cell, rows[mask], before[mask]))
+    return found
+
+
+def equations_of(cell: LSTMCell) -> LSTMCell:
+    """The cell whose equations a wrapped one has, itself for all others."""
+    return equations_of(cell.cell) if isinstance(cell, WrappedLSTMCell) else cell
+
+
+def gates_refused(cell: LSTMCell) -> str:
+    """Why a cell's gates cannot be told from what it reads and its hidden state; empty if they can."""
+    inside = equations_of(cell)
+    if type(inside).step is not LSTMCell.step:
+        return "its steps depend on the place in the utterance"
+    wrapper: Any = cell
+    while isinstance(wrapper, WrappedLSTMCell):
+        if type(wrapper).before is not WrappedLSTMCell.before:
+            return "its gates read another state than the hidden one"
+        wrapper = wrapper.cell
+    return ""
+
+
+class Gates(NamedTuple):
+    """Of all true steps of one cell, each [steps, 4H]; `refused` says why there are none."""
+
+    layer: str
+    input: Tensor
+    hidden: Tensor
+    after: Tensor
+    refused: str
+
+    @property
+    def before(self) -> Tensor:
+        return self.input + self.hidden
+
+
+@torch.no_grad()
+def of_model(model: ListenAttendSpell, batch: Batch) -> list[Gates]:
+    """Those of every cell, bottom first, in evaluation mode."""
+    found = []
+    for layer in layers(model, batch):
+        cell = equations_of(layer.cell)
+        refused = gates_refused(layer.cell)
+        nothing = layer.inputs.new_zeros(0, 4 * cell.hidden_size)
+        if refused:
+            found.append(Gates(layer.name, nothing, nothing, nothing, refused))
+            continue
+        projected = functional.linear(layer.inputs, cell.get_parameter("input_weight"))
+        recurrent = functional.linear(layer.hidden, cell.get_parameter("recurrent_weight"))
+        with evaluating(layer.cell):
+            after = layer.cell.gates(layer.cell.input_gates(layer.inputs), layer.hidden)
+        found.append(Gates(layer.name, projected, recurrent, after, ""))
+    return found

@@ -1,0 +1,111 @@
+"""Pictures of what analyses find; they need matplotlib, and without it there are none."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from las.training import plots
+
+
+class Panel(NamedTuple):
+    """Curves on one pair of axes, by name."""
+
+    label: str
+    scale: str
+    """`linear` or `log`, of the upward axis."""
+    curves: Mapping[str, Sequence[float]]
+
+
+class Band(NamedTuple):
+    """The range of a quantity at each step."""
+
+    label: str
+    scale: str
+    least: Sequence[float]
+    most: Sequence[float]
+
+
+class Place:
+    """The folder that pictures go to.
+
+    Args:
+        folder: it is made if need be.
+        title: above every picture.
+    """
+
+    def __init__(self, folder: Path, title: str = "") -> None:
+        self.folder, self.title = folder, title
+        self.written: list[Path] = []
+
+    def lines(
+        self, name: str, along: Sequence[int] | Sequence[float], panels: Sequence[Panel], axis: str = "step"
+    ) -> None:
+        """Curves side by side, panel by panel."""
+        figure, axes = self._panels(len(panels), axis)
+        for panel, at in zip(panels, axes, strict=True):
+            for label, values in panel.curves.items():
+                at.plot(along, values, label=label, marker="o", markersize=2.5, linewidth=1)
+            at.set_ylabel(panel.label)
+            self._scale(at, panel.scale, [value for values in panel.curves.values() for value in values])
+            at.legend(fontsize=7)
+        self._save(figure, name)
+
+    def bands(
+        self, name: str, along: Sequence[int] | Sequence[float], bands: Sequence[Band], axis: str = "step"
+    ) -> None:
+        """Ranges side by side, panel by panel."""
+        figure, axes = self._panels(len(bands), axis)
+        for band, at in zip(bands, axes, strict=True):
+            at.fill_between(along, band.least, band.most, alpha=0.5)
+            at.set_ylabel(band.label)
+            self._scale(at, band.scale, [*band.least, *band.most])
+        self._save(figure, name)
+
+    def histograms(self, name: str, rows: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
+        """One panel for each row, one outline for each of its histograms (`edges` and `density`)."""
+        figure = plots.blank_figure(7.0, 1.2 + 1.4 * len(rows))
+        axes = figure.subplots(len(rows), 1, squeeze=False)[:, 0]
+        for (label, found), at in zip(rows.items(), axes, strict=True):
+            for kind, values in found.items():
+                at.stairs(values["density"], values["edges"], label=kind, fill=True, alpha=0.4)
+            at.set_title(label, fontsize=8, loc="left")
+            at.set_yticks([])
+            if len(found) > 1:
+                at.legend(fontsize=7)
+        self._save(figure, name)
+
+    def ridges(
+        self, name: str, along: Sequence[int] | Sequence[float], rows: Mapping[str, Sequence[Sequence[float]]]
+    ) -> None:
+        """One panel for each row: quantiles against the step, in pairs around the middle one."""
+        figure = plots.blank_figure(7.0, 1.2 + 1.6 * len(rows))
+        axes = figure.subplots(len(rows), 1, squeeze=False)[:, 0]
+        for (label, found), at in zip(rows.items(), axes, strict=True):
+            curves = [list(curve) for curve in zip(*found, strict=True)]
+            middle = len(curves) // 2
+            for low, high in zip(curves[:middle], reversed(curves[middle + 1 :]), strict=True):
+                at.fill_between(along, low, high, alpha=0.18, color="tab:blue", linewidth=0)
+            at.plot(along, curves[middle], color="tab:blue", linewidth=1)
+            at.set_title(label, fontsize=8, loc="left")
+        axes[-1].set_xlabel("step")
+        self._save(figure, name)
+
+    def _panels(self, count: int, axis: str) -> tuple[Any, Sequence[Any]]:
+        figure = plots.blank_figure(4.6 * count, 3.4)
+        axes = figure.subplots(1, count, squeeze=False)[0].tolist()
+        for at in axes:
+            at.set_xlabel(axis)
+        return figure, axes
+
+    def _scale(self, axes: Any, scale: str, values: Sequence[float]) -> None:
+        """A logarithmic axis shows no zero: with one among the values it is linear below the least of the others."""
+        positive = [value for value in values if value > 0]
+        if scale == "log" and positive:
+            axes.set_yscale("symlog", linthresh=min(positive))
+
+    def _save(self, figure: Any, name: str) -> None:
+        figure.suptitle(self.title, fontsize=10)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"{name}.png"
+        figure.savefig(path, dpi=120)
+        self.written.append(path)

@@ -1,0 +1,168 @@
+"""What is looked at: a model, the update that it is about to make, and utterances to show it on.
+
+A training as its checkpoint kept it, ready for its next update.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from las.analysis.objective import Objective, minus, norm
+from las.analysis.state_guard import preserved
+from las.data import manifest
+from las.data.corpora.base import Corpus
+from las.data.loader import Batch, Loader, spellable
+from las.data.sampler import Size
+from las.nn import scheduled
+from las.nn.losses import LabelSmoothedCrossEntropy
+from las.nn.model import ListenAttendSpell
+from las.nn.normalisation import RunningMoments
+from las.runtime import progress, seeding
+from las.runtime.config import Config, build
+from las.runtime.errors import ConfigError, NumericalError, StorageError
+from las.storage import checkpoint, output_paths
+from las.storage.checkpoint import Checkpoint
+from las.training import data_preparation, setup
+from las.training.data_preparation import Splits
+from las.training.step import Updates
+
+DRAWS = ("frozen", "off")
+"""What becomes of dropout, noise and sampling in a probe: drawn once and the same in every evaluation, or none."""
+
+
+class Subject(NamedTuple):
+    """A training as it stands before update number `step`."""
+
+    updates: Updates
+    step: int
+    batches: Sequence[Batch]
+    """Of that update, on the model's device."""
+    examples: Batch
+    """Utterances to look at beside them, on the model's device."""
+    symbols: Sequence[str]
+    """Of the tokens."""
+    draws: str
+    """One of `DRAWS`."""
+
+    @property
+    def model(self) -> ListenAttendSpell:
+        """Raises ConfigError for a model of another kind."""
+        model = self.updates.model
+        if not isinstance(model, ListenAttendSpell):
+            raise ConfigError(f"a {type(model).__name__} has neither listener nor speller to look at")
+        return model
+
+    def objective(self) -> Objective:
+        """Mean cross-entropy per target token of the update's batches, true tokens fed, without label smoothing.
+
+        Batch norm takes the statistics of the batch. SpecAugment's masks are left out.
+        """
+        return Objective(self.model.named_parameters(), lambda: self._loss(self.batches))
+
+    def _loss(self, batches: Sequence[Batch]) -> Tensor:
+        self.model.train(self.draws == "frozen")
+        for module in self.model.modules():
+            if isinstance(module, RunningMoments):
+                module.train()
+        seeding.seed_update(self.updates.seed, self.step, 0)
+        plain = LabelSmoothedCrossEntropy()
+        sums = [
+            plain(self.model(batch.waveforms, batch.num_samples, batch.targets).logits, batch.targets, batch.num_tokens)
+            for batch in batches
+        ]
+        return torch.stack([each.loss for each in sums]).sum() / sum(int(each.tokens) for each in sums)
+
+
+class Moved(NamedTuple):
+    """Where an update leads: the trained parameters after it, and how far that is."""
+
+    point: list[Tensor]
+    distance: float
+    learning_rate: float
+
+
+def real_update(subject: Subject) -> Moved:
+    """The training's own next update, clipping and optimiser included, made and taken back.
+
+    Raises NumericalError when its loss or gradient is not finite.
+    """
+    of, optimiser = subject.objective(), subject.updates.optimiser
+    before = of.point()
+    with preserved(subject.model, optimiser):
+        update = subject.updates(subject.batches, subject.step)
+        if not update.finite:
+            raise NumericalError(
+                f"update {subject.step} is not finite (loss {update.loss}, norm of the gradient {update.norm}): there "
+                "is nothing to measure. Choose another checkpoint"
+            )
+        after = of.point()
+    return Moved(after, norm(minus(after, before)), float(optimiser.param_groups[0]["lr"]))
+
+
+def subject(config: Config) -> tuple[Subject, Path]:
+    """What to look at, and the folder for what is found.
+
+    The update is the next one of the training, where its corpus is the same and no utterance of it was left out.
+
+    Args:
+        config: the keys of `configs/analyze.yaml`; the training's own come from the checkpoint, and from here those
+            that it did not have yet.
+
+    Raises StorageError when there is no checkpoint that can be read, or its parts do not fit together.
+    """
+    found, complaints = checkpoint.find(Path(config["checkpoint"]), config["strict"])
+    for complaint in complaints:
+        progress.say(complaint)
+    trained = config | found.config
+    trained["trainer"] = config["trainer"] | found.config.get("trainer", {}) | {"device": config["device"]}
+    corpus: Corpus = build(trained["corpus"], where="corpus")
+    built = setup.build_parts(trained, corpus)
+    updates = _updates(built, found, trained["trainer"]["precision"])
+    splits = data_preparation.prepared(corpus, config["data_dir"])
+    train, options = splits[corpus.splits[0]], trained["trainer"]
+    size = Size(options["batch_size"], options["max_batch_s"])
+    plan = built.parts.order.plan(train, manifest.content_hash(train), built.seed, found.state["epoch"], size)
+    start, count = found.state["next_batch"], options["accumulate"]
+    chosen = plan[start : start + count] or plan[:count]
+    loader = Loader(spellable(train, corpus.tokens), corpus.tokens, corpus.sample_rate, 0)
+    looked_at = Subject(
+        updates,
+        found.state["step"] + 1,
+        [batch.to(built.device) for _, batch in loader.batches(chosen)],
+        examples(corpus, splits, config["num_utterances"]).to(built.device),
+        corpus.tokens.symbols,
+        config["draws"],
+    )
+    return looked_at, output_paths.folder(found.directory) / "analysis" / found.directory.name
+
+
+def _updates(built: setup.Built, found: Checkpoint, precision: str) -> Updates:
+    """Those of the training, with parameters, optimiser and learning rate as they stood in a checkpoint."""
+    parts, state = built.parts, found.state
+    optimiser = parts.optim(parts.model.to(built.device).parameters())
+    rates = [group["lr"] for group in optimiser.param_groups]
+    try:
+        parts.model.load_state_dict(found.model)
+        checkpoint.unpack_optimiser(optimiser, found.optim, state["param_groups"])
+        parts.schedule.load_state_dict(state["schedule"])
+        factor = state["rate_scale"] * parts.schedule.factor(state["step"] + 1)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise StorageError(f"{found.directory}: its parts do not fit together ({error!r})") from error
+    for group, rate in zip(optimiser.param_groups, rates, strict=True):
+        group["lr"] = rate * factor
+    scheduled.move((parts.model, parts.loss), state["step"] + 1, parts.schedule.sub_epochs + 1)
+    changing = parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment
+    return Updates(*changing, built.seed, precision)
+
+
+def examples(corpus: Corpus, splits: Splits, count: int) -> Batch:
+    """The first utterances of the development split by id, side by side."""
+    dev = spellable(sorted(splits[corpus.splits[1]], key=lambda each: each.id)[:count], corpus.tokens)
+    if not dev:
+        raise ConfigError(f"{corpus.name}: its {corpus.splits[1]} split has no utterance to look at")
+    loader = Loader(dev, corpus.tokens, corpus.sample_rate, 0)
+    ((_, batch),) = loader.batches([[*range(len(dev))]])
+    return batch

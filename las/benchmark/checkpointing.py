@@ -1,0 +1,93 @@
+"""suite=safety: what a training pays for being able to continue: its checkpoints, beside updates and validations."""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from las.benchmark.records import Column, Group, Row, number, text
+from las.benchmark.settings import Settings
+from las.data.corpora.base import Corpus
+from las.nn import rnn
+from las.runtime import machine
+from las.runtime.config import Config, build
+from las.storage.run_directory import Run
+from las.training import data_preparation, setup
+from las.training.trainer import Trainer
+
+COLUMNS = (
+    Column("part of a training", text("implementation")),
+    Column("cell", text("cell")),
+    Column("times", number("times", 0)),
+    Column("median ms", number("median_ms", 1)),
+    Column("seconds", number("seconds", 2)),
+    Column("% of the training", number("share", 2, 100.0)),
+    Column("% of the updates", number("share_of_updates", 2, 100.0)),
+)
+
+
+def title(shape: str) -> str:
+    """The experiment, its corpus and how long it was trained, as the rows name them."""
+    return shape
+
+
+def measure(settings: Settings) -> Iterator[Group]:
+    """One group: what a training consists of. It is trained in a folder that is removed, on the disk of the runs."""
+    steps = settings.config["steps"]
+    options = settings.config["trainer"] | {"max_steps": steps, "patience": steps}
+    place = machine.existing(Path(settings.config["run_dir"]))
+    with tempfile.TemporaryDirectory(prefix=".las-safety-", dir=place) as name:
+        config = settings.config | {"trainer": options, "run_dir": name}
+        with rnn.using(str(config["kernel"])):
+            trainer = _trainer(config)
+            clocks = {"validation": Clock(trainer, "validator"), "checkpoint": Clock(trainer.keeper, "save")}
+            began = time.perf_counter()
+            trainer.fit()
+            total_s = time.perf_counter() - began
+    often = f"{options['validate_every']} steps" if options["validate_every"] else f"1/{options['sub_epochs']} epoch"
+    shape = f"{config['name']} on {trainer.corpus.name}: {steps} steps, a checkpoint every {often}"
+    measured = {name: clock.seconds for name, clock in clocks.items()}
+    updates_s = total_s - sum(map(sum, measured.values()))
+    measured = {"updates": [updates_s / steps] * steps} | measured
+    rows = [settings.row(name, "", shape) | _shares(found, total_s, updates_s) for name, found in measured.items()]
+    yield Group(shape, rows)
+
+
+def _shares(seconds: list[float], total_s: float, updates_s: float) -> Row:
+    return {
+        "times": len(seconds),
+        "median_ms": 1e3 * statistics.median(seconds),
+        "seconds": sum(seconds),
+        "share": sum(seconds) / total_s,
+        "share_of_updates": sum(seconds) / updates_s,
+    }
+
+
+def _trainer(config: Config) -> Trainer:
+    corpus: Corpus = build(config["corpus"], where="corpus")
+    stages, built = setup.build_all(config, corpus)
+    data = data_preparation.prepare(corpus, Path(config["data_dir"]), built.limits)
+    folder = Run(config)
+    train = setup.usable(built, data, folder)
+    return next(setup.trainers(stages, built, train, data, folder, built.device))
+
+
+class Clock:
+    """Stands in for something that an object calls by name, and notes how long each call takes."""
+
+    def __init__(self, owner: object, name: str) -> None:
+        self.seconds: list[float] = []
+        self._call: Callable[..., Any] = getattr(owner, name)
+        setattr(owner, name, self)
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return self._call(*given, **named)
+        finally:
+            self.seconds.append(time.perf_counter() - began)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._call, name)  # what else is asked of it

@@ -1,0 +1,141 @@
+"""suite=decode: how long a search takes for a split, utterances side by side and one at a time."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+from las.benchmark import inputs, timing
+from las.benchmark.records import Column, Group, Row, number, text
+from las.benchmark.settings import Settings
+from las.data.corpora.base import Corpus
+from las.data.loader import Batch, Loader, spellable
+from las.data.sampler import Size, sequential
+from las.decoding import evaluation
+from las.decoding.evaluation import Search
+from las.decoding.search import Beam
+from las.decoding.transcriber import load
+from las.nn.model import ListenAttendSpell
+from las.runtime.config import build
+from las.training import data_preparation
+
+NUM_GENERATED = 64
+
+COLUMNS = (
+    Column("search", text("implementation")),
+    Column("cell", text("cell")),
+    Column("utterances", number("utterances", 0)),
+    Column("seconds", number("seconds")),
+    Column("lowest - highest", lambda row: f"{row['lowest_s']:.2f} - {row['highest_s']:.2f}"),
+    Column("/ greedy", number("ratio_to_greedy")),
+    Column("utterances / s", number("utterances_per_s", 1)),
+    Column("real-time factor", number("rtf", 4)),
+    Column("tokens / utterance", number("tokens_per_utterance", 1)),
+)
+
+
+class Task(NamedTuple):
+    """A model and what it shall hear: waveforms that are read already, in batches and one by one."""
+
+    model: ListenAttendSpell
+    what: str
+    batched: list[Batch]
+    single: list[Batch]
+    audio_s: float
+
+
+def title(shape: str) -> str:
+    """The model and the split, as the rows name them."""
+    return shape
+
+
+def measure(settings: Settings) -> Iterator[Group]:
+    """One group: greedy search in batches, and the search of the config in batches and one utterance at a time."""
+    torch.set_num_threads(settings.threads)
+    config = settings.config
+    greedy: Search = build(config["validation_search"], where="validation_search")
+    search: Search = build(config["search"], where="search")
+    name = f"beam{config['search']['size']}" if isinstance(search, Beam) else "greedy"
+    task = trained(settings) if config["checkpoint"] is not None else untrained(settings)
+    passes = {"greedy_batched": Pass(task.model, greedy, task.batched)}
+    passes[f"{name}_batched"] = Pass(task.model, search, task.batched)
+    passes[f"{name}_single"] = Pass(task.model, search, task.single)
+    works = {key: timing.Work(each.run) for key, each in passes.items()}
+    times = timing.alternate(works, settings.repeats, settings.budget_s, settings.device, "passes over the utterances")
+    card = inputs.card(task.model)
+    rows = [settings.row(key, card, task.what) | _result(times[key], each, task) for key, each in passes.items()]
+    yield Group(task.what, compared(rows))
+
+
+class Pass:
+    """A search over all utterances of a task, from waveforms to n-best lists."""
+
+    def __init__(self, model: ListenAttendSpell, search: Search, material: list[Batch]) -> None:
+        self.model, self.search, self.material = model, search, material
+        self.decoded: list[evaluation.Decoded] = []
+
+    def run(self) -> None:
+        """As `las decode` does it, without reading audio."""
+        self.decoded = list(evaluation.decode(self.model, self.search, enumerate(self.material)))
+
+
+def _result(times: list[float], made: Pass, task: Task) -> Row:
+    milliseconds = timing.spread(times)
+    seconds, count = milliseconds.median / 1e3, len(made.decoded)
+    return {
+        "utterances": count,
+        "batch_size": max(len(batch.ids) for batch in made.material),
+        "seconds": seconds,
+        "lowest_s": milliseconds.lowest / 1e3,
+        "highest_s": milliseconds.highest / 1e3,
+        "repeats": milliseconds.repeats,
+        "audio_s": task.audio_s,
+        "rtf": seconds / task.audio_s,
+        "utterances_per_s": count / seconds,
+        "tokens_per_utterance": sum(len(each.hypotheses[0].tokens) for each in made.decoded) / count,
+    }
+
+
+def compared(table: list[Row]) -> list[Row]:
+    """Rows with how many times as long as greedy search in batches they take."""
+    greedy = next(row["seconds"] for row in table if row["implementation"] == "greedy_batched")
+    return [row | {"ratio_to_greedy": row["seconds"] / greedy} for row in table]
+
+
+def trained(settings: Settings) -> Task:
+    """A checkpoint on a split of the corpus it was trained on."""
+    config = settings.config
+    transcriber = load(config["checkpoint"], device=str(settings.device))
+    corpus: Corpus = build(transcriber.config["corpus"], where="corpus")
+    split = corpus.known_split(config["split"])
+    utterances = data_preparation.prepared(corpus, config["data_dir"])[split]
+    loader = Loader(spellable(utterances, transcriber.tokens), transcriber.tokens, corpus.sample_rate)
+    batched, single = (
+        [batch for _, batch in loader.batches(sequential(utterances, size))] for size in (Size.of(config), Size(1))
+    )
+    what = f"{transcriber.config['name']} on {split} of {corpus.name}"
+    return Task(transcriber.model, what, batched, single, sum(each.duration_s for each in utterances))
+
+
+def untrained(settings: Settings) -> Task:
+    """A model that knows nothing on noise: it does not find the end, so its hypotheses are as long as allowed."""
+    subject = inputs.subject(settings.config)
+    model = subject.built.recogniser.to(settings.device)
+    size, seconds = settings.config["batch_size"], settings.config["seconds"]
+    batched = [inputs.batch(size, seconds, subject.corpus, seed) for seed in range(-(-NUM_GENERATED // size))]
+    single = [_row(batch, index) for batch in batched for index in range(size)]
+    audio_s = sum(inputs.duration_s(batch, subject.corpus) for batch in batched)
+    return Task(model, f"{settings.config['name']}, untrained, on noise", batched, single, audio_s)
+
+
+def _row(batch: Batch, index: int) -> Batch:
+    """One utterance of a batch, without padding."""
+    here = slice(index, index + 1)
+    samples, tokens = int(batch.num_samples[index]), int(batch.num_tokens[index])
+    return Batch(
+        ids=batch.ids[here],
+        waveforms=batch.waveforms[here, :samples],
+        num_samples=batch.num_samples[here],
+        targets=batch.targets[here, :tokens],
+        num_tokens=batch.num_tokens[here],
+    )

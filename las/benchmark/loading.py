@@ -1,0 +1,120 @@
+"""suite=loader: how fast batches come from a corpus tree when nobody does anything with them, and who waits."""
+
+import functools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from las.benchmark import inputs, timing
+from las.benchmark.inputs import Subject
+from las.benchmark.records import Column, Group, Row, number, text
+from las.benchmark.settings import Settings
+from las.data.loader import Loader, key
+from las.data.manifest import Utterance
+from las.data.sampler import Plan, Size, sequential
+from las.nn import rnn
+from las.runtime import progress
+from las.runtime.config import Config
+from las.training.step import Updates
+
+KEY_OF = functools.partial(key, 1, 0)
+CPU = torch.device("cpu")
+WORKERS = (0, 1, 2, 4)
+MOST_BATCHES = 100  # evenly spread over the corpus
+CONSUMED = 20  # batches, when waiting is measured
+
+COLUMNS = (
+    Column("threads that read", text("implementation")),
+    Column("corpus", text("corpus")),
+    Column("audio s per s", number("audio_s_per_s", 0)),
+    Column("from memory", number("cached_audio_s_per_s", 0)),
+    Column("waiting %", number("wait_share", 1, 100.0)),
+    Column("waiting in training %", number("trained_wait_share", 2, 100.0)),
+    Column("training, audio s per s", number("trained_audio_s_per_s", 0)),
+)
+
+
+def title(shape: str) -> str:
+    """The corpus and the batches, as the rows name them."""
+    return shape
+
+
+def measure(settings: Settings) -> Iterator[Group]:
+    """One group: numbers of threads. With that of the experiment its model is trained as well."""
+    config = settings.config
+    torch.set_num_threads(settings.threads)
+    subject = inputs.subject(config)
+    utterances = subject.corpus.prepare(Path(config["data_dir"]) / "manifests")[subject.corpus.splits[0]]
+    size = config["trainer"]["batch_size"]
+    plan = sequential(utterances, Size(size))
+    plan = plan[:: -(-len(plan) // MOST_BATCHES)]
+    count = sum(map(len, plan))
+    shape = f"{subject.corpus.name}: {count} utterances in batches of {size}"
+    _milliseconds(_loader(subject, utterances, max(WORKERS)), plan)  # so that all find the files in the system's cache
+    rows = []
+    for workers in progress.counted(WORKERS, len(WORKERS), "numbers of threads"):
+        found = _measured(subject, utterances, plan, workers, float(config["consumer_ms"]))
+        if workers == config["trainer"]["num_workers"]:
+            found |= _trained(subject, utterances, plan[:: -(-len(plan) // config["trained_batches"])], workers, config)
+        row = settings.row(f"workers{workers}", "", shape)
+        rows.append(row | {"corpus": subject.corpus.name, "workers": workers, "utterances": count} | found)
+    yield Group(shape, rows)
+
+
+def _loader(subject: Subject, utterances: list[Utterance], workers: int) -> Loader:
+    corpus, augment = subject.corpus, subject.built.parts.augment
+    return Loader(utterances, corpus.tokens, corpus.sample_rate, workers, augment=augment)
+
+
+def _milliseconds(loader: Loader, plan: Plan) -> float:
+    return timing.milliseconds(lambda: sum(1 for _ in loader.batches(plan, 0, KEY_OF)), CPU)
+
+
+def _measured(subject: Subject, utterances: list[Utterance], plan: Plan, workers: int, consumer_ms: float) -> Row:
+    """Batches from files, the same from what is kept in memory, and a few for a slow consumer."""
+    loader = _loader(subject, utterances, workers)
+    first_s, second_s = (_milliseconds(loader, plan) / 1e3 for _ in range(2))
+    audio_s = sum(utterances[at].duration_s for batch in plan for at in batch)
+    consumed = _loader(subject, utterances, workers).batches(plan[:CONSUMED], 0, KEY_OF)
+    return {
+        "audio_s": audio_s,
+        "seconds": first_s,
+        "audio_s_per_s": audio_s / first_s,
+        "cached_audio_s_per_s": audio_s / second_s,
+        "wait_share": wait_share(consumed, consumer_ms / 1e3),
+        "consumer_ms": consumer_ms,
+    }
+
+
+def _trained(subject: Subject, utterances: list[Utterance], plan: Plan, workers: int, config: Config) -> Row:
+    """The share of its time that a training waits for batches, read from files, whose first one it waits for whole."""
+    parts, loader = subject.built.parts, _loader(subject, utterances, workers)
+    optimiser = parts.optim(parts.model.to(subject.built.device).parameters())
+    made = parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment
+    update = Updates(*made, subject.built.seed, config["trainer"]["precision"])
+    waited_s, step, began = 0.0, 0, time.perf_counter()
+    asked = began
+    with rnn.using(str(config["kernel"])):
+        for step, (_, batch) in enumerate(loader.batches(plan, 0, KEY_OF), start=1):
+            waited_s += time.perf_counter() - asked
+            update([batch.to(subject.built.device)], step)
+            asked = time.perf_counter()
+    took_s = time.perf_counter() - began
+    audio_s = sum(utterances[at].duration_s for batch in plan for at in batch)
+    return {
+        "trained_batches": step,
+        "trained_wait_share": waited_s / took_s,
+        "trained_audio_s_per_s": audio_s / took_s,
+    }
+
+
+def wait_share(items: Iterator[object], consumer_s: float) -> float:
+    """The share of the time that a consumer waits which needs `consumer_s` for each item, asleep meanwhile."""
+    began = time.perf_counter()
+    count = 0
+    for _ in items:
+        time.sleep(consumer_s)
+        count += 1
+    return 1.0 - count * consumer_s / (time.perf_counter() - began)

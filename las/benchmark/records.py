@@ -1,0 +1,114 @@
+"""One measurement is one row: plain values, a JSON line, a line of a table."""
+
+import json
+import os
+import platform
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from rich.table import Table
+
+from las.runtime import progress
+from las.runtime.errors import DataError
+from las.storage import atomic, bounded
+
+Row = dict[str, Any]
+LEFT = 2  # columns of names; the others are numbers
+
+
+class Column(NamedTuple):
+    """A heading and what stands under it in a row."""
+
+    heading: str
+    text: Callable[[Row], str]
+
+
+class Group(NamedTuple):
+    """Rows that are compared with each other, under one title."""
+
+    title: str
+    rows: list[Row]
+
+
+def machine(device: torch.device) -> str:
+    """`NVIDIA H200, cuDNN 9.13.0`, or `AMD EPYC, 2 cores, AVX2`."""
+    if device.type == "cuda":
+        version = torch.backends.cudnn.version() or 0
+        return f"{torch.cuda.get_device_name(device)}, cuDNN {version // 10000}.{version // 100 % 100}.{version % 100}"
+    listed = Path("/proc/cpuinfo")
+    lines = listed.read_text().splitlines() if listed.exists() else []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    name = named[0] if named else platform.processor() or platform.machine()
+    return f"{name}, {os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def write(path: Path, rows: Iterable[Row]) -> None:
+    """JSON lines."""
+    atomic.write(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def read(path: Path) -> list[Row]:
+    """The rows of a file that `write` wrote. Raises DataError naming the line that is not one."""
+    found = []
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
+        try:
+            row = bounded.parse(line)
+        except ValueError as error:
+            raise DataError(f"{path}, line {number}: not JSON ({error})") from error
+        if not isinstance(row, dict) or "suite" not in row:
+            raise DataError(f"{path}, line {number}: not a row of the verb benchmark")
+        found.append(row)
+    return found
+
+
+def show(group: Group, columns: Sequence[Column]) -> None:
+    """A table on a terminal, lines of text anywhere else; what was not measured below it, with the reason."""
+    headings, lines = table(group.rows, columns)
+    if progress.console.is_terminal:
+        drawn = Table(title=group.title)
+        for index, heading in enumerate(headings):
+            drawn.add_column(heading, justify="left" if index < LEFT else "right", overflow="fold")
+        for line in lines:
+            drawn.add_row(*line)
+        progress.console.print(drawn, markup=False)
+    else:
+        progress.say(group.title)
+        widths = [max(map(len, column)) for column in zip(headings, *lines, strict=True)]
+        for line in [headings, *lines]:
+            cells = enumerate(zip(line, widths, strict=True))
+            progress.say("  ".join(t.ljust(w) if at < LEFT else t.rjust(w) for at, (t, w) in cells).rstrip())
+    for reason in unmeasured(group.rows):
+        progress.say(f"not measured: {reason}")
+
+
+def table(rows: Sequence[Row], columns: Sequence[Column]) -> tuple[list[str], list[list[str]]]:
+    """Headings and lines of what was measured; columns that would be empty are left out."""
+    measured = [row for row in rows if not row.get("refused")]
+    used = [column for column in columns if any(column.text(row) for row in measured)]
+    return [column.heading for column in used], [[column.text(row) for column in used] for row in measured]
+
+
+def unmeasured(rows: Sequence[Row]) -> list[str]:
+    """`lstm_best, lstm_graph (needs a GPU)` for each reason why something was not measured."""
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        if row.get("refused"):
+            reasons.setdefault(row["refused"], []).append(row["implementation"])
+    return [f"{', '.join(dict.fromkeys(names))} ({reason})" for reason, names in reasons.items()]
+
+
+def number(key: str, digits: int = 2, scale: float = 1.0) -> Callable[[Row], str]:
+    """A row's value with so many decimals, empty where there is none."""
+
+    def text(row: Row) -> str:
+        value = row.get(key)
+        return "" if value is None else f"{value * scale:,.{digits}f}"
+
+    return text
+
+
+def text(key: str) -> Callable[[Row], str]:
+    """A row's value as it is, empty where there is none."""
+    return lambda row: "" if row.get(key) is None else str(row[key])

@@ -1,0 +1,136 @@
+"""suite=model: one training step of an experiment's model, split by part."""
+
+import itertools
+import statistics
+import time
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from las.benchmark import inputs as benchmark_inputs
+from las.benchmark import timing
+from las.benchmark.candidates import refusal
+from las.benchmark.inputs import Subject
+from las.benchmark.records import Column, Group, Row, number, text
+from las.benchmark.settings import Settings
+from las.data.loader import Batch
+from las.nn import rnn
+from las.training.step import Updates
+
+PARTS = ("features", "listener", "speller", "speller_backward", "listener_backward", "optimiser")
+"""In the order of a step. The loss counts with the speller, clipping with the listener's backward pass."""
+
+COLUMNS = (
+    Column("kernel", text("implementation")),
+    Column("listener's cell", text("cell")),
+    *(Column(f"{part.replace('_', ' ')} ms", number(f"{part}_ms", 1)) for part in PARTS),
+    Column("total ms", number("total_ms", 1)),
+    Column("lowest - highest", lambda row: f"{row['total_lowest_ms']:,.1f} - {row['total_highest_ms']:,.1f}"),
+    Column("plain / it", number("times_faster_than_plain")),
+    Column("audio s per s", number("audio_s_per_s", 0)),
+)
+
+
+def title(shape: str) -> str:
+    """The experiment and its batch, as the rows name them."""
+    return f"one training step: {shape}"
+
+
+def measure(settings: Settings) -> Iterator[Group]:
+    """One group: the kernels."""
+    torch.set_num_threads(settings.threads)
+    subject = benchmark_inputs.subject(settings.config)
+    size, seconds = settings.config["trainer"]["batch_size"], settings.config["seconds"]
+    batch = benchmark_inputs.batch(size, seconds, subject.corpus).to(settings.device)
+    shape = f"{settings.config['name']}, {size} utterances of {seconds[0]:g} to {seconds[1]:g} s"
+    model = subject.built.recogniser.to(settings.device).train()
+    clock = Clock(subject, settings.device)
+    cells, card = benchmark_inputs.cells(model), benchmark_inputs.card(model)
+    steps, table = {}, []
+    for kernel in settings.kernels:
+        reason = next(filter(None, (refusal(kernel, cell, batch.waveforms) for cell in cells)), "")
+        if reason:
+            nothing = {"total_ms": None, "refused": reason}
+            table.append(settings.row(kernel, card, shape) | nothing)
+        else:
+            steps[kernel] = Step(kernel, subject, batch, clock, settings.config["trainer"]["precision"])
+    works = {kernel: timing.Work(step.run) for kernel, step in steps.items()}
+    times = timing.alternate(works, settings.repeats, settings.budget_s, settings.device, "steps")
+    audio_s = benchmark_inputs.duration_s(batch, subject.corpus)
+    measured = [
+        settings.row(kernel, card, shape) | step.parts() | _total(times[kernel], audio_s)
+        for kernel, step in steps.items()
+    ]
+    yield Group(title(shape), [*compared(measured), *table])
+
+
+def compared(table: list[Row]) -> list[Row]:
+    """Rows with how many times faster than the plain kernel they are, where that was measured."""
+    plain = {row["implementation"]: row["total_ms"] for row in table}.get("plain")
+    return [row | ({} if plain is None else {"times_faster_than_plain": plain / row["total_ms"]}) for row in table]
+
+
+def _total(times: list[float], audio_s: float) -> Row:
+    total = timing.spread(times)
+    return {
+        "total_ms": total.median,
+        "total_lowest_ms": total.lowest,
+        "total_highest_ms": total.highest,
+        "repeats": total.repeats,
+        "audio_s": audio_s,
+        "audio_s_per_s": 1e3 * audio_s / total.median,
+    }
+
+
+class Clock:
+    """Looks at the time whenever a model gets from one of its parts to the next, on the way up and on the way back."""
+
+    def __init__(self, subject: Subject, device: torch.device) -> None:
+        self.device = device
+        self.marks: list[float] = []
+        model = subject.built.recogniser
+        for module in (model.features, model.listener, subject.built.parts.loss):
+            module.register_forward_hook(self._after)
+        model.listener.register_forward_hook(self._listened)
+
+    def mark(self, *_: object) -> None:
+        """Note the time in ms; a GPU finishes first what it was given. Also a hook, which changes nothing."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        self.marks.append(1e3 * time.perf_counter())
+
+    def _after(self, module: nn.Module, inputs: object, outputs: object) -> None:
+        self.mark()
+
+    def _listened(self, module: nn.Module, inputs: object, outputs: tuple[Tensor, ...]) -> None:
+        outputs[0].register_hook(self.mark)
+
+
+class Step:
+    """The trainer's update of one batch with a kernel; the model is shared, the optimiser is its own."""
+
+    def __init__(self, kernel: str, subject: Subject, batch: Batch, clock: Clock, precision: str) -> None:
+        parts = subject.built.parts
+        optimiser = parts.optim(parts.model.parameters())
+        optimiser.register_step_pre_hook(clock.mark)
+        seed = subject.built.seed
+        self.update = Updates(
+            *(parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment, seed, precision)
+        )
+        self.kernel, self.batch, self.clock = kernel, batch, clock
+        self.taken: list[list[float]] = []
+
+    def run(self) -> None:
+        """One update."""
+        self.clock.marks = []
+        self.clock.mark()
+        with rnn.using(self.kernel):
+            self.update([self.batch], len(self.taken) + 1)
+        self.clock.mark()
+        self.taken.append([after - before for before, after in itertools.pairwise(self.clock.marks)])
+
+    def parts(self) -> dict[str, float]:
+        """Median milliseconds of each part, without the rounds that do not count."""
+        columns = zip(*self.taken[timing.WARM_UP :], strict=True)
+        return {f"{part}_ms": statistics.median(column) for part, column in zip(PARTS, columns, strict=True)}

@@ -1,1 +1,0 @@
-"""LSTM cells: one equation per file, all sharing the contract of `las.cells.base`."""

@@ -1,0 +1,1 @@
+"""The command `las`, one file for each verb."""

@@ -1,0 +1,128 @@
+"""The verb `analyze`: tables, numbers and pictures of a checkpoint, or of a training while it goes on."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from las.analysis import deep_linear, invariance, probe
+from las.analysis.monitor import ANALYSES, Notebook, WatchedUpdates
+from las.analysis.probe import DRAWS, Subject
+from las.analysis.smoothness import Grid
+from las.data.corpora.base import Corpus
+from las.data.loader import Batch
+from las.nn import rnn
+from las.runtime import distributed, progress
+from las.runtime.config import Config, build, check_value, checked, compose
+from las.runtime.errors import ConfigError, suggest
+from las.storage import atomic, lock, run_directory
+from las.training import data_preparation, plots, setup
+from las.training.step import Updates
+
+WITHOUT_MODEL = ("invariance", "deep_linear")
+OWN_KEYS = {
+    "what": Sequence[str] | str,
+    "checkpoint": str | None,
+    "every": int | None,
+    "output": str | None,
+    "num_utterances": int,
+    "draws": str,
+    "seeds": int,
+    "device": str,
+    "strict": bool,
+    "grid": dict,
+}
+
+
+def analyze(overrides: list[str]) -> None:
+    """Measure what `what` names and print it. Raises ConfigError for a name that does not exist."""
+    config = compose("analyze", overrides)
+    names = _checked(config)
+    if "invariance" in names:
+        progress.console.print(invariance.table(invariance.of_norms(), "Ba et al. 2016, table 1"))
+        progress.console.print(invariance.table(invariance.of_cells(), "the same for cells over time"))
+    if "deep_linear" in names:
+        progress.console.print(deep_linear.table(deep_linear.measure(config["seeds"])))
+    if any(name in ANALYSES for name in names):
+        with rnn.using(str(config["kernel"])):
+            _of_model(config, [name for name in names if name in ANALYSES])
+
+
+def _checked(config: Config) -> list[str]:
+    """The names in `what`, every key of this verb looked at."""
+    for key, kind in OWN_KEYS.items():
+        check_value(key, config[key], kind)
+    names = [config["what"]] if isinstance(config["what"], str) else list(config["what"])
+    known = (*ANALYSES, *WITHOUT_MODEL)
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"what={name}: there is no such analysis.{suggest(name, known)}")
+    if config["draws"] not in DRAWS:
+        raise ConfigError(f"draws={config['draws']} does not exist.{suggest(config['draws'], DRAWS)}")
+    for key in ("num_utterances", "seeds", "every"):
+        if config[key] is not None and config[key] < 1:
+            raise ConfigError(f"{key}={config[key]} must be at least 1")
+    if config["output"] is not None:
+        atomic.require_folder(Path(config["output"]))
+    checked(Grid, config["grid"], "grid")()
+    if any(name in ANALYSES for name in names) and (config["checkpoint"] is None) == (config["every"] is None):
+        raise ConfigError(
+            "give checkpoint=runs/..., or every=100 to train and look every 100 steps, not both "
+            f"({' and '.join(WITHOUT_MODEL)} need neither)"
+        )
+    return names
+
+
+def _of_model(config: Config, names: Sequence[str]) -> None:
+    grid: Grid = checked(Grid, config["grid"], "grid")()
+    if config["checkpoint"] is None:
+        notebook, title = _training(config, names, grid)
+    else:
+        notebook, title = _checkpoint(config, names, grid)
+    for table in notebook.tables():
+        progress.console.print(table)
+    for path in notebook.pictures(title):
+        progress.say(f"picture     {path}")
+    progress.say(f"numbers     {notebook.folder}/*.jsonl")
+    if not plots.available():
+        progress.say("pictures    none, they need matplotlib: pip install 'las[plots]', then the same command")
+
+
+def _checkpoint(config: Config, names: Sequence[str], grid: Grid) -> tuple[Notebook, str]:
+    """Look once, at a training as a checkpoint kept it."""
+    subject, folder = probe.subject(config)
+    notebook = Notebook(Path(config["output"] or folder), names, grid)
+    atomic.require_folder(notebook.folder)
+    notebook.look(subject)
+    return notebook, f"{config['checkpoint']}, step {subject.step - 1}"
+
+
+def _training(config: Config, names: Sequence[str], grid: Grid) -> tuple[Notebook, str]:
+    """Train as `las train` would in the same run folder, and look on the way. Started again, it resumes."""
+    training = {key: value for key, value in config.items() if key not in OWN_KEYS}
+    corpus: Corpus = build(training["corpus"], where="corpus")
+    stages, built = setup.build_all(training, corpus)
+    with distributed.together(built.device) as device:
+        if distributed.world_size() > 1:
+            raise ConfigError("a training is looked at in one process: start it without torchrun")
+        folder = run_directory.Run(training)
+        notebook = Notebook(Path(config["output"] or folder.directory / "analysis"), names, grid)
+        with lock.held(folder.directory):
+            data = data_preparation.prepare(corpus, Path(training["data_dir"]), built.limits)
+            examples = probe.examples(corpus, data.splits, config["num_utterances"]).to(device)
+            train = setup.usable(built, data, folder)
+            for trainer in setup.trainers(stages, built, train, data, folder, device):
+                symbols = corpus.tokens.symbols
+                trainer.updates = _watched(trainer.updates, notebook, examples, symbols, config)
+                trainer.fit()
+    progress.say(f"{folder.directory}: trained to step {trainer.at.step}; `las train` with the same keys decodes it")
+    return notebook, str(folder.directory)
+
+
+def _watched(
+    updates: Updates, notebook: Notebook, examples: Batch, symbols: Sequence[str], config: Config
+) -> WatchedUpdates:
+    """The updates of a trainer, looked at as often as the config says."""
+
+    def look(batches: Sequence[Batch], step: int) -> None:
+        notebook.look(Subject(updates, step, batches, examples, symbols, config["draws"]))
+
+    return WatchedUpdates(updates, look, config["every"])

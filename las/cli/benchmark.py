@@ -1,0 +1,45 @@
+"""The verb `benchmark`: run a suite, print its tables, write JSON lines and the page made from them."""
+
+import re
+import shlex
+from pathlib import Path
+
+from las.benchmark import records, report
+from las.benchmark.settings import settings
+from las.benchmark.suites import SUITES
+from las.runtime.config import compose
+from las.runtime.errors import ConfigError, suggest
+from las.storage import atomic
+
+EXPERIMENT = "+experiment=ln_encoder_only"
+"""What is measured unless another one is named: the demo's."""
+
+
+def benchmark(overrides: list[str]) -> list[records.Row]:
+    """Measure a suite, or (without one) only rewrite the page: see configs/benchmark.yaml. Returns the rows."""
+    named = any(override.startswith("+experiment=") for override in overrides)
+    config = compose("benchmark", overrides if named else [EXPERIMENT, *overrides])
+    suite, output = config["suite"], config["output"]
+    if suite is None and config["page"] is None:
+        raise ConfigError(f"benchmark needs suite=..., one of {', '.join(SUITES)}")
+    for path in (output, config["page"]):
+        if path is not None:
+            atomic.require_place(Path(path))
+    found: list[records.Row] = []
+    if suite is not None:
+        if suite not in SUITES:
+            raise ConfigError(f"suite={suite}: there is no such suite.{suggest(str(suite), SUITES)}")
+        for group in SUITES[suite].measure(settings(config, suite, command(overrides))):
+            records.show(group, SUITES[suite].columns)
+            found += group.rows
+    if output is not None:
+        records.write(Path(output), found)
+    if config["page"] is not None:
+        report.rewrite(Path(config["page"]))
+    return found
+
+
+def command(overrides: list[str]) -> str:
+    """The command line of these overrides, without the quotes that the console command puts around paths."""
+    plain = [re.sub(r"^([\w.]+)='([^'\\]*)'$", r"\1=\2", override) for override in overrides]
+    return shlex.join(["python", "scripts/benchmark.py", *plain])

@@ -1,0 +1,52 @@
+"""The whole job in minutes: synthesise the embedded corpus, train, decode, score, and show what came out."""
+
+from pathlib import Path
+
+from rich.table import Table
+
+from las.cli import train
+from las.data.corpora.base import Corpus
+from las.decoding import transcriber
+from las.runtime import progress
+from las.runtime.config import build, compose
+from las.training import plots
+
+OVERRIDES = ["+experiment=ln_encoder_only"]
+
+
+def demo(overrides: list[str]) -> None:
+    """Train `ln_encoder_only` on the embedded corpus, then decode one test utterance and draw its attention."""
+    overrides = [*OVERRIDES, *overrides]
+    config = compose("train", overrides)
+    result = train.train(overrides)
+    folder = Path(config["run_dir"])
+    corpus: Corpus = build(config["corpus"], where="corpus")
+    example = corpus.prepare(Path(config["data_dir"]) / "manifests")["test"][0]
+    heard = transcriber.load(folder).transcribe(example.audio)
+
+    table = Table(title=f"{example.audio}, {heard.duration_s:.2f} s")
+    table.add_column("phone")
+    table.add_column("seconds", justify="right")
+    for token in heard.tokens:
+        table.add_row(token.symbol, f"{token.start_s:.2f} - {token.end_s:.2f}")
+    progress.console.print(table)
+    progress.say(f"reference   {example.text}")
+    progress.say(f"hypothesis  {heard.text}")
+    if plots.available():
+        (piece,) = heard.pieces
+        title = f"{example.id}, an unseen speaker: {config['name']}"
+        picture = folder / "attention.png"
+        plots.attention_picture(piece.weights, piece.symbols, heard.state_ms, picture, title)
+        share = plots.monotonicity(piece.weights)
+        progress.say(f"attention   {picture} (moves forward at {100 * share:.0f} % of the tokens)")
+        progress.say(f"curves      {folder / 'curves.png'}")
+    progress.say(f"result      {train.summary(result)}")
+    progress.say(
+        f"""
+next:
+  .venv/bin/las decode checkpoint={folder} audio={example.audio}
+  .venv/bin/las decode checkpoint={folder} split=test
+  .venv/bin/las train +experiment=baseline
+  .venv/bin/las train +experiment=ln_encoder_only corpus=timit corpus.root=/corpora/TIMIT
+  .venv/bin/tensorboard --logdir runs"""
+    )

@@ -1,0 +1,274 @@
+"""The verb `demo_app`: a page in the browser that hears recordings. All of it stays on this machine.
+
+What the page of `las demo_app` does with a recording, and the one that it offers to try.
+"""
+
+import copy
+import importlib
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from inspect import Parameter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from las.cli.demo_app_access import App, Guard, Hosts
+from las.data import manifest
+from las.data.audio import files
+from las.data.audio.segmentation import Cutter
+from las.decoding import tuned_search
+from las.decoding.evaluation import Search
+from las.decoding.search import Beam
+from las.decoding.transcriber import Transcriber, find_audio, load
+from las.decoding.transcription import Transcription
+from las.nn import rnn
+from las.reproduction import examples, transcription_html
+from las.runtime import devices, progress
+from las.runtime.config import Config, build, check_value, checked
+from las.runtime.errors import ConfigError, DataError, LasError
+from las.storage import temporary
+
+
+class Shown(NamedTuple):
+    """What the page shows of a recording: its text, and pieces of HTML."""
+
+    text: str
+    status: str
+    attention: str = ""
+    tokens: str = ""
+
+
+class Ear:
+    """What happens when the button is pressed; longer recordings than `max_duration_s` are not heard."""
+
+    def __init__(self, transcriber: Transcriber, kernel: str, max_duration_s: float = 3600.0) -> None:
+        self.transcriber, self.kernel, self.max_duration_s = transcriber, kernel, max_duration_s
+        with rnn.using(kernel):  # compiles what is not yet compiled, so that the first person need not wait
+            transcriber.hear([torch.zeros(transcriber.sample_rate)], [0.0])
+
+    def __call__(self, path: str | None, size: int, length_normalisation: float) -> Shown:
+        """Hear a file with a beam of this size; what goes wrong is said in words, with the file's own name."""
+        if path is None:
+            return Shown("", transcription_html.problem("Record something first, or choose a file."))
+        transcriber = copy.copy(self.transcriber)
+        if isinstance(transcriber.search, Beam):
+            transcriber.search = transcriber.search.reweighted({}, length_normalisation)
+            transcriber.search.size, transcriber.search.nbest = size, 1
+        started = time.monotonic()
+        try:
+            with rnn.using(self.kernel):
+                self.require_short(path, files.info(path).duration_s)
+                heard = self.hear(transcriber, path)
+        except LasError as error:
+            return Shown("", transcription_html.problem(str(error).replace(path, Path(path).name)))
+        status = transcription_html.numbers(heard, time.monotonic() - started)
+        return Shown(heard.text, status, transcription_html.attention(heard), transcription_html.tokens(heard))
+
+    def hear(self, transcriber: Transcriber, path: str) -> Transcription:
+        """What is heard in a file. It is measured while it is heard: some headers promise less than there is."""
+        heard_s = 0.0
+
+        def heard(seconds: float) -> None:
+            nonlocal heard_s
+            heard_s += seconds
+            self.require_short(path, heard_s)
+
+        (found,) = transcriber.transcribe_all([path], heard=heard)
+        return found
+
+    def require_short(self, path: str, seconds: float) -> None:
+        """Raise DataError for a recording that is too long."""
+        if seconds > self.max_duration_s:
+            longest = f"a recording may have {progress.duration(self.max_duration_s)}: max_duration_s=... allows more"
+            raise DataError(f"{path}: lasts {progress.duration(seconds)}, {longest}", kind="too long")
+
+
+class Example(NamedTuple):
+    """A recording to try, and what was said in it."""
+
+    path: str
+    text: str
+
+
+def example_of(transcriber: Transcriber, given: str | None, folder: Path) -> Example | None:
+    """The recording given, or else one of the test split, as a wav in `folder`, if the corpus is still there."""
+    if given is not None:
+        (path,) = find_audio(given)[:1]
+        return Example(str(path), path.name)
+    config = transcriber.config
+    if "corpus" not in config:  # an exported bundle
+        return None
+    manifests = sorted((Path(config["data_dir"]) / "manifests").glob(f"{config['corpus']['name']}-*/test*.jsonl"))
+    try:
+        utterance = examples.fitting(manifest.read(manifests[-1]))
+        path = folder / f"{utterance.id}.wav"
+        path.write_bytes(examples.wav(utterance, transcriber.sample_rate))
+    except (IndexError, DataError) as error:
+        progress.say(f"no example on the page, which example=x.wav gives: the corpus is not here ({error})")
+        return None
+    return Example(str(path), utterance.text)
+
+
+PRIVACY = "Recordings are heard by the program that serves this page, and deleted when it ends. They go nowhere else."
+FONTS = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
+"""Those of the browser: none is fetched."""
+PREFIX = "las-demo-app-"
+"""Of the folder with recordings, among the temporary files."""
+UPLOAD = "/gradio_api/upload"
+LOOK = r"/|/theme\.css|/manifest\.json|/favicon\.ico|/(assets|static)/.+"
+ENDED_S = 5.0
+"""For which visitors are waited when the server ends."""
+
+
+def paths(folder: Path) -> dict[str, re.Pattern[str]]:
+    """What gradio's page asks its server for, of all that gradio would answer; files only from `folder`."""
+    reading = f"{LOOK}|/gradio_api/(queue/data|upload_progress|file={re.escape(str(folder))}/.+)"
+    return {
+        "GET": re.compile(reading),
+        "HEAD": re.compile(reading),
+        "POST": re.compile(f"{UPLOAD}|/gradio_api/(queue/join|run/predict)"),
+    }
+
+
+def demo_app(overrides: list[str]) -> None:
+    """Serve the page until the program is told to stop: see configs/demo_app.yaml.
+
+    Raises ConfigError without gradio, and for an address that cannot be had.
+    """
+    config = tuned_search.compose("demo_app", overrides)
+    check(config)
+    allowed = config["allow_hosts"]
+    hosts = Hosts(config["host"], config["port"], [allowed] if isinstance(allowed, str) else allowed)
+    require_free(config["host"], config["port"])
+    with temporary.folder(PREFIX) as folder:
+        gradio = load_gradio(str(folder))
+        search: Search = build(config["search"], where="search")
+        pieces, by_name = config["pieces"], [Parameter.KEYWORD_ONLY]
+        cutter: Callable[[int], Cutter] = checked(Cutter, pieces, "pieces", kinds=by_name)
+        device = str(devices.pick(config["device"]))
+        transcriber = load(config["checkpoint"], search, device, cutter, config["strict"])
+        example = example_of(transcriber, config["example"], folder)
+        ear = Ear(transcriber, str(config["kernel"]), config["max_duration_s"])
+        most_bytes = round(1e6 * config["max_upload_mb"])
+        app = application(gradio, page(gradio, ear, example), most_bytes)
+        serve(Guard(app, hosts, paths(folder), UPLOAD, folder, most_bytes), config["host"], config["port"])
+
+
+def check(config: Config) -> None:
+    """Raise ConfigError for a value that is not of its kind, and for limits that are none."""
+    kinds = {
+        "checkpoint": str,
+        "example": str | None,
+        "host": str,
+        "port": int,
+        "strict": bool,
+        "allow_hosts": list[str],
+    }
+    limits = ("max_upload_mb", "max_duration_s")
+    for key, kind in (kinds | dict.fromkeys(limits, float)).items():
+        check_value(key, config[key], kind)
+    for key in limits:
+        if not 0 < config[key] < float("inf"):
+            raise ConfigError(f"{key}={config[key]} must be above 0, for example {key}=100")
+
+
+def load_gradio(folder: str) -> Any:
+    """The library that makes the page, told to report nothing to anybody and to keep uploads in a folder."""
+    os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_DISABLE_TELEMETRY": "1", "GRADIO_TEMP_DIR": folder}
+    try:
+        return importlib.import_module("gradio")
+    except ImportError as error:
+        raise ConfigError(f"the page needs gradio ({error}): pip install '.[demo]'") from error
+
+
+def require_free(host: str, port: int) -> None:
+    """Raise ConfigError unless a server can listen there."""
+    if not 0 < port < 65536:
+        raise ConfigError(f"port={port} must be between 1 and 65535, for example port=7860")
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(address)
+    except OSError as error:
+        where = f"host={host} port={port}: no page can be served there ({error.strerror})"
+        raise ConfigError(f"{where}: try port={port % 65535 + 1}, or host=127.0.0.1") from error
+
+
+def page(gradio: Any, ear: Ear, example: Example | None) -> Any:
+    """What is where."""
+    search = ear.transcriber.search
+    beam = search if isinstance(search, Beam) else Beam()
+    title = f"las: {ear.transcriber.config.get('name', 'speech to text')}"
+    with gradio.Blocks(title=title, analytics_enabled=False, delete_cache=(3600, 3600)) as blocks:
+        gradio.Markdown(f"# {title}\n{PRIVACY}")
+        with gradio.Row():
+            with gradio.Column(scale=2, min_width=320):
+                audio = gradio.Audio(
+                    type="filepath", label="Recording: a file or the microphone", editable=False, buttons=[]
+                )
+                if example is not None:
+                    shown_as = {"label": "Example", "example_labels": [example.text], "api_visibility": "private"}
+                    gradio.Examples([[example.path]], [audio], **shown_as)
+                with gradio.Group(visible=isinstance(search, Beam)):
+                    size = gradio.Slider(1, 32, beam.size, step=1, label="Beam size")
+                    length = gradio.Slider(0, 2, beam.length_normalisation, step=0.1, label="Length normalisation")
+                button = gradio.Button("Transcribe", variant="primary")
+            with gradio.Column(scale=3, min_width=320):
+                hint = "What is heard appears here."
+                text = gradio.Textbox(label="Text", placeholder=hint, lines=2, max_lines=12, buttons=["copy"])
+                shown = [text, *(gradio.HTML() for _ in range(3))]
+        button.click(ear, [audio, size, length], shown, show_progress_on=text, api_visibility="private")
+    return blocks.queue(api_open=False)  # the page waits in the queue, and nothing passes it
+
+
+def application(gradio: Any, blocks: Any, most_bytes: int) -> App:
+    """The page as gradio serves it, without what gradio would serve besides."""
+    fastapi = importlib.import_module("fastapi")
+    options = {"ssr_mode": False, "mcp_server": False, "run_history": False, "footer_links": []}
+    look = {"theme": gradio.themes.Default(primary_hue="blue", **FONTS), "css": transcription_html.STYLE}
+    closed = {"enable_monitoring": False, "max_file_size": most_bytes}
+    outer = fastapi.FastAPI(openapi_url=None)
+    mounted: App = gradio.mount_gradio_app(outer, blocks, path="/", **options, **look, **closed)
+    return mounted
+
+
+def serve(app: App, host: str, port: int) -> None:
+    """Answer browsers until Ctrl-C."""
+    with serving(app, host, port):
+        try:
+            progress.say(f"open http://{_shown(host)}:{port} in a browser; Ctrl-C ends it")
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            progress.say("ended")
+
+
+def _shown(host: str) -> str:
+    """An address as a browser takes it."""
+    here = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+    return here.get(host, f"[{host}]" if ":" in host else host)
+
+
+@contextmanager
+def serving(app: App, host: str, port: int) -> Iterator[None]:
+    """A server in a thread of its own, so that signals are this one's."""
+    uvicorn = importlib.import_module("uvicorn")
+    options = {"log_level": "critical", "timeout_graceful_shutdown": 1, "ws": "none", "server_header": False}
+    server = uvicorn.Server(uvicorn.Config(app, host=host, port=port, **options))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        if not thread.is_alive():
+            raise ConfigError(f"host={host} port={port}: no page can be served there")
+        time.sleep(0.01)
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        thread.join(ENDED_S)

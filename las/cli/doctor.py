@@ -1,0 +1,231 @@
+"""What a training needs to be installed. Asks whatever is missing or broken, torch included, and says what to type.
+
+The verb `doctor`: what this machine lacks, and whether a training's longest batches fit into its memory.
+"""
+
+import importlib
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from las.nn.kernels import cpp_build
+from las.runtime import machine, progress, torchaudio_compat
+from las.runtime.config import Config, build, check_value, compose
+from las.runtime.errors import LasError
+from las.runtime.machine import GB, NOTE, OK, PROBLEM, Check
+
+OLDEST_PYTHON = (3, 11)
+TORCH = "pip install torch (https://pytorch.org/get-started/locally names the one for a GPU)"
+
+
+def python() -> Check:
+    """Its version, and whether processes can be forked, as corpora are synthesised."""
+    found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    if sys.version_info[:2] < OLDEST_PYTHON:
+        return Check("python", PROBLEM, found, "install Python 3.11 or newer")
+    if not hasattr(os, "fork"):
+        return Check("python", NOTE, f"{found}: no fork, so the synthetic corpora cannot be made here")
+    return Check("python", OK, found)
+
+
+def packages() -> Check:
+    """Whether what las requires is installed, in the versions it wants."""
+    from packaging.requirements import Requirement
+
+    wrong, required = [], 0
+    for requirement in map(Requirement, importlib.metadata.requires("las") or []):
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        required += 1
+        version = _version(requirement.name)
+        if version is None or not requirement.specifier.contains(version, prereleases=True):
+            wrong.append((requirement, version))
+    if wrong:
+        listed = ", ".join(f"{requirement.name} {version or 'missing'}" for requirement, version in wrong)
+        wanted = " ".join(f"'{requirement}'" for requirement, _ in wrong)
+        return Check("packages", PROBLEM, listed, f"pip install {wanted}")
+    return Check("packages", OK, f"the {required} that las requires")
+
+
+def torch() -> Check:
+    """Whether it can be imported, and what it was built for."""
+    try:
+        found: Any = importlib.import_module("torch")
+    except (ImportError, OSError) as error:
+        return Check("torch", PROBLEM, str(error), TORCH)
+    built = f"CUDA {found.version.cuda}" if found.version.cuda else "CPU only"
+    return Check("torch", OK, f"{found.__version__}, {built}")
+
+
+def torchaudio() -> Check:
+    """Its Python part is all that is used."""
+    try:
+        found = torchaudio_compat.torchaudio()
+    except ImportError as error:
+        return Check("torchaudio", PROBLEM, str(error), "pip install torchaudio")
+    whole = hasattr(sys.modules["torchaudio._extension"], "__file__")
+    return Check("torchaudio", OK, f"{found.__version__}{'' if whole else ', its Python part, which is enough'}")
+
+
+def audio_files() -> Check:
+    """Whether libsndfile reads what corpora consist of."""
+    try:
+        soundfile: Any = importlib.import_module("soundfile")
+    except (ImportError, OSError) as error:
+        return Check("audio files", PROBLEM, str(error), "pip install soundfile")
+    missing = {"WAV", "FLAC", "NIST"} - set(soundfile.available_formats())
+    version = f"soundfile {soundfile.__version__} with {soundfile.__libsndfile_version__}"
+    if missing:
+        return Check("audio files", PROBLEM, f"{version} lacks {', '.join(missing)}", "pip install -U soundfile")
+    return Check("audio files", OK, f"{version}: wav, flac, SPHERE")
+
+
+def cpu_kernel() -> Check:
+    """Whether the C++ recurrence is compiled, or can be."""
+    try:
+        cpp_build.load()
+        return Check("cpu kernel", OK, f"compiled by {cpp_build.find_compiler()}, kept in {cpp_build.cache()}")
+    except cpp_build.Unavailable as error:
+        return Check("cpu kernel", NOTE, f"{error}. LSTMs take the slower kernel=autograd", "apt install g++")
+
+
+def gpu() -> Check:
+    """What torch can use, the driver's version, and Triton's."""
+    driver = _driver()
+    try:
+        found: Any = importlib.import_module("torch")
+    except (ImportError, OSError):
+        return Check("GPU", NOTE, f"cannot be asked without torch{driver and f'; nvidia-smi finds {driver}'}")
+    if found.cuda.is_available():
+        properties = found.cuda.get_device_properties(0)
+        count, triton = found.cuda.device_count(), _version("triton")
+        what = f"{count} x {properties.name}, {properties.total_memory / GB:.0f} GB, {driver or 'no nvidia-smi'}"
+        if triton is None:
+            return Check("GPU", NOTE, f"{what}, no Triton: LSTMs take a slower kernel", "pip install triton")
+        return Check("GPU", OK, f"{what}, Triton {triton}")
+    if driver:
+        return Check("GPU", PROBLEM, f"nvidia-smi finds {driver}, torch {found.__version__} cannot use it", TORCH)
+    return Check("GPU", OK, "none: trainings run on the CPU")
+
+
+EXTRAS = {
+    "espeakng-loader": ("synth", "the synthetic corpora"),
+    "matplotlib": ("plots", "pictures"),
+    "kenlm": ("lm", "binary language models"),
+    "submitit": ("slurm", "sweeps through SLURM"),
+}
+"""Packages that something needs, the extra that installs each, and what needs it."""
+
+
+def extras() -> Check:
+    """What is not required; the default corpus needs one of them."""
+    there = {package: _version(package) for package in EXTRAS}
+    found = [f"{package} {version}" for package, version in there.items() if version]
+    lacking = [f"{package} ({what})" for package, (_, what) in EXTRAS.items() if there[package] is None]
+    sclite = shutil.which("sclite")
+    found.append(f"sclite in {sclite}" if sclite else "no sclite: las scores by itself")
+    text = ", ".join(found) + (f"; without {', '.join(lacking)}" if lacking else "")
+    if there["espeakng-loader"] is None:
+        return Check("extras", NOTE, text, "pip install 'las[synth]'")
+    return Check("extras", OK, text)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _driver() -> str:
+    """What nvidia-smi says of GPUs and driver; nothing where there is none."""
+    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    first = next(iter(done.stdout.splitlines()), "")
+    name, _, version = first.partition(", ")
+    return f"{name}, driver {version}" if version else ""
+
+
+STYLES = {OK: "green", NOTE: "yellow", PROBLEM: "red"}
+
+
+def doctor(overrides: list[str]) -> list[Check]:
+    """Check everything, print a table and what to type against each problem; see configs/doctor.yaml.
+
+    Raises LasError when there is a problem.
+    """
+    config = compose("doctor", overrides)
+    check_value("dry_run", config["dry_run"], bool)
+    folder = Path(config["run_dir"])
+    asked: dict[str, Callable[[], Check]] = {
+        "python": python,
+        "packages": packages,
+        "torch": torch,
+        "torchaudio": torchaudio,
+        "audio files": audio_files,
+        "cpu kernel": cpu_kernel,
+        "GPU": gpu,
+        "extras": extras,
+        "memory": machine.memory,
+        "cores": machine.cores,
+        "limits": machine.limits,
+        "run folder": lambda: machine.run_folder(folder),
+        "disk": lambda: machine.disk(folder),
+    }
+    found = [ask_for(name, ask) for name, ask in asked.items()]
+    if config["dry_run"]:
+        found += dry_run(config)
+    show(found)
+    problems = [check for check in found if check.verdict == PROBLEM]
+    if problems:
+        raise LasError(f"{len(problems)} of {len(found)} checks found a problem: {', '.join(c.name for c in problems)}")
+    progress.say("ready" if config["dry_run"] else "ready. next: las demo, or las doctor dry_run=true for a training")
+    return found
+
+
+def ask_for(name: str, ask: Callable[[], Check]) -> Check:
+    """A check; what cannot even be asked is a problem."""
+    try:
+        return ask()
+    except Exception as error:  # whatever is wrong with a machine, the rest of the list is wanted all the more
+        return Check(name, PROBLEM, f"{type(error).__name__}: {error}")
+
+
+def dry_run(config: Config) -> Iterator[Check]:
+    """The longest batches of the training that the config describes. Raises what its parts and its corpus raise."""
+    from las.cli.dry_run import checks
+    from las.data.corpora.base import Corpus
+    from las.training import setup  # needs torch, which may be what is wrong with the machine
+
+    corpus: Corpus = build(config["corpus"], where="corpus")
+    own = {key: value for key, value in config.items() if key != "dry_run"}
+    _, built = setup.build_all(own, corpus)
+    train = corpus.prepare(Path(config["data_dir"]) / "manifests")[corpus.splits[0]]
+    return checks(own, built, corpus, train)
+
+
+def show(found: list[Check]) -> None:
+    """The table on a terminal, lines of text anywhere else; below it what to type, problems first."""
+    if progress.console.is_terminal:
+        table = Table("", "", "found")
+        for check in found:
+            table.add_row(check.name, f"[{STYLES[check.verdict]}]{check.verdict}[/]", check.found.replace("[", r"\["))
+        progress.console.print(table)
+    else:
+        for check in found:
+            progress.say(f"{check.name:13}  {check.verdict:7}  {check.found}")
+    for verdict in (PROBLEM, NOTE):
+        for check in found:
+            if check.verdict == verdict and check.command:
+                progress.say(f"{check.name}: {check.command}")

@@ -1,0 +1,174 @@
+"""A training's longest batches, computed before step 1: what they take of the memory, and how large they may be.
+
+Utterances are taken longest first, 1, 2, 4, ... of them at a time up to the batch size, which no batch of any epoch
+exceeds. What an update takes grows in proportion to the seconds it computes, padding included; so the sizes tried say
+what others would take, and no size is tried of which that is more than there is.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+
+from las.benchmark import memory
+from las.data import sampler
+from las.data.corpora.base import Corpus
+from las.data.loader import Loader
+from las.data.manifest import Utterance
+from las.data.sampler import Size
+from las.nn import rnn
+from las.runtime import machine
+from las.runtime.config import Config
+from las.runtime.errors import LasError
+from las.runtime.machine import GB, NOTE, OK, PROBLEM, Check
+from las.training.setup import Built
+from las.training.step import Updates
+
+SPARED = 0.1  # of the memory that is free, for what was not tried
+
+
+class Trial(NamedTuple):
+    """An update of some utterances: seconds with padding, bytes at its peak beyond the model's own, duration."""
+
+    utterances: int
+    seconds: float
+    num_bytes: int
+    took_s: float
+
+
+class Forecast(NamedTuple):
+    """What the trials say: what was free, whether one of them did not fit, how many seconds a batch may have."""
+
+    trials: list[Trial]
+    free: int
+    failed: int | None
+    """Utterances of the trial for which memory did not suffice."""
+    most_s: float | None
+    """None where memory cannot be measured."""
+
+
+def checks(config: Config, built: Built, corpus: Corpus, train: Sequence[Utterance]) -> Iterator[Check]:
+    """The longest batch of a training, and what to set if it does not fit.
+
+    Args:
+        config: of the training.
+        built: its parts; the model and its random numbers are used up.
+        train: its utterances.
+    """
+    usable = [each for each in train if each.duration_s <= built.limits.longest_s]
+    if not usable:
+        yield Check("longest batch", PROBLEM, f"no training utterance is of at most {built.limits.longest_s:g} s")
+        return
+    size = Size(config["trainer"]["batch_size"], config["trainer"]["max_batch_s"])
+    longest = [usable[at] for at in sampler.cut(sampler.by_length(usable)[::-1], usable, size)[0]]
+    with rnn.using(str(config["kernel"])):
+        found = forecast(_updates(built, config["trainer"]["precision"]), longest, corpus, built.device)
+    longest_s = longest[0].duration_s
+    wanted_s = len(longest) * longest_s
+    what = f"{len(longest)} of {longest_s:.1f} s, {wanted_s:,.0f} s with padding"
+    yield verdict(found, what, wanted_s, wanted_s / min(*built.parts.augment.speeds, 1.0))
+
+
+def verdict(found: Forecast, what: str, wanted_s: float, slowed_s: float) -> Check:
+    """Whether a batch of `wanted_s` seconds fits, which the slowest speed of augmentation makes `slowed_s`."""
+    name = "longest batch"
+    if not found.trials:
+        command = "limits.longest_s=... (seconds), or a smaller model"
+        return Check(name, PROBLEM, f"{what}: memory does not suffice for the longest utterance alone", command)
+    last = found.trials[-1]
+    pace = f"{last.utterances} took {last.took_s:.1f} s"
+    if found.most_s is None:
+        return Check(name, NOTE, f"{what}: {pace}; this system does not say how much memory they took")
+    budget_s = found.most_s * wanted_s / slowed_s
+    took = f"{last.num_bytes / GB:.2f} of {found.free / GB:.1f} GB for {last.utterances}, {pace}"
+    if budget_s < wanted_s or found.failed is not None:
+        return Check(name, PROBLEM, f"{what}: {took}; all will not fit", f"trainer.max_batch_s={max(int(budget_s), 1)}")
+    return Check(name, OK, f"{what}: {took}; memory is enough for trainer.max_batch_s={int(budget_s):,}")
+
+
+def forecast(updates: Updates, utterances: Sequence[Utterance], corpus: Corpus, device: torch.device) -> Forecast:
+    """Updates of 1, 2, 4, ... of the utterances, which are sorted by length, longest first, as long as they will fit.
+
+    The first update of all is not among the trials: the optimiser's memory and the kernels' own come with it.
+    """
+    free = _free(device)
+    trials: list[Trial] = []
+    failed = None
+    for step, count in enumerate([1, *_doubling(len(utterances))], start=1):
+        if free is not None and len(trials) > 1:
+            expected = _line(trials)
+            if expected[0] + expected[1] * count * utterances[0].duration_s > free:
+                break
+        trial = _trial(updates, utterances[:count], corpus, device, step)
+        if trial is None:
+            failed = count
+            break
+        if step == 1:
+            free = _free(device)
+        else:
+            trials.append(trial)
+    if free is None or not trials or not any(trial.num_bytes for trial in trials):
+        return Forecast(trials, free or 0, failed, None)
+    fixed, each = _line(trials)
+    most_s = ((1 - SPARED) * free - fixed) / each if each > 0 else trials[-1].seconds
+    if failed is not None:
+        most_s = min(most_s, trials[-1].seconds)
+    return Forecast(trials, free, failed, most_s)
+
+
+def _updates(built: Built, precision: str) -> Updates:
+    parts = built.parts
+    parts.model.to(built.device)
+    optimiser = parts.optim(parts.model.parameters())
+    return Updates(
+        *(parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment), built.seed, precision
+    )
+
+
+def _trial(
+    updates: Updates, utterances: Sequence[Utterance], corpus: Corpus, device: torch.device, step: int
+) -> Trial | None:
+    """One update; None if memory ran out."""
+    loader = Loader(utterances, corpus.tokens, corpus.sample_rate, 0)
+    ((_, batch),) = loader.batches([list(range(len(utterances)))])
+    batch = batch.to(device)
+    began = time.perf_counter()
+
+    def update() -> None:
+        updates([batch], step)
+
+    try:
+        measured = memory.allocated(update, device) if device.type == "cuda" else memory.resident(update, device)
+    except LasError:  # not even one utterance at a time
+        return None
+    if updates.most is not None:
+        return None
+    seconds = len(utterances) * utterances[0].duration_s
+    return Trial(len(utterances), seconds, measured or 0, time.perf_counter() - began)
+
+
+def _line(trials: Sequence[Trial]) -> tuple[float, float]:
+    """(bytes of any update, bytes of a second): the straight line that no pair of neighbouring trials rises above."""
+    if len(trials) == 1:
+        return 0.0, trials[0].num_bytes / trials[0].seconds
+    slopes = [(b.num_bytes - a.num_bytes) / (b.seconds - a.seconds) for a, b in pairwise(trials)]
+    slope = max(slopes[-2:])
+    return max(trials[-1].num_bytes - slope * trials[-1].seconds, 0.0), slope
+
+
+def _doubling(most: int) -> Iterator[int]:
+    count = 1
+    while count < most:
+        yield count
+        count *= 2
+    yield most
+
+
+def _free(device: torch.device) -> int | None:
+    """Bytes that an update may take: on a GPU those that the allocator holds unused are among them."""
+    if device.type != "cuda":
+        return machine.available_memory()
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

@@ -1,0 +1,138 @@
+"""The verb `average`: the mean of several checkpoints of a run, which is often better than any of them.
+
+Parameters and running statistics are averaged, whole numbers (counters) are the newest checkpoint's.
+
+The verb `export`: a trained model as one file for another machine, and as programs that need no las.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from las.decoding.transcriber import load
+from las.nn.export import listener, save, speller
+from las.runtime import progress
+from las.runtime.config import check_value, compose
+from las.runtime.errors import ConfigError, StorageError
+from las.storage import atomic, bundle, checkpoint
+from las.storage.checkpoint import Checkpoint
+
+
+def average(overrides: list[str]) -> Path:
+    """Write the mean of the last or the best checkpoints of a run: see configs/average.yaml. Returns its directory."""
+    config = compose("average", overrides)
+    for key, annotation in (("run", str), ("last", int | None), ("best", int | None), ("output", str | None)):
+        check_value(key, config[key], annotation)
+    if (config["last"] is None) == (config["best"] is None):
+        raise ConfigError("average needs last=5 (the newest checkpoints) or best=5 (by dev error), not both")
+    kind = "best" if config["last"] is None else "last"
+    run, count = Path(config["run"]), config[kind]
+    if count < 1:
+        raise ConfigError(f"{kind}={count} must be at least 1")
+    folder = Path(config["output"]) if config["output"] else run / f"average_{kind}{count}"
+    atomic.require_folder(folder)
+    chosen = (last if kind == "last" else best)(run / "checkpoints", count)
+    for line in chosen:
+        progress.say(f"  {line.name}")
+    written = write(folder, chosen)
+    progress.say(f"the mean of {count} checkpoints: {written}")
+    progress.say(f"next:  las decode checkpoint={written} split=dev")
+    return written
+
+
+def last(folder: Path, count: int) -> list[Path]:
+    """The newest `count` checkpoints of a run's folder, oldest first."""
+    return _enough(folder, [folder / name for name in sorted(path.name for path in folder.glob("step-*"))], count)[
+        -count:
+    ]
+
+
+def best(folder: Path, count: int) -> list[Path]:
+    """The `count` checkpoints of the lowest dev errors, oldest first; of equals the earlier."""
+    newest, damaged = checkpoint.newest(folder)
+    if newest is None:
+        raise StorageError("\n".join([f"{folder}: no checkpoint that can be read", *(each.reason for each in damaged)]))
+    errors = {checkpoint.directory(folder, int(step)): error for step, error in newest.state["validations"]}
+    there = sorted((path for path in errors if path.exists()), key=lambda path: (errors[path], path.name))
+    return sorted(_enough(folder, there, count)[:count])
+
+
+def _enough(folder: Path, found: list[Path], count: int) -> list[Path]:
+    if len(found) < count:
+        raise StorageError(
+            f"{folder}: {len(found)} checkpoint{'' if len(found) == 1 else 's'} here, {count} asked for. A training "
+            f"keeps the newest, and the best one: train with trainer.keep_checkpoints={count}"
+        )
+    return found
+
+
+def write(folder: Path, directories: Sequence[Path]) -> Path:
+    """Write the mean as a checkpoint, under the step of the newest. Raises StorageError for one that is damaged.
+
+    It has no optimiser, so that no training goes on from it.
+    """
+    newest: Checkpoint | None = None
+    sums: dict[str, Tensor] = {}
+    for directory in directories:
+        newest = checkpoint.load(directory)
+        _require_alike(sums, newest)
+        for name, tensor in newest.model.items():
+            if tensor.is_floating_point():
+                sums[name] = sums.get(name, 0.0) + tensor.double()
+    if newest is None:
+        raise StorageError(f"{folder}: there is nothing to average")
+    mean = {
+        name: (sums[name] / len(directories)).to(tensor.dtype) if name in sums else tensor
+        for name, tensor in newest.model.items()
+    }
+    state = newest.state | {"averaged": [directory.name for directory in directories]}
+    return checkpoint.save(folder, int(newest.state["step"]), mean, {}, state, newest.config)
+
+
+def _require_alike(sums: dict[str, Tensor], found: Checkpoint) -> None:
+    """That a checkpoint has the tensors of those before it."""
+    shapes = {name: tensor.shape for name, tensor in found.model.items() if tensor.is_floating_point()}
+    if sums and shapes != {name: tensor.shape for name, tensor in sums.items()}:
+        raise StorageError(f"{found.directory}: its parameters are not those of the checkpoints before it")
+
+
+def export(overrides: list[str]) -> Path:
+    """Write a bundle, and programs where they are asked for: see configs/export.yaml. Returns the bundle's path."""
+    config = compose("export", overrides)
+    for key, kind in (("checkpoint", str), ("output", str), ("programs", str | None), ("strict", bool)):
+        check_value(key, config[key], kind)
+    output = Path(config["output"])
+    if output.is_dir():
+        raise ConfigError(f"output={output} is a folder: a bundle is one file, for example {output / 'model.las'}")
+    atomic.require_place(output)
+    if config["programs"]:
+        atomic.require_folder(Path(config["programs"]))
+    found, complaints = checkpoint.find(Path(config["checkpoint"]), config["strict"])
+    for complaint in complaints:
+        progress.say(complaint)
+    search = portable(found.config.get("search", {}))
+    bundle.write(output, found.model, found.state, found.config | {"search": search})
+    transcriber = load(output)  # opens as it will elsewhere
+    progress.say(f"{found.directory}: {output}, {output.stat().st_size:,} bytes, opens")
+    if config["programs"]:
+        folder = Path(config["programs"])
+        save(listener(transcriber.model, transcriber.sample_rate), folder / "listener.pt2")
+        save(speller(transcriber.model), folder / "speller.pt2")
+        progress.say(f"{folder / 'listener.pt2'}, {folder / 'speller.pt2'}: torch.export.load opens them")
+    progress.say(f"next:  las transcribe checkpoint={output} input=talk.flac")
+    return output
+
+
+def portable(search: dict[str, Any]) -> dict[str, Any]:
+    """A search without scorers that live in files of this machine, such as language models; those are named."""
+    kept = {}
+    for name, part in search.items():
+        if isinstance(part, dict) and "path" in part:
+            progress.say(
+                f"left out of the bundle: search.{name}, which is the file {part['path']}: give it again there"
+            )
+        else:
+            kept[name] = part
+    return kept

@@ -1,0 +1,163 @@
+"""The verb `ngram`: an n-gram language model of a corpus's transcripts or of a text, written as an ARPA file."""
+
+import gzip
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from las.data import quality
+from las.data.corpora.base import Corpus
+from las.data.tokenizers import LearnedPieces, Tokens
+from las.lm import arpa, kneser_ney, vocabulary
+from las.lm.kneser_ney import Estimate
+from las.lm.ngram import of_words
+from las.lm.perplexity import Perplexity, perplexity
+from las.runtime import progress
+from las.runtime.config import Config, build, check_value, compose
+from las.runtime.errors import ConfigError, DataError, suggest
+from las.storage import atomic
+from las.training import data_preparation
+
+UNITS = ("tokens", "words")
+Sentences = list[Sequence[str]]
+
+
+def ngram(overrides: list[str]) -> dict[str, Any]:
+    """Estimate a model, print what it is like, write it, and return the same numbers: see configs/ngram.yaml."""
+    for override in overrides:
+        if re.fullmatch(r"order=\d+", override):
+            length = override.replace("order", "n")
+            raise ConfigError(f"{override}: order chooses that of training utterances; for n-grams write {length}")
+    config = compose("ngram", overrides)
+    for key, kind in (("n", int), ("output", str), ("text", str | None), ("dev", str | None)):
+        check_value(key, config[key], kind)
+    if config["units"] not in UNITS:
+        raise ConfigError(f"units={config['units']} is unknown.{suggest(str(config['units']), UNITS)}")
+    if config["n"] < 1:
+        raise ConfigError(f"n={config['n']} must be at least 1, for example n=3")
+    atomic.require_place(Path(config["output"]))
+    corpus: Corpus = build(config["corpus"], where="corpus")
+    tokens = corpus.tokens if config["units"] == "tokens" else None
+    train, dev = _sentences(config, corpus, tokens)
+    name = config["text"] or f"the transcripts of {corpus.name}"
+    progress.say(f"{name}: {len(train):,} sentences, {sum(map(len, train)):,} {config['units']}")
+    known = vocabulary.words_of(tokens)[1:] if tokens else ()
+    estimate = kneser_ney.estimate(train, config["n"], known, name=name)
+    print_table(estimate, name)
+    result: dict[str, Any] = {
+        "ngrams": [len(ngrams.words) for ngrams in estimate.model.ngrams],
+        "discounts": [discounts.values for discounts in estimate.discounts],
+    }
+    if dev:
+        found = measure(estimate.model, dev)
+        progress.say(describe(found))
+        result |= {"dev_perplexity": found.of_all, "dev_perplexity_of_known": found.of_known}
+    progress.say(f"writing {config['output']}")
+    arpa.write(config["output"], estimate.model)
+    return result
+
+
+def measure(model: arpa.Model, sentences: Sentences) -> Perplexity:
+    """The perplexity of sentences, each a sequence of words; those that the model lacks are `<unk>`."""
+    lm = of_words(model)
+    ids = {word: index for index, word in enumerate(lm.symbols)}
+    unknown = ids[arpa.UNKNOWN]
+    return perplexity(lm, [[ids.get(word, unknown) for word in sentence] for sentence in sentences], unknown)
+
+
+def describe(found: Perplexity) -> str:
+    """`dev: 120 sentences, 2,310 symbols and ends, perplexity 6.12`"""
+    text = (
+        f"dev: {found.num_sentences:,} sentences, {found.num_symbols:,} symbols and ends, perplexity {found.of_all:.2f}"
+    )
+    if found.num_unknown:
+        text += f", {found.of_known:.2f} without the {found.num_unknown:,} unknown ones"
+    return text
+
+
+def print_table(estimate: Estimate, name: str) -> None:
+    """One row for each order; a star marks discounts that the text was too small to tell."""
+    table = Table("order", title=f"interpolated modified Kneser-Ney of {name}")
+    for heading in ("n-grams", "D1", "D2", "D3+"):
+        table.add_column(heading, justify="right")
+    for order, (ngrams, discounts) in enumerate(zip(estimate.model.ngrams, estimate.discounts, strict=True), start=1):
+        star = "*" if discounts.are_fallback else ""
+        table.add_row(str(order), f"{len(ngrams.words):,}", *(f"{value:.3f}{star}" for value in discounts.values))
+    progress.console.print(table)
+    if any(discounts.are_fallback for discounts in estimate.discounts):
+        progress.say("* there are too few n-grams of some count to tell: common values instead")
+
+
+def _sentences(config: Config, corpus: Corpus, tokens: Tokens | None) -> tuple[Sentences, Sentences]:
+    """The sentences to estimate from, and those to measure (perhaps none)."""
+    if config["text"] is not None and not isinstance(tokens, LearnedPieces):
+        return _of_file(config["text"], tokens), _of_file(config["dev"], tokens) if config["dev"] else []
+    data = data_preparation.prepare(corpus, Path(config["data_dir"]), build(config["limits"], where="limits"))
+    train, dev = corpus.splits[:2]
+    learned = _of_file(config["text"], tokens) if config["text"] else _of_split(data, train, tokens)
+    if config["dev"]:
+        return learned, _of_file(config["dev"], tokens)
+    return learned, [] if config["text"] else _of_split(data, dev, tokens)
+
+
+def _of_split(data: data_preparation.Data, split: str, tokens: Tokens | None) -> Sentences:
+    """The transcripts of a split; those that are empty or that the tokens cannot spell are left out, and counted."""
+    if tokens:
+        data_preparation.require_known(data, split)
+    texts = [utterance.text for utterance in data.splits[split]]
+    usable = [text for text in texts if text.strip() and not (tokens and tokens.unknown(text))]
+    if left_out := len(texts) - len(usable):
+        progress.say(f"{split}: {left_out} of {len(texts)} transcripts, empty or with unknown symbols, are left out")
+    words_in = _splitter(tokens)
+    return [words_in(text) for text in usable]
+
+
+def _of_file(path: str, tokens: Tokens | None) -> Sentences:
+    """The lines of a text that are not blank. Raises DataError naming the symbols that the tokens lack."""
+    numbered = list(lines(Path(path)))
+    if tokens:
+        require_known(path, numbered, tokens, " For a model of words: units=words")
+    words_in = _splitter(tokens)
+    return [words_in(line) for _, line in progress.counted(numbered, len(numbered), f"{path}: lines read")]
+
+
+def require_known(path: str, numbered: Sequence[tuple[int, str]], tokens: Tokens, hint: str = "") -> None:
+    """Raise DataError with the symbols of a text's lines that the tokens lack: their counts, lines, and a remedy."""
+    found: dict[str, list[str]] = {}
+    for number, line in numbered:
+        for symbol in tokens.unknown(line):
+            found.setdefault(symbol, []).append(f"line {number}")
+    if found:
+        unknown = quality.Unknown(sum(len(tokens.split(line)) for _, line in numbered), found)
+        says = f"{path}: the tokens lack {unknown}. {tokens.remedy(found)}"
+        raise DataError(f"{says}.{hint}" if hint else says, "unknown symbols")
+
+
+def _splitter(tokens: Tokens | None) -> Callable[[str], Sequence[str]]:
+    """What cuts a text into the words of the model."""
+    if tokens is None:
+        return str.split
+    words = vocabulary.words_of(tokens)
+    return lambda text: [words[token] for token in tokens.encode(text)]
+
+
+def lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbered lines of a text, gzipped or not, without those that are blank."""
+    number = 0
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == arpa.GZIP
+        with gzip.open(path) if packed else path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if text := line.decode("utf-8").strip():
+                    yield number, text
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}:{number}: not UTF-8 text. Convert it: iconv -f latin1 -t utf-8") from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path}: the gzip file is damaged ({error}). Copy it again") from error
+    except OSError as error:
+        raise DataError(f"{path}: the text cannot be read ({error.strerror})") from error

@@ -1,0 +1,92 @@
+"""The verb `check`: every audio file and every transcript of a corpus, read completely, each bad one named."""
+
+from pathlib import Path
+
+from rich.table import Table
+
+from las.data import quality
+from las.data.audio_scan import Readings
+from las.data.corpora.base import Corpus
+from las.data.quality import Limits, Problem
+from las.nn.model import ListenAttendSpell
+from las.runtime import progress
+from las.runtime.config import build, compose
+from las.runtime.errors import DataError
+from las.training import data_preparation
+from las.training.data_preparation import Data, Splits
+
+
+def check(overrides: list[str]) -> None:
+    """Read a corpus to its last sample and print what is wrong with it; nothing is trained.
+
+    Raises DataError when a training utterance would be left out, or an utterance of another split cannot be decoded.
+    """
+    config = compose("train", overrides)
+    corpus: Corpus = build(config["corpus"], where="corpus")
+    limits = build(config["limits"], where="limits")
+    model: ListenAttendSpell = build(config["model"], where="model")(corpus.sample_rate, corpus.tokens.size)
+    data_dir = Path(config["data_dir"])
+    data = data_preparation.prepare(corpus, data_dir, limits)
+    # What earlier readings found is not believed here, but what is found now is remembered for trainings.
+    data = data._replace(readings=Readings(data_preparation.readings_path(corpus, data_dir)))
+    problems = {split: data.problems(split, data_preparation.num_states_of(model)) for split in corpus.splits}
+    ledger = data_preparation.write_ledger(data_dir / "checks" / corpus.name / data_preparation.LEDGER, problems)
+    for split, listed in problems.items():
+        for problem in listed:
+            progress.say(f"{split} {problem.utterance_id}: {describe(problem)}")
+    too_many = [split for split in corpus.splits if _say_unknown(data, split)]
+    total = sum(map(len, data.splits.values()))
+    if not any(problems.values()) and not too_many:
+        progress.say(f"{corpus.name}: all {total} utterances are sound")
+        return
+    print_kinds(corpus.name, problems)
+    bad = sum(len(blocking(corpus, split, listed)) for split, listed in problems.items())
+    if bad or too_many:
+        raise DataError(f"{corpus.name}: {bad} of {total} utterances cannot be used: each is listed in {ledger}")
+    progress.say(f"{corpus.name}: all {total} utterances can be used; what is not fit for training is in {ledger}")
+
+
+def blocking(corpus: Corpus, split: str, problems: list[Problem]) -> list[Problem]:
+    """The problems that matter in a split: all of training, and elsewhere those that hinder decoding."""
+    training = split == corpus.splits[0]
+    return [problem for problem in problems if training or problem.kind not in quality.TRAINING_ONLY]
+
+
+def describe(problem: Problem) -> str:
+    """File and reason; many reasons begin with the file already."""
+    return problem.reason if problem.file in problem.reason else f"{problem.file}: {problem.reason}"
+
+
+def print_kinds(name: str, problems: dict[str, list[Problem]]) -> None:
+    """How many problems of each kind each split has."""
+    table = Table("problem", title=f"{name}: problems")
+    for split in problems:
+        table.add_column(split, justify="right")
+    for kind in sorted({problem.kind for listed in problems.values() for problem in listed}):
+        counts = (sum(problem.kind == kind for problem in listed) for listed in problems.values())
+        table.add_row(kind, *map(str, counts))
+    progress.console.print(table)
+
+
+def _say_unknown(data: Data, split: str) -> bool:
+    """Name the symbols that the tokens lack; whether there are more than the limit allows."""
+    unknown = data.unknown(split)
+    if unknown.found:
+        progress.say(f"{split}: the tokens lack {unknown}. {data.remedy()}")
+    return unknown.share > data.limits.unknown
+
+
+def prepare(overrides: list[str]) -> Splits:
+    """Read or synthesise a corpus, write its manifests, print its table, and check every training utterance."""
+    config = compose("train", overrides)
+    corpus: Corpus = build(config["corpus"], where="corpus")
+    limits: Limits = build(config["limits"], where="limits")
+    data = data_preparation.prepare(corpus, Path(config["data_dir"]), limits)
+    problems = data.problems(corpus.splits[0])
+    for problem in problems:
+        progress.say(f"{problem.utterance_id}: {problem.reason}")
+    for split in corpus.splits:
+        if (unknown := data.unknown(split)).found:
+            progress.say(f"{split}: the tokens lack {unknown}. {data.remedy()}")
+    progress.say(f"{len(problems)} of {len(data.train)} training utterances cannot be used")
+    return data.splits

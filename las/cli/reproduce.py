@@ -1,0 +1,270 @@
+"""A paper's table from its recipe: plan, train the rows that are not finished, and report.
+
+A row whose training breaks is a result. The same command again goes on where the last one stopped.
+"""
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.measure import Measurement
+from rich.table import Table as Printed
+
+from las.cli import analyze, prepare
+from las.cli import train as cli_train
+from las.data.corpora.base import Corpus
+from las.reproduction import claims, html_report, markdown
+from las.reproduction import jobs as reproduction_jobs
+from las.reproduction import recipe as reproduction_recipe
+from las.reproduction import results as reproduction_results
+from las.reproduction.jobs import Job
+from las.reproduction.recipe import Recipe
+from las.reproduction.verdicts import Verdict
+from las.runtime import config, progress
+from las.runtime.errors import ConfigError, LasError, NumericalError, suggest
+from las.storage import atomic
+from las.training import setup
+
+KINDS: dict[str, Any] = {
+    "recipe": str,
+    "tier": str,
+    "seeds": int | None,
+    "rows": str | Sequence[str] | None,
+    "dry_run": bool,
+    "report": bool,
+    "look_every": int | None,
+    "jobs": int,
+    "runs_dir": str,
+    "results_dir": str | None,
+}
+"""The keys of configs/reproduce.yaml; all others are overrides of every row."""
+LOOKS = ("covariate_shift", "smoothness")
+"""What is measured on the way if asked for."""
+UNSHOWN = ("runs_dir", "results_dir", "data_dir", "jobs", "report")
+"""Keys that do not decide what is in a report."""
+
+
+class Request(NamedTuple):
+    """What the command asks for; `given` are the overrides that go to every row."""
+
+    recipe: Recipe
+    tier: str
+    seeds: int | None
+    rows: tuple[str, ...]
+    dry_run: bool
+    report: bool
+    look_every: int | None
+    jobs: int
+    runs: Path
+    results: Path
+    given: tuple[str, ...]
+
+
+def reproduce(overrides: list[str]) -> None:
+    """`recipe=<name> tier=<name>` and any override of the training config, e.g. `seeds=5 optim.lr=0.002`.
+
+    Prints the plan, trains what is missing, and writes the table (.md, .json, .html) and the claims that can be judged
+    by all tables there are. `dry_run=true` ends before the first training, `report=true` trains nothing.
+    """
+    asked = request(overrides)
+    if asked.recipe.unavailable:
+        progress.say(f"recipe {asked.recipe.name} cannot be trained: {asked.recipe.unavailable}")
+        jobs: list[Job] = []
+    else:
+        jobs = reproduction_jobs.jobs(asked.recipe, asked.tier, asked.seeds, asked.runs, asked.given)
+    chosen = [job for job in jobs if job.row.name in asked.rows]
+    if not asked.dry_run:
+        atomic.require_folder(asked.results)
+    if jobs:
+        show(asked, chosen)
+    waiting = [job for job in chosen if job.result is None]
+    if not asked.report:
+        require_built(asked.recipe, waiting)
+    if asked.dry_run:
+        return
+    if not asked.report:
+        train(waiting, asked.jobs, asked.look_every)
+    report(asked, jobs, command(overrides))
+
+
+def request(overrides: Sequence[str]) -> Request:
+    """The command's own keys, checked, and the rest. Raises ConfigError for what does not exist or fit."""
+    own, given = split(overrides)
+    values = config.compose("reproduce", own)
+    for key, kind in KINDS.items():
+        config.check_value(key, values[key], kind)
+    for key in ("jobs", "seeds", "look_every"):
+        if values[key] is not None and values[key] < 1:
+            raise ConfigError(f"{key}={values[key]} must be at least 1")
+    read = reproduction_recipe.read(values["recipe"])
+    read.tier(values["tier"])
+    return Request(
+        read,
+        values["tier"],
+        values["seeds"],
+        rows_of(read, values["rows"]),
+        values["dry_run"],
+        values["report"],
+        values["look_every"],
+        values["jobs"],
+        Path(values["runs_dir"]),
+        reproduction_recipe.directory() / "results" if values["results_dir"] is None else Path(values["results_dir"]),
+        tuple(given),
+    )
+
+
+def rows_of(read: Recipe, names: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The rows to train: those named, or all. Raises ConfigError for a name that no row has."""
+    known = tuple(row.name for row in read.rows)
+    names = [names] if isinstance(names, str) else names
+    for name in names or ():
+        if name not in known:
+            raise ConfigError(f"rows: {read.name} has no row {name}.{suggest(name, known)}")
+    return known if names is None else tuple(names)
+
+
+def split(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Overrides of configs/reproduce.yaml, and those that go to every row."""
+    own = [override for override in overrides if override.partition("=")[0] in KINDS]
+    return own, [override for override in overrides if override not in own]
+
+
+def command(overrides: Sequence[str]) -> str:
+    """The command for a report that others read: without where things lie on this machine."""
+    shown = []
+    for override in overrides:
+        key, _, value = override.partition("=")
+        if key in UNSHOWN:
+            continue
+        shown.append(f"{key}=..." if "/" in value else override)
+    return " ".join(["las reproduce", *shown])
+
+
+def show(asked: Request, jobs: Sequence[Job]) -> None:
+    """The plan: each job, how far it is, and how long it still takes."""
+    finished = [job for job in jobs if job.result is not None]
+    needs = {job.directory: reproduction_jobs.expected(job, finished) for job in jobs if job not in finished}
+    progress.console.print(_table(asked, jobs, needs))
+    progress.say(f"folders are below {asked.runs}")
+    waiting = list(needs.values())
+    if not waiting:
+        progress.say("nothing is left to train")
+    elif None in waiting:
+        progress.say(f"{len(waiting)} to train; how long is unknown until one of them is finished")
+    else:
+        total = sum(seconds for seconds in waiting if seconds is not None) / asked.jobs
+        progress.say(f"{len(waiting)} to train, {progress.duration(total)} at most by the speed of finished ones")
+
+
+def _table(asked: Request, jobs: Sequence[Job], needs: Mapping[Path, float | None]) -> Printed:
+    """A line for each job, as wide as it must be: folders are there to be copied.
+
+    `needs` are the seconds that those still need which are not finished; unless some are known they have no column.
+    """
+    title = f"{asked.recipe.name}, tier {asked.tier}: {len(jobs)} trainings, {len(jobs) - len(needs)} finished"
+    table = Printed(title=title)
+    is_known = any(seconds is not None for seconds in needs.values())
+    for heading in ("row", "seed", "state", *(["at most"] if is_known else []), "folder"):
+        table.add_column(heading, no_wrap=True)
+    for job in jobs:
+        seed = str(job.seed) + (f", run {job.copy}" if job.row.repeat == "runs" else "")
+        seconds = needs.get(job.directory)
+        time = ["" if seconds is None else progress.duration(seconds)] if is_known else []
+        table.add_row(job.row.name, seed, state(job), *time, str(job.directory.relative_to(asked.runs)))
+    table.width = Measurement.get(progress.console, progress.console.options.update(width=10_000), table).maximum
+    return table
+
+
+def require_built(read: Recipe, jobs: Sequence[Job]) -> None:
+    """Build corpus, models and searches of each row, so that a mistake in the last one costs no training of the first.
+
+    Raises what building raises, naming the row.
+    """
+    first: dict[str, Job] = {}
+    for job in jobs:
+        first.setdefault(job.row.name, job)
+    for job in first.values():
+        try:
+            corpus: Corpus = config.build(job.config["corpus"], where="corpus")
+            _, built = setup.build_all(job.config, corpus)
+            if len(corpus.tokens.symbols) == corpus.tokens.size:  # others are learned when the corpus is prepared
+                setup.bind_searches(built, corpus.tokens)
+        except LasError as error:
+            raise type(error)(f"recipe {read.name}, row {job.row.name}: {error}") from error
+
+
+def state(job: Job) -> str:
+    """`finished`, `broken`, `at step 250 of 500` or `to do`."""
+    if (result := job.result) is not None:
+        return "broken" if "broken" in result else "finished"
+    return f"at step {job.step} of {job.max_steps}" if job.step else "to do"
+
+
+def train(jobs: Sequence[Job], at_once: int, look_every: int | None = None) -> None:
+    """Train jobs one after another, or some at the same time in processes of joblib's.
+
+    The corpora are prepared first, so that no two trainings make the same one. Raises LasError without joblib.
+    """
+    if at_once == 1 or len(jobs) < 2:
+        for number, job in enumerate(jobs, start=1):
+            progress.say(f"== {number} of {len(jobs)}: {job.row.name}, seed {job.seed}")
+            train_one(job.overrides, look_every)
+        return
+    try:
+        from joblib import Parallel, delayed
+    except ImportError as error:
+        raise LasError("jobs=... of more than one needs joblib: pip install 'las[joblib]'") from error
+    prepare.prepare(list(jobs[0].overrides))
+    threads = f"trainer.threads={max(1, (os.cpu_count() or 1) // at_once)}"
+    work = (delayed(train_unseen)(reproduction_jobs.merge([threads], job.overrides), look_every) for job in jobs)
+    answers = Parallel(n_jobs=at_once, return_as="generator_unordered")(work)
+    for number, answer in enumerate(answers, start=1):
+        progress.say(f"{number} of {len(jobs)}: {answer}")
+
+
+def train_one(overrides: Sequence[str], look_every: int | None = None) -> str:
+    """Train, decode and score; a broken training leaves its result. Returns what came out, in a line.
+
+    With `look_every` covariate shift and smoothness are measured on the way (`las.analysis`).
+    """
+    name = next(each for each in reversed(overrides) if each.startswith("name="))
+    try:
+        if look_every is not None:
+            analyze.analyze([f"what=[{','.join(LOOKS)}]", f"every={look_every}", *overrides])
+        result = cli_train.train(list(overrides))
+    except NumericalError as error:
+        progress.say(f"broken, which is a result: {error}")
+        return f"{name} broken: {error}"
+    return f"{name} seed={result['seed']}: {cli_train.summary(result)}"
+
+
+def train_unseen(overrides: Sequence[str], look_every: int | None = None) -> str:
+    """`train_one` in a process of its own, which speaks only to the logs of its runs."""
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
+        return train_one(overrides, look_every)
+
+
+def report(asked: Request, jobs: Sequence[Job], command: str) -> None:
+    """Write table, page and claims from what is finished."""
+    table = reproduction_results.collect(asked.recipe, asked.tier, jobs, command)
+    results = asked.results
+    reproduction_results.write(table, results / f"{table.stem}.json")
+    verdicts = claims.judge(claims.of(asked.recipe.name), [table])
+    (results / f"{table.stem}.md").write_text(markdown.document(asked.recipe, table, verdicts), "utf-8")
+    html_report.write(asked.recipe, table, jobs, verdicts, results / f"{table.stem}.html")
+    for claim, verdict in verdicts.items():
+        progress.say(f"{claim}: {verdict.verdict}. {verdict.test}")
+    written = [f"{table.stem}.{suffix}" for suffix in ("md", "json", "html")]
+    written.append(claims_page(results, asked.tier, table.corpus))
+    progress.say(f"written to {results}: {', '.join(written)}")
+
+
+def claims_page(results: Path, tier: str, corpus: str) -> str:
+    """All claims, judged by every table of a tier and corpus in the folder."""
+    tables = [reproduction_results.read(path) for path in sorted(results.glob(f"*-{tier}-{corpus}.json"))]
+    verdicts: dict[str, Verdict] = claims.judge(claims.CLAIMS, tables)
+    name = f"claims-{tier}-{corpus}.md"
+    (results / name).write_text(markdown.claims_document(verdicts, tier, corpus), "utf-8")
+    return name

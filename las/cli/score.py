@@ -1,0 +1,197 @@
+"""The verb `score`: files in, an error rate out. It needs no torch, so that it answers quickly."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from las.runtime import progress
+from las.runtime.config import Config, check_value, compose
+from las.runtime.errors import ConfigError, DataError, suggest
+from las.scoring import (
+    conventions,
+    ctm,
+    error_rates,
+    glm,
+    html,
+    hub5,
+    phones,
+    segments,
+    significance,
+    stm,
+    tables,
+    transcript_files,
+)
+from las.scoring.alignment import Rules
+from las.scoring.error_rates import ErrorRate, Score
+from las.scoring.significance import Comparison
+from las.storage import atomic
+
+Transcripts = dict[str, transcript_files.Transcript]
+TIME_MARK_CONVENTIONS = ("nist", "hub5", "hub5_kaldi")
+OPTIONS = ("ignore_case", "optional_words", "fragments", "json")
+
+
+def score(overrides: list[str]) -> dict[str, Any]:
+    """Compare the hypotheses of one file with the references of another: see configs/score.yaml."""
+    return run(compose("score", overrides))
+
+
+def run(config: Config) -> dict[str, Any]:
+    """Score as the config says, print tables or JSON, write what is asked for, and return what the JSON holds.
+
+    Raises ConfigError for an unknown convention, DataError for files that cannot be read or do not belong together.
+    """
+    for key in OPTIONS:
+        check_value(key, config[key], bool)
+    for key in ("output", "alignments", "page"):
+        if config[key] is not None:
+            atomic.require_place(Path(config[key]))
+    test = time_marks(config) if Path(config["reference"]).suffix.lower() == ".stm" else transcripts(config)
+    first = test.score(Path(config["hypothesis"]))
+    result = {"convention": test.convention, **test.record, **as_dict(first, test.metric)}
+    comparison = None
+    if config["compare"] is not None:
+        second = test.score(Path(config["compare"]))
+        comparison = significance.compare(first, second)
+        result["compare"] = {**as_dict(second, test.metric), **comparison_as_dict(comparison)}
+    if config["json"]:
+        print(json.dumps(result, ensure_ascii=False))
+    else:
+        show(first, comparison, system_names(config["hypothesis"], config["compare"] or ""), test.metric)
+    write(config, result, first, test)
+    return result
+
+
+@dataclass(frozen=True)
+class Test:
+    """References that are read, and how hypotheses of them are scored. `record` goes into the result."""
+
+    convention: str
+    metric: str
+    score: Callable[[Path], Score]
+    record: dict[str, Any] = field(default_factory=dict)
+
+
+def transcripts(config: Config) -> Test:
+    """References in a .trn or .jsonl file; a folder of hypotheses is that of a run."""
+    if config["glm"] is not None:
+        raise ConfigError("glm= is for the conventions hub5 and hub5_kaldi, which score a .ctm against a .stm")
+    # As sclite compares the ids of its own format.
+    ignore_case = config["ignore_case"] and Path(config["reference"]).suffix.lower() == ".trn"
+    references = transcript_files.read(config["reference"], ignore_case)
+    convention = conventions.convention(config["convention"] or guess(references))
+    spoken = _tokens(references, convention.reference, config["reference"])
+    speakers = {name: transcript.speaker for name, transcript in references.items()}
+    rules = replace(_rules(config), optional_words=config["optional_words"] or convention.rules.optional_words)
+
+    def score_file(path: Path) -> Score:
+        path = hypotheses_of_run(path, references) if path.is_dir() else path
+        heard = _tokens(transcript_files.read(path, ignore_case), convention.hypothesis, str(path))
+        return error_rates.error_rate(spoken, heard, speakers, rules)
+
+    return Test(convention.name, convention.metric, score_file)
+
+
+def time_marks(config: Config) -> Test:
+    """References in a .stm file, hypotheses in .ctm files: with a glm as the Hub5 evaluations are scored."""
+    name = config["convention"] or ("nist" if config["glm"] is None else "hub5")
+    if name not in TIME_MARK_CONVENTIONS:
+        known = suggest(name, TIME_MARK_CONVENTIONS)
+        raise ConfigError(f"convention={name}: there is no such convention for a .stm file.{known}")
+    if (name == "nist") != (config["glm"] is None):
+        raise ConfigError(
+            f"convention={name} {'takes no' if name == 'nist' else 'needs a'} file of mapping rules (glm=)"
+        )
+    references = stm.read(config["reference"])
+    if name == "nist":
+        return Test(name, "wer", lambda path: segments.score(references, ctm.read(path), _rules(config)))
+    rules = glm.Glm.read(config["glm"])
+    record = {"glm": {"name": rules.name, "file": Path(config["glm"]).name, "sha256": rules.sha256}}
+    if name == "hub5":
+        return Test(name, "wer", lambda path: hub5.score(references, ctm.read(path), rules), record)
+    references = hub5.repaired(references)
+    return Test(name, "wer", lambda path: hub5.score(references, hub5.without_noises(ctm.read(path)), rules), record)
+
+
+def guess(references: Transcripts) -> str:
+    """`timit_kaldi` where the references hold TIMIT phones and nothing else, else `nist`."""
+    known = {phone for size in phones.SIZES for phone in phones.phone_set(size)}
+    symbols = {symbol for transcript in references.values() for symbol in transcript.text.split()}
+    return "timit_kaldi" if symbols and symbols <= known else "nist"
+
+
+def hypotheses_of_run(folder: Path, references: Transcripts) -> Path:
+    """The one file of hypotheses in a run's folder whose utterances the references have. Raises DataError if there is
+    none, or more than one."""
+    candidates = sorted(folder.glob("hypotheses.*.jsonl"))
+    matching = [path for path in candidates if transcript_files.read(path).keys() <= references.keys()]
+    if len(matching) != 1:
+        found = ", ".join(path.name for path in matching or candidates) or "no hypotheses.<split>.jsonl"
+        ask = "Name one of them" if matching else "Is the reference the manifest of the same split?"
+        raise DataError(f"{folder}: which hypotheses are those of the reference? There is {found}. {ask}")
+    return matching[0]
+
+
+def as_dict(found: Score, metric: str) -> dict[str, Any]:
+    """The JSON of one system."""
+    parts = {"speakers": found.speakers, "subsets": found.subsets}
+    return {
+        "wer": found.total.rate,
+        **error_rates.as_dict(found, metric),
+        **{key: {name: _part(rate, metric) for name, rate in part.items()} for key, part in parts.items()},
+        "confusions": [[c.reference, c.hypothesis, c.count] for c in found.confusions],
+    }
+
+
+def comparison_as_dict(comparison: Comparison) -> dict[str, Any]:
+    """What the JSON of the second system holds beside its score."""
+    return {
+        "difference": comparison.difference,
+        "tests": {name: outcome._asdict() for name, outcome in comparison.tests.items()},
+        "fewer_errors_in_resampled_tests": comparison.second_better,
+    }
+
+
+def show(found: Score, comparison: Comparison | None, names: tuple[str, str], metric: str) -> None:
+    """Print a score, and what a second system makes of the same test."""
+    tables.print_score(found, metric, progress.console)
+    progress.say(error_rates.line(found, metric))
+    if comparison is not None:
+        tables.print_comparison(comparison, names, metric, progress.console)
+
+
+def write(config: Config, result: dict[str, Any], found: Score, test: Test) -> None:
+    """The files that the config asks for."""
+    if config["output"] is not None:
+        atomic.write_json(Path(config["output"]), result)
+    if config["alignments"] is not None:
+        atomic.write(Path(config["alignments"]), tables.aligned_text(found.utterances))
+    if config["page"] is not None:
+        page = html.page(found, test.metric, Path(config["hypothesis"]).name, test.convention)
+        atomic.write(Path(config["page"]), page)
+
+
+def system_names(first: str, second: str) -> tuple[str, str]:
+    """The names of two files or folders, or their paths where the names are the same."""
+    names = Path(first).name, Path(second).name
+    return names if names[0] != names[1] else (first, second)
+
+
+def _rules(config: Config) -> Rules:
+    return Rules(config["optional_words"], config["fragments"], config["ignore_case"])
+
+
+def _part(rate: ErrorRate, metric: str) -> dict[str, Any]:
+    return {"wer": rate.rate, **error_rates.rate_as_dict(rate, metric)}
+
+
+def _tokens(transcripts: Transcripts, tokens: conventions.Tokens, path: str) -> dict[str, list[str]]:
+    found = {}
+    for name, transcript in transcripts.items():
+        try:
+            found[name] = tokens(transcript.text)
+        except DataError as error:
+            raise DataError(f"{path}: utterance {name!r}: {error} For words, score with convention=nist") from error
+    return found

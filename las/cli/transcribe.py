@@ -1,0 +1,228 @@
+"""The verb `transcribe`: recordings of any length in, their text, words with times or captions out."""
+
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from inspect import Parameter
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.progress import BarColumn, Progress, TextColumn
+
+from las.data.audio import files, streaming
+from las.data.audio.segmentation import Cutter
+from las.decoding import captions, tuned_search
+from las.decoding.evaluation import Search
+from las.decoding.transcriber import find_audio, load
+from las.decoding.transcription import Heard, Transcription
+from las.nn import rnn
+from las.runtime import devices, progress
+from las.runtime.config import Config, build, check_value, checked
+from las.runtime.errors import ConfigError, DataError, suggest
+from las.storage import atomic
+
+STDIN = "-"
+SAY_EVERY_S = 30.0
+
+
+class Recordings(NamedTuple):
+    """The files to hear; what came from standard input is kept in a file whose path says nothing to a person."""
+
+    paths: list[Path]
+    kept: Path | None = None
+
+    def shown(self, text: str) -> str:
+        """A text with `stdin` for that path."""
+        return text if self.kept is None else text.replace(str(self.kept), "stdin")
+
+
+def transcribe(overrides: list[str]) -> list[Transcription]:
+    """Write what a checkpoint hears in recordings: see configs/transcribe.yaml. Returns the transcriptions.
+
+    Recordings that cannot be read are named, and the others are written; then DataError is raised, which names them.
+    """
+    config = tuned_search.compose("transcribe", overrides)
+    for key, kind in (("batch_size", int), ("output", str | None), ("format", str | None), ("strict", bool)):
+        check_value(key, config[key], kind)
+    if config["batch_size"] < 1:
+        raise ConfigError(f"batch_size={config['batch_size']} must be at least 1")
+    streaming.require_channel(config["channel"])
+    with _recordings(config["input"]) as recordings:
+        output = output_of(config["output"], config["format"], recordings.paths)
+        with rnn.using(str(config["kernel"])):
+            return _transcribe(config, recordings, output)
+
+
+def _transcribe(config: Config, recordings: Recordings, output: "Output") -> list[Transcription]:
+    search: Search = build(config["search"], where="search")
+    cutter: Callable[[int], Cutter] = checked(Cutter, config["pieces"], "pieces", kinds=[Parameter.KEYWORD_ONLY])
+    device = str(devices.pick(config["device"]))
+    transcriber = load(config["checkpoint"], search, device, cutter, config["strict"])
+    bad: list[str] = []
+
+    def failed(error: DataError) -> None:
+        bad.append(recordings.shown(str(error)))
+        progress.say(f"left out: {bad[-1]}")
+
+    found = []
+    with Listening(sum(map(duration_s, recordings.paths))) as listening:
+        options = config["channel"], config["batch_size"], failed, listening.heard, Heard.outline
+        for each in transcriber.transcribe_all(recordings.paths, *options):
+            found.append(dataclasses.replace(each, id=recordings.shown(each.id)))
+            progress.say(f"{found[-1].id}: {each.text if output.is_screen else _size(each)}")
+            output.take(found[-1], Path(each.id))
+    output.finish()
+    progress.say(listening.summary(len(found)))
+    if bad:
+        listed = "\n  ".join(bad)
+        raise DataError(f"{len(bad)} of {len(recordings.paths)} recordings could not be transcribed:\n  {listed}")
+    return found
+
+
+@contextmanager
+def _recordings(names: str | Sequence[str]) -> Iterator[Recordings]:
+    """The files that names, folders and patterns stand for; `-` is what comes in from standard input."""
+    if names == STDIN:
+        with streaming.kept(sys.stdin.buffer) as path:
+            yield Recordings([path], path)
+        return
+    yield Recordings(find_audio(names))
+
+
+def duration_s(path: Path) -> float:
+    """What the header says, 0 for what has none."""
+    try:
+        return files.info(path).duration_s
+    except DataError:
+        return 0.0
+
+
+def _size(transcription: Transcription) -> str:
+    """`3:20, 451 words, heard in 12 pieces`"""
+    length, pieces = progress.duration(transcription.duration_s), len(transcription.pieces)
+    in_pieces = f", heard in {pieces} pieces" if pieces > 1 else ""
+    return f"{length}, {len(transcription.words):,} words{in_pieces}"
+
+
+class Output:
+    """What becomes of transcriptions: here nothing but what is printed."""
+
+    is_screen = True
+
+    def take(self, transcription: Transcription, path: Path) -> None:
+        """The transcription of the recording at `path`."""
+
+    def finish(self) -> None:
+        """There are no more."""
+
+
+class OneFile(Output):
+    """All transcriptions in one file."""
+
+    is_screen = False
+
+    def __init__(self, path: Path, kind: str) -> None:
+        atomic.require_place(path)
+        self.path, self.render = path, captions.FORMATS[kind]
+        self.taken: list[Transcription] = []
+
+    def take(self, transcription: Transcription, path: Path) -> None:
+        self.taken.append(transcription)
+
+    def finish(self) -> None:
+        if self.taken:
+            atomic.write(self.path, self.render(self.taken))
+            progress.say(f"written to {self.path}")
+
+
+class Folder(Output):
+    """A file for each recording, written as soon as it was heard; folders below the common one are kept."""
+
+    is_screen = False
+
+    def __init__(self, folder: Path, kind: str, paths: Sequence[Path]) -> None:
+        atomic.require_folder(folder)
+        self.folder, self.kind = folder, kind
+        self.common = os.path.commonpath([path.absolute().parent for path in paths])
+
+    def take(self, transcription: Transcription, path: Path) -> None:
+        inside = Path(os.path.relpath(path.absolute(), self.common))
+        target = self.folder / inside.parent / f"{inside.name}.{self.kind}"
+        atomic.write(target, captions.FORMATS[self.kind]([transcription]))
+        progress.say(f"  {target}")
+
+
+def output_of(output: str | None, kind: str | None, paths: Sequence[Path]) -> Output:
+    """Where transcriptions go.
+
+    A name that ends in a format's suffix is one file for all recordings; any other is a folder with a file for each,
+    in the format `kind`. Raises ConfigError for a format that does not exist and captions of many in one file.
+    """
+    if kind is not None and kind not in captions.FORMATS:
+        raise ConfigError(f"format={kind} does not exist.{suggest(kind, captions.FORMATS)}")
+    if output is None:
+        if kind is not None:
+            raise ConfigError(f"format={kind} needs a place: add output=x.{kind}, or output=folder")
+        return Output()
+    suffix = Path(output).suffix.removeprefix(".")
+    if suffix not in captions.FORMATS:
+        return Folder(Path(output), kind or "txt", paths)
+    kind = kind or suffix
+    if kind in captions.OF_ONE and len(paths) > 1:
+        raise ConfigError(f"a .{kind} file has captions of one recording, and these are {len(paths)}: output=folder")
+    return OneFile(Path(output), kind)
+
+
+class Listening:
+    """How much was heard, of how much, and how fast: a bar on a terminal, elsewhere a line now and then.
+
+    Use it as a context manager; `total_s` is the length of all recordings.
+    """
+
+    def __init__(self, total_s: float) -> None:
+        self.total_s, self.heard_s = total_s, 0.0
+        self.started = self.said = time.monotonic()
+        self.live = Progress(TextColumn("{task.description}"), BarColumn(20), console=progress.console, transient=True)
+        self.task = self.live.add_task("", total=max(total_s, 1e-9), visible=progress.console.is_terminal)
+
+    def __enter__(self) -> "Listening":
+        if progress.console.is_terminal:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if progress.console.is_terminal:
+            self.live.stop()
+
+    def heard(self, seconds: float) -> None:
+        """So much more was heard."""
+        self.heard_s += seconds
+        self.live.update(self.task, completed=self.heard_s, description=self.line())
+        now = time.monotonic()
+        if now - self.said >= SAY_EVERY_S and not progress.console.is_terminal:
+            self.said = now
+            progress.say(self.line())
+
+    @property
+    def real_time_factor(self) -> float | None:
+        """Seconds that it took for each second of audio; None before anything was heard."""
+        taken = time.monotonic() - self.started
+        return taken / self.heard_s if self.heard_s else None
+
+    def line(self) -> str:
+        """`3:20 of 1:00:00 heard, real-time factor 0.041`"""
+        said = f"{progress.duration(self.heard_s)} of {progress.duration(self.total_s)} heard"
+        factor = self.real_time_factor
+        return said if factor is None else f"{said}, real-time factor {factor:.3f}"
+
+    def summary(self, num_recordings: int) -> str:
+        """The last line."""
+        taken_s = time.monotonic() - self.started
+        plural = "" if num_recordings == 1 else "s"
+        said = f"{num_recordings} recording{plural}, {self.heard_s:.1f} s of audio in {taken_s:.1f} s"
+        if (factor := self.real_time_factor) is None:
+            return said
+        return f"{said}: real-time factor {factor:.3f}, {1 / factor:.0f} times as fast as it was said"

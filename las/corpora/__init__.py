@@ -1,1 +1,0 @@
-"""Corpora: one module each, all behind `las.corpora.base.Corpus`."""

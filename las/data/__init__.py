@@ -1,0 +1,1 @@
+"""From audio files and corpora to batches."""

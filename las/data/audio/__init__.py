@@ -1,0 +1,1 @@
+"""Audio files: reading, decoding in worker processes, streaming, segmentation."""

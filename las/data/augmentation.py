@@ -1,0 +1,219 @@
+"""Training speech made more various: speed perturbation of waveforms, SpecAugment on features.
+
+Every draw depends on the key of its utterance and on nothing else, so that augmentation is the same whatever shares
+the batch, however many workers read ahead, and after a restart. `batches.key` makes keys of (seed, epoch, id).
+
+Speed perturbation: Ko et al. 2015 (Interspeech). SpecAugment: Park et al. 2019 (Interspeech), section 2; the paper's
+policies are cards (`configs/augment/specaugment_*.yaml`).
+
+Time warping of SpecAugment: a point in the middle of the spectrogram is pulled along time, the image follows.
+
+Park et al. 2019, section 2: an image warp whose control point lies on the middle band and whose six anchors (the four
+corners and the middles of the two vertical edges) stay. Between them the displacement is a thin-plate spline, the
+smoothest surface through all seven (Duchon 1977). It has a part along time only, since no point moves along frequency.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float, Float32, Int
+from torch import Tensor
+
+from las.runtime import torchaudio_compat
+from las.runtime.errors import ArgumentError, ConfigError
+
+_SLOWEST, _FASTEST = 0.5, 2.0
+_SPEED, _MASKS, _WARP = 1, 2, 3  # streams of random numbers
+_LOW = (1 << 32) - 1
+
+
+class Augment:
+    """What happens to training utterances between file and listener; by default nothing.
+
+    Args:
+        speeds: each utterance is played at one of these speeds (pitch changes too), each as likely; 1.0 is unchanged.
+        time_masks: stretches of frames per utterance that are replaced by zeros, the features' mean.
+        max_time_frames: longest stretch; its length is drawn evenly from 0 to this.
+        max_time_share: longest stretch as a share of the utterance.
+        frequency_masks: bands of neighbouring features that are replaced by zeros throughout.
+        max_frequencies: widest band; its width is drawn evenly from 0 to this. Features and their time derivatives
+            have the same bands.
+        max_warp_frames: the paper's W, 0 for no warping: the image is pulled along time (`las.data.augmentation`) at a frame
+            that is more than W from both ends, by 0 to W frames to either side, all drawn evenly. Utterances of up to
+            2 W + 2 frames have no such frame and stay.
+    """
+
+    def __init__(
+        self,
+        *,
+        speeds: Sequence[float] = (1.0,),
+        time_masks: int = 0,
+        max_time_frames: int = 0,
+        max_time_share: float = 1.0,
+        frequency_masks: int = 0,
+        max_frequencies: int = 0,
+        max_warp_frames: int = 0,
+    ) -> None:
+        if not speeds or not all(_SLOWEST <= speed <= _FASTEST for speed in speeds):
+            raise ArgumentError(f"speeds={list(speeds)} : give numbers from {_SLOWEST} to {_FASTEST}")
+        if not 0.0 <= max_time_share <= 1.0:
+            raise ArgumentError(f"max_time_share={max_time_share} must be between 0 and 1")
+        counts = {"time_masks": time_masks, "max_time_frames": max_time_frames}
+        counts |= {"frequency_masks": frequency_masks, "max_frequencies": max_frequencies}
+        counts |= {"max_warp_frames": max_warp_frames}
+        for name, count in counts.items():
+            if count < 0:
+                raise ArgumentError(f"{name}={count} must not be negative")
+        self.speeds = tuple(speeds)
+        self.time_masks = time_masks
+        self.max_time_frames = max_time_frames
+        self.max_time_share = max_time_share
+        self.frequency_masks = frequency_masks
+        self.max_frequencies = max_frequencies
+        self.max_warp_frames = max_warp_frames
+
+    def waveform(
+        self, waveform: Float32[Tensor, "samples"], sample_rate: int, key: int
+    ) -> Float32[Tensor, "stretched"]:
+        """The waveform at the speed drawn for `key`: at speed 0.9 it has 1/0.9 as many samples, rounded up."""
+        drawn = torch.randint(len(self.speeds), (), generator=torch.Generator().manual_seed(key ^ _SPEED))
+        speed = self.speeds[int(drawn)]
+        if speed == 1.0:
+            return waveform
+        return torchaudio_compat.torchaudio().functional.resample(waveform, round(speed * sample_rate), sample_rate)
+
+    def features(
+        self,
+        features: Float[Tensor, "batch frames size"],
+        num_frames: Int[Tensor, "batch"],
+        keys: Sequence[int],
+        orders: int = 1,
+    ) -> Float[Tensor, "batch frames size"]:
+        """Normalised features, warped and with the masks drawn for each utterance's key; unchanged without keys.
+
+        `orders` is the number of blocks of equal size in a row (`las.nn.features.Features.orders`).
+        """
+        if keys and self.max_warp_frames:
+            features = self._warped(features, num_frames, keys, orders)
+        if not keys or self.time_masks == self.frequency_masks == 0:
+            return features
+        draws = _draws(keys, _MASKS, self.time_masks + self.frequency_masks).to(features.device, non_blocking=True)
+        in_time, in_frequency = draws.split([self.time_masks, self.frequency_masks], dim=1)
+        longest = (self.max_time_share * num_frames.double()).long().clamp(max=self.max_time_frames)
+        frames = _covered(in_time, longest, num_frames, features.shape[1])
+        size = features.shape[2] // orders
+        widest, sizes = (torch.full_like(num_frames, value) for value in (min(self.max_frequencies, size), size))
+        bands = _covered(in_frequency, widest, sizes, size).repeat(1, orders)
+        return features.masked_fill(frames.unsqueeze(2) | bands.unsqueeze(1), 0.0)
+
+    def _warped(self, features: Tensor, num_frames: Tensor, keys: Sequence[int], orders: int) -> Tensor:
+        centre, shift = _draws(keys, _WARP, 1).to(features.device, non_blocking=True)[:, 0].unbind(1)
+        most = self.max_warp_frames
+        places = num_frames - 2 * most - 2
+        centres = most + 1 + centre % places.clamp(min=1)
+        shifts = (shift % (2 * most + 1) - most) * (places > 0)
+        # An utterance that stays may be of any length: it is given the geometry of the shortest that does not.
+        warped = warp(features, num_frames.clamp(min=2 * most + 3), centres, shifts, orders)
+        return torch.where((shifts != 0)[:, None, None], warped, features)
+
+
+def _draws(keys: Sequence[int], stream: int, count: int) -> Int[Tensor, "batch count 2"]:
+    """Pairs of whole numbers from 0 to 2^32 - 1, `count` for each key.
+
+    Streams are independent: switching one on leaves the draws of the others as they were.
+    """
+    drawn = torch.empty(len(keys), count, dtype=torch.int64)
+    for row, key in zip(drawn, keys, strict=True):  # seeding is all that is done utterance by utterance
+        row.random_(-(1 << 63), None, generator=torch.Generator().manual_seed(key ^ stream))
+    return torch.stack([drawn >> 32 & _LOW, drawn & _LOW], dim=2)
+
+
+def _covered(
+    draws: Int[Tensor, "batch count 2"],
+    longest: Int[Tensor, "batch"],
+    sizes: Int[Tensor, "batch"],
+    positions: int,
+) -> Bool[Tensor, "batch positions"]:
+    """Which positions lie in a stretch of 0 to `longest` of `sizes`: its length is drawn, then its place.
+
+    The remainder of 32 bits favours small numbers by less than one in a million.
+    """
+    lengths = draws[..., 0] % (longest.unsqueeze(1) + 1)
+    starts = (draws[..., 1] % (sizes.unsqueeze(1) - lengths + 1)).unsqueeze(2)
+    places = torch.arange(positions, device=draws.device)
+    return ((places >= starts) & (places < starts + lengths.unsqueeze(2))).any(dim=1)
+
+
+def warp(
+    features: Float[Tensor, "batch frames size"],
+    num_frames: Int[Tensor, "batch"],
+    centres: Int[Tensor, "batch"],
+    shifts: Int[Tensor, "batch"],
+    orders: int = 1,
+) -> Float[Tensor, "batch frames size"]:
+    """What stood in frame `centres` on the middle band stands in frame `centres + shifts`; padding stays as it is.
+
+    Args:
+        num_frames: of each utterance, padding left out.
+        centres, shifts: both `centres` and `centres + shifts` lie within the utterance and on neither of its ends.
+        orders: blocks of equal size in a row (features and their time derivatives), which are warped alike.
+
+    Raises ConfigError for rows of less than two bands, which have no middle between their edges.
+    """
+    batch, frames, size = features.shape
+    bands = size // orders
+    if bands < 2:
+        raise ConfigError(f"augment.max_warp_frames needs features of at least 2 bands, not {bands}")
+    positions = torch.arange(frames, device=features.device)
+    # The image that is read is the old one, so the way back from each place of the new one is what is needed.
+    source = positions[None, :, None] - displacement(num_frames, bands, centres, shifts, frames)
+    source = torch.minimum(source.clamp(min=0), (num_frames - 1)[:, None, None].clamp(min=0))
+    lower = source.floor()
+    share = (source - lower).unsqueeze(2).to(features.dtype)
+    rows = features.view(batch, frames, orders, bands)
+    index = lower.long().unsqueeze(2).expand(rows.shape)
+    before, after = rows.gather(1, index), rows.gather(1, (index + 1).clamp(max=frames - 1))
+    warped = torch.lerp(before, after, share.expand(rows.shape)).view(features.shape)
+    spoken = positions < num_frames[:, None]
+    return torch.where(spoken.unsqueeze(2), warped, features)
+
+
+def displacement(
+    num_frames: Int[Tensor, "batch"],
+    bands: int,
+    centres: Int[Tensor, "batch"],
+    shifts: Int[Tensor, "batch"],
+    frames: int,
+) -> Float[Tensor, "batch frames bands"]:
+    """By how many frames each place of the new image was moved: `shifts` at the moved point, 0 at the six anchors.
+
+    The spline is a plane and a weighted sum of r² log r, r the distance from each of the seven points; the weights
+    have no part that a plane could have.
+    """
+    last = (num_frames - 1).double()
+    zeros = torch.zeros_like(last)
+    edges = torch.tensor([0.0, (bands - 1) / 2, bands - 1], dtype=torch.float64, device=last.device)
+    times = torch.stack([(centres + shifts).double(), zeros, zeros, zeros, last, last, last], dim=1)
+    heights = torch.cat([edges[1:2], edges, edges]).expand_as(times)
+    unit = last.clamp(min=1).unsqueeze(1)  # another unit of length gives the same spline, this one good numbers
+    times, heights = times / unit, heights / unit
+    apart = _basis(times.unsqueeze(2) - times.unsqueeze(1), heights.unsqueeze(2) - heights.unsqueeze(1))
+    plane = torch.stack([torch.ones_like(times), times, heights], dim=2)
+    nothing = plane.new_zeros(len(plane), 3, 3)
+    system = torch.cat([torch.cat([apart, plane], 2), torch.cat([plane.mT, nothing], 2)], 1)
+    values = torch.nn.functional.pad(shifts.double().unsqueeze(1), (0, system.shape[1] - 1))
+    # Solved in fp64, added up in fp32: right to a hundredth of a frame, and many times faster.
+    solved = torch.linalg.solve(system, values)[:, :, None, None].float()
+    at = (torch.arange(frames, device=last.device)[None, :, None] / unit.unsqueeze(2)).float()
+    height = (torch.arange(bands, device=last.device)[None, None, :] / unit.unsqueeze(2)).float()
+    moved = solved[:, -3] + solved[:, -2] * at + solved[:, -1] * height
+    for point in range(times.shape[1]):  # one after the other: all at once would need seven times the memory
+        along, across = (each[:, point, None, None].float() for each in (times, heights))
+        moved.addcmul_(solved[:, point], _basis(at - along, height - across))
+    return moved
+
+
+def _basis(along: Tensor, across: Tensor) -> Tensor:
+    """r² log r of the distance r, 0 at 0."""
+    squared = along.square() + across.square()
+    return squared.clamp(min=1e-30).log_().mul_(squared).mul_(0.5)

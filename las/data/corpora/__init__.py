@@ -1,0 +1,1 @@
+"""Corpora, one per file."""

@@ -1,0 +1,159 @@
+"""AN4, CMU's census and alphanumeric recordings: the official training and test parts, in CMU's own tree.
+
+`etc/an4_train.fileids` and `etc/an4_test.fileids` list the recordings below `wav/` (wav or SPHERE), one a line;
+`*.transcription` holds `<s> WORDS </s> (id)`. CMU gives no development part: whole training speakers are held out.
+"""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from las.data.corpora.base import Corpus, audio_duration, stamp
+from las.data.manifest import Utterance
+from las.data.tokenizers import Tokens
+from las.runtime.errors import ConfigError, DataError
+from las.scoring import transcript_files
+
+_EXPECTED = {"train": (948, 74), "test": (130, 10)}
+_TRANSCRIPT = re.compile(r"(?:<s>\s+)?(?P<text>.*?)\s*(?:</s>)?\s*\((?P<id>[^()\s]+)\)")
+_RIGHT_TREE = """A right tree looks like this:
+  an4/etc/an4_train.fileids  an4_train.transcription  an4_test.fileids  an4_test.transcription
+  an4/wav/an4_clstk/fash/an251-fash-b.wav (or .sph) ...
+Set corpus.root to the folder that holds etc and wav, or to the one above it"""
+
+
+class Recording(NamedTuple):
+    """One line of a .fileids file with its transcript; the speaker is the folder it lies in."""
+
+    id: str
+    speaker: str
+    audio: Path
+    text: str
+
+
+class AN4(Corpus):
+    """AN4; `text` is upper-case words, spelled letters each a word.
+
+    Every `dev_every`-th training speaker, in alphabetical order, is the development part and not trained on.
+    `partial` accepts a copy that is not complete.
+    """
+
+    sample_rate = 16000
+    metric = "wer"
+
+    def __init__(self, name: str, root: str, tokens: Tokens, partial: bool = False, dev_every: int = 10) -> None:
+        super().__init__(name, tokens)
+        if dev_every < 2:
+            raise ConfigError(f"corpus.dev_every={dev_every} leaves nothing to train on: it must be at least 2")
+        self.root = Path(root).expanduser().absolute()
+        self.partial = partial
+        self.dev_every = dev_every
+
+    def settings(self) -> dict[str, Any]:
+        own = {"root": str(self.root), "partial": self.partial, "dev_every": self.dev_every}
+        return super().settings() | own
+
+    def inventory(self) -> list[str]:
+        tree = find_tree(self.root)
+        transcripts = [stamp(tree / "etc" / f"an4_{part}.transcription") for part in _EXPECTED]
+        return [recording.id for part in _EXPECTED for recording in _listed(tree, part)] + transcripts
+
+    def utterances(self, split: str) -> list[Utterance]:
+        """As `Corpus.utterances`; DataError names the file (and line) at fault, or what the copy lacks."""
+        split = self.known_split(split)
+        tree = find_tree(self.root)
+        part = "test" if split == "test" else "train"
+        recordings = _listed(tree, part)
+        if not self.partial:
+            _require_all(tree, part, recordings)
+        speakers = sorted({recording.speaker for recording in recordings})
+        held_out = set(speakers[self.dev_every - 1 :: self.dev_every])
+        if part == "train" and recordings and not held_out:
+            raise DataError(f"{tree}: {_none_held_out(len(speakers), self.dev_every)}")
+        if part == "train":
+            recordings = [each for each in recordings if (each.speaker in held_out) == (split == "dev")]
+        if not recordings:
+            raise DataError(f"{tree}: there are no {split} utterances in this copy of AN4.\n{_RIGHT_TREE}")
+        with ThreadPoolExecutor(4) as pool:
+            return sorted(pool.map(_utterance, recordings), key=lambda utterance: utterance.id)
+
+    def normalise(self, text: str) -> list[str]:
+        """Words in upper case."""
+        return text.upper().split()
+
+    def notes(self) -> list[str]:
+        """How many recordings a partial copy has."""
+        if not self.partial:
+            return []
+        tree = find_tree(self.root)
+        counts = [f"{part}: {len(_listed(tree, part))} of {_EXPECTED[part][0]}" for part in _EXPECTED]
+        return [f"{self.name}: a partial copy of AN4 in {self.root}, {', '.join(counts)} utterances"]
+
+
+def find_tree(root: Path) -> Path:
+    """The folder with etc and wav: `root` itself or `root/an4`. Raises DataError that shows what a right one is."""
+    for tree in (root, root / "an4"):
+        if (tree / "etc").is_dir() and (tree / "wav").is_dir():
+            return tree
+    raise DataError(f"{root}: no AN4 here: found no folders etc and wav in it.\n{_RIGHT_TREE}")
+
+
+def _listed(tree: Path, part: str) -> list[Recording]:
+    """The recordings of `train` or `test`, in the order of the list.
+
+    Raises DataError for a recording without a transcript or a file, and a line that is not one of a transcript.
+    """
+    texts = _transcripts(tree / "etc" / f"an4_{part}.transcription")
+    listing = tree / "etc" / f"an4_{part}.fileids"
+    recordings = []
+    for number, line in transcript_files.numbered_lines(listing):
+        place = Path(line)
+        if place.name not in texts:
+            raise DataError(f"{listing}:{number}: {place.name} has no transcript in an4_{part}.transcription")
+        audio = _audio(tree / "wav" / place)
+        if audio is None:
+            raise DataError(f"{listing}:{number}: {tree / 'wav' / place}.wav (or .sph) is missing. Copy it again")
+        recordings.append(Recording(place.name, place.parent.name, audio, texts[place.name]))
+    return recordings
+
+
+def _audio(place: Path) -> Path | None:
+    candidates = (place.with_name(place.name + extension) for extension in (".wav", ".sph", ".WAV", ".SPH"))
+    return next(filter(Path.is_file, candidates), None)
+
+
+def _transcripts(path: Path) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for number, line in transcript_files.numbered_lines(path):
+        match = _TRANSCRIPT.fullmatch(line)
+        if match is None:
+            raise DataError(f"{path}:{number}: {line!r} is not `<s> WORDS </s> (id)`")
+        if match["id"] in texts:
+            raise DataError(f"{path}:{number}: {match['id']} has a transcript above already")
+        texts[match["id"]] = " ".join(match["text"].split())
+    return texts
+
+
+def _utterance(recording: Recording) -> Utterance:
+    duration_s = audio_duration(recording.audio)
+    return Utterance(recording.id, str(recording.audio), 0, 0.0, duration_s, recording.text, recording.speaker)
+
+
+def _none_held_out(speakers: int, dev_every: int) -> str:
+    if speakers < 2:
+        return "this copy of AN4 has one training speaker, and none to hold out as the development part: copy another"
+    return (
+        f"this copy of AN4 has {speakers} training speakers, and corpus.dev_every={dev_every} holds out every "
+        f"{dev_every}th: none for the development part. Hold out more: corpus.dev_every=2"
+    )
+
+
+def _require_all(tree: Path, part: str, recordings: list[Recording]) -> None:
+    expected, speakers = _EXPECTED[part]
+    found = len({recording.speaker for recording in recordings})
+    if (len(recordings), found) != (expected, speakers):
+        raise DataError(
+            f"{tree}: this is not the whole of AN4: {part} has {len(recordings)} utterances of {found} speakers, "
+            f"expected {expected} of {speakers}. Copy it again, or set corpus.partial=true to accept a sample"
+        )

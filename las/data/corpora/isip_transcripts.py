@@ -1,0 +1,174 @@
+"""Switchboard transcripts of Mississippi State (ISIP), and their markup turned into plain text, rule by rule.
+
+A file `swb_ms98_transcriptions/20/2001/sw2001A-ms98-a-trans.text` has lines `sw2001A-ms98-a-0001 begin end text`, times
+in seconds. The rules do what those of Kaldi's recipe do (egs/swbd/s5c/local: swbd1_data_prep.sh, swbd1_map_words.pl),
+except where docs/data.md says so.
+"""
+
+import functools
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from las.runtime.errors import ConfigError, DataError, suggest
+
+ALPHABET = " '-0123456789abcdefghijklmnopqrstuvwxyz"
+"""Every character that a normalised text can hold (but for noises that are kept)."""
+
+NOISES = ("[noise]", "[vocalized-noise]", "[laughter]")
+"""Sounds that are no words; what becomes of them is an option of `normalise`."""
+
+SAID_AS_WORDS = tuple(
+    word
+    for line in (
+        "AIDS BASIC COBOL DINK DOS FORTRAN HUD LAN LISP MADD MASH NAFTA NASA NATO",
+        "OPEC OSHA PAC PIN RAM ROM SAAB SALT SCUD UNICEF UNIX WASP ZIP",
+    )
+    for word in line.split()
+)
+"""Words in capitals that are not spelled when they are said."""
+
+_TRANSCRIPT = re.compile(r"sw(\d{4})([ab])-ms98-a-trans\.text", re.IGNORECASE)
+_LINE = re.compile(
+    r"sw(?P<call>\d{4})(?P<side>[AB])-ms98-a-\d+\s+(?P<start>\d+\.?\d*)\s+(?P<end>\d+\.?\d*)(?:\s+(?P<text>.*))?",
+    re.IGNORECASE,
+)
+
+
+class Segment(NamedTuple):
+    """One line of a transcript: `side` is conversation and speaker (`sw02001-A`), times are seconds of the call."""
+
+    side: str
+    start_s: float
+    end_s: float
+    text: str
+
+    @property
+    def id(self) -> str:
+        """Kaldi's name of the segment, with times in hundredths of a second: `sw02001-A_000098-001156`."""
+        return f"{self.side}_{int(100 * self.start_s + 0.5):06d}-{int(100 * self.end_s + 0.5):06d}"
+
+
+class Rule(NamedTuple):
+    """What is done to a word of a transcript: `pattern`, if it is found, becomes `replacement`."""
+
+    name: str
+    pattern: re.Pattern[str]
+    replacement: str
+    example: tuple[str, str]
+
+
+def _rule(name: str, pattern: str, replacement: str, before: str, after: str) -> Rule:
+    return Rule(name, re.compile(pattern, re.IGNORECASE), replacement, (before, after))
+
+
+RULES = (
+    _rule("silence", r"^\[silence\]$", "", "[silence]", ""),
+    _rule("asides", r"<[be]_aside>", "", "<b_aside>", ""),
+    _rule("laughed words", r"^\[laughter-(.+)\](-?)$", r"\1\2", "[laughter-story]", "story"),
+    _rule("pronounced otherwise", r"^\[(.+)/.+\](-?)$", r"\1\2", "[it'n/isn't]", "it'n"),
+    _rule("beginning cut", r"^-?\[[^][]+\](.+)$", r"-\1", "-[un]til", "-til"),
+    _rule("end cut", r"^(.+)\[[^][]+\]-?$", r"\1-", "a[round]-", "a-"),
+    _rule("end cut, mistyped", r"^([^][]+)\[.+\]$", r"\1-", "ex[specially]-/especially]", "ex-"),
+    _rule("middle cut", r"([a-z])\[[^][]+\]([a-z])", r"\1-\2", "ammu[n]it-", "ammu-it-"),
+    _rule("coinages", r"^\{(.+)\}$", r"\1", "{chowpherd}", "chowpherd"),
+    _rule("pronunciation variants", r"_\d", "", "them_1's", "them's"),
+    _rule("ampersands", r"&", " and ", "A&E", "a and e"),
+)
+"""In the order in which they are applied, to each word, in any case of letters."""
+
+
+def normalise(text: str, noises: str = "removed") -> str:
+    """The words of a transcript in lower case, without markup; `noises` are `removed` or `kept`.
+
+    After `RULES`, acronyms are spelled (`acronym`), and what `markup_left` finds is taken out of the words. Raises
+    ConfigError for another name of `noises`.
+    """
+    if noises not in ("removed", "kept"):
+        raise ConfigError(f"corpus.noises={noises}: noises are removed or kept.{suggest(noises, ('removed', 'kept'))}")
+    words: list[str] = []
+    for written in text.split():
+        if written.lower() not in NOISES:
+            words += _words(written)
+        elif noises == "kept":
+            words.append(written.lower())
+    return " ".join(words)
+
+
+def markup_left(text: str) -> list[str]:
+    """The words of a transcript with characters that no rule accounts for: `normalise` leaves these characters out."""
+    return [each for each in text.split() if each.lower() not in NOISES and _is_odd(each)]
+
+
+def acronym(word: str) -> str:
+    """Two or more capitals in a row, and PhD, letter by letter: `TV` is `t v`, `TV's` and `TVs` are `t v's`.
+
+    Words in capitals that are said as words (`SAID_AS_WORDS`) and words of other forms stay as they are.
+    """
+    match = re.fullmatch(r"([A-Z]{2,}|PhD)('s|s)?", word)
+    if match is None or match[1] in SAID_AS_WORDS:
+        return word
+    return " ".join(match[1].lower()) + ("'s" if match[2] else "")
+
+
+def read(path: Path) -> list[Segment]:
+    """The segments of a transcript, in file order. Raises DataError naming file and line."""
+    try:
+        lines = path.read_text("latin-1").splitlines()
+    except OSError as error:
+        raise DataError(f"{path}: cannot read the transcript ({error.strerror})") from error
+    segments = [_segment(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
+    if not segments:
+        raise DataError(f"{path}: there are no segments in it. Copy it again")
+    return segments
+
+
+def find(root: Path) -> dict[str, Path]:
+    """The transcripts anywhere below a folder, by side of conversation (`sw02001-A`), in any case of letters.
+
+    Raises DataError for two transcripts of a side.
+    """
+    found: dict[str, Path] = {}
+    for path in sorted(root.rglob("*")):
+        match = _TRANSCRIPT.fullmatch(path.name)
+        if match:
+            side = f"sw0{match[1]}-{match[2].upper()}"
+            if side in found:
+                raise DataError(f"{path}: {side} is transcribed in {found[side]} too. Remove one of them")
+            found[side] = path
+    return found
+
+
+@functools.cache
+def _words(written: str) -> tuple[str, ...]:
+    """What one written word becomes: no word, one, or several."""
+    return tuple(word for word in map(_plain, _spoken(written)) if word)
+
+
+@functools.cache
+def _is_odd(written: str) -> bool:
+    return any(_plain(word) != word for word in _spoken(written))
+
+
+def _spoken(written: str) -> tuple[str, ...]:
+    """What the rules make of one written word, with the characters they leave alone."""
+    word = written
+    for rule in RULES:
+        word = rule.pattern.sub(rule.replacement, word)
+    return tuple(spelled for part in word.split() for spelled in acronym(part).lower().split())
+
+
+def _plain(word: str) -> str:
+    """A word without the characters outside the alphabet; nothing where no letter or digit is left."""
+    kept = "".join(character for character in word if character in ALPHABET)
+    return kept if re.search(r"[a-z0-9]", kept) else ""
+
+
+def _segment(line: str, where: str) -> Segment:
+    match = _LINE.fullmatch(line.strip())
+    if match is None:
+        raise DataError(f"{where}: {line!r} is not `sw2001A-ms98-a-0001 begin end text` with times in seconds")
+    start_s, end_s = float(match["start"]), float(match["end"])
+    if start_s >= end_s:
+        raise DataError(f"{where}: the segment ends at {end_s} s, which is not after its begin at {start_s} s")
+    return Segment(f"sw0{match['call']}-{match['side'].upper()}", start_s, end_s, match["text"] or "")

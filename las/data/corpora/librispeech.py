@@ -1,0 +1,329 @@
+"""LibriSpeech and Mini LibriSpeech, in the tree that OpenSLR's archives (resources 12 and 31) unpack to.
+
+<part>/<speaker>/<chapter>/ holds <speaker>-<chapter>-<number>.flac and one <speaker>-<chapter>.trans.txt with lines
+`<id> WORDS`. Parts are trained on together and tested apart.
+
+The parts of LibriSpeech (OpenSLR resource 12) and Mini LibriSpeech (resource 31), and the archives they come in.
+"""
+
+import functools
+import itertools
+import os
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from las.data.corpora.base import Corpus, audio_duration, stamp
+from las.data.manifest import Utterance
+from las.data.tokenizers import Tokens
+from las.runtime import progress
+from las.runtime.errors import ConfigError, DataError, StorageError, suggest
+from las.storage import archive
+from las.storage import download as storage_download
+
+_NUM_THREADS = 8
+_BATCH = 100  # utterances that a thread takes at a time
+_RIGHT_TREE = """A right tree looks like this:
+  LibriSpeech/train-clean-100/19/198/19-198-0000.flac  19-198-0001.flac ...  19-198.trans.txt
+  LibriSpeech/dev-clean/84/121123/...
+Set corpus.root to the folder LibriSpeech or to the one above it; corpus.download=true fetches what is not there"""
+
+
+class Recording(NamedTuple):
+    """One utterance in the tree."""
+
+    id: str
+    speaker: str
+    audio: str
+    text: str
+
+
+class Listing(NamedTuple):
+    """What a chapter or a part has: utterances, and names of those that lack their audio or their text."""
+
+    recordings: list[Recording]
+    no_audio: list[str]
+    no_text: list[str]
+    transcripts: list[str]
+
+    def lacking(self) -> str:
+        """`; without audio: 19-198-0001 and 3 more; without text: ...`"""
+        named = {"without audio": self.no_audio, "without text": self.no_text}
+        return "".join(f"; {what}: {_first(names)}" for what, names in named.items() if names)
+
+
+class LibriSpeech(Corpus):
+    """LibriSpeech: the parts `train` are trained on together, each of `evaluate` is a split of its own.
+
+    `text` is words in upper case. The first of `evaluate` tells when training is good. `partial` accepts a copy that
+    is not complete: parts of `evaluate` that it lacks are left out, except that the first is then the training
+    utterances themselves, and `notes()` says so. `download` fetches parts that are not there from OpenSLR.
+    """
+
+    sample_rate = 16000
+    metric = "wer"
+
+    def __init__(
+        self,
+        name: str,
+        root: str,
+        tokens: Tokens,
+        train: Sequence[str],
+        evaluate: Sequence[str],
+        partial: bool = False,
+        download: bool = False,
+    ) -> None:
+        super().__init__(name, tokens)
+        for key, parts in (("train", train), ("evaluate", evaluate)):
+            unknown = next((part for part in parts if part not in PARTS), None)
+            if unknown is not None or not parts:
+                raise ConfigError(
+                    f"corpus.{key}={list(parts)}: expected one or more parts of LibriSpeech"
+                    + (f", {unknown!r} is none.{suggest(unknown, PARTS)}" if unknown is not None else "")
+                )
+        self.root = Path(root).expanduser().absolute()
+        self.tree = _tree(self.root)
+        self.partial = partial
+        self.download = download
+        lacks = [part for part in evaluate[1:] if partial and not download and _folder(self.tree, part) is None]
+        self.left_out = tuple(lacks)
+        held = [part for part in evaluate if part not in lacks]
+        self.parts = {"train": list(train)} | {part.replace("-", "_"): [part] for part in held}
+        self.splits = tuple(self.parts)
+
+    def settings(self) -> dict[str, Any]:
+        own = {"root": str(self.root), "partial": self.partial, "parts": self.parts}
+        return super().settings() | own
+
+    def inventory(self) -> list[str]:
+        listed: list[str] = []
+        for part in self._listings.values():
+            listed += [recording.id for recording in part.recordings] + part.transcripts
+        return listed
+
+    def utterances(self, split: str) -> list[Utterance]:
+        """As `Corpus.utterances`; DataError names the file (and line) at fault, or what the copy lacks."""
+        split = self.known_split(split)
+        recordings = self._recordings(split) or self._recordings("train")
+        batches = (recordings[start : start + _BATCH] for start in range(0, len(recordings), _BATCH))
+        with ThreadPoolExecutor(_NUM_THREADS) as pool:
+            read = itertools.chain.from_iterable(pool.map(_utterances, batches))
+            found = list(progress.counted(read, len(recordings), f"{split}: audio headers read"))
+        return sorted(found, key=lambda utterance: utterance.id)
+
+    def normalise(self, text: str) -> list[str]:
+        """Words in upper case."""
+        return text.upper().split()
+
+    def notes(self) -> list[str]:
+        """Counts of a partial copy, and which of its splits are scored on the training utterances."""
+        if not self.partial:
+            return []
+        notes = [f"{self.name}: a partial copy of LibriSpeech in {self.tree}"]
+        for split, parts in self.parts.items():
+            for part in parts:
+                listing = self._listings[part]
+                count = f"{len(listing.recordings)} utterances of {PARTS[part].utterances}{listing.lacking()}"
+                lacks = split != "train" and not listing.recordings
+                notes.append(f"{part}: {'not in this copy: scored on the training utterances' if lacks else count}")
+        notes += [f"{part}: not in this copy, left out" for part in self.left_out]
+        unused = [part for part in PARTS if part not in self._listings and _folder(self.tree, part) is not None]
+        return [*notes, f"also there, but no part of {self.name}: {', '.join(unused)}"] if unused else notes
+
+    def _recordings(self, split: str) -> list[Recording]:
+        return [recording for part in self.parts[split] for recording in self._listings[part].recordings]
+
+    @functools.cached_property
+    def _listings(self) -> dict[str, Listing]:
+        """What is there of every part, fetched first if that is wanted. Raises DataError for a copy that lacks some."""
+        parts = [part for listed in self.parts.values() for part in listed]
+        if self.download:
+            for part in parts:
+                if _folder(self.tree, part) is None:
+                    fetch(part, self.tree)
+        if all(_folder(self.tree, part) is None for part in parts):
+            raise DataError(f"{self.root}: no LibriSpeech here: found none of {', '.join(parts)} in it.\n{_RIGHT_TREE}")
+        listings = {part: scan(_folder(self.tree, part)) for part in parts}
+        if not self.partial:
+            _require_all(self.tree, listings)
+        if not any(listings[part].recordings for part in self.parts["train"]):
+            raise DataError(f"{self.tree}: there are no training utterances in it.\n{_RIGHT_TREE}")
+        return listings
+
+
+def fetch(part: str, tree: Path) -> None:
+    """Download a part and unpack it into the tree, all of it or nothing; the archive is removed afterwards.
+
+    Raises DataError and StorageError as `download.fetch` and `archive.extract` do.
+    """
+    known = PARTS[part]
+    progress.say(f"{part}: {known.size / 1e9:.1f} GB from {known.url}")
+    packed = storage_download.fetch(known.url, tree / f"{part}.tar.gz", known.size, sha256=known.sha256)
+    unpacked = tree / f".unpacking-{part}"
+    try:
+        shutil.rmtree(unpacked, ignore_errors=True)
+        progress.say(f"{part}: unpacking, this may take minutes")
+        archive.extract(packed, unpacked)
+        folder = _folder(_tree(unpacked), part)
+        if folder is None:
+            raise DataError(f"{packed}: there is no LibriSpeech/{part} in it")
+        os.replace(folder, tree / part)
+        shutil.rmtree(unpacked)
+        packed.unlink()
+    except OSError as error:
+        raise StorageError(f"{tree}: {part} cannot be put there ({error})") from error
+
+
+def scan(folder: Path | None) -> Listing:
+    """What is in a part's folder (None: nothing), sorted by name. DataError names file and line of a bad transcript."""
+    speakers = sorted(entry for entry in folder.iterdir() if entry.is_dir()) if folder is not None else []
+    with ThreadPoolExecutor(_NUM_THREADS) as pool:
+        found = pool.map(lambda each: sorted(entry for entry in each.iterdir() if entry.is_dir()), speakers)
+        chapters = [Listing([], [], [], []), *pool.map(_chapter, itertools.chain.from_iterable(found))]
+    return Listing(*(list(itertools.chain.from_iterable(lists)) for lists in zip(*chapters, strict=True)))
+
+
+def _chapter(folder: Path) -> Listing:
+    speaker, prefix = folder.parent.name, f"{folder.parent.name}-{folder.name}"
+    files = {entry.name.lower(): entry.path for entry in os.scandir(folder)}
+    audio = {name.removesuffix(".flac"): path for name, path in files.items() if name.endswith(".flac")}
+    transcript = files.get(f"{prefix}.trans.txt")
+    texts = _texts(Path(transcript), prefix) if transcript is not None else {}
+    return Listing(
+        [Recording(name, speaker, audio[name], text) for name, text in sorted(texts.items()) if name in audio],
+        sorted(texts.keys() - audio.keys()),
+        sorted(audio.keys() - texts.keys()),
+        [stamp(transcript)] if transcript is not None else [],
+    )
+
+
+def _texts(path: Path, prefix: str) -> dict[str, str]:
+    """The lines of a transcript by id. Raises DataError naming file and line."""
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot read the transcripts: {error}") from error
+    texts: dict[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        name, _, text = line.strip().partition(" ")
+        if not name:
+            continue
+        if not name.startswith(f"{prefix}-") or name in texts:
+            problem = "is there already" if name in texts else f"does not begin with {prefix}-"
+            raise DataError(f"{path}:{number}: the id {name!r} {problem}: lines are `{prefix}-0000 WORDS`")
+        texts[name] = " ".join(text.split())
+    return texts
+
+
+def _utterances(recordings: list[Recording]) -> list[Utterance]:
+    return [
+        Utterance(each.id, each.audio, 0, 0.0, audio_duration(each.audio), each.text, each.speaker)
+        for each in recordings
+    ]
+
+
+def _tree(root: Path) -> Path:
+    """The folder of the parts: `root` if it is called LibriSpeech or has one of them, else LibriSpeech in it."""
+    if root.name.lower() == "librispeech" or any(_folder(root, part) for part in PARTS):
+        return root
+    return _folder(root, "librispeech") or root / "LibriSpeech"
+
+
+def _folder(parent: Path, name: str) -> Path | None:
+    """The folder of that name, in any case of letters, or None."""
+    entries = parent.iterdir() if parent.is_dir() else ()
+    return next((entry for entry in entries if entry.name.lower() == name and entry.is_dir()), None)
+
+
+def _require_all(tree: Path, listings: dict[str, Listing]) -> None:
+    """Raise DataError with what was found and what is missing, unless all parts are complete."""
+    complaints = []
+    for part, listing in listings.items():
+        expected = PARTS[part].utterances
+        if len(listing.recordings) != expected or listing.lacking():
+            complaints.append(f"  {part}: {len(listing.recordings)} utterances of {expected}{listing.lacking()}")
+    if complaints:
+        first = f"{tree}: this is not the whole of LibriSpeech:"
+        last = (
+            "Copy what is missing; corpus.download=true fetches parts of which there is no folder; corpus.partial=true "
+            "accepts a sample and prints its counts"
+        )
+        raise DataError("\n".join([first, *complaints, last]))
+
+
+def _first(names: list[str]) -> str:
+    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
+
+
+_OPENSLR = "https://www.openslr.org/resources"
+
+
+class Part(NamedTuple):
+    """How many utterances a part has, and the archive it comes in."""
+
+    utterances: int
+    url: str
+    size: int
+    sha256: str
+
+
+PARTS = {
+    "train-clean-100": Part(
+        28539,
+        f"{_OPENSLR}/12/train-clean-100.tar.gz",
+        6387309499,
+        "d4ddd1d5a6ab303066f14971d768ee43278a5f2a0aa43dc716b0e64ecbbbf6e2",
+    ),
+    "train-clean-360": Part(
+        104014,
+        f"{_OPENSLR}/12/train-clean-360.tar.gz",
+        23049477885,
+        "146a56496217e96c14334a160df97fffedd6e0a04e66b9c5af0d40be3c792ecf",
+    ),
+    "train-other-500": Part(
+        148688,
+        f"{_OPENSLR}/12/train-other-500.tar.gz",
+        30593501606,
+        "ddb22f27f96ec163645d53215559df6aa36515f26e01dd70798188350adcb6d2",
+    ),
+    "dev-clean": Part(
+        2703,
+        f"{_OPENSLR}/12/dev-clean.tar.gz",
+        337926286,
+        "76f87d090650617fca0cac8f88b9416e0ebf80350acb97b343a85fa903728ab3",
+    ),
+    "dev-other": Part(
+        2864,
+        f"{_OPENSLR}/12/dev-other.tar.gz",
+        314305928,
+        "12661c48e8c3fe1de2c1caa4c3e135193bfb1811584f11f569dd12645aa84365",
+    ),
+    "test-clean": Part(
+        2620,
+        f"{_OPENSLR}/12/test-clean.tar.gz",
+        346663984,
+        "39fde525e59672dc6d1551919b1478f724438a95aa55f874b576be21967e6c23",
+    ),
+    "test-other": Part(
+        2939,
+        f"{_OPENSLR}/12/test-other.tar.gz",
+        328757843,
+        "d09c181bba5cf717b3dee7d4d592af11a3ee3a09e08ae025c5506f6ebe961c29",
+    ),
+    "train-clean-5": Part(
+        1519,
+        f"{_OPENSLR}/31/train-clean-5.tar.gz",
+        332954390,
+        "47805806c8b15f7549f3c51bd6b7da72ec0128a34d32830c8014a88658c0292d",
+    ),
+    "dev-clean-2": Part(
+        1089,
+        f"{_OPENSLR}/31/dev-clean-2.tar.gz",
+        126046265,
+        "176ec501490eced2d6c1f89f4f0ddc7dfe799e649e5322f8ba49fe3ff50c8012",
+    ),
+}
+"""Sizes in bytes. OpenSLR publishes md5 sums; these sha256 are of the archives that have them."""

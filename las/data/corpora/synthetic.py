@@ -1,0 +1,130 @@
+"""The embedded corpora: TIMIT's layout, synthesised on first use with eSpeak NG from sentences of our own."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from las.data.corpora import timit
+from las.data.manifest import Utterance
+from las.data.synthesis import rendering, sentences, voices
+from las.data.synthesis.rendering import Planned
+from las.data.tokenizers import Tokens
+from las.runtime.errors import ArgumentError
+
+FORMAT = 1  # raise it when the same plan begins to mean other files
+
+
+class Synthetic(timit.Timit):
+    """TIMIT-like speech from eSpeak NG; `text` and `alignment` as of `Timit`. Splits share no speaker and no sentence.
+
+    root: where the tree is, or will be made on first use. seed: of everything below. vocabulary: about how many words
+    the sentences use. words: shortest and longest sentence, in words. *_utterances, *_speakers: sizes of the splits.
+    accents: of eSpeak, given to speakers in turn. rate: slowest and fastest speaker, words per minute. snr_db: loudest
+    and softest noise. warp: speakers' vocal tracts are shorter or longer by at most this share. workers: processes.
+    Raises ArgumentError for settings that make no corpus, DataError where they do not give enough sentences.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        root: str,
+        tokens: Tokens,
+        phone_set: int = 48,
+        seed: int = 1,
+        vocabulary: int = 400,
+        words: Sequence[int] = (4, 8),
+        train_utterances: int = 1000,
+        dev_utterances: int = 100,
+        test_utterances: int = 100,
+        train_speakers: int = 32,
+        dev_speakers: int = 8,
+        test_speakers: int = 8,
+        accents: Sequence[str] = ("en-us", "en-gb-x-rp", "en-gb-scotland", "en-029"),
+        rate: Sequence[int] = (150, 190),
+        snr_db: Sequence[float | int] = (20.0, 40.0),
+        warp: float | int = 0.05,
+        workers: int = 2,
+    ) -> None:
+        super().__init__(name, root, tokens, partial=False, phone_set=phone_set)
+        self.seed = seed
+        self.vocabulary = vocabulary
+        self.words = _range("words", words, 1.0, 100.0)
+        self.num_utterances = {"train": train_utterances, "dev": dev_utterances, "test": test_utterances}
+        self.num_speakers = {"train": train_speakers, "dev": dev_speakers, "test": test_speakers}
+        self.accents = list(accents)
+        self.rate = _range("rate", rate, 80.0, 450.0)
+        softest, loudest = _range("snr_db", snr_db, -20.0, 100.0)
+        self.sound = rendering.Sound(seed, (float(softest), float(loudest)))
+        self.warp = warp
+        self.workers = workers
+        sentences.Grammar(vocabulary, self.words)  # raises for words that there are not
+        for split, count in self.num_speakers.items():
+            if not 1 <= count <= self.num_utterances[split]:
+                raise ArgumentError(
+                    f"{split}_speakers={count} with {split}_utterances={self.num_utterances[split]}: "
+                    "a split needs a speaker, and a speaker at least one utterance"
+                )
+        if not accents or not 0 <= warp <= 0.3 or workers < 1:
+            raise ArgumentError(
+                f"accents={self.accents}, warp={warp}, workers={workers}: expected one or more, 0..0.3, 1.."
+            )
+        self.plan = self._planned()
+        """Every utterance of the corpus, split by split."""
+
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | {"synthesis": self._synthesis}
+
+    def prepare(self, directory: str | Path) -> dict[str, list[Utterance]]:
+        """As `Corpus.prepare`, after the tree has been made where it is absent or not complete."""
+        self.synthesise()
+        return super().prepare(directory)
+
+    def synthesise(self) -> None:
+        """Make what the tree lacks; does nothing when it is complete. Raises DataError as `synthesis.complete`."""
+        rendering.complete(self.root, self.plan, self.sound, self._synthesis, self.workers)
+
+    def _planned(self) -> list[Planned]:
+        utterances, speakers = self.num_utterances, self.num_speakers
+        said = iter(sentences.sentences(sum(utterances.values()), self.seed, self.vocabulary, self.words))
+        cast = iter(voices.speakers(sum(speakers.values()), self.seed, self.accents, self.rate, self.warp))
+        planned: list[Planned] = []
+        for split in self.splits:
+            group = [next(cast) for _ in range(speakers[split])]
+            for index in range(utterances[split]):
+                speaker = group[index % len(group)]
+                path = f"{split.upper()}/DR{speaker.dialect}/{speaker.name}/SX{len(planned) + 1}"
+                planned.append(Planned(path, next(said), speaker))
+        return planned
+
+    @functools.cached_property
+    def _synthesis(self) -> dict[str, Any]:
+        """All that decides the bytes of the tree, as plain JSON values."""
+        plan = json.dumps([dataclasses.astuple(planned) for planned in self.plan])
+        return {
+            "format": FORMAT,
+            "seed": self.seed,
+            "vocabulary": self.vocabulary,
+            "words": list(self.words),
+            "num_utterances": self.num_utterances,
+            "num_speakers": self.num_speakers,
+            "accents": self.accents,
+            "rate": list(self.rate),
+            "snr_db": list(self.sound.snr_db),
+            "warp": self.warp,
+            "plan": hashlib.sha256(plan.encode()).hexdigest(),
+        }
+
+    @functools.cached_property
+    def _recordings(self) -> dict[str, list[timit.Recording]]:
+        self.synthesise()
+        return {split: timit.scan(self.root, split) for split in self.splits}
+
+
+def _range(name: str, value: Sequence[Any], lowest: float, highest: float) -> tuple[Any, Any]:
+    if len(value) != 2 or not lowest <= value[0] <= value[1] <= highest:
+        raise ArgumentError(f"{name}={list(value)}: expected [from, to], two numbers from {lowest:g} to {highest:g}")
+    return value[0], value[1]

@@ -1,0 +1,263 @@
+"""TIMIT from a copy as the LDC ships it (LDC93S1), with the splits of Kaldi's recipe.
+
+Training: 462 speakers without the SA sentences (3696 utterances); development 50 speakers (400) and core test 24
+speakers (192) of the test part. Any case of folder and file names, RIFF or SPHERE audio.
+
+The speakers of TIMIT's test part that Kaldi's recipe uses for development (50) and core test (24).
+"""
+
+import functools
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from las.data.corpora.base import Corpus, audio_duration, stamp
+from las.data.manifest import Interval, Utterance
+from las.data.tokenizers import Tokens
+from las.runtime.errors import DataError, suggest
+from las.scoring import conventions, phones
+
+# Times in .PHN files count samples at this rate, whatever the audio beside them is.
+_LABEL_RATE = 16000
+_OVERHANG_S = 0.1
+_EXPECTED = {"train": (3696, 462), "dev": (400, 50), "test": (192, 24)}
+_ABSENT = {"dev": "development", "test": "core test"}
+_RIGHT_TREE = """A right tree looks like this (upper or lower case):
+  TIMIT/TRAIN/DR1/FCJF0/SA1.WAV  SA1.PHN  SA1.TXT ...
+  TIMIT/TEST/DR1/FAKS0/SA1.WAV ...
+Set corpus.root to the folder that holds TRAIN and TEST, or to the one above it"""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The files of one sentence of one speaker, in a tree of TIMIT's layout."""
+
+    speaker: str
+    sentence: str
+    wav: Path
+    phn: Path
+
+    @property
+    def id(self) -> str:
+        return f"{self.speaker}_{self.sentence}"
+
+
+class Timit(Corpus):
+    """TIMIT; `text` is the phones of `phone_set` (61, 48 or 39), scored as 39, `alignment` the 61 labels with times.
+
+    `partial` accepts a copy that is not complete. Where such a copy has no development or no core test speakers, that
+    split is the training utterances themselves, and `notes()` says so.
+    """
+
+    sample_rate = 16000
+    metric = "phone_error_rate"
+
+    def __init__(self, name: str, root: str, tokens: Tokens, partial: bool = False, phone_set: int = 48) -> None:
+        super().__init__(name, tokens)
+        phones.phone_set(phone_set)
+        self.root = Path(root).expanduser().absolute()
+        self.partial = partial
+        self.phone_set = phone_set
+
+    def settings(self) -> dict[str, Any]:
+        own = {"root": str(self.root), "partial": self.partial, "phone_set": self.phone_set}
+        return super().settings() | own
+
+    def inventory(self) -> list[str]:
+        return [f"{each.id} {stamp(each.phn)}" for split in self.splits for each in self._recordings[split]]
+
+    def utterances(self, split: str) -> list[Utterance]:
+        """As `Corpus.utterances`; DataError names the file (and line) at fault, or what the copy lacks."""
+        split = self.known_split(split)
+        recordings = self._recordings[split] or self._recordings["train"]
+        with ThreadPoolExecutor(4) as pool:
+            return list(pool.map(functools.partial(read, phone_set=self.phone_set), recordings))
+
+    def normalise(self, text: str) -> list[str]:
+        """Phones in the convention `timit_kaldi`: folded to 39, `q` deleted. Raises DataError for an unknown phone."""
+        return conventions.timit_phones(text)
+
+    def notes(self) -> list[str]:
+        """Counts of a partial copy, and which of its splits are scored on the training utterances."""
+        if not self.partial:
+            return []
+        return [f"{self.name}: a partial copy of TIMIT in {self.root}", *map(self._note, self.splits)]
+
+    def _note(self, split: str) -> str:
+        recordings = self._recordings[split]
+        if not recordings:
+            return f"{split}: no {_ABSENT[split]} speakers in this copy: scored on the training utterances"
+        utterances, speakers = _EXPECTED[split]
+        return f"{split}: {_count(recordings)} (the whole corpus: {utterances} of {speakers})"
+
+    @functools.cached_property
+    def _recordings(self) -> dict[str, list[Recording]]:
+        """The recordings of every split, sorted by id. Raises DataError when the copy is not what it should be."""
+        tree = find_tree(self.root)
+        train = [each for each in scan(tree, "train") if not each.sentence.startswith("sa")]
+        test = [each for each in scan(tree, "test") if not each.sentence.startswith("sa")]
+        found = {
+            "train": train,
+            "dev": [each for each in test if each.speaker in DEV],
+            "test": [each for each in test if each.speaker in CORE_TEST],
+        }
+        if not self.partial:
+            _require_all(tree, found)
+        if not train:
+            raise DataError(f"{tree}: there are no training utterances in it.\n{_RIGHT_TREE}")
+        return found
+
+
+def find_tree(root: Path) -> Path:
+    """The folder with TRAIN and TEST: `root`, or a folder called timit (or data) up to two levels below it.
+
+    Raises DataError that shows what a right tree looks like.
+    """
+    if not root.is_dir():
+        raise DataError(f"{root}: there is no such folder. Set corpus.root to your copy of TIMIT.\n{_RIGHT_TREE}")
+    level = [root]
+    for _ in range(3):
+        for folder in level:
+            if any(_folders(part, "dr") for part in _folders(folder, "train") + _folders(folder, "test")):
+                return folder
+        level = [child for folder in level for name in ("timit", "data") for child in _folders(folder, name)]
+    raise DataError(f"{root}: no TIMIT here: found neither TRAIN/DR1 nor TEST/DR1 in it.\n{_RIGHT_TREE}")
+
+
+def scan(tree: Path, part: str) -> list[Recording]:
+    """The recordings of one part (`train` or `test`) of a tree of TIMIT's layout, sorted by id.
+
+    Raises DataError naming a .WAV, .PHN or .TXT file that is missing beside the other two.
+    """
+    recordings = []
+    for dialect in (region for folder in _folders(tree, part) for region in _folders(folder, "dr")):
+        for speaker in sorted(entry for entry in dialect.iterdir() if entry.is_dir()):
+            recordings += _sentences(speaker)
+    return sorted(recordings, key=lambda recording: recording.id)
+
+
+def read(recording: Recording, phone_set: int = 48) -> Utterance:
+    """The utterance of a recording: text folded to `phone_set`, alignment in the labels of the .PHN file.
+
+    The duration is 0 where the audio cannot be read. Raises DataError with file and line for a .PHN file that cannot
+    be used.
+    """
+    duration_s = audio_duration(recording.wav)
+    alignment = read_phones(recording.phn, duration_s)
+    folded = (phones.fold(interval.symbol, phone_set) for interval in alignment)
+    return Utterance(
+        id=recording.id,
+        audio=str(recording.wav),
+        channel=0,
+        start_s=0.0,
+        duration_s=duration_s,
+        text=" ".join(phone for phone in folded if phone is not None),
+        speaker=recording.speaker,
+        alignment=alignment,
+    )
+
+
+def read_phones(path: Path, duration_s: float = 0.0) -> tuple[Interval, ...]:
+    """The lines `start end label` of a .PHN file (samples at 16 kHz) in seconds.
+
+    Labels may end before the audio; where its duration is known (not 0), not more than 0.1 s after it.
+    Raises DataError naming file and line.
+    """
+    try:
+        lines = path.read_text("ascii").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot read the phone labels: {error}") from error
+    intervals: list[Interval] = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            previous_s = intervals[-1].start_s if intervals else 0.0
+            intervals.append(_interval(line, f"{path}:{number}", previous_s, duration_s))
+    if not intervals:
+        raise DataError(f"{path}: there are no phone labels in it. Copy it again")
+    return tuple(intervals)
+
+
+def _interval(line: str, where: str, previous_s: float, duration_s: float) -> Interval:
+    words = line.split()
+    if len(words) != 3 or not (words[0].isdigit() and words[1].isdigit()):
+        raise DataError(f"{where}: {line!r} is not `start end label` with times in samples")
+    start_s, end_s, label = int(words[0]) / _LABEL_RATE, int(words[1]) / _LABEL_RATE, words[2]
+    if label not in phones.LABELS:
+        raise DataError(f"{where}: {label!r} is not one of TIMIT's 61 phone labels.{suggest(label, phones.LABELS)}")
+    if not previous_s <= start_s <= end_s:
+        raise DataError(f"{where}: {line!r} ends before it starts, or starts before the label above it")
+    if duration_s and end_s > duration_s + _OVERHANG_S:
+        raise DataError(
+            f"{where}: the label ends at {end_s:.3f} s, the audio at {duration_s:.3f} s: not the same speech"
+        )
+    return Interval(start_s, end_s, label)
+
+
+def _folders(folder: Path, name: str) -> list[Path]:
+    """The folders called `name` in any case; for `dr` those of the dialect regions, dr1 to dr8."""
+    names = {f"dr{region}" for region in range(1, 9)} if name == "dr" else {name}
+    return sorted(entry for entry in folder.iterdir() if entry.name.lower() in names and entry.is_dir())
+
+
+def _sentences(folder: Path) -> list[Recording]:
+    """The recordings of one speaker's folder, told by their file names up to the first dot."""
+    files: dict[str, dict[str, Path]] = {}
+    for entry in sorted(folder.iterdir()):
+        stem, _, extension = entry.name.lower().partition(".")
+        if stem and extension in ("wav", "phn", "txt"):
+            files.setdefault(stem, {})[extension] = entry
+    recordings = []
+    for sentence, found in files.items():
+        missing = next((extension for extension in ("wav", "phn", "txt") if extension not in found), None)
+        if missing is not None:
+            beside = next(iter(found.values()))
+            extension = missing if beside.suffix.islower() else missing.upper()
+            raise DataError(f"{beside.with_suffix('.' + extension)} is missing beside {beside.name}. Copy it again")
+        recordings.append(Recording(folder.name.lower(), sentence, found["wav"], found["phn"]))
+    return recordings
+
+
+def _require_all(tree: Path, found: dict[str, list[Recording]]) -> None:
+    """Raise DataError with what was found and what is missing, unless the copy is complete."""
+    complaints = []
+    for split, (utterances, speakers) in _EXPECTED.items():
+        if len(found[split]) != utterances:
+            lacking = _lacking(split, found[split])
+            complaints.append(f"  {split}: {_count(found[split])}, expected {utterances} of {speakers}{lacking}")
+    if complaints:
+        first = f"{tree}: this is not the whole of TIMIT (the SA sentences not counted):"
+        last = "Copy the missing files, or set corpus.partial=true to accept a sample, which prints its counts"
+        raise DataError("\n".join([first, *complaints, last]))
+
+
+def _lacking(split: str, recordings: list[Recording]) -> str:
+    """What is missing, as far as names tell: absent speakers of dev and test, then speakers without all 8 sentences."""
+    sentences: dict[str, int] = {}
+    for recording in recordings:
+        sentences[recording.speaker] = sentences.get(recording.speaker, 0) + 1
+    absent = sorted({"dev": DEV, "test": CORE_TEST}.get(split, frozenset()) - sentences.keys())
+    short = sorted(f"{speaker} ({count} of 8 sentences)" for speaker, count in sentences.items() if count != 8)
+    names = absent + short
+    if not names:
+        return ""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"; missing {', '.join(names[:5])}{more}"
+
+
+def _count(recordings: list[Recording]) -> str:
+    return f"{len(recordings)} utterances of {len({recording.speaker for recording in recordings})} speakers"
+
+
+_DEV = """
+faks0 fdac1 fjem0 mgwt0 mjar0 mmdb1 mmdm2 mpdf0 fcmh0 fkms0 mbdg0 mbwm0 mcsh0 fadg0 fdms0 fedw0 mgjf0 mglb0 mrtk0
+mtaa0 mtdt0 mthc0 mwjg0 fnmr0 frew0 fsem0 mbns0 mmjr0 mdls0 mdlf0 mdvc0 mers0 fmah0 fdrw0 mrcs0 mrjm4 fcal1 mmwh0
+fjsj0 majc0 mjsw0 mreb0 fgjd0 fjmg0 mroa0 mteb0 mjfc0 mrjr0 fmml0 mrws1
+"""
+_CORE_TEST = """
+mdab0 mwbt0 felc0 mtas1 mwew0 fpas0 mjmp0 mlnt0 fpkt0 mlll0 mtls0 fjlm0 mbpm0 mklt0 fnlp0 mcmj0 mjdh0 fmgd0 mgrt0
+mnjm0 fdhc0 mjln0 mpam0 fmld0
+"""
+
+DEV = frozenset(_DEV.split())
+CORE_TEST = frozenset(_CORE_TEST.split())

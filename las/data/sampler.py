@@ -1,0 +1,144 @@
+"""In which batches, and in which order, a model sees its utterances: a pure function of (manifest hash, seed, epoch).
+
+Shuffling is sorting by a hash, not a draw from a random generator whose stream might change.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from las.data.manifest import Utterance
+from las.runtime.config import check_value
+from las.runtime.errors import ArgumentError, ConfigError
+
+Plan = list[list[int]]
+"""Batches of indices into a list of utterances."""
+
+
+class Size(NamedTuple):
+    """How large a batch may be: utterances, and seconds with padding (its utterances times the longest of them).
+
+    An utterance longer than that is a batch of its own.
+    """
+
+    utterances: int
+    seconds: float | None = None
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "Size":
+        """That of the keys `batch_size` and `max_batch_s`. Raises ConfigError for what no batch can be."""
+        utterances, seconds = config["batch_size"], config["max_batch_s"]
+        check_value("batch_size", utterances, int)
+        check_value("max_batch_s", seconds, float | None)
+        if utterances < 1:
+            raise ConfigError(f"batch_size={utterances} must be at least 1")
+        if seconds is not None and not seconds > 0:
+            raise ConfigError(f"max_batch_s={seconds} must be above 0, or null for no limit")
+        return cls(utterances, seconds)
+
+
+DECODED = Size(64, 400.0)
+"""What a search hears at once unless told otherwise: many short utterances, and of long ones no more than fit."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What every order shares: each utterance exactly once in an epoch."""
+
+    def plan(self, utterances: Sequence[Utterance], manifest_hash: str, seed: int, epoch: int, size: Size) -> Plan:
+        """The batches of one epoch."""
+        raise TypeError(f"{type(self).__name__} must define plan")
+
+
+@dataclass(frozen=True)
+class Buckets(Order):
+    """Utterances sorted by length are cut into buckets of neighbours and shuffled within theirs; so are the batches.
+
+    Args:
+        num_buckets: of about as many utterances each.
+    """
+
+    num_buckets: int = 10
+
+    def __post_init__(self) -> None:
+        if self.num_buckets < 1:
+            raise ArgumentError(f"num_buckets={self.num_buckets} must be at least 1")
+
+    def plan(self, utterances: Sequence[Utterance], manifest_hash: str, seed: int, epoch: int, size: Size) -> Plan:
+        ordered = by_length(utterances)
+        batches_per_bucket = -(-len(ordered) // (size.utterances * self.num_buckets))
+        bucket_size = max(batches_per_bucket, 1) * size.utterances
+        batches: Plan = []
+        for bucket in _parts(ordered, bucket_size):
+            shuffled = sorted(bucket, key=lambda at: _rank(manifest_hash, seed, epoch, "utterance", utterances[at].id))
+            batches += cut(shuffled, utterances, size)
+        return sorted(batches, key=lambda batch: _rank(manifest_hash, seed, epoch, "batch", utterances[batch[0]].id))
+
+
+@dataclass(frozen=True)
+class SortedChunks(Order):
+    """All utterances are shuffled and cut into chunks; each chunk is sorted by length and cut into batches, which keep
+    that order (Zeineldeen et al. 2020 with chunks of 6,000).
+
+    Args:
+        chunk_size: utterances in a chunk.
+    """
+
+    chunk_size: int = 6000
+
+    def __post_init__(self) -> None:
+        if self.chunk_size < 1:
+            raise ArgumentError(f"chunk_size={self.chunk_size} must be at least 1")
+
+    def plan(self, utterances: Sequence[Utterance], manifest_hash: str, seed: int, epoch: int, size: Size) -> Plan:
+        everyone = range(len(utterances))
+        shuffled = sorted(everyone, key=lambda at: _rank(manifest_hash, seed, epoch, "utterance", utterances[at].id))
+        batches: Plan = []
+        for chunk in _parts(shuffled, self.chunk_size):
+            ordered = sorted(chunk, key=lambda at: (utterances[at].duration_s, utterances[at].id))
+            batches += cut(ordered, utterances, size)
+        return batches
+
+
+def sequential(utterances: Sequence[Utterance], size: Size) -> Plan:
+    """Batches in order of length, for evaluation: least padding, and the same batches every time."""
+    return cut(by_length(utterances), utterances, size)
+
+
+def by_length(utterances: Sequence[Utterance]) -> list[int]:
+    """Indices of the utterances, shortest first."""
+    return sorted(range(len(utterances)), key=lambda at: (utterances[at].duration_s, utterances[at].id))
+
+
+def cut(indices: Sequence[int], utterances: Sequence[Utterance], size: Size) -> Plan:
+    """Batches as large as `size` allows, in the order given."""
+    if size.utterances < 1:
+        raise ValueError(f"batches of {size.utterances} utterances, expected at least 1")
+    batches: Plan = []
+    longest_s = 0.0
+    for index in indices:
+        duration_s = utterances[index].duration_s
+        longest_s = max(longest_s, duration_s)
+        too_long = size.seconds is not None and batches and longest_s * (len(batches[-1]) + 1) > size.seconds
+        if not batches or len(batches[-1]) == size.utterances or too_long:
+            batches.append([])
+            longest_s = duration_s
+        batches[-1].append(index)
+    return batches
+
+
+def padding_share(plan: Plan, utterances: Sequence[Utterance]) -> float:
+    """The share of the seconds that a plan computes which is padding."""
+    spoken = sum(utterances[at].duration_s for batch in plan for at in batch)
+    computed = sum(len(batch) * max(utterances[at].duration_s for at in batch) for batch in plan)
+    return 1.0 - spoken / computed if computed else 0.0
+
+
+def _parts(indices: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    for start in range(0, len(indices), size):
+        yield indices[start : start + size]
+
+
+def _rank(*key: object) -> bytes:
+    return hashlib.sha256("\0".join(map(str, key)).encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,1 @@
+"""Synthetic speech for the embedded corpora, by eSpeak NG."""

@@ -1,0 +1,230 @@
+"""Makes a tree of TIMIT's layout with eSpeak NG: a list of planned utterances to .WAV, .PHN, .WRD and .TXT files.
+
+Each utterance has random numbers of its own, so that neither the order nor the number of workers changes a byte (on
+one platform). Every file is written in one piece; a tree that lacks some, as after a kill, is completed.
+"""
+
+import dataclasses
+import fcntl
+import hashlib
+import io
+import json
+import wave
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.progress import Progress
+
+from las.data.synthesis import espeak_phones, voices
+from las.data.synthesis.espeak import Espeak
+from las.runtime.errors import DataError
+from las.runtime.progress import console
+from las.storage import atomic, bounded
+
+EXTENSIONS = ("WAV", "PHN", "WRD", "TXT")
+RECORD = "corpus.json"
+QUESTIONS = ("does", "why")
+LICENCE = "speech synthesis: eSpeak NG (GPL-3.0-or-later), in a process of its own"
+
+
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """An utterance to be made: who says what, and the path of its files without extension, from the root."""
+
+    path: str
+    sentence: str
+    speaker: voices.Speaker
+
+
+@dataclasses.dataclass(frozen=True)
+class Sound:
+    """What turns a plan into samples. seed: of all random numbers. snr_db: range of speech to noise."""
+
+    seed: int
+    snr_db: tuple[float, float]
+
+
+def complete(root: Path, plan: list[Planned], sound: Sound, settings: dict[str, Any], workers: int) -> None:
+    """Make what the tree in `root` lacks; does nothing when it is complete. One process at a time.
+
+    settings: plain JSON values that decide every byte of the tree; they are kept in `corpus.json` with eSpeak's version
+    and the sha256 of every utterance's four files. workers: processes.
+    Raises DataError when the root holds something else, or eSpeak NG is missing and needed.
+    """
+    require_own(root, settings)
+    if _is_complete(root, plan):
+        return
+    with _alone(root):
+        record = require_own(root, settings)
+        if _is_complete(root, plan):  # another process made it meanwhile
+            return
+        with Espeak() as espeak:
+            version = espeak.version
+        if record.get("espeak", version) != version:
+            raise DataError(
+                f"{root}: made with eSpeak NG {record['espeak']}, now {version} is installed: the files it lacks would "
+                "sound different. Remove the folder, or set another corpus.root"
+            )
+        record = {"settings": settings, "espeak": version}
+        atomic.write_json(root / RECORD, record)
+        console.print(f"{LICENCE}, version {version}")
+        _make_all(root, [planned for planned in plan if not _is_there(root, planned)], sound, workers)
+        hashes = {planned.path: _files_hash(root, planned) for planned in plan}
+        total = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
+        atomic.write_json(root / RECORD, record | {"sha256": total, "utterances": hashes})
+
+
+def require_own(root: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """What `corpus.json` holds, nothing where there is no corpus yet. Raises DataError when it is another corpus."""
+    record = _read_record(root)
+    if record:
+        theirs = record.get("settings", {})
+        differing = [key for key, value in settings.items() if theirs.get(key) != value]
+        if differing:
+            other = root.with_name(f"{root.name}_{_hash(settings)[:8]}")
+            raise DataError(
+                f"{root}: holds a corpus made with other settings (different: {', '.join(differing)}). "
+                f"Choose another folder, corpus.root={other}, or remove this one to make it again"
+            )
+    elif root.exists() and (not root.is_dir() or any(path.name != ".lock" for path in root.iterdir())):
+        raise DataError(f"{root}: is not empty and holds no {RECORD}. Choose another folder: corpus.root={root}_speech")
+    return record
+
+
+def _make_all(root: Path, plan: list[Planned], sound: Sound, workers: int) -> None:
+    """Each worker is a thread with a helper process of its own, and takes the next utterance when it is free."""
+    waiting = deque(plan)
+
+    def work(advance: Callable[[], None]) -> None:
+        with Espeak() as espeak:
+            while True:
+                try:
+                    planned = waiting.popleft()
+                except IndexError:
+                    return
+                make(espeak, root, planned, sound)
+                advance()
+
+    with _progress(f"{root.name}: synthesising", len(plan)) as advance, ThreadPoolExecutor(workers) as pool:
+        try:
+            for done in [pool.submit(work, advance) for _ in range(workers)]:
+                done.result()
+        except BaseException:
+            waiting.clear()  # the other workers stop after the one they are at
+            raise
+
+
+def make(espeak: Espeak, root: Path, planned: Planned, sound: Sound) -> None:
+    """Synthesise one utterance and write its four files: the same bytes whenever it is called.
+
+    Raises DataError, naming the utterance, for phones without a TIMIT label.
+    """
+    own_seed = int.from_bytes(hashlib.sha256(f"{sound.seed} {planned.path}".encode()).digest()[:8])
+    speaker, words = planned.speaker, planned.sentence.split()
+    voice = f"{speaker.accent}+{speaker.variant}"
+    speech = espeak.say(planned.sentence, voice, speaker.rate, speaker.pitch, speaker.pitch_range, own_seed % 2**31)
+    rendered = voices.render(speech, speaker, sound.snr_db, np.random.default_rng(own_seed))
+    try:
+        labels = espeak_phones.label(speech.phones, rendered.scale, rendered.offset, rendered.clean, speaker.accent)
+    except DataError as error:
+        raise DataError(f"{planned.path} ({planned.sentence!r}): {error}") from error
+    spans = [(each.start, each.end, each.symbol) for each in labels]
+    text = (0, len(rendered.pcm), planned.sentence.capitalize() + ("?" if words[0] in QUESTIONS else "."))
+    contents = [_riff(rendered.pcm), _lines(spans), _lines(word_spans(words, labels)), _lines([text])]
+    (root / planned.path).parent.mkdir(parents=True, exist_ok=True)
+    for extension, content in zip(EXTENSIONS, contents, strict=True):
+        atomic.write(root / f"{planned.path}.{extension}", content)
+
+
+def word_spans(words: list[str], labels: list[espeak_phones.Label]) -> list[tuple[int, int, str]]:
+    """First sample, the one after the last, and word, from the text positions of the phones.
+
+    Words that eSpeak says as one (the phones have the position of the first) share its time in equal parts.
+    """
+    spans: list[tuple[int, int, str]] = []
+    position, together, said = 1, list[str](), list[espeak_phones.Label]()
+    for word in [*words, ""]:
+        starting = [each for each in labels if position <= each.text_position < position + len(word)]
+        if together and (starting or not word):
+            start, length = said[0].start, said[-1].end - said[0].start
+            edges = [start + round(length * share / len(together)) for share in range(len(together) + 1)]
+            spans += zip(edges, edges[1:], together, strict=False)
+            together = []
+        said = starting or said
+        together.append(word)
+        position += len(word) + 1
+    return spans
+
+
+def _riff(pcm: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    with wave.open(buffer, "wb") as file:
+        file.setparams((1, 2, voices.SAMPLE_RATE, len(pcm), "NONE", ""))
+        file.writeframes(pcm.tobytes())
+    return buffer.getvalue()
+
+
+def _lines(rows: list[tuple[int, int, str]]) -> bytes:
+    return "".join(f"{start} {end} {symbol}\n" for start, end, symbol in rows).encode("ascii")
+
+
+def _read_record(root: Path) -> dict[str, Any]:
+    try:
+        record = bounded.read_object(root / RECORD)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError) as error:
+        why = f"{root / RECORD}: cannot be read ({bounded.why(error)})"
+        raise DataError(f"{why}. Remove {root}: it will be made again") from error
+    return record
+
+
+def _hash(value: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _files_hash(root: Path, planned: Planned) -> str:
+    digest = hashlib.sha256()
+    for extension in EXTENSIONS:
+        digest.update((root / f"{planned.path}.{extension}").read_bytes())
+    return digest.hexdigest()
+
+
+def _is_there(root: Path, planned: Planned) -> bool:
+    return all((root / f"{planned.path}.{extension}").is_file() for extension in EXTENSIONS)
+
+
+def _is_complete(root: Path, plan: list[Planned]) -> bool:
+    return "utterances" in _read_record(root) and all(_is_there(root, planned) for planned in plan)
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """Only one process at a time makes a corpus; the lock goes with the process that holds it."""
+    root.mkdir(parents=True, exist_ok=True)
+    with open(root / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _progress(title: str, total: int) -> Iterator[Callable[[], None]]:
+    """A bar on a terminal, a line for every quarter elsewhere; yields what to call after each utterance."""
+    if console.is_terminal:
+        with Progress(console=console) as bar:
+            task = bar.add_task(title, total=total)
+            yield lambda: bar.advance(task)
+    else:
+        done: list[None] = []
+
+        def advance() -> None:
+            done.append(None)
+            if len(done) % max(1, total // 4) == 0:
+                console.print(f"{title} {len(done)}/{total}")
+
+        yield advance

@@ -1,0 +1,301 @@
+"""Text to integer symbols and back.
+
+Id 0 is the sentence boundary, start and end in one (Zeineldeen et al. 2020); the symbols a model writes start at 1.
+"""
+
+import base64
+import hashlib
+import io
+import re
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from las.runtime import quoting
+from las.runtime.errors import ArgumentError, DataError, suggest
+from las.scoring import phones
+from las.storage import atomic
+
+BOUNDARY = "</s>"
+MODEL_TYPES = ("bpe", "unigram")
+
+
+class Tokens:
+    """What every kind of tokens has: `symbols` (index = id), `encode`, `decode` and a plain `state()`."""
+
+    sos = 0
+    eos = 0
+
+    def __init__(self, symbols: Iterable[str]) -> None:
+        self.symbols: tuple[str, ...] = (BOUNDARY, *symbols)
+        self._ids = {symbol: index for index, symbol in enumerate(self.symbols)}
+        if len(self._ids) != len(self.symbols):
+            twice = sorted({symbol for symbol in self.symbols if self.symbols.count(symbol) > 1})
+            raise DataError(f"the symbols {twice} are listed more than once ({BOUNDARY} is always symbol 0)")
+
+    @property
+    def size(self) -> int:
+        """How many symbols there are, the boundary included."""
+        return len(self.symbols)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, without boundaries. Raises DataError naming the unknown symbol and the text."""
+        return [self._id(symbol, text) for symbol in self.split(text)]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of some ids; boundaries are dropped. Raises ValueError for an id outside `symbols`."""
+        return self.join(self._symbols_of(ids))
+
+    def split(self, text: str) -> Sequence[str]:
+        """The symbols of a text: here words between spaces."""
+        return text.split()
+
+    def join(self, symbols: Sequence[str]) -> str:
+        """The inverse of `split`."""
+        return " ".join(symbols)
+
+    def unknown(self, text: str) -> list[str]:
+        """The symbols of a text that are none of these, as often as they occur."""
+        return [symbol for symbol in self.split(text) if not self._ids.get(symbol)]
+
+    def remedy(self, missing: Collection[str]) -> str:
+        """What to type when texts have symbols that are none of these."""
+        return "Choose other tokens (tokens@corpus.tokens=...), or mend the texts"
+
+    def nearest(self, symbol: str) -> str:
+        """The sentence that ends an error about an unknown symbol."""
+        return suggest(symbol, self.symbols[1:])
+
+    def known(self, text: str) -> str:
+        """A text without its unknown symbols."""
+        return self.join([symbol for symbol in self.split(text) if self._ids.get(symbol)])
+
+    def state(self) -> dict[str, Any]:
+        """Everything needed to build these tokens again (`from_state`), as plain JSON values."""
+        return {"kind": type(self).__name__, "symbols": list(self.symbols[1:])}
+
+    def settings(self) -> dict[str, Any]:
+        """What these tokens were asked to be, as plain JSON values: for most kinds that is all they are."""
+        return self.state()
+
+    def learn(self, texts: Iterable[str], folder: Path) -> None:
+        """Learn the symbols from training transcripts, or from `folder`, where they are kept: most kinds need not."""
+
+    @property
+    def vocabulary_hash(self) -> str:
+        """sha256 (hex) over the symbols: the model files of equal pieces may differ, their symbols do not."""
+        return hashlib.sha256("\n".join(self.symbols[1:]).encode()).hexdigest()
+
+    def _id(self, symbol: str, text: str) -> int:
+        index = self._ids.get(symbol, 0)
+        if index == 0:
+            where = text if len(text) <= 200 else f"{text[:200]}..."
+            raise DataError(
+                f"unknown symbol {symbol!r} in the text {where!r}.{self.nearest(symbol)}",
+                kind="unknown symbols",
+            )
+        return index
+
+    def _symbols_of(self, ids: Iterable[int]) -> list[str]:
+        symbols = []
+        for index in map(int, ids):
+            if not 0 <= index < self.size:
+                raise ValueError(f"there is no symbol {index}: ids run from 0 to {self.size - 1}")
+            if index != self.eos:
+                symbols.append(self.symbols[index])
+        return symbols
+
+
+class Phones(Tokens):
+    """Phones separated by spaces: those of one of TIMIT's sets (`phone_set` 61, 48 or 39), or the `symbols` given."""
+
+    def __init__(self, phone_set: int | None = None, symbols: Sequence[str] | None = None) -> None:
+        if (phone_set is None) == (symbols is None):
+            raise DataError("phones need either phone_set (61, 48 or 39) or symbols (a list), and not both")
+        super().__init__(phones.phone_set(phone_set) if phone_set is not None else symbols or ())
+
+
+class Characters(Tokens):
+    """The characters of `alphabet`, each one symbol. A space stands for itself, as the symbol ' ', wherever it is."""
+
+    def __init__(self, alphabet: Sequence[str]) -> None:
+        super().__init__(alphabet)
+        if any(len(character) != 1 for character in alphabet):
+            raise DataError(f"an alphabet holds single characters, not {[c for c in alphabet if len(c) != 1]}")
+
+    def remedy(self, missing: Collection[str]) -> str:
+        """The alphabet with them, to be pasted; or that the tokens have them in the other case."""
+        if all(self._ids.get(symbol.swapcase()) for symbol in missing):
+            return "The tokens have them in the other case: convert the texts, or choose tokens@corpus.tokens=..."
+        alphabet = "".join([*self.symbols[1:], *sorted(filter(str.isprintable, missing))])
+        return f"To add them: {quoting.override('corpus.tokens.alphabet', alphabet)}; or mend the texts"
+
+    def nearest(self, symbol: str) -> str:
+        return " In this alphabet it stands in the other case." if self._ids.get(symbol.swapcase()) else ""
+
+    def split(self, text: str) -> Sequence[str]:
+        return text
+
+    def join(self, symbols: Sequence[str]) -> str:
+        return "".join(symbols)
+
+    def state(self) -> dict[str, Any]:
+        return {"kind": "Characters", "alphabet": "".join(self.symbols[1:])}
+
+
+class SentencePieces(Tokens):
+    """The pieces of a SentencePiece model: `model` is its file, or `model_base64` its content.
+
+    Pieces of text are symbols; the model's own control and unknown pieces are not, so that a text it cannot spell is
+    an error instead of a wrong transcript.
+    """
+
+    def __init__(self, model: str | Path | None = None, model_base64: str | None = None) -> None:
+        if (model is None) == (model_base64 is None):
+            raise DataError("sentence pieces need either model (a file) or model_base64 (its content), and not both")
+        try:
+            content = Path(model).read_bytes() if model is not None else base64.b64decode(model_base64 or "")
+        except (OSError, ValueError) as error:
+            raise DataError(f"cannot read the SentencePiece model {model or 'in model_base64'}: {error}") from error
+        self._take(content, str(model or "model_base64"))
+
+    def _take(self, content: bytes, where: str) -> None:
+        """Become the pieces of a model."""
+        import sentencepiece
+
+        pieces = sentencepiece.SentencePieceProcessor()
+        try:
+            pieces.LoadFromSerializedProto(content)
+        except RuntimeError as error:
+            raise DataError(f"{where} is not a SentencePiece model") from error
+        self._model, self._processor = content, pieces
+        kept = (i for i in range(len(pieces)) if not (pieces.IsControl(i) or pieces.IsUnknown(i) or pieces.IsUnused(i)))
+        super().__init__(map(pieces.IdToPiece, kept))
+
+    def split(self, text: str) -> Sequence[str]:
+        return self._processor.EncodeAsPieces(text)
+
+    def remedy(self, missing: Collection[str]) -> str:
+        """Where pieces come from."""
+        return (
+            "Pieces spell what was in the texts that they were learned from: put such texts among the training "
+            "transcripts, choose tokens@corpus.tokens=characters, or mend the texts"
+        )
+
+    def nearest(self, symbol: str) -> str:
+        return ""
+
+    def join(self, symbols: Sequence[str]) -> str:
+        return self._processor.DecodePieces(list(symbols))
+
+    def state(self) -> dict[str, Any]:
+        return {"kind": "SentencePieces", "model_base64": base64.b64encode(self._model).decode("ascii")}
+
+
+class LearnedPieces(SentencePieces):
+    """Sentence pieces that a corpus learns from its own training transcripts when it is prepared.
+
+    `size` pieces of `model_type` bpe or unigram, exactly as many, so that a model can be built before they are
+    learned. Their `state()` is that of `SentencePieces`: a checkpoint needs no corpus.
+    """
+
+    def __init__(self, size: int, model_type: str = "bpe") -> None:
+        if size < 1:
+            raise ArgumentError(f"size={size} must be at least 1")
+        if model_type not in MODEL_TYPES:
+            raise ArgumentError(f"model_type={model_type} does not exist.{suggest(model_type, MODEL_TYPES)}")
+        Tokens.__init__(self, ())
+        self._num_pieces = size
+        self._model_type = model_type
+
+    @property
+    def size(self) -> int:
+        return self._num_pieces + 1
+
+    def split(self, text: str) -> Sequence[str]:
+        if len(self.symbols) == 1:
+            raise DataError("these sentence pieces have not been learned: preparing the corpus does so (las prepare)")
+        return super().split(text)
+
+    def settings(self) -> dict[str, Any]:
+        return {"kind": "LearnedPieces", "size": self._num_pieces, "model_type": self._model_type}
+
+    def learn(self, texts: Iterable[str], folder: Path) -> None:
+        """Learn the pieces of these texts and keep the model in `folder`, under a name made of texts and settings.
+
+        A model that is there already is taken when its bytes are those that were written.
+        Raises DataError when the texts do not allow so many (or so few) pieces.
+        """
+        listed = list(texts)
+        key = hashlib.sha256("\n".join([str(self.settings()), *listed]).encode("utf-8", "surrogatepass")).hexdigest()
+        path = folder / f"{self._model_type}-{self._num_pieces}-{key[:12]}.model"
+        checksum = path.with_suffix(".sha256")
+        if not _is_whole(path, checksum):
+            train_sentence_pieces(listed, path, self._num_pieces, self._model_type)
+            atomic.write(checksum, hashlib.sha256(path.read_bytes()).hexdigest() + "\n")
+        self._take(path.read_bytes(), str(path))
+
+
+def _is_whole(path: Path, checksum: Path) -> bool:
+    try:
+        return checksum.read_text("ascii").strip() == hashlib.sha256(path.read_bytes()).hexdigest()
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def train_sentence_pieces(
+    texts: Iterable[str], model: str | Path, size: int, model_type: str = "unigram"
+) -> SentencePieces:
+    """Learn `size` pieces from the transcripts of a corpus, write the model file, and return the tokens.
+
+    `model_type` is `unigram` or `bpe`. One thread and every text in the order given: the same texts give the same
+    pieces. Texts are taken as they are, of any length, and every character of them becomes a piece.
+    Raises DataError when the texts do not allow so many (or so few) pieces, with the number they do allow.
+    """
+    import sentencepiece
+
+    listed = list(texts)
+    content = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.Train(
+            sentence_iterator=iter(listed),
+            model_writer=content,
+            vocab_size=size + 1,
+            model_type=model_type,
+            normalization_rule_name="identity",
+            character_coverage=1.0,
+            unk_id=0,
+            bos_id=-1,
+            eos_id=-1,
+            pad_id=-1,
+            num_threads=1,
+            max_sentence_length=1 << 30,  # bytes; longer texts would be skipped in silence
+            minloglevel=2,
+        )
+    except (RuntimeError, OSError) as error:
+        reason = _allowed(str(error)) or str(error)
+        raise DataError(f"cannot learn {size} {model_type} pieces from {len(listed)} texts: {reason}") from error
+    model = Path(model)
+    atomic.write(model, content.getvalue())
+    return SentencePieces(model)
+
+
+def _allowed(message: str) -> str:
+    """What SentencePiece's complaint says of the sizes it would take, not counting its unknown piece."""
+    if "!sentences_.empty()" in message:
+        return "there is no text in them"
+    if found := re.search(r"too high .* value <= (\d+)", message):
+        return f"the largest possible size is {int(found[1]) - 1} (corpus.tokens.size=...)"
+    if found := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
+        return f"the smallest possible size is {int(found[1]) - 1}, a piece for each character (corpus.tokens.size=...)"
+    return ""
+
+
+def from_state(state: dict[str, Any]) -> Tokens:
+    """The tokens whose `state()` this is. Raises DataError for a state of no known kind."""
+    kinds: dict[str, type[Tokens]] = {kind.__name__: kind for kind in (Phones, Characters, SentencePieces)}
+    arguments = dict(state)
+    kind = arguments.pop("kind", None)
+    if kind not in kinds:
+        raise DataError(f"tokens of kind {kind!r} are unknown.{suggest(str(kind), kinds)}")
+    return kinds[kind](**arguments)

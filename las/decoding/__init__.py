@@ -1,0 +1,1 @@
+"""Greedy and beam search, scorers, transcripts with times."""

@@ -1,0 +1,108 @@
+"""A model on a split: the loss with true previous tokens, and what search writes without them."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from las.data.loader import Batch
+from las.data.tokenizers import Tokens
+from las.decoding.search import Beam, Greedy, Hypothesis
+from las.nn.attention import diagnostics
+from las.nn.attention.diagnostics import Alignment
+from las.nn.losses import LabelSmoothedCrossEntropy
+from las.nn.model import Decoder, ListenAttendSpell
+
+Search = Greedy | Beam
+
+
+class Decoded(NamedTuple):
+    """The n-best list of one utterance, best first, never empty."""
+
+    id: str
+    hypotheses: list[Hypothesis]
+
+
+class Evaluation(NamedTuple):
+    """What a pass over a split found; the first three are sums over tokens, end of sentence included."""
+
+    cross_entropy: float
+    """Unsmoothed."""
+    correct: int
+    tokens: int
+    decoded: list[Decoded]
+    alignments: list[Alignment]
+    """One per utterance, true tokens fed."""
+
+
+@torch.no_grad()
+def decode(model: ListenAttendSpell, search: Search, batches: Iterable[tuple[int, Batch]]) -> Iterator[Decoded]:
+    """The n-best lists of all utterances, batch by batch."""
+    model.eval()
+    for _, batch in batches:
+        batch = batch.to(model.device)
+        decoder, num_states = model.decoder(batch.waveforms, batch.num_samples)
+        for utterance_id, hypotheses in zip(batch.ids, search(decoder, num_states), strict=True):
+            yield Decoded(utterance_id, hypotheses)
+
+
+@torch.no_grad()
+def evaluate(
+    model: ListenAttendSpell,
+    loss: LabelSmoothedCrossEntropy,
+    search: Search,
+    batches: Iterable[tuple[int, Batch]],
+) -> Evaluation:
+    """Loss and decoded text of a split; the listener runs once for both."""
+    model.eval()
+    cross_entropy, correct, tokens = 0.0, 0, 0
+    decoded: list[Decoded] = []
+    alignments: list[Alignment] = []
+    for _, batch in batches:
+        batch = batch.to(model.device)
+        memory, num_states = model.listen(batch.waveforms, batch.num_samples)
+        spelling = model.speller(memory, batch.targets)
+        sums = loss(spelling.logits, batch.targets, batch.num_tokens)
+        cross_entropy += float(sums.cross_entropy)
+        correct += int(sums.correct)
+        tokens += int(sums.tokens)
+        alignments += [
+            diagnostics.measure(weights[: int(count) + 1, : int(states)])
+            for weights, count, states in zip(spelling.weights, batch.num_tokens, num_states, strict=True)
+        ]
+        found = search(Decoder(model.speller, memory, model.ctc), num_states)
+        decoded += [Decoded(name, hypotheses) for name, hypotheses in zip(batch.ids, found, strict=True)]
+    return Evaluation(cross_entropy, correct, tokens, decoded, alignments)
+
+
+@torch.no_grad()
+def attention_weights(model: ListenAttendSpell, batch: Batch) -> Tensor:
+    """Teacher-forced attention of the first utterance of a batch, [tokens + 1, states], padding cut off."""
+    model.eval()
+    batch = batch.to(model.device)
+    spelling = model(batch.waveforms[:1], batch.num_samples[:1], batch.targets[:1])
+    states = int(model.num_states(batch.num_samples[:1]))
+    return spelling.weights[0, : int(batch.num_tokens[0]) + 1, :states].cpu()
+
+
+def entry(found: Decoded, tokens: Tokens, nbest: int) -> dict[str, Any]:
+    """An utterance in a file of hypotheses: its best one, and where more were asked for (`nbest`) the list of them."""
+    best = found.hypotheses[0]
+    written = {"id": found.id, "text": tokens.decode(best.tokens), "score": round(best.score, 4)}
+    return written if nbest == 1 else written | {"nbest": [_listed(each, tokens) for each in found.hypotheses]}
+
+
+def _listed(one: Hypothesis, tokens: Tokens) -> dict[str, Any]:
+    return {
+        "text": tokens.decode(one.tokens),
+        "score": round(one.score, 4),
+        "normalised_score": round(one.normalised_score, 4),
+        "scores": {name: round(score, 4) for name, score in one.scores.items()},
+        "finished_by": one.finished_by,
+    }
+
+
+def texts(decoded: Iterable[Decoded], tokens: Tokens) -> dict[str, str]:
+    """The text of the best hypothesis of each utterance, by id."""
+    return {each.id: tokens.decode(each.hypotheses[0].tokens) for each in decoded}

@@ -1,0 +1,62 @@
+"""Coverage (Chorowski & Jaitly 2017): how many encoded states were attended to, all in all.
+
+    coverage = number of states s with sum over tokens of attention(token, s) > threshold
+
+A text that leaves out some of the speech covers less than one that does not, and looking at the same states again
+covers nothing new, so that loops gain nothing.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from las.decoding.scorers.base import Scorer, Scoring, Step, check_weight
+from las.runtime.errors import ArgumentError
+
+
+class Covered(NamedTuple):
+    """Of each hypothesis: all attention so far, and how many states it covers."""
+
+    attention: Float[Tensor, "batch beam states"]
+    states: Float[Tensor, "batch beam"]
+
+
+class Coverage(Scorer):
+    """weight * number of covered states; `threshold` is the attention that covers a state, between 0 and 1."""
+
+    def __init__(self, weight: float = 0.1, threshold: float = 0.5) -> None:
+        check_weight(weight)
+        if not 0 < threshold < 1:
+            raise ArgumentError(f"threshold={threshold} must be between 0 and 1, for example 0.5")
+        super().__init__(weight)
+        self.threshold = threshold
+
+    def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> Scoring:
+        return CoverageScoring(self.threshold, num_states)
+
+
+class CoverageScoring(Scoring):
+    """States that a step covers, whatever symbol comes of it."""
+
+    def __init__(self, threshold: float, num_states: Int[Tensor, " batch"]) -> None:
+        self.threshold = threshold
+        self.num_states = num_states
+
+    def keep(self, rows: Int[Tensor, " kept"]) -> "CoverageScoring":
+        return CoverageScoring(self.threshold, self.num_states[rows])
+
+    def start(self) -> Covered:
+        nothing = torch.zeros(len(self.num_states), 1, device=self.num_states.device)
+        return Covered(nothing.unsqueeze(-1), nothing)  # the first attention gives it its size
+
+    def score(self, state: Covered, step: Step) -> tuple[Tensor, Covered]:
+        if step.weights is None:
+            raise TypeError("search.coverage needs a decoder with attention")
+        attention = state.attention + step.weights
+        count = (attention > self.threshold).sum(-1).to(state.states.dtype)
+        return (count - state.states).unsqueeze(-1), Covered(attention, count)
+
+    def room(self, state: Covered, left: Int[Tensor, "batch beam"]) -> Tensor:
+        return self.num_states.unsqueeze(1) - state.states

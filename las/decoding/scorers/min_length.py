@@ -1,0 +1,45 @@
+"""No end before the text has a length that the audio makes likely."""
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from las.decoding.scorers.base import Guard, Guarding, Step
+from las.runtime.errors import ArgumentError
+
+
+class MinLength(Guard):
+    """At least `ratio` tokens per encoded state, rounded up; `search.max_length_ratio` is the most."""
+
+    def __init__(self, ratio: float = 0.05) -> None:
+        if not 0 <= ratio < math.inf:
+            raise ArgumentError(f"ratio={ratio} must be 0 or more, for example 0.05")
+        self.ratio = ratio
+
+    def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> Guarding:
+        # As the greatest length: in binary, 0.07 * 100 is a little more than 7.
+        return LengthGuarding((self.ratio * num_states.double()).round(decimals=6).ceil(), decoder.eos)
+
+
+class LengthGuarding(Guarding):
+    """`least` is the number of tokens of each utterance; the state is that of each hypothesis, [batch, beam]."""
+
+    def __init__(self, least: Float[Tensor, " batch"], eos: int) -> None:
+        self.least = least
+        self.eos = eos
+
+    def keep(self, rows: Int[Tensor, " kept"]) -> "LengthGuarding":
+        return LengthGuarding(self.least[rows], self.eos)
+
+    def start(self) -> Tensor:
+        return torch.zeros_like(self.least, dtype=torch.long).unsqueeze(1)
+
+    def advance(self, state: Tensor, tokens: Int[Tensor, "batch beam"]) -> Tensor:
+        return state + 1
+
+    def forbidden(self, state: Tensor, step: Step) -> Bool[Tensor, "batch beam vocab"]:
+        is_end = torch.arange(step.log_probs.shape[-1], device=step.log_probs.device) == self.eos
+        return is_end & (state < self.least.unsqueeze(1)).unsqueeze(-1)

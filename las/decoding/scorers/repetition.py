@@ -1,0 +1,66 @@
+"""No loops: a pattern of symbols stands a few times in a row at most.
+
+Where each of the last `period * max_repeats` symbols equals the one `period` before it, a pattern of that length has
+been written once and then again `max_repeats` times. The symbol that would complete this is forbidden.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from las.decoding.scorers.base import Guard, Guarding, Step
+from las.runtime.errors import ArgumentError
+
+NOTHING = -1
+"""What stands before the first symbol."""
+
+
+class Past(NamedTuple):
+    """For each period from 1: the symbol so far back, and how many symbols in a row equal those so far before them."""
+
+    symbols: Int[Tensor, "batch beam periods"]
+    runs: Int[Tensor, "batch beam periods"]
+
+
+class Repetition(Guard):
+    """A pattern of up to `max_period` symbols stands at most `max_repeats` times in a row."""
+
+    def __init__(self, max_period: int = 32, max_repeats: int = 5) -> None:
+        if max_period < 1:
+            raise ArgumentError(f"max_period={max_period} must be at least 1, for example 32")
+        if max_repeats < 1:
+            raise ArgumentError(f"max_repeats={max_repeats} must be at least 1, for example 5")
+        self.max_period = max_period
+        self.max_repeats = max_repeats
+
+    def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> Guarding:
+        periods = torch.arange(1, self.max_period + 1, device=num_states.device)
+        return LoopGuarding(periods, self.max_repeats, len(num_states))
+
+
+class LoopGuarding(Guarding):
+    """`periods` are 1 ... max_period."""
+
+    def __init__(self, periods: Int[Tensor, " periods"], max_repeats: int, batch: int) -> None:
+        self.periods = periods
+        self.max_repeats = max_repeats
+        self.batch = batch
+
+    def keep(self, rows: Int[Tensor, " kept"]) -> "LoopGuarding":
+        return LoopGuarding(self.periods, self.max_repeats, len(rows))
+
+    def start(self) -> Past:
+        nothing = torch.full((self.batch, 1, len(self.periods)), NOTHING, device=self.periods.device)
+        return Past(nothing, torch.zeros_like(nothing))
+
+    def advance(self, state: Past, tokens: Int[Tensor, "batch beam"]) -> Past:
+        symbol = tokens.unsqueeze(-1)
+        runs = torch.where(state.symbols == symbol, state.runs + 1, 0)
+        return Past(torch.cat([symbol, state.symbols[:, :, :-1]], dim=-1), runs)
+
+    def forbidden(self, state: Past, step: Step) -> Bool[Tensor, "batch beam vocab"]:
+        completes = (state.runs + 1 >= self.periods * self.max_repeats) & (state.symbols != NOTHING)
+        found = torch.zeros_like(step.log_probs, dtype=torch.long)
+        return found.scatter_add(2, state.symbols.clamp(min=0), completes.long()) > 0

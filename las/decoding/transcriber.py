@@ -1,0 +1,239 @@
+"""Audio to text with a trained checkpoint: the same path as in training, from the waveform to the tokens."""
+
+import glob
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from las.data import tokenizers
+from las.data.audio import streaming
+from las.data.audio.segmentation import Cutter, Piece
+from las.data.audio.streaming import Channel
+from las.decoding import word_timing
+from las.decoding.evaluation import Search
+from las.decoding.search import Hypothesis
+from las.decoding.transcription import Heard, Transcription
+from las.decoding.word_timing import TimedToken, Word
+from las.nn.model import ListenAttendSpell
+from las.runtime import progress
+from las.runtime.config import Config, build, check_names
+from las.runtime.errors import DataError, StorageError
+from las.storage import checkpoint
+
+AUDIO_SUFFIXES = (".wav", ".flac", ".sph", ".ogg", ".mp3", ".aiff", ".au")
+
+
+class Transcriber:
+    """A trained model with its tokens and a search; `las.load` makes one from a run folder.
+
+    Files of any rate and number of channels are heard; long ones in the pieces that `cutter` makes.
+    """
+
+    def __init__(
+        self,
+        model: ListenAttendSpell,
+        tokens: tokenizers.Tokens,
+        sample_rate: int,
+        search: Search,
+        config: Config,
+        cutter: Cutter,
+    ) -> None:
+        self.model = model.eval()
+        self.tokens = tokens
+        self.sample_rate = sample_rate
+        self.search = search
+        self.config = config
+        self.cutter = cutter
+
+    def transcribe(self, path: str | Path, channel: Channel = streaming.MIX) -> Transcription:
+        """The text of one audio file; `channel` is a number counted from 0, or the mean of all.
+
+        Raises DataError naming the file when it cannot be read or is shorter than one analysis window.
+        """
+        (found,) = self.transcribe_all([path], channel)
+        return found
+
+    def transcribe_all(
+        self,
+        paths: Iterable[str | Path],
+        channel: Channel = streaming.MIX,
+        batch_size: int = 8,
+        failed: Callable[[DataError], None] | None = None,
+        heard: Callable[[float], None] = lambda seconds: None,
+        kept: Callable[[Heard], Heard] = lambda piece: piece,
+    ) -> Iterator[Transcription]:
+        """Each file's, in their order; `batch_size` pieces are heard at once, of whatever files.
+
+        `failed` is told of files that cannot be read, and the others go on; without it the error is raised. `heard`
+        is told how many seconds of audio were heard, each time some were. `kept` gives what is kept of a piece:
+        `Heard.outline` for long audio whose attention nobody will look at.
+        """
+        files: deque[_File] = deque()
+        waiting: list[tuple[_File, Piece]] = []
+        for path in paths:
+            file = _File(str(path), kept)
+            files.append(file)
+            try:
+                for piece in self._pieces(file, path, channel):
+                    waiting.append((file, piece))
+                    if len(waiting) == batch_size:
+                        self._hear(waiting)
+                        heard(_seconds(waiting))
+                        waiting = []
+                        yield from _finished(files, self.model.state_ms)
+            except DataError as error:
+                if failed is None:
+                    raise
+                failed(error)
+                files.remove(file)
+                waiting = [each for each in waiting if each[0] is not file]
+            file.is_read = True
+        self._hear(waiting)
+        heard(_seconds(waiting))
+        yield from _finished(files, self.model.state_ms)
+
+    def _pieces(self, file: "_File", path: str | Path, channel: Channel) -> Iterator[Piece]:
+        info, blocks = streaming.open_blocks(path, self.sample_rate, channel)
+        file.duration_s = info.duration_s
+        window = self.model.features.frame_length
+        for piece in self.cutter(blocks):
+            if len(piece.samples) < window:
+                raise DataError(
+                    f"{path}: {info.duration_s:.4f} s is shorter than one analysis window "
+                    f"({window / self.sample_rate:.3f} s)",
+                    kind="too short",
+                )
+            file.expected += 1
+            yield piece
+
+    def _hear(self, waiting: Sequence[tuple["_File", Piece]]) -> None:
+        """Tell each file what was heard in its piece."""
+        loud = [piece for _, piece in waiting if not self.cutter.is_silent(piece.samples)]
+        found = iter(self.hear([piece.samples for piece in loud], [piece.start_s for piece in loud]))
+        sounding = {id(piece) for piece in loud}
+        for file, piece in waiting:
+            file.take(piece, next(found) if id(piece) in sounding else None)
+
+    @torch.no_grad()
+    def hear(self, waveforms: Sequence[Tensor], starts_s: Sequence[float]) -> list[Heard]:
+        """What is heard in waveforms [samples] at the model's sample rate, all at once."""
+        if not waveforms:
+            return []
+        device = self.model.device
+        num_samples = torch.tensor([len(waveform) for waveform in waveforms], device=device)
+        decoder, num_states = self.model.decoder(pad_sequence(list(waveforms), True).to(device), num_samples)
+        best: list[Hypothesis] = [hypotheses[0] for hypotheses in self.search(decoder, num_states)]
+        targets = pad_sequence([torch.tensor(each.tokens, dtype=torch.long) for each in best], True).to(device)
+        spelling = self.model.speller(decoder.memory, targets)
+        log_probs = torch.log_softmax(spelling.logits[:, :-1], -1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+        return [
+            self._heard(
+                each,
+                weights=spelling.weights[row, : len(each.tokens) + 1, : int(num_states[row])].cpu(),
+                confidences=log_probs[row, : len(each.tokens)].exp().tolist(),
+                start_s=starts_s[row],
+                duration_s=len(waveforms[row]) / self.sample_rate,
+            )
+            for row, each in enumerate(best)
+        ]
+
+    def _heard(
+        self, best: Hypothesis, weights: Tensor, confidences: list[float], start_s: float, duration_s: float
+    ) -> Heard:
+        times = word_timing.token_times(weights, self.model.state_ms / 1000, duration_s, start_s)
+        timed = tuple(
+            TimedToken(self.tokens.symbols[token], begin, end, confidence)
+            for token, (begin, end), confidence in zip(best.tokens, times, confidences, strict=True)
+        )
+        found = tuple(word_timing.of_tokens(timed, best.tokens, self.tokens))
+        return Heard(timed, found, best.score, best.finished_by, weights.half())
+
+
+class _File:
+    """What has been heard of a file so far."""
+
+    def __init__(self, name: str, kept: Callable[[Heard], Heard]) -> None:
+        self.name, self.kept = name, kept
+        self.duration_s = 0.0
+        self.expected, self.is_read = 0, False
+        self.taken = 0
+        self.words: list[Word] = []
+        self.heard: list[Heard] = []
+
+    def take(self, piece: Piece, heard: Heard | None) -> None:
+        """The next piece; None is heard in silence."""
+        self.taken += 1
+        if heard is None:
+            return
+        self.heard.append(self.kept(heard))
+        self.words = word_timing.stitch(self.words, heard.words, piece.core_start_s, piece.core_start_s - piece.start_s)
+
+    def transcription(self, state_ms: float) -> Transcription:
+        return Transcription(self.name, self.duration_s, tuple(self.words), tuple(self.heard), state_ms)
+
+
+def _finished(files: "deque[_File]", state_ms: float) -> Iterator[Transcription]:
+    """The first files, as far as all of them was heard."""
+    while files and files[0].is_read and files[0].taken == files[0].expected:
+        yield files.popleft().transcription(state_ms)
+
+
+def _seconds(waiting: Sequence[tuple[_File, Piece]]) -> float:
+    return sum((piece.core_end_s - piece.core_start_s for _, piece in waiting), 0.0)
+
+
+def load(
+    path: str | Path,
+    search: Search | None = None,
+    device: str = "cpu",
+    cutter: Callable[[int], Cutter] = Cutter,
+    strict: bool = False,
+) -> Transcriber:
+    """A transcriber from a run folder (its best checkpoint), one checkpoint directory or a bundle.
+
+    `search` is the run's own unless given; `cutter` makes what cuts long audio from the model's sample rate. Where the
+    best checkpoint is damaged the newest good one is used, and a line says so; `strict` refuses that.
+    Raises StorageError when no checkpoint there can be read, ConfigError when its config names a class that is not
+    one of this package's, or calls itself or its corpus by more than a name.
+    """
+    found, complaints = checkpoint.find(Path(path), strict)
+    for complaint in complaints:
+        progress.say(complaint)
+    check_names(found.config)
+    try:
+        corpus, plans = found.state["corpus"], (found.config["model"], found.config["search"])
+        kind, sample_rate = tokenizers.from_state(corpus["tokens"]), int(corpus["sample_rate"])
+        model: ListenAttendSpell = build(plans[0], where="model")(sample_rate, kind.size)
+        model.load_state_dict(found.model)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise StorageError(f"{found.directory}: its parts do not fit together ({error!r})") from error
+    search = build(plans[1], where="search") if search is None else search
+    search.bind(kind, model.ctc is not None)
+    return Transcriber(model.to(device), kind, sample_rate, search, found.config, cutter(sample_rate))
+
+
+def find_audio(names: str | Sequence[str]) -> list[Path]:
+    """Audio files from names of files, folders (searched below, sorted) and patterns with `*`, `?` or `[...]`.
+
+    Raises DataError for a folder without audio, and a name that does not exist and no pattern that fits.
+    """
+    found: list[Path] = []
+    for name in [names] if isinstance(names, str) else names:
+        path = Path(name)
+        fitting = sorted(map(Path, glob.glob(name, recursive=True)))
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in AUDIO_SUFFIXES)
+            if not inside:
+                raise DataError(f"{path}: no audio in this folder (looked for {', '.join(AUDIO_SUFFIXES)})")
+            found += inside
+        elif path.exists():
+            found.append(path)
+        elif fitting:
+            found += fitting
+        else:
+            raise DataError(f"{path}: there is no such audio file or folder")
+    return found

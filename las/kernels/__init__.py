@@ -1,1 +1,0 @@
-"""Faster forms of `las.recurrent.unroll`: same arguments, same results, gradients written by hand."""

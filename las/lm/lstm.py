@@ -1,0 +1,156 @@
+"""An LSTM language model of a recogniser's tokens, on the same cells and kernels (Zeyer et al. 2018, section 4).
+
+    p(y_i | y_1 ... y_{i-1}) = softmax(linear(LSTM(embed(y_{i-1}), s_{i-1})))
+
+A sentence begins and ends with the boundary, id 0. As a scorer for search it has the interface of `las.lm.ngram`.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from las.data.tokenizers import Tokens
+from las.lm import vocabulary
+from las.nn import rnn
+from las.nn.cells.base import LSTMCell, LSTMState
+from las.nn.ctc import Heard
+from las.nn.rnn import CellFactory, RecurrentLayer
+from las.runtime.config import require
+
+
+class Prediction(NamedTuple):
+    """A pass over whole sentences: one row per token and one for the end. Nothing was heard."""
+
+    logits: Float[Tensor, "batch steps vocab"]
+    heard: Heard | None = None
+
+
+class NeuralState(NamedTuple):
+    """After what was said so far; every tensor is [batch, beam, hidden]."""
+
+    layers: tuple[LSTMState, ...]
+
+
+class LanguageModel(nn.Module):
+    """Tokens out of tokens.
+
+    Args:
+        vocab_size: output symbols, the sentence boundary (id 0) included.
+        cell: makes the cell of one layer from (input_size, hidden_size).
+        num_layers, hidden_size: of the LSTM.
+        embedding_size: of the previous token.
+        dropout: on the embedding and on each layer's output, while training.
+    """
+
+    boundary = 0
+
+    def __init__(
+        self,
+        vocab_size: int,
+        *,
+        cell: CellFactory,
+        num_layers: int = 1,
+        hidden_size: int = 256,
+        embedding_size: int = 64,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        sizes = {"num_layers": num_layers, "hidden_size": hidden_size, "embedding_size": embedding_size}
+        for key, number in sizes.items():
+            require(key, number, 1)
+        require("dropout", dropout, 0.0, 1.0)
+        self.embedding = nn.Embedding(vocab_size, embedding_size)
+        widths = [embedding_size, *[hidden_size] * num_layers]
+        self.layers = nn.ModuleList(RecurrentLayer(cell, width, hidden_size) for width in widths[:-1])
+        self.output = nn.Linear(widths[-1], vocab_size)
+        self.dropout = nn.Dropout(dropout)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return self.embedding.weight.device
+
+    @property
+    def _cells(self) -> list[LSTMCell]:
+        return [cast(RecurrentLayer, layer).cell for layer in self.layers]
+
+    def explain(self) -> str:
+        """A line for the log of a run: what computes the recurrences, and why."""
+        return rnn.explain(self._cells[0], self.embedding.weight)
+
+    def predict(self, targets: Int[Tensor, "batch tokens"]) -> Float[Tensor, "batch steps vocab"]:
+        """Scores before the softmax: row i those of target i given targets before it; the last row is the end's.
+
+        What follows a sentence in its row changes nothing before it.
+        """
+        rows = self.dropout(self.embedding(nn.functional.pad(targets, (1, 0), value=self.boundary)))
+        num_rows = torch.full((len(rows),), rows.shape[1], device=rows.device)
+        for layer in self.layers:
+            rows, _ = layer(rows, num_rows)
+            rows = self.dropout(rows)
+        return self.output(rows)
+
+    def forward(
+        self,
+        waveforms: Tensor,
+        num_samples: Tensor,
+        targets: Int[Tensor, "batch tokens"],
+        change: Callable[[Tensor, Tensor], Tensor] | None = None,
+    ) -> Prediction:
+        """The signature of `ListenAttendSpell`, so that one loop trains both: only the targets are looked at."""
+        return Prediction(self.predict(targets))
+
+    @torch.no_grad()
+    def start(self, batch: int, device: torch.device | str = "cpu") -> NeuralState:
+        """The state at the start of each of `batch` sentences. From then on the parameters lie on this device."""
+        if self.device != torch.device(device):
+            self.to(device)
+        empty = NeuralState(tuple(cell.initial_state(batch, 1) for cell in self._cells))
+        return self.advance(empty, torch.full((batch, 1), self.boundary, device=self.device))
+
+    @torch.no_grad()
+    def score(self, state: NeuralState) -> Float[Tensor, "batch beam symbols"]:
+        """Log-probabilities (natural) of every next symbol."""
+        return torch.log_softmax(self.output(state.layers[-1].hidden), dim=-1)
+
+    @torch.no_grad()
+    def advance(self, state: NeuralState, tokens: Int[Tensor, "batch beam"]) -> NeuralState:
+        """The state after one more symbol."""
+        rows, layers = self.embedding(tokens), []
+        for cell, before in zip(self._cells, state.layers, strict=True):
+            layers.append(cell.step(cell.input_gates(rows), before))
+            rows = layers[-1].hidden
+        return NeuralState(tuple(layers))
+
+    def follow(
+        self, state: NeuralState, tokens: Int[Tensor, "batch beam"]
+    ) -> tuple[Float[Tensor, "batch beam"], NeuralState]:
+        """The log-probabilities of given tokens, and the state after them."""
+        return self.score(state).gather(-1, tokens.unsqueeze(-1)).squeeze(-1), self.advance(state, tokens)
+
+
+class Described(NamedTuple):
+    """What `vocabulary.check` asks of a language model."""
+
+    words: Sequence[str]
+    name: str
+    log10_end: float
+
+
+@torch.no_grad()
+def of_tokens(model: LanguageModel, own: Tokens, tokens: Tokens, name: str) -> LanguageModel:
+    """A model of tokens `own` as the scorer of the same tokens, perhaps in another order.
+
+    Raises DataError as `vocabulary.check` does; `name` is said there.
+    """
+    model.eval()
+    words, log10_end = vocabulary.words_of(own), float(model.score(model.start(1))[0, 0, 0]) / math.log(10)
+    vocabulary.check(Described(words, name, log10_end), tokens)
+    order = torch.tensor([words.index(word) for word in vocabulary.words_of(tokens)])
+    for parameter in (model.embedding.weight, model.output.weight, model.output.bias):
+        parameter.copy_(parameter[order])
+    return model

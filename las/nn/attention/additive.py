@@ -1,0 +1,34 @@
+"""Additive attention (Bahdanau et al. 2015):
+
+energy_s = v . tanh(W query + V encoded_s + b)
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from las.nn.attention.base import Attention
+from las.runtime.config import require
+
+
+class AdditiveAttention(Attention):
+    """Args: `key_size` is the size of the space in which query and states meet."""
+
+    def __init__(self, query_size: int, value_size: int, *, key_size: int = 128) -> None:
+        super().__init__(query_size, value_size)
+        require("key_size", key_size, 1)
+        self.key = nn.Linear(value_size, key_size)
+        self.query = nn.Linear(query_size, key_size, bias=False)
+        self.score = nn.Linear(key_size, 1, bias=False)
+
+    def prepare_keys(self, encoded: Float[Tensor, "batch states value"]) -> Float[Tensor, "batch states size"]:
+        return self.key(encoded)
+
+    def energy(
+        self,
+        query: Float[Tensor, "batch beam query"],
+        keys: Float[Tensor, "batch states size"],
+        weights: Float[Tensor, "batch beam states"],
+    ) -> Float[Tensor, "batch beam states"]:
+        meeting = torch.tanh(keys.unsqueeze(1) + self.query(query).unsqueeze(2))
+        return self.score(meeting).squeeze(-1)

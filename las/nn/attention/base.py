@@ -1,0 +1,80 @@
+"""The contract of an attention: `prepare` once per batch of utterances, `attend` once per output token.
+
+Queries carry a beam axis, [batch, beam, size], and all beams of an utterance share its keys: nothing of the size of
+the encoded states is ever copied per beam. Teacher forcing is the case of one beam.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from las.nn.masking import mask_of, masked_softmax
+
+
+class Memory(NamedTuple):
+    """What attention looks at: one row per encoded state."""
+
+    keys: Float[Tensor, "batch states size"]
+    values: Float[Tensor, "batch states value"]
+    mask: Bool[Tensor, "batch states"]
+
+
+class Attention(nn.Module):
+    """Weights = softmax(energy(query, keys)); context = weights @ values (Bahdanau et al. 2015).
+
+    A variant subclasses it, declares parameters and writes `prepare_keys` and `energy`.
+
+    Args:
+        query_size: size of the speller's query.
+        value_size: size of one encoded state.
+    """
+
+    def __init__(self, query_size: int, value_size: int) -> None:
+        super().__init__()
+        self.query_size = query_size
+        self.value_size = value_size
+
+    def prepare_keys(self, encoded: Float[Tensor, "batch states value"]) -> Float[Tensor, "batch states size"]:
+        """The part of the energy that does not depend on the query."""
+        raise TypeError(f"{type(self).__name__} must define prepare_keys")
+
+    def energy(
+        self,
+        query: Float[Tensor, "batch beam query"],
+        keys: Float[Tensor, "batch states size"],
+        weights: Float[Tensor, "batch beam states"],
+    ) -> Float[Tensor, "batch beam states"]:
+        """How well each state answers each query; `weights` are what `remember` made after the previous token."""
+        raise TypeError(f"{type(self).__name__} must define energy")
+
+    def prepare(self, encoded: Float[Tensor, "batch states value"], num_states: Int[Tensor, "batch"]) -> Memory:
+        """Keys for all later queries. Padded states are never attended to, whatever they hold."""
+        mask = mask_of(num_states, encoded.shape[1])
+        encoded = encoded.masked_fill(~mask.unsqueeze(-1), 0.0)
+        return Memory(self.prepare_keys(encoded), encoded, mask)
+
+    def initial_weights(self, memory: Memory) -> Float[Tensor, "batch beam states"]:
+        """The weights before the first token: zero everywhere, one beam."""
+        return torch.zeros_like(memory.keys[:, None, :, 0])
+
+    def attend(
+        self,
+        query: Float[Tensor, "batch beam query"],
+        memory: Memory,
+        weights: Float[Tensor, "batch beam states"],
+    ) -> tuple[Float[Tensor, "batch beam value"], Float[Tensor, "batch beam states"]]:
+        """Context and new weights for each query, given what is remembered of earlier weights."""
+        energy = self.energy(query, memory.keys, weights)
+        weights = masked_softmax(energy, memory.mask.unsqueeze(1))
+        return torch.matmul(weights, memory.values), weights
+
+    def remember(
+        self,
+        memory: Memory,
+        weights: Float[Tensor, "batch beam states"],
+        remembered: Float[Tensor, "batch beam states"],
+    ) -> Float[Tensor, "batch beam states"]:
+        """What the next token is told of these weights and all before them: these, unless a variant adds them up."""
+        return weights

@@ -1,0 +1,35 @@
+"""Scaled dot-product attention (Luong et al. 2015; the scale is Vaswani et al. 2017's):
+
+energy_s = (W query) . (V encoded_s) / sqrt(key_size)
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from las.nn.attention.base import Attention
+from las.runtime.config import require
+
+
+class DotAttention(Attention):
+    """Args: `key_size` is the size of the space in which query and states meet."""
+
+    def __init__(self, query_size: int, value_size: int, *, key_size: int = 128) -> None:
+        super().__init__(query_size, value_size)
+        require("key_size", key_size, 1)
+        self.key = nn.Linear(value_size, key_size, bias=False)
+        self.query = nn.Linear(query_size, key_size, bias=False)
+        self.scale = 1.0 / math.sqrt(key_size)
+
+    def prepare_keys(self, encoded: Float[Tensor, "batch states value"]) -> Float[Tensor, "batch states size"]:
+        return self.key(encoded) * self.scale
+
+    def energy(
+        self,
+        query: Float[Tensor, "batch beam query"],
+        keys: Float[Tensor, "batch states size"],
+        weights: Float[Tensor, "batch beam states"],
+    ) -> Float[Tensor, "batch beam states"]:
+        return torch.matmul(self.query(query), keys.transpose(1, 2))

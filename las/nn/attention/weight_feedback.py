@@ -1,0 +1,51 @@
+"""Additive attention that feels how much of each state has been used up (Tu et al. 2016; Zeyer et al. 2018):
+
+energy_s = v . tanh(W query + V encoded_s + b + F used_s)
+used_s   = sum over the tokens before of  weight_s * sigmoid(f . encoded_s) / 2
+
+The sigmoid is an inverse fertility: a state that stands for many tokens has a small one, and is used up slowly.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from las.nn.attention.base import Attention, Memory
+from las.runtime.config import require
+
+
+class WeightFeedbackAttention(Attention):
+    """Args: `key_size` is the size of the space in which query and states meet.
+
+    The last column of the keys is half the inverse fertility.
+    """
+
+    def __init__(self, query_size: int, value_size: int, *, key_size: int = 128) -> None:
+        super().__init__(query_size, value_size)
+        require("key_size", key_size, 1)
+        self.key = nn.Linear(value_size, key_size)
+        self.query = nn.Linear(query_size, key_size, bias=False)
+        self.feedback = nn.Linear(1, key_size, bias=False)
+        self.score = nn.Linear(key_size, 1, bias=False)
+        self.inverse_fertility = nn.Linear(value_size, 1, bias=False)
+
+    def prepare_keys(self, encoded: Float[Tensor, "batch states value"]) -> Float[Tensor, "batch states size"]:
+        return torch.cat([self.key(encoded), 0.5 * torch.sigmoid(self.inverse_fertility(encoded))], dim=-1)
+
+    def energy(
+        self,
+        query: Float[Tensor, "batch beam query"],
+        keys: Float[Tensor, "batch states size"],
+        weights: Float[Tensor, "batch beam states"],
+    ) -> Float[Tensor, "batch beam states"]:
+        """`weights` are how much each state has been used up."""
+        of_states = keys[:, None, :, :-1] + self.feedback(weights.unsqueeze(-1))
+        return self.score(torch.tanh(of_states + self.query(query).unsqueeze(2))).squeeze(-1)
+
+    def remember(
+        self,
+        memory: Memory,
+        weights: Float[Tensor, "batch beam states"],
+        remembered: Float[Tensor, "batch beam states"],
+    ) -> Float[Tensor, "batch beam states"]:
+        return remembered + weights * memory.keys[:, None, :, -1]

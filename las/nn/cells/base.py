@@ -1,0 +1,153 @@
+"""What every LSTM cell is: four gates, a memory, and an independent choice of where the memory is normalised.
+
+A variant subclasses `LSTMCell`, declares its parameters and writes two equations:
+
+    input_gates(frames)            the part of the gate pre-activations that needs no recurrence, for all frames at once
+    gates(input_gates, hidden)     the complete pre-activations of one step
+
+The gate order is i, f, g, o everywhere in this package.
+
+A cell that looks at the other utterances of its batch (batch norm) must know which of them are there: it writes
+`padded_input_gates` or `padded_step` as well. All others can forget that batches are padded."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from las.nn.normalisation import layer_norm
+from las.runtime.errors import ArgumentError, ConfigError, suggest
+
+NUM_GATES = 4
+
+CELL_NORMS = ("none", "output", "state", "both")
+
+Map = Callable[[Tensor], Tensor]
+"""A tensor to one of the same shape."""
+
+
+class LSTMState(NamedTuple):
+    """The memory of an LSTM after a frame, as a value. Both are [batch ..., hidden_size]."""
+
+    hidden: Float[Tensor, "*batch hidden"]
+    cell: Float[Tensor, "*batch hidden"]
+
+
+class LSTMCell(nn.Module):
+    """The memory update every variant shares (Hochreiter & Schmidhuber 1997; Gers et al. 2000):
+
+        c_t = sigmoid(f) * c_{t-1} + sigmoid(i) * tanh(g)
+        h_t = sigmoid(o) * tanh(c_t)
+
+    `cell_norm` places a layer norm on the memory:
+
+        value     carried to t+1   seen by the output   found in
+        none      c                tanh(c)              plain LSTM
+        output    c                tanh(LN(c))          Ba et al. 2016; Ben Othman 2018 eq. 7-9
+        state     LN(c)            tanh(c)              RNMT+
+        both      LN(c)            tanh(LN(c))          Zeineldeen et al. 2020 (RETURNN), tf.contrib
+
+    Args:
+        input_size: size of one frame.
+        hidden_size: H, size of hidden and cell.
+        cell_norm: one of the four above; adds a gain and a bias of size H unless `none`.
+        forget_bias: constant added to the forget gate AFTER any norm of the gates (a constant added before a
+            per-gate norm would be cancelled by its centring).
+        eps: added to the variance inside every layer norm of the cell.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        cell_norm: str = "none",
+        forget_bias: float = 0.0,
+        eps: float = 1e-5,
+    ) -> None:
+        super().__init__()
+        if cell_norm not in CELL_NORMS:
+            raise ArgumentError(f"cell_norm={cell_norm!r} does not exist.{suggest(cell_norm, CELL_NORMS)}")
+        if hidden_size < 1:
+            raise ConfigError(f"hidden_size={hidden_size} must be at least 1")
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.cell_norm = cell_norm
+        self.forget_bias = float(forget_bias)
+        self.eps = float(eps)
+        if cell_norm != "none":
+            self.cell_gain = nn.Parameter(torch.ones(hidden_size))
+            self.cell_bias = nn.Parameter(torch.zeros(hidden_size))
+
+    def weights(self) -> tuple[nn.Parameter, nn.Parameter]:
+        """W [4H, input_size] and U [4H, H], Glorot-uniform gate by gate."""
+        input_weight = nn.Parameter(torch.empty(NUM_GATES * self.hidden_size, self.input_size))
+        recurrent_weight = nn.Parameter(torch.empty(NUM_GATES * self.hidden_size, self.hidden_size))
+        for weight in (input_weight, recurrent_weight):
+            for block in weight.data.chunk(NUM_GATES):
+                nn.init.xavier_uniform_(block)
+        return input_weight, recurrent_weight
+
+    def input_gates(self, frames: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch gates"]:
+        """What the frames contribute to the gates, [..., input_size] to [..., 4H]; called once for all frames."""
+        raise TypeError(f"{type(self).__name__} must define input_gates")
+
+    def gates(
+        self, input_gates: Float[Tensor, "*batch gates"], hidden: Float[Tensor, "*batch hidden"]
+    ) -> Float[Tensor, "*batch gates"]:
+        """Gate pre-activations i, f, g, o of one step, [..., 4H]."""
+        raise TypeError(f"{type(self).__name__} must define gates")
+
+    def padded_input_gates(
+        self, frames: Float[Tensor, "batch frames input"], mask: Bool[Tensor, "batch frames"]
+    ) -> Float[Tensor, "batch frames gates"]:
+        """`input_gates` of padded frames, which are zero where the mask is False."""
+        return self.input_gates(frames)
+
+    def step(self, input_gates: Float[Tensor, "*batch gates"], state: LSTMState) -> LSTMState:
+        """One frame. The output of the cell is the returned state's `hidden`."""
+        return self.remember(self.gates(input_gates, state.hidden), state.cell)
+
+    def padded_step(
+        self, input_gates: Float[Tensor, "batch gates"], state: LSTMState, frame: int, mask: Bool[Tensor, "batch"]
+    ) -> LSTMState:
+        """`step` number `frame` of padded rows; what it makes of those whose mask is False is thrown away."""
+        return self.step(input_gates, state)
+
+    def remember(
+        self,
+        gates: Float[Tensor, "*batch gates"],
+        cell: Float[Tensor, "*batch hidden"],
+        *,
+        candidate: Map = torch.tanh,
+        norm: Map | None = None,
+    ) -> LSTMState:
+        """The memory update: gate pre-activations and the memory before to the state after.
+
+        `candidate` makes what may be written from g, `norm` is the norm of the memory (a layer norm by default).
+        """
+        i, f, g, o = gates.chunk(NUM_GATES, dim=-1)
+        if self.forget_bias:
+            f = f + self.forget_bias
+        cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * candidate(g)
+        if self.cell_norm == "none":
+            carried = seen = cell
+        else:
+            normalised = norm(cell) if norm else layer_norm(cell, self.cell_gain, self.cell_bias, self.eps)
+            carried = normalised if self.cell_norm in ("state", "both") else cell
+            seen = normalised if self.cell_norm in ("output", "both") else cell
+        return LSTMState(torch.sigmoid(o) * torch.tanh(seen), carried)
+
+    def initial_state(self, *batch: int) -> LSTMState:
+        """Zeros, [*batch, H], on the device and of the type of the parameters."""
+        parameter = next(self.parameters())
+        zeros = parameter.new_zeros(*batch, self.hidden_size)
+        return LSTMState(zeros, zeros)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.input_size}, {self.hidden_size}, cell_norm={self.cell_norm}, "
+            f"forget_bias={self.forget_bias:g}, eps={self.eps:g}"
+        )

@@ -1,0 +1,80 @@
+"""Recurrent batch norm (Cooijmans et al. 2017, equations 6-8):
+
+gates = BN(W x; gain_x) + BN(U h; gain_h) + b,    and BN of the memory where `cell_norm` says (theirs: `output`)
+
+A cell to compare with: every step is normalised over the utterances of the batch that last so long.
+"""
+
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from las.nn.cells.base import NUM_GATES, LSTMCell, LSTMState
+from las.nn.normalisation import RunningMoments, moment_norm
+
+INITIAL_GAIN = 0.1
+"""At 1 the gradient vanishes through the tanh (their section 4)."""
+
+
+class BNRecurrentLSTMCell(LSTMCell):
+    """Parameters beside W and U: 12H.
+
+    Args:
+        num_steps: first steps with running statistics of their own; later ones share those of the last. With 1, all
+            steps share them. A speller does not count its steps: it uses the last.
+        momentum: weight of a batch in the running statistics that evaluation uses.
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, *, num_steps: int = 100, momentum: float = 0.1, **options: Any
+    ) -> None:
+        super().__init__(input_size, hidden_size, **options)
+        size = NUM_GATES * hidden_size
+        self.input_weight, self.recurrent_weight = self.weights()
+        self.input_gain = nn.Parameter(torch.full((size,), INITIAL_GAIN))
+        self.recurrent_gain = nn.Parameter(torch.full((size,), INITIAL_GAIN))
+        self.bias = nn.Parameter(torch.zeros(size))
+        running = partial(RunningMoments, num_steps=num_steps, momentum=momentum)
+        self.input_moments, self.recurrent_moments = running(size), running(size)
+        self.num_steps = num_steps
+        if self.cell_norm != "none":
+            nn.init.constant_(self.cell_gain, INITIAL_GAIN)
+            self.cell_moments = running(hidden_size)
+
+    def input_gates(self, frames: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch gates"]:
+        return functional.linear(frames, self.input_weight)
+
+    def gates(
+        self, input_gates: Float[Tensor, "*batch gates"], hidden: Float[Tensor, "*batch hidden"]
+    ) -> Float[Tensor, "*batch gates"]:
+        return self._gates(input_gates, hidden, self.num_steps, _all(hidden))
+
+    def step(self, input_gates: Float[Tensor, "*batch gates"], state: LSTMState) -> LSTMState:
+        return self.padded_step(input_gates, state, self.num_steps, _all(state.hidden))
+
+    def padded_step(
+        self, input_gates: Float[Tensor, "*batch gates"], state: LSTMState, frame: int, mask: Bool[Tensor, "*batch"]
+    ) -> LSTMState:
+        gates = self._gates(input_gates, state.hidden, frame, mask)
+        return self.remember(gates, state.cell, norm=partial(self._cell_norm, frame=frame, mask=mask))
+
+    def _gates(self, input_gates: Tensor, hidden: Tensor, frame: int, mask: Tensor) -> Tensor:
+        projected = functional.linear(hidden, self.recurrent_weight)
+        of_input, of_hidden = (
+            self.input_moments(input_gates, mask, frame),
+            self.recurrent_moments(projected, mask, frame),
+        )
+        normalised = moment_norm(input_gates, of_input, self.input_gain, None, self.eps)
+        return normalised + moment_norm(projected, of_hidden, self.recurrent_gain, self.bias, self.eps)
+
+    def _cell_norm(self, cell: Tensor, frame: int, mask: Tensor) -> Tensor:
+        return moment_norm(cell, self.cell_moments(cell, mask, frame), self.cell_gain, self.cell_bias, self.eps)
+
+
+def _all(hidden: Tensor) -> Tensor:
+    """A mask that lets every row through."""
+    return torch.ones_like(hidden[..., 0], dtype=torch.bool)

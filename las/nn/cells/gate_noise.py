@@ -1,0 +1,69 @@
+"""Noise on normalised gates: does a norm help by keeping distributions steady (Santurkar et al. 2018, algorithm 1)?
+
+a_j <- s_j a_j + m_j,    m_j ~ U(μ_j − 0.1, μ_j + 0.1), s_j ~ N(σ_j, 0.1) per frame and utterance,
+                         μ_j ~ U(−0.5, 0.5), σ_j ~ U(1, 1.25) per unit j and update
+
+a are the gates' pre-activations after whatever norm the cell inside has, before their nonlinearities. Each layer's
+distributions change at random with every update, so that if LN worked by keeping them steady it would not work here.
+Around a cell without a norm it is the control. The 0.1 of N is taken as its deviation: the paper does not say which.
+"""
+
+import hashlib
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from las.nn.cells.base import LSTMCell, LSTMState
+from las.nn.cells.wrapper import WrappedLSTMCell
+from las.runtime.errors import ConfigError
+
+SHIFT, SCALE, WIDTH = 0.5, 1.25, 0.1
+
+
+class NoisyLSTMCell(WrappedLSTMCell):
+    """While training; evaluation takes the gates as they are.
+
+    What is drawn per update is a function of torch's seed, which a training sets before each, and of a number of the
+    cell's own, so that all steps and parts of an update agree. What is drawn per frame comes from torch's generator.
+
+    Args:
+        options: those of `WrappedLSTMCell`. The cell inside must be one that knows nothing of padding.
+    """
+
+    number: Tensor
+
+    def __init__(self, input_size: int, hidden_size: int, **options: Any) -> None:
+        super().__init__(input_size, hidden_size, **options)
+        if type(self.cell).step is not LSTMCell.step:
+            raise ConfigError(
+                f"noise acts on the gates, but {type(self.cell).__name__} has a step of its own: put another cell "
+                "inside, or the two the other way round"
+            )
+        self.register_buffer("number", torch.randint(1 << 62, ()))
+
+    def gates(
+        self, input_gates: Float[Tensor, "*batch gates"], hidden: Float[Tensor, "*batch hidden"]
+    ) -> Float[Tensor, "*batch gates"]:
+        gates = self.cell.gates(input_gates, hidden)
+        if not self.training:
+            return gates
+        shift, scale = self._of_update(gates)
+        shift = shift + WIDTH * (2 * torch.rand_like(gates) - 1)
+        return torch.addcmul(shift, gates, scale + WIDTH * torch.randn_like(gates))
+
+    def step(self, input_gates: Float[Tensor, "*batch gates"], state: LSTMState) -> LSTMState:
+        return self.cell.remember(self.gates(input_gates, state.hidden), state.cell)
+
+    def padded_step(
+        self, input_gates: Float[Tensor, "batch gates"], state: LSTMState, frame: int, mask: Tensor
+    ) -> LSTMState:
+        return self.step(input_gates, state)
+
+    def _of_update(self, like: Float[Tensor, "*batch gates"]) -> tuple[Float[Tensor, "gates"], Float[Tensor, "gates"]]:
+        """μ and σ of this update."""
+        seed = hashlib.sha256(f"noisy {torch.initial_seed()} {int(self.number)}".encode()).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(seed[:8], "big") >> 1)
+        drawn = torch.rand(2, like.shape[-1], generator=generator).to(like)
+        return SHIFT * (2 * drawn[0] - 1), 1 + (SCALE - 1) * drawn[1]

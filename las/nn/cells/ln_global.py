@@ -1,0 +1,51 @@
+"""Layer norm on both projections apart, statistics over all four gates (Ba et al. 2016, eq. 20; Ben Othman 2018;
+"Global" in Zeineldeen et al. 2020):
+
+gates = LN(W x; gain_x, bias_x) + LN(U h; gain_h, bias_h) + b
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from las.nn.cells.base import NUM_GATES, LSTMCell
+from las.nn.normalisation import layer_norm
+from las.runtime.errors import ArgumentError, suggest
+
+BIASES = ("all", "input")
+
+
+class LNGlobalLSTMCell(LSTMCell):
+    """Invariant to the scale of W and of U separately, and to the scale of each frame.
+
+    `biases` says where offsets live: `all` is Ba et al.'s form (bias_x, bias_h and b: 20H parameters beside W and U),
+    `input` is Zeineldeen et al.'s (bias_x alone: 12H). They are the same function; they differ in how the
+    optimiser moves it, because three biases that add up take three steps.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, *, biases: str = "all", **options: Any) -> None:
+        super().__init__(input_size, hidden_size, **options)
+        if biases not in BIASES:
+            raise ArgumentError(f"biases={biases!r} does not exist.{suggest(biases, BIASES)}")
+        size = NUM_GATES * hidden_size
+        self.input_weight, self.recurrent_weight = self.weights()
+        self.input_gain = nn.Parameter(torch.ones(size))
+        self.input_bias = nn.Parameter(torch.zeros(size))
+        self.recurrent_gain = nn.Parameter(torch.ones(size))
+        self.recurrent_bias = nn.Parameter(torch.zeros(size)) if biases == "all" else None
+        self.bias = nn.Parameter(torch.zeros(size)) if biases == "all" else None
+
+    def input_gates(self, frames: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch gates"]:
+        projected = functional.linear(frames, self.input_weight)
+        # Both offsets in one: the same function and the same gradients, in one pass over the frames less.
+        offset = self.input_bias if self.bias is None else self.input_bias + self.bias
+        return layer_norm(projected, self.input_gain, offset, self.eps)
+
+    def gates(
+        self, input_gates: Float[Tensor, "*batch gates"], hidden: Float[Tensor, "*batch hidden"]
+    ) -> Float[Tensor, "*batch gates"]:
+        projected = functional.linear(hidden, self.recurrent_weight)
+        return input_gates + layer_norm(projected, self.recurrent_gain, self.recurrent_bias, self.eps)

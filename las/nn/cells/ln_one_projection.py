@@ -1,0 +1,43 @@
+"""Layer norm on one of the two projections, the other as it is:
+
+gates = LN(W x; gain, bias) + U h              normalised: input
+gates = W x + LN(U h; gain, bias)              normalised: recurrent
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from las.nn.cells.base import NUM_GATES, LSTMCell
+from las.nn.normalisation import layer_norm
+from las.runtime.errors import ArgumentError, suggest
+
+PROJECTIONS = ("input", "recurrent")
+
+
+class LNOneProjectionLSTMCell(LSTMCell):
+    """Invariant to the scale of W or of U, whichever `normalised` names. Parameters beside W and U: 8H."""
+
+    def __init__(self, input_size: int, hidden_size: int, *, normalised: str, **options: Any) -> None:
+        super().__init__(input_size, hidden_size, **options)
+        if normalised not in PROJECTIONS:
+            raise ArgumentError(f"normalised={normalised!r} does not exist.{suggest(normalised, PROJECTIONS)}")
+        self.normalised = normalised
+        self.input_weight, self.recurrent_weight = self.weights()
+        self.gain = nn.Parameter(torch.ones(NUM_GATES * hidden_size))
+        self.bias = nn.Parameter(torch.zeros(NUM_GATES * hidden_size))
+
+    def input_gates(self, frames: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch gates"]:
+        return self._projected(frames, self.input_weight, "input")
+
+    def gates(
+        self, input_gates: Float[Tensor, "*batch gates"], hidden: Float[Tensor, "*batch hidden"]
+    ) -> Float[Tensor, "*batch gates"]:
+        return input_gates + self._projected(hidden, self.recurrent_weight, "recurrent")
+
+    def _projected(self, values: Tensor, weight: Tensor, name: str) -> Tensor:
+        projected = functional.linear(values, weight)
+        return layer_norm(projected, self.gain, self.bias, self.eps) if name == self.normalised else projected

@@ -1,0 +1,44 @@
+"""Layer norm gate by gate on the sum of both projections, of chosen gates alone:
+
+gates_k = LN(W_k x + U_k h; gain_k) + bias_k    for the chosen k of i, f, g, o
+gates_k = W_k x + U_k h + bias_k                for the others
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from las.nn.cells.base import NUM_GATES, LSTMCell
+from las.nn.normalisation import layer_norm
+from las.runtime.errors import ArgumentError, suggest
+
+GATES = ("i", "f", "g", "o")
+
+
+class LNChosenGatesLSTMCell(LSTMCell):
+    """With all four gates it is `ln_per_gate`. Parameters beside W and U: 4H, and H for each chosen gate."""
+
+    def __init__(self, input_size: int, hidden_size: int, *, gates: Sequence[str] = GATES, **options: Any) -> None:
+        super().__init__(input_size, hidden_size, **options)
+        for gate in gates:
+            if gate not in GATES:
+                raise ArgumentError(f"gates={list(gates)}: there is no gate {gate!r}.{suggest(str(gate), GATES)}")
+        self.chosen = [GATES.index(gate) for gate in gates]
+        self.input_weight, self.recurrent_weight = self.weights()
+        self.gain = nn.Parameter(torch.ones(len(self.chosen), hidden_size))
+        self.bias = nn.Parameter(torch.zeros(NUM_GATES * hidden_size))
+
+    def input_gates(self, frames: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch gates"]:
+        return functional.linear(frames, self.input_weight)
+
+    def gates(
+        self, input_gates: Float[Tensor, "*batch gates"], hidden: Float[Tensor, "*batch hidden"]
+    ) -> Float[Tensor, "*batch gates"]:
+        parts = list((input_gates + functional.linear(hidden, self.recurrent_weight)).chunk(NUM_GATES, dim=-1))
+        for index, gain in zip(self.chosen, self.gain, strict=True):
+            parts[index] = layer_norm(parts[index], gain, None, self.eps)
+        return torch.cat(parts, dim=-1) + self.bias

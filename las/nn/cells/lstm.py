@@ -1,0 +1,30 @@
+"""The plain LSTM (Hochreiter & Schmidhuber 1997; Gers et al. 2000):
+
+gates = W x + U h + b
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from las.nn.cells.base import NUM_GATES, LSTMCell
+
+
+class PlainLSTMCell(LSTMCell):
+    """Equal to `torch.nn.LSTM` when `cell_norm` is `none` and `forget_bias` 0. Parameters: W, U, b [4H]."""
+
+    def __init__(self, input_size: int, hidden_size: int, **options: Any) -> None:
+        super().__init__(input_size, hidden_size, **options)
+        self.input_weight, self.recurrent_weight = self.weights()
+        self.bias = nn.Parameter(torch.zeros(NUM_GATES * hidden_size))
+
+    def input_gates(self, frames: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch gates"]:
+        return functional.linear(frames, self.input_weight, self.bias)
+
+    def gates(
+        self, input_gates: Float[Tensor, "*batch gates"], hidden: Float[Tensor, "*batch hidden"]
+    ) -> Float[Tensor, "*batch gates"]:
+        return input_gates + functional.linear(hidden, self.recurrent_weight)

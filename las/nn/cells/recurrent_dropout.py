@@ -1,0 +1,49 @@
+"""Recurrent dropout without memory loss (Semeniuta et al. 2016, equation 14; as RETURNN's and tf.contrib's cells do):
+
+c_t = sigmoid(f) * c_{t-1} + sigmoid(i) * d(tanh(g))
+
+d is inverted dropout, drawn per unit, step and utterance while training. What is remembered is never dropped, only
+what would have been written.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+from las.nn.cells.base import LSTMCell, LSTMState
+from las.nn.cells.wrapper import WrappedLSTMCell
+from las.runtime.errors import ArgumentError, ConfigError
+
+
+class RecurrentDropoutLSTMCell(WrappedLSTMCell):
+    """Draws come from torch's own generator, which a run seeds and writes down.
+
+    Args:
+        dropout: probability that a unit's candidate is dropped.
+        options: those of `WrappedLSTMCell`. The cell inside must be one that knows nothing of padding.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, *, dropout: float = 0.25, **options: Any) -> None:
+        super().__init__(input_size, hidden_size, **options)
+        if not 0.0 <= dropout < 1.0:
+            raise ArgumentError(f"dropout={dropout} must be at least 0 and less than 1")
+        if type(self.cell).step is not LSTMCell.step:
+            raise ConfigError(
+                f"recurrent dropout acts inside the step, but {type(self.cell).__name__} has a step of its own: put "
+                "another cell inside, or the two the other way round"
+            )
+        self.dropout = dropout
+
+    def step(self, input_gates: Float[Tensor, "*batch gates"], state: LSTMState) -> LSTMState:
+        return self.cell.remember(self.cell.gates(input_gates, state.hidden), state.cell, candidate=self._candidate)
+
+    def padded_step(
+        self, input_gates: Float[Tensor, "batch gates"], state: LSTMState, frame: int, mask: Tensor
+    ) -> LSTMState:
+        return self.step(input_gates, state)
+
+    def _candidate(self, g: Tensor) -> Tensor:
+        return functional.dropout(torch.tanh(g), self.dropout, self.training)

@@ -1,0 +1,43 @@
+"""Weight norm (Salimans & Kingma 2016): every row of W and U has its length as a parameter of its own.
+
+gates = W x + U h + b,    row_r(W) = gain_r * direction_r / |direction_r|,    U likewise
+
+A cell to compare with: it normalises no activation.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from las.nn.cells.base import NUM_GATES, LSTMCell
+
+
+def weight_norm(direction: Float[Tensor, "rows columns"], gain: Float[Tensor, "rows"]) -> Float[Tensor, "rows columns"]:
+    """Each row in its direction, as long as its gain says: `torch.nn.utils.parametrizations.weight_norm` of dim 0."""
+    return functional.normalize(direction, dim=-1) * gain.unsqueeze(-1)
+
+
+class WeightNormLSTMCell(LSTMCell):
+    """Invariant to the scale of each single row of the directions. Parameters beside W and U: 12H.
+
+    `input_weight` and `recurrent_weight` are the directions. The gains start at their lengths, so that the cell starts
+    as the plain one.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, **options: Any) -> None:
+        super().__init__(input_size, hidden_size, **options)
+        self.input_weight, self.recurrent_weight = self.weights()
+        self.input_gain = nn.Parameter(self.input_weight.detach().norm(dim=-1))
+        self.recurrent_gain = nn.Parameter(self.recurrent_weight.detach().norm(dim=-1))
+        self.bias = nn.Parameter(torch.zeros(NUM_GATES * hidden_size))
+
+    def input_gates(self, frames: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch gates"]:
+        return functional.linear(frames, weight_norm(self.input_weight, self.input_gain), self.bias)
+
+    def gates(
+        self, input_gates: Float[Tensor, "*batch gates"], hidden: Float[Tensor, "*batch hidden"]
+    ) -> Float[Tensor, "*batch gates"]:
+        return input_gates + functional.linear(hidden, weight_norm(self.recurrent_weight, self.recurrent_gain))

@@ -1,0 +1,51 @@
+"""Zoneout (Krueger et al. 2017): while training, units of the state now and then keep their old value.
+
+h_t = d_h * h_{t-1} + (1 - d_h) * h'_t,    c_t likewise with d_c;    d ~ Bernoulli per unit, step and utterance
+
+h'_t and c'_t are what the cell inside makes. Evaluation takes the expected value: the probability in place of d.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from las.nn.cells.base import LSTMState
+from las.nn.cells.wrapper import WrappedLSTMCell
+from las.runtime.errors import ArgumentError
+
+
+class ZoneoutLSTMCell(WrappedLSTMCell):
+    """Draws come from torch's own generator, which a run seeds and writes down.
+
+    Args:
+        zoneout_hidden: probability that a unit of h keeps its value.
+        zoneout_cell: the same for c.
+        options: those of `WrappedLSTMCell`.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        zoneout_hidden: float = 0.05,
+        zoneout_cell: float = 0.5,
+        **options: Any,
+    ) -> None:
+        super().__init__(input_size, hidden_size, **options)
+        for name, probability in (("zoneout_hidden", zoneout_hidden), ("zoneout_cell", zoneout_cell)):
+            if not 0.0 <= probability <= 1.0:
+                raise ArgumentError(f"{name}={probability} must be from 0 to 1")
+        self.zoneout_hidden = zoneout_hidden
+        self.zoneout_cell = zoneout_cell
+
+    def after(self, new: LSTMState, old: LSTMState) -> LSTMState:
+        return LSTMState(
+            self._mix(new.hidden, old.hidden, self.zoneout_hidden), self._mix(new.cell, old.cell, self.zoneout_cell)
+        )
+
+    def _mix(self, new: Tensor, old: Tensor, probability: float) -> Tensor:
+        if self.training:
+            return torch.where(torch.rand_like(new) < probability, old.to(new.dtype), new)
+        return probability * old + (1.0 - probability) * new

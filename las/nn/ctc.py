@@ -1,0 +1,78 @@
+"""Connectionist temporal classification beside the speller (Graves et al. 2006; joint training: Kim et al. 2017).
+
+A linear layer on every encoded state gives log-probabilities of the tokens and of the blank, which is id 0: the
+sentence boundary never occurs inside a sentence, so that its place is free. The loss is
+
+    -log p(tokens | states) = -log sum over paths that spell the tokens of prod_s p_s(path_s)
+
+It pulls the listener towards states in the order of the speech, which attention has to find out by itself.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from las.runtime.config import require
+from las.runtime.errors import ConfigError
+
+BLANK = 0
+
+
+class Heard(NamedTuple):
+    """What the encoded states say by themselves."""
+
+    log_probs: Float[Tensor, "batch states vocab"]
+    num_states: Int[Tensor, "batch"]
+
+
+class CTC(nn.Module):
+    """Encoded states to log-probabilities of tokens and blank.
+
+    Args:
+        value_size: size of one encoded state.
+        vocab_size: output symbols, the boundary (here the blank, id 0) included.
+        dropout: on the states while training.
+    """
+
+    def __init__(self, value_size: int, vocab_size: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        require("dropout", dropout, 0.0, 1.0)
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(value_size, vocab_size)
+
+    def forward(self, encoded: Float[Tensor, "batch states value"]) -> Float[Tensor, "batch states vocab"]:
+        """Log-probabilities of every state."""
+        return torch.log_softmax(self.output(self.dropout(encoded)), dim=-1)
+
+
+def states_needed(targets: Int[Tensor, "batch tokens"], num_tokens: Int[Tensor, "batch"]) -> Int[Tensor, "batch"]:
+    """The fewest states that can spell each target: its tokens, and a blank between two that are alike."""
+    position = torch.arange(targets.shape[1], device=targets.device)
+    alike = (targets[:, 1:] == targets[:, :-1]) & (position[1:] < num_tokens.unsqueeze(1))
+    return num_tokens + alike.sum(1)
+
+
+def loss(
+    heard: Heard,
+    targets: Int[Tensor, "batch tokens"],
+    num_tokens: Int[Tensor, "batch"],
+) -> Float[Tensor, ""]:
+    """-log p(tokens | states), summed over the batch, in fp32.
+
+    An utterance with fewer states than `states_needed` has probability zero; it adds nothing (those are kept out of
+    training before anything is computed).
+    """
+    by_state = heard.log_probs.float().transpose(0, 1)
+    return nn.functional.ctc_loss(
+        by_state, targets, heard.num_states, num_tokens, blank=BLANK, reduction="sum", zero_infinity=True
+    )
+
+
+def missing() -> ConfigError:
+    """What is to be said of a model without CTC."""
+    return ConfigError(
+        "search.ctc: this model was trained without CTC, so that it has no such scores. "
+        "Search without it (search=beam), or train with loss=joint_ctc"
+    )

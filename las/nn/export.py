@@ -1,0 +1,178 @@
+"""A model as programs of torch.export, which run where this package is not: `listener.pt2` and `speller.pt2`.
+
+    listen(waveforms [batch, samples], num_samples [batch]) -> keys, values, mask, number of states [batch]
+    step(tokens [batch, beam], keys, values, mask, *state) -> log-probabilities [batch, beam, vocab], *state
+
+`state` is the flat list of the speller's tensors, each [batch, beam, ...]: hidden and cell of every layer, context,
+weights, remembered weights; all of them start as zeros, but remembered weights where an attention says otherwise.
+Batch, samples, states and beams may have any size.
+
+The recurrence as one operation of torch's graphs, for programs that run without this package (`las.nn.export`).
+
+A loop in Python would be written out frame by frame, for one length only; this is one node for any number of frames.
+It is not fast by itself, and is chosen by name alone.
+"""
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch._higher_order_ops.scan import scan
+from torch.export import Dim, ExportedProgram
+
+from las.nn import rnn
+from las.nn.attention.base import Memory
+from las.nn.cells.base import LSTMCell, LSTMState
+from las.nn.masking import mask_of, reverse
+from las.nn.model import ListenAttendSpell
+from las.nn.rnn import Kernel
+from las.nn.speller import Speller, SpellerState
+from las.runtime.errors import ConfigError
+
+EXAMPLE_S = 0.5
+"""Seconds of the audio that the listener is traced with."""
+
+
+class Listen(nn.Module):
+    """Waveforms to what the speller attends to."""
+
+    def __init__(self, model: ListenAttendSpell) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, waveforms: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        memory, num_states = self.model.listen(waveforms, num_samples)
+        return memory.keys, memory.values, memory.mask, num_states
+
+
+class Step(nn.Module):
+    """One token, with the state as a flat list."""
+
+    def __init__(self, speller: Speller) -> None:
+        super().__init__()
+        self.speller = speller
+
+    def forward(self, tokens: Tensor, keys: Tensor, values: Tensor, mask: Tensor, state: list[Tensor]) -> list[Tensor]:
+        log_probs, after = self.speller.step(tokens, Memory(keys, values, mask), unflattened(state))
+        return [log_probs, *flattened(after)]
+
+
+def flattened(state: SpellerState) -> list[Tensor]:
+    """The tensors of a state, in order."""
+    return [*(part for layer in state.layers for part in layer), state.context, state.weights, state.remembered]
+
+
+def unflattened(parts: list[Tensor]) -> SpellerState:
+    """The inverse of `flattened`."""
+    *of_layers, context, weights, remembered = parts
+    layers = tuple(LSTMState(*pair) for pair in zip(of_layers[::2], of_layers[1::2], strict=True))
+    return SpellerState(layers, context, weights, remembered)
+
+
+@torch.no_grad()
+def listener(model: ListenAttendSpell, sample_rate: int) -> ExportedProgram:
+    """The program from waveforms on. Raises ConfigError for a model that torch.export does not take."""
+    length = round(EXAMPLE_S * sample_rate)
+    example = torch.zeros(2, length), torch.tensor([length, length - 1])
+    any_size: Any = ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, {0: Dim.DYNAMIC})
+    with rnn.using(cast(Kernel, scan)):
+        return _export(Listen(model.eval()), example, any_size)
+
+
+@torch.no_grad()
+def speller(model: ListenAttendSpell) -> ExportedProgram:
+    """The program of one token. Raises ConfigError for a model that torch.export does not take."""
+    batch, beam, states = 2, 3, 5
+    encoded = torch.zeros(batch, states, model.listener.output_size)
+    memory = model.eval().speller.attention.prepare(encoded, torch.tensor([states, states - 1]))
+    state = [part.expand(-1, beam, *part.shape[2:]).contiguous() for part in flattened(model.speller.start(memory))]
+    by_batch, by_beam = {0: Dim.DYNAMIC}, {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
+    attended = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC, 2: Dim.DYNAMIC}
+    of_memory = [by_batch | {1: Dim.DYNAMIC} for _ in memory]
+    any_size: Any = (by_beam, *of_memory, [*(by_beam for _ in state[:-2]), attended, attended])
+    return _export(Step(model.speller), (torch.zeros(batch, beam, dtype=torch.long), *memory, state), any_size)
+
+
+def save(program: ExportedProgram, path: Path) -> None:
+    """Write a program; `torch.export.load(path).module()` runs it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _quiet():
+        torch.export.save(program, path)
+
+
+def load(path: Path) -> nn.Module:
+    """A saved program, to be called."""
+    with _quiet():
+        return torch.export.load(path).module()
+
+
+def _export(module: nn.Module, example: tuple[Any, ...], any_size: Any) -> ExportedProgram:
+    try:
+        with _quiet():
+            return torch.export.export(module, example, dynamic_shapes=any_size)
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever the exporter meets in a part it does not know
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ConfigError(f"torch.export does not take this model ({first}). The bundle needs no export") from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what torch says of its own bookkeeping: inequalities it did not solve, tensors it keeps once."""
+    log = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)
+
+
+def refuses(cell: LSTMCell, input_gates: Tensor) -> str:
+    """Cells that ask which frame it is, or which others are padding, have no step of their own."""
+    if type(cell).padded_step is not LSTMCell.padded_step:
+        return "its step is another at every frame"
+    return ""
+
+
+def unroll(
+    cell: LSTMCell,
+    input_gates: Float[Tensor, "batch frames gates"],
+    num_frames: Int[Tensor, "batch"],
+    state: LSTMState | None = None,
+) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
+    """As `las.nn.rnn.unroll`."""
+    batch, frames, _ = input_gates.shape
+    state = cell.initial_state(batch) if state is None else state
+    mask = mask_of(num_frames, frames)
+
+    def step(before: tuple[Tensor, Tensor], row: tuple[Tensor, Tensor]) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        gates, keep = row[0], row[1].unsqueeze(-1)
+        after = cell.step(gates, LSTMState(*before))
+        kept = torch.where(keep, after.hidden, before[0]), torch.where(keep, after.cell, before[1])
+        return kept, after.hidden.masked_fill(~keep, 0.0)
+
+    # Inputs of the loop must be tensors of their own, their first dimension the frames.
+    rows = input_gates.transpose(0, 1).contiguous(), mask.transpose(0, 1).contiguous()
+    last, outputs = scan(step, (state.hidden.clone(), state.cell.clone()), rows)
+    return outputs.transpose(0, 1), LSTMState(*last)
+
+
+def unroll_both(
+    cells: Sequence[LSTMCell],
+    input_gates: Sequence[Float[Tensor, "batch frames gates"]],
+    num_frames: Int[Tensor, "batch"],
+) -> Float[Tensor, "batch frames both"]:
+    """As `las.nn.rnn.unroll_both`."""
+    forwards, _ = unroll(cells[0], input_gates[0], num_frames)
+    backwards, _ = unroll(cells[1], reverse(input_gates[1], num_frames), num_frames)
+    return torch.cat([forwards, reverse(backwards, num_frames)], dim=-1)

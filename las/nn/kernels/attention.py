@@ -1,0 +1,211 @@
+"""Attentions over all tokens of a teacher-forced pass, forwards and backwards: what differs between them.
+
+With a = softmax(e) the weights, v the values and c = sum over s of a_s v_s the context of a step, the backward pass is
+
+    da_s = v_s . dc + what reaches the weights from outside and from the energies of the next step
+    de   = a (da - sum over s of a_s da_s)
+    dv_s = sum over steps of a_s dc        one product for all steps
+
+and the gradient of the query, of the keys and of the weights of the step before follow from that of the energy e.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.grad import conv1d_weight
+
+from las.nn.attention.base import Memory
+
+softmax_backward = torch.ops.aten._softmax_backward_data.default
+tanh_backward = torch.ops.aten.tanh_backward.default
+
+
+class Attending:
+    """One attention during one pass. A variant has the energies of a step, and what they pass back.
+
+    Args:
+        memory: what is attended to.
+        steps: tokens.
+        kept: whether a backward pass follows; else what only it needs has room for one step.
+        query: the matrix that makes queries of hidden states, [K, H].
+        energies: the other parameters.
+    """
+
+    def __init__(self, memory: Memory, steps: int, kept: bool, query: Tensor, *energies: Tensor) -> None:
+        self.keys, self.values, self.mask = memory
+        batch, states, _ = self.keys.shape
+        self.steps, self.kept = steps, kept
+        self.query, self.energies = query, energies
+        self.queries = self.keys.new_empty(steps, batch, len(query))
+        self.weights = self.keys.new_zeros(steps + 1, batch, states)
+        """Row t holds the weights of the step before, row 0 those before the first."""
+        self.contexts = self.values.new_zeros(steps + 1, batch, self.values.shape[2])
+
+    def forward(self, step: int, hidden: Tensor) -> Tensor:
+        """The context [B, V] that answers the hidden state of this step."""
+        torch.mm(hidden, self.query.t(), out=self.queries[step])
+        energy = self.energy(step).masked_fill_(~self.mask, torch.finfo(self.keys.dtype).min)
+        weights = torch.softmax(energy, -1, out=self.weights[step + 1]).masked_fill_(~self.mask, 0.0)
+        context = self.contexts[step + 1].unsqueeze(1)
+        return torch.bmm(weights.unsqueeze(1), self.values, out=context).squeeze(1)
+
+    def energy(self, step: int) -> Tensor:
+        """[B, S], from `queries` and `weights` of this step."""
+        raise TypeError(f"{type(self).__name__} must define energy")
+
+    def begin(self, d_contexts: Tensor, d_weights: Tensor) -> None:
+        """Prepare the backward pass, from the gradients [U, B, ...] that come from outside the loop."""
+        self.d_queries = torch.empty_like(self.queries)
+        self.d_contexts = torch.cat([torch.zeros_like(self.contexts[:1]), d_contexts])
+        self.d_weights = torch.cat([torch.zeros_like(self.weights[:1]), d_weights])
+
+    def backward(self, step: int) -> Tensor:
+        """The gradient of the hidden state of this step, [B, H]; `d_contexts` and `d_weights` of it are complete."""
+        weights, d_context = self.weights[step + 1], self.d_contexts[step + 1].unsqueeze(1)
+        d_weights = torch.baddbmm(
+            self.d_weights[step + 1].unsqueeze(1), d_context, self.values.transpose(1, 2)
+        ).squeeze(1)
+        self.energy_backward(step, softmax_backward(d_weights, weights, -1, weights.dtype))
+        return torch.mm(self.d_queries[step], self.query)
+
+    def energy_backward(self, step: int, d_energy: Tensor) -> None:
+        """Set `d_queries` of this step, add to `d_weights` of the one before and to what else the energy came from."""
+        raise TypeError(f"{type(self).__name__} must define energy_backward")
+
+    def totals(self, hidden: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of keys, values, and all parameters; `hidden` are the states [U * B, H] that asked."""
+        d_values = torch.einsum("ubs,ubv->bsv", self.weights[1:], self.d_contexts[1:])
+        d_query = self.d_queries.flatten(0, 1).t() @ hidden
+        d_keys, *of_energy = self.energy_totals()
+        return d_keys, d_values, d_query, *of_energy
+
+    def energy_totals(self) -> Sequence[Tensor]:
+        """Gradients of the keys and of the parameters of the energy."""
+        raise TypeError(f"{type(self).__name__} must define energy_totals")
+
+
+class Dot(Attending):
+    """e_s = query . key_s"""
+
+    def energy(self, step: int) -> Tensor:
+        return torch.bmm(self.queries[step].unsqueeze(1), self.keys.transpose(1, 2)).squeeze(1)
+
+    def begin(self, d_contexts: Tensor, d_weights: Tensor) -> None:
+        super().begin(d_contexts, d_weights)
+        self.d_energies = torch.empty_like(self.weights[1:])
+
+    def energy_backward(self, step: int, d_energy: Tensor) -> None:
+        self.d_energies[step] = d_energy
+        torch.bmm(d_energy.unsqueeze(1), self.keys, out=self.d_queries[step].unsqueeze(1))
+
+    def energy_totals(self) -> Sequence[Tensor]:
+        return (torch.einsum("ubs,ubk->bsk", self.d_energies, self.queries),)
+
+
+class Additive(Attending):
+    """e_s = score . tanh(query + key_s)"""
+
+    def __init__(self, memory: Memory, steps: int, kept: bool, query: Tensor, *energies: Tensor) -> None:
+        super().__init__(memory, steps, kept, query, *energies)
+        self.score = energies[0].squeeze(0)
+        self.meetings = self.keys.new_empty(steps if kept else 1, *self.keys.shape)
+
+    def energy(self, step: int) -> Tensor:
+        meeting = self.meet(step).add_(self.queries[step].unsqueeze(1)).tanh_()
+        return torch.mv(meeting.flatten(0, 1), self.score).view_as(self.mask)
+
+    def meet(self, step: int) -> Tensor:
+        """All but the query of what goes through tanh, [B, S, K]."""
+        return self.meetings[step if self.kept else 0].copy_(self.keys)
+
+    def begin(self, d_contexts: Tensor, d_weights: Tensor) -> None:
+        super().begin(d_contexts, d_weights)
+        self.d_keys, self.d_score = torch.zeros_like(self.keys), torch.zeros_like(self.score)
+
+    def energy_backward(self, step: int, d_energy: Tensor) -> None:
+        meeting = self.meetings[step]
+        self.d_score.addmv_(meeting.flatten(0, 1).t(), d_energy.flatten())
+        d_meeting = tanh_backward(d_energy.unsqueeze(-1) * self.score, meeting)
+        self.d_keys += d_meeting
+        torch.sum(d_meeting, 1, out=self.d_queries[step])
+        self.meet_backward(step, d_meeting)
+
+    def meet_backward(self, step: int, d_meeting: Tensor) -> None:
+        """Towards what met beside query and keys."""
+
+    def energy_totals(self) -> Sequence[Tensor]:
+        return self.d_keys, self.d_score.unsqueeze(0)
+
+
+class Location(Additive):
+    """e_s = score . tanh(query + key_s + location (filters * weights of the step before)_s)"""
+
+    def __init__(self, memory: Memory, steps: int, kept: bool, query: Tensor, *energies: Tensor) -> None:
+        super().__init__(memory, steps, kept, query, *energies)
+        _, self.filters, self.location = energies
+        self.middle = self.filters.shape[2] // 2
+        self.features = self.keys.new_empty(steps if kept else 1, *self.mask.shape, len(self.filters))
+
+    def meet(self, step: int) -> Tensor:
+        place = step if self.kept else 0
+        features = self.features[place]
+        found = functional.conv1d(self.weights[step].unsqueeze(1), self.filters, padding=self.middle)
+        features.copy_(found.transpose(1, 2))
+        meeting = self.meetings[place]
+        torch.addmm(self.keys.flatten(0, 1), features.flatten(0, 1), self.location.t(), out=meeting.flatten(0, 1))
+        return meeting
+
+    def begin(self, d_contexts: Tensor, d_weights: Tensor) -> None:
+        super().begin(d_contexts, d_weights)
+        self.d_location = torch.zeros_like(self.location.t())
+        self.d_features = torch.empty_like(self.features)
+
+    def meet_backward(self, step: int, d_meeting: Tensor) -> None:
+        features, rows = self.features[step].flatten(0, 1), d_meeting.flatten(0, 1)
+        self.d_location.addmm_(features.t(), rows)
+        d_features = torch.mm(rows, self.location, out=self.d_features[step].flatten(0, 1)).view_as(self.features[step])
+        d_before = functional.conv_transpose1d(d_features.transpose(1, 2), self.filters, padding=self.middle)
+        self.d_weights[step] += d_before.squeeze(1)
+
+    def energy_totals(self) -> Sequence[Tensor]:
+        before, found = self.weights[:-1].flatten(0, 1).unsqueeze(1), self.d_features.flatten(0, 1).transpose(1, 2)
+        d_filters = conv1d_weight(before, self.filters.shape, found, padding=self.middle)
+        return *super().energy_totals(), d_filters, self.d_location.t()
+
+
+class WeightFeedback(Additive):
+    """e_s = score . tanh(query + key_s + feedback used_s), where used_s sums share_s * weight_s over the steps before.
+
+    The shares are the last column of the keys: half the inverse fertility.
+    """
+
+    def __init__(self, memory: Memory, steps: int, kept: bool, query: Tensor, *energies: Tensor) -> None:
+        keys = memory.keys[..., :-1].contiguous()
+        super().__init__(memory._replace(keys=keys), steps, kept, query, *energies)
+        self.share = memory.keys[..., -1].contiguous()
+        self.feedback = energies[1].squeeze(1)
+        self.used = torch.zeros_like(self.weights[:-1])
+
+    def meet(self, step: int) -> Tensor:
+        if step:
+            torch.addcmul(self.used[step - 1], self.weights[step], self.share, out=self.used[step])
+        meeting = self.meetings[step if self.kept else 0]
+        return torch.addcmul(self.keys, self.used[step].unsqueeze(-1), self.feedback, out=meeting)
+
+    def begin(self, d_contexts: Tensor, d_weights: Tensor) -> None:
+        super().begin(d_contexts, d_weights)
+        self.d_used, self.d_share = torch.zeros_like(self.share), torch.zeros_like(self.share)
+        self.d_feedback = torch.zeros_like(self.feedback)
+
+    def meet_backward(self, step: int, d_meeting: Tensor) -> None:
+        rows = d_meeting.flatten(0, 1)
+        self.d_feedback.addmv_(rows.t(), self.used[step].flatten())
+        self.d_used += torch.mv(rows, self.feedback).view_as(self.d_used)
+        self.d_share.addcmul_(self.d_used, self.weights[step])
+        self.d_weights[step].addcmul_(self.d_used, self.share)
+
+    def energy_totals(self) -> Sequence[Tensor]:
+        d_keys, d_score = super().energy_totals()
+        return torch.cat([d_keys, self.d_share.unsqueeze(-1)], -1), d_score, self.d_feedback.unsqueeze(1)

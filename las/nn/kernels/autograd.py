@@ -1,0 +1,236 @@
+"""The recurrence with its backward pass written by hand: any device, nothing to compile.
+
+One `torch.autograd.Function` instead of a graph of a dozen nodes per frame, on packed frames: padding costs nothing and
+needs no mask. The mathematics is in `las.nn.kernels.bptt` and `las.nn.kernels.equations`.
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from las.nn.cells.base import NUM_GATES, LSTMCell, LSTMState
+from las.nn.cells.ln_global import LNGlobalLSTMCell
+from las.nn.cells.ln_joined import LNJoinedLSTMCell
+from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
+from las.nn.cells.lstm import PlainLSTMCell
+from las.nn.kernels import bptt, equations
+from las.nn.kernels.bptt import CHUNK, Parameters, Plan, Trace
+from las.nn.kernels.input_projection import project
+from las.nn.kernels.packing import Packing, Room, RoomForOne, packing_of
+from las.nn.normalisation import bounded_eps
+
+
+class Form(NamedTuple):
+    """How a class of cells makes its gates, the names of its norm's parameters, and those of what it does to W x."""
+
+    gates: type[equations.Gates]
+    gain: str = ""
+    bias: str = ""
+    input_gain: str = ""
+    input_biases: tuple[str, ...] = ()
+
+
+FORMS: dict[type[LSTMCell], Form] = {
+    PlainLSTMCell: Form(equations.Gates, input_biases=("bias",)),
+    LNGlobalLSTMCell: Form(
+        equations.GatesApart, "recurrent_gain", "recurrent_bias", "input_gain", ("input_bias", "bias")
+    ),
+    LNJoinedLSTMCell: Form(equations.GatesJoined, "gain", "bias"),
+    LNPerGateLSTMCell: Form(equations.GatesJoined, "gain", "bias"),
+}
+
+MEMORIES: dict[str, type[equations.Memory]] = {
+    "none": equations.Memory,
+    "output": equations.MemorySeenNormalised,
+    "state": equations.MemoryCarriedNormalised,
+    "both": equations.MemoryNormalised,
+}
+
+
+def refuses(cell: LSTMCell, input_gates: Tensor) -> str:
+    """Why `unroll` does not compute this cell: it knows classes exactly, a subclass may change the equations."""
+    return "" if type(cell) in FORMS else "its equations are not among those written by hand"
+
+
+def unroll(
+    cell: LSTMCell,
+    input_gates: Float[Tensor, "batch frames gates"],
+    num_frames: Int[Tensor, "batch"],
+    state: LSTMState | None = None,
+) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
+    """One cell over padded frames: `las.nn.rnn.unroll` for the cells that it does not refuse.
+
+    Half-precision tensors are computed in fp32 and come back in their own type. There is no second derivative.
+
+    Args:
+        input_gates: what `cell.input_gates` made of all frames, [batch, frames, 4H].
+        num_frames: true lengths, [batch]; frames from there on are padding.
+        state: where to start, zeros by default; [batch, H].
+
+    Returns:
+        Outputs [batch, frames, H], zero in padding, and the state after each row's last true frame.
+    """
+    packing = packing_of(num_frames, input_gates.shape[1])
+    return _one(cell, input_gates.flatten(0, 1), packing, state)
+
+
+def unroll_both(
+    cells: Sequence[LSTMCell],
+    input_gates: Sequence[Float[Tensor, "batch frames gates"]],
+    num_frames: Int[Tensor, "batch"],
+) -> Float[Tensor, "batch frames both"]:
+    """Two cells side by side, the second from each row's true end: `las.nn.rnn.unroll_both`."""
+    packing = packing_of(num_frames, input_gates[0].shape[1], len(cells))
+    return _both(cells, [gates.flatten(0, 1) for gates in input_gates], packing)
+
+
+def layer(
+    cell: LSTMCell,
+    frames: Float[Tensor, "batch frames input"],
+    num_frames: Int[Tensor, "batch"],
+    state: LSTMState | None = None,
+) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
+    """`unroll` from the frames themselves: padding is left out before they are multiplied by W."""
+    rows, packing = _true(frames, packing_of(num_frames, frames.shape[1]))
+    return _one(cell, input_gates(cell, rows), packing, state)
+
+
+def layer_both(
+    cells: Sequence[LSTMCell], frames: Float[Tensor, "batch frames input"], num_frames: Int[Tensor, "batch"]
+) -> Float[Tensor, "batch frames both"]:
+    """`unroll_both` from the frames themselves: padding is left out before they are multiplied by W."""
+    rows, packing = _true(frames, packing_of(num_frames, frames.shape[1], len(cells)))
+    return _both(cells, [input_gates(cell, rows) for cell in cells], packing)
+
+
+def _true(frames: Tensor, packing: Packing) -> tuple[Tensor, Packing]:
+    """The true frames, [rows, input], and the packing that takes its inputs from there."""
+    rows = frames.flatten(0, 1)
+    if len(rows) == packing.positions.shape[1]:
+        return rows, packing
+    packing, true = packing.compact()
+    return rows[true], packing
+
+
+def input_gates(cell: LSTMCell, rows: Tensor) -> Tensor:
+    """`cell.input_gates`, with its backward pass written by hand where nothing has to be converted."""
+    if rows.device.type != "cpu" or not alike(rows, [cell]):
+        return cell.input_gates(rows)
+    return project(rows, cell.get_parameter("input_weight"), *side_of(cell), bounded_eps(cell.eps, rows.dtype))
+
+
+def alike(frames: Tensor, cells: Sequence[LSTMCell]) -> bool:
+    """Whether everything has one type that needs no conversion anywhere, automatic ones included."""
+    types = {frames.dtype, *(parameter.dtype for cell in cells for parameter in cell.parameters())}
+    return types in ({torch.float32}, {torch.float64}) and not torch.is_autocast_enabled("cpu")
+
+
+def _one(cell: LSTMCell, inputs: Tensor, packing: Packing, state: LSTMState | None) -> tuple[Tensor, LSTMState]:
+    state = cell.initial_state(len(packing.order)) if state is None else state
+    outputs, last = _unroll([cell], [inputs], packing, LSTMState(*(part.unsqueeze(0) for part in state)))
+    return outputs, LSTMState(*(part.squeeze(0) for part in last))
+
+
+def _both(cells: Sequence[LSTMCell], inputs: Sequence[Tensor], packing: Packing) -> Tensor:
+    return _unroll(cells, inputs, packing, cells[0].initial_state(len(cells), len(packing.order)))[0]
+
+
+def _unroll(
+    cells: Sequence[LSTMCell], inputs: Sequence[Tensor], packing: Packing, state: LSTMState
+) -> tuple[Tensor, LSTMState]:
+    """One cell per direction, from what its `input_gates` made of the packing's sources; states have directions."""
+    if not packing.frames:
+        return inputs[0].new_zeros(len(packing.order), 0, len(cells) * cells[0].hidden_size), state
+    parameters = Parameters.side_by_side([parameters_of(cell) for cell in cells])
+    if parameters.gain is None and cells[0].forget_bias:
+        parameters = parameters._replace(offset=torch.stack([forget_bias(cell) for cell in cells]))
+    tensors = [*state, *parameters, *inputs]
+    own = reduce(torch.promote_types, (tensor.dtype for tensor in tensors if tensor is not None))
+    wide = torch.promote_types(own, torch.float32)
+    tensors = [tensor if tensor is None else tensor.to(wide) for tensor in tensors]
+    plan = plan_of(cells[0], packing, own)
+    needs_gradient = any(tensor is not None and tensor.requires_grad for tensor in tensors)
+    function = Recurrence.apply if needs_gradient and torch.is_grad_enabled() else _infer
+    with torch.autocast(inputs[0].device.type, enabled=False):
+        outputs, *last = function(plan, *tensors)
+    return outputs.to(own), LSTMState(*(part.to(own) for part in last))
+
+
+class Recurrence(torch.autograd.Function):
+    """(plan, hidden, cell, *Parameters, *inputs of each direction) to (outputs, last hidden, last cell)."""
+
+    @staticmethod
+    def forward(ctx: Any, plan: Plan, hidden: Tensor, cell: Tensor, *tensors: Any) -> Any:
+        parameters, inputs = _parted(tensors)
+        trace = _run(plan, LSTMState(hidden, cell), parameters, inputs, Room(plan.packing, hidden))
+        ctx.plan, ctx.num_inputs = plan, len(inputs[0])
+        ctx.save_for_backward(*parameters, *trace)
+        return _results(plan.packing, trace)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_outputs: Tensor, *d_last: Tensor) -> Any:
+        packing, last = ctx.plan.packing, LSTMState(*d_last)
+        parameters, trace = _parted(ctx.saved_tensors)
+        with torch.autocast(d_outputs.device.type, enabled=False):
+            d_hidden, d_cell = bptt.arriving(packing, d_outputs, last), last.cell[:, packing.order]
+            steps = bptt.backward(ctx.plan, parameters, Trace(*trace), ctx.num_inputs, d_hidden, d_cell)
+            d_inputs, *others = bptt.finish(steps)
+        return None, *others, *d_inputs
+
+
+@torch.no_grad()
+def _infer(plan: Plan, hidden: Any, cell: Any, *tensors: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """The results alone."""
+    room = RoomForOne(plan.packing, hidden)
+    return _results(plan.packing, _run(plan, LSTMState(hidden, cell), *_parted(tensors), room))
+
+
+def _run(plan: Plan, state: LSTMState, parameters: Parameters, inputs: Sequence[Tensor], room: Room) -> Trace:
+    return bptt.finish(bptt.forward(plan, plan.packing.pieces(inputs, CHUNK), state, parameters, room))
+
+
+def _results(packing: Packing, trace: Trace) -> tuple[Tensor, Tensor, Tensor]:
+    outputs = packing.unpack(packing.after(trace.hidden))
+    return outputs, trace.hidden[:, packing.last], trace.cells[:, packing.last]
+
+
+def _parted(tensors: Sequence[Any]) -> tuple[Parameters, Sequence[Any]]:
+    """Parameters and what follows them."""
+    split = len(Parameters._fields)
+    return Parameters(*tensors[:split]), tensors[split:]
+
+
+def plan_of(cell: LSTMCell, packing: Packing, own: torch.dtype) -> Plan:
+    """What is computed for a cell; `own` is the type of its tensors before they were made wider."""
+    return Plan(packing, FORMS[type(cell)].gates, MEMORIES[cell.cell_norm], bounded_eps(cell.eps, own))
+
+
+def side_of(cell: LSTMCell) -> tuple[Tensor | None, Tensor | None]:
+    """What its norm multiplies W x with, if it has one there, and what is added to W x or after that norm, [4H]."""
+    form = FORMS[type(cell)]
+    biases = [bias for bias in (getattr(cell, name) for name in form.input_biases) if bias is not None]
+    return getattr(cell, form.input_gain, None), sum(biases[1:], start=biases[0]) if biases else None
+
+
+def parameters_of(cell: LSTMCell) -> Parameters:
+    """The cell's tensors in the recurrence, the forget bias within the offset where the gates have a norm."""
+    form = FORMS[type(cell)]
+    weight = cell.get_parameter("recurrent_weight")
+    gain, bias, *of_memory = (getattr(cell, name, None) for name in (form.gain, form.bias, "cell_gain", "cell_bias"))
+    if gain is None:
+        return Parameters(weight, None, None, *of_memory)
+    forget = forget_bias(cell).view_as(gain)
+    return Parameters(weight, gain, forget if bias is None else bias + forget, *of_memory)
+
+
+def forget_bias(cell: LSTMCell) -> Tensor:
+    """Zeros but for the forget bias in its gate, [4, H]."""
+    forget = next(cell.parameters()).new_zeros(NUM_GATES, cell.hidden_size)
+    forget[1] = cell.forget_bias
+    return forget

@@ -1,0 +1,83 @@
+"""The C++ of this folder as a library: compiled at first use, once for each machine, and kept in the user's cache.
+
+The compiler is called directly: a source with a plain C interface needs neither torch's headers (a minute of compiling,
+and a library for each version of torch) nor ninja. Several processes may build at once, each writes a file of its own
+and puts it in place whole.
+"""
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from las.runtime import progress
+
+SOURCES = Path(__file__).parent
+MAIN = "recurrence.cpp"
+# OpenMP's library is the one that torch has loaded already, so both share one pool of threads.
+FLAGS = ("-O3", "-march=native", "-std=c++17", "-fopenmp", "-fPIC", "-shared")
+COMPILERS = ("c++", "g++", "clang++")
+
+
+class Unavailable(Exception):
+    """Why there is no library, in one line."""
+
+
+def load(sources: Path = SOURCES) -> ctypes.CDLL:
+    """The library of these sources, built if it is not in the cache.
+
+    Raises:
+        Unavailable: there is no compiler, it fails, or the cache cannot be written.
+    """
+    compiler = find_compiler()
+    library = cache() / f"recurrence-{_key(compiler, sources)}.so"
+    try:
+        if not library.exists():
+            build(compiler, sources, library)
+        return ctypes.CDLL(str(library))
+    except OSError as error:
+        raise Unavailable(f"the compiled kernel cannot be kept or loaded: {error}") from error
+
+
+def find_compiler() -> str:
+    """The C++ compiler that the environment variable CXX names, or else the first one on the PATH."""
+    wanted = (os.environ["CXX"],) if os.environ.get("CXX") else COMPILERS
+    found = next(filter(None, map(shutil.which, wanted)), None)
+    if found is None:
+        raise Unavailable(f"there is no C++ compiler ({', '.join(wanted)}): install g++, e.g. apt install g++")
+    return found
+
+
+def cache() -> Path:
+    """Where libraries are kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "las"
+
+
+def build(compiler: str, sources: Path, library: Path) -> None:
+    """Compile into `library`; raises `Unavailable` with the path of the compiler's messages if that fails."""
+    progress.say("building the cpu kernel of the LSTM, about 10 s, once")
+    library.parent.mkdir(parents=True, exist_ok=True)
+    temporary = library.with_suffix(f".{os.getpid()}.so")
+    command = [compiler, *FLAGS, str(sources / MAIN), "-o", str(temporary)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
+        if done.returncode:
+            log = library.with_suffix(".log")
+            log.write_text(f"{' '.join(command)}\n{done.stdout}{done.stderr}", encoding="utf-8")
+            raise Unavailable(f"{compiler} failed: see {log}")
+        os.replace(temporary, library)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _key(compiler: str, sources: Path) -> str:
+    """Of everything that the library depends on. Home folders are shared between machines: the compiler's predefined
+    macros name its version, the system and every instruction set of this one."""
+    command = [compiler, *FLAGS, "-dM", "-E", "-x", "c++", os.devnull]
+    macros = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL)
+    digest = hashlib.sha256(f"{compiler} {FLAGS}".encode() + macros.stdout)
+    for path in sorted([*sources.glob("*.cpp"), *sources.glob("*.h")]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:20]

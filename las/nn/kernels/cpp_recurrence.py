@@ -1,0 +1,269 @@
+"""The compiled recurrence as one differentiable function of tensors.
+
+Only W x, U h and the state before each frame are kept for the backward pass, which computes the rest of a step again.
+W x before the loops over frames and the gradients of weights after them are large products of matrices.
+"""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any, NamedTuple, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from las.nn.kernels.allocator import allocator
+
+APART = 1
+"""The gate norm that keeps W x and U h apart."""
+
+PART = 16
+"""How many rows of the batch `recurrence.h` computes together, and sums gradients of parameters of."""
+
+
+class Rows(NamedTuple):
+    """Where the true frames of a padded batch lie when padding is left out, row after row of the batch."""
+
+    order: Int[Tensor, "batch"]  # longest first; the next two are in this order
+    lengths: Int[Tensor, "batch"]
+    starts: Int[Tensor, "batch"]  # each row's first packed frame
+    positions: Int[Tensor, "packed"] | None  # of packed frames in the padded batch; none if nothing is padding
+    frames: int
+
+    def pack(self, padded: Float[Tensor, "batch frames size"]) -> Float[Tensor, "packed size"]:
+        """The true frames; a view where nothing is padding."""
+        flat = padded.flatten(0, 1)
+        return flat.contiguous() if self.positions is None else flat.index_select(0, self.positions)
+
+    def unpack(self, packed: Float[Tensor, "packed size"]) -> Float[Tensor, "batch frames size"]:
+        """The inverse of `pack`, zero in padding."""
+        if self.positions is not None:
+            padded = packed.new_zeros(len(self.order) * self.frames, packed.shape[1])
+            packed = padded.index_copy_(0, self.positions, packed)
+        return packed.unflatten(0, (len(self.order), self.frames))
+
+
+def rows_of(num_frames: Int[Tensor, "batch"], frames: int) -> Rows:
+    """Those of a batch padded to `frames`, from true lengths [batch]."""
+    own = num_frames.clamp(0, frames).long()
+    lengths, order = own.sort(descending=True, stable=True)
+    starts = (own.cumsum(0) - own)[order]
+    positions = None
+    if bool((own < frames).any()):
+        positions = (torch.arange(frames) < own.unsqueeze(1)).flatten().nonzero().squeeze(1)
+    return Rows(order, lengths, starts, positions, frames)
+
+
+class Part(NamedTuple):
+    """The tensors of one direction, or their gradients. `offset` is what is added after the norms of the gates."""
+
+    source: Any  # W [4H, input], or W x itself, padded
+    weight: Any  # U [4H, H]
+    input_gain: Any  # [4H]
+    gain: Any
+    offset: Any
+    cell_gain: Any  # [H]
+    cell_bias: Any
+    hidden: Any  # the state to start from, [batch, H]
+    cell: Any
+
+
+class Trace(NamedTuple):
+    """W x, and what else the backward pass needs, packed; without gradients that is nothing."""
+
+    projected: Any  # W x
+    summed: Any = None  # U h, or W x + U h where these are not normalised apart
+    hidden_before: Any = None
+    cell_before: Any = None
+
+
+NUMBERS = ("batch", "frames", "hidden", "output_stride", "reversed", "gate_norm", "cell_norm")
+PARAMETERS = ("input_gain", "gain", "offset", "cell_gain", "cell_bias")
+POINTERS = (
+    *("order", "lengths", "starts"),
+    *("weight", *PARAMETERS, "first_hidden", "first_cell", "d_outputs", "d_last_hidden", "d_last_cell"),
+    *("projected", "summed", "hidden_before", "cell_before", "outputs", "last_hidden", "last_cell"),
+    *("d_projected", "d_summed", "d_first_hidden", "d_first_cell", "sums"),
+)
+
+
+class Structure(ctypes.Structure):
+    """One that the C++ defines as well."""
+
+    def point(self, **tensors: Tensor | None) -> None:
+        """Set pointers to these tensors, which the caller keeps alive."""
+        for name, tensor in tensors.items():
+            if tensor is not None:
+                setattr(self, name, tensor.data_ptr())
+
+
+class Direction(Structure):
+    """`Direction` of `recurrence.h`, field by field."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in NUMBERS),
+        ("eps", ctypes.c_double),
+        *((name, ctypes.c_void_p) for name in POINTERS),
+    )
+
+
+MATRIX = ("", ctypes.c_void_p), ("_row", ctypes.c_int64), ("_column", ctypes.c_int64)
+
+
+class Product(Structure):
+    """`Product` of `matrices.h`, field by field."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("rows", "inner", "columns", "adding")),
+        *((f"left{name}", kind) for name, kind in MATRIX),
+        *((f"right{name}", kind) for name, kind in MATRIX),
+        ("to", ctypes.c_void_p),
+    )
+
+
+class Plan(NamedTuple):
+    """What one call computes, apart from its tensors; the norms are numbers of `recurrence.h`."""
+
+    library: ctypes.CDLL
+    rows: Rows
+    gate_norm: int
+    cell_norm: int
+    eps: float
+
+    def run(self, name: str, directions: Sequence[Direction], dtype: torch.dtype) -> None:
+        """`forward` or `backward` of all directions, on as many threads as torch may use."""
+        array = (Direction * len(directions))(*directions)
+        self._function(name, dtype)(array, ctypes.c_int64(len(directions)), ctypes.c_int64(torch.get_num_threads()))
+
+    def product(
+        self, left: Float[Tensor, "rows inner"], right: Float[Tensor, "inner columns"], added_to: Tensor | None = None
+    ) -> Float[Tensor, "rows columns"]:
+        """left right, or what it is added to; both may be transposed views."""
+        to = allocator.empty(left, len(left), right.shape[1]) if added_to is None else added_to
+        product = Product(*left.shape, right.shape[1], added_to is not None)
+        product.left_row, product.left_column = left.stride()
+        product.right_row, product.right_column = right.stride()
+        product.point(left=left, right=right, to=to)
+        self._function("multiply", left.dtype)(ctypes.byref(product), ctypes.c_int64(torch.get_num_threads()))
+        return to
+
+    def _function(self, name: str, dtype: torch.dtype) -> Callable[..., None]:
+        return cast(Callable[..., None], getattr(self.library, f"{name}_{str(dtype).removeprefix('torch.')}"))
+
+    def directions(self, parts: Sequence[Part], traces: Sequence[Trace]) -> list[Direction]:
+        """With everything that both passes are given."""
+        rows, hidden = self.rows, parts[0].weight.shape[1]
+        directions = []
+        for number, (part, trace) in enumerate(zip(parts, traces, strict=True)):
+            numbers = len(rows.order), rows.frames, hidden, len(parts) * hidden, number, self.gate_norm, self.cell_norm
+            direction = Direction(*numbers, self.eps)
+            direction.point(order=rows.order, lengths=rows.lengths, starts=rows.starts, **trace._asdict())
+            direction.point(first_hidden=part.hidden, first_cell=part.cell)
+            direction.point(**{name: getattr(part, name) for name in ("weight", *PARAMETERS)})
+            directions.append(direction)
+        return directions
+
+
+class Recurrence(torch.autograd.Function):
+    """(plan, frames, *fields of one or two `Part`s) to (outputs, last hidden and cell of each).
+
+    With frames [batch, frames, input] the sources are W; without, they are W x. The second direction reads each row
+    from its true end. Outputs are [batch, frames, parts * H], zero in padding.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, plan: Plan, frames: Tensor | None, *fields: Tensor | None) -> Any:
+        packed, parts, projected = _project(plan, frames, fields)
+        traces = [_room(each, part.weight.shape[1]) for part, each in zip(parts, projected, strict=True)]
+        ctx.plan, ctx.split = plan, 1 + len(fields)
+        ctx.save_for_backward(packed, *fields, *chain.from_iterable(traces))
+        return _forward(plan, parts, traces)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_outputs: Tensor, *d_last: Tensor) -> Any:
+        packed, *fields = ctx.saved_tensors[: ctx.split]
+        kept = ctx.saved_tensors[ctx.split :]
+        traces = [Trace(*kept[at : at + len(Trace._fields)]) for at in range(0, len(kept), len(Trace._fields))]
+        parts = _parts(fields)
+        with torch.autocast("cpu", enabled=False):
+            found = _backward(ctx.plan, parts, traces, d_outputs.contiguous(), [part.contiguous() for part in d_last])
+            d_packed = None
+            if ctx.needs_input_grad[1]:
+                for part, grads in zip(parts, found, strict=True):
+                    d_packed = ctx.plan.product(grads.source, part.source.contiguous(), d_packed)
+            for number, grads in enumerate(found):
+                if packed is None:
+                    source = ctx.plan.rows.unpack(grads.source)
+                else:
+                    source = ctx.plan.product(grads.source.t(), packed)
+                found[number] = grads._replace(source=source)
+        d_frames = None if d_packed is None else ctx.plan.rows.unpack(d_packed)
+        return None, d_frames, *chain.from_iterable(found)
+
+
+@torch.no_grad()
+def infer(plan: Plan, frames: Tensor | None, *fields: Tensor | None) -> tuple[Tensor, ...]:
+    """The results of `Recurrence`, with nothing kept."""
+    _, parts, projected = _project(plan, frames, fields)
+    return _forward(plan, parts, [Trace(each) for each in projected])
+
+
+def _parts(fields: Sequence[Tensor | None]) -> list[Part]:
+    size = len(Part._fields)
+    return [Part(*fields[at : at + size]) for at in range(0, len(fields), size)]
+
+
+def _project(
+    plan: Plan, frames: Tensor | None, fields: Sequence[Tensor | None]
+) -> tuple[Tensor | None, list[Part], list[Tensor]]:
+    """The packed frames, the parts, and W x of every part."""
+    parts = _parts(fields)
+    if frames is None:
+        return None, parts, [plan.rows.pack(part.source) for part in parts]
+    packed = plan.rows.pack(frames)
+    return packed, parts, [plan.product(packed, part.source.contiguous().t()) for part in parts]
+
+
+def _room(projected: Tensor, hidden: int) -> Trace:
+    states = [allocator.empty(projected, len(projected), hidden) for _ in range(2)]
+    return Trace(projected, allocator.empty_like(projected), *states)
+
+
+def _forward(plan: Plan, parts: Sequence[Part], traces: Sequence[Trace]) -> tuple[Tensor, ...]:
+    """The results; fills the traces where they have room."""
+    batch, hidden = len(plan.rows.order), parts[0].weight.shape[1]
+    outputs = allocator.empty(parts[0].weight, batch, plan.rows.frames, len(parts) * hidden)
+    last = [outputs.new_empty(batch, hidden) for _ in range(2 * len(parts))]
+    directions = plan.directions(parts, traces)
+    for number, direction in enumerate(directions):
+        direction.point(outputs=outputs[..., number * hidden :])
+        direction.point(last_hidden=last[2 * number], last_cell=last[2 * number + 1])
+    plan.run("forward", directions, outputs.dtype)
+    return outputs, *last
+
+
+def _backward(
+    plan: Plan, parts: Sequence[Part], traces: Sequence[Trace], d_outputs: Tensor, d_last: Sequence[Tensor]
+) -> list[Part]:
+    """The gradients of each direction's tensors; for the source it is that of W x, packed."""
+    directions, hidden = plan.directions(parts, traces), parts[0].weight.shape[1]
+    sizes = [*[4 * hidden] * 3, *[hidden] * 2]
+    sums = d_outputs.new_zeros(len(parts), max(-(-len(plan.rows.order) // PART), 1), sum(sizes))
+    sources = [allocator.empty_like(trace.projected) for trace in traces]
+    summed = [allocator.empty_like(source) if plan.gate_norm == APART else source for source in sources]
+    states = [[None if old is None else torch.empty_like(old) for old in (part.hidden, part.cell)] for part in parts]
+    for number, direction in enumerate(directions):
+        direction.point(d_outputs=d_outputs[..., number * hidden :], sums=sums[number])
+        direction.point(d_projected=sources[number], d_summed=summed[number] if plan.gate_norm == APART else None)
+        direction.point(d_last_hidden=d_last[2 * number], d_last_cell=d_last[2 * number + 1])
+        direction.point(d_first_hidden=states[number][0], d_first_cell=states[number][1])
+    plan.run("backward", directions, d_outputs.dtype)
+    found = []
+    for part, trace, source, grads, state, all_sums in zip(parts, traces, sources, summed, states, sums, strict=True):
+        known = [getattr(part, name) for name in PARAMETERS]
+        others = [None if old is None else new for old, new in zip(known, all_sums.sum(0).split(sizes), strict=True)]
+        found.append(Part(source, plan.product(grads.t(), trace.hidden_before), *others, *state))
+    return found

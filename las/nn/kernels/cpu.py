@@ -1,0 +1,166 @@
+"""The recurrence compiled for the machine's own CPU: whole steps in C++, both directions side by side.
+
+`recurrence.h` has the loops over frames. It is used only where a compiler is found and what was compiled gives the same
+as the plain equations in a trial; `refuses` says why not.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache, reduce
+from itertools import chain
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from las.nn.cells.base import CELL_NORMS, LSTMCell, LSTMState
+from las.nn.cells.ln_global import LNGlobalLSTMCell
+from las.nn.cells.ln_joined import LNJoinedLSTMCell
+from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
+from las.nn.cells.lstm import PlainLSTMCell
+from las.nn.kernels import cpp_build, cpp_recurrence
+from las.nn.kernels.autograd import alike, forget_bias, parameters_of, side_of
+from las.nn.kernels.cpp_recurrence import Part, Plan, Recurrence, infer, rows_of
+from las.nn.masking import mask_of
+from las.nn.normalisation import bounded_eps
+
+GATE_NORMS: dict[type[LSTMCell], int] = {
+    PlainLSTMCell: 0,
+    LNGlobalLSTMCell: cpp_recurrence.APART,
+    LNJoinedLSTMCell: 2,
+    LNPerGateLSTMCell: 3,
+}
+"""The number of each class's gate norm in `recurrence.h`."""
+
+
+def refuses(cell: LSTMCell, input_gates: Tensor) -> str:
+    """Why the functions below do not compute this cell; the first call builds the library, and tries it."""
+    if type(cell) not in GATE_NORMS:
+        return "its equations are not among those compiled"
+    if input_gates.device.type != "cpu":
+        return f"it computes on a CPU, not on {input_gates.device.type}"
+    if input_gates.dtype.is_complex or not input_gates.dtype.is_floating_point:
+        return f"it does not compute {input_gates.dtype}"
+    return _fault()
+
+
+def unroll(
+    cell: LSTMCell,
+    input_gates: Float[Tensor, "batch frames gates"],
+    num_frames: Int[Tensor, "batch"],
+    state: LSTMState | None = None,
+) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
+    """One cell over padded frames: `las.nn.rnn.unroll`. There is no second derivative."""
+    outputs, hidden, memory = _run(cell, num_frames, None, [_recurrent_part(cell, input_gates, state)])
+    return outputs, LSTMState(hidden, memory)
+
+
+def unroll_both(
+    cells: Sequence[LSTMCell],
+    input_gates: Sequence[Float[Tensor, "batch frames gates"]],
+    num_frames: Int[Tensor, "batch"],
+) -> Float[Tensor, "batch frames both"]:
+    """Two cells side by side, the second from each row's true end: `las.nn.rnn.unroll_both`."""
+    parts = [_recurrent_part(cell, gates, None) for cell, gates in zip(cells, input_gates, strict=True)]
+    return _run(cells[0], num_frames, None, parts)[0]
+
+
+def layer(
+    cell: LSTMCell,
+    frames: Float[Tensor, "batch frames input"],
+    num_frames: Int[Tensor, "batch"],
+    state: LSTMState | None = None,
+) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
+    """`unroll` from the frames themselves: W x and its norm are part of it, and padding is not even read."""
+    if not alike(frames, [cell]):
+        return unroll(cell, cell.input_gates(_clean(frames, num_frames)), num_frames, state)
+    outputs, hidden, memory = _run(cell, num_frames, frames, [_whole_part(cell, state)])
+    return outputs, LSTMState(hidden, memory)
+
+
+def layer_both(
+    cells: Sequence[LSTMCell], frames: Float[Tensor, "batch frames input"], num_frames: Int[Tensor, "batch"]
+) -> Float[Tensor, "batch frames both"]:
+    """`unroll_both` from the frames themselves: W x and its norm are part of it, and padding is not even read."""
+    if not alike(frames, cells):
+        clean = _clean(frames, num_frames)
+        return unroll_both(cells, [cell.input_gates(clean) for cell in cells], num_frames)
+    return _run(cells[0], num_frames, frames, [_whole_part(cell, None) for cell in cells])[0]
+
+
+def _clean(frames: Tensor, num_frames: Tensor) -> Tensor:
+    return frames.masked_fill(~mask_of(num_frames, frames.shape[1]).unsqueeze(-1), 0.0)
+
+
+def _recurrent_part(cell: LSTMCell, input_gates: Tensor, state: LSTMState | None) -> Part:
+    """Input gates hold the input's norm and biases already."""
+    return _part(cell, input_gates, None, None, state)
+
+
+def _whole_part(cell: LSTMCell, state: LSTMState | None) -> Part:
+    return _part(cell, cell.get_parameter("input_weight"), *side_of(cell), state)
+
+
+def _part(
+    cell: LSTMCell, source: Tensor, input_gain: Tensor | None, input_offset: Tensor | None, state: LSTMState | None
+) -> Part:
+    weight, gain, offset, *of_memory = parameters_of(cell)
+    offset = (forget_bias(cell) if offset is None else offset).flatten()
+    return Part(
+        source,
+        weight,
+        input_gain,
+        None if gain is None else gain.flatten(),
+        offset if input_offset is None else offset + input_offset,
+        *of_memory,
+        *(state or (None, None)),
+    )
+
+
+def _run(cell: LSTMCell, num_frames: Tensor, frames: Tensor | None, parts: Sequence[Part]) -> tuple[Tensor, ...]:
+    """Outputs and last states; half-precision tensors are computed in fp32 and come back in their own type."""
+    fields = [frames, *chain.from_iterable(parts)]
+    own = reduce(torch.promote_types, (field.dtype for field in fields if field is not None))
+    wide = torch.promote_types(own, torch.float32)
+    fields = [field if field is None else field.to(wide) for field in fields]
+    size = (parts[0].source if frames is None else frames).shape[1]
+    norms = GATE_NORMS[type(cell)], CELL_NORMS.index(cell.cell_norm)
+    plan = Plan(library(), rows_of(num_frames, size), *norms, bounded_eps(cell.eps, own))
+    needs_gradient = any(field is not None and field.requires_grad for field in fields)
+    function = Recurrence.apply if needs_gradient and torch.is_grad_enabled() else infer
+    with torch.autocast("cpu", enabled=False):
+        return tuple(result.to(own) for result in function(plan, *fields))
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """What was compiled."""
+    return cpp_build.load()
+
+
+@cache
+def _fault() -> str:
+    """Why the library cannot be used: it cannot be built, or a trial gives something else than the plain equations."""
+    try:
+        library()
+    except cpp_build.Unavailable as error:
+        return str(error)
+    with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
+        differences = {cls.__name__: _difference(cls) for cls in GATE_NORMS}
+    wrong = [f"{name} differs by {found:.1g} of its size" for name, found in differences.items() if not found < 1e-3]
+    return f"what was compiled is wrong in a trial: {', '.join(wrong)}" if wrong else ""
+
+
+def _difference(cls: type[LSTMCell]) -> float:
+    """Of outputs and gradients of a small layer from those of the plain equations, relative to the largest value."""
+    cell = cls(7, 19, cell_norm="both", forget_bias=1.0).float()
+    frames = torch.linspace(-9, 9, 9 * 4 * 7).sin().view(9, 4, 7).requires_grad_()
+    given = [frames, *cell.parameters()]
+    state, expected = cell.initial_state(9), []
+    for gates in cell.input_gates(frames).unbind(1):
+        state = cell.step(gates, state)
+        expected.append(state.hidden)
+    outputs, found = torch.stack(expected, 1), layer(cell, frames, torch.full((9,), 4))[0]
+    ours, plain = ([part, *torch.autograd.grad(part.square().sum(), given)] for part in (found, outputs))
+    pairs = zip(ours, plain, strict=True)
+    return max(float((one - other).detach().abs().max() / other.detach().abs().max()) for one, other in pairs)

@@ -1,0 +1,206 @@
+// Attention of one utterance at one step, forwards and backwards. The mathematics is that of las/nn/kernels/attention.py;
+// what goes through tanh is computed again on the way back, which is faster than to keep it.
+
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "products.h"
+
+enum Energy : int64_t { DOT, ADDITIVE, LOCATION };
+
+// B utterances of at most S states; U steps. Weights and contexts have one step more, the first before all others.
+template <class T>
+struct Attended {
+    int64_t batch, steps, states, value_size, key_size, filters, width;
+    Energy energy;
+    const int64_t* num_states;                // [B]
+    const T *keys, *values;                   // [B, S, K], [B, S, V]
+    const T *query;                           // [K, H]
+    const T *score, *location, *filter;       // [K], [K, F], [F, width]
+    T *queries, *weights, *contexts;          // [B, U, K], [B, U + 1, S], [B, U + 1, V]
+    T *d_keys, *d_queries;                    // the first starts as zeros
+    T *d_weights, *d_contexts;                // start as what comes from outside the loop
+
+    // Gradients of score, location (transposed) and filters of a group of rows lie one after the other.
+    int64_t sums() const { return energy == DOT ? 0 : key_size + filters * (key_size + width); }
+};
+
+template <class T>
+class Attention {
+  public:
+    explicit Attention(const Attended<T>& given)
+        : a(given), keys(int(given.key_size)), values(int(given.value_size)), middle(int(given.width) / 2),
+          columns(padded(given.states, WIDTH<T>)), surrounded(columns + given.width + WIDTH<T>),
+          location(given.filters * given.key_size), before(surrounded), features(given.filters * columns),
+          d_features(given.filters * surrounded), d_energy(columns), d_meeting(given.key_size) {
+        for (int j = 0; j < a.filters; ++j) {
+            for (int k = 0; k < keys; ++k) location[j * keys + k] = a.location[k * a.filters + j];
+        }
+        std::fill_n(static_cast<T*>(before), surrounded, T(0));
+        std::fill_n(static_cast<T*>(d_features), a.filters * surrounded, T(0));
+    }
+
+    // Weights and context from the query.
+    void forward(int64_t row, int64_t step) {
+        answer(row, a.queries + (row * a.steps + step) * keys, weights_at(a.weights, row, step),
+               weights_at(a.weights, row, step + 1), contexts_at(a.contexts, row, step + 1));
+    }
+
+    // The same for a query, and the weights before it, that lie anywhere.
+    void answer(int64_t row, const T* query, const T* last, T* weights, T* context) {
+        const int states = int(a.num_states[row]);
+        look_back(last, states);
+        for (int s = 0; s < states; ++s) {
+            const T* key = a.keys + (row * a.states + s) * keys;
+            weights[s] = total<T>(keys, [&](int k, auto n) {
+                if (a.energy == DOT) return load(query + k, n) * load(key + k, n);
+                return meeting(query, key, s, k, n) * load(a.score + k, n);
+            });
+        }
+        softmax(states, weights);
+        std::fill(weights + states, weights + a.states, T(0));
+        std::fill_n(context, values, T(0));
+        for (int s = 0; s < states; ++s) {
+            const T *value = a.values + (row * a.states + s) * values, weight = weights[s];
+            over<T>(values, [&](int v, auto n) { add(context + v, load(value + v, n) * weight, n); });
+        }
+    }
+
+    // Sets the gradient of the query, adds to those of the weights before, of the keys, and of the parameters in `sums`.
+    void backward(int64_t row, int64_t step, T* sums) {
+        const int states = int(a.num_states[row]);
+        const T* query = a.queries + (row * a.steps + step) * keys;
+        T* d_query = a.d_queries + (row * a.steps + step) * keys;
+        std::fill_n(d_query, keys, T(0));
+        look_back(weights_at(a.weights, row, step), states);
+        energies_backward(row, step, states);
+        for (int s = 0; s < states; ++s) {
+            const T *key = a.keys + (row * a.states + s) * keys, grad = d_energy[s];
+            T* d_key = a.d_keys + (row * a.states + s) * keys;
+            over<T>(keys, [&](int k, auto n) {
+                if (a.energy == DOT) {
+                    add(d_query + k, load(key + k, n) * grad, n);
+                    add(d_key + k, load(query + k, n) * grad, n);
+                    return;
+                }
+                const Vector<T> met = meeting(query, key, s, k, n);
+                const Vector<T> d_met = load(a.score + k, n) * grad * (T(1) - met * met);
+                add(sums + k, met * grad, n);
+                add(d_query + k, d_met, n);
+                add(d_key + k, d_met, n);
+                store(d_meeting + k, d_met, n);
+            });
+            if (a.energy == LOCATION) features_backward(s, sums + keys);
+        }
+        if (a.energy == LOCATION) look_back_backward(row, step, states, sums + keys + a.filters * keys);
+    }
+
+  private:
+    T* weights_at(T* of, int64_t row, int64_t step) const { return of + (row * (a.steps + 1) + step) * a.states; }
+    T* contexts_at(T* of, int64_t row, int64_t step) const { return of + (row * (a.steps + 1) + step) * values; }
+
+    // What the filters find in the weights of the step before: `features`, [F, S].
+    void look_back(const T* last, int states) {
+        if (a.energy != LOCATION) return;
+        std::copy_n(last, states, before + middle);
+        std::fill(before + middle + states, before + surrounded, T(0));
+        for (int j = 0; j < a.filters; ++j) {
+            const T* filter = a.filter + j * a.width;
+            for (int s = 0; s < states; s += WIDTH<T>) {
+                Vector<T> found = {};
+                for (int w = 0; w < a.width; ++w) found += filter[w] * load(before + s + w, Whole{});
+                store(features + j * columns + s, found, Whole{});
+            }
+        }
+    }
+
+    template <class N>
+    Vector<T> meeting(const T* query, const T* key, int state, int k, N lanes) const {
+        Vector<T> met = load(query + k, lanes) + load(key + k, lanes);
+        for (int j = 0; j < a.filters; ++j) {
+            met += features[j * columns + state] * load(location + j * keys + k, lanes);
+        }
+        return hyperbolic_tangent<T>(met);
+    }
+
+    static void softmax(int size, T* energies) {
+        T highest = std::numeric_limits<T>::lowest();
+        for (int s = 0; s < size; ++s) highest = std::max(highest, energies[s]);
+        const T all = total<T>(size, [&](int s, auto n) {
+            const Exponential<T> e(load(energies + s, n) - highest);
+            store(energies + s, e.power + e.fraction, n);
+            return e.power + e.fraction;
+        });
+        for (int s = 0; s < size; ++s) energies[s] /= all;
+    }
+
+    // `d_energy`, [S].
+    void energies_backward(int64_t row, int64_t step, int states) {
+        const T *weights = weights_at(a.weights, row, step + 1), *outside = weights_at(a.d_weights, row, step + 1);
+        const T* d_context = contexts_at(a.d_contexts, row, step + 1);
+        T mean = 0;
+        for (int s = 0; s < states; ++s) {
+            const T* value = a.values + (row * a.states + s) * values;
+            d_energy[s] = outside[s] + total<T>(values, [&](int v, auto n) {
+                return load(value + v, n) * load(d_context + v, n);
+            });
+            mean += weights[s] * d_energy[s];
+        }
+        for (int s = 0; s < states; ++s) d_energy[s] = weights[s] * (d_energy[s] - mean);
+    }
+
+    // From `d_meeting` to `d_features` of one state.
+    void features_backward(int state, T* d_location) {
+        for (int j = 0; j < a.filters; ++j) {
+            const T feature = features[j * columns + state];
+            d_features[j * surrounded + middle + state] = total<T>(keys, [&](int k, auto n) {
+                const Vector<T> grad = load(d_meeting + k, n);
+                add(d_location + j * keys + k, grad * feature, n);
+                return grad * load(location + j * keys + k, n);
+            });
+        }
+    }
+
+    // From `d_features` of all states to the weights before and the filters.
+    void look_back_backward(int64_t row, int64_t step, int states, T* d_filters) {
+        T* d_before = weights_at(a.d_weights, row, step);
+        for (int j = 0; j < a.filters; ++j) {
+            T* grads = d_features + j * surrounded;
+            std::fill(grads + middle + states, grads + surrounded, T(0));
+            const T* filter = a.filter + j * a.width;
+            over<T>(states, [&](int s, auto n) {
+                Vector<T> found = {};
+                for (int w = 0; w < a.width; ++w) found += filter[w] * load(grads + s + 2 * middle - w, Whole{});
+                add(d_before + s, found, n);
+            });
+            over<T>(int(a.width), [&](int w, auto n) {
+                Vector<T> found = {};
+                for (int s = 0; s < states; ++s) found += grads[middle + s] * load(before + s + w, Whole{});
+                add(d_filters + j * a.width + w, found, n);
+            });
+        }
+    }
+
+    const Attended<T>& a;
+    const int keys, values, middle;
+    const int64_t columns, surrounded;
+    Buffer<T> location, before, features, d_features, d_energy, d_meeting;
+};
+
+// One step of a search: `steps` beams of each utterance ask at once. Queries [B, beams, K] and the weights before them,
+// `last` [B, beams, S], to weights and contexts, here [B, beams, S] and [B, beams, V].
+template <class T>
+void attend(const Attended<T>& a, const T* last, int64_t threads) {
+#pragma omp parallel num_threads(threads)
+    {
+        Attention<T> attention(a);
+#pragma omp for schedule(static)
+        for (int64_t beam = 0; beam < a.batch * a.steps; ++beam) {
+            attention.answer(beam / a.steps, a.queries + beam * a.key_size, last + beam * a.states,
+                             a.weights + beam * a.states, a.contexts + beam * a.value_size);
+        }
+    }
+}

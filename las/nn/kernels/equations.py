@@ -1,0 +1,258 @@
+"""What differs between cells in the recurrence, forwards and backwards: norms, gates, memory.
+
+Each class has the equation of one frame (`forward`), the gradient through one frame (`backward`) and, over a run of
+frames at once, what their parameters get (`collect`). Tensors of a frame are [directions, rows, size], parameters
+[directions, ..., size].
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from las.nn.cells.base import NUM_GATES
+from las.nn.kernels.allocator import allocator
+from las.nn.kernels.onednn import Product, product_of
+
+layer_norm_backward = torch.ops.aten.native_layer_norm_backward.default
+
+Pair = tuple[Tensor | None, Tensor | None]
+
+
+class Norm:
+    """LN(z; gain, bias) of each of some equal groups of the last axis; gain and bias are [directions, groups, size].
+
+    It keeps the mean and 1 / sqrt(var + eps) of every frame's groups, one after the other as torch does.
+    """
+
+    def __init__(
+        self, gain: Tensor, bias: Tensor, eps: float, means: Sequence[Tensor] = (), scales: Sequence[Tensor] = ()
+    ) -> None:
+        self.gain, self.bias = (part.flatten(1).unsqueeze(1) for part in (gain, bias))
+        self.groups, *self.size = gain.shape[1:]
+        self.eps = eps
+        self.means, self.scales = list(means), list(scales)
+        self.d_gain, self.d_bias = torch.zeros_like(gain), torch.zeros_like(bias)
+
+    def normalise(self, values: Tensor) -> Tensor:
+        """The norm without its gain and bias."""
+        normalised, mean, scale = torch.native_layer_norm(self._grouped(values), self.size, None, None, self.eps)
+        self.means.append(mean)
+        self.scales.append(scale)
+        return normalised if self.groups == 1 else normalised.flatten(2)
+
+    def forward(self, values: Tensor, out: Tensor | None = None) -> Tensor:
+        return torch.addcmul(self.bias, self.normalise(values), self.gain, out=out)
+
+    def backward(self, frame: int, grads: Tensor, values: Tensor) -> Tensor:
+        scaled, mask = self._grouped(grads * self.gain), [True, False, False]
+        mean, scale = self.means[frame], self.scales[frame]
+        found = layer_norm_backward(scaled, self._grouped(values), self.size, mean, scale, None, None, mask)[0]
+        return found if self.groups == 1 else found.flatten(2)
+
+    def _grouped(self, values: Tensor) -> Tensor:
+        """[directions, rows, groups, size]; without the axis where there is one group, which takes a view less."""
+        return values if self.groups == 1 else values.unflatten(2, (self.groups, *self.size))
+
+    def collect(self, frames: slice, grads: Tensor, values: Tensor) -> None:
+        """Add what these frames contribute to the gradients of gain and bias."""
+        statistics = (torch.cat(part[frames], 1).unsqueeze(3) for part in (self.means, self.scales))
+        whole = (part.unflatten(2, (self.groups, *self.size)) for part in (grads, values))
+        # Group by group, because the function below takes the rows of all its arguments as they lie in memory.
+        grouped = [part.movedim(2, 1).contiguous() for part in (*whole, *statistics)]
+        mask = [False, True, True]
+        for at in product(*map(range, self.d_gain.shape[:2])):
+            grad, value, mean, scale = (part[at] for part in grouped)
+            gain = self.d_gain[at]
+            found = layer_norm_backward(grad, value, self.size, mean, scale, gain, gain, mask)
+            gain += found[1]
+            self.d_bias[at] += found[2]
+
+    def statistics(self) -> tuple[Tensor, Tensor]:
+        """Means and scales of all frames, as `Packing.blocks` cuts them."""
+        kept = self.means, self.scales
+        means, scales = (torch.cat([part.flatten(0, 1) for part in parts]).flatten(1) for parts in kept)
+        return means, scales
+
+
+class Gates:
+    """G = x + offset + U h, where x is what the frames contribute.
+
+    G is made with g doubled: tanh(z) = 2 sigmoid(2 z) - 1, so that one sigmoid opens all gates. Gradients are those of
+    G as it is written here.
+    """
+
+    kept = 0
+    """How wide the z that the backward pass needs is, in G's; 0 where nothing is normalised."""
+
+    def __init__(self, weight: Tensor, offset: Tensor | None) -> None:
+        self.weight = weight
+        self.doubled = torch.ones_like(weight[:1, :, :1]).mT
+        self.doubled.chunk(NUM_GATES, 2)[2].fill_(2)
+        self.offset = torch.zeros_like(self.doubled) if offset is None else offset.flatten(1).unsqueeze(1)
+
+    def statistics(self) -> Pair:
+        """Those of the norm, where there is one."""
+        return None, None
+
+    def prepare(self, inputs: Tensor) -> None:
+        """Turn x of a run of frames into what `forward` takes."""
+        torch.addcmul(self.doubled_offset, inputs, self.doubled, out=inputs)
+
+    def forward(self, inputs: Tensor, hidden: Tensor, projected: Tensor, gates: Tensor) -> None:
+        """Write z = U h (or the sum that is normalised), and G."""
+        self.doubled_product.add(inputs, hidden, gates)
+
+    def backward(self, frame: int, grads: Tensor, projected: Tensor) -> Tensor:
+        """The gradient of U h from that of G."""
+        return grads
+
+    def of_inputs(self, grads: Tensor, d_projected: Tensor) -> Tensor:
+        """Which of the two is the gradient of x: that of G, or that of U h."""
+        return grads
+
+    def collect(self, frames: slice, grads: Tensor, projected: list[Tensor]) -> None:
+        """Take the gradients of the norm's parameters from a run of frames; `projected` is that of all frames."""
+
+    def totals(self) -> Pair:
+        """Gradients of the gain and of the offset."""
+        return None, None
+
+    @cached_property
+    def doubled_offset(self) -> Tensor:
+        return self.offset * self.doubled
+
+    @cached_property
+    def product(self) -> Product:
+        return product_of(self.weight)
+
+    @cached_property
+    def doubled_product(self) -> Product:
+        return product_of(self.weight * self.doubled.mT)
+
+    @cached_property
+    def back(self) -> Product:
+        """From the gradient of U h to that of h."""
+        return product_of(self.weight.mT)
+
+
+class GatesApart(Gates):
+    """G = x + offset + LN(U h): z = U h."""
+
+    kept = 1
+
+    def __init__(self, weight: Tensor, offset: Tensor | None, norm: Norm) -> None:
+        super().__init__(weight, offset)
+        self.norm = norm
+
+    def statistics(self) -> Pair:
+        return self.norm.statistics()
+
+    def forward(self, inputs: Tensor, hidden: Tensor, projected: Tensor, gates: Tensor) -> None:
+        self.product.write(hidden, projected)
+        torch.addcmul(inputs, self.norm.normalise(projected), self.doubled_gain, out=gates)
+
+    def backward(self, frame: int, grads: Tensor, projected: Tensor) -> Tensor:
+        return self.norm.backward(frame, grads, projected)
+
+    def collect(self, frames: slice, grads: Tensor, projected: list[Tensor]) -> None:
+        self.norm.collect(frames, grads, allocator.cat(projected[frames]))
+
+    def totals(self) -> Pair:
+        return self.norm.d_gain, self.norm.d_bias
+
+    @cached_property
+    def doubled_gain(self) -> Tensor:
+        return self.norm.gain * self.doubled
+
+
+class GatesJoined(GatesApart):
+    """G = LN(x + U h) + offset, joined or gate by gate: z = x + U h."""
+
+    def prepare(self, inputs: Tensor) -> None:
+        pass
+
+    def forward(self, inputs: Tensor, hidden: Tensor, projected: Tensor, gates: Tensor) -> None:
+        self.product.add(inputs, hidden, projected)
+        torch.addcmul(self.doubled_offset, self.norm.normalise(projected), self.doubled_gain, out=gates)
+
+    def of_inputs(self, grads: Tensor, d_projected: Tensor) -> Tensor:
+        return d_projected
+
+
+class Memory:
+    """cell_norm `none`. `raw` is c before any norm, `carried` what goes to the next frame, seen = tanh(what h sees)."""
+
+    carries_raw = True
+    """Whether `raw` and `carried` are one."""
+
+    def statistics(self) -> Pair:
+        """Those of the norm, where there is one."""
+        return None, None
+
+    def forward(self, raw: Tensor, carried: Tensor, seen: Tensor) -> None:
+        torch.tanh(raw, out=seen)
+
+    def backward(self, frame: int, d_cell: Tensor, d_hidden: Tensor, slope: Tensor, raw: Tensor) -> None:
+        """Turn `d_cell` from the gradient of `carried` into that of `raw`.
+
+        `slope` is o (1 - seen^2), the derivative of h; it becomes the gradient of what the norm gave, if there is one.
+        """
+        d_cell.addcmul_(d_hidden, slope)
+
+    def collect(self, frames: slice, slope: Tensor, raw: Tensor) -> None:
+        """Take the gradients of the norm's parameters from a run of frames."""
+
+    def totals(self) -> Pair:
+        """Gradients of the gain and of the bias."""
+        return None, None
+
+
+class MemorySeenNormalised(Memory):
+    """cell_norm `output`: c is carried, tanh(LN(c)) is seen."""
+
+    def __init__(self, norm: Norm) -> None:
+        self.norm = norm
+
+    def statistics(self) -> Pair:
+        return self.norm.statistics()
+
+    def forward(self, raw: Tensor, carried: Tensor, seen: Tensor) -> None:
+        torch.tanh(self.norm.forward(raw), out=seen)
+
+    def backward(self, frame: int, d_cell: Tensor, d_hidden: Tensor, slope: Tensor, raw: Tensor) -> None:
+        d_cell.add_(self.norm.backward(frame, slope.mul_(d_hidden), raw))
+
+    def collect(self, frames: slice, slope: Tensor, raw: Tensor) -> None:
+        self.norm.collect(frames, slope, raw)
+
+    def totals(self) -> Pair:
+        return self.norm.d_gain, self.norm.d_bias
+
+
+class MemoryCarriedNormalised(MemorySeenNormalised):
+    """cell_norm `state`: LN(c) is carried, tanh(c) is seen."""
+
+    carries_raw = False
+
+    def forward(self, raw: Tensor, carried: Tensor, seen: Tensor) -> None:
+        self.norm.forward(raw, carried)
+        torch.tanh(raw, out=seen)
+
+    def backward(self, frame: int, d_cell: Tensor, d_hidden: Tensor, slope: Tensor, raw: Tensor) -> None:
+        d_raw = self.norm.backward(frame, d_cell, raw).addcmul_(d_hidden, slope)
+        slope.copy_(d_cell)
+        d_cell.copy_(d_raw)
+
+
+class MemoryNormalised(MemoryCarriedNormalised):
+    """cell_norm `both`: LN(c) is carried, tanh(LN(c)) is seen."""
+
+    def forward(self, raw: Tensor, carried: Tensor, seen: Tensor) -> None:
+        torch.tanh(self.norm.forward(raw, carried), out=seen)
+
+    def backward(self, frame: int, d_cell: Tensor, d_hidden: Tensor, slope: Tensor, raw: Tensor) -> None:
+        torch.addcmul(d_cell, slope, d_hidden, out=slope)
+        d_cell.copy_(self.norm.backward(frame, slope, raw))

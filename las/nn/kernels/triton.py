@@ -1,0 +1,222 @@
+"""The recurrence on a GPU by kernels written in Triton: two launches per frame, both directions in each.
+
+Phase one is the product U' h of every direction, cut into tiles; phase two has one program for each row, which makes
+norm, gates, memory and output (`las.nn.kernels.triton_steps`, `las.nn.kernels.triton_steps`). The loop over frames is
+replayed from CUDA graphs (`las.nn.kernels.cuda_graphs`). Whatever needs no recurrence is one product over all frames after
+the loop: z = U' h again, rather than stored, and the gradient of U.
+
+U' is U minus its mean over the rows that one norm sees. Products with it need no centring, forwards as backwards.
+Nothing is added atomically, so results are the same every time.
+
+The phases are tested on a CPU through Triton's interpreter and compiled for a GPU; not yet measured on a GPU.
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from las.nn.cells.base import NUM_GATES, LSTMCell, LSTMState
+from las.nn.cells.ln_global import LNGlobalLSTMCell
+from las.nn.cells.ln_joined import LNJoinedLSTMCell
+from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
+from las.nn.cells.lstm import PlainLSTMCell
+from las.nn.kernels import autograd, cuda_graphs
+from las.nn.kernels.triton_plan import Gradients, Plan, Recipe, Trace, rows_for
+from las.nn.masking import mask_of
+from las.nn.normalisation import bounded_eps
+
+NORMS: dict[type[LSTMCell], str] = {
+    PlainLSTMCell: "none",
+    LNGlobalLSTMCell: "apart",
+    LNJoinedLSTMCell: "joined",
+    LNPerGateLSTMCell: "per_gate",
+}
+"""What is normalised, as `triton_forward.pre_activations` names it."""
+
+OLDEST = (8, 0)
+"""The compute capability that has bf16 and TF32 products."""
+
+TYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def refuses(cell: LSTMCell, input_gates: Tensor) -> str:
+    """Why `unroll` does not compute this cell on this tensor's device and type, without a look at Triton on a CPU."""
+    if type(cell) not in NORMS:
+        return "its equations are not among those written for Triton"
+    if input_gates.device.type != "cuda" or torch.version.cuda is None:
+        return "needs an NVIDIA GPU"
+    if torch.promote_types(input_gates.dtype, next(cell.parameters()).dtype) not in TYPES:
+        return f"computes in fp32, not in {input_gates.dtype}"
+    if find_spec("triton") is None:
+        return "Triton is not installed"
+    if torch.cuda.get_device_capability(input_gates.device) < OLDEST:
+        return "needs a GPU of compute capability 8.0 or later"
+    return ""
+
+
+def unroll(
+    cell: LSTMCell,
+    input_gates: Float[Tensor, "batch frames gates"],
+    num_frames: Int[Tensor, "batch"],
+    state: LSTMState | None = None,
+) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
+    """One cell over padded frames: `las.nn.rnn.unroll` for the cells that it does not refuse.
+
+    Products take half-precision operands where the input gates have half precision or autocast asks for it, TF32 where
+    torch may use it; everything else is fp32. There is no second derivative.
+
+    Args:
+        input_gates: what `cell.input_gates` made of all frames, [batch, frames, 4H].
+        num_frames: true lengths, [batch]; frames from there on are padding.
+        state: where to start, zeros by default; [batch, H].
+
+    Returns:
+        Outputs [batch, frames, H], zero in padding, and the state after each row's last true frame.
+    """
+    state = cell.initial_state(len(input_gates)) if state is None else state
+    outputs, last = _run([cell], [input_gates], num_frames, state)
+    return outputs, LSTMState(*last[:, 0].to(outputs.dtype))
+
+
+def unroll_both(
+    cells: Sequence[LSTMCell],
+    input_gates: Sequence[Float[Tensor, "batch frames gates"]],
+    num_frames: Int[Tensor, "batch"],
+) -> Float[Tensor, "batch frames both"]:
+    """Two cells side by side, the second from each row's true end: `las.nn.rnn.unroll_both`."""
+    return _run(cells, input_gates, num_frames, cells[0].initial_state(len(input_gates[0])))[0]
+
+
+def _run(
+    cells: Sequence[LSTMCell], input_gates: Sequence[Tensor], num_frames: Tensor, state: LSTMState
+) -> tuple[Tensor, Tensor]:
+    """Outputs [batch, frames, directions * H] and the last state, [2, directions, batch, H] in fp32."""
+    cell, device, frames = cells[0], input_gates[0].device, input_gates[0].shape[1]
+    tensors = [*input_gates, *state, *(parameter for cell in cells for parameter in cell.parameters())]
+    own = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
+    operand = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else own
+    keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    plan = Plan(NORMS[type(cell)], cell.cell_norm, bounded_eps(cell.eps, own), operand, own, _precision(operand), keep)
+    with torch.autocast(device.type, enabled=False), torch.cuda.device_of(input_gates[0]):
+        first = torch.stack([part.float() for part in state]).unsqueeze(1).expand(-1, len(cells), -1, -1)
+        weight = torch.stack([_centred(cell.get_parameter("recurrent_weight").float(), plan) for cell in cells])
+        affine = torch.stack([_affine(cell) for cell in cells])
+        lengths = num_frames.to(device).clamp(0, frames)
+        return Recurrence.apply(plan, lengths, first, weight.to(operand), affine, *input_gates)
+
+
+def _precision(operand: torch.dtype) -> str:
+    """TF32 where torch may use it for its own fp32 products; before torch 2.9 that setting had another name."""
+    settings = torch.backends.cuda.matmul
+    allowed = settings.fp32_precision == "tf32" if hasattr(settings, "fp32_precision") else settings.allow_tf32
+    return "tf32" if allowed and operand == torch.float32 else "ieee"
+
+
+def _centred(weight: Tensor, plan: Plan) -> Tensor:
+    """U': no mean over the rows that one norm sees."""
+    if plan.norm == "none":
+        return weight
+    rows = weight.unflatten(0, (plan.groups, -1))
+    return (rows - rows.mean(1, keepdim=True)).flatten(0, 1)
+
+
+def _affine(cell: LSTMCell) -> Tensor:
+    """What multiplies and adds in a row's equations, [10H]: gain, offset of the gates; gain, bias of the memory."""
+    _, gain, offset, cell_gain, cell_bias = autograd.parameters_of(cell)
+    offset = autograd.forget_bias(cell) if offset is None else offset
+    none = offset.new_zeros(cell.hidden_size)
+    parts = (none.repeat(NUM_GATES) if gain is None else gain, offset, cell_gain, cell_bias)
+    return torch.cat([(none if part is None else part).flatten().float() for part in parts])
+
+
+class Recurrence(torch.autograd.Function):
+    """(plan, lengths, first state, U', affine, x of each direction) to (outputs, last state)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, plan: Plan, lengths: Tensor, first: Tensor, weight: Tensor, affine: Tensor, *inputs: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        from las.nn.kernels.triton_loops import Forward
+
+        inputs = tuple(map(_aligned, inputs))
+        recipe = _recipe(plan, inputs)
+        loop = cuda_graphs.kept((Forward, recipe), lambda: Forward(recipe))
+        outputs, last, trace = loop.run(lengths, first, weight, affine, inputs)
+        ctx.plan, ctx.recipe = plan, recipe
+        ctx.save_for_backward(lengths, first, weight, affine, outputs, *trace, *(inputs if plan.x_inside else ()))
+        return outputs, last
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_outputs: Tensor, d_last: Tensor) -> Any:
+        from las.nn.kernels.triton_loops import Backward
+
+        lengths, first, weight, affine, outputs, gates, cells, statistics, *inputs = ctx.saved_tensors
+        plan, trace = ctx.plan, Trace(gates, cells, statistics)
+        with torch.autocast(d_outputs.device.type, enabled=False), torch.cuda.device_of(d_outputs):
+            before = _before(outputs, first[0], plan)
+            projected = _projected(plan, lengths, before, weight, inputs, trace)
+            loop = cuda_graphs.kept((Backward, ctx.recipe), lambda: Backward(ctx.recipe))
+            found = loop.run(lengths, first, weight, affine, trace, projected, _aligned(d_outputs), d_last)
+            dz = found.gates if plan.norm == "none" else found.projected
+            d_weight = torch.stack([d.flatten(0, 1).t() @ h.flatten(0, 1) for d, h in zip(dz, before, strict=True)])
+            d_affine = _d_affine(plan, affine, trace, projected, found)
+            return None, None, found.first, d_weight, d_affine, *(dz if plan.x_inside else found.gates)
+
+
+def _recipe(plan: Plan, inputs: Sequence[Tensor]) -> Recipe:
+    (batch, _, width), device = inputs[0].shape, inputs[0].device
+    stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+    return Recipe(plan, width // NUM_GATES, len(inputs), rows_for(batch), inputs[0].dtype, device, stream)
+
+
+def _aligned(tensor: Tensor) -> Tensor:
+    """Rows one after the other from a multiple of 16 bytes on."""
+    tensor = tensor.contiguous()
+    return tensor.clone() if tensor.data_ptr() % 16 else tensor
+
+
+def _before(outputs: Tensor, first: Tensor, plan: Plan) -> Tensor:
+    """h_{t-1} of every frame, [directions, batch, frames, H]: for the second direction, that of the frame after it."""
+    forwards, *backwards = outputs.chunk(len(first), -1)
+    shifted = [torch.cat([first[0].unsqueeze(1), forwards], 1)[:, : outputs.shape[1]]]
+    # The frame after a row's last one is padding, zero like the state from which the second direction starts.
+    shifted += [functional.pad(part, (0, 0, 0, 1))[:, 1:] for part in backwards]
+    return torch.stack([part.to(plan.operand) for part in shifted])
+
+
+def _projected(
+    plan: Plan, lengths: Tensor, before: Tensor, weight: Tensor, inputs: Sequence[Tensor], trace: Trace
+) -> Tensor:
+    """z of every frame less its mean, [directions, batch, frames, 4H], finite in padding; empty without a norm."""
+    if plan.norm == "none":
+        return before.new_empty(0)
+    projected = torch.stack([h @ part.t() for h, part in zip(before, weight, strict=True)])
+    if plan.x_inside:
+        padding = ~mask_of(lengths, before.shape[2]).unsqueeze(-1)
+        for z, x, statistics in zip(projected, inputs, trace.statistics, strict=True):
+            centred = x.unflatten(-1, (plan.groups, -1)) - statistics[..., : plan.groups, None]
+            z.add_(centred.flatten(-2)).masked_fill_(padding, 0.0)
+    return projected
+
+
+def _d_affine(plan: Plan, affine: Tensor, trace: Trace, projected: Tensor, found: Gradients) -> Tensor:
+    """Of gains and biases, [directions, 10H]. The offset of gates without a norm is a constant, and gets none."""
+    from las.nn.kernels.triton_loops import sums
+
+    size, rows = affine.shape[1] // 10, []
+    for direction, statistics in enumerate(trace.statistics):
+        of_gates, of_memory = affine.new_zeros(2, NUM_GATES * size), affine.new_zeros(2, size)
+        if plan.norm != "none":
+            of_gates = sums(found.gates[direction], projected[direction], statistics, plan.groups, NUM_GATES)
+        if plan.cell_norm != "none":
+            of_memory = sums(found.normalised[direction], trace.cells[direction], statistics, 1, 9)
+        rows.append(torch.cat([of_gates.flatten(), of_memory.flatten()]))
+    return torch.stack(rows)

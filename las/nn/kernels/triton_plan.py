@@ -1,0 +1,67 @@
+"""What `las.nn.kernels.triton` and its loops tell each other; this needs no Triton."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from las.nn.cells.base import NUM_GATES
+
+NUM_STATISTICS = 10
+"""Per frame and row: four means of the gates, their scales 1 / sqrt(var + eps), mean and scale of c."""
+
+
+class Plan(NamedTuple):
+    """What one call computes, apart from its tensors."""
+
+    norm: str  # of the gates: none, apart, joined or per_gate (`triton_forward.pre_activations`)
+    cell_norm: str
+    eps: float
+    operand: torch.dtype  # of what is multiplied, and of what is kept for the backward pass
+    outputs: torch.dtype
+    precision: str  # of fp32 products: ieee or tf32
+    keep: bool  # whether there may be a backward pass
+
+    @property
+    def groups(self) -> int:
+        """How many norms share a row of gates."""
+        return NUM_GATES if self.norm == "per_gate" else 1
+
+    @property
+    def x_inside(self) -> bool:
+        """Whether what is normalised contains x."""
+        return self.norm in ("joined", "per_gate")
+
+
+class Recipe(NamedTuple):
+    """What is compiled, and captured, once for many calls."""
+
+    plan: Plan
+    hidden_size: int
+    directions: int
+    rows: int  # of the batch, rounded up by `rows_for`
+    inputs: torch.dtype
+    device: torch.device
+    stream: int
+
+
+class Trace(NamedTuple):
+    """What the forward pass leaves to the backward pass, [directions, batch, frames, ...]."""
+
+    gates: Tensor  # i, f, g, o after sigmoid and tanh; anything in padding
+    cells: Tensor  # c before any norm, less its mean where it has one; zero in padding
+    statistics: Tensor  # `NUM_STATISTICS`, zero in padding
+
+
+class Gradients(NamedTuple):
+    """What the backward pass gives for every frame, [directions, batch, frames, ...], zero in padding."""
+
+    gates: Tensor  # of G
+    projected: Tensor  # of z
+    normalised: Tensor  # of LN(c)
+    first: Tensor  # of the state before the first frame, [2, directions, batch, H]
+
+
+def rows_for(batch: int) -> int:
+    """A tile of a product has 16, 32 or 64 rows, and few different numbers of rows mean few graphs."""
+    return next((rows for rows in (16, 32) if batch <= rows), -(-batch // 64) * 64)

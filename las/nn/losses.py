@@ -1,0 +1,106 @@
+"""What training minimises."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from las.nn import ctc
+from las.nn.masking import mask_of
+from las.nn.scheduled import Ramp, Ramped
+from las.runtime.errors import ArgumentError, ConfigError, suggest
+
+REDUCTIONS = ("mean", "sum")
+
+
+class TokenLoss(NamedTuple):
+    """Sums over the tokens of a batch, so that means over batches of any size are exact."""
+
+    loss: Float[Tensor, ""]
+    """Smoothed cross-entropy, summed, with gradient."""
+    cross_entropy: Float[Tensor, ""]
+    """Plain cross-entropy, summed, without gradient: comparable between runs that smooth differently."""
+    correct: Int[Tensor, ""]
+    tokens: Int[Tensor, ""]
+
+
+class LabelSmoothedCrossEntropy(Ramped):
+    """-sum_k q_k log p_k with q = 1 - smoothing on the true token and smoothing / V on every token
+    (Szegedy et al. 2016, section 7; the end of the sentence counts as a token).
+
+    Args:
+        smoothing: 0 gives plain cross-entropy; or a `Ramp`.
+        reduction: what an update minimises, the `mean` per token of its batch or the `sum` over it. The gradient of the
+            sum is as many times larger as the batch has tokens, and so are its norm, which clipping looks at, and the
+            steps of plain SGD; the ε of an optimiser, L2 and gradient noise weigh less in the same proportion.
+            RETURNN sums (Zeineldeen et al. 2020), most others take means.
+    """
+
+    smoothing: float
+
+    def __init__(self, smoothing: float | Ramp = 0.0, reduction: str = "mean") -> None:
+        super().__init__()
+        self.ramped("smoothing", smoothing, most=1.0)
+        if reduction not in REDUCTIONS:
+            raise ArgumentError(f"reduction={reduction} must be mean or sum.{suggest(reduction, REDUCTIONS)}")
+        self.reduction = reduction
+
+    def divisor(self, tokens: float) -> float:
+        """What the sum over an update of so many tokens, or the gradient of the sum, is divided by."""
+        return tokens if self.reduction == "mean" else 1.0
+
+    def forward(
+        self,
+        logits: Float[Tensor, "batch steps vocab"],
+        targets: Int[Tensor, "batch tokens"],
+        num_tokens: Int[Tensor, "batch"],
+    ) -> TokenLoss:
+        """`logits` has one step more than `targets` has tokens: the end of the sentence (id 0) is predicted too."""
+        mask = mask_of(num_tokens + 1, logits.shape[1])
+        # Padding of the targets is 0, the boundary, so the step after the last token already asks for the end.
+        wanted = nn.functional.pad(targets, (0, 1)).masked_fill(~mask_of(num_tokens, logits.shape[1]), 0)
+        log_probs = torch.log_softmax(logits, dim=-1)
+        true = -log_probs.gather(-1, wanted.unsqueeze(-1)).squeeze(-1)[mask].sum()
+        uniform = -log_probs.mean(-1)[mask].sum()
+        correct = (logits.argmax(-1) == wanted)[mask].sum()
+        loss = (1.0 - self.smoothing) * true + self.smoothing * uniform
+        return TokenLoss(loss, true.detach(), correct, mask.sum())
+
+    def objective(
+        self,
+        logits: Float[Tensor, "batch steps vocab"],
+        targets: Int[Tensor, "batch tokens"],
+        num_tokens: Int[Tensor, "batch"],
+        heard: ctc.Heard | None,
+    ) -> Float[Tensor, ""]:
+        """What training minimises, summed over the tokens of a batch."""
+        return self(logits, targets, num_tokens).loss
+
+
+class JointCTC(LabelSmoothedCrossEntropy):
+    """(1 - w) times that cross-entropy plus w times the loss of `las.nn.ctc` (Kim et al. 2017, equation 10).
+
+    Both are sums over the tokens of a batch, so that `w` weighs one against the other whatever the batch.
+
+    Args:
+        ctc_weight: w, from 0 to 1.
+    """
+
+    def __init__(self, smoothing: float | Ramp = 0.0, reduction: str = "mean", ctc_weight: float = 0.3) -> None:
+        super().__init__(smoothing, reduction)
+        if not 0.0 <= ctc_weight <= 1.0:
+            raise ArgumentError(f"ctc_weight={ctc_weight} must be from 0 to 1")
+        self.ctc_weight = ctc_weight
+
+    def objective(
+        self,
+        logits: Float[Tensor, "batch steps vocab"],
+        targets: Int[Tensor, "batch tokens"],
+        num_tokens: Int[Tensor, "batch"],
+        heard: ctc.Heard | None,
+    ) -> Float[Tensor, ""]:
+        if heard is None:
+            raise ConfigError("this loss needs a model with CTC: choose both with loss=joint_ctc")
+        spelled = super().objective(logits, targets, num_tokens, heard)
+        return (1.0 - self.ctc_weight) * spelled + self.ctc_weight * ctc.loss(heard, targets, num_tokens)

@@ -1,0 +1,151 @@
+"""Listen, Attend and Spell from waveforms to the probabilities of tokens (Chan et al. 2016)."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from las.nn import rnn
+from las.nn.attention.base import Memory
+from las.nn.cells.base import LSTMCell
+from las.nn.ctc import CTC, Heard, missing
+from las.nn.features import Features
+from las.nn.listener import Listener
+from las.nn.speller import Speller, SpellerState, Spelling
+
+Change = Callable[[Tensor, Tensor], Tensor]
+"""Features [batch, frames, size] and number of frames [batch] to changed features, e.g. with masks."""
+
+
+class Output(NamedTuple):
+    """A teacher-forced pass: what the speller writes, and what the states say by themselves if there is CTC."""
+
+    logits: Float[Tensor, "batch steps vocab"]
+    weights: Float[Tensor, "batch steps states"]
+    heard: Heard | None
+
+
+class Decoder:
+    """One batch of utterances as search sees it: `start`, then `step` as often as it likes."""
+
+    sos = eos = Speller.boundary
+
+    def __init__(self, speller: Speller, memory: Memory, ctc: CTC | None = None) -> None:
+        self.speller = speller
+        self.memory = memory
+        self.ctc = ctc
+        self.answer = speller.answers(memory)
+
+    def keep(self, rows: Int[Tensor, " kept"]) -> "Decoder":
+        """The same for some of the utterances."""
+        return Decoder(self.speller, Memory(*(part[rows] for part in self.memory)), self.ctc)
+
+    def start(self) -> SpellerState:
+        """The state before the first token, one beam per utterance."""
+        return self.speller.start(self.memory)
+
+    def step(
+        self, tokens: Int[Tensor, "batch beam"], state: SpellerState
+    ) -> tuple[Float[Tensor, "batch beam vocab"], SpellerState]:
+        """Log-probabilities of the next token and the new state."""
+        return self.speller.step(tokens, self.memory, state, self.answer)
+
+    def weights(self, state: SpellerState) -> Float[Tensor, "batch beam states"]:
+        """Where it looked for the symbol that comes next."""
+        return state.weights
+
+    def ctc_log_probs(self) -> Float[Tensor, "batch states vocab"]:
+        """What the states say by themselves. Raises ConfigError for a model without CTC."""
+        if self.ctc is None:
+            raise missing()
+        return self.ctc(self.memory.values)
+
+
+class ListenAttendSpell(nn.Module):
+    """Features, listener and speller; each part is made by a factory that the config built.
+
+    Args:
+        sample_rate: of the waveforms, in Hz.
+        vocab_size: output symbols, the sentence boundary included.
+        features: makes `Features` from sample_rate.
+        listener: makes a `Listener` from the size of a feature row.
+        speller: makes a `Speller` from (vocab_size, size of an encoded state).
+        ctc: makes a `CTC` from (size of an encoded state, vocab_size), for training with both losses; None without it.
+    """
+
+    def __init__(
+        self,
+        sample_rate: int,
+        vocab_size: int,
+        *,
+        features: Callable[[int], Features],
+        listener: Callable[[int], Listener],
+        speller: Callable[[int, int], Speller],
+        ctc: Callable[[int, int], CTC] | None = None,
+    ) -> None:
+        super().__init__()
+        self.features = features(sample_rate)
+        self.listener = listener(self.features.size)
+        self.speller = speller(vocab_size, self.listener.output_size)
+        self.ctc = None if ctc is None else ctc(self.listener.output_size, vocab_size)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
+
+    @property
+    def state_ms(self) -> float:
+        """Time from one encoded state to the next, in milliseconds."""
+        shift = self.features.frame_shift_ms
+        for factor in self.listener.reductions:
+            shift *= factor
+        return shift
+
+    def explain(self) -> str:
+        """A line for the log of a run: what computes listener and speller where the parameters are, and why."""
+        like = next(self.parameters())
+        cell = next(module for module in self.listener.modules() if isinstance(module, LSTMCell))
+        return f"{rnn.explain(cell, like)}; {self.speller.explain(like)}"
+
+    def num_states(self, num_samples: Int[Tensor, "batch"]) -> Int[Tensor, "batch"]:
+        """Encoded states of utterances of `num_samples`, without computing them."""
+        return self.listener.num_states(self.features.num_frames(num_samples))
+
+    def listen(
+        self,
+        waveforms: Float[Tensor, "batch samples"],
+        num_samples: Int[Tensor, "batch"],
+        change: Change | None = None,
+    ) -> tuple[Memory, Int[Tensor, "batch"]]:
+        """Waveforms to what the speller attends to, and the number of states of each utterance.
+
+        `change` is what training does to the features [batch, frames, size], given their number of frames [batch].
+        """
+        features, num_frames = self.features(waveforms, num_samples)
+        if change is not None:
+            features = change(features, num_frames)
+        encoded, num_states = self.listener(features, num_frames)
+        return self.speller.attention.prepare(encoded, num_states), num_states
+
+    def forward(
+        self,
+        waveforms: Float[Tensor, "batch samples"],
+        num_samples: Int[Tensor, "batch"],
+        targets: Int[Tensor, "batch tokens"],
+        change: Change | None = None,
+    ) -> Output:
+        """Teacher forcing: logits [batch, tokens + 1, vocab] and attention weights [batch, tokens + 1, states]."""
+        memory, num_states = self.listen(waveforms, num_samples, change)
+        spelling: Spelling = self.speller(memory, targets)
+        heard = None if self.ctc is None else Heard(self.ctc(memory.values), num_states)
+        return Output(spelling.logits, spelling.weights, heard)
+
+    def decoder(
+        self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
+    ) -> tuple[Decoder, Int[Tensor, "batch"]]:
+        """For search: a decoder over this batch, and the number of states of each utterance."""
+        memory, num_states = self.listen(waveforms, num_samples)
+        return Decoder(self.speller, memory, self.ctc), num_states

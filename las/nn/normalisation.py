@@ -1,0 +1,212 @@
+"""Normalisation of a layer's output rows, beside what happens inside its cells.
+
+Each class normalises [batch, rows, size] with a gain and a bias per feature and leaves zeros in padding; they differ in
+the values that share a mean and a variance.
+
+Normalising over a batch, where padding must not count (Ioffe & Szegedy 2015).
+
+While training, mean and variance are those of the rows that a mask lets through. Evaluation takes their running
+averages in place of them, so that an utterance does not depend on its company.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from las.nn.masking import mask_of
+from las.runtime.errors import ArgumentError
+
+
+class NoNorm(nn.Module):
+    """The rows as they are."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+
+    def forward(
+        self, rows: Float[Tensor, "batch rows size"], num_rows: Int[Tensor, "batch"]
+    ) -> Float[Tensor, "batch rows size"]:
+        return rows
+
+
+class OutputNorm(nn.Module):
+    """What the norms share. A variant defines `normalise`.
+
+    Args:
+        size: features of a row.
+    """
+
+    eps = 1e-5
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(size))
+        self.bias = nn.Parameter(torch.zeros(size))
+
+    def normalise(
+        self, rows: Float[Tensor, "batch rows size"], mask: Bool[Tensor, "batch rows"]
+    ) -> Float[Tensor, "batch rows size"]:
+        """Normalised rows; those whose mask is False are zero before and of no meaning after."""
+        raise TypeError(f"{type(self).__name__} must define normalise")
+
+    def forward(
+        self, rows: Float[Tensor, "batch rows size"], num_rows: Int[Tensor, "batch"]
+    ) -> Float[Tensor, "batch rows size"]:
+        """Normalised rows, zero in padding whatever was there."""
+        mask = mask_of(num_rows, rows.shape[1])
+        padding = ~mask.unsqueeze(-1)
+        return self.normalise(rows.masked_fill(padding, 0.0), mask).masked_fill(padding, 0.0)
+
+
+class LayerOutputNorm(OutputNorm):
+    """Over the features of each row (Ba et al. 2016)."""
+
+    def normalise(
+        self, rows: Float[Tensor, "batch rows size"], mask: Bool[Tensor, "batch rows"]
+    ) -> Float[Tensor, "batch rows size"]:
+        return layer_norm(rows, self.gain, self.bias, self.eps)
+
+
+class InstanceOutputNorm(OutputNorm):
+    """Over time: each feature over the true rows of each utterance (Ulyanov et al. 2016, for one axis)."""
+
+    def normalise(
+        self, rows: Float[Tensor, "batch rows size"], mask: Bool[Tensor, "batch rows"]
+    ) -> Float[Tensor, "batch rows size"]:
+        return moment_norm(rows, moments(rows, mask, (1,))[0], self.gain, self.bias, self.eps)
+
+
+class PaddedInstanceOutputNorm(OutputNorm):
+    """Over time with the padding counted as zeros, so that an utterance depends on the longest one of its batch.
+
+    A public fork of nabu that appears to be Ben Othman 2018's does this in its "LN encoder": a hypothesis to be tested.
+    """
+
+    def normalise(
+        self, rows: Float[Tensor, "batch rows size"], mask: Bool[Tensor, "batch rows"]
+    ) -> Float[Tensor, "batch rows size"]:
+        return moment_norm(rows, moments(rows, torch.ones_like(mask), (1,))[0], self.gain, self.bias, self.eps)
+
+
+class BatchOutputNorm(OutputNorm):
+    """Over the true rows of all utterances of a batch; evaluation takes running averages (Ioffe & Szegedy 2015)."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.moments = RunningMoments(size)
+
+    def normalise(
+        self, rows: Float[Tensor, "batch rows size"], mask: Bool[Tensor, "batch rows"]
+    ) -> Float[Tensor, "batch rows size"]:
+        return moment_norm(rows, self.moments(rows, mask), self.gain, self.bias, self.eps)
+
+
+OUTPUT_NORMS: dict[str, type[NoNorm | OutputNorm]] = {
+    "none": NoNorm,
+    "layer": LayerOutputNorm,
+    "instance": InstanceOutputNorm,
+    "instance_padded": PaddedInstanceOutputNorm,
+    "batch": BatchOutputNorm,
+}
+
+
+def bounded_eps(eps: float, dtype: torch.dtype) -> float:
+    """What every norm adds to the variance of values of a type: at least the smallest number that it tells from zero.
+
+    An eps that fp16 rounds to zero would make 1 / sqrt(eps) infinite there, and the gradient of an all-zero input
+    (U h at t = 0) NaN.
+    """
+    limits = torch.finfo(dtype)
+    return max(eps, limits.tiny * limits.eps)
+
+
+def layer_norm(
+    values: Float[Tensor, "*shape"], gain: Float[Tensor, "..."], bias: Float[Tensor, "..."] | None, eps: float
+) -> Float[Tensor, "*shape"]:
+    """LN(z) = gain * (z - mean) / sqrt(var + eps) + bias over the last axis, biased variance (Ba et al. 2016, eq. 4).
+
+    Half-precision values are normalised with fp32 statistics (torch accumulates them so on every device).
+    `gain` may be [size] or have more axes that broadcast against the values, e.g. one row per gate.
+    """
+    size, eps = values.shape[-1:], bounded_eps(eps, values.dtype)
+    if gain.dim() == 1:
+        return functional.layer_norm(values, size, gain, bias, eps)
+    normalised = functional.layer_norm(values, size, None, None, eps) * gain
+    return normalised if bias is None else normalised + bias
+
+
+class Moments(NamedTuple):
+    """Mean and biased variance, in fp32 or wider; they broadcast against the values they are of."""
+
+    mean: Float[Tensor, "*shape"]
+    variance: Float[Tensor, "*shape"]
+
+
+def moments(
+    values: Float[Tensor, "*shape size"], mask: Bool[Tensor, "*shape"], dims: tuple[int, ...]
+) -> tuple[Moments, Float[Tensor, "*counts"]]:
+    """Moments over some of the leading axes of what a mask lets through, and how many rows those are.
+
+    Reduced axes stay with size one. Without a single row both moments are zero.
+    """
+    wide = values.to(torch.promote_types(values.dtype, torch.float32))
+    mask = mask.unsqueeze(-1)
+    count = mask.sum(dims, keepdim=True).to(wide.dtype)
+    rows = count.clamp(min=1)
+    mean = wide.masked_fill(~mask, 0.0).sum(dims, keepdim=True) / rows
+    variance = (wide - mean).masked_fill(~mask, 0.0).square().sum(dims, keepdim=True) / rows
+    return Moments(mean, variance), count
+
+
+def moment_norm(
+    values: Float[Tensor, "*shape"], of: Moments, gain: Float[Tensor, "size"], bias: Tensor | None, eps: float
+) -> Float[Tensor, "*shape"]:
+    """gain * (values - mean) / sqrt(variance + eps) + bias, computed in the type of the moments."""
+    scale = torch.rsqrt(of.variance + bounded_eps(eps, values.dtype))
+    normalised = ((values - of.mean) * scale).to(values.dtype) * gain
+    return normalised if bias is None else normalised + bias
+
+
+class RunningMoments(nn.Module):
+    """Moments per feature over a batch while training, and their running averages otherwise.
+
+    Args:
+        size: features.
+        num_steps: how many steps have averages of their own; later ones share those of the last.
+        momentum: weight of a batch in the running averages, as in `torch.nn.BatchNorm1d`.
+    """
+
+    mean: Tensor
+    variance: Tensor
+
+    def __init__(self, size: int, *, num_steps: int = 1, momentum: float = 0.1) -> None:
+        super().__init__()
+        if num_steps < 1:
+            raise ArgumentError(f"num_steps={num_steps} must be at least 1")
+        if not 0.0 < momentum <= 1.0:
+            raise ArgumentError(f"momentum={momentum} must be above 0 and at most 1")
+        self.momentum = momentum
+        self.register_buffer("mean", torch.zeros(num_steps, size))
+        self.register_buffer("variance", torch.ones(num_steps, size))
+
+    def forward(self, values: Float[Tensor, "*shape size"], mask: Bool[Tensor, "*shape"], step: int = 0) -> Moments:
+        """The moments to normalise these values with, [size]."""
+        step = min(step, len(self.mean) - 1)
+        if not self.training:
+            wide = torch.promote_types(values.dtype, torch.float32)
+            return Moments(self.mean[step].to(wide), self.variance[step].to(wide))
+        found, count = moments(values, mask, tuple(range(mask.dim())))
+        found = Moments(found.mean.flatten(), found.variance.flatten())
+        self._follow(step, found, count.flatten())
+        return found
+
+    @torch.no_grad()
+    def _follow(self, step: int, found: Moments, count: Float[Tensor, "one"]) -> None:
+        """Move the averages towards a batch; one without rows says nothing."""
+        weight = self.momentum * (count > 0)
+        unbiased = found.variance * count / (count - 1).clamp(min=1)
+        self.mean[step] += weight * (found.mean - self.mean[step])
+        self.variance[step] += weight * (unbiased - self.variance[step])

@@ -1,0 +1,215 @@
+"""Cells over time: unroll one over padded frames, run two in opposite directions, stack layers.
+
+`unroll` and `unroll_both` are the plain reference of the recurrence, and `pick` finds the fastest form of them. Padded
+frames never touch a state, an output or a gradient.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import takewhile
+from typing import Protocol, cast, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from las.nn.cells.base import LSTMCell, LSTMState
+from las.nn.kernels import autograd, cpu, triton
+from las.nn.masking import mask_of, reverse
+from las.runtime.errors import ConfigError, suggest
+
+CellFactory = Callable[[int, int], LSTMCell]
+"""Makes a cell from (input_size, hidden_size): a `functools.partial` that the config built."""
+
+
+def unroll(
+    cell: LSTMCell,
+    input_gates: Float[Tensor, "batch frames gates"],
+    num_frames: Int[Tensor, "batch"],
+    state: LSTMState | None = None,
+) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
+    """One cell over padded frames.
+
+    Args:
+        input_gates: what `cell.input_gates` made of all frames, [batch, frames, 4H].
+        num_frames: true lengths, [batch]; frames from there on are padding.
+        state: where to start, zeros by default; [batch, H].
+
+    Returns:
+        Outputs [batch, frames, H], zero in padding, and the state after each row's last true frame.
+    """
+    batch, frames, _ = input_gates.shape
+    state = cell.initial_state(batch) if state is None else state
+    mask = mask_of(num_frames, frames)
+    # Up to the shortest row nothing is padding and the select below would only cost time.
+    always_true = int(num_frames.min()) if batch else 0
+    outputs = []
+    for frame, gates in enumerate(input_gates.unbind(1)):
+        after = cell.padded_step(gates, state, frame, mask[:, frame])
+        if frame >= always_true:
+            keep = mask[:, frame].unsqueeze(-1)
+            after = LSTMState(torch.where(keep, after.hidden, state.hidden), torch.where(keep, after.cell, state.cell))
+        outputs.append(after.hidden)
+        state = after
+    if not outputs:
+        return input_gates.new_zeros(batch, 0, cell.hidden_size), state
+    return torch.stack(outputs, dim=1).masked_fill(~mask.unsqueeze(-1), 0.0), state
+
+
+def unroll_both(
+    cells: Sequence[LSTMCell],
+    input_gates: Sequence[Float[Tensor, "batch frames gates"]],
+    num_frames: Int[Tensor, "batch"],
+) -> Float[Tensor, "batch frames both"]:
+    """Two cells side by side, the second reading each row from its true end.
+
+    Args:
+        cells: of one class and size.
+        input_gates: what each cell's `input_gates` made of all frames, both in the frames' own order.
+        num_frames: true lengths, [batch].
+
+    Returns:
+        [batch, frames, 2H], forwards then backwards, zero in padding.
+    """
+    forwards, _ = unroll(cells[0], input_gates[0], num_frames)
+    backwards, _ = unroll(cells[1], reverse(input_gates[1], num_frames), num_frames)
+    return torch.cat([forwards, reverse(backwards, num_frames)], dim=-1)
+
+
+@runtime_checkable
+class Kernel(Protocol):
+    """A way to compute the recurrence: a module with both functions of this one, and what it cannot do."""
+
+    def refuses(self, cell: LSTMCell, input_gates: Tensor) -> str:
+        """Why it does not compute this cell on this tensor's device and type; empty if it does."""
+
+    def unroll(
+        self, cell: LSTMCell, input_gates: Tensor, num_frames: Tensor, state: LSTMState | None = None
+    ) -> tuple[Tensor, LSTMState]:
+        """As `las.nn.rnn.unroll`."""
+
+    def unroll_both(self, cells: Sequence[LSTMCell], input_gates: Sequence[Tensor], num_frames: Tensor) -> Tensor:
+        """As `las.nn.rnn.unroll_both`."""
+
+
+@runtime_checkable
+class LayerKernel(Kernel, Protocol):
+    """A kernel that also computes from the frames themselves, so that W x and its norm are part of it."""
+
+    def layer(
+        self, cell: LSTMCell, frames: Tensor, num_frames: Tensor, state: LSTMState | None = None
+    ) -> tuple[Tensor, LSTMState]:
+        """`input_gates` and `unroll` of a `RecurrentLayer`."""
+
+    def layer_both(self, cells: Sequence[LSTMCell], frames: Tensor, num_frames: Tensor) -> Tensor:
+        """`input_gates` of both cells and `unroll_both` of a `BidirectionalLayer`."""
+
+
+def refuses(cell: LSTMCell, input_gates: Tensor) -> str:
+    """Nothing: the plain recurrence computes every cell everywhere."""
+    return ""
+
+
+KERNELS: dict[str, Kernel] = {
+    "triton": cast(Kernel, triton),
+    "cpu": cast(Kernel, cpu),
+    "autograd": cast(Kernel, autograd),
+    "plain": cast(Kernel, sys.modules[__name__]),
+}
+"""By name, fastest first."""
+
+_kernel: ContextVar[str | Kernel] = ContextVar("kernel", default="auto")
+
+
+@contextmanager
+def using(kernel: str | Kernel) -> Iterator[None]:
+    """Within it, layers compute their recurrence with this one of `KERNELS`; `auto` is the fastest that can.
+
+    A kernel that is none of them, for a purpose of its own, is given itself.
+    """
+    if isinstance(kernel, str) and kernel not in ("auto", *KERNELS):
+        raise ConfigError(f"The kernel {kernel!r} does not exist.{suggest(kernel, ('auto', *KERNELS))}")
+    token = _kernel.set(kernel)
+    try:
+        yield
+    finally:
+        _kernel.reset(token)
+
+
+def pick(cell: LSTMCell, input_gates: Tensor) -> Kernel:
+    """The kernel asked for, or the fastest that computes this cell on this tensor's device and type."""
+    asked = _kernel.get()
+    if asked == "auto":
+        return next(kernel for kernel in KERNELS.values() if not kernel.refuses(cell, input_gates))
+    kernel = KERNELS[asked] if isinstance(asked, str) else asked
+    reason = kernel.refuses(cell, input_gates)
+    if reason:
+        raise ConfigError(f"kernel={asked} cannot compute {type(cell).__name__}: {reason}. Choose kernel=auto")
+    return kernel
+
+
+def explain(cell: LSTMCell, input_gates: Tensor) -> str:
+    """A line for the log of a run: what `pick` gives for this cell and tensor, and why nothing faster.
+
+    Only the tensor's device and type count, it may be empty. Raises `ConfigError` where `pick` does.
+    """
+    picked = pick(cell, input_gates)
+    name = next(name for name, kernel in KERNELS.items() if kernel is picked)
+    if _kernel.get() != "auto":
+        return f"recurrences: {name} (as asked)"
+    faster = takewhile(lambda other: other != name, KERNELS)
+    reasons = "; ".join(f"{other}: {KERNELS[other].refuses(cell, input_gates)}" for other in faster)
+    return f"recurrences: {name} ({reasons})" if reasons else f"recurrences: {name}"
+
+
+class RecurrentLayer(nn.Module):
+    """One cell over all frames, left to right."""
+
+    def __init__(self, cell: CellFactory, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.cell = cell(input_size, hidden_size)
+        self.output_size = hidden_size
+
+    def input_gates(
+        self, frames: Float[Tensor, "batch frames input"], num_frames: Int[Tensor, "batch"]
+    ) -> Float[Tensor, "batch frames gates"]:
+        """What the frames contribute to the gates, whatever padding holds."""
+        # Padding is set to zero first: whatever it holds (even NaN) would otherwise reach the gradient of W as 0 * NaN.
+        mask = mask_of(num_frames, frames.shape[1])
+        return self.cell.padded_input_gates(frames.masked_fill(~mask.unsqueeze(-1), 0.0), mask)
+
+    def forward(
+        self,
+        frames: Float[Tensor, "batch frames input"],
+        num_frames: Int[Tensor, "batch"],
+        state: LSTMState | None = None,
+    ) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
+        """[batch, frames, input_size] to outputs [batch, frames, H] (zero in padding) and the last state."""
+        kernel = pick(self.cell, frames)
+        if isinstance(kernel, LayerKernel):
+            return kernel.layer(self.cell, frames, num_frames, state)
+        return kernel.unroll(self.cell, self.input_gates(frames, num_frames), num_frames, state)
+
+
+class BidirectionalLayer(nn.Module):
+    """Two cells with their own parameters, one reading each row from its true end (Schuster & Paliwal 1997)."""
+
+    def __init__(self, cell: CellFactory, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.forwards = RecurrentLayer(cell, input_size, hidden_size)
+        self.backwards = RecurrentLayer(cell, input_size, hidden_size)
+        self.output_size = 2 * hidden_size
+
+    def forward(
+        self, frames: Float[Tensor, "batch frames input"], num_frames: Int[Tensor, "batch"]
+    ) -> Float[Tensor, "batch frames output"]:
+        """[batch, frames, input_size] to [batch, frames, 2H]: forwards then backwards, zero in padding."""
+        layers = self.forwards, self.backwards
+        cells = [layer.cell for layer in layers]
+        kernel = pick(cells[0], frames)
+        if isinstance(kernel, LayerKernel):
+            return kernel.layer_both(cells, frames, num_frames)
+        gates = [layer.input_gates(frames, num_frames) for layer in layers]
+        return kernel.unroll_both(cells, gates, num_frames)

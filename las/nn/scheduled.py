@@ -1,0 +1,74 @@
+"""A number of the config that changes during training: label smoothing or scheduled sampling with a schedule."""
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+from torch import nn
+
+from las.runtime.errors import ArgumentError, suggest
+
+UNITS = ("steps", "sub_epochs")
+
+
+class Ramp:
+    """Straight lines from point to point; before the first point its value, after the last point its value.
+
+    Two points at one place are a jump, which has happened when that place is reached. It remembers nothing: a training
+    that continues asks for the same places and gets the same values.
+
+    Args:
+        points: (place, value) pairs, places in order.
+        unit: what places count, from 1: `steps` or `sub_epochs`.
+    """
+
+    def __init__(self, *, points: Sequence[Sequence[int | float]], unit: str = "steps") -> None:
+        if not points or any(len(point) != 2 for point in points):
+            raise ArgumentError(f"points={[list(point) for point in points]}: give pairs [place, value], one at least")
+        places = [place for place, _ in points]
+        if places != sorted(places):
+            raise ArgumentError(f"points: their places {places} must be in order")
+        if unit not in UNITS:
+            raise ArgumentError(f"unit={unit}: places count steps or sub_epochs.{suggest(unit, UNITS)}")
+        self.points = [(float(place), float(value)) for place, value in points]
+        self.unit = unit
+
+    def at(self, step: int, sub_epoch: int) -> float:
+        """The value at update number `step`, in sub-epoch number `sub_epoch`, both from 1."""
+        place = step if self.unit == "steps" else sub_epoch
+        left, value = self.points[0]
+        if place < left:
+            return value
+        for right, target in self.points[1:]:
+            if place < right:
+                return value + (target - value) * (place - left) / (right - left)
+            left, value = right, target
+        return value
+
+
+class Ramped(nn.Module):
+    """A module some of whose numbers may be ramps: they are plain attributes, set before each update."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ramps: dict[str, Ramp] = {}
+
+    def ramped(self, name: str, number: float | Ramp, most: float) -> None:
+        """Make a number an attribute of this name, of its first value if it is a ramp.
+
+        Raises ArgumentError unless it always lies between 0 and `most`.
+        """
+        ramp = number if isinstance(number, Ramp) else Ramp(points=[[1, number]])
+        for _, value in ramp.points:
+            if not 0.0 <= value <= most:
+                raise ArgumentError(f"{name}={value} must be from 0 to {most:g}")
+        if ramp is number:
+            self.ramps[name] = ramp
+        setattr(self, name, ramp.at(1, 1))
+
+
+def move(modules: Iterable[nn.Module], step: int, sub_epoch: int) -> None:
+    """Set every ramp of some modules, and within them, to its value at update `step` in `sub_epoch`, both from 1."""
+    for each in chain.from_iterable(module.modules() for module in modules):
+        if isinstance(each, Ramped):
+            for name, ramp in each.ramps.items():
+                setattr(each, name, ramp.at(step, sub_epoch))

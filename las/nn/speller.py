@@ -1,0 +1,295 @@
+"""The speller: an LSTM language model that attends to the listener's states (Chan et al. 2016, section 3.2).
+
+One step, for the previous token y_{i-1} and the previous context c_{i-1}:
+
+    s_i = LSTM([embed(y_{i-1}); c_{i-1}], s_{i-1})          input feeding
+    c_i = attention(s_i, encoded)
+    p(y_i) = softmax(linear(tanh(linear([s_i; c_i]))))      or another of `READOUTS`, of more than that
+
+Its state is a value: search keeps as many as it likes and reorders them along the beam axis.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from las.nn import rnn
+from las.nn.attention.base import Attention, Memory
+from las.nn.cells.base import LSTMCell, LSTMState
+from las.nn.kernels import cpu_speller, teacher_forcing
+from las.nn.kernels.cpu_speller import Answer
+from las.nn.rnn import CellFactory
+from las.nn.scheduled import Ramp, Ramped
+from las.runtime.config import require
+from las.runtime.errors import ArgumentError, suggest
+
+AttentionFactory = Callable[[int, int], Attention]
+"""Makes an attention from (query_size, value_size)."""
+
+LOOPS: dict[str, type[teacher_forcing.AnyLoop] | None] = {
+    "cpu": cpu_speller.Loop,
+    "autograd": teacher_forcing.Loop,
+    "plain": None,
+}
+"""What computes teacher forcing, by name, fastest first; None is the loop over `Speller.advance`."""
+
+Masks = Sequence[Tensor | None]
+"""Factors that dropout gave, of the embedding and of the output of each layer."""
+
+READOUTS: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
+    "tanh": (torch.tanh, 1),
+    "maxout": (lambda values: values.unflatten(-1, (-1, 2)).amax(-1), 2),  # Goodfellow et al. 2013
+}
+"""What becomes of the hidden layer below the output layer, and how many of its values make one."""
+
+READ = ("state", "state_and_token")
+DROPOUT_PLACES = ("everywhere", "output")
+
+
+class SpellerState(NamedTuple):
+    """All a step needs from the past; every tensor is [batch, beam, ...]."""
+
+    layers: tuple[LSTMState, ...]
+    context: Float[Tensor, "batch beam value"]
+    weights: Float[Tensor, "batch beam states"]
+    remembered: Float[Tensor, "batch beam states"]
+    """What attention is told of all weights so far: the last ones, for most."""
+
+
+class Spelling(NamedTuple):
+    """A teacher-forced pass: one row per target token and one for the end of the sentence."""
+
+    logits: Float[Tensor, "batch steps vocab"]
+    weights: Float[Tensor, "batch steps states"]
+
+
+class Speller(Ramped):
+    """Tokens out of encoded states.
+
+    Args:
+        vocab_size: output symbols, the sentence boundary (id 0) included.
+        value_size: size of one encoded state.
+        cell: makes the cell of one layer from (input_size, hidden_size).
+        attention: makes the attention from (query_size, value_size).
+        num_layers, hidden_size: of the LSTM.
+        embedding_size: of the previous token.
+        dropout: the probability, while training.
+        dropout_at: `everywhere` (on the embedding, between layers and before the output layer) or only the `output`.
+        readout: what becomes of the hidden layer below the output layer, `tanh` or `maxout` (of pairs).
+        readout_size: of that layer, before the maximum of `maxout`; `hidden_size` by default.
+        readout_reads: `state` (and context) or `state_and_token` (the embedding of the previous token as well).
+        scheduled_sampling: probability, per token, of feeding the model's own sample in place of the true previous
+            token while training (Bengio et al. 2015); or a `Ramp`.
+    """
+
+    boundary = 0  # both the start and the end of a sentence
+    scheduled_sampling: float
+
+    def __init__(
+        self,
+        vocab_size: int,
+        value_size: int,
+        *,
+        cell: CellFactory,
+        attention: AttentionFactory,
+        num_layers: int = 1,
+        hidden_size: int = 256,
+        embedding_size: int = 64,
+        dropout: float = 0.0,
+        dropout_at: str = "everywhere",
+        readout: str = "tanh",
+        readout_size: int | None = None,
+        readout_reads: str = "state",
+        scheduled_sampling: float | Ramp = 0.0,
+    ) -> None:
+        super().__init__()
+        sizes = {"num_layers": num_layers, "hidden_size": hidden_size, "embedding_size": embedding_size}
+        for key, number in (sizes | {"readout_size": readout_size}).items():
+            require(key, number, 1)
+        require("dropout", dropout, 0.0, 1.0)
+        _check("dropout_at", dropout_at, DROPOUT_PLACES)
+        _check("readout", readout, READOUTS)
+        _check("readout_reads", readout_reads, READ)
+        self.vocab_size = vocab_size
+        self.ramped("scheduled_sampling", scheduled_sampling, most=1.0)
+        self.embedding = nn.Embedding(vocab_size, embedding_size)
+        self.no_masks: Masks = [None] * (1 + num_layers)
+        self.cells = nn.ModuleList()
+        size = embedding_size + value_size
+        for _ in range(num_layers):
+            self.cells.append(cell(size, hidden_size))
+            size = hidden_size
+        self.attention = attention(hidden_size, value_size)
+        self.reads_token = readout_reads == "state_and_token"
+        self.activation, share = READOUTS[readout]
+        width = readout_size or hidden_size
+        if width % share:
+            raise ArgumentError(f"readout_size={width} must be a multiple of {share} for readout={readout}")
+        self.readout = nn.Linear(hidden_size + value_size + self.reads_token * embedding_size, width)
+        self.output = nn.Linear(width // share, vocab_size)
+        self.dropout = nn.Dropout(dropout)
+        self.dropout_at = dropout_at
+
+    def start(self, memory: Memory) -> SpellerState:
+        """The state before the first token, with one beam per utterance."""
+        batch = memory.values.shape[0]
+        layers = tuple(cell.initial_state(batch, 1) for cell in self._cells)
+        context = memory.values.new_zeros(batch, 1, memory.values.shape[-1])
+        weights = self.attention.initial_weights(memory)
+        return SpellerState(layers, context, weights, weights)
+
+    @property
+    def _cells(self) -> list[LSTMCell]:
+        return cast(list[LSTMCell], [*self.cells])
+
+    def advance(
+        self,
+        tokens: Int[Tensor, "batch beam"],
+        memory: Memory,
+        state: SpellerState,
+        masks: Masks = (),
+        answer: Answer | None = None,
+    ) -> tuple[Float[Tensor, "batch beam readout"], SpellerState]:
+        """Feed the previous tokens: what the output layer will see, and the new state.
+
+        `masks` are those of dropout for this step, of the embedding and of each layer's output [batch, beam, size];
+        `answer` is what computes the attention, `answers` of the same memory or its own equations.
+        """
+        of_embedding, *of_layers = masks or self.no_masks
+        embedded = _masked(self.embedding(tokens), of_embedding)
+        inputs = torch.cat([embedded, state.context], dim=-1)
+        layers = []
+        for cell, previous, mask in zip(self._cells, state.layers, of_layers, strict=True):
+            layer = cell.step(cell.input_gates(inputs), previous)
+            layers.append(layer)
+            inputs = _masked(layer.hidden, mask)
+        context, weights = (answer or self.attention.attend)(layers[-1].hidden, memory, state.remembered)
+        remembered = self.attention.remember(memory, weights, state.remembered)
+        return self._read(inputs, embedded, context), SpellerState(tuple(layers), context, weights, remembered)
+
+    def _read(self, hidden: Tensor, embedded: Tensor, context: Tensor) -> Tensor:
+        """What the readout sees of a step."""
+        return torch.cat([hidden, embedded, context] if self.reads_token else [hidden, context], dim=-1)
+
+    def logits(self, readout: Float[Tensor, "*batch readout"]) -> Float[Tensor, "*batch vocab"]:
+        """Scores of the next token, before the softmax."""
+        return self.output(self.dropout(self.activation(self.readout(readout))))
+
+    def step(
+        self,
+        tokens: Int[Tensor, "batch beam"],
+        memory: Memory,
+        state: SpellerState,
+        answer: Answer | None = None,
+    ) -> tuple[Float[Tensor, "batch beam vocab"], SpellerState]:
+        """Log-probabilities of the next token after `tokens`, and the new state."""
+        readout, state = self.advance(tokens, memory, state, answer=answer)
+        return torch.log_softmax(self.logits(readout), dim=-1), state
+
+    def forward(self, memory: Memory, targets: Int[Tensor, "batch tokens"]) -> Spelling:
+        """Teacher forcing: row i holds the scores of target i given targets before it; the last row is the end's."""
+        previous = torch.cat([targets.new_full((len(targets), 1), self.boundary), targets], dim=1)
+        # Masks are drawn before the loop, so that it makes no difference which one computes it.
+        masks = self._masks(*previous.shape)
+        loop, _ = self._loop(memory.values)
+        if loop is None:
+            readouts, weights = self._one_by_one(memory, previous, masks)
+        else:
+            readouts, weights = self._by_hand(loop, memory, previous, masks)
+        # One matrix product for all steps: the output layer is the widest of the speller.
+        return Spelling(self.logits(readouts), weights)
+
+    def explain(self, like: Tensor) -> str:
+        """A line for the log of a run: what computes teacher forcing on the device and type of a tensor, and why."""
+        loop, reason = self._loop(like)
+        name = next(name for name, known in LOOPS.items() if known is loop)
+        return f"speller: {name} ({reason})" if reason else f"speller: {name}"
+
+    def answers(self, memory: Memory) -> Answer:
+        """The fastest that computes attention on a memory step by step: where gradients are asked for, its own code."""
+        if torch.is_grad_enabled() or self._loop(memory.values)[0] is not cpu_speller.Loop:
+            return self.attention.attend
+        return cpu_speller.of(self.attention, memory)
+
+    def _loop(self, like: Tensor) -> tuple[type[teacher_forcing.AnyLoop] | None, str]:
+        """The loop of teacher forcing, None for the plain one, and why it is not the fastest."""
+        kernel = rnn.pick(self._cells[0], like)
+        if kernel is rnn.KERNELS["plain"]:
+            return None, ""
+        if reason := teacher_forcing.refuses(self._cells, self.attention):
+            return None, reason
+        if kernel is not rnn.KERNELS["cpu"]:
+            return teacher_forcing.Loop, ""
+        reason = cpu_speller.refuses(self.attention)
+        return (teacher_forcing.Loop, f"cpu: {reason}") if reason else (cpu_speller.Loop, "")
+
+    def _one_by_one(self, memory: Memory, previous: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
+        """Readouts and weights of all steps, [batch, steps, ...], by the equations above."""
+        state = self.start(memory)
+        readouts: list[Tensor] = []
+        weights: list[Tensor] = []
+        for step in range(previous.shape[1]):
+            tokens = previous[:, step : step + 1]
+            if step and self.training and self.scheduled_sampling:
+                tokens = self._sample(tokens, readouts[-1])
+            readout, state = self.advance(tokens, memory, state, [_of(mask, slice(step, step + 1)) for mask in masks])
+            readouts.append(readout)
+            weights.append(state.weights)
+        return torch.cat(readouts, dim=1), torch.cat(weights, dim=1)
+
+    def _by_hand(
+        self, loop: type[teacher_forcing.AnyLoop], memory: Memory, previous: Tensor, masks: Masks
+    ) -> tuple[Tensor, Tensor]:
+        """The same by `las.nn.kernels.teacher_forcing`."""
+        of_embedding, *of_layers, of_last = masks
+        fed = previous.clone()
+
+        def embed(tokens: Tensor, steps: slice) -> Tensor:
+            return _masked(self.embedding(tokens), _of(of_embedding, steps))
+
+        def draw(step: int, hidden: Tensor, context: Tensor) -> Tensor:
+            last, now = slice(step - 1, step), slice(step, step + 1)
+            before = _masked(hidden.unsqueeze(1), _of(of_last, last))
+            readout = self._read(before, embed(fed[:, last], last), context.unsqueeze(1))
+            fed[:, now] = self._sample(previous[:, now], readout)
+            return fed[:, step]
+
+        drawn = draw if self.training and self.scheduled_sampling else None
+        found = teacher_forcing.spell(self._cells, self.attention, memory, previous, embed, of_layers, drawn, loop)
+        embedded = embed(fed, slice(None))
+        return self._read(_masked(found.hidden, of_last), embedded, found.contexts), found.weights
+
+    def _masks(self, batch: int, steps: int) -> Masks:
+        """Of dropout: factors for the embedding and for each layer's output, [batch, steps, size]. None without it."""
+        if not (self.training and self.dropout.p) or self.dropout_at == "output":
+            return self.no_masks
+        sizes = [self.embedding.embedding_dim, *(cell.hidden_size for cell in self._cells)]
+        return [self.dropout(self.embedding.weight.new_ones(batch, steps, size)) for size in sizes]
+
+    def _sample(
+        self, tokens: Int[Tensor, "batch beam"], readout: Float[Tensor, "batch beam readout"]
+    ) -> Int[Tensor, "batch beam"]:
+        """Replace each true token, with the scheduled probability, by one drawn from the model."""
+        with torch.no_grad():
+            logits = self.logits(readout)
+            # The largest of logits plus Gumbel noise is a draw from their softmax; logits that are not finite pass
+            # through to the loss, where the trainer explains them, and do not raise here.
+            drawn = (logits - torch.empty_like(logits).exponential_().log()).argmax(-1)
+        replace = torch.rand(tokens.shape, device=tokens.device) < self.scheduled_sampling
+        return torch.where(replace, drawn, tokens)
+
+
+def _check(name: str, value: str, known: Collection[str]) -> None:
+    if value not in known:
+        raise ArgumentError(f"{name}={value!r} does not exist.{suggest(value, known)}")
+
+
+def _of(mask: Tensor | None, steps: slice) -> Tensor | None:
+    return None if mask is None else mask[:, steps]
+
+
+def _masked(values: Tensor, mask: Tensor | None) -> Tensor:
+    return values if mask is None else values * mask

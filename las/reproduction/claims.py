@@ -1,0 +1,206 @@
+"""The papers' claims as sentences, each with the recipe that tests it and the rule that gives its verdict.
+
+C1 to C10 are of Ben Othman 2018, C11 to C22 of Zeineldeen et al. 2020, the others of their background: Santurkar
+et al. 2018 (C23 to C25) and Ba et al. 2016 (C26).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from las.reproduction.recipe import SMOKE
+from las.reproduction.results import Table
+from las.reproduction.verdicts import (
+    LARGE_GAIN,
+    UNDECIDED,
+    Rule,
+    Verdict,
+    attention_fails,
+    best_of,
+    both,
+    breaks,
+    elsewhere,
+    far_worse,
+    gain_grows,
+    gains,
+    less_spread_over,
+    lower,
+    narrower,
+    not_lower,
+    small_gains,
+)
+
+VARIANTS = ("joined_cell", "global_cell", "per_gate_cell", "joined", "global", "per_gate")
+PRETRAINED = [f"z20_pre_{variant}" for variant in ("lstm", *VARIANTS)]
+NOT_PRETRAINED = [f"z20_nopre_{variant}" for variant in ("lstm", *VARIANTS)]
+HYBRID = {layers: [f"z20_hybrid_{layers}_{variant}" for variant in VARIANTS] for layers in (6, 8)}
+RATES = ("0.0005", "0.001", "0.002", "0.004", "0.008")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """`recipe` is the one whose table the rule reads; it is empty where no table answers."""
+
+    id: str
+    sentence: str
+    recipe: str
+    rule: Rule
+
+
+def _not_joined(rows: Sequence[str]) -> list[str]:
+    return [row for row in rows if row != "z20_nopre_joined"]
+
+
+CLAIMS = (
+    Claim(
+        "C1",
+        "LN in the listener converges in fewer steps (TIMIT).",
+        "bo18_table1",
+        lower("ln_encoder_only", "baseline", "steps_to_converge"),
+    ),
+    Claim("C2", "... and gives a lower PER.", "bo18_table1", lower("ln_encoder_only", "baseline")),
+    Claim(
+        "C3",
+        "LN in the listener converges in fewer steps on LibriSpeech.",
+        "bo18_table2",
+        lower("ln_encoder_only", "baseline", "steps_to_converge"),
+    ),
+    Claim("C4", "... and gives a lower WER.", "bo18_table2", lower("ln_encoder_only", "baseline")),
+    Claim("C5", "LN in the listener alone is better than in both.", "bo18_table3", lower("ln_encoder_only", "ln_both")),
+    Claim(
+        "C6",
+        "LN in the speller alone is far worse.",
+        "bo18_table3",
+        far_worse("ln_decoder_only", ["baseline", "ln_encoder_only", "ln_both"]),
+    ),
+    Claim(
+        "C7",
+        "LN does not make the distributions of the trained variables steadier.",
+        "bo18_table3",
+        not_lower("ln_encoder_only", "baseline", "weight_drift"),
+    ),
+    Claim(
+        "C8",
+        "LN makes the loss change more smoothly.",
+        "bo18_table3",
+        lower("ln_encoder_only", "baseline", "loss_change"),
+    ),
+    Claim(
+        "C9",
+        "Attention with LN in the listener keeps the alignment, and is more intense.",
+        "bo18_table3",
+        both(not_lower("ln_encoder_only", "baseline", "diagonality"), lower("ln_encoder_only", "baseline", "entropy")),
+    ),
+    Claim(
+        "C10", "Attention fails with LN in the speller.", "bo18_table3", attention_fails("ln_decoder_only", "baseline")
+    ),
+    Claim(
+        "C11",
+        "Hybrid models gain little by LN.",
+        "z20_hybrid",
+        both(small_gains("z20_hybrid_6_lstm", HYBRID[6]), small_gains("z20_hybrid_8_lstm", HYBRID[8])),
+    ),
+    Claim(
+        "C12",
+        "Hybrid: Global is best.",
+        "z20_hybrid",
+        best_of("z20_hybrid_8_global", [row for row in HYBRID[8] if row != "z20_hybrid_8_global"]),
+    ),
+    Claim(
+        "C13",
+        "Hybrid: the gain grows with depth.",
+        "z20_hybrid",
+        gain_grows(("z20_hybrid_6_lstm", "z20_hybrid_6_global"), ("z20_hybrid_8_lstm", "z20_hybrid_8_global")),
+    ),
+    Claim(
+        "C14",
+        "End to end, LN gains about 10 % relative.",
+        "z20_end_to_end",
+        gains([("z20_nopre_lstm", "z20_nopre_joined")], LARGE_GAIN),
+    ),
+    Claim(
+        "C15",
+        "Joined without cell norm and without pretraining is best.",
+        "z20_end_to_end",
+        best_of("z20_nopre_joined", _not_joined([*PRETRAINED, *NOT_PRETRAINED])),
+    ),
+    Claim(
+        "C16",
+        "Without pretraining, Joined and Per Gate with cell norm break.",
+        "z20_end_to_end",
+        breaks(["z20_nopre_joined_cell", "z20_nopre_per_gate_cell"], sound=["z20_nopre_lstm", "z20_nopre_joined"]),
+    ),
+    Claim(
+        "C17",
+        "LN converges faster (first step within 1 % of the best).",
+        "z20_end_to_end",
+        lower("z20_nopre_joined", "z20_nopre_lstm", "steps_to_within_one_percent"),
+    ),
+    Claim(
+        "C18",
+        "LN needs less tuning: a narrower range of errors over learning rates.",
+        "lr_sweep",
+        less_spread_over([f"ln_encoder_only_lr_{rate}" for rate in RATES], [f"baseline_lr_{rate}" for rate in RATES]),
+    ),
+    Claim("C19", "LN narrows the spread over seeds.", "z20_variance", narrower("z20_nopre_joined", "z20_nopre_lstm")),
+    Claim(
+        "C20",
+        "... and over repeated runs.",
+        "z20_variance",
+        narrower("z20_nopre_joined_runs", "z20_nopre_lstm_runs"),
+    ),
+    Claim(
+        "C21",
+        "7 and 8 encoder layers converge only with LN.",
+        "z20_depth",
+        breaks(["z20_nopre_lstm_7", "z20_nopre_lstm_8"], sound=["z20_nopre_joined_7", "z20_nopre_joined_8"]),
+    ),
+    Claim(
+        "C22",
+        "Deeper is worse because of overfitting: lower training loss, higher dev loss.",
+        "z20_depth",
+        both(
+            lower("z20_nopre_joined_8", "z20_nopre_joined", "train_loss"),
+            lower("z20_nopre_joined", "z20_nopre_joined_8", "dev_loss"),
+        ),
+    ),
+    Claim(
+        "C23",
+        "Normalisation does not lower the measure of internal covariate shift.",
+        "bo18_table3",
+        not_lower("ln_encoder_only", "baseline", "ics"),
+    ),
+    Claim(
+        "C24",
+        "It smooths the landscape: loss range, gradient predictiveness, effective beta.",
+        "bo18_table3",
+        both(
+            lower("ln_encoder_only", "baseline", "loss_range"),
+            both(lower("ln_encoder_only", "baseline", "gradient_change"), lower("ln_encoder_only", "baseline", "beta")),
+        ),
+    ),
+    Claim(
+        "C25", "Noise after the norm does not remove its benefit.", "noisy_norm", lower("ln_encoder_noisy", "baseline")
+    ),
+    Claim(
+        "C26",
+        "Ba et al.'s table of invariances.",
+        "",
+        elsewhere("a property, not a training: las analyze what=[invariance] prints the table, its tests hold it"),
+    ),
+)
+
+
+def of(recipe: str) -> list[Claim]:
+    """The claims that a recipe's table answers."""
+    return [claim for claim in CLAIMS if claim.recipe == recipe]
+
+
+def judge(claims: Sequence[Claim], tables: Sequence[Table]) -> dict[str, Verdict]:
+    """A verdict for each claim by its id, on the tables there are. A few steps (tier smoke) decide nothing."""
+    by_recipe = {table.recipe: table for table in tables}
+    verdicts = {}
+    for claim in claims:
+        table = by_recipe.get(claim.recipe, Table(claim.recipe, "", "", "", "", ()))
+        found = claim.rule(table)
+        verdicts[claim.id] = found._replace(verdict=UNDECIDED) if table.tier == SMOKE else found
+    return verdicts

@@ -1,0 +1,108 @@
+"""One test utterance as every row hears it: attention with the true tokens fed, what was decoded, and the sound."""
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import soundfile
+
+from las.data.corpora.base import Corpus
+from las.data.loader import Loader, read, spellable
+from las.data.manifest import Utterance
+from las.decoding import evaluation
+from las.decoding.transcriber import load
+from las.nn import rnn
+from las.nn.attention import diagnostics
+from las.nn.attention.diagnostics import Alignment
+from las.reproduction.jobs import Job
+from las.runtime.config import build
+from las.runtime.errors import StorageError
+from las.storage import bounded
+
+SHORTEST_S, LONGEST_S = 1.5, 8.0
+"""An example is long enough to show something and short enough for a phone's screen."""
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What a row makes of the example: attention weights [tokens + 1, states] as lists, their numbers, its text."""
+
+    label: str
+    weights: Any
+    symbols: Sequence[str]
+    numbers: Alignment
+    hypothesis: str
+
+
+@dataclass(frozen=True)
+class Example:
+    """The utterance, its sound as a data URI (empty where it may not be passed on), and each row's view."""
+
+    utterance: Utterance
+    audio: str
+    heard: tuple[Heard, ...]
+
+
+def example(jobs: Sequence[Job], with_audio: bool) -> Example | None:
+    """The first test utterance of a good length, by the first seed of each row; None before any training has ended.
+
+    Rows whose checkpoint cannot be read are left out.
+    """
+    chosen: dict[str, Job] = {}
+    for job in jobs:
+        if job.result is not None and "broken" not in job.result:
+            chosen.setdefault(job.row.name, job)
+    if not chosen:
+        return None
+    utterance, split = _utterance(next(iter(chosen.values())).config)
+    heard = [each for job in chosen.values() if (each := _heard(job, utterance, split)) is not None]
+    config = next(iter(chosen.values())).config
+    rate = int(build(config["corpus"], where="corpus").sample_rate)
+    return Example(utterance, sound(utterance, rate) if with_audio else "", tuple(heard))
+
+
+def sound(utterance: Utterance, sample_rate: int) -> str:
+    """The utterance as a wav in a data URI, 16 bit."""
+    return f"data:audio/wav;base64,{base64.b64encode(wav(utterance, sample_rate)).decode()}"
+
+
+def wav(utterance: Utterance, sample_rate: int) -> bytes:
+    """The utterance as a wav file of 16 bit."""
+    file = io.BytesIO()
+    soundfile.write(file, read(utterance, sample_rate).numpy(), sample_rate, "PCM_16", format="WAV")
+    return file.getvalue()
+
+
+def _utterance(config: Mapping[str, Any]) -> tuple[Utterance, str]:
+    """An utterance of the first split after the dev part, and that split."""
+    corpus: Corpus = build(config["corpus"], where="corpus")
+    split = corpus.splits[min(2, len(corpus.splits) - 1)]
+    return fitting(corpus.prepare(Path(config["data_dir"]) / "manifests")[split]), split
+
+
+def fitting(utterances: Sequence[Utterance]) -> Utterance:
+    """The first of a good length, or the first."""
+    return next((each for each in utterances if SHORTEST_S <= each.duration_s <= LONGEST_S), utterances[0])
+
+
+def _heard(job: Job, utterance: Utterance, split: str) -> Heard | None:
+    try:
+        transcriber = load(job.directory)
+    except StorageError:
+        return None
+    tokens = transcriber.tokens
+    (known,) = spellable([utterance], tokens)
+    loader = Loader([known], tokens, transcriber.sample_rate, num_workers=0)
+    ((_, batch),) = loader.batches([[0]])
+    with rnn.using(str(job.config["kernel"])):
+        weights = evaluation.attention_weights(transcriber.model, batch)
+    symbols = [*(tokens.symbols[token] for token in batch.targets[0].tolist()), "(end)"]
+    hypothesis = _decoded(job.directory / f"hypotheses.{split}.jsonl").get(utterance.id, "")
+    return Heard(job.row.label, weights.tolist(), symbols, diagnostics.measure(weights), hypothesis)
+
+
+def _decoded(path: Path) -> dict[str, str]:
+    return {each["id"]: each["text"] for each in bounded.stored_lines(path)}

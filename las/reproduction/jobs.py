@@ -1,0 +1,136 @@
+"""What a recipe asks to be trained: one job for each row and seed, where it lies, and how far it is.
+
+A job's folder is `<runs>/<row>/<corpus>/seed<n>-<digest>`; the digest is of all that decides what is trained, so that
+rows of several recipes share what is the same, and another setting never meets the run of a former one.
+"""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from las.reproduction.recipe import Recipe, Row, Tier
+from las.runtime.config import Config, check_name, compose
+from las.runtime.errors import ConfigError
+from las.storage import bounded, run_directory
+
+LONGEST_GAP_S = 600.0
+"""Between two events of a training; a longer one is the time in which it was stopped."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training. `copy` counts trainings with the same seed, from 1."""
+
+    row: Row
+    seed: int
+    copy: int
+    overrides: tuple[str, ...]
+    config: Config
+    directory: Path
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """Its result.json if it is finished, broken ones too, else None."""
+        path = self.directory / "result.json"
+        return bounded.stored(path) if path.exists() else None
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Its events so far; half a line at the end is none."""
+        return events(self.directory)
+
+    @property
+    def step(self) -> int:
+        """The last step that it has written down."""
+        return max((int(event.get("step", 0)) for event in self.metrics()), default=0)
+
+    @property
+    def max_steps(self) -> int:
+        """Updates at most."""
+        return int(self.config["trainer"]["max_steps"])
+
+
+def merge(*groups: Iterable[str]) -> tuple[str, ...]:
+    """Overrides of which later ones take the place of earlier ones with the same key, with a plus or without."""
+    merged: dict[str, str] = {}
+    for override in (each for group in groups for each in group):
+        merged[override.partition("=")[0].lstrip("+")] = override
+    return tuple(merged.values())
+
+
+def overrides_of(recipe: Recipe, row: Row, tier_name: str, given: Sequence[str] = ()) -> tuple[str, ...]:
+    """All overrides of a row but name, seed and folder: those of the tier, the row, the corpus, and at last `given`."""
+    tier = recipe.tier(tier_name)
+    at = row.at.get(tier_name, ())
+    before = merge(tier.overrides, row.overrides, at, given)
+    corpus = next((each.partition("=")[2] for each in before if each.startswith("corpus=")), "")
+    return merge(tier.overrides, tier.per_corpus.get(corpus, ()), row.overrides, at, given)
+
+
+def jobs(recipe: Recipe, tier_name: str, seeds: int | None, runs: Path, given: Sequence[str]) -> list[Job]:
+    """The jobs of a recipe in the order in which they are trained: a seed of every row, then the next seed.
+
+    Raises ConfigError for a recipe that cannot be trained, an unknown tier, and mistakes in overrides.
+    """
+    tier = recipe.tier(tier_name)
+    if recipe.unavailable:
+        raise ConfigError(f"recipe={recipe.name} cannot be trained: {recipe.unavailable}")
+    for key in ("name", "seed", "run_dir"):
+        if any(override.partition("=")[0] == key for override in given):
+            raise ConfigError(f"{key}=... is what the rows differ in: choose seeds=... and runs_dir=... instead")
+    count = tier.seeds if seeds is None else seeds
+    if count < 1:
+        raise ConfigError(f"seeds={count} must be at least 1")
+    planned = [(row, *which) for row in recipe.rows for which in _trainings(row, tier, count)]
+    planned.sort(key=lambda each: each[1:])  # stable: rows keep their order within a seed
+    return [_job(recipe, row, tier_name, seed, copy, runs, given) for row, seed, copy in planned]
+
+
+def _trainings(row: Row, tier: Tier, count: int) -> list[tuple[int, int]]:
+    """(seed, copy) of each training of a row."""
+    if row.repeat == "runs":
+        return [(1, copy) for copy in range(1, min(count, tier.runs) + 1)]
+    return [(seed, 1) for seed in range(1, count + 1)]
+
+
+def _job(recipe: Recipe, row: Row, tier: str, seed: int, copy: int, runs: Path, given: Sequence[str]) -> Job:
+    name = f"{row.name}_{copy}" if row.repeat == "runs" else row.name
+    overrides = (*overrides_of(recipe, row, tier, given), f"name={name}", f"seed={seed}")
+    try:
+        check_name("name", name)
+        config = compose("train", list(overrides))
+    except ConfigError as error:
+        raise ConfigError(f"recipe {recipe.name}, row {row.name}: {error}") from error
+    signed = json.dumps(run_directory.signature(config), sort_keys=True)
+    digest = hashlib.sha256(signed.encode()).hexdigest()[:8]
+    directory = runs / name / config["corpus"]["name"] / f"seed{seed}-{digest}"
+    escaped = str(directory).replace("\\", "\\\\").replace("'", "\\'")
+    return Job(row, seed, copy, (*overrides, f"run_dir='{escaped}'"), config | {"run_dir": str(directory)}, directory)
+
+
+def events(directory: Path) -> list[dict[str, Any]]:
+    """The events of a run folder."""
+    return bounded.stored_lines(directory / "metrics.jsonl")
+
+
+def seconds(metrics: Sequence[dict[str, Any]]) -> float:
+    """How long a training computed: the time between its events, without the pauses in which it was stopped."""
+    times = [event["time"] for event in metrics]
+    gaps = [after - before for before, after in itertools.pairwise(times)]
+    return sum(gap for gap in gaps if gap <= LONGEST_GAP_S)
+
+
+def expected(job: Job, finished: Sequence[Job]) -> float | None:
+    """Seconds that a job still needs, by the speed of finished ones: of its own row, else of all; None before any."""
+    rates: dict[bool, list[float]] = {True: [], False: []}
+    for other in finished:
+        metrics = other.metrics()
+        if (taken := seconds(metrics)) > 0:
+            rates[other.row.name == job.row.name].append(other.step / taken)
+    for known in (rates[True], rates[False]):
+        if known:
+            return (job.max_steps - job.step) * len(known) / sum(known)
+    return None

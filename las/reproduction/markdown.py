@@ -1,0 +1,91 @@
+"""A recipe's table as Markdown for the repository, and the list of all claims."""
+
+from collections.abc import Mapping, Sequence
+
+from las.reproduction import claims, tables
+from las.reproduction.recipe import Recipe
+from las.reproduction.results import Table
+from las.reproduction.verdicts import Verdict
+
+TIER_WORDS = {
+    "paper": "the paper's corpus and size",
+    "open": "open data at reduced size: the claims can be compared with the paper's, the sizes of numbers cannot",
+    "smoke": "a few steps of a tiny model, which show that every row can be trained, and nothing else",
+}
+BROKEN_SHOWN = 240  # characters of a reason
+
+
+def document(recipe: Recipe, table: Table, verdicts: Mapping[str, Verdict]) -> str:
+    """Everything a reader needs to judge the numbers."""
+    lines = [
+        f"# {recipe.title}",
+        "",
+        f"Source of the paper's numbers: {recipe.source}.",
+        f"Ours: corpus `{table.corpus}`, tier `{table.tier}` ({TIER_WORDS[table.tier]}).",
+        "",
+        f"    {table.command}",
+        "",
+        *([f"**Not run: {recipe.unavailable}.**", ""] if recipe.unavailable else []),
+        *_table(tables.headings(recipe, table), tables.rows(recipe, table)),
+        "",
+        *(line for note in tables.notes(recipe) for line in (f"{note}.", "")),
+        explanation(recipe, table),
+        "",
+        *_broken(table),
+        *_claims(verdicts),
+        "## Assumed where the paper is silent",
+        "",
+        *(f"- {line}" for line in recipe.assumed),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def explanation(recipe: Recipe, table: Table) -> str:
+    """How the columns are to be read."""
+    compared = f" {tables.DIFFERENCE.capitalize()} is in points." if tables.comparable(recipe, table) else ""
+    return (
+        "SD is the sample standard deviation over trainings, SE that of the mean, the interval Student's; one marked "
+        "with u is of a single training, over the utterances of the test. Steps are updates: that of the best dev "
+        "error, and the first within 1 % (relative) of it. Hours are those of training." + compared
+    )
+
+
+def claims_document(verdicts: Mapping[str, Verdict], tier: str, corpus: str) -> str:
+    """All claims with their verdicts."""
+    lines = [
+        f"# The papers' claims on `{corpus}`, tier `{tier}`",
+        "",
+        "Computed from the tables (.json) beside this file by the rules of `las/reproduction/verdicts.py`. p values are not",
+        "corrected for the number of claims. Without several trainings of each row there is no verdict.",
+        "",
+        *_verdicts(verdicts),
+    ]
+    return "\n".join(lines)
+
+
+def _claims(verdicts: Mapping[str, Verdict]) -> list[str]:
+    return ["## Claims", "", *_verdicts(verdicts)] if verdicts else []
+
+
+def _verdicts(verdicts: Mapping[str, Verdict]) -> list[str]:
+    sentences = {claim.id: claim.sentence for claim in claims.CLAIMS}
+    rows = [[name, sentences[name], found.verdict, found.test] for name, found in verdicts.items()]
+    return [*_table(["", "claim", "verdict", "test"], rows), ""]
+
+
+def _broken(table: Table) -> list[str]:
+    """Why trainings are broken."""
+    found = [
+        f"- {line.label}, seed {outcome.seed}, step {outcome.steps:,}: {outcome.broken[:BROKEN_SHOWN]}"
+        for line in table.lines
+        for outcome in line.outcomes
+        if outcome.broken
+    ]
+    return ["Broken:", "", *found, ""] if found else []
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in (headings, *rows)]
+    lines = [f"| {' | '.join(row)} |" for row in cells]
+    return [lines[0], f"|{'---|' * len(headings)}", *lines[1:]]

@@ -1,0 +1,203 @@
+"""A recipe: a table or figure of a paper as data (`recipes/<name>.yaml`), and the settings its rows are trained with.
+
+A row is a name, overrides of the training config, and what the paper prints for it. What all rows share stands in
+`recipes/settings/<setting>.yaml`: per tier, the overrides and the number of seeds, and what had to be assumed. The tier
+`smoke` is the same for all (`recipes/settings/smoke.yaml`); there a setting lists only what it adds.
+
+Tiers: `paper` is the paper's corpus and size, `open` the same claims on open data at a size for two CPU cores, `smoke`
+a few steps of a tiny model, which shows that every row can be trained.
+
+Families: `paper-faithful` keeps everything that the paper changed together, `clean` changes one thing at a time.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from las.runtime import config
+from las.runtime.errors import ConfigError, suggest
+
+SMOKE = "smoke"
+TIERS = ("paper", "open", SMOKE)
+FAMILIES = ("paper-faithful", "clean")
+REPEATS = ("seeds", "runs")
+
+
+class Column(NamedTuple):
+    """A number of the paper: what it is called in print, how it is written, and which of our numbers it compares with
+    (`las.reproduction.results`); None where we have none of the kind."""
+
+    heading: str
+    kind: str
+    ours: str | None = None
+
+
+PAPER = {
+    "phone_error_rate": Column("PER", "rate", "test"),
+    "wer": Column("WER", "rate", "test"),
+    "hub5_00_swb": Column("SWB", "rate", "hub5_00_swb"),
+    "hub5_00_ch": Column("CH", "rate", "hub5_00_ch"),
+    "hub5_01": Column("Hub5'01", "rate", "hub5_01"),
+    "wer_min": Column("WER min", "rate"),
+    "wer_max": Column("WER max", "rate"),
+    "wer_sigma": Column("WER sigma as printed (≈ population SE)", "rate"),
+    "hub5_01_min": Column("Hub5'01 min", "rate"),
+    "hub5_01_max": Column("Hub5'01 max", "rate"),
+    "hub5_01_sigma": Column("Hub5'01 sigma as printed (≈ population SE)", "rate"),
+    "steps_to_converge": Column("steps", "count", "steps_to_converge"),
+    "epoch": Column("epoch", "number"),
+    "sub_epoch": Column("sub-epoch", "count"),
+    "outcome": Column("outcome", "text"),
+}
+"""Every number that a recipe may quote, in the order of columns. Rates are fractions here and in the files."""
+
+Overrides = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table. `at` are further overrides by tier; `repeat` says whether more trainings of it are other
+    seeds or the same seed once more; `note` is printed below the table."""
+
+    name: str
+    label: str
+    family: str
+    overrides: Overrides
+    at: Mapping[str, Overrides]
+    paper: Mapping[str, Any]
+    repeat: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Tier:
+    """What all rows share: overrides, further ones by the name of the corpus, and how many seeds and runs."""
+
+    overrides: Overrides
+    per_corpus: Mapping[str, Overrides]
+    seeds: int
+    runs: int
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """`unavailable` says why it cannot be trained, and is empty where it can."""
+
+    name: str
+    title: str
+    source: str
+    unavailable: str
+    assumed: tuple[str, ...]
+    rows: tuple[Row, ...]
+    tiers: Mapping[str, Tier]
+
+    def columns(self) -> list[str]:
+        """Keys of the paper's numbers that any row has, in print order."""
+        return [key for key in PAPER if any(key in row.paper for row in self.rows)]
+
+    def tier(self, name: str) -> Tier:
+        """Raises ConfigError for an unknown tier, and for one that this recipe has no settings of."""
+        if name not in TIERS:
+            raise ConfigError(f"tier={name}: there is no such tier.{suggest(name, TIERS)}")
+        return self.tiers[name]
+
+
+def directory() -> Path:
+    """`recipes/` beside `configs/`, in the checkout or the wheel."""
+    return config.config_directory().parent / "recipes"
+
+
+def names() -> list[str]:
+    """All recipes."""
+    return sorted(path.stem for path in directory().glob("*.yaml"))
+
+
+def read(name: str) -> Recipe:
+    """A recipe by name. Raises ConfigError with the nearest names for what does not exist, naming file and key."""
+    if name not in names():
+        raise ConfigError(f"recipe={name}: there is no such recipe.{suggest(name, names())}")
+    where = f"recipes/{name}.yaml"
+    found = _section(
+        _yaml(directory() / f"{name}.yaml"), where, ("title", "source", "setting", "rows"), _RECIPE_OPTIONS
+    )
+    setting = found["setting"]
+    settings = sorted({path.stem for path in (directory() / "settings").glob("*.yaml")} - {SMOKE})
+    if setting not in settings:
+        raise ConfigError(f"{where}: setting: {setting} does not exist.{suggest(str(setting), settings)}")
+    shared_where = f"recipes/settings/{setting}.yaml"
+    shared = _section(_yaml(directory() / "settings" / f"{setting}.yaml"), shared_where, ("assumed", *TIERS))
+    tiny = _yaml(directory() / "settings" / f"{SMOKE}.yaml")
+    shared[SMOKE] = {**tiny, "overrides": [*tiny["overrides"], *shared[SMOKE]]}
+    family = _one_of(found["family"], FAMILIES, f"{where}: family")
+    return Recipe(
+        name=name,
+        title=found["title"],
+        source=found["source"],
+        unavailable=found["unavailable"],
+        assumed=(*shared["assumed"], *found["assumed"]),
+        rows=tuple(_row(row, family, f"{where}: row {at}") for at, row in enumerate(found["rows"], start=1)),
+        tiers={tier: _tier(shared[tier], f"{shared_where}: {tier}") for tier in TIERS},
+    )
+
+
+_RECIPE_OPTIONS: dict[str, Any] = {"family": FAMILIES[0], "unavailable": "", "assumed": []}
+
+
+def _row(values: Any, family: str, where: str) -> Row:
+    options = {"overrides": [], "at": {}, "paper": {}, "family": family, "repeat": REPEATS[0], "note": ""}
+    found = _section(values, where, ("name", "label"), options)
+    for tier in found["at"]:
+        _one_of(tier, TIERS, f"{where}: at")
+    for key, value in found["paper"].items():
+        if key not in PAPER:
+            raise ConfigError(f"{where}: paper: {key} is no number of a paper.{suggest(str(key), PAPER)}")
+        kinds = {"text": str, "count": int}
+        config.check_value(f"{where}: paper.{key}", value, kinds.get(PAPER[key].kind, float))
+    return Row(
+        **found
+        | {
+            "family": _one_of(found["family"], FAMILIES, f"{where}: family"),
+            "repeat": _one_of(found["repeat"], REPEATS, f"{where}: repeat"),
+            "overrides": tuple(found["overrides"]),
+            "at": {tier: tuple(overrides) for tier, overrides in found["at"].items()},
+        }
+    )
+
+
+def _tier(values: Any, where: str) -> Tier:
+    found = _section(values, where, ("overrides", "seeds"), {"per_corpus": {}, "runs": 2})
+    per_corpus = {corpus: tuple(overrides) for corpus, overrides in found["per_corpus"].items()}
+    return Tier(tuple(found["overrides"]), per_corpus, found["seeds"], found["runs"])
+
+
+def _section(
+    values: Any, where: str, required: Collection[str], options: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """A section with the keys it must have and may have, and no others."""
+    known = {*required, *(options or {})}
+    if not isinstance(values, dict):
+        raise ConfigError(f"{where} should be a section with the keys {', '.join(sorted(known))}")
+    for key in values:
+        if key not in known:
+            raise ConfigError(f"{where}: there is no key {key!r}.{suggest(str(key), known)}")
+    for key in required:
+        if key not in values:
+            raise ConfigError(f"{where}: {key} is missing")
+    return {**(options or {}), **values}
+
+
+def _one_of(value: Any, known: Collection[str], where: str) -> str:
+    if value not in known:
+        raise ConfigError(f"{where}: {value} does not exist.{suggest(str(value), known)}")
+    return str(value)
+
+
+def _yaml(path: Path) -> Any:
+    """A file as plain data: what a recipe holds may look like an interpolation and must stay as it is."""
+    from omegaconf import OmegaConf
+
+    try:
+        return OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    except RecursionError as error:
+        raise ConfigError(f"{path}: sections and lists inside each other, too deep for a recipe") from error

@@ -1,0 +1,121 @@
+"""The cells of a recipe's table as text: the paper's numbers, ours, and what they differ by."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from las.reproduction.recipe import PAPER, Recipe
+from las.reproduction.results import Line, Table
+from las.scoring import error_rates
+
+RATE_KEYS = ("phone_error_rate", "wer")
+"""Of the paper's numbers, those that stand for its test error."""
+DIFFERENCE = "ours - paper"
+OWN_HEADINGS = ("SD", "SE", "95 % interval", "lowest to highest")
+LAST_HEADINGS = ("our steps to converge", "within 1 %", "hours", "commit")
+NOTHING = ""
+
+
+def headings(recipe: Recipe, table: Table) -> list[str]:
+    """One for each cell of `rows`."""
+    metric = error_rates.SHORT_NAMES[table.metric]
+    compared = [DIFFERENCE] if comparable(recipe, table) else []
+    own = [f"our {metric}: mean", *OWN_HEADINGS, *compared, "trainings"]
+    further = [f"our {PAPER[key].heading}" for key in _further(recipe, table)]
+    return ["row", *(f"paper: {PAPER[key].heading}" for key in recipe.columns()), *own, *further, *LAST_HEADINGS]
+
+
+def rows(recipe: Recipe, table: Table) -> list[list[str]]:
+    """One list of cells for each row of the recipe, in its order."""
+    found = []
+    for number, row in enumerate(recipe.rows, start=1):
+        line = table.line(row.name)
+        mark = f" ({number})" if row.note else ""
+        family = " [clean]" if row.family == "clean" and recipe.rows[0].family != "clean" else ""
+        paper = [written(key, row.paper.get(key)) for key in recipe.columns()]
+        further = [_mean(line, PAPER[key].ours or "") for key in _further(recipe, table)]
+        compared = [_difference(row.paper.get(table.metric), line)] if comparable(recipe, table) else []
+        own = [*_own(line), *compared, _trainings(line)]
+        found.append([f"{row.label}{family}{mark}", *paper, *own, *further, *_last(line)])
+    return found
+
+
+def notes(recipe: Recipe) -> list[str]:
+    """The notes of rows, with the numbers that stand in the table."""
+    return [f"({number}) {row.note}" for number, row in enumerate(recipe.rows, start=1) if row.note]
+
+
+def written(key: str, value: Any) -> str:
+    """A number of the paper as it prints it: rates in percent, with as many digits as the paper has."""
+    if value is None:
+        return NOTHING
+    match PAPER[key].kind:
+        case "rate":
+            return f"{100 * value:.2f} %" if key.endswith("sigma") else f"{100 * value:.1f} %"
+        case "count":
+            return f"{value:,}"
+        case _:
+            return str(value)
+
+
+def interval(line: Line) -> str:
+    """Student's over trainings; of a single training that over the utterances of the test, marked with u."""
+    summary = line.summary("test")
+    if summary is None:
+        return NOTHING
+    if summary.interval is not None:
+        return _range(summary.interval)
+    over_utterances = line.sound[0].interval
+    return NOTHING if over_utterances is None else f"{_range(over_utterances)} u"
+
+
+def comparable(recipe: Recipe, table: Table) -> bool:
+    """Whether the paper has the measure that we have."""
+    return table.metric in recipe.columns()
+
+
+def _difference(paper: Any, line: Line) -> str:
+    summary = line.summary("test")
+    return NOTHING if paper is None or summary is None else f"{100 * (summary.mean - paper):+.1f}"
+
+
+def _own(line: Line) -> list[str]:
+    summary = line.summary("test")
+    if summary is None:
+        return ["broken" if len(line.outcomes) > len(line.sound) else "not trained", *[NOTHING] * len(OWN_HEADINGS)]
+    spread = [NOTHING if each is None else f"{100 * each:.2f}" for each in (summary.deviation, summary.error)]
+    ends = f"{100 * summary.lowest:.1f} to {100 * summary.highest:.1f}" if summary.n > 1 else NOTHING
+    return [f"{100 * summary.mean:.1f} %", *spread, interval(line), ends]
+
+
+def _trainings(line: Line) -> str:
+    broken = len(line.outcomes) - len(line.sound)
+    return f"{len(line.outcomes)}, {broken} broken" if broken else str(len(line.outcomes))
+
+
+def _last(line: Line) -> list[str]:
+    seconds = line.summary("seconds")
+    commits = sorted({outcome.commit[:7] + outcome.commit[12:] for outcome in line.outcomes})  # 12 digits, perhaps a +
+    steps = [_steps(line, measure) for measure in ("steps_to_converge", "steps_to_within_one_percent")]
+    return [*steps, NOTHING if seconds is None else f"{seconds.mean / 3600:.2f}", ", ".join(commits)]
+
+
+def _steps(line: Line, measure: str) -> str:
+    summary = line.summary(measure)
+    if summary is None:
+        return NOTHING
+    return f"{summary.mean:,.0f}" + ("" if summary.deviation is None else f" ± {summary.deviation:,.0f}")
+
+
+def _mean(line: Line, measure: str) -> str:
+    summary = line.summary(measure)
+    return NOTHING if summary is None else f"{100 * summary.mean:.1f} %"
+
+
+def _further(recipe: Recipe, table: Table) -> list[str]:
+    """Keys of the paper's other rates of which we have any."""
+    keys = [key for key in recipe.columns() if key not in RATE_KEYS and PAPER[key].kind == "rate"]
+    return [key for key in keys if any(line.values(PAPER[key].ours or "") for line in table.lines)]
+
+
+def _range(bounds: Sequence[float]) -> str:
+    return "[{:.1f}, {:.1f}]".format(*(100 * bound for bound in bounds))

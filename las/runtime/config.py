@@ -1,0 +1,400 @@
+"""From configs to objects.
+
+A config is plain data. Where it names a class (`_target_`), `build` checks the name against an allow-list of its own
+before it imports anything, because the config inside a checkpoint comes from outside. Keyword arguments are checked
+against the class's signature, so that a misspelt key is an error that names the nearest right ones.
+
+Do plain values fit the arguments of a constructor? Asked before it runs, so that an error names the key.
+"""
+
+import collections.abc
+import functools
+import importlib
+import inspect
+import math
+import re
+import types
+import typing
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import las
+from las.runtime import config_groups, quoting
+from las.runtime.errors import ArgumentError, ConfigError, suggest
+
+BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+SEQUENCES = (list, tuple, collections.abc.Sequence)
+WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", None: "null", dict: "keys"}
+LISTED = {int: "whole numbers", float: "numbers", str: "texts"}
+EXAMPLES: dict[Any, Any] = {int: 2, float: 0.1, bool: True, str: "x"}
+PART = "a part of its own (keys with a _target_)"
+PLACES = {"name": "run_dir=... says where a run lies", "corpus.name": "corpus.root=... says where a corpus lies"}
+"""Names that folders are called by, and what a person may have meant who wrote a path."""
+
+
+def check(cls: type, values: dict[str, Any], where: str, kinds: Collection[Any] = BY_NAME) -> None:
+    """Raise ConfigError for an unknown key, with the nearest ones, and for a value of the wrong type.
+
+    `kinds` are the kinds of parameters that may be given by name.
+    """
+    known = parameters(cls, kinds)
+    for key, value in values.items():
+        if key not in known:
+            raise ConfigError(f"{where}.{key}: {cls.__name__} has no such key.{suggest(key, known)}")
+        check_value(f"{where}.{key}", value, known[key].annotation, known[key].default)
+
+
+def check_value(where: str, value: Any, annotation: Any, default: Any = None) -> None:
+    """Raise ConfigError unless a value is of the type of an annotation; the example it gives is the default."""
+    if not fits(value, annotation):
+        wanted = " or ".join(dict.fromkeys(map(_in_words, _alternatives(annotation))))
+        raise ConfigError(f"{where}={value!r} should be {wanted}{_example(where, annotation, default)}")
+
+
+def require(key: str, value: Any, least: int | float, most: int | float = math.inf) -> None:
+    """Raise ArgumentError unless a number, or each one of a list, lies within its limits; None does."""
+    numbers = value if isinstance(value, (list, tuple)) else [value]
+    if not all(number is None or least <= number <= most for number in numbers):
+        limits = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
+        raise ArgumentError(f"{key}={shown(value)} must be {limits}")
+
+
+def shown(value: Any) -> str:
+    """A plain value as it is typed after `key=`."""
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(shown, value))}]"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)
+
+
+def check_names(config: dict[str, Any]) -> None:
+    """Raise ConfigError unless the names in a config, by which folders are called, are one part of a path each."""
+    for key, section in (("name", config), ("corpus.name", config.get("corpus"))):
+        if isinstance(section, dict) and "name" in section:
+            check_name(key, section["name"])
+
+
+def check_name(key: str, value: Any) -> None:
+    """Raise ConfigError unless a value can be the name of a folder: `..` or a path would lead out of the one above."""
+    text = "" if value is None else str(value)
+    if not text.strip() or text in (".", "..") or not text.isprintable() or set(text) & set("/\\"):
+        raise ConfigError(f"{key}={text!r}: a name is that of one folder, not empty and without / in it. {PLACES[key]}")
+
+
+def parameters(cls: type, kinds: Collection[Any] = BY_NAME) -> dict[str, inspect.Parameter]:
+    """Parameters of a constructor that may be given by name, following **options into the base classes."""
+    found: dict[str, inspect.Parameter] = {}
+    for base in cls.__mro__:
+        init: Callable[..., None] | None = vars(base).get("__init__")
+        if init is None or base is object:
+            continue
+        own = list(inspect.signature(init).parameters.values())[1:]
+        for parameter in own:
+            if parameter.kind in kinds:
+                found.setdefault(parameter.name, parameter)
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in own):
+            break
+    return found
+
+
+def fits(value: Any, annotation: Any) -> bool:
+    """Whether a value is of an annotation's type: a whole number fits float, a list fits any sequence.
+
+    A number is finite. What cannot be told (no annotation, type variables, annotations as text) fits.
+    """
+    if annotation is None:
+        return value is None
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, each) for each in inner)
+    if origin is collections.abc.Callable:
+        return callable(value)
+    if origin in SEQUENCES:
+        # A text is a sequence of texts as well: an alphabet is written as one.
+        listed = isinstance(value, (list, tuple)) or (isinstance(value, str) and inner[0] is str)
+        return listed and all(fits(each, inner[0]) for each in value)
+    if annotation in (Any, inspect.Parameter.empty) or not inspect.isclass(annotation):
+        return True
+    if isinstance(value, bool):
+        return annotation is bool
+    if annotation is float:
+        return isinstance(value, (int, float)) and math.isfinite(value)
+    return isinstance(value, annotation)
+
+
+def _alternatives(annotation: Any) -> list[Any]:
+    """The types of a union that a person can type: no tensors, and null at the end."""
+    if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
+        return [annotation]
+    kinds = [each for each in typing.get_args(annotation) if getattr(each, "__name__", "") != "Tensor"]
+    return sorted((None if each is types.NoneType else each for each in kinds), key=lambda each: each is None)
+
+
+def _in_words(kind: Any) -> str:
+    """`a list of whole numbers` for Sequence[int]."""
+    if typing.get_origin(kind) in SEQUENCES:
+        inner = typing.get_args(kind)[0]
+        return f"a list of {LISTED.get(inner, 'lists' if typing.get_origin(inner) in SEQUENCES else 'values')}"
+    return WORDS.get(kind, PART)
+
+
+def _example(where: str, annotation: Any, default: Any) -> str:
+    """`, for example optim.lr=0.001`: the default, or any value of the type; nothing for parts."""
+    value = default
+    if value is inspect.Parameter.empty or value is None or not isinstance(value, (int, float, str, list, tuple)):
+        kind = _alternatives(annotation)[0]
+        listed = typing.get_origin(kind) in SEQUENCES
+        inner = typing.get_args(kind)[0] if listed else kind
+        value = EXAMPLES.get(inner)
+        value = [value] if listed and value is not None else value
+    return "" if value is None else f", for example {where}={shown(value)}"
+
+
+PACKAGES = (
+    "las.nn.attention",
+    "las.data.augmentation",
+    "las.nn.cells",
+    "las.data.corpora",
+    "las.nn.ctc",
+    "las.nn.features",
+    "las.nn.subsampling",
+    "las.training.gradients",
+    "las.nn.listener",
+    "las.lm.lstm",
+    "las.nn.losses",
+    "las.nn.model",
+    "las.training.optimizers",
+    "las.data.sampler",
+    "las.nn.scheduled",
+    "las.training.schedules",
+    "las.decoding.scorers",
+    "las.decoding.search",
+    "las.data.quality",
+    "las.nn.speller",
+    "las.data.tokenizers",
+    "las.training.weight_noise",
+)
+"""Modules (and modules below them) whose own classes a config may name."""
+
+TORCH = ("torch.optim", "torch.nn")
+"""Namespaces of torch whose optimisers and modules a config may name."""
+
+RESOLVER = re.compile(r"\$\{[^{}]*:")
+"""The beginning of an interpolation that calls something."""
+
+Config = dict[str, Any]
+
+
+def config_directory() -> Path:
+    """`configs/` of the checkout, or the copy a wheel carries."""
+    package = Path(las.__file__).parent
+    checkout = package.parent / "configs"
+    return checkout if checkout.is_dir() else package / "configs"
+
+
+def compose(name: str, overrides: list[str]) -> Config:
+    """The resolved config `configs/<name>.yaml` with overrides, as plain dictionaries.
+
+    Raises ConfigError for an unknown group, option, key or missing value, with the nearest names.
+    """
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+
+    directory = config_directory()
+    config_groups.check_hydra(directory, name, overrides)
+    config_groups.check_groups(directory, name, overrides)
+    try:
+        composed = _compose(directory, name, overrides)
+        config_groups.check_deleted(directory, overrides)
+        _require_plain(composed)
+        resolved = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        key = getattr(error, "full_key", None) or "a value"
+        raise ConfigError(f"{key} has no value: add {key}=... to the command") from error
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_explain(error, name, overrides, directory)) from error
+    except RecursionError as error:
+        where = _deepest(overrides, directory)
+        raise ConfigError(f"{where}: lists and sections inside each other, too deep for a config") from error
+    assert isinstance(resolved, dict)
+    config = {str(key): value for key, value in resolved.items()}
+    _check_keys(config, directory, name)
+    check_names(config)
+    return config
+
+
+def _deepest(overrides: list[str], directory: Path) -> str:
+    """The override with the most brackets, shortened; where none has many it is one of the files."""
+    override = max(overrides, key=lambda each: each.count("[") + each.count("{"), default="")
+    return f"{override[:60]}..." if override.count("[") + override.count("{") > 50 else f"a card of {directory}"
+
+
+def _compose(directory: Path, name: str, overrides: list[str]) -> Any:
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+
+    with initialize_config_dir(str(directory.resolve()), version_base="1.3"):
+        return hydra_compose(name, overrides)
+
+
+def _require_plain(composed: Any) -> None:
+    """A config refers to its own keys at most: `${oc.env:HOME}` would read what is none of its business."""
+    from omegaconf import OmegaConf
+
+    for key, value in _flatten(OmegaConf.to_container(composed, resolve=False)).items():
+        if RESOLVER.search(str(value)):
+            raise ConfigError(f"{key}={value}: only other keys may be referred to (${{seed}}): write the value itself")
+
+
+def _explain(error: Exception, name: str, overrides: list[str], directory: Path) -> str:
+    """The nearest keys when one of the overrides names a key that is not there, else Hydra's own message."""
+    from hydra.errors import HydraException
+
+    if says := quoting.mistake(overrides) or quoting.ambiguous(overrides):
+        return says
+    for override in overrides:
+        key = override.partition("=")[0]
+        if "@" in key and str(error).startswith(f"Could not override '{key}'"):
+            return config_groups.misplaced(directory, name, override, overrides)
+    plain = [
+        o for o in overrides if "=" in o and not o.startswith(("+", "~")) and not config_groups.is_group(o, directory)
+    ]
+    try:
+        composed = _compose(directory, name, [o for o in overrides if o not in plain])
+    except HydraException:
+        plain = []
+    for override in plain:
+        key = override.partition("=")[0]
+        known = _keys(composed)
+        section = key.partition(".")[0]
+        if "checkpoint" in known and section not in known and (directory / section).is_dir():
+            return f"{override}: {config_groups.of_checkpoint(name, section)}"
+        if key not in known:
+            return f"{override}: there is no key {key!r} in configs/{name}.yaml.{suggest(key, known)}"
+    return re.split(r"\n\s*full_key", str(error))[0].strip()
+
+
+def _keys(config: Any, prefix: str = "") -> set[str]:
+    """Every key and section of a composed config as a dotted path, interpolations and missing values left alone."""
+    from omegaconf import DictConfig, OmegaConf
+
+    found: set[str] = set()
+    for key in config:
+        path = f"{prefix}{key}"
+        found.add(path)
+        section = not (OmegaConf.is_missing(config, key) or OmegaConf.is_interpolation(config, key))
+        if section and isinstance(config[key], DictConfig):
+            found |= _keys(config[key], f"{path}.")
+    return found
+
+
+def _flatten(config: Any, prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} to {"a.b": 1}; lists are values."""
+    if not isinstance(config, dict) or not config:
+        return {prefix: config}
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        flat |= _flatten(value, f"{prefix}.{key}" if prefix else str(key))
+    return flat
+
+
+def differences(before: Config, after: Config) -> list[str]:
+    """Lines `key: old -> new` for every key in which two configs differ."""
+    old, new = _flatten(before), _flatten(after)
+    missing = object()
+    lines = []
+    for key in sorted(old.keys() | new.keys()):
+        a, b = old.get(key, missing), new.get(key, missing)
+        if a != b:
+            lines.append(f"{key}: {'(absent)' if a is missing else a} -> {'(absent)' if b is missing else b}")
+    return lines
+
+
+def resolve(target: str) -> type:
+    """The class a `_target_` names.
+
+    Raises ConfigError for anything that is not a class of this package's own building blocks, a `torch.optim`
+    optimiser or a `torch.nn` module. Nothing outside the allow-list is imported.
+    """
+    module_name, _, class_name = target.rpartition(".")
+    own = any(module_name == package or module_name.startswith(package + ".") for package in PACKAGES)
+    if not own and module_name not in TORCH:
+        raise ConfigError(
+            f"_target_: {target} is not allowed: a config may name classes of {', '.join((*PACKAGES, *TORCH))}"
+        )
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigError(f"_target_: {target}: there is no module {module_name} ({error})") from error
+    found = vars(module).get(class_name)
+    if not inspect.isclass(found) or (own and found.__module__ != module_name):
+        classes = [
+            n for n, v in vars(module).items() if inspect.isclass(v) and (not own or v.__module__ == module_name)
+        ]
+        raise ConfigError(f"_target_: {target}: {module_name} has no such class.{suggest(class_name, classes)}")
+    if not own:
+        import torch
+
+        bases = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.nn.Module)
+        if not issubclass(found, bases):
+            raise ConfigError(f"_target_: {target} is neither an optimiser nor a module")
+    return found
+
+
+def build(config: Any, *positional: Any, where: str = "") -> Any:
+    """Objects from plain data: every dictionary with a `_target_` becomes an instance of that class.
+
+    Args:
+        config: nested dictionaries, lists and values.
+        positional: positional arguments of the outermost class, e.g. sizes that only the caller knows.
+        where: the key under which the config lies, for error messages.
+
+    `_partial_: true` gives a `Maker` instead, a `functools.partial` that the parent calls.
+    """
+    if isinstance(config, list):
+        return [build(item, where=f"{where}[{index}]") for index, item in enumerate(config)]
+    if not isinstance(config, dict):
+        return config
+    values = {
+        key: build(value, where=f"{where}.{key}" if where else key)
+        for key, value in config.items()
+        if key not in ("_target_", "_partial_")
+    }
+    if "_target_" not in config:
+        return values
+    cls = resolve(str(config["_target_"]))
+    make = checked(cls, values, where or cls.__name__, *positional)
+    return make if config.get("_partial_", False) else make()
+
+
+class Maker(functools.partial[Any]):
+    """A constructor with its keyword arguments; what it does not accept is an error of the config, `where` in it."""
+
+    where = ""
+
+    def __call__(self, /, *positional: Any, **options: Any) -> Any:
+        try:
+            return super().__call__(*positional, **options)
+        except ArgumentError as error:
+            raise ConfigError(f"{self.where}.{error}") from error
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"{self.where}: {error}") from error
+
+
+def checked(cls: type, values: Config, where: str, *positional: Any, kinds: Collection[Any] = BY_NAME) -> Maker:
+    """A constructor with a section of the config as its keyword arguments, their names and types checked."""
+    check(cls, values, where, kinds)
+    maker = Maker(cls, *positional, **values)
+    maker.where = where
+    return maker
+
+
+def _check_keys(config: Config, directory: Path, name: str) -> None:
+    """A key beside those of the card was added with `+` and has no reader."""
+    known = config_groups.own_keys(directory, name)
+    for key in config.keys() - known:
+        nearest = suggest(key, {*known, "experiment"})
+        raise ConfigError(f"{key}: there is no such key in configs/{name}.yaml.{nearest}")

@@ -1,0 +1,64 @@
+"""Errors for people: what is wrong, where, why, and the next command to type.
+
+Every error of the package carries the exit code of the console command: 2 usage or configuration, 3 data,
+4 numerical, 5 storage.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class LasError(Exception):
+    """Base of every error that `las` explains in words; `exit_code` is what the console command returns."""
+
+    exit_code = 1
+
+
+class ConfigError(LasError):
+    """A command, key, group or value that does not exist or does not fit."""
+
+    exit_code = 2
+
+
+class ArgumentError(ConfigError):
+    """A value that a constructor refuses, named as its argument: `las.runtime.config` puts the section's key before it."""
+
+
+class DataError(LasError):
+    """Audio, transcripts, manifests or a corpus tree that cannot be used as they are.
+
+    `kind` is the fault in a word or two, the same for all faults that are counted together.
+    """
+
+    exit_code = 3
+
+    def __init__(self, message: str = "", kind: str = "unreadable") -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class NumericalError(LasError):
+    """A loss or gradient that is not finite."""
+
+    exit_code = 4
+
+
+class StorageError(LasError):
+    """A run folder or checkpoint that cannot be written, read or trusted."""
+
+    exit_code = 5
+
+
+def nearest(name: str, candidates: Iterable[str], count: int = 3) -> list[str]:
+    """The `count` names closest to a misspelt one, best first (all of them when there are no more)."""
+    names = sorted(set(candidates))
+    return difflib.get_close_matches(name, names, n=count, cutoff=0.0)
+
+
+def suggest(name: str, candidates: Iterable[str]) -> str:
+    """The sentence that ends an unknown-name error: ` Did you mean a, b or c?`"""
+    names = nearest(name, candidates)
+    if not names:
+        return ""
+    listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+    return f" Did you mean {listed}?"

@@ -1,0 +1,126 @@
+"""References and hypotheses in files: NIST transcripts (.trn) and JSON lines (.jsonl).
+
+Lines of text files: the numbered lines every reader of a NIST format starts from.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from las.runtime.errors import DataError
+from las.scoring import alignment, word_network
+from las.storage import atomic, bounded
+
+_ID = re.compile(r"[^()\s]+")
+# The last pair of brackets of a line holds the utterance id.
+_TRN_LINE = re.compile(rf"(?P<text>.*)\((?P<id>{_ID.pattern})\)", re.DOTALL)
+_COMMENTS = (";;", "**")
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """The words of an utterance, separated by spaces, and who spoke them where the file says so."""
+
+    text: str
+    speaker: str | None
+
+
+def read(path: str | Path, ignore_case: bool = False) -> dict[str, Transcript]:
+    """Transcripts by utterance id, in file order.
+
+    Formats by file name: `.trn` has lines `words (id)`, lines that begin with `;;` or `**` are comments, and the
+    speaker is the id up to the first `-`, or the first `_` where it has none (sclite's `-i spu_id`); `.jsonl` has one
+    object per line with `id`, `text` and, optionally, `speaker`: manifests as well as hypotheses. With `ignore_case`
+    ids come out in lower case, as sclite compares them. Raises DataError naming file and line.
+    """
+    path = Path(path)
+    readers = {".trn": _read_trn, ".jsonl": _read_json}
+    if path.suffix.lower() not in readers:
+        raise DataError(f"{path}: not a file of transcripts by its name, which must end in .trn or .jsonl")
+    reader = readers[path.suffix.lower()]
+    transcripts: dict[str, Transcript] = {}
+    first_line: dict[str, int] = {}
+    try:
+        bounded.size(path, bounded.LINES)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({bounded.why(error)})") from error
+    for number, line in numbered_lines(path):
+        if reader is _read_trn and line.startswith(_COMMENTS):
+            continue
+        name, transcript = reader(line, f"{path}:{number}")
+        name = alignment.fold_case(name) if ignore_case else name
+        if name in transcripts:
+            raise DataError(f"{path}:{number}: utterance {name!r} is already on line {first_line[name]}")
+        transcripts[name], first_line[name] = transcript, number
+    if not transcripts:
+        raise DataError(f"{path}: the file has no utterances")
+    return transcripts
+
+
+def write_trn(path: str | Path, texts: Mapping[str, str]) -> None:
+    """Write words by utterance id as a NIST transcript that `read` and sclite read as it is.
+
+    Raises DataError for an id that is not one word without brackets, a text of more than one line, one that would be
+    taken for a comment, and alternatives that are not closed; nothing is written then.
+    """
+    for name, text in texts.items():
+        where = f"{path}: utterance {name!r}"
+        if not _ID.fullmatch(name):
+            raise DataError(f"{where}: the id of a line of a .trn file is one word without brackets")
+        if "\n" in text or "\r" in text:
+            raise DataError(f"{where}: the text {text!r} has more than one line")
+        if text.strip(word_network.BLANKS).startswith(_COMMENTS):
+            raise DataError(f"{where}: a line {text!r} would be read as a comment, because it begins with ;; or **")
+        _check_markup(text, where)
+    atomic.write(Path(path), "".join(f"{text.strip(word_network.BLANKS)} ({name})\n" for name, text in texts.items()))
+
+
+def _read_trn(line: str, where: str) -> tuple[str, Transcript]:
+    match = _TRN_LINE.fullmatch(line)
+    if match is None:
+        raise DataError(f"{where}: the line does not end in an utterance id in brackets: words (speaker_utterance)")
+    text = match["text"].strip(word_network.BLANKS)
+    _check_markup(text, where)
+    speaker = match["id"].split("-" if "-" in match["id"] else "_")[0]
+    return match["id"], Transcript(text, speaker)
+
+
+def _check_markup(text: str, where: str) -> None:
+    if "{" in text:
+        try:
+            word_network.parse([text])
+        except DataError as error:
+            raise DataError(f"{where}: {error}") from error
+
+
+def _read_json(line: str, where: str) -> tuple[str, Transcript]:
+    try:
+        values = bounded.parse(line)
+    except ValueError as error:
+        raise DataError(f"{where}: not a line of JSON ({error})") from error
+    for key in ("id", "text"):
+        if not isinstance(values, dict) or not isinstance(values.get(key), str):
+            raise DataError(f'{where}: expected an object with {key} as text: {{"id": "...", "text": "..."}}')
+    speaker = values.get("speaker")
+    if not isinstance(speaker, str | None):
+        raise DataError(f"{where}: speaker has the value {speaker!r}, which is not text")
+    return values["id"], Transcript(values["text"], speaker)
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines that are not blank, with their numbers from 1, without blanks around them.
+
+    Raises DataError for a file that cannot be read or is not UTF-8 text.
+    """
+    try:
+        content = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        number = error.object[: error.start].count(b"\n") + 1
+        raise DataError(f"{path}:{number}: not UTF-8 text. Convert it: iconv -f latin1 -t utf-8") from error
+    # Not splitlines: it would also split at separators that may stand inside a text.
+    for number, line in enumerate(content.split("\n"), start=1):
+        if stripped := line.strip(" \t\r\f\v"):
+            yield number, stripped

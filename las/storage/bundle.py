@@ -1,0 +1,81 @@
+"""A trained model as one file for another machine: safetensors, with what it is made of in the file's own header.
+
+The header's metadata are texts: `config` (model and search), `state` (tokens, sample rate, what is scored) as JSON, and
+`sha256` of both and of all tensors. No paths of the machine that trained it, and nothing pickled.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from las.runtime.errors import StorageError
+from las.storage import atomic, bounded
+
+SCHEMA = "1"
+KEPT_CONFIG, KEPT_STATE = ("name", "seed", "model", "search"), ("step", "corpus")
+
+
+class Bundle(NamedTuple):
+    """What a verified file holds."""
+
+    model: dict[str, Tensor]
+    state: dict[str, Any]
+    config: dict[str, Any]
+
+
+def write(path: Path, model: dict[str, Tensor], state: dict[str, Any], config: dict[str, Any]) -> None:
+    """Write a model with as much of a checkpoint's state and config as it takes to use it.
+
+    Raises StorageError when the disk refuses; whatever was there before is intact then.
+    """
+    kept = {
+        "config": _json({key: config[key] for key in KEPT_CONFIG if key in config}),
+        "state": _json({key: state[key] for key in KEPT_STATE if key in state}),
+    }
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.items()}
+    metadata = {"schema": SCHEMA, **kept, "sha256": _sha256(tensors, kept)}
+    try:
+        atomic.write(path, safetensors.torch.save(tensors, metadata))
+    except OSError as error:
+        raise StorageError(f"{path}: the bundle could not be written ({error.strerror or error})") from error
+
+
+def read(path: Path) -> Bundle:
+    """Raises StorageError for a file that is no bundle, or whose content is not what was written."""
+    try:
+        bounded.size(path, bounded.TENSORS)
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = dict(file.metadata() or {})
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
+        if metadata.get("schema") != SCHEMA:
+            raise StorageError(
+                f"{path}: these tensors are not a bundle that this version of las can read: make one with "
+                f"las export checkpoint=... output={path.name}"
+            )
+        kept = {key: metadata[key] for key in ("config", "state")}
+        if _sha256(tensors, kept) != metadata["sha256"]:
+            raise StorageError(f"{path}: damaged: its content is not what was written. Copy it again")
+        return Bundle(tensors, bounded.parse(kept["state"]), bounded.parse(kept["config"]))
+    except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
+        raise StorageError(f"{path}: not a bundle, or a damaged one ({bounded.why(error)}). Copy it again") from error
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _sha256(tensors: dict[str, Tensor], kept: dict[str, str]) -> str:
+    digest = hashlib.sha256()
+    for key in sorted(kept):
+        digest.update(f"{key}\0{kept[key]}\0".encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name}\0{tensor.dtype}\0{list(tensor.shape)}\0".encode())
+        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

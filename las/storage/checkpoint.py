@@ -1,0 +1,301 @@
+"""Checkpoints that cannot be half written, silently damaged, or run code.
+
+A checkpoint is a directory:
+
+    step-00000380/
+        model.safetensors   parameters and buffers (feature statistics included)
+        optim.safetensors   the optimiser's tensors
+        state.json          step, epoch, next batch, schedule, validations, origin: plain JSON
+        config.json         the resolved config, so that a checkpoint can be opened anywhere
+        MANIFEST.json       size and sha256 of each file, written last
+
+It is written under a temporary name, flushed to disk and renamed; it is read back and verified before an older one is
+removed. Nothing in it is pickled.
+"""
+
+import hashlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+import las
+from las.runtime import progress
+from las.runtime.errors import StorageError
+from las.storage import atomic, bounded, bundle
+
+SCHEMA = 1
+FILES = ("model.safetensors", "optim.safetensors", "state.json", "config.json")
+
+
+class Checkpoint(NamedTuple):
+    """What a verified directory holds."""
+
+    directory: Path
+    model: dict[str, Tensor]
+    optim: dict[str, Tensor]
+    state: dict[str, Any]
+    config: dict[str, Any]
+
+
+class Damage(NamedTuple):
+    """A checkpoint that cannot be used, and why: where, and what is wrong there."""
+
+    directory: Path
+    reason: str
+
+
+def save(
+    folder: Path,
+    step: int,
+    model: dict[str, Tensor],
+    optim: dict[str, Tensor],
+    state: dict[str, Any],
+    config: dict[str, Any],
+) -> Path:
+    """Write `<folder>/step-<step>` atomically and verify it by reading it back.
+
+    Raises StorageError when the disk refuses; whatever was there before is intact then.
+    """
+    final = directory(folder, step)
+    temporary = folder / f".tmp-{step:08d}-{uuid.uuid4().hex[:8]}"
+    try:
+        temporary.mkdir(parents=True)
+        safetensors.torch.save_file(_contiguous(model), temporary / "model.safetensors")
+        safetensors.torch.save_file(_contiguous(optim), temporary / "optim.safetensors")
+        atomic.write_json(temporary / "state.json", state, durable=True)
+        atomic.write_json(temporary / "config.json", config, durable=True)
+        for name in FILES:
+            _flush(temporary / name)
+        files = {
+            name: {"bytes": (temporary / name).stat().st_size, "sha256": _sha256(temporary / name)} for name in FILES
+        }
+        manifest = {"schema": SCHEMA, "las": las.__version__, "torch": str(torch.__version__), "files": files}
+        atomic.write_json(temporary / "MANIFEST.json", manifest, durable=True)
+        _flush(temporary)
+        if final.exists():  # the same step again: a resumed run that repeated it
+            shutil.rmtree(final)
+        os.rename(temporary, final)
+        _flush(folder)
+    except (OSError, safetensors.SafetensorError) as error:  # safetensors wraps what the system says
+        shutil.rmtree(temporary, ignore_errors=True)
+        needed = sum(tensor.nbytes for tensor in (*model.values(), *optim.values()))
+        earlier = next(_newest_first(folder), None)
+        raise StorageError(
+            f"{final}: the checkpoint could not be written ({getattr(error, 'strerror', None) or error}); it needs "
+            f"about {needed:,} bytes, {shutil.disk_usage(folder.parent).free:,} bytes are free. "
+            f"{'Earlier checkpoints are intact' if earlier else 'There is no earlier checkpoint'}."
+        ) from error
+    verify(final)
+    return final
+
+
+def directory(folder: Path, step: int) -> Path:
+    """Where the checkpoint of a step lies."""
+    return folder / f"step-{step:08d}"
+
+
+def point(folder: Path, name: str, target: Path) -> None:
+    """Make `<folder>/<name>` (`latest`, `best`) name a checkpoint, atomically. Raises StorageError if it cannot."""
+    try:
+        atomic.write(folder / name, target.name + "\n")
+    except OSError as error:
+        raise StorageError(f"{folder / name}: cannot name {target.name} ({error.strerror or error}).") from error
+
+
+def prune(folder: Path, keep: int) -> None:
+    """Remove all but the newest `keep` checkpoints and the one `best` names, and what killed processes left."""
+    best = folder / "best"
+    spared = {named(best).name} if best.exists() else set()
+    for directory in list(_newest_first(folder))[keep:]:
+        if directory.name not in spared:
+            shutil.rmtree(directory)
+    for leftover in folder.glob(".tmp-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def verify(directory: Path) -> None:
+    """Raise StorageError unless every file is there with the size and sha256 that were written."""
+    try:
+        manifest = bounded.read_object(directory / "MANIFEST.json", bounded.MANIFEST)
+        files = dict(manifest["files"])
+        if manifest["schema"] != SCHEMA:
+            raise StorageError(f"{directory}: schema {manifest['schema']} is not one this version of las can read")
+        for name in FILES:
+            path = directory / name
+            limit = bounded.JSON if path.suffix == ".json" else bounded.TENSORS
+            if bounded.size(path, limit) != files[name]["bytes"] or _sha256(path) != files[name]["sha256"]:
+                raise StorageError(f"{path}: damaged: its content is not what was written")
+    except OSError as error:
+        where = error.filename or directory
+        raise StorageError(f"{where}: damaged or incomplete checkpoint ({bounded.why(error)})") from error
+    except (ValueError, KeyError, TypeError) as error:
+        where = directory / "MANIFEST.json"
+        raise StorageError(f"{where}: damaged or incomplete checkpoint ({error!r})") from error
+
+
+def load(directory: Path) -> Checkpoint:
+    """Read a verified checkpoint. Raises StorageError when it is damaged."""
+    verify(directory)
+    try:
+        return Checkpoint(
+            directory,
+            safetensors.torch.load_file(directory / "model.safetensors"),
+            safetensors.torch.load_file(directory / "optim.safetensors"),
+            bounded.read_object(directory / "state.json"),
+            bounded.read_object(directory / "config.json"),
+        )
+    except (OSError, ValueError, safetensors.SafetensorError) as error:
+        raise StorageError(f"{directory}: its files are not those of a checkpoint ({bounded.why(error)})") from error
+
+
+def named(pointer: Path) -> Path:
+    """The checkpoint that a pointer (`latest`, `best`) names, beside it wherever the name would lead.
+
+    Raises StorageError when the pointer cannot be read.
+    """
+    try:
+        return pointer.with_name(Path(bounded.read(pointer, bounded.POINTER).decode().strip()).name)
+    except (OSError, ValueError) as error:
+        raise StorageError(f"{pointer}: does not name a checkpoint ({bounded.why(error)})") from error
+
+
+def newest(folder: Path) -> tuple[Checkpoint | None, list[Damage]]:
+    """The newest checkpoint that verifies, and those newer than it, which do not."""
+    damaged: list[Damage] = []
+    for directory in _newest_first(folder):
+        try:
+            return load(directory), damaged
+        except StorageError as error:
+            damaged.append(Damage(directory, str(error)))
+    return None, damaged
+
+
+def best(folder: Path, strict: bool = False) -> tuple[Checkpoint, list[str]]:
+    """The best checkpoint, or the newest good one if it is damaged, and a line that says so.
+
+    Raises StorageError when there is none that can be read, and with `strict` in place of using another than the best.
+    """
+    pointer, damaged = folder / "best", list[Damage]()
+    if pointer.exists():
+        directory = pointer
+        try:
+            directory = named(pointer)
+            return load(directory), []
+        except StorageError as error:
+            damaged.append(Damage(directory, str(error)))
+    found, more = newest(folder)
+    damaged += [each for each in more if each not in damaged]
+    if found is None:
+        raise StorageError(
+            "\n  ".join([f"{folder}: no checkpoint that can be read", *(each.reason for each in damaged)])
+        )
+    if not damaged:
+        return found, []
+    if strict:
+        raise StorageError(
+            f"{_reasons(damaged)}. strict=true refuses to use {found.directory.name} in its place, "
+            f"{_age(damaged[0], found)}: leave strict out, or name that one: checkpoint={found.directory}"
+        )
+    return found, [instead(damaged, found)]
+
+
+def instead(damaged: Sequence[Damage], found: Checkpoint) -> str:
+    """Which checkpoints are damaged and why, which one is used in their place, and how much older it is: one line."""
+    return f"{_reasons(damaged)}. {found.directory.name} is used in its place, {_age(damaged[0], found)}"
+
+
+def find(path: Path, strict: bool = False) -> tuple[Checkpoint, list[str]]:
+    """A checkpoint from a run folder (its best one), a checkpoint directory or a bundle, and complaints on the way.
+
+    With `strict` a run folder's best one and no other. Raises StorageError where there is none that can be read.
+    """
+    if path.is_file():
+        found = bundle.read(path)
+        return Checkpoint(path, found.model, {}, found.state, found.config), []
+    if (path / "MANIFEST.json").exists() or (path.name.startswith("step-") and path.is_dir()):
+        return load(path), []
+    if (path / "checkpoints").is_dir():
+        return best(path / "checkpoints", strict)
+    raise StorageError(
+        f"{path} is neither a run folder nor a checkpoint nor a bundle: give the folder that train.py printed, e.g. "
+        "checkpoint=runs/ln_encoder_only/synthetic/seed1"
+    )
+
+
+def pack_optimiser(optimiser: torch.optim.Optimizer) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
+    """An optimiser's state as named tensors and its groups as plain values."""
+    state = optimiser.state_dict()
+    tensors = {}
+    for index, values in state["state"].items():
+        for name, value in values.items():
+            tensors[f"{index}.{name}"] = value if isinstance(value, Tensor) else torch.tensor(value)
+    return tensors, state["param_groups"]
+
+
+def unpack_optimiser(
+    optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor], groups: list[dict[str, Any]]
+) -> None:
+    """The inverse of `pack_optimiser`."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        index, _, name = key.partition(".")
+        state.setdefault(int(index), {})[name] = value
+    optimiser.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _reasons(damaged: Sequence[Damage]) -> str:
+    return "; ".join(" ".join(each.reason.split()) for each in damaged)
+
+
+def _age(wanted: Damage, found: Checkpoint) -> str:
+    """`200 steps (3:20) older`: the time is that between the two in the metrics of the run, where they know it."""
+    before, step = _step(wanted.directory), _step(found.directory)
+    if before is None or step is None:
+        return "which may be older"
+    times = _times(wanted.directory.parent.parent)
+    taken = f" ({progress.duration(abs(times[before] - times[step]))})" if {before, step} <= times.keys() else ""
+    steps = abs(before - step)
+    return f"{steps:,} step{'' if steps == 1 else 's'}{taken} {'older' if step < before else 'newer'}"
+
+
+def _step(directory: Path) -> int | None:
+    number = directory.name.removeprefix("step-")
+    return int(number) if number.isdecimal() else None
+
+
+def _times(run: Path) -> dict[int, float]:
+    """When each step of a run was written down; nothing where that cannot be read."""
+    try:
+        events = bounded.stored_lines(run / "metrics.jsonl")
+        return {int(each["step"]): float(each["time"]) for each in events if "step" in each}
+    except (StorageError, KeyError, TypeError, ValueError):
+        return {}
+
+
+def _newest_first(folder: Path) -> Iterator[Path]:
+    yield from sorted(folder.glob("step-*"), reverse=True)
+
+
+def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+
+
+def _sha256(path: Path) -> str:
+    with bounded.open_file(path, bounded.TENSORS) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,193 @@
+"""Large files from the internet: continued where they broke off, accepted only with the size and hash that were named.
+
+Only https, also after redirects; plain http is for a server on this machine.
+"""
+
+import hashlib
+import http.client
+import os
+import shutil
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from las.runtime import progress
+from las.runtime.errors import ConfigError, DataError, StorageError
+
+_CHUNK = 1 << 20
+_ATTEMPTS = 5  # in a row that bring nothing new; each waits twice as long as the one before
+_WAIT_S = 1.0
+_TIMEOUT_S = 60.0
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_PASSING = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)  # and all of 500 and above: worth another try
+
+
+class _Dropped(Exception):
+    """The connection ended before the file did."""
+
+
+def fetch(url: str, path: Path, size: int, sha256: str = "", md5: str = "") -> Path:
+    """Download a file of `size` bytes whose hash is `sha256` or `md5` (hex; both are checked when both are given).
+
+    Bytes go to `<path>.part`, which the next call continues; only what has the right size and hash becomes `path`. A
+    file that is there and right already is not fetched again. Raises ConfigError for a url that is not https or a
+    call without a hash, DataError for what the server sends instead of the file and when it cannot be reached, and
+    StorageError where it cannot be written.
+    """
+    if not (sha256 or md5):
+        raise ConfigError(f"{url}: a download needs the sha256 or md5 of what is expected")
+    _require_safe(url, url)
+    part = path.with_name(path.name + ".part")
+    hashes = {"sha256": sha256, "md5": md5}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_file() and path.stat().st_size == size and _wrong_hash(path, hashes) is None:
+            return path
+        _require_room(path, size - (part.stat().st_size if part.exists() else 0))
+        _fetch_all(url, part, size)
+        wrong = _wrong_hash(part, hashes)
+        if wrong is not None:
+            part.unlink()
+            raise DataError(f"{url}: not the file that was expected: {wrong}. It was thrown away; try again")
+        os.replace(part, path)
+    except OSError as error:
+        raise StorageError(f"{part}: cannot be written ({error.strerror or error})") from error
+    return path
+
+
+def _fetch_all(url: str, part: Path, size: int) -> None:
+    """Bring `part` to its full size, over as many connections as it takes."""
+    failures = 0
+    while (have := part.stat().st_size if part.exists() else 0) != size:
+        if have > size:
+            part.unlink()
+            continue
+        try:
+            _fetch_rest(url, part, have, size)
+        except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, _Dropped) as error:
+            if isinstance(error, urllib.error.HTTPError) and error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                part.unlink(missing_ok=True)  # what the server has is shorter than what was begun
+            failures = 0 if part.exists() and part.stat().st_size > have else failures + 1
+            if failures == _ATTEMPTS or not _is_passing(error):
+                raise DataError(
+                    f"{url}: cannot be downloaded ({error}). The same command tries again, and continues {part} if "
+                    "that is there"
+                ) from error
+            time.sleep(_WAIT_S * 2**failures)
+
+
+def _fetch_rest(url: str, part: Path, have: int, size: int) -> None:
+    """Append what one connection brings to the `have` bytes that are there, and never more than `size` in all."""
+    request = urllib.request.Request(url, headers={"User-Agent": "las", "Accept-Encoding": "identity"})
+    if have:
+        request.add_header("Range", f"bytes={have}-")
+    with _opener(url).open(request, timeout=_TIMEOUT_S) as response:
+        if response.status == HTTPStatus.PARTIAL_CONTENT:
+            promised = response.headers.get("Content-Range", "")
+            if promised != f"bytes {have}-{size - 1}/{size}":
+                part.unlink(
+                    missing_ok=True
+                )  # another file than the one that was begun, or the server does not count as we do
+                raise DataError(f"{url}: the server continues with {promised!r}, expected a file of {size:,} bytes")
+        else:
+            have = 0
+            promised = response.headers.get("Content-Length", str(size))
+            if promised != str(size):
+                kind = response.headers.get("Content-Type", "unknown content")
+                raise DataError(
+                    f"{url}: the server sends {promised} bytes of {kind}, expected {size:,}: not the file, or another "
+                    "version of it. Nothing was kept"
+                )
+        with part.open("ab" if have else "wb") as file:
+            for chunk in _chunks(response, part.stem, have, size):
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _chunks(response: Any, name: str, have: int, size: int) -> Iterator[bytes]:
+    """What the server sends, until the file has its size. Raises _Dropped when it ends before, DataError after."""
+    total = -(-(size - have) // _CHUNK)
+    for _ in progress.counted(range(total), total, f"{name}: MiB fetched"):
+        chunk = response.read(min(_CHUNK, size - have))
+        have += len(chunk)
+        yield chunk
+        if not chunk:
+            break
+    if have < size:
+        raise _Dropped(f"the connection ended after {have:,} of {size:,} bytes")
+    if response.read(1):
+        raise DataError(f"the server sends more than the {size:,} bytes of {name}: another version of it?")
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects to https only; those of a server on this machine may stay on it."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        _require_safe(newurl, req.full_url)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _opener(url: str) -> urllib.request.OpenerDirector:
+    """Speaks https and http and nothing else, least of all file."""
+    opener = urllib.request.OpenerDirector()
+    proxies: dict[str, str] | None = {} if _is_local(url) else None  # None: those of the environment
+    for handler in (
+        urllib.request.ProxyHandler(proxies),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        _Redirects(),
+    ):
+        opener.add_handler(handler)
+    return opener
+
+
+def _is_local(url: str) -> bool:
+    """Whether this is plain http to a server on this machine."""
+    parts = urlsplit(url)
+    return parts.scheme == "http" and parts.hostname in _LOOPBACK
+
+
+def _require_safe(url: str, asked: str) -> None:
+    """Raise ConfigError unless a url is https; DataError where a server leads elsewhere. Local ones may stay local."""
+    if urlsplit(url).scheme == "https" or (_is_local(url) and _is_local(asked)):
+        return
+    if url != asked:
+        raise DataError(f"{asked}: leads to {url}: las downloads by https only. Fetch the file by hand if you trust it")
+    raise ConfigError(f"{url}: las downloads by https only. Fetch the file by hand if you trust the source")
+
+
+def _is_passing(error: Exception) -> bool:
+    """Whether the same request may work later: not where the server understood it and said no."""
+    if isinstance(error, urllib.error.HTTPError):
+        return error.code >= 500 or error.code in _PASSING
+    return not isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError)
+
+
+def _wrong_hash(path: Path, hashes: dict[str, str]) -> str | None:
+    """Which hash of a file is not the one expected, in words."""
+    digests = {name: hashlib.new(name) for name, expected in hashes.items() if expected}
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            for digest in digests.values():
+                digest.update(chunk)
+    for name, digest in digests.items():
+        if digest.hexdigest() != hashes[name].lower():
+            return f"its {name} is {digest.hexdigest()}, expected {hashes[name]}"
+    return None
+
+
+def _require_room(path: Path, needed: int) -> None:
+    free = shutil.disk_usage(path.parent).free
+    if needed > free:
+        raise StorageError(f"{path}: needs {needed:,} bytes, {free:,} are free. Make room, or choose another folder")

@@ -1,0 +1,128 @@
+"""One process per run folder: the second one refuses and says who the first is.
+
+The lock is a file that names its holder. A holder on this machine that no longer lives (killed, crashed) holds nothing;
+whether one on another machine still lives cannot be known from here, so that its lock stays until a person removes it.
+"""
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from las.runtime import progress
+from las.runtime.errors import StorageError
+from las.storage import bounded
+
+NAME = "lock.json"
+GUARD_S = 10.0
+"""Seconds after which the file that guards a takeover, which takes none, is a leftover."""
+
+
+@contextmanager
+def held(directory: Path) -> Iterator[None]:
+    """Hold the folder's lock. Raises StorageError with the holder's pid, host and age if another process does."""
+    path = directory / NAME
+    own = directory / f".{NAME}.{os.getpid()}"
+    me = {"pid": os.getpid(), "host": socket.gethostname(), "born": _born(os.getpid()), "since": time.time()}
+    own.write_text(json.dumps(me))
+    try:
+        while not _take(own, path):
+            holder = _holder(path)
+            if holder is not None and _alive(holder):
+                raise StorageError(_refusal(path, holder))
+            _remove_dead(path)
+    finally:
+        own.unlink()
+    _remove_leftovers(directory)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _take(own: Path, path: Path) -> bool:
+    """Make `path` another name of the file that names this process, unless it is there: atomic on any file system."""
+    try:
+        os.link(own, path)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _holder(path: Path) -> dict[str, Any] | None:
+    """Who holds the lock; None if nobody does any more, or if the file says nothing."""
+    try:
+        holder = bounded.read_object(path)
+        return holder if {"pid", "host", "since"} <= set(holder) else None
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _alive(holder: dict[str, Any]) -> bool:
+    if holder["host"] != socket.gethostname():
+        return True
+    born = _born(int(holder["pid"]))
+    return born is not None and born == holder.get("born")
+
+
+def _born(pid: int) -> str | None:
+    """When a process of this machine was started, in the system's own count: another one may have its number now."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        pass  # another user's, and alive
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # a system without /proc: the number alone has to do
+        return ""
+    return None if fields[0] == "Z" else fields[19]
+
+
+def _remove_dead(path: Path) -> None:
+    """Remove the lock if its holder is dead, one process at a time: else it could be a new holder's already."""
+    guard = path.with_name(f"{NAME}.changing")
+    try:
+        os.close(os.open(guard, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    except FileExistsError:
+        if time.time() - guard.stat().st_mtime > GUARD_S:
+            raise StorageError(f"{guard}: left by a process that was killed in an unlucky moment: remove it") from None
+        time.sleep(0.05)
+        return
+    try:
+        holder = _holder(path)
+        if holder is None or not _alive(holder):
+            path.unlink(missing_ok=True)
+            if holder is not None:
+                progress.say(
+                    f"{path.parent}: process {holder['pid']} that held this run is gone; going on in its place"
+                )
+    finally:
+        guard.unlink()
+
+
+def _remove_leftovers(directory: Path) -> None:
+    """Remove the files that dead processes were about to rename: `.<name>.<pid>`, here and among the checkpoints."""
+    for path in (*directory.glob(".*"), *directory.glob("checkpoints/.*")):
+        pid = path.suffix[1:]
+        if pid.isdecimal() and path.is_file() and _born(int(pid)) is None:
+            path.unlink(missing_ok=True)
+
+
+def _refusal(path: Path, holder: dict[str, Any]) -> str:
+    age = progress.duration(time.time() - float(holder["since"]))
+    here = holder["host"] == socket.gethostname()
+    advice = (
+        f"Wait for it, stop it (kill {holder['pid']}), or start a run of its own with name=..."
+        if here
+        else f"If you know that it is dead, remove {path}"
+    )
+    return (
+        f"{path.parent} is in use by process {holder['pid']} on {holder['host']}, for {age} (hours:minutes:seconds). "
+        f"{advice}"
+    )

@@ -1,0 +1,151 @@
+"""What happens to gradients between the backward pass and the optimiser's step.
+
+Parameters of a model chosen by patterns of their names, for what shall not act on all of them.
+"""
+
+import fnmatch
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from las.runtime import seeding
+from las.runtime.config import require
+from las.runtime.errors import ArgumentError, ConfigError, suggest
+
+
+class ConstantNoise:
+    """Noise of one size, as RETURNN's `gradient_noise`: a normal distribution cut off at two of its deviations.
+
+    Args:
+        std: the deviation of the normal distribution (that of what is left of it is 0.88 of it).
+    """
+
+    def __init__(self, *, std: float) -> None:
+        require("std", std, 0.0)
+        self.std = std
+
+    def add(self, gradients: Sequence[Tensor], step: int, generator: torch.Generator) -> None:
+        """Add noise of this step, in place."""
+        for gradient in gradients:
+            noise = torch.empty_like(gradient)
+            nn.init.trunc_normal_(noise, 0.0, self.std, -2.0 * self.std, 2.0 * self.std, generator=generator)
+            gradient.add_(noise)
+
+
+class AnnealedNoise:
+    """Normal noise that dies away (Neelakantan et al. 2015, equation 1): its variance at step t is η / (t + 1)^γ, with
+    t = 0 at the first step.
+
+    Args:
+        eta: η; the paper tries 0.01, 0.3 and 1.0.
+        gamma: γ.
+    """
+
+    def __init__(self, *, eta: float, gamma: float = 0.55) -> None:
+        require("eta", eta, 0.0)
+        require("gamma", gamma, 0.0)
+        self.eta, self.gamma = eta, gamma
+
+    def add(self, gradients: Sequence[Tensor], step: int, generator: torch.Generator) -> None:
+        """Add noise of this step, in place; steps are counted from 1."""
+        std = (self.eta / step**self.gamma) ** 0.5
+        for gradient in gradients:
+            gradient.add_(torch.empty_like(gradient).normal_(0.0, std, generator=generator))
+
+
+class Gradients:
+    """The changes, in this order; by default none.
+
+    1. The gradient of `l2` · Σ w² is added, 2 · `l2` · w, for the parameters w that `l2_parameters` chooses: RETURNN's
+       L2, which the optimiser sees as part of the objective. (`weight_decay` of torch's Adam and SGD adds
+       `weight_decay` · w for all of them.)
+    2. The norm of the whole gradient is taken.
+    3. A gradient whose norm is above `zero_above`, or not a number, is zeroed and not changed further: an update that
+       is probably broken is left out, though not the optimiser's momentum (lingvo's `grad_norm_to_clip_to_zero`).
+    4. Noise is added.
+    5. Each entry is clipped to ± `clip_value`.
+    6. The whole gradient is scaled down to the norm `clip_norm` if it is longer.
+
+    What the numbers mean depends on the size of the gradients, so on `loss.reduction`. All processes that train one
+    model do the same to the same gradients: the noise is drawn by (seed, step) and nothing else.
+
+    Args:
+        seed: of the noise.
+        l2: the factor of Σ w² in the objective.
+        l2_parameters: patterns of names (`selection.choose`).
+        noise, zero_above, clip_value, clip_norm: as above; None for none.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        l2: float = 0.0,
+        l2_parameters: Sequence[str] = ("*",),
+        noise: ConstantNoise | AnnealedNoise | None = None,
+        zero_above: float | None = None,
+        clip_value: float | None = None,
+        clip_norm: float | None = None,
+    ) -> None:
+        require("l2", l2, 0.0)
+        for key, value in {"zero_above": zero_above, "clip_value": clip_value, "clip_norm": clip_norm}.items():
+            if value is not None and not value > 0.0:
+                raise ArgumentError(f"{key}={value} lets no gradient through: it must be above 0, or null for none")
+        self.seed = seed
+        self.l2 = l2
+        self.l2_parameters = l2_parameters
+        self.noise = noise
+        self.zero_above = zero_above
+        self.clip_value = clip_value
+        self.clip_norm = clip_norm
+
+    @torch.no_grad()
+    def change(self, named_parameters: Iterable[tuple[str, nn.Parameter]], step: int) -> float:
+        """Change the gradients of update number `step` (from 1) in place; the norm of point 2.
+
+        A norm that is not finite is returned as it is, whatever clipping has done since: the caller has to look.
+        Raises ConfigError when a pattern of `l2_parameters` matches nothing.
+        """
+        named = list(named_parameters)
+        parameters = [each for _, each in named if each.grad is not None]
+        gradients = [each.grad for each in parameters if each.grad is not None]
+        if not gradients:
+            return 0.0
+        if self.l2:
+            for parameter in choose(named, self.l2_parameters, "gradients.l2_parameters"):
+                if parameter.grad is not None:
+                    parameter.grad.add_(parameter, alpha=2.0 * self.l2)
+        norm = get_total_norm(gradients)
+        value = float(norm)
+        if self.zero_above is not None and not value <= self.zero_above:  # NaN is not
+            torch._foreach_zero_(gradients)
+            return value
+        if self.noise is not None:
+            self.noise.add(gradients, step, seeding.generator(norm.device, "gradient noise", self.seed, step))
+        if self.clip_value is not None:
+            nn.utils.clip_grad_value_(parameters, self.clip_value)
+        if self.clip_norm is not None:
+            changed = self.noise is not None or self.clip_value is not None
+            clip_grads_with_norm_(parameters, self.clip_norm, get_total_norm(gradients) if changed else norm)
+        return value
+
+
+def choose(
+    named_parameters: Iterable[tuple[str, nn.Parameter]], patterns: Sequence[str], where: str
+) -> list[nn.Parameter]:
+    """The parameters whose names match one of the patterns, in their order.
+
+    Args:
+        named_parameters: as `nn.Module.named_parameters` gives them.
+        patterns: as of file names: `listener.*`, `*.cell.*`, `*_weight`; a star stands for dots too.
+        where: the key of the config, for errors.
+
+    Raises ConfigError for a pattern that matches no name.
+    """
+    named = list(named_parameters)
+    for pattern in patterns:
+        if not any(fnmatch.fnmatchcase(name, pattern) for name, _ in named):
+            raise ConfigError(f"{where}: no parameter's name matches {pattern!r}.{suggest(pattern, dict(named))}")
+    return [each for name, each in named if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]

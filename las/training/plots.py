@@ -1,0 +1,101 @@
+"""Pictures of a run: where attention looked, and how training went. They need matplotlib: pip install 'las[plots]'."""
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from las.data.manifest import Interval
+from las.runtime.errors import LasError
+
+
+def available() -> bool:
+    """Whether pictures can be drawn here."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def blank_figure(width: float, height: float) -> Any:
+    """A figure of so many inches. Raises LasError without matplotlib."""
+    if not available():
+        raise LasError("pictures need matplotlib: pip install 'las[plots]'")
+    from matplotlib.figure import Figure  # no pyplot: no global state, no display
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def attention_picture(
+    weights: Float[Tensor, "tokens states"],
+    symbols: Sequence[str],
+    state_ms: float,
+    path: Path,
+    title: str = "",
+    alignment: Sequence[Interval] = (),
+) -> Path:
+    """A heat map of attention weights as PNG: one row per token, time along x; true phone times on top if known.
+
+    Args:
+        weights: one row per symbol, [tokens, states].
+        symbols: labels of the rows.
+        state_ms: time per encoded state.
+        path: where to write the picture.
+        title: above it.
+        alignment: true phones with times, drawn as outlines in the rows' order where there are as many.
+    """
+    tokens, states = weights.shape
+    figure = blank_figure(max(6.0, min(16.0, states / 8)), max(3.0, min(14.0, tokens / 4.5)))
+    axes = figure.add_subplot()
+    seconds = states * state_ms / 1000
+    axes.imshow(weights.numpy(), aspect="auto", origin="upper", cmap="magma", extent=(0, seconds, tokens - 0.5, -0.5))
+    labels = ["(space)" if symbol.isspace() else symbol for symbol in symbols]
+    axes.set_yticks(range(len(symbols)), labels, fontsize=8)
+    axes.set_xlabel("time in seconds")
+    axes.set_ylabel("tokens, first at the top")
+    if len(alignment) == len(symbols):
+        for row, interval in enumerate(alignment):
+            axes.hlines([row - 0.5, row + 0.5], interval.start_s, interval.end_s, colors="#4fd1c5", linewidth=0.8)
+            axes.vlines([interval.start_s, interval.end_s], row - 0.5, row + 0.5, colors="#4fd1c5", linewidth=0.8)
+    axes.set_title(title, fontsize=10)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    return path
+
+
+def curves_picture(metrics: Sequence[dict[str, Any]], path: Path, error_name: str, title: str = "") -> Path:
+    """Training and dev loss and the decoded dev error against the step, as PNG.
+
+    `metrics` are the events of metrics.jsonl.
+    """
+    figure = blank_figure(9.0, 3.4)
+    losses, errors = figure.subplots(1, 2)
+    train = [(event["step"], event["loss"]) for event in metrics if event.get("event") == "train"]
+    dev = [event for event in metrics if event.get("event") == "validation"]
+    if train:
+        losses.plot(*zip(*train, strict=True), label="training (smoothed targets)", linewidth=1)
+    steps = [event["step"] for event in dev]
+    losses.plot(steps, [event["dev_loss"] for event in dev], label="dev", marker="o", markersize=3)
+    losses.set(xlabel="step", ylabel="cross-entropy per token")
+    losses.legend()
+    errors.plot(steps, [100 * event["dev_error"] for event in dev], marker="o", markersize=3, color="tab:red")
+    errors.set(xlabel="step", ylabel=f"dev {error_name} in %", ylim=(0, None))
+    figure.suptitle(title, fontsize=10)
+    figure.savefig(path, dpi=120)
+    return path
+
+
+def pixels(path: Path) -> Any:
+    """A PNG as an array [height, width, colours] of floats, as TensorBoard takes it."""
+    from matplotlib.image import imread
+
+    return imread(path)
+
+
+def monotonicity(weights: Float[Tensor, "tokens states"]) -> float:
+    """Share of steps at which the centre of attention does not move backwards: 1 for a monotone alignment."""
+    if weights.shape[0] < 2:
+        return 1.0
+    positions = weights.new_tensor(range(weights.shape[1]))
+    centre = weights @ positions
+    return float((centre[1:] >= centre[:-1]).double().mean())

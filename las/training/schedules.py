@@ -1,0 +1,214 @@
+"""Learning rates over time. A schedule is plain data plus two questions, so that a checkpoint can carry it.
+
+factor(step)                what the optimiser's base learning rate is multiplied by at this step
+validated(dev_loss)         tells the schedule the outcome of a validation, which ends a sub-epoch
+
+Steps are counted from 1. Sub-epochs are counted by the calls of `validated`: before the first call runs the first one.
+What a schedule remembers is its attributes that are no arguments; the arguments come from the config.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from las.runtime.config import require
+from las.runtime.errors import ArgumentError, NumericalError
+
+
+@dataclass
+class Schedule:
+    """Constant learning rate after a warm-up, by steps or by sub-epochs.
+
+    Args:
+        warmup_steps: a line from `warmup_from` before the first step to all of the learning rate at this one.
+        warmup_sub_epochs: a line from `warmup_from` in the first sub-epoch to all of the learning rate in this one,
+            as RETURNN's configs give it by `numpy.linspace`.
+        warmup_from: where the line begins, as a share of the learning rate.
+        warmup_rates: in place of a line, the share of each of the first sub-epochs.
+    """
+
+    warmup_steps: int = 0
+    warmup_sub_epochs: int = 0
+    warmup_from: float = 0.0
+    warmup_rates: Sequence[float] = ()
+    sub_epochs: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        require("warmup_steps", self.warmup_steps, 0)
+        require("warmup_sub_epochs", self.warmup_sub_epochs, 0)
+        require("warmup_from", self.warmup_from, 0.0, 1.0)
+        for index, rate in enumerate(self.warmup_rates):
+            require(f"warmup_rates[{index}]", rate, 0.0)
+        if self.warmup_sub_epochs == 1:
+            raise ArgumentError("warmup_sub_epochs=1: a line has a first and a last sub-epoch, give 2 or more")
+        given = [key for key in ("warmup_steps", "warmup_sub_epochs", "warmup_rates") if getattr(self, key)]
+        if len(given) > 1:
+            raise ArgumentError(f"{' and '.join(given)} are given, but there is one warm-up")
+
+    def factor(self, step: int) -> float:
+        """Multiplier of the base learning rate for the update number `step`, counted from 1."""
+        if step >= self.warmup_steps:
+            return self.sub_epoch_factor()
+        line = self.warmup_from + (1.0 - self.warmup_from) * step / self.warmup_steps
+        return line * self.sub_epoch_factor()
+
+    def sub_epoch_factor(self) -> float:
+        """Multiplier of the running sub-epoch while the warm-up counts sub-epochs, 1 otherwise and after it."""
+        if self.sub_epochs < len(self.warmup_rates):
+            return float(self.warmup_rates[self.sub_epochs])
+        to_go = self.warmup_sub_epochs - 1 - self.sub_epochs
+        return 1.0 - (1.0 - self.warmup_from) * to_go / (self.warmup_sub_epochs - 1) if to_go > 0 else 1.0
+
+    def validated(self, dev_loss: float) -> None:
+        """Called after each validation, at the end of a sub-epoch, with the dev loss (lower is better).
+
+        Raises NumericalError unless it is finite: it cannot be compared, nor written as JSON.
+        """
+        if not math.isfinite(dev_loss):
+            raise NumericalError(
+                f"the dev loss is {dev_loss}, so nobody can tell whether the model improves. "
+                f"Try a lower optim.lr or a longer schedule.warmup_steps under another name=..."
+            )
+        self.sub_epochs += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the schedule remembers, as plain JSON values."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if not each.init}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The inverse of `state_dict`. Checkpoints from before sub-epochs were counted lack their number."""
+        remembered = {"sub_epochs": 0, **state}
+        for name in self.state_dict():
+            setattr(self, name, remembered[name])
+
+
+@dataclass
+class Newbob(Schedule):
+    """Decay when a validation no longer improves enough (the rule known as newbob since QuickNet).
+
+    Args:
+        decay: multiplies the learning rate after such a validation.
+        threshold: relative improvement of the dev loss that counts, e.g. 0.0025.
+        patience: validations without one that are forgiven before each decay.
+        floor: the multiplier never falls below this.
+    """
+
+    decay: float = 0.5
+    threshold: float = 0.0025
+    patience: int = 0
+    floor: float = 0.0
+    current: float = field(default=1.0, init=False)
+    best: float | None = field(default=None, init=False)
+    without_improvement: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("decay", self.decay, 0.0, 1.0)
+        require("threshold", self.threshold, 0.0, 1.0)
+        require("floor", self.floor, 0.0, 1.0)
+        require("patience", self.patience, 0)
+
+    def factor(self, step: int) -> float:
+        return super().factor(step) * self.current
+
+    def validated(self, dev_loss: float) -> None:
+        super().validated(dev_loss)
+        improved = self.best is None or dev_loss < self.best * (1.0 - self.threshold)
+        self.without_improvement = 0 if improved else self.without_improvement + 1
+        if self.without_improvement > self.patience:
+            self.current = max(self.floor, self.current * self.decay)
+            self.without_improvement = 0
+        self.best = dev_loss if self.best is None else min(self.best, dev_loss)
+
+
+@dataclass
+class NewbobMultiEpoch(Schedule):
+    """Newbob on the mean of several sub-epochs (`newbob_multi_epoch` of RETURNN, learning_rate_control.py, as the
+    configs of Zeineldeen et al. 2020 set it).
+
+    Between two sub-epochs e - 1 and e with dev losses L and factors f, the improvement is
+
+        (L[e-1] - L[e]) / |L[e]| / f[e]
+
+    since a small learning rate cannot be expected to improve as much as a large one. After every sub-epoch, the last of
+    the warm-up included, the learning rate decays if the mean of the last `window` improvements (of those there are, in
+    the beginning) is below `threshold`, unless one of the last `stay` sub-epochs had another rate.
+
+    RETURNN counts a worsening as positive: its threshold of -0.01 is 0.01 here. A warm-up by steps has no rate of a
+    sub-epoch, and is left out of the comparisons.
+
+    Args:
+        decay: multiplies the learning rate.
+        threshold: mean relative improvement that is enough.
+        window: improvements in the mean.
+        stay: sub-epochs that a rate is used at least.
+        floor: the multiplier never falls below this.
+    """
+
+    decay: float = 0.5
+    threshold: float = 0.01
+    window: int = 6
+    stay: int = 3
+    floor: float = 0.0
+    current: float = field(default=1.0, init=False)
+    losses: list[float] = field(default_factory=list, init=False)
+    factors: list[float] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("decay", self.decay, 0.0, 1.0)
+        require("floor", self.floor, 0.0, 1.0)
+        require("window", self.window, 1)
+        require("stay", self.stay, 1)
+
+    def sub_epoch_factor(self) -> float:
+        return super().sub_epoch_factor() * self.current
+
+    def validated(self, dev_loss: float) -> None:
+        kept, factor = max(self.window + 1, self.stay), self.sub_epoch_factor()
+        super().validated(dev_loss)
+        self.losses = [*self.losses, dev_loss][-kept:]
+        self.factors = [*self.factors, factor][-kept:]
+        warming_up = self.sub_epochs < max(self.warmup_sub_epochs, len(self.warmup_rates))
+        lately = self.factors[-self.stay :]
+        stayed = len(lately) == self.stay and len(set(lately)) == 1
+        if not warming_up and stayed and self._improvement() < self.threshold:
+            self.current = max(self.floor, self.current * self.decay)
+
+    def _improvement(self) -> float:
+        """Mean relative improvement of the last sub-epochs; infinite before there are two to compare."""
+        pairs = zip(self.losses, self.losses[1:], self.factors[1:], strict=False)
+        each = [(old - new) / max(abs(new), _TINY) / max(factor, _TINY) for old, new, factor in pairs][-self.window :]
+        return sum(each) / len(each) if each else math.inf
+
+
+@dataclass
+class Exponential(Schedule):
+    """Smooth decay to `final` of the learning rate over `decay_steps`, constant from there on.
+
+    With a warm-up by steps this is the schedule of Park et al. 2019 (SpecAugment, section 3.2): a ramp to s_r, the peak
+    held to s_i, then decay to 1/100 of it at s_f (`start_step` = s_i, `decay_steps` = s_f - s_i, `final` = 0.01).
+
+    Args:
+        start_step: steps before the decay begins.
+        decay_steps: steps of the decay.
+        final: the multiplier at its end.
+    """
+
+    start_step: int = 0
+    decay_steps: int = 10_000
+    final: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("start_step", self.start_step, 0)
+        require("decay_steps", self.decay_steps, 1)
+        require("final", self.final, 0.0, 1.0)
+
+    def factor(self, step: int) -> float:
+        progress = min(1.0, max(0.0, (step - self.start_step) / self.decay_steps))
+        return super().factor(step) * self.final**progress
+
+
+_TINY = 1e-12  # a dev loss or rate of zero is no reason to divide by it

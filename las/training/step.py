@@ -1,0 +1,131 @@
+"""One update of a model: from batches to a gradient, from the gradient to new parameters, or to none.
+
+The gradient is that of the loss of the whole update, whatever it is computed in: parts of a batch that fit into memory,
+several batches (accumulation), several processes. Gradients of processes are added after the backward pass and not
+during it, because a process whose memory ran out half-way would keep the others waiting.
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from las.data.augmentation import Augment
+from las.data.loader import Batch
+from las.lm.lstm import LanguageModel
+from las.nn.losses import LabelSmoothedCrossEntropy
+from las.nn.model import ListenAttendSpell
+from las.runtime import distributed, seeding
+from las.runtime.errors import ConfigError, LasError, suggest
+from las.training.gradients import Gradients
+from las.training.weight_noise import WeightNoise
+
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+Trainable = ListenAttendSpell | LanguageModel
+
+
+class Update(NamedTuple):
+    """What one update found: the loss of all batches and processes, the gradient's norm before clipping."""
+
+    loss: float
+    norm: float
+
+    @property
+    def finite(self) -> bool:
+        """Whether the parameters were changed: a loss or a gradient that is not finite changes nothing."""
+        return math.isfinite(self.loss) and math.isfinite(self.norm)
+
+
+class Updates:
+    """Changes a model's parameters, one update after the other.
+
+    Args:
+        model, loss, optimiser, gradients, weight_noise, augment: finished parts.
+        seed: what an update draws (dropout, noise, sampling) is a function of (seed, step, process).
+        precision: of matrix products, `fp32` or `bf16` (autocast; norms, softmax and loss stay in fp32).
+    """
+
+    def __init__(
+        self,
+        model: Trainable,
+        loss: LabelSmoothedCrossEntropy,
+        optimiser: torch.optim.Optimizer,
+        gradients: Gradients,
+        weight_noise: WeightNoise,
+        augment: Augment,
+        seed: int,
+        precision: str,
+    ) -> None:
+        if precision not in PRECISIONS:
+            raise ConfigError(f"trainer.precision={precision} does not exist.{suggest(precision, PRECISIONS)}")
+        self.model, self.loss, self.optimiser = model, loss, optimiser
+        self.orders = model.features.orders if isinstance(model, ListenAttendSpell) else 1
+        self.gradients, self.weight_noise, self.augment = gradients, weight_noise, augment
+        self.seed, self.precision = seed, PRECISIONS[precision]
+        self.most: int | None = None
+        """Utterances that are computed at once, found when memory ran out; None while it never has."""
+
+    def __call__(self, batches: Sequence[Batch], step: int) -> Update:
+        """Update number `step` from this process's share of some batches.
+
+        Raises LasError when a single utterance does not fit into memory.
+        """
+        self.model.train()
+        distributed.note(step, [name for batch in batches for name in batch.ids])
+        tokens = sum(int(batch.num_tokens.sum()) + len(batch.ids) for batch in batches)
+        (all_tokens,) = distributed.total(float(tokens))
+        divisor = self.loss.divisor(all_tokens)
+        with self.weight_noise.applied(self.model.named_parameters(), step):
+            share = self._gradient(batches, divisor, step)
+        if distributed.world_size() > 1:
+            distributed.add_gradients(self.model.parameters())
+        norm = self.gradients.change(self.model.named_parameters(), step)
+        (loss,) = distributed.total(share)
+        update = Update(loss, norm)
+        if update.finite:
+            self.optimiser.step()
+        return update
+
+    def _gradient(self, batches: Sequence[Batch], divisor: float, step: int) -> float:
+        """This process's share of the loss, its gradient left in the parameters; in parts if memory runs out."""
+        while True:
+            seeding.seed_update(self.seed, step, distributed.rank())
+            self.optimiser.zero_grad(set_to_none=True)
+            failed, share = False, 0.0
+            try:
+                for batch in batches:
+                    share += sum(self._part(part, divisor) for part in batch.split(self.most))
+            except torch.OutOfMemoryError:
+                failed = True
+            (somewhere,) = distributed.any_of(failed)
+            if not somewhere:
+                return share
+            self._take_less(batches, step)
+
+    def _part(self, batch: Batch, divisor: float) -> float:
+        change = functools.partial(self.augment.features, keys=batch.keys, orders=self.orders)
+        kind = batch.waveforms.device.type
+        with torch.autocast(kind, self.precision, enabled=self.precision != torch.float32):
+            output = self.model(batch.waveforms, batch.num_samples, batch.targets, change)
+        loss = self.loss.objective(output.logits.float(), batch.targets, batch.num_tokens, output.heard) / divisor
+        loss.backward()
+        return float(loss.detach())
+
+    def _take_less(self, batches: Sequence[Batch], step: int) -> None:
+        """Halve what is computed at once, in all processes alike."""
+        everywhere = distributed.gather([batch.ids for batch in batches])
+        largest = max(len(ids) for process in everywhere for ids in process)
+        at_once = min(largest, self.most or largest)
+        if at_once == 1:
+            ids = [name for process in everywhere for ids in process for name in ids]
+            raise LasError(
+                f"step {step}: memory does not suffice for one utterance at a time, among {', '.join(ids[:10])}. "
+                "Leave out the longest with limits.longest_s=..., or take a smaller model"
+            )
+        self.optimiser.zero_grad(set_to_none=True)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        self.most = at_once // 2

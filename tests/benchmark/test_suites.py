@@ -1,0 +1,88 @@
+"""The suites of the verb benchmark beside that of layers: training steps, searches, the loader, checkpoints."""
+
+from pathlib import Path
+
+import pytest
+import tiny
+
+from las.benchmark import decoding, loading, records, training_step
+from las.cli import benchmark
+from las.nn import rnn
+from las.runtime import devices
+
+
+def test_the_parts_of_a_training_step() -> None:
+    given = ["suite=model", *tiny.MODEL, "trainer.batch_size=3", "repeats=2", "seconds=[0.3,0.4]", "device=cpu"]
+    table = benchmark.benchmark(given)
+    kernels = {row["implementation"]: row for row in table}
+    assert kernels.keys() == rnn.KERNELS.keys()
+    plain = kernels["plain"]
+    assert (plain["cell"], plain["shape"]) == ("ln_global", "ln_encoder_only, 3 utterances of 0.3 to 0.4 s")
+    assert plain["threads"] == devices.threads(None)  # as a training has
+    assert 0.9 < plain["audio_s"] < 1.2
+    for row in table:
+        if "refused" not in row:
+            assert all(row[f"{part}_ms"] > 0 for part in training_step.PARTS)
+            assert row["audio_s_per_s"] == 1e3 * row["audio_s"] / row["total_ms"]
+            assert row["times_faster_than_plain"] == plain["total_ms"] / row["total_ms"]
+
+
+def check_searches(table: list[records.Row], batched: int, utterances: int) -> None:
+    assert [row["implementation"] for row in table] == ["greedy_batched", "beam2_batched", "beam2_single"]
+    assert [row["batch_size"] for row in table] == [batched, batched, 1]
+    for row in table:
+        assert row["utterances"] == utterances
+        assert row["rtf"] == row["seconds"] / row["audio_s"]
+        assert row["utterances_per_s"] == utterances / row["seconds"]
+        assert row["ratio_to_greedy"] == row["seconds"] / table[0]["seconds"]
+    assert table[1]["tokens_per_utterance"] == table[2]["tokens_per_utterance"]
+
+
+def test_searches_of_an_untrained_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "NUM_GENERATED", 4)
+    given = [
+        "suite=decode",
+        *tiny.MODEL,
+        "batch_size=2",
+        "search.size=2",
+        "repeats=1",
+        "seconds=[0.3,0.4]",
+        "threads=1",
+    ]
+    table = benchmark.benchmark([*given, "device=cpu"])
+    check_searches(table, 2, 4)
+    assert {row["shape"] for row in table} == {"ln_encoder_only, untrained, on noise"}
+
+
+def test_searches_of_a_checkpoint(trained: Path) -> None:
+    where = [f"checkpoint={trained / 'run'}", f"data_dir={trained / 'data'}", "device=cpu"]
+    table = benchmark.benchmark(["suite=decode", *where, "search.size=2", "repeats=1", "split=dev", "threads=1"])
+    check_searches(table, 2, 2)
+    assert {row["shape"] for row in table} == {"baseline on dev of timit"}
+
+
+def test_the_loader_alone_and_while_a_model_is_trained(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "WORKERS", (0, 1))
+    where = ["corpus=timit", f"corpus.root={corpus / 'TIMIT'}", "corpus.partial=true", f"data_dir={corpus / 'data'}"]
+    few = ["trainer.batch_size=3", "consumer_ms=1", "device=cpu", "trained_batches=2", *tiny.MODEL]
+    table = benchmark.benchmark(["suite=loader", *where, *few])
+    assert [row["implementation"] for row in table] == ["workers0", "workers1"]
+    for row in table:
+        assert row["utterances"] == 8 and row["audio_s_per_s"] == row["audio_s"] / row["seconds"]
+        assert 0.0 < row["wait_share"] < 1.0
+        assert row["audio_s"] == pytest.approx(sum(0.3 + 0.04 * index for index in range(8)))
+    alone, trained = table
+    assert "trained_wait_share" not in alone and trained["trained_batches"] == 2
+    assert 0.0 < trained["trained_wait_share"] < 1.0 and trained["trained_audio_s_per_s"] > 0
+
+
+def test_what_checkpoints_cost(corpus: Path) -> None:
+    given = [override for override in tiny.overrides(corpus) if not override.startswith("trainer.max_steps")]
+    updates, validation, checkpoint = benchmark.benchmark(["suite=safety", *given, "steps=4"])
+    names = [row["implementation"] for row in (updates, validation, checkpoint)]
+    assert names == ["updates", "validation", "checkpoint"]
+    assert [row["times"] for row in (updates, validation, checkpoint)] == [4, 2, 2]
+    assert sum(row["share"] for row in (updates, validation, checkpoint)) == pytest.approx(1.0)
+    assert checkpoint["share_of_updates"] == pytest.approx(checkpoint["seconds"] / updates["seconds"])
+    assert updates["shape"] == "ln_encoder_only on timit: 4 steps, a checkpoint every 2 steps"
+    assert not list(corpus.glob(".las-safety-*")) and not (corpus / "run").exists()

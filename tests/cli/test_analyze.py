@@ -1,0 +1,265 @@
+"""The verb analyze: what it leaves, what it leaves alone, and that it looks at the training that it says."""
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import Answer
+from safetensors.torch import load_file
+from tiny import overrides, steps
+from torch import Tensor, nn
+
+from las.analysis import alignments, monitor, probe
+from las.analysis.monitor import ANALYSES, Notebook
+from las.analysis.probe import Subject
+from las.analysis.smoothness import Grid
+from las.analysis.state_guard import preserved
+from las.runtime import config
+from las.runtime.errors import ConfigError, NumericalError, StorageError
+from las.training import plots
+
+EVERYTHING = f"what=[{','.join(ANALYSES)}]"
+FEW = ["num_utterances=2", "grid.points=2"]
+
+
+def config_of(root: Path, checkpoint: Path, *more: str) -> config.Config:
+    return config.compose("analyze", [f"checkpoint={checkpoint}", f"data_dir={root / 'data'}", *FEW, *more])
+
+
+@pytest.fixture
+def looked_at(trained: Path) -> Subject:
+    """The finished run of `trained`, before the update after its last."""
+    return probe.subject(config_of(trained, trained / "run"))[0]
+
+
+def test_a_checkpoint_leaves_tables_numbers_and_pictures(
+    trained: Path, tmp_path: Path, las: Callable[..., Answer]
+) -> None:
+    here = [f"checkpoint={trained / 'run'}", f"data_dir={trained / 'data'}", f"output={tmp_path}"]
+    answer = las("analyze", *here, EVERYTHING, *FEW)
+    assert answer.code == 0, answer.err
+    for words in (
+        "attention ",
+        "distributions",
+        "gradient norms",
+        "internal covariate shift",
+        "effective β",
+        "moments",
+    ):
+        assert words in answer.out
+    for name in ANALYSES:
+        (line,) = (tmp_path / f"{name}.jsonl").read_text().splitlines()
+        assert json.loads(line)["step"] in (2, 4)  # the best one
+    pictures = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.png")}
+    assert {"gates.png", "weights.png", "covariate_shift.png", "smoothness.png", "gradients_by_time.png"} < pictures
+    assert len([name for name in pictures if name.startswith("alignments/")]) == 2
+    for name in pictures:
+        assert f"picture     {tmp_path / name}" in answer.out
+        assert plots.pixels(tmp_path / name).std() > 0.02
+
+
+def test_a_training_that_is_looked_at_is_the_same_training(
+    corpus: Path, tmp_path: Path, las: Callable[..., Answer]
+) -> None:
+    """Parameters, optimiser and metrics bit for bit, with dropout, noise and batch norm's running averages."""
+    cell = "cell@model.listener.cell=bn_input"
+    assert las("train", *overrides(corpus, cell)).code == 0
+    watched = corpus / "watched"
+    answer = las("analyze", *overrides(corpus, cell, f"run_dir={watched}"), "every=2", EVERYTHING, *FEW)
+    assert answer.code == 0, answer.err
+    assert steps(watched) == steps(corpus / "run")
+    for kind in ("model", "optim"):
+        for own in sorted((corpus / "run").glob(f"checkpoints/*/{kind}.safetensors")):
+            other = load_file(watched / own.relative_to(corpus / "run"))
+            assert all(torch.equal(value, other[name]) for name, value in load_file(own).items())
+    for name in ANALYSES:
+        found = [json.loads(line) for line in (watched / "analysis" / f"{name}.jsonl").read_text().splitlines()]
+        assert [each["step"] for each in found] == [0, 2]
+    names = {path.name for path in (watched / "analysis").glob("*.png")}
+    assert {"beta.png", "smoothness.png", "moments.png", "distributions.png", "alignments.png"} < names
+    again = las("train", *overrides(corpus, cell, f"run_dir={watched}"))
+    assert again.code == 0 and "resuming at step 4" in again.out and (watched / "result.json").exists()
+
+
+def test_a_checkpoint_makes_the_update_that_the_training_made_next(corpus: Path, las: Callable[..., Answer]) -> None:
+    """Batch, draws, learning rate, optimiser and clipping are those of the training."""
+    each = ["trainer.validate_every=1", "trainer.keep_checkpoints=9", "schedule=exponential"]
+    assert las("train", *overrides(corpus, *each)).code == 0
+    folder = corpus / "run" / "checkpoints"
+    for step in (1, 3):
+        found, place = probe.subject(config_of(corpus, folder / f"step-{step:08d}"))
+        assert place == corpus / "run" / "analysis" / f"step-{step:08d}" and found.step == step + 1
+        before, after = (load_file(folder / f"step-{at:08d}" / "model.safetensors") for at in (step, step + 1))
+        moved = probe.real_update(found)
+        names = found.objective().names
+        assert all(torch.equal(value, after[name]) for name, value in zip(names, moved.point, strict=True))
+        assert all(torch.equal(value, before[name]) for name, value in found.model.state_dict().items())
+        distance = sum(float((after[name].double() - before[name].double()).square().sum()) for name in names) ** 0.5
+        assert moved.distance == pytest.approx(distance, rel=1e-6)
+
+
+def state(model: nn.Module, optimiser: torch.optim.Optimizer) -> list[object]:
+    """Everything that a probe must leave alone, as values that `==` compares bit for bit."""
+    tensors: list[Tensor | None] = [*model.parameters(), *(each.grad for each in model.parameters()), *model.buffers()]
+    kept = [optimiser.state_dict()["state"], optimiser.param_groups[0]["lr"]]
+    for values in kept[0].values():
+        tensors += [values[key] for key in sorted(values)]
+    found = [None if each is None else each.detach().numpy().tobytes() for each in tensors]
+    modes = [module.training for module in model.modules()]
+    return [found, len(kept[0]), kept[1], modes, random.getstate(), torch.get_rng_state().numpy().tobytes()]
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_whatever_happens_within_everything_is_as_before(fresh: bool) -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.1)
+
+    def train() -> None:
+        optimiser.zero_grad(set_to_none=True)
+        model(torch.randn(5, 3)).square().sum().backward()
+        optimiser.step()
+
+    if not fresh:
+        train()
+    before, gradients = state(model, optimiser), [each.grad for each in model.parameters()]
+    with pytest.raises(ZeroDivisionError), preserved(model, optimiser):
+        train()
+        model.eval()
+        optimiser.param_groups[0]["lr"] = 7.0
+        random.random()
+        raise ZeroDivisionError
+    assert state(model, optimiser) == before
+    assert all(each.grad is gradient for each, gradient in zip(model.parameters(), gradients, strict=True))
+    train()
+    assert state(model, optimiser) != before
+
+
+def test_every_analysis_leaves_the_subject_alone(looked_at: Subject, tmp_path: Path) -> None:
+    """Also outside a training: model, optimiser and torch's random state, through all of them.
+
+    Checks of types, which only tests make, draw from Python's random numbers between two analyses.
+    """
+    model, optimiser = looked_at.model, looked_at.updates.optimiser
+    before, drawn = state(model, optimiser), random.getstate()
+    found = Notebook(tmp_path, [*ANALYSES], Grid(points=2)).look(looked_at)
+    random.setstate(drawn)
+    assert state(model, optimiser) == before and found.keys() == ANALYSES.keys()
+
+
+def test_numbers_of_the_same_point_are_the_same(looked_at: Subject, tmp_path: Path) -> None:
+    """Frozen draws: a probe is a function of the checkpoint; without draws it is another one."""
+    notebooks = [Notebook(tmp_path / name, ["smoothness"], Grid(points=2)) for name in ("a", "b", "c")]
+    off = looked_at._replace(draws="off")
+    one, two, other = (book.look(each) for book, each in zip(notebooks, (looked_at, looked_at, off), strict=True))
+    assert one == two and one["smoothness"]["loss"] != other["smoothness"]["loss"]
+
+
+def test_a_step_that_is_looked_at_again_replaces_what_was_found_then_and_later(
+    looked_at: Subject, tmp_path: Path
+) -> None:
+    book = Notebook(tmp_path, ["gradient_norms"], Grid())
+    for step in (1, 3, 5):
+        book.look(looked_at._replace(step=step))
+    resumed = Notebook(tmp_path, ["gradient_norms"], Grid())
+    resumed.look(looked_at._replace(step=3))
+    lines = (tmp_path / "gradient_norms.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [0, 2]
+
+
+def test_alignments_are_those_of_validation(looked_at: Subject) -> None:
+    from las.decoding import evaluation
+    from las.nn.attention import diagnostics
+
+    found = alignments.measure(looked_at)
+    weights = evaluation.attention_weights(looked_at.model, looked_at.examples)
+    first = found["utterances"][0]
+    assert first["id"] == looked_at.examples.ids[0] and first["symbols"][-1] == "(end)"
+    assert first["numbers"] == pytest.approx(diagnostics.measure(weights)._asdict())
+    torch.testing.assert_close(torch.tensor(first["weights"]), weights, rtol=0, atol=1e-4)
+    assert found["mean"]["entropy"] == pytest.approx(
+        sum(each["numbers"]["entropy"] for each in found["utterances"]) / len(found["utterances"])
+    )
+
+
+def test_an_update_that_is_not_finite_is_explained_and_training_goes_on(
+    looked_at: Subject, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with torch.no_grad():
+        looked_at.model.speller.output.bias.fill_(float("nan"))
+    with pytest.raises(NumericalError, match=r"update \d+ is not finite \(loss nan, norm of the gradient nan\)"):
+        probe.real_update(looked_at)
+    seen: list[int] = []
+
+    def look(batches: object, step: int) -> None:
+        seen.append(step)
+        raise NumericalError("words")
+
+    watched = monitor.WatchedUpdates(looked_at.updates, look, 3)
+    for step in (1, 2, 3, 4):
+        assert not watched(looked_at.batches, step).finite
+    assert seen == [1, 4] and capsys.readouterr().out == "step 1: words\nstep 4: words\n"
+
+
+def test_without_matplotlib_there_are_numbers_and_no_pictures(
+    looked_at: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plots, "available", lambda: False)
+    book = Notebook(tmp_path, ["alignments"], Grid())
+    book.look(looked_at)
+    assert book.pictures("title") == [] and len(book.tables()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["alignments.jsonl"]
+
+
+def test_the_command_says_that_it_drew_nothing(
+    trained: Path, tmp_path: Path, las: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["analyze", f"checkpoint={trained / 'run'}", f"data_dir={trained / 'data'}", f"output={tmp_path}"]
+    command += ["what=alignments", *FEW]
+    assert "matplotlib" not in las(*command).out and list(tmp_path.rglob("*.png"))
+    monkeypatch.setattr(plots, "available", lambda: False)
+    answer = las(*command)
+    assert answer.code == 0
+    assert answer.out.splitlines()[-1] == (
+        "pictures    none, they need matplotlib: pip install 'las[plots]', then the same command"
+    )
+
+
+def test_what_needs_no_model_is_printed(las: Callable[..., Answer]) -> None:
+    answer = las("analyze", "what=[invariance,deep_linear]", "seeds=2")
+    assert answer.code == 0, answer.err
+    assert "layer norm" in answer.out and "ln_per_gate" in answer.out and "layer 13 of 25" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["what=alignment"], r"what=alignment: there is no such analysis\. Did you mean alignments, \w+ or \w+\?"),
+        ([], r"give checkpoint=runs/\.\.\., or every=100 to train"),
+        (["checkpoint=x", "every=2"], r"not both"),
+        (["every=0"], r"every=0 must be at least 1"),
+        (["checkpoint=x", "draws=on"], r"draws=on does not exist\. Did you mean frozen or off\?"),
+        (["checkpoint=x", "num_utterances=0"], r"num_utterances=0 must be at least 1"),
+        (["checkpoint=x", "num_utterances=many"], r"num_utterances='many' should be a whole number"),
+        (["checkpoint=x", "grid.unit=updates"], r"grid\.unit=updates does not exist\. Did you mean update, "),
+        (["checkpoint=x", "grid.low=0.0"], r"grid\.low=0\.0 and high=4\.0 must be positive"),
+        (["checkpoint=x", "grid.points=0"], r"grid\.points=0 must be at least 1"),
+        (["checkpoint=x", "+grid.lowest=1"], r"grid\.lowest: Grid has no such key\. Did you mean low, "),
+        (["what=deep_linear", "seeds=0"], r"seeds=0 must be at least 1"),
+    ],
+)
+def test_mistakes_are_explained(given: list[str], says: str, las: Callable[..., Answer]) -> None:
+    answer = las("analyze", *given)
+    assert answer.code == 2
+    with pytest.raises(ConfigError, match=says):
+        raise ConfigError(answer.err)
+
+
+def test_a_checkpoint_that_does_not_fit_its_config_is_explained(trained: Path, trained_copy: Path) -> None:
+    for path in (trained_copy / "checkpoints").glob("step-*"):
+        shutil.rmtree(path)
+    with pytest.raises(StorageError, match="no checkpoint that can be read"):
+        probe.subject(config_of(trained, trained_copy))

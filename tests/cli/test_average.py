@@ -1,0 +1,108 @@
+"""Averages of checkpoints: which are taken, what their mean is, and that it decodes."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import Answer
+from tiny import damage, forge, wav
+
+from las.cli import export
+from las.decoding import transcriber
+from las.runtime.errors import StorageError
+from las.storage import checkpoint
+
+Las = Callable[..., Answer]
+
+
+def saved(folder: Path, step: int, value: float, validations: list[tuple[int, float]]) -> Path:
+    model = {"weight": torch.full((2, 3), value), "count": torch.tensor(step)}
+    return checkpoint.save(folder, step, model, {"0.m": torch.ones(1)}, {"step": step, "validations": validations}, {})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    errors = [(1, 0.5), (2, 0.3), (3, 0.4), (4, 0.3)]
+    for step, _ in errors:
+        saved(tmp_path / "checkpoints", step, float(10**step), errors[:step])
+    return tmp_path / "checkpoints"
+
+
+def test_last_and_best(folder: Path) -> None:
+    names = lambda paths: [path.name for path in paths]  # noqa: E731
+    assert names(export.last(folder, 2)) == ["step-00000003", "step-00000004"]
+    assert names(export.best(folder, 2)) == ["step-00000002", "step-00000004"]
+    assert names(export.best(folder, 1)) == ["step-00000002"]
+    assert names(export.best(folder, 3)) == ["step-00000002", "step-00000003", "step-00000004"]
+    with pytest.raises(StorageError, match=r"4 checkpoints here, 5 asked for.*trainer\.keep_checkpoints=5"):
+        export.last(folder, 5)
+    with pytest.raises(StorageError, match="no checkpoint that can be read"):
+        export.best(folder.parent / "absent", 1)
+
+
+def test_the_mean_is_of_numbers_and_counters_are_the_newest(folder: Path) -> None:
+    written = export.write(folder.parent / "average", export.last(folder, 2))
+    found = checkpoint.load(written)
+    assert torch.equal(found.model["weight"], torch.full((2, 3), 5500.0))
+    assert int(found.model["count"]) == 4
+    assert found.optim == {} and found.state["averaged"] == ["step-00000003", "step-00000004"]
+
+
+def test_the_mean_of_equal_numbers_is_that_number(tmp_path: Path) -> None:
+    value = 0.1  # of three of them the sum in single precision is not three times it
+    parts = [saved(tmp_path / "checkpoints", step, value, [(step, 0.1)]) for step in (1, 2, 3)]
+    found = checkpoint.load(export.write(tmp_path / "average", parts))
+    assert torch.equal(found.model["weight"], torch.full((2, 3), value))
+
+
+def test_checkpoints_that_cannot_be_averaged_are_named(folder: Path) -> None:
+    checkpoint.save(folder, 5, {"weight": torch.ones(4)}, {}, {"step": 5, "validations": []}, {})
+    with pytest.raises(StorageError, match=r"step-00000005: its parameters are not those"):
+        export.write(folder.parent / "average", export.last(folder, 2))
+    damage(folder / "step-00000004" / "model.safetensors", "flip")
+    with pytest.raises(StorageError, match=r"step-00000004/model\.safetensors: damaged"):
+        export.write(folder.parent / "average", [folder / "step-00000004"])
+    with pytest.raises(StorageError, match="nothing to average"):
+        export.write(folder.parent / "average", [])
+    assert not (folder.parent / "average").exists()
+
+
+def test_the_decoder_accepts_the_mean(trained_copy: Path, trained: Path, las: Las) -> None:
+    answer = las("average", f"run={trained_copy}", "best=2")
+    assert answer.code == 0
+    written = trained_copy / "average_best2" / "step-00000004"
+    assert f"the mean of 2 checkpoints: {written}" in answer.out
+    models = [checkpoint.load(trained_copy / "checkpoints" / f"step-0000000{step}").model for step in (2, 4)]
+    mean = transcriber.load(written).model.state_dict()
+    for name, tensor in mean.items():
+        torch.testing.assert_close(tensor, (models[0][name] + models[1][name]) / 2)
+    assert las("transcribe", f"checkpoint={written}", f"input={wav(trained, 'mdab0_sx0')}").code == 0
+
+
+def test_the_run_goes_on_as_if_there_were_no_mean(trained_copy: Path, las: Las) -> None:
+    las("average", f"run={trained_copy}", "last=2")
+    found, complaints = checkpoint.newest(trained_copy / "checkpoints")
+    assert found is not None and "averaged" not in found.state and complaints == []
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ([], "average needs last=5 (the newest checkpoints) or best=5"),
+        (["last=1", "best=1"], "not both"),
+        (["last=0"], "last=0 must be at least 1"),
+        (["best=x"], "best='x' should be"),
+    ],
+)
+def test_settings_are_checked(las: Las, trained_copy: Path, given: list[str], says: str) -> None:
+    answer = las("average", f"run={trained_copy}", *given)
+    assert answer.code == 2 and says in answer.err
+
+
+def test_a_validation_whose_checkpoint_is_gone_is_not_among_the_best(trained_copy: Path) -> None:
+    state = json.loads((trained_copy / "checkpoints/step-00000004/state.json").read_text())
+    state["validations"] = [[1, 0.0], *state["validations"]]
+    forge(trained_copy / "checkpoints/step-00000004", "state", state)
+    assert [path.name for path in export.best(trained_copy / "checkpoints", 2)] == ["step-00000002", "step-00000004"]

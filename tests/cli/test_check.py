@@ -1,0 +1,241 @@
+"""`las check`, what `las prepare` prints, and tokens that are learned when a corpus is prepared."""
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from conftest import Answer
+from tiny_words import TRAIN, name, overrides, tree, wav
+
+from las.cli import train
+from las.data.audio import worker_pool
+from las.data.audio_levels import measure
+from las.data.tokenizers import SentencePieces, from_state
+from las.storage import checkpoint
+
+Las = Callable[..., Answer]
+PIECES = ["tokens@corpus.tokens=bpe_1k", "corpus.tokens.size=16"]
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Path:
+    return tree(tmp_path)
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that are read to their end."""
+    found: list[str] = []
+
+    def counting(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        if function is measure:
+            found.append(Path(name).stem)
+        return function(*arguments)
+
+    monkeypatch.setattr(worker_pool, "elsewhere", counting)
+    return found
+
+
+def test_a_sound_corpus_is_sound(words: Path, las: Las) -> None:
+    answer = las("check", *overrides(words))
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.endswith("an4: all 12 utterances are sound\n")
+    assert (words / "data/checks/an4/bad_utterances.jsonl").read_text() == ""
+
+
+def test_problems_of_every_split_are_listed_counted_and_end_in_3(words: Path, las: Las) -> None:
+    for utterance in (name("train", 1), name("train", 2), name("dev", 0)):
+        wav(words, utterance).write_bytes(b"")
+    soundfile.write(wav(words, name("test", 1)), np.zeros(8000, np.int16), 16000)
+    answer = las("check", *overrides(words))
+    ledger = words / "data/checks/an4/bad_utterances.jsonl"
+    assert answer.code == 3
+    assert answer.err == f"las check: an4: 3 of 12 utterances cannot be used: each is listed in {ledger}\n"
+    entries = [json.loads(line) for line in ledger.read_text().splitlines()]
+    assert [(entry["split"], entry["utterance_id"], entry["kind"]) for entry in entries] == [
+        ("train", name("train", 1), "empty file"),
+        ("train", name("train", 2), "empty file"),
+        ("dev", name("dev", 0), "empty file"),
+        ("test", name("test", 1), "silent"),
+    ]
+    for entry in entries:
+        assert entry["file"] == str(wav(words, entry["utterance_id"]))
+        assert f"{entry['split']} {entry['utterance_id']}: {entry['reason']}" in answer.out
+    assert re.search(r"problem +. train . dev . test", answer.out)
+    assert re.search(r"empty file +. +2 . +1 . +0 ", answer.out)
+    assert re.search(r"silent +. +0 . +0 . +1 ", answer.out)
+
+
+def test_too_many_unknown_symbols_end_in_3_in_every_split(tmp_path: Path, las: Las) -> None:
+    tree(tmp_path, dev=["YES 5"])
+    answer = las("check", *overrides(tmp_path))
+    assert answer.code == 3 and "0 of 11 utterances cannot be used" in answer.err
+    assert "dev: the tokens lack 1 of 5 symbols (20 %): '5' once (fbbb_0)" in answer.out
+
+
+def test_the_file_is_named_where_the_reason_does_not(tmp_path: Path, las: Las) -> None:
+    tree(tmp_path, [*TRAIN, ""])
+    answer = las("check", *overrides(tmp_path))
+    utterance = name("train", len(TRAIN))
+    assert f"train {utterance}: {wav(tmp_path, utterance)}: the transcript is empty\n" in answer.out
+
+
+def test_limits_are_keys_of_the_config(words: Path, las: Las) -> None:
+    loud = 1.2 * np.sin(np.arange(8000) * 0.1)
+    soundfile.write(wav(words, name("train", 0)), loud, 16000, "FLOAT")
+    assert "clipped: " in las("check", *overrides(words)).out
+    assert las("check", *overrides(words, "limits.clipped=0.9")).code == 0
+    answer = las("check", *overrides(words, "limits.clipped=0.9", "limits.longest_s=0.7"))
+    assert answer.code == 3 and "too long: 0.8 s, more than limits.longest_s=0.7 s" in answer.out
+    answer = las("check", *overrides(words, "limits.longest=1"))
+    assert (answer.code, answer.err.split(". Did")[0]) == (
+        2,
+        "las check: limits.longest=1: there is no key 'limits.longest' in configs/train.yaml",
+    )
+
+
+def test_check_reads_everything_every_time_and_trainings_only_what_they_do_not_know(
+    words: Path, las: Las, reads: list[str]
+) -> None:
+    assert las("check", *overrides(words)).code == 0
+    assert len(reads) == 12
+    assert las("check", *overrides(words)).code == 0
+    assert len(reads) == 24
+    reads.clear()
+    assert las("train", *overrides(words)).code == 0
+    assert las("train", *overrides(words, "seed=2", f"run_dir={words / 'two'}")).code == 0
+    assert reads == []
+    os.utime(wav(words, name("train", 3)))
+    assert las("prepare", *overrides(words)).code == 0
+    assert reads == [name("train", 3)]
+
+
+def test_a_mended_transcript_is_read_again(tmp_path: Path, las: Las) -> None:
+    tree(tmp_path, [*TRAIN, "GO 5"])
+    assert las("check", *overrides(tmp_path)).code == 3
+    path = tmp_path / "an4/etc/an4_train.transcription"
+    path.write_text(path.read_text().replace("GO 5", "GO ON"))
+    assert las("check", *overrides(tmp_path)).code == 0
+
+
+def test_prepare_prints_a_table_and_what_stands_out_in_100_columns(tmp_path: Path, las: Las) -> None:
+    tree(tmp_path, [*TRAIN, "STOP STOP STOP STOP STOP STOP STOP", "A"])
+    answer = las("prepare", *overrides(tmp_path))
+    assert answer.code == 0
+    for heading in ("split", "utterances", "hours", "speakers", "symbols", "shortest s", "longest s"):
+        assert heading in answer.out
+    assert re.search(r"train +. +10 . +0\.00 . +1 . +\d+ . +0\.50 . +0\.85 ", answer.out)
+    assert "train: 2 of 10 utterances are over 3 times or under a third of the median, 6.1 symbols/s:" in answer.out
+    worst = answer.out.index(f"  {name('train', 8)}: 34 symbols in 0.50 s, 68.0 symbols/s")
+    assert worst < answer.out.index(f"  {name('train', 9)}: 1 symbols in 0.55 s, 1.8 symbols/s")
+    assert max(len(line) for line in answer.out.splitlines() if "a partial copy" not in line) <= 100
+
+
+def test_pieces_are_learned_when_the_corpus_is_prepared_and_travel_with_the_run(
+    words: Path, las: Las, tmp_path: Path
+) -> None:
+    answer = las("train", *overrides(words, *PIECES))
+    assert answer.code == 0, answer.err
+    result = json.loads((words / "run/result.json").read_text())
+    symbols = json.loads((words / "run/symbols.json").read_text())
+    assert f"17 symbols (vocabulary {result['vocabulary_hash'][:12]})" in answer.out
+    assert symbols["vocabulary_hash"] == result["vocabulary_hash"] and len(symbols["symbols"]) == 17
+    found, _ = checkpoint.find(words / "run")
+    kind = from_state(found.state["corpus"]["tokens"])
+    assert isinstance(kind, SentencePieces) and kind.vocabulary_hash == result["vocabulary_hash"]
+    (model,) = words.glob("data/manifests/an4-*/bpe-16-*.model")
+    assert SentencePieces(model).symbols == kind.symbols
+    # Decoding takes the pieces of the checkpoint, also where those of the corpus would be others by now.
+    tree(words, ["A B C D E F G", *TRAIN[1:]])
+    decoded = tmp_path / "decoded.jsonl"
+    answer = las(
+        "decode", f"checkpoint={words / 'run'}", "split=test", f"data_dir={words / 'data'}", f"output={decoded}"
+    )
+    assert answer.code == 0, answer.err
+    greedy = las("decode", f"checkpoint={words / 'run'}", f"audio={wav(words, 'fccc_0')}", f"output={decoded}")
+    assert greedy.code == 0
+
+
+def test_the_same_corpus_gives_the_same_pieces_elsewhere(words: Path, las: Las) -> None:
+    hashes = []
+    for place in ("one", "two"):
+        las("prepare", *overrides(words, *PIECES, f"data_dir={words / place}"))
+        (model,) = (words / place).glob("manifests/an4-*/*.model")
+        hashes.append(SentencePieces(model).vocabulary_hash)
+    assert hashes[0] == hashes[1]
+
+
+def test_bad_audio_does_not_change_the_pieces_but_bad_texts_do_not_count(tmp_path: Path, las: Las) -> None:
+    found = []
+    for place, texts in (("clean", TRAIN), ("spoilt", [*TRAIN, "", "GO\0ON", "E\u0301"])):
+        root = tree(tmp_path / place, texts)
+        if place == "spoilt":
+            wav(root, name("train", 0)).write_bytes(b"")
+        las("prepare", *overrides(root, *PIECES))
+        (model,) = root.glob("data/manifests/an4-*/*.model")
+        found.append(SentencePieces(model).symbols)
+    assert found[0] == found[1]
+
+
+def test_a_run_is_not_continued_with_other_pieces(words: Path, las: Las) -> None:
+    assert las("train", *overrides(words, *PIECES, "trainer.max_steps=2")).code == 0
+    (words / "run/result.json").unlink()
+    for path in words.glob("data/manifests/an4-*/*.*"):
+        path.unlink()
+    train.train(overrides(words, *PIECES, "trainer.max_steps=2"))
+    (words / "run/result.json").unlink()
+    tree(words, ["NEW WORDS", *TRAIN[1:]])
+    answer = las("train", *overrides(words, *PIECES, "trainer.max_steps=2"))
+    assert answer.code == 5
+    assert "this run writes other symbols (vocabulary " in answer.err
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "says"),
+    [
+        (["corpus.tokens.size=500"], 3, r"cannot learn 500 bpe pieces from 8 texts: the largest possible size is \d+"),
+        (["corpus.tokens.size=3"], 3, r"the smallest possible size is \d+, a piece for each character"),
+        (["corpus.tokens.size=0"], 2, r"corpus\.tokens\.size=0 must be at least 1"),
+        (["corpus.tokens.model_type=bpee"], 2, "Did you mean bpe or unigram"),
+        (["corpus.tokens.sise=3"], 2, r"Did you mean corpus\.tokens\.size"),
+        (["tokens@corpus.tokens=bpe_1"], 2, "Did you mean bpe_1k"),
+        (["corpus.tokens=bpe_1k"], 2, "write tokens@corpus.tokens=bpe_1k"),
+    ],
+)
+def test_pieces_that_cannot_be_learned_say_why(more: list[str], code: int, says: str, words: Path, las: Las) -> None:
+    given = [PIECES[0], *more] if "tokens@" not in more[0] else more
+    answer = las("prepare", *overrides(words, *given))
+    assert answer.code == code
+    assert re.search(says, answer.err), answer.err
+
+
+def test_phones_are_not_cut_into_pieces_of_words(corpus: Path, las: Las) -> None:
+    from tiny import overrides as of_phones
+
+    answer = las("prepare", *of_phones(corpus, PIECES[0]))
+    assert (answer.code, answer.err) == (
+        2,
+        "las prepare: corpus.tokens: pieces of words cannot spell timit, which is scored in phones\n",
+    )
+
+
+def test_unknown_characters_of_dev_are_never_a_symbol_of_their_own(tmp_path: Path, las: Las) -> None:
+    tree(tmp_path, dev=["YES Z", "NO"])
+    answer = las("train", *overrides(tmp_path, *PIECES))
+    assert answer.code == 3
+    assert re.search(r"the tokens lack 1 of \d+ symbols .*: 'Z' once \(fbbb_0\) of dev", answer.err)
+
+
+def test_real_words(shared_data: Path, tmp_path: Path, las: Las) -> None:
+    place = [f"corpus.root={shared_data / 'an4'}", f"data_dir={tmp_path / 'data'}"]
+    answer = las("check", "corpus=an4", *place, "tokens@corpus.tokens=bpe_1k", "corpus.tokens.size=300")
+    assert answer.code == 0, answer.err
+    assert "16000 Hz, 301 symbols" in answer.out
+    assert answer.out.endswith("an4: all 1078 utterances are sound\n")
+    assert max(len(line) for line in answer.out.splitlines() if "a partial copy" not in line) <= 100

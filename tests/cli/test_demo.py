@@ -1,0 +1,57 @@
+"""The demo: a training, one utterance decoded with its times, an attention picture, and what to type next."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Answer
+from tiny import overrides
+
+from las.cli import train as cli_train
+from las.runtime.config import compose
+from las.training import plots
+
+
+def test_the_demo_ends_with_times_a_picture_and_commands_that_run(corpus: Path, las: Callable[..., Answer]) -> None:
+    answer = las("demo", *overrides(corpus))
+    assert answer.code == 0, answer.err
+    run = corpus / "run"
+    for words in ("reference   sil aa iy sil", "hypothesis  ", "result      dev PER ", str(run / "attention.png")):
+        assert words in answer.out
+    assert plots.pixels(run / "attention.png").std() > 0.02
+    assert plots.pixels(run / "curves.png").std() > 0.02
+    _, _, following = answer.out.partition("next:\n")
+    listed = [line.split() for line in following.splitlines() if line.strip()]
+    assert len(listed) == 5
+    for _, verb, *given in listed[:-1]:
+        config = compose("decode" if verb == "decode" else "train", given)
+        assert config.get("checkpoint", str(run)) == str(run)
+    heard = las(*listed[0][1:], f"output={corpus / 'x.jsonl'}")
+    assert heard.code == 0, heard.err
+
+
+def test_without_matplotlib_the_demo_shows_the_rest(
+    corpus: Path, las: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plots, "available", lambda: False)
+    answer = las("demo", *overrides(corpus))
+    assert answer.code == 0 and "hypothesis  " in answer.out
+    assert list((corpus / "run").glob("*.png")) == []
+
+
+def test_the_demo_trains_what_the_readme_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[str]] = []
+
+    class Stop(Exception):
+        pass
+
+    def train(given: list[str]) -> None:
+        seen.append(given)
+        raise Stop
+
+    monkeypatch.setattr(cli_train, "train", train)
+    from las.cli import demo
+
+    with pytest.raises(Stop):
+        demo.demo(["seed=2"])
+    assert seen == [["+experiment=ln_encoder_only", "seed=2"]]

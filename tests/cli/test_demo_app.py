@@ -1,0 +1,205 @@
+"""The page of las demo_app without a browser: what is heard, what is said of bad files, what keeps it from starting."""
+
+import dataclasses
+import os
+import re
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import soundfile
+import torch
+from conftest import Answer
+from ports import free_port
+from tiny import RATE, sound, wav
+
+from las.cli import demo_app
+from las.cli.demo_app import Ear, example_of
+from las.data.audio import files
+from las.data.audio.segmentation import Cutter
+from las.decoding.search import Beam, Greedy
+from las.decoding.transcriber import Transcriber, load
+
+Las = Callable[..., Answer]
+
+
+@pytest.fixture(scope="module")
+def transcriber(trained: Path) -> Transcriber:
+    return load(trained / "run", Beam(size=4))
+
+
+@pytest.fixture(scope="module")
+def ear(transcriber: Transcriber) -> Ear:
+    return Ear(transcriber, "auto")
+
+
+def cells(table: str) -> list[list[str]]:
+    """The rows of an HTML table as text."""
+    rows = re.findall(r"<tr>(.*?)</tr>", table)
+    return [[re.sub("<.*?>", "", cell) for cell in re.findall(r"<td>(.*?)</td>", row)] for row in rows][1:]
+
+
+def test_the_page_shows_what_transcribe_hears(ear: Ear, transcriber: Transcriber, trained: Path) -> None:
+    path = wav(trained, "mdab0_sx1")
+    heard, shown = transcriber.transcribe(path), ear(str(path), 4, 1.0)
+    assert shown.text == heard.text
+    assert cells(shown.tokens) == [
+        [token.symbol, f"{token.start_s:.2f}", f"{token.end_s:.2f}", f"{token.confidence:.1%}"]
+        for token in heard.tokens
+    ]
+    assert shown.attention.count("<svg") == shown.attention.count("<image") == 1 and ">(end)</text>" in shown.attention
+    assert shown.status.startswith('<p class="heard">0.34 s of audio in ')
+    assert re.search(r"real-time factor \d+\.\d{3} · log-probability -\d", shown.status)
+
+
+def test_the_sliders_are_the_search_of_one_recording(ear: Ear, trained: Path) -> None:
+    path = wav(trained, "mdab0_sx1")
+    greedy = load(trained / "run", Greedy()).transcribe(path)
+    assert ear(str(path), 1, 1.0).text == greedy.text
+    by_score = load(trained / "run", Beam(size=9, length_normalisation=0.0)).transcribe(path)
+    assert ear(str(path), 9, 0.0).text == by_score.text
+    search = ear.transcriber.search
+    assert isinstance(search, Beam) and (search.size, search.length_normalisation) == (4, 1.0)
+    fixed = Ear(load(trained / "run", Greedy()), "auto")  # a search without a beam has no sliders
+    assert fixed(str(path), 9, 0.0).text == greedy.text
+
+
+def test_long_recordings_have_a_picture_for_each_piece(trained: Path, tmp_path: Path) -> None:
+    cutter = lambda rate: Cutter(rate, longest_s=0.5, shortest_s=0.2, overlap_s=0.1, pause_s=0.1)  # noqa: E731
+    ear = Ear(load(trained / "run", Greedy(), cutter=cutter), "auto")
+    path = sound(tmp_path / "long.wav", 2.0)
+    pieces = ear.transcriber.transcribe(path).pieces
+    shown = ear(str(path), 1, 1.0)
+    assert len(pieces) > 3 and f"heard in {len(pieces)} pieces" in shown.status
+    assert shown.attention.count("<svg") == len(pieces)
+    assert f"piece 2, which begins at {pieces[1].tokens[0].start_s:.1f} s" in shown.attention
+
+
+def test_silence_is_said_to_be_silent(ear: Ear, tmp_path: Path) -> None:
+    path = tmp_path / "silence.wav"
+    soundfile.write(path, torch.zeros(RATE), RATE)
+    shown = ear(str(path), 4, 1.0)
+    assert (shown.text, shown.attention, shown.tokens) == ("", "", "")
+    assert "it is silence: nothing was heard in it" in shown.status
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("text.wav", "text.wav: "),
+        ("empty.wav", "empty.wav: "),
+        ("nan.wav", "nan.wav: "),
+        ("click.wav", "click.wav: 0.0100 s is shorter than one analysis window"),
+        ("<b>absent.wav", "&lt;b&gt;absent.wav: does not exist"),
+    ],
+)
+def test_what_cannot_be_heard_is_said_in_words(ear: Ear, tmp_path: Path, name: str, says: str) -> None:
+    """And with the file's own name: where the server keeps it says nothing to a person."""
+    (tmp_path / "text.wav").write_text("no audio")
+    (tmp_path / "empty.wav").touch()
+    soundfile.write(tmp_path / "nan.wav", torch.full((RATE,), torch.nan), RATE, subtype="FLOAT")
+    sound(tmp_path / "click.wav", 0.01)
+    shown = ear(str(tmp_path / name), 4, 1.0)
+    assert shown.status.startswith(f'<p class="heard problem" role="alert">{says}')
+    assert str(tmp_path) not in shown.status and "Traceback" not in shown.status
+    assert (shown.text, shown.attention, shown.tokens) == ("", "", "")
+
+
+def test_long_recordings_are_not_heard(transcriber: Transcriber, tmp_path: Path) -> None:
+    ear = Ear(transcriber, "auto", max_duration_s=2.0)
+    assert ear(str(sound(tmp_path / "fits.wav", 2.0)), 4, 1.0).status.startswith('<p class="heard">2.00 s')
+    shown = ear(str(sound(tmp_path / "long.wav", 62.1)), 4, 1.0)
+    assert "long.wav: lasts 1:02, a recording may have 0:02: max_duration_s=... allows more" in shown.status
+    assert (shown.text, shown.attention, shown.tokens) == ("", "", "")
+
+
+def test_recordings_longer_than_their_header_says_are_given_up(
+    transcriber: Transcriber, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = sound(tmp_path / "long.wav", 200.0)
+    info = files.info
+    monkeypatch.setattr(files, "info", lambda path: dataclasses.replace(info(path), num_samples=RATE))
+    monkeypatch.setattr(transcriber.cutter, "is_silent", lambda samples: True)
+    shown = Ear(transcriber, "auto", max_duration_s=2.0)(str(path), 4, 1.0)
+    assert re.search(r"long\.wav: lasts [12]:\d\d, a recording may have 0:02", shown.status)
+
+
+def test_a_button_without_a_recording_asks_for_one(ear: Ear) -> None:
+    assert "Record something first, or choose a file." in ear(None, 4, 1.0).status
+
+
+def test_the_example_is_of_the_test_split(transcriber: Transcriber, trained: Path, tmp_path: Path) -> None:
+    example = example_of(transcriber, None, tmp_path)
+    assert example is not None and Path(example.path).parent == tmp_path
+    original = wav(trained, Path(example.path).stem)
+    assert "TEST" in original.parts and soundfile.info(example.path).duration == soundfile.info(original).duration
+    assert example.text == "sil aa iy sil"
+    given = example_of(transcriber, str(original), tmp_path)
+    assert given == (str(original), original.name)
+
+
+def test_without_its_corpus_there_is_no_example(
+    trained_copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    transcriber = load(trained_copy)
+    monkeypatch.setitem(transcriber.config, "data_dir", str(tmp_path / "elsewhere"))
+    assert example_of(transcriber, None, tmp_path) is None
+    assert "no example on the page, which example=x.wav gives" in capsys.readouterr().out
+    monkeypatch.delitem(transcriber.config, "corpus")  # as in an exported bundle
+    assert example_of(transcriber, None, tmp_path) is None
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the verb sets is as before afterwards."""
+    for name in ("GRADIO_ANALYTICS_ENABLED", "HF_HUB_DISABLE_TELEMETRY", "GRADIO_TEMP_DIR"):
+        monkeypatch.setenv(name, "")
+
+
+@pytest.mark.parametrize("verb", ["demo-app", "demo_app"])
+def test_without_gradio_it_says_how_to_get_it(
+    verb: str, las: Las, trained: Path, environment: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    answer = las(verb, f"checkpoint={trained / 'run'}", f"port={free_port()}")
+    assert answer.code == 2 and answer.err.rstrip().endswith("pip install '.[demo]'")
+    assert os.environ["GRADIO_ANALYTICS_ENABLED"] == "False"
+    assert not Path(os.environ["GRADIO_TEMP_DIR"]).exists()
+
+
+def test_a_port_that_is_taken_is_named(las: Las) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        answer = las("demo_app", "checkpoint=x", f"port={port}")
+        assert answer.code == 2 and f"port={port}: no page can be served there (Address already in use)" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("port=0", "port=0 must be between 1 and 65535"),
+        ("port=high", "port='high' should be a whole number"),
+        ("host=192.0.2.1", "host=192.0.2.1 port=7860: no page can be served there"),
+        ("bem=3", "bem"),
+        ("max_upload_mb=0", "max_upload_mb=0 must be above 0, for example max_upload_mb=100"),
+        ("max_duration_s=-1", "max_duration_s=-1 must be above 0"),
+        ("max_upload_mb=lots", "max_upload_mb='lots' should be of type float"),
+        ("allow_hosts=[7]", "allow_hosts=[7] should be of type list[str]"),
+        ("allow_hosts=http://x.example", "allow_hosts: 'http://x.example' is no host's name"),
+    ],
+)
+def test_an_address_that_cannot_be_had_is_named(las: Las, given: str, says: str) -> None:
+    answer = las("demo_app", "checkpoint=x", given)
+    assert answer.code == 2 and says in answer.err
+
+
+def test_the_library_that_is_there_is_told_to_report_nothing(
+    environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "gradio", sys)
+    assert demo_app.load_gradio(str(tmp_path)) is sys
+    assert os.environ["GRADIO_ANALYTICS_ENABLED"] == "False" and os.environ["GRADIO_TEMP_DIR"] == str(tmp_path)

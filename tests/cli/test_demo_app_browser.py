@@ -1,0 +1,352 @@
+"""The page of las demo_app in a headless Chromium, served by a real process, on a machine that may have no network.
+
+Playwright drives the browser: it reports requests, failures and errors of the page, feeds a microphone, and takes the
+Chromium of the system. Both libraries are installed for this test only: `make browser`.
+"""
+
+import http.client
+import importlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import soundfile
+import torch
+from browsers import BROWSERS
+from conftest import Answer
+from ports import free_port
+from tiny import RATE, sound, wav
+
+PROGRAM = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+MISSING = [name for name in ("gradio", "playwright") if importlib.util.find_spec(name) is None]
+MISSING += ["Chromium"] if PROGRAM is None else []
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(MISSING), reason=f"{', '.join(MISSING)} missing: `make browser` installs the libraries"),
+]
+
+LIMIT_S = 120.0
+HERE = ("127.0.0.1", "localhost", "::1")
+AUDITED = """
+import json, sys
+
+def note(event, arguments):
+    if event in ("socket.connect", "socket.getaddrinfo", "socket.sendto"):
+        where = arguments[0] if event == "socket.getaddrinfo" else arguments[1]
+        with open(sys.argv[1], "a") as file:
+            file.write(json.dumps(where if isinstance(where, str) or where is None else where[0]) + "\\n")
+
+sys.addaudithook(note)
+from las import cli
+sys.exit(cli.main(sys.argv[2:]))
+"""
+
+
+class Served(NamedTuple):
+    """A page that is served."""
+
+    url: str
+    process: subprocess.Popen[str]
+    folder: Path
+    """With `asked`, the addresses that the server spoke to, and `out` and `err`, what it printed."""
+
+    @property
+    def kept(self) -> list[Path]:
+        """Folders with recordings, of this program or left by one before."""
+        return sorted((self.folder / "temporary").glob("las-*"))
+
+
+@pytest.fixture(scope="module")
+def served(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serve(trained, tmp_path_factory.mktemp("served"), "max_upload_mb=2") as found:
+        yield found
+
+
+@contextmanager
+def serve(trained: Path, folder: Path, *more: str) -> Iterator[Served]:
+    (folder / "temporary").mkdir(exist_ok=True)
+    port = free_port()
+    command = [sys.executable, "-c", AUDITED, str(folder / "asked"), "demo_app", f"checkpoint={trained / 'run'}", *more]
+    environment = os.environ | {"TMPDIR": str(folder / "temporary")}
+    with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
+        process = subprocess.Popen([*command, f"port={port}"], stdout=out, stderr=err, env=environment, text=True)
+    try:
+        end = time.monotonic() + LIMIT_S
+        while "open http" not in (folder / "out").read_text():
+            assert process.poll() is None and time.monotonic() < end, (folder / "err").read_text()
+            time.sleep(0.2)
+        yield Served(f"http://127.0.0.1:{port}", process, folder)
+    finally:
+        process.kill()
+        process.wait()
+
+
+class Visit:
+    """The page in a browser of a size and a colour scheme, and what went wrong there."""
+
+    def __init__(self, browser: Any, url: str, width: int = 1280, scheme: str = "light") -> None:
+        self.context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(1000 * LIMIT_S)
+        self.asked: list[str] = []
+        self.wrong: list[str] = []
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("requestfailed", self.failed)
+        self.page.on("response", self.answered)
+        self.page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.goto(url)
+        self.button.wait_for()
+
+    def failed(self, request: Any) -> None:
+        """The page itself hangs up on the stream of results once it has them."""
+        if not ("/queue/data?" in request.url and request.failure == "net::ERR_ABORTED"):
+            self.wrong.append(f"{request.url}: {request.failure}")
+
+    def answered(self, response: Any) -> None:
+        if response.status >= 400:
+            self.wrong.append(f"{response.url}: {response.status}")
+
+    @property
+    def button(self) -> Any:
+        return self.page.get_by_role("button", name="Transcribe")
+
+    def clear(self) -> None:
+        """Take the recording away, if there is one."""
+        found = self.page.get_by_label("Clear")
+        if found.count():
+            found.first.click()
+            found.first.wait_for(state="detached")
+
+    def upload(self, path: Path) -> None:
+        """Choose a file, and wait until it has arrived."""
+        self.clear()
+        self.page.locator("input[type=file]").first.set_input_files(path)
+        self.page.get_by_label("Play", exact=True).wait_for()
+
+    def transcribe(self) -> str:
+        """Press the button; what stands under the text, once it has changed."""
+        before = self.status()
+        self.button.click()
+        self.page.wait_for_function(
+            "before => (document.querySelector('p.heard') ?? {}).innerText != before", arg=before
+        )
+        return self.status()
+
+    def status(self) -> str | None:
+        found = self.page.locator("p.heard")
+        return found.inner_text() if found.count() else None
+
+    @property
+    def text(self) -> str:
+        return str(self.page.get_by_placeholder("What is heard appears here.").input_value())
+
+
+@pytest.fixture(scope="module")
+def browser(trained: Path) -> Iterator[Any]:
+    """It finds no address but this machine's, and its microphone hears an utterance."""
+    playwright = importlib.import_module("playwright.sync_api")
+    options = [
+        "--no-sandbox",
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+        "--use-fake-ui-for-media-stream",
+        "--use-fake-device-for-media-stream",
+        f"--use-file-for-fake-audio-capture={wav(trained, 'mdab0_sx1')}",
+    ]
+    with playwright.sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=PROGRAM, args=options, timeout=1000 * LIMIT_S)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def visit(served: Served, browser: Any) -> Visit:
+    return Visit(browser, served.url)
+
+
+def test_a_file_is_heard_as_transcribe_hears_it(
+    visit: Visit, trained: Path, tmp_path: Path, las: Callable[..., Answer]
+) -> None:
+    path = wav(trained, "mdab0_sx1")
+    answer = las("transcribe", f"checkpoint={trained / 'run'}", f"input={path}", f"output={tmp_path / 'x.jsonl'}")
+    assert answer.code == 0
+    expected = json.loads((tmp_path / "x.jsonl").read_text())
+    visit.upload(path)
+    status = visit.transcribe()
+    assert status.startswith(f"{expected['duration_s']:.2f} s of audio in ") and "real-time factor" in status
+    assert visit.text == expected["text"]
+    rows = [row.locator("td").all_inner_texts() for row in visit.page.locator(".heard tbody tr").all()]
+    assert rows == [
+        [token["symbol"], f"{token['start_s']:.2f}", f"{token['end_s']:.2f}", f"{token['confidence']:.1%}"]
+        for token in expected["tokens"]
+    ]
+    picture = visit.page.locator(".heard svg image")
+    assert picture.count() == 1 and picture.bounding_box()["width"] > 200
+    assert visit.page.locator(".heard svg").get_by_text("(end)").count() == 1
+    assert visit.wrong == []
+
+
+def test_the_example_is_heard(visit: Visit) -> None:
+    visit.clear()
+    visit.page.get_by_role("button", name="sil aa iy sil").click()
+    visit.page.get_by_label("Play", exact=True).wait_for()
+    assert "real-time factor" in visit.transcribe()
+    assert visit.wrong == []
+
+
+def test_the_microphone_is_heard(visit: Visit) -> None:
+    visit.clear()
+    visit.page.get_by_label("Record audio").click()
+    visit.page.get_by_role("button", name="Record", exact=True).click()
+    visit.page.wait_for_timeout(1500)
+    visit.page.get_by_role("button", name="Stop", exact=True).click()
+    visit.page.get_by_label("Play", exact=True).wait_for()
+    assert "real-time factor" in visit.transcribe()
+    assert visit.wrong == []
+
+
+def test_bad_recordings_are_explained_in_words(served: Served, browser: Any, tmp_path: Path) -> None:
+    """That the browser cannot play a broken file either is what its console may say."""
+    visit = Visit(browser, served.url)
+    assert visit.transcribe() == "Record something first, or choose a file."
+    (tmp_path / "text.wav").write_text("no audio")
+    soundfile.write(tmp_path / "nan.wav", torch.full((RATE,), torch.nan), RATE, subtype="FLOAT")
+    soundfile.write(tmp_path / "silence.wav", torch.zeros(RATE), RATE)
+    sound(tmp_path / "click.wav", 0.01)
+    for name, says in (
+        ("text", "text.wav: "),
+        ("nan", "nan.wav: "),
+        ("silence", "silence: nothing was heard in it"),
+        ("click", "click.wav: 0.0100 s is shorter than one analysis window"),
+    ):
+        visit.upload(tmp_path / f"{name}.wav")
+        assert says in visit.transcribe()
+        assert visit.text == "" and visit.page.locator(".heard svg").count() == 0
+        assert "Traceback" not in visit.page.content()
+    (tmp_path / "notes.txt").write_text("no audio")
+    visit.clear()
+    visit.page.locator("input[type=file]").first.set_input_files(tmp_path / "notes.txt")
+    visit.page.get_by_text("Invalid file type").wait_for()
+    visit.context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_laptop_and_a_phone_show_all_of_it(
+    served: Served, browser: Any, trained: Path, width: int, scheme: str
+) -> None:
+    visit = Visit(browser, served.url, width, scheme)
+    visit.upload(wav(trained, "mdab0_sx1"))
+    visit.transcribe()
+    for part in (".heard table", ".heard svg"):
+        box = visit.page.locator(part).bounding_box()
+        assert box["x"] >= 0 and 200 < box["width"] <= width - box["x"]
+    assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    shade = visit.page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0]")
+    assert (int(shade) > 128) == (scheme == "light")
+    assert visit.wrong == []
+    visit.context.close()
+
+
+def ask(served: Served, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, str]:
+    """What the server itself answers, without a browser; `_` in a header's name stands for `-`."""
+    connection = http.client.HTTPConnection("127.0.0.1", int(served.url.rpartition(":")[2]), timeout=LIMIT_S)
+    try:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, body, named)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_the_server_refuses_strangers_and_what_it_need_not_answer(served: Served) -> None:
+    own = served.url.removeprefix("http://")
+    assert ask(served, "GET", "/")[0] == 200
+    for headers in (
+        {"Host": "evil.example"},
+        {"Host": own.replace("127.0.0.1", "evil.example")},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Sec_Fetch_Site": "cross-site"},
+    ):
+        for method, path in (("GET", "/"), ("POST", "/gradio_api/upload"), ("POST", "/gradio_api/queue/join")):
+            assert ask(served, method, path, **headers)[0] == 403, headers
+    for path in ("/monitoring", "/openapi.json", "/gradio_api/openapi.json", "/docs", "/gradio_api/info", "/config"):
+        assert ask(served, "GET", path)[0] == 404, path
+    for path in ("/gradio_api/file=/etc/passwd", f"/gradio_api/file={served.kept[0]}/../../asked"):
+        assert ask(served, "GET", path)[0] == 404, path
+    for name in ("load_example", "lambda", "__call__", "Ear"):
+        body, kind = json.dumps({"data": [None, 4, 1]}), {"Content_Type": "application/json"}
+        assert ask(served, "POST", f"/gradio_api/call/{name}", body, **kind)[0] == 404
+        assert ask(served, "POST", f"/gradio_api/run/{name}", body, **kind)[0] == 404
+    page = ask(served, "GET", "/")[1]
+    listed = [each for each in re.findall(r'"api_visibility":"(\w+)"', page)]
+    assert listed and set(listed) == {"private"}
+
+
+def test_uploads_have_a_largest_size(served: Served) -> None:
+    """Two megabytes here: what is larger is not stored, whether it says how large it is or not."""
+
+    def stored() -> int:
+        return sum(path.stat().st_size for folder in served.kept for path in folder.rglob("*") if path.is_file())
+
+    def form(megabytes: int, number: int = 0) -> Iterator[bytes]:
+        yield b'--x\r\nContent-Disposition: form-data; name="files"; filename="x.wav"\r\n\r\n'
+        for _ in range(megabytes):
+            yield bytes([number]) * 1_000_000
+        yield b"\r\n--x--\r\n"
+
+    def upload(body: bytes | Iterator[bytes]) -> int:
+        try:
+            return ask(served, "POST", "/gradio_api/upload", body, Content_Type="multipart/form-data; boundary=x")[0]
+        except ConnectionError:  # the server hung up before all was sent
+            return 413
+
+    before = stored()
+    for megabytes in (3, 50):
+        assert upload(b"".join(form(megabytes))) == 413
+        assert upload(form(megabytes)) == 413  # in chunks, without a Content-Length
+    assert stored() == before
+    statuses = [upload(b"".join(form(1, number))) for number in range(30)]
+    assert statuses[0] == 200 and statuses[-1] == 507 and stored() <= 20_000_000
+    assert ask(served, "GET", "/")[0] == 200
+
+
+def test_recordings_of_a_killed_server_are_gone_with_the_next(trained: Path, tmp_path: Path) -> None:
+    with serve(trained, tmp_path) as first:
+        body = b'--x\r\nContent-Disposition: form-data; name="files"; filename="x.wav"\r\n\r\na voice\r\n--x--\r\n'
+        assert ask(first, "POST", "/gradio_api/upload", body, Content_Type="multipart/form-data; boundary=x")[0] == 200
+        first.process.kill()
+        first.process.wait()
+        (left,) = first.kept
+        assert [path.read_bytes() for path in left.rglob("x.wav")] == [b"a voice"]
+    with serve(trained, tmp_path) as second:
+        (own,) = second.kept
+        assert own != left
+
+
+def test_nothing_is_asked_of_another_machine(served: Served, visit: Visit) -> None:
+    """The last test: of the browser, and of the server, which leaves nothing behind and has printed one address."""
+    assert len(visit.asked) > 10
+    assert [url for url in visit.asked if not url.startswith((f"{served.url}/", "data:", "blob:"))] == []
+    served.process.send_signal(signal.SIGINT)
+    assert served.process.wait(LIMIT_S) == 0
+    asked = [json.loads(line) for line in (served.folder / "asked").read_text().splitlines()]
+    assert asked and [where for where in asked if where is not None and where not in HERE] == []
+    assert (served.folder / "err").read_text() == ""
+    said = (served.folder / "out").read_text().splitlines()
+    assert said == [f"open {served.url} in a browser; Ctrl-C ends it", "ended"]
+    assert served.kept == []

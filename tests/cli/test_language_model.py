@@ -1,0 +1,135 @@
+"""Training a language model: by the same trainer, resumed, measured, loaded by search; compared with n-grams."""
+
+import gzip
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Answer
+from tiny_words import TRAIN, tree
+
+from las.cli import language_model
+from las.data.tokenizers import Characters
+from las.lm import loading
+from las.lm.lstm import LanguageModel
+from las.runtime.config import build, compose
+from las.runtime.errors import DataError
+from las.storage import checkpoint
+
+Las = Callable[..., Answer]
+
+
+def given(root: Path, *more: str) -> list[str]:
+    """A training of four steps on `tiny_words.tree(root)`, in `root/lm`."""
+    corpus = ["corpus=an4", f"corpus.root={root}", "corpus.partial=true", "corpus.dev_every=2"]
+    small = ["lm.hidden_size=8", "lm.embedding_size=4", "trainer.histograms=false"]
+    short = ["trainer.max_steps=4", "trainer.batch_size=4", "trainer.validate_every=2"]
+    return [*corpus, *small, *short, f"run_dir={root / 'lm'}", f"data_dir={root / 'data'}", *more]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tree(tmp_path_factory.mktemp("lm"))
+    language_model.train_lm(given(root))
+    return root
+
+
+def test_a_run_of_a_language_model(finished: Path, las: Las) -> None:
+    result = json.loads((finished / "lm/result.json").read_text())
+    assert result["splits"].keys() == {"dev", "test"} and result["train_sentences"] == len(TRAIN)
+    assert 1 < result["splits"]["test"]["perplexity"] < 60
+    assert result["splits"]["test"]["symbols"] == len("YES") + len("GO ON") + 2
+    events = [json.loads(line) for line in (finished / "lm/metrics.jsonl").read_text().splitlines()]
+    validations = [event for event in events if event["event"] == "validation"]
+    assert [event["step"] for event in validations] == [2, 4] and validations[0]["alignment"] is None
+    for event in validations:
+        assert event["dev_error"] == pytest.approx(math.exp(event["dev_loss"]))
+    assert "dev perplexity" in (finished / "lm/log.txt").read_text()
+    again = las("train_lm", *given(finished))
+    assert again.code == 0 and "is finished: dev perplexity" in again.out
+
+
+def test_the_measure_of_the_result_is_that_of_validation(finished: Path) -> None:
+    """With padding and batches, and token by token: the best step's."""
+    result = json.loads((finished / "lm/result.json").read_text())
+    found, _ = checkpoint.best(finished / "lm/checkpoints")
+    error = dict(found.state["validations"])[found.state["step"]]
+    assert result["splits"]["dev"]["perplexity"] == pytest.approx(error, rel=1e-5)
+
+
+def test_a_stopped_training_goes_on_as_if_it_had_not(finished: Path, tmp_path: Path) -> None:
+    root = tree(tmp_path)
+    language_model.train_lm(given(root, "trainer.max_steps=2"))
+    for path in (root / "lm").glob("result.json"):
+        path.unlink()
+    config = json.loads((root / "lm/config.json").read_text())
+    config["trainer"]["max_steps"] = 4
+    (root / "lm/config.json").write_text(json.dumps(config))
+    language_model.train_lm(given(root))
+    one, other = (checkpoint.newest(folder / "lm/checkpoints")[0] for folder in (finished, root))
+    assert one is not None and other is not None and one.state["step"] == other.state["step"] == 4
+    assert all((one.model[name] == other.model[name]).all() for name in one.model)
+
+
+def test_search_opens_the_run(finished: Path) -> None:
+    tokens = build(compose("train", ["corpus=an4", "corpus.root=x"])["corpus"]["tokens"])
+    lm = loading.load(finished / "lm", tokens)
+    assert isinstance(lm, LanguageModel) and lm.score(lm.start(2)).shape == (2, 1, tokens.size)
+    with pytest.raises(DataError, match=r"lm: the language model has \d+ words that the tokens lack"):
+        loading.load(finished / "lm", Characters("AB"))
+
+
+def test_models_are_compared_on_the_same_sentences(finished: Path, las: Las, tmp_path: Path) -> None:
+    corpus = [each for each in given(finished) if each.startswith(("corpus", "data_dir"))]
+    assert las("ngram", *corpus, "n=2", f"output={tmp_path / 'x.arpa'}").code == 0
+    answer = las("perplexity", *corpus, f"models=[{tmp_path / 'x.arpa'},{finished / 'lm'}]")
+    assert answer.code == 0 and "an4 test: 2 sentences, 10 tokens and ends" in answer.out
+    result = json.loads((finished / "lm/result.json").read_text())
+    assert f"{result['splits']['test']['perplexity']:.3f}" in answer.out
+    (tmp_path / "text").write_text("GO\n\nGO ON\n")
+    answer = las("perplexity", *corpus, f"models={finished / 'lm'}", f"text={tmp_path / 'text'}")
+    assert answer.code == 0 and "2 sentences, 9 tokens and ends" in answer.out
+    answer = las("perplexity", *corpus, f"models={finished / 'lm'}", "split=tset")
+    assert answer.code == 2 and "Did you mean test" in answer.err
+
+
+def test_a_text_in_place_of_the_transcripts(tmp_path: Path, las: Las) -> None:
+    root = tree(tmp_path)
+    with gzip.open(tmp_path / "text.gz", "wt") as file:
+        file.write("GO ON\n\nYES YES\nNO\n")
+    (tmp_path / "dev.txt").write_text("GO\n")
+    answer = las("train_lm", *given(root, f"text={tmp_path / 'text.gz'}", f"dev={tmp_path / 'dev.txt'}"))
+    assert answer.code == 0 and "3 training utterances" in answer.out
+    result = json.loads((root / "lm/result.json").read_text())
+    assert result["train_sentences"] == 3 and result["splits"]["dev"]["symbols"] == 3
+    (tmp_path / "odd.txt").write_text("GO\nGÖ\n")
+    answer = las("train_lm", *given(root, f"text={tmp_path / 'odd.txt'}", f"run_dir={root / 'odd'}"))
+    assert answer.code == 3 and "'Ö' once (line 2)" in answer.err
+    (tmp_path / "empty.txt").write_text("\n")
+    answer = las("train_lm", *given(root, f"text={tmp_path / 'empty.txt'}", f"run_dir={root / 'empty'}"))
+    assert answer.code == 3 and "there are no sentences to learn from" in answer.err
+
+
+def test_the_same_by_the_name_of_its_config(finished: Path, las: Las) -> None:
+    answer = las("train", "--config-name=language_model", *given(finished))
+    assert answer.code == 0 and "is finished: dev perplexity" in answer.out
+    answer = las("train", "--config-name=langage_model")
+    assert answer.code == 2 and "Did you mean language_model" in answer.err
+
+
+@pytest.mark.slow
+def test_an4_is_predicted_better_than_by_a_trigram(shared_data: Path, tmp_path: Path, las: Las) -> None:
+    corpus = [
+        "corpus=an4",
+        f"corpus.root={shared_data / 'an4'}",
+        "corpus.partial=true",
+        f"data_dir={tmp_path / 'data'}",
+    ]
+    assert las("ngram", *corpus, "n=3", f"output={tmp_path / 'x.arpa'}").code == 0
+    assert las("train_lm", *corpus, f"run_dir={tmp_path / 'lm'}", "trainer.max_steps=300").code == 0
+    found = language_model.perplexity([*corpus, f"models=[{tmp_path / 'x.arpa'},{tmp_path / 'lm'}]"])
+    trigram, lstm = (each.of_all for each in found.values())
+    print(f"AN4 test: trigram {trigram:.3f}, LSTM {lstm:.3f}")
+    assert lstm < 0.85 * trigram

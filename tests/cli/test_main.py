@@ -1,0 +1,189 @@
+"""The console command: quick help, exit codes, paths as they are, and scripts that are the same."""
+
+import importlib
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Answer
+
+from las.cli import main, train
+from las.runtime.errors import ConfigError, DataError, NumericalError, StorageError
+from las.runtime.signals import Stopped
+
+REPOSITORY = Path(__file__).parents[2]
+SCRIPTS = sorted((REPOSITORY / "scripts").glob("*.py"))
+
+
+def python(*arguments: str, cwd: Path = REPOSITORY) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, capture_output=True, text=True)
+
+
+def test_help_answers_at_once_and_imports_nothing_heavy() -> None:
+    script = (
+        "import sys; from las import cli; cli.main(['--help']); print(sorted({'torch', 'hydra'} & set(sys.modules)))"
+    )
+    seconds = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        answer = python("-c", script)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+        assert answer.stdout.splitlines()[-1] == "[]"
+    assert min(seconds) < 0.5
+
+
+def test_scoring_needs_no_torch(tmp_path: Path) -> None:
+    (tmp_path / "a.trn").write_text("hello world (x_1)\n")
+    script = (
+        "import sys; from las import cli; code = cli.main(['score', 'reference=a.trn', 'hypothesis=a.trn'])\n"
+        "print('torch' in sys.modules, code)"
+    )
+    answer = python("-c", script, cwd=tmp_path)
+    assert answer.stdout.splitlines()[-1] == "False 0", answer.stderr
+    assert "WER 0.0 %" in answer.stdout
+
+
+def test_help_names_every_verb(las: Callable[..., Answer]) -> None:
+    for arguments in ([], ["-h"], ["--help"], ["help"]):
+        answer = las(*arguments)
+        assert answer.code == 0
+        assert all(
+            f"\n  las {verb}" in answer.out and details.help in answer.out for verb, details in main.VERBS.items()
+        )
+
+
+@pytest.mark.parametrize("verb", main.VERBS)
+def test_every_verb_explains_itself(verb: str, las: Callable[..., Answer]) -> None:
+    answer = las(verb, "--help")
+    assert answer.code == 0 and answer.err == ""
+    assert answer.out.startswith(f"las {verb}: {main.VERBS[verb].help}")
+    assert "groups (choose with group=name" in answer.out
+
+
+def test_version_and_unknown_verbs(las: Callable[..., Answer]) -> None:
+    import las as package
+
+    assert las("--version") == (0, f"las {package.__version__}\n", "")
+    answer = las("trian", "+experiment=baseline")
+    assert answer.code == 2 and answer.err.startswith("las: there is no verb 'trian'. Did you mean train, ")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (ConfigError("words"), 2, "las train: words"),
+        (DataError("words"), 3, "las train: words"),
+        (NumericalError("words"), 4, "las train: words"),
+        (StorageError("words"), 5, "las train: words"),
+        (
+            OSError(28, "No space left on device", "/x/metrics.jsonl"),
+            5,
+            "/x/metrics.jsonl: No space left on device. Make room",
+        ),
+        (KeyboardInterrupt(), 130, "las train: stopped; the same command continues"),
+        (Stopped("stopped by SIGTERM"), 75, "las train: stopped by SIGTERM; the same command continues"),
+    ],
+)
+def test_errors_become_exit_codes_and_words(
+    error: BaseException, code: int, says: str, las: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(overrides: list[str]) -> None:
+        raise error
+
+    monkeypatch.setattr(train, "train", fail)
+    answer = las("train")
+    assert answer.code == code and says in answer.err and answer.out == ""
+
+
+TRAININGS = ("train", "train_lm", "demo")
+
+
+@pytest.mark.parametrize("verb", main.VERBS)
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), Stopped("stopped by SIGTERM")], ids=["by hand", "by a signal"])
+def test_a_verb_that_was_stopped_says_what_is_true_for_it(
+    stop: BaseException, verb: str, las: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(overrides: list[str]) -> None:
+        raise stop
+
+    monkeypatch.setattr(importlib.import_module(main.VERBS[verb].module), verb, interrupted)
+    says = las(verb).err.strip().partition("; ")[2]
+    continues = "checkpoint" in says
+    assert continues == (verb in (*TRAININGS, "reproduce", "analyze")), says
+    if verb in TRAININGS:
+        assert says.startswith("the same command continues from the last checkpoint")
+    expected = {"benchmark": "measures everything again", "transcribe": "transcribes all", "check": "what is left"}
+    assert expected.get(verb, "the same command") in says
+    assert says.endswith("begins again") or verb not in ("decode", "tune", "score", "ngram", "average", "export")
+
+
+def test_mistakes_of_the_program_keep_their_traceback(
+    las: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(overrides: list[str]) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(train, "train", fail)
+    with pytest.raises(ZeroDivisionError):
+        las("train")
+
+
+@pytest.mark.parametrize(
+    ("given", "passed_on"),
+    [
+        ("audio=my file (1), take [2].wav", "audio='my file (1), take [2].wav'"),
+        ("audio=it's.wav", "audio='it\\'s.wav'"),
+        ("audio=[a.wav,b.wav]", "audio=[a.wav,b.wav]"),
+        ("audio='quoted.wav'", "audio='quoted.wav'"),
+        ("audio=null", "audio=null"),
+        ("corpus.root=/a b", "corpus.root='/a b'"),
+        ("optim.lr=0.1", "optim.lr=0.1"),
+        ("+experiment=baseline", "+experiment=baseline"),
+        ("audio", "audio"),
+    ],
+)
+def test_paths_need_no_quotes_of_the_override_grammar(given: str, passed_on: str) -> None:
+    assert main.protect(given) == passed_on
+
+
+@pytest.mark.parametrize("name", ["my file (1), take [2].trn", "it's = here.trn", "ə $x {y}.trn"])
+def test_any_file_name_reaches_the_verb(name: str, tmp_path: Path, las: Callable[..., Answer]) -> None:
+    path = tmp_path / name
+    path.write_text("a b (x_1)\n")
+    answer = las("score", f"reference={path}", f"hypothesis={path}")
+    assert answer.code == 0, answer.err
+
+
+def test_every_script_is_its_verb_and_short() -> None:
+    assert {path.stem for path in SCRIPTS} == set(main.VERBS)
+    for path in SCRIPTS:
+        lines = path.read_text().splitlines()
+        assert len(lines) <= 40
+        assert f'sys.exit(main(["{path.stem}", *sys.argv[1:]]))' in path.read_text()
+
+
+def test_a_script_prints_and_returns_what_its_verb_does(tmp_path: Path, las: Callable[..., Answer]) -> None:
+    (tmp_path / "a.trn").write_text("a b (x_1)\n")
+    (tmp_path / "b.trn").write_text("a c (x_1)\n")
+    good = [f"reference={tmp_path / 'a.trn'}", f"hypothesis={tmp_path / 'b.trn'}", "json=true"]
+    bad = ["refrence=x"]
+    for arguments, code in ((good, 0), (bad, 2)):
+        script = python("scripts/score.py", *arguments)
+        assert (script.returncode, script.stdout, script.stderr) == las("score", *arguments)
+        assert script.returncode == code
+
+
+def test_help_of_every_script_is_that_of_its_verb(las: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch) -> None:
+    import runpy
+
+    for path in SCRIPTS:
+        monkeypatch.setattr(sys, "argv", [str(path), "--help"])
+        expected = las(path.stem, "--help").out
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(path), run_name="__main__")
+        assert ended.value.code == 0
+        assert expected.startswith(f"las {path.stem}: ")

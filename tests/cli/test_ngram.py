@@ -1,0 +1,112 @@
+"""The verb `ngram`: from transcripts or text to an ARPA file that belongs to the tokens."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import kenlm_cases
+import pytest
+import tiny
+from conftest import Answer
+
+from las.cli import ngram
+from las.data.tokenizers import Phones
+from las.lm import arpa, kneser_ney, loading
+
+
+def timit(root: Path) -> list[str]:
+    return ["corpus=timit", f"corpus.root={root / 'TIMIT'}", "corpus.partial=true", f"data_dir={root / 'data'}"]
+
+
+def write(path: Path, sentences: list[list[str]]) -> Path:
+    text = "".join(" ".join(sentence) + "\n" for sentence in sentences)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+def test_transcripts_make_a_model_of_the_tokens(corpus: Path, las: Callable[..., Answer]) -> None:
+    answer = las("ngram", *timit(corpus), "n=2", f"output={corpus / 'lm.arpa'}")
+    assert answer.code == 0, answer.err
+    assert "the transcripts of timit: 8 sentences, 32 tokens" in answer.out
+    assert "│ 2     │       5 │" in answer.out
+    assert "dev: 2 sentences, 10 symbols and ends, perplexity" in answer.out
+    tokens = Phones(phone_set=48)
+    scorer = loading.load(corpus / "lm.arpa", tokens)
+    assert scorer.score(scorer.start(1)).shape == (1, 1, tokens.size)
+    # Phones that were never seen are in it: the model belongs to the tokens, and not to this text.
+    assert set(tokens.symbols) < set(arpa.read(corpus / "lm.arpa").words)
+
+
+def test_a_text_makes_a_model_of_words(tmp_path: Path, las: Callable[..., Answer]) -> None:
+    text = write(tmp_path / "my text.txt.gz", kenlm_cases.text("words"))
+    dev = write(tmp_path / "dev.txt", [["w1", "w2", "unheard"], ["w3"]])
+    answer = las("ngram", f"text={text}", f"dev={dev}", "units=words", f"output={tmp_path / 'out' / 'lm.arpa.gz'}")
+    assert answer.code == 0, answer.err
+    assert "dev: 2 sentences, 6 symbols and ends, perplexity" in answer.out
+    assert "without the 1 unknown ones" in answer.out
+    assert "0.500*" in answer.out and "* there are too few n-grams of some count to tell" in answer.out
+    expected = kneser_ney.estimate(kenlm_cases.text("words"), 3).model
+    assert [len(part.words) for part in arpa.read(tmp_path / "out" / "lm.arpa.gz").ngrams] == [
+        len(part.words) for part in expected.ngrams
+    ]
+
+
+def test_results_are_returned(tmp_path: Path) -> None:
+    text = write(tmp_path / "text", kenlm_cases.sentences(1, 500))
+    arguments = [f"text={text}", f"dev={text}", "units=words", f"output={tmp_path / 'lm'}"]
+    first, third = (ngram.ngram([*arguments, f"n={order}"]) for order in (1, 3))
+    assert len(first["ngrams"]) == 1 and len(third["discounts"]) == 3
+    assert third["dev_perplexity"] < first["dev_perplexity"] == first["dev_perplexity_of_known"]
+
+
+def test_a_text_can_be_spelled_in_the_tokens_of_a_corpus(corpus: Path, las: Callable[..., Answer]) -> None:
+    text = write(corpus / "text", [["aa", "iy"], [], ["iy", "aa", "iy"]])
+    answer = las("ngram", *timit(corpus), f"text={text}", "n=2", f"output={corpus / 'lm.arpa'}")
+    assert answer.code == 0, answer.err
+    assert f"{text}: 2 sentences, 5 tokens" in answer.out and "dev:" not in answer.out
+    text = write(corpus / "text", [["aa"], ["aa", "hello"]])
+    answer = las("ngram", *timit(corpus), f"text={text}", f"output={corpus / 'lm.arpa'}")
+    assert answer.code == 3
+    assert "'hello' once (line 2)" in answer.err and "units=words" in answer.err
+
+
+def test_transcripts_that_cannot_be_used_are_counted(corpus: Path, las: Callable[..., Answer]) -> None:
+    (tiny.wav(corpus, "ftr0_sx3").with_suffix(".PHN")).write_text("0 2400 aa\n2400 4800 q\n")
+    answer = las("ngram", *timit(corpus), "n=2", "units=words", f"output={corpus / 'lm.arpa'}")
+    assert answer.code == 0, answer.err
+    assert "8 sentences, 29 words" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        ([], 2, "output has no value: add output=... to the command"),
+        (["output=x", "n=0"], 2, "n=0 must be at least 1"),
+        (["output=x", "order=4"], 2, "order=4: order chooses that of training utterances; for n-grams write n=4"),
+        (["output=x", "n=two"], 2, "n='two' should be a whole number"),
+        (["output=x", "units=letters"], 2, "units=letters is unknown. Did you mean tokens or words?"),
+        (["output=x", "unit=words"], 2, "there is no key 'unit' in configs/ngram.yaml. Did you mean units"),
+        (["output=x", "units=words", "text=none.txt"], 3, "none.txt: the text cannot be read (No such file"),
+        (["output=x", "units=words", "text=latin1.txt"], 3, "latin1.txt:2: not UTF-8 text"),
+        (["output=x", "units=words", "text=cut.gz"], 3, "cut.gz: the gzip file is damaged"),
+        (["output=x", "units=words", "text=empty.txt"], 3, "empty.txt: there is no sentence"),
+        (["output=x", "units=words", "text=marked.txt"], 3, "sentence 1: <s> stands for itself"),
+    ],
+)
+def test_errors_are_for_people(
+    arguments: list[str],
+    code: int,
+    says: str,
+    tmp_path: Path,
+    las: Callable[..., Answer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "latin1.txt").write_bytes("a\nä\n".encode("latin1"))
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(b"a b c\n" * 100)[:-12])
+    (tmp_path / "empty.txt").write_text("\n \n")
+    (tmp_path / "marked.txt").write_text("<s> a </s>\n")
+    answer = las("ngram", *arguments)
+    assert (answer.code, "las ngram: " in answer.err) == (code, True)
+    assert says in answer.err
+    assert not (tmp_path / "x").exists()

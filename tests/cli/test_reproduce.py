@@ -1,0 +1,256 @@
+"""The verb: the plan, trainings that are not repeated, reports, mistakes; and every recipe at the tier smoke."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from conftest import Answer
+from omegaconf import OmegaConf
+
+from las.cli import reproduce
+from las.cli import train as cli_train
+from las.reproduction import jobs as reproduction_jobs
+from las.reproduction import recipe
+from las.runtime.errors import ConfigError, LasError, NumericalError
+from las.training import trainer
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+Las = Callable[..., Answer]
+
+
+def places(root: Path) -> list[str]:
+    """Overrides that lead to the tiny corpus and keep everything in its folder."""
+    corpus = ["corpus=timit", f"corpus.root={root / 'TIMIT'}", "corpus.partial=true", f"data_dir={root / 'data'}"]
+    return [*corpus, f"runs_dir={root / 'runs'}", f"results_dir={root / 'results'}", "trainer.histograms=false"]
+
+
+@pytest.fixture
+def two_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recipes of which bo18_table3 has two rows."""
+    folder = shutil.copytree(RECIPES, tmp_path / "recipes", ignore=shutil.ignore_patterns("results"))
+    values = OmegaConf.to_container(OmegaConf.load(folder / "bo18_table3.yaml"))
+    assert isinstance(values, dict)
+    OmegaConf.save(OmegaConf.create({**values, "rows": values["rows"][:2]}), folder / "bo18_table3.yaml")
+    monkeypatch.setattr(recipe, "directory", lambda: folder)
+
+
+def test_a_recipe_is_planned_trained_once_and_reported(two_rows: None, corpus: Path, las: Las) -> None:
+    command = ("reproduce", "recipe=bo18_table3", "tier=smoke", *places(corpus))
+    answer = las(*command, "dry_run=true")
+    assert answer.code == 0, answer.err
+    assert answer.out.count("to do") == 2 and "2 to train; how long is unknown" in answer.out
+    assert not (corpus / "runs").exists() and not (corpus / "results").exists()
+
+    answer = las(*command, "rows=[ln_encoder_only]", "dry_run=true")
+    assert answer.out.count("to do") == 1 and "1 trainings, 0 finished" in answer.out
+
+    answer = las(*command)
+    assert answer.code == 0, answer.err
+    assert "== 1 of 2: baseline, seed 1" in answer.out and "C5: undecided" in answer.out
+    written = sorted(path.name for path in (corpus / "results").iterdir())
+    assert written == [
+        *(f"bo18_table3-smoke-timit.{suffix}" for suffix in ("html", "json", "md")),
+        "claims-smoke-timit.md",
+    ]
+    table = (corpus / "results" / "bo18_table3-smoke-timit.md").read_text()
+    results = [json.loads(path.read_text()) for path in sorted((corpus / "runs").glob("*/timit/seed1-*/result.json"))]
+    assert len(results) == 2
+    rate = results[0]["splits"]["test"]["phone_error_rate"]
+    assert f"| no layer norm (1) | 26.8 % | 15,947 | {100 * rate:.1f} % |" in table
+    assert f"| {100 * (rate - 0.268):+.1f} | 1 | {results[0]['steps_to_converge']} |" in table
+    for line in (
+        "Source of the paper's numbers: A. Ben Othman",
+        "## Assumed where the paper is silent",
+        "(1) from table",
+    ):
+        assert line in table
+    assert "las reproduce recipe=bo18_table3 tier=smoke corpus=timit corpus.root=... corpus.partial=true" in table
+    assert str(corpus) not in "".join(path.read_text() for path in (corpus / "results").iterdir())
+
+    answer = las(*command)
+    assert answer.code == 0 and "2 trainings, 2 finished" in answer.out and "nothing is left to train" in answer.out
+    assert "== 1 of" not in answer.out
+    answer = las(*command, "dry_run=true", "seeds=2")
+    assert "2 to train, " in answer.out and " at most by the speed of finished ones" in answer.out
+
+
+def test_the_plan_cuts_no_folder_and_has_no_column_of_unknowns(two_rows: None, corpus: Path, las: Las) -> None:
+    command = ("reproduce", "recipe=bo18_table3", "tier=smoke", *places(corpus), "seeds=2", "dry_run=true")
+    jobs = reproduction_jobs.jobs(
+        recipe.read("bo18_table3"), "smoke", 2, corpus / "runs", [*places(corpus)[:4], places(corpus)[6]]
+    )
+    answer = las(*command)
+    assert answer.code == 0, answer.err
+    for job in jobs:
+        (line,) = [line for line in answer.out.splitlines() if str(job.directory.relative_to(corpus / "runs")) in line]
+        assert job.row.name in line.split() and "to do" in line
+    assert f"folders are below {corpus / 'runs'}" in answer.out.splitlines()
+    assert "at most" not in answer.out and answer.out.count("unknown") == 1
+    assert las(*command[:-2], "seeds=1", "rows=[baseline]").code == 0
+    after = las(*command).out
+    assert "at most" in after and "unknown" not in after
+
+
+def test_another_recipe_shares_rows_that_are_the_same(corpus: Path) -> None:
+    found = {}
+    for name in ("bo18_table1", "bo18_table3", "bo18_code_hypotheses"):
+        jobs = reproduction_jobs.jobs(recipe.read(name), "smoke", 1, Path("runs"), places(corpus)[:4])
+        found[name] = {job.row.name: job.directory for job in jobs}
+    for row, directory in found["bo18_table1"].items():
+        assert found["bo18_table3"][row] == found["bo18_code_hypotheses"][row] == directory
+    assert len({path for rows in found.values() for path in rows.values()}) == 9  # ln_both is in one alone
+
+
+def test_a_training_that_breaks_is_a_result(
+    two_rows: None, corpus: Path, las: Las, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer, "BROKEN_ERROR", -1.0)  # no rate is so low: every training is broken on every machine
+    command = ("reproduce", "recipe=bo18_table3", "tier=smoke", *places(corpus), "trainer.broken_after_epochs=0")
+    answer = las(*command)
+    assert answer.code == 0, answer.err
+    assert "broken, which is a result" in answer.out
+    table = (corpus / "results" / "bo18_table3-smoke-timit.md").read_text()
+    assert "| broken |" in table and "| 1, 1 broken |" in table and "Broken:" in table
+    page = (corpus / "results" / "bo18_table3-smoke-timit.html").read_text()
+    assert "Broken trainings, which are results" in page
+    answer = las(*command, "dry_run=true")
+    assert answer.out.count("broken") == 2 and "nothing is left to train" in answer.out
+
+
+def test_a_report_trains_nothing(two_rows: None, corpus: Path, las: Las) -> None:
+    answer = las("reproduce", "recipe=bo18_table3", "tier=smoke", "report=true", *places(corpus))
+    assert answer.code == 0, answer.err
+    assert not (corpus / "runs").exists()
+    assert (corpus / "results" / "bo18_table3-smoke-timit.md").read_text().count("| not trained |") == 2
+
+
+def test_a_recipe_that_cannot_be_trained_says_so(corpus: Path, las: Las) -> None:
+    answer = las("reproduce", "recipe=z20_hybrid", "tier=paper", *places(corpus))
+    assert answer.code == 0, answer.err
+    assert "cannot be trained: it needs a hybrid HMM model" in answer.out
+    table = (corpus / "results" / "z20_hybrid-paper-none.md").read_text()
+    assert "**Not run: it needs a hybrid HMM model" in table and table.count("| not trained |") == 14
+    assert "| 8 layers: global | 14.0 % | 9.4 % | 18.6 % | 14.4 % | 12.8 | 77 |" in table
+    with pytest.raises(ConfigError, match=r"recipe=z20_hybrid cannot be trained"):
+        reproduction_jobs.jobs(recipe.read("z20_hybrid"), "open", None, corpus, [])
+
+
+@pytest.mark.slow
+def test_rows_are_trained_at_the_same_time_by_joblib(
+    two_rows: None, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In processes of their own, with the corpus prepared before and the cores shared out."""
+    pytest.importorskip("joblib")
+    asked: list[list[str]] = []
+    monkeypatch.setattr(cli_train, "prepare", asked.append)
+    monkeypatch.setattr(reproduce, "train_unseen", only_tell)
+    said: list[str] = []
+    monkeypatch.setattr(reproduce.progress, "say", said.append)
+    jobs = reproduction_jobs.jobs(recipe.read("bo18_table3"), "smoke", 1, corpus / "runs", places(corpus)[:4])
+    reproduce.train(jobs, at_once=2)
+    assert len(asked) == 1 and len(said) == 2
+    assert {each.partition(": ")[2] for each in said} == {"name=baseline threads", "name=ln_encoder_only threads"}
+
+
+def only_tell(overrides: Sequence[str], look_every: int | None) -> str:
+    """What a training would be, for another process."""
+    threads = any(each.startswith("trainer.threads=") for each in overrides)
+    return f"{next(each for each in overrides if each.startswith('name='))} {'threads' if threads else ''}"
+
+
+def test_without_joblib_more_than_one_at_once_is_refused(
+    two_rows: None, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "joblib", None)
+    jobs = reproduction_jobs.jobs(recipe.read("bo18_table3"), "smoke", 1, corpus / "runs", places(corpus)[:4])
+    with pytest.raises(LasError, match=r"needs joblib: pip install 'las\[joblib\]'"):
+        reproduce.train(jobs, at_once=2)
+
+
+def test_a_process_of_its_own_speaks_to_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def train(overrides: list[str]) -> dict[str, object]:
+        reproduce.progress.say("loud")
+        raise NumericalError("the loss is NaN")
+
+    monkeypatch.setattr(cli_train, "train", train)
+    assert reproduce.train_unseen(["name=x", "seed=1"]) == "name=x broken: the loss is NaN"
+    assert capsys.readouterr().out == ""
+
+
+def test_a_training_can_be_looked_at_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[list[str]] = []
+    monkeypatch.setattr(reproduce.analysis, "analyze", done.append)
+    monkeypatch.setattr(cli_train, "train", lambda overrides: done.append(overrides) or BROKEN)
+    assert reproduce.train_one(["name=x", "seed=1"], look_every=50) == "name=x seed=1: broken at step 3: NaN"
+    looks = ["what=[covariate_shift,smoothness]", "every=50", "name=x", "seed=1"]
+    assert done == [looks, ["name=x", "seed=1"]]
+
+
+BROKEN = {"seed": 1, "steps": 3, "broken": "NaN"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["recipe=bo18_table"], r"recipe=bo18_table: there is no such recipe\. Did you mean bo18_table\d"),
+        ([], r"recipe has no value: add recipe=\.\.\. to the command"),
+        (["recipe=bo18_table3", "tier=smal"], r"tier=smal: there is no such tier\. Did you mean smoke"),
+        (["recipe=bo18_table3", "seeds=many"], r"seeds='many' should be a whole number"),
+        (["recipe=bo18_table3", "rows=[basline]"], r"rows: bo18_table3 has no row basline\. Did you mean baseline"),
+        (["recipe=bo18_table3", "rows=basline"], r"bo18_table3 has no row basline\. Did you mean baseline"),
+        (["recipe=bo18_table3", "rows=1"], r"rows=1 should be"),
+        (["recipe=bo18_table3", "seeds=0"], r"seeds=0 must be at least 1"),
+        (["recipe=bo18_table3", "jobs=0"], r"jobs=0 must be at least 1"),
+        (["recipe=bo18_table3", "report=yes"], r"report='yes' should be true or false"),
+        (["recipe=bo18_table3", "seed=3"], r"seed=\.\.\. is what the rows differ in: choose seeds="),
+        (["recipe=bo18_table3", "optim.lrr=1"], r"recipe bo18_table3, row baseline: .*Did you mean optim\.lr"),
+        (["recipe=bo18_table3", "tier=paper"], r"corpus\.root has no value: add corpus\.root="),
+    ],
+)
+def test_mistakes_are_explained(overrides: list[str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        reproduce.reproduce(overrides)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["corpus.vocabulary=60"], "vocabulary=60: the word lists serve from 150 to 3969 words"),
+        (["corpus.vocabulary=60", "dry_run=true"], "vocabulary=60: the word lists serve from 150 to 3969 words"),
+        (["model.listener.hidden_size=0", "dry_run=true"], "hidden_size=0 must be at least 1"),
+        (["search=beam_ctc", "dry_run=true"], "search.ctc: this model was trained without CTC"),
+    ],
+)
+def test_what_cannot_be_built_is_named_before_anything_is_trained(
+    given: list[str], says: str, tmp_path: Path, las: Las, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = las("reproduce", "recipe=bo18_table3", "tier=smoke", *given)
+    assert answer.code == 2 and answer.err.startswith("las reproduce: recipe bo18_table3, row baseline: ")
+    assert says in answer.err and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [name for name in recipe.names() if name != "z20_hybrid"])
+def test_every_recipe_passes_smoke(name: str, smoke_root: Path, las: Las) -> None:
+    """Each row trains, decodes and scores; rows that recipes share are trained once for all of them."""
+    answer = las("reproduce", f"recipe={name}", "tier=smoke", *places(smoke_root))
+    assert answer.code == 0, answer.err
+    table = json.loads((smoke_root / "results" / f"{name}-smoke-timit.json").read_text())
+    for line in table["lines"]:
+        assert line["outcomes"], line["name"]
+        for outcome in line["outcomes"]:
+            assert outcome["broken"] == "" and outcome["values"]["test"] >= 0, line["name"]
+    assert [line["name"] for line in table["lines"]] == [row.name for row in recipe.read(name).rows]
+
+
+@pytest.fixture(scope="module")
+def smoke_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One prepared corpus for all recipes."""
+    import tiny
+
+    return tiny.tree(tmp_path_factory.mktemp("smoke"))

@@ -1,0 +1,280 @@
+"""The verb `score`: files in, a rate out, by named conventions, for one system or two."""
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from las.cli import score
+from las.runtime.errors import ConfigError, DataError
+
+COUNTS = ("substitutions", "deletions", "insertions", "correct", "words", "utterances", "wer")
+
+
+@pytest.fixture
+def make(tmp_path):
+    def make_file(name: str, text: str) -> str:
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    return make_file
+
+
+@pytest.fixture
+def words(make):
+    reference = make("ref.trn", "the cat sat (mary_1)\nOn the mat (john_1)\n")
+    hypothesis = make("hyp.trn", "the hat sat (mary_1)\non the (john_1)\n")
+    return [f"reference={reference}", f"hypothesis={hypothesis}"]
+
+
+@pytest.fixture
+def phones(make):
+    reference = make("ref.jsonl", '{"id": "a", "text": "h# ix q tcl t h#", "speaker": "mary"}\n')
+    hypothesis = make("hyp.jsonl", '{"id": "a", "text": "sil ih cl d sil"}\n')
+    return [f"reference={reference}", f"hypothesis={hypothesis}"]
+
+
+def test_words(words, capsys):
+    result = score.score(words)
+    assert {key: result[key] for key in COUNTS} == dict(zip(COUNTS, (1, 1, 0, 4, 6, 2, 2 / 6), strict=True))
+    assert result["convention"] == "nist"
+    assert result["speakers"]["john"] | {"deletions": 1, "words": 3} == result["speakers"]["john"]
+    assert result["speakers"].keys() == {"john", "mary"} and result["subsets"] == {}
+    assert result["cer"] == pytest.approx((1 + 4) / (11 + 10))
+    assert result["confusions"] == [["cat", "hat", 1]]
+    assert re.search(r"WER 33\.3 % .*, CER 23\.8 %", capsys.readouterr().out)
+
+
+def test_case_matters_when_asked_for(words):
+    assert score.score([*words, "ignore_case=false"])["substitutions"] == 2
+
+
+def test_optional_words_and_fragments_are_asked_for(make):
+    arguments = [
+        f"reference={make('a.trn', 'i (uh) wan- this (x)')}",
+        f"hypothesis={make('b.trn', 'i wanted this (x)')}",
+    ]
+    assert score.score(arguments)["correct"] == 2
+    assert score.score([*arguments, "optional_words=true"])["deletions"] == 0
+    assert score.score([*arguments, "optional_words=true", "fragments=true"])["wer"] == 0
+
+
+def test_phones_are_recognised_and_folded_to_39(phones, capsys):
+    result = score.score(phones)
+    assert result["convention"] == "timit_kaldi"
+    assert result["phone_error_rate"] == result["wer"] == 1 / 5
+    assert result["words"] == 5 and "cer" not in result
+    assert result["confusions"] == [["t", "d", 1]]
+    assert "PER 20.0 %" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("convention", "counts"),
+    [  # substitutions, deletions, insertions, reference tokens
+        ("timit_kaldi", (1, 0, 0, 5)),
+        ("timit_glottal", (1, 1, 0, 6)),
+        ("timit_optional_silence", (1, 0, 0, 5)),
+        ("timit_no_silence", (1, 0, 0, 2)),
+        ("nist", (5, 1, 0, 6)),
+    ],
+)
+def test_conventions_decide_what_is_counted(phones, convention, counts):
+    result = score.score([*phones, f"convention={convention}"])
+    assert result["convention"] == convention
+    assert tuple(result[key] for key in ("substitutions", "deletions", "insertions", "words")) == counts
+
+
+def test_an_optional_silence_may_be_left_out(make):
+    arguments = [f"reference={make('a.trn', 'h# ix tcl t h# (x)')}", f"hypothesis={make('b.trn', 'ih sil t (x)')}"]
+    assert score.score(arguments)["deletions"] == 2
+    assert score.score([*arguments, "convention=timit_optional_silence"])["deletions"] == 0
+
+
+def test_the_glottal_stop_can_only_be_counted_where_it_still_is(make):
+    arguments = [f"reference={make('a.trn', 'sil ih sil (x)')}", f"hypothesis={make('b.trn', 'sil ih (x)')}"]
+    with pytest.raises(DataError, match=r"a.trn: utterance 'x': .*61 labels.*corpus.phone_set=61"):
+        score.score([*arguments, "convention=timit_glottal"])
+
+
+def test_words_cannot_be_scored_as_phones(words):
+    with pytest.raises(DataError, match=r"ref.trn: utterance 'mary_1': 'the' is not a TIMIT phone.*convention=nist"):
+        score.score([*words, "convention=timit_kaldi"])
+
+
+def test_an_unknown_convention_lists_the_known_ones(words):
+    with pytest.raises(ConfigError, match=r"convention=timit_kaldy: .*Did you mean timit_kaldi"):
+        score.score([*words, "convention=timit_kaldy"])
+
+
+def test_options_are_true_or_false(words):
+    with pytest.raises(ConfigError, match="fragments='maybe' should be true or false"):
+        score.score([*words, "fragments=maybe"])
+
+
+def test_a_missing_file_name_and_an_unknown_key_are_errors(words):
+    with pytest.raises(ConfigError, match="hypothesis has no value"):
+        score.score(words[:1])
+    with pytest.raises(ConfigError, match="Did you mean convention"):
+        score.score([*words, "konvention=nist"])
+
+
+def test_json_is_one_object_and_nothing_else(words, capsys, tmp_path):
+    output = tmp_path / "deep" / "score.json"
+    result = score.score([*words, "json=true", f"output={output}"])
+    assert json.loads(capsys.readouterr().out) == result == json.loads(output.read_text())
+    assert [path.name for path in output.parent.iterdir()] == ["score.json"]
+
+
+def test_two_systems_are_compared(words, make, capsys):
+    other = make("other system.trn", "the cat sat (mary_1)\non the mat (john_1)\n")
+    result = score.score([*words, f"compare='{other}'"])
+    second = result["compare"]
+    assert (result["wer"], second["wer"], second["difference"]) == (2 / 6, 0, -2 / 6)
+    assert second["tests"].keys() == {"mapsswe", "sign", "wilcoxon", "mcnemar"}
+    assert second["tests"]["mcnemar"] == {"pairs": 2, "statistic": 2, "p": 0.5, "sc_stats_p": 0.5}
+    assert second["fewer_errors_in_resampled_tests"] == 1
+    shown = capsys.readouterr().out
+    assert "other system.trn is 33.33 points below hyp.trn (-100.0 %)" in shown
+    assert re.search(r"McNemar .*2 .*2\.000 .*0\.500 .*0\.500", shown)
+    assert "other system.trn makes fewer errors in 100.0 % of resampled tests" in shown
+
+
+def test_systems_whose_files_have_one_name_are_shown_with_their_folders(words, make, capsys):
+    other = make("other/hyp.trn", "the cat sat (mary_1)\non the mat (john_1)\n")
+    score.score([*words, f"compare={other}"])
+    assert f"{other} is 33.33 points below {words[1].partition('=')[2]}" in capsys.readouterr().out
+
+
+def test_json_holds_the_comparison(words, make, capsys):
+    other = make("other.trn", "the cat sat (mary_1)\non the mat (john_1)\n")
+    result = score.score([*words, f"compare={other}", "json=true"])
+    assert json.loads(capsys.readouterr().out) == result
+    assert all(key in result["compare"] for key in COUNTS)
+
+
+def test_a_run_folder_stands_for_its_hypotheses_of_the_same_split(make, words, tmp_path):
+    make("run/hypotheses.dev.jsonl", '{"id": "else_1", "text": "a"}\n')
+    make(
+        "run/hypotheses.test.jsonl", '{"id": "mary_1", "text": "the cat sat"}\n{"id": "john_1", "text": "on the mat"}\n'
+    )
+    arguments = [words[0], f"hypothesis={tmp_path / 'run'}"]
+    assert score.score(arguments)["wer"] == 0
+    make("run/hypotheses.dev.jsonl", '{"id": "mary_1", "text": "a"}\n')
+    with pytest.raises(DataError, match=r"There is hypotheses.dev.jsonl, hypotheses.test.jsonl. Name one of them"):
+        score.score(arguments)
+    (tmp_path / "run/hypotheses.test.jsonl").unlink()
+    make("run/hypotheses.dev.jsonl", '{"id": "else_1", "text": "a"}\n')
+    with pytest.raises(DataError, match=r"There is hypotheses.dev.jsonl. Is the reference the manifest"):
+        score.score(arguments)
+
+
+@pytest.fixture
+def calls(make):
+    """One call of each kind, with a spelling that is mapped, an optional hesitation and an ignored segment."""
+    reference = [
+        "en_4156 A en_4156_A 0.0 2.0 <O,en> the WHATCHAMACALLIT (%hesitation)",
+        "sw_4390 A sw_4390_A 0.0 2.0 <O,sw> okay",
+        "sw_4390 A sw_4390_A 2.0 4.0 <O,sw> IGNORE_TIME_SEGMENT_IN_SCORING",
+        "sw_4390 B sw_4390_B 0.0 2.0 <O,sw> i am here",
+    ]
+    hypothesis = [
+        "en_4156 A 0.1 0.2 the",
+        "en_4156 A 0.3 0.2 uh",
+        "en_4156 A 0.5 0.2 thing",
+        "sw_4390 A 0.1 0.2 ok",
+        "sw_4390 A 2.5 0.2 ignored",
+        "sw_4390 B 0.1 0.2 i'm",
+        "sw_4390 B 0.5 0.2 here",
+    ]
+    rules = [
+        ";; sclite glm",
+        '* name = "small"',
+        '* desc = "for a test"',
+        '* format = "NIST1"',
+        '* max_nrules = "10"',
+        "[OKAY] => [OK] / [ ] __ [ ]",
+        "[I'M] => {I'M / I AM} / [ ] __ [ ]",
+        "[UH] => [%HESITATION] / [ ] __ [ ]",
+    ]
+    named = {"a.stm": reference, "b.ctm": hypothesis, "c.glm": rules}
+    paths = [make(name, "\n".join(lines) + "\n") for name, lines in named.items()]
+    return [f"{key}={path}" for key, path in zip(("reference", "hypothesis", "glm"), paths, strict=True)]
+
+
+def counts(result: dict) -> tuple[int, ...]:
+    return tuple(result[key] for key in ("correct", "substitutions", "deletions", "insertions", "utterances"))
+
+
+def test_time_marks_are_scored_with_the_labels_as_subsets(calls):
+    result = score.score(calls[:2])
+    assert (result["convention"], counts(result)) == ("nist", (2, 4, 1, 0, 3))
+    assert result["subsets"].keys() == {"O", "en", "sw"} and "glm" not in result
+    assert result["subsets"]["sw"]["words"] == 4
+    assert result["speakers"].keys() == {"en_4156_a", "sw_4390_a", "sw_4390_b"}
+
+
+def test_mapping_rules_make_it_hub5(calls):
+    result = score.score(calls)
+    assert (result["convention"], counts(result)) == ("hub5", (6, 0, 1, 1, 3))
+    assert {name: part["words"] for name, part in result["subsets"].items()} == {"CH": 3, "SWB": 4}
+    sha256 = hashlib.sha256(Path(calls[2].partition("=")[2]).read_bytes()).hexdigest()
+    assert result["glm"] == {"name": "small", "file": "c.glm", "sha256": sha256}
+
+
+def test_hub5_as_kaldi_scores_it_leaves_noises_out(calls):
+    result = score.score([*calls, "convention=hub5_kaldi"])
+    assert (result["convention"], counts(result)) == ("hub5_kaldi", (6, 1, 0, 0, 3))
+
+
+def test_two_systems_are_compared_on_time_marks(calls):
+    result = score.score([*calls, calls[1].replace("hypothesis=", "compare=")])
+    assert result["compare"]["difference"] == 0
+    assert result["compare"]["tests"]["mapsswe"]["p"] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["convention=nist"], "convention=nist takes no file of mapping rules"),
+        (["convention=hub5", "glm=null"], "convention=hub5 needs a file of mapping rules"),
+        (["convention=hub"], "no such convention for a .stm file. Did you mean hub5"),
+        (["convention=timit_kaldi"], "no such convention for a .stm file"),
+    ],
+)
+def test_a_convention_that_does_not_fit_the_files_is_refused(calls, change, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        score.score([*calls, *change])
+
+
+def test_mapping_rules_are_for_time_marks(words, calls):
+    with pytest.raises(ConfigError, match=r"score a \.ctm against a \.stm"):
+        score.score([*words, calls[2]])
+
+
+def test_aligned_utterances_are_written(words, tmp_path):
+    score.score([*words, f"alignments={tmp_path / 'a.txt'}"])
+    assert (tmp_path / "a.txt").read_text() == (
+        "mary_1: 1 sub 0 del 0 ins of 3\n"
+        "  reference   the  CAT  sat\n"
+        "  hypothesis  the  HAT  sat\n"
+        "                   S\n"
+        "\n"
+        "john_1: 0 sub 1 del 0 ins of 3\n"
+        "  reference   on  the  MAT\n"
+        "  hypothesis  on  the  ***\n"
+        "                       D\n"
+    )
+
+
+def test_scoring_needs_no_torch_and_answers_quickly(words):
+    code = f"import sys, las.cli.main; las.cli.main.main({['score', *words]!r}); sys.exit('torch' in sys.modules)"
+    started = time.monotonic()
+    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
+    assert time.monotonic() - started < 20  # about one second on an idle machine

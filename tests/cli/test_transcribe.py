@@ -1,0 +1,296 @@
+"""The verb transcribe: files, folders, patterns and standard input to every format; bad recordings among good ones."""
+
+import io
+import json
+import re
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from conftest import Answer
+from tiny import RATE, sound, wav
+
+from las.cli import transcribe
+from las.data.audio import files, segmentation, streaming
+from las.decoding import transcriber
+from las.decoding.search import Greedy
+from las.decoding.transcription import Heard
+from las.decoding.word_timing import TimedToken, Word
+from las.runtime import progress
+from las.scoring import ctm, error_rates
+
+Las = Callable[..., Answer]
+
+
+@pytest.fixture
+def listen(las: Las, trained: Path) -> Las:
+    return lambda *more: las("transcribe", f"checkpoint={trained / 'run'}", "search=greedy", *more)
+
+
+def test_a_recording_on_the_screen(listen: Las, trained: Path) -> None:
+    path = wav(trained, "mdab0_sx1")
+    answer = listen(f"input={path}")
+    assert answer.code == 0 and answer.err == ""
+    first, last = answer.out.splitlines()
+    assert first == f"{path}: {transcriber.load(trained / 'run').transcribe(path).text}"
+    assert last.startswith("1 recording, 0.3 s of audio in ") and "real-time factor" in last
+
+
+def test_one_file_for_all(listen: Las, trained: Path, tmp_path: Path) -> None:
+    paths = [wav(trained, "mdab0_sx0"), wav(trained, "mdab0_sx1")]
+    given = f"input=[{','.join(map(str, paths))}]"
+    assert listen(given, f"output={tmp_path / 'x.jsonl'}").code == 0
+    lines = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
+    assert [line["id"] for line in lines] == [str(path) for path in paths]
+    assert listen(given, f"output={tmp_path / 'x.ctm'}").code == 0
+    assert [word.text for word in ctm.read(tmp_path / "x.ctm")] == " ".join(line["text"] for line in lines).split()
+    assert listen(given, f"output={tmp_path / 'x.txt'}", "format=jsonl").code == 0
+    assert (tmp_path / "x.txt").read_text() == (tmp_path / "x.jsonl").read_text()
+    answer = listen(given, f"output={tmp_path / 'x.srt'}")
+    assert answer.code == 2 and "captions of one recording, and these are 2" in answer.err
+
+
+def test_a_file_for_each_keeps_folders_apart(listen: Las, tmp_path: Path) -> None:
+    (tmp_path / "in" / "a").mkdir(parents=True)
+    (tmp_path / "in" / "b").mkdir()
+    for name in ("a/x.wav", "b/x.wav", "b/x.flac"):
+        sound(tmp_path / "in" / name, 0.3)
+    assert listen(f"input={tmp_path / 'in'}", f"output={tmp_path / 'out'}", "format=vtt").code == 0
+    found = sorted(path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.vtt"))
+    assert found == ["a/x.wav.vtt", "b/x.flac.vtt", "b/x.wav.vtt"]
+    assert listen(f"input={tmp_path / 'in'}/*/*.flac", f"output={tmp_path / 'plain'}").code == 0
+    assert [path.name for path in (tmp_path / "plain").iterdir()] == ["x.flac.txt"]
+
+
+def test_standard_input(listen: Las, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = wav(trained, "mdab0_sx1").read_bytes()
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+    answer = listen("input=-", f"output={tmp_path / 'x.jsonl'}")
+    assert answer.code == 0 and answer.out.startswith("stdin: 0:00, ")
+    assert json.loads((tmp_path / "x.jsonl").read_text())["id"] == "stdin"
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"no audio")))
+    answer = listen("input=-")
+    assert answer.code == 3 and "left out: stdin: not audio" in answer.out and "stdin: not audio" in answer.err
+
+
+def test_bad_recordings_are_named_and_the_others_written(listen: Las, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    good = [sound(folder / name, 0.4) for name in ("a.wav", "z.wav")]
+    (folder / "empty.wav").touch()
+    (folder / "text.wav").write_text("no audio")
+    sound(folder / "click.wav", 0.02)
+    slow = bytearray(sound(folder / "slow.wav", 2.5).read_bytes())
+    slow[24:28] = (1).to_bytes(4, "little")  # 40,000 samples at 1 Hz: 11 hours, if they were heard
+    (folder / "slow.wav").write_bytes(slow)
+    broken = np.full(RATE, np.nan, dtype=np.float32)
+    soundfile.write(folder / "nan.wav", broken, RATE, subtype="FLOAT")
+    soundfile.write(folder / "silence.wav", np.zeros(RATE), RATE)
+    answer = listen(f"input={folder}", f"output={tmp_path / 'x.jsonl'}")
+    assert answer.code == 3
+    lines = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
+    assert [Path(line["id"]).name for line in lines] == ["a.wav", "silence.wav", "z.wav"]
+    assert lines[1]["text"] == "" and lines[1]["finished_by"] == "silence" and lines[0]["text"] == lines[2]["text"]
+    assert answer.err.startswith("las transcribe: 5 of 8 recordings could not be transcribed:\n")
+    for reason in (
+        "click.wav: 0.0200 s is shorter than one analysis window",
+        "empty.wav: the file is empty",
+        "nan.wav: 16000 samples are not finite numbers",
+        "slow.wav: its header says 1 Hz, las reads 1,000 to 768,000 Hz",
+        "text.wav: not audio",
+    ):
+        assert reason in answer.out and reason in answer.err
+    assert listen(f"input=[{good[0]}]").code == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["channel=left"], "channel=left is no channel"),
+        (["format=srd", "output=x"], "format=srd does not exist. Did you mean srt"),
+        (["format=srt"], "format=srt needs a place"),
+        (["batch_size=0"], "batch_size=0 must be at least 1"),
+        (["pieces.longest_s=1.0"], "pieces.longest_s=1.0 must be at least twice"),
+        (["+pieces.longest=1"], "pieces.longest: Cutter has no such key. Did you mean longest_s"),
+        (["search=gready"], "there is no configs/search/gready.yaml. Did you mean greedy"),
+    ],
+)
+def test_settings_are_checked(listen: Las, trained: Path, given: Sequence[str], says: str) -> None:
+    answer = listen(f"input={wav(trained, 'mdab0_sx1')}", *given)
+    assert answer.code == 2 and says in answer.err
+
+
+def test_long_work_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(transcribe, "SAY_EVERY_S", 0.0)
+    with transcribe.Listening(3600.0) as listening:
+        listening.heard(200.0)
+    line = capsys.readouterr().out
+    assert line.startswith("3:20 of 1:00:00 heard, real-time factor 0.0")
+
+
+def test_nothing_heard_has_no_pace(listen: Las, tmp_path: Path) -> None:
+    assert transcribe.Listening(60.0).line() == "0:00 of 1:00 heard"
+    (tmp_path / "empty.wav").touch()
+    answer = listen(f"input={tmp_path / 'empty.wav'}")
+    assert answer.code == 3
+    last = answer.out.splitlines()[-1]
+    assert re.fullmatch(r"0 recordings, 0\.0 s of audio in \d+\.\d s", last), last
+
+
+def test_the_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress.console, "_force_terminal", True)
+    with transcribe.Listening(10.0) as listening:
+        listening.heard(10.0)
+        (task,) = listening.live.tasks
+        assert task.finished and task.description.startswith("0:10 of 0:10 heard, real-time factor 0.0")
+
+
+FRAME = RATE // 100
+
+
+class LocalEar(transcriber.Transcriber):
+    """Hears bursts of sound, whatever surrounds them: between soft places, named by how long and how loud they are.
+
+    What it hears in a piece is what it hears in the whole, but for words that are cut: what is left to be wrong is
+    cutting and stitching.
+    """
+
+    def hear(self, waveforms: Sequence[torch.Tensor], starts_s: Sequence[float]) -> list[Heard]:
+        return [bursts(waveform, start_s) for waveform, start_s in zip(waveforms, starts_s, strict=True)]
+
+
+def bursts(waveform: torch.Tensor, start_s: float = 0.0) -> Heard:
+    levels = segmentation.loudness(waveform, FRAME)
+    found = []
+    for length, middle in zip(*(part.tolist() for part in segmentation.runs(levels > -30.0)), strict=True):
+        first = middle - length // 2
+        loudest = round(float(levels[first : first + length].max()))
+        name = f"{length}.{-loudest}"
+        token = TimedToken(name, start_s + first / 100, start_s + (first + length) / 100, 1.0)
+        found.append(Word(name, (token,)))
+    tokens = tuple(token for word in found for token in word.tokens)
+    return Heard(tokens, tuple(found), 0.0, "eos", torch.zeros(len(found) + 1, 1, dtype=torch.float16))
+
+
+def ten_minutes(folder: Path, shared_data: Path, gap_s: float) -> tuple[Path, list[torch.Tensor]]:
+    """LibriSpeech utterances one after the other, ten minutes of them or what there is, and each alone."""
+    utterances: list[torch.Tensor] = []
+    with soundfile.SoundFile(folder / "long.wav", "w", RATE, 1, "FLOAT") as long:
+        for path in sorted((shared_data / "librispeech_sample").rglob("*.flac")):
+            samples = torch.from_numpy(files.load(path))
+            samples = samples[: len(samples) // FRAME * FRAME]  # the frames of all are those of each
+            long.write(samples.numpy())
+            long.write(np.zeros(round(gap_s * RATE)))
+            utterances.append(samples)
+            if sum(map(len, utterances)) >= 600 * RATE:
+                break
+    return folder / "long.wav", utterances
+
+
+def differences(one: Sequence[str], other: Sequence[str]) -> int:
+    """Words to change, add or leave out."""
+    total = error_rates.error_rate({"x": list(one)}, {"x": list(other)}).total
+    return total.substitutions + total.deletions + total.insertions
+
+
+@pytest.mark.parametrize(("gap_s", "longest_s"), [(0.5, 20.0), (0.0, 20.0), (0.0, 4.0)])
+def test_ten_minutes_of_speech_lose_and_double_nothing(
+    trained: Path, tmp_path: Path, shared_data: Path, gap_s: float, longest_s: float
+) -> None:
+    """Where utterances touch, what sounds at the end of one and the beginning of the next is one burst."""
+    path, utterances = ten_minutes(tmp_path, shared_data, gap_s)
+    own = transcriber.load(trained / "run")
+    cutter = segmentation.Cutter(RATE, longest_s=longest_s, pause_s=0.3 if longest_s > 4 else 3.0)
+    heard = LocalEar(own.model, own.tokens, RATE, own.search, own.config, cutter).transcribe(path)
+    alone = [word.text for samples in utterances for word in bursts(samples).words]
+    whole = [word.text for word in bursts(torch.from_numpy(files.load(path))).words]
+    found = [word.text for word in heard.words]
+    changed = differences(alone, found)
+    print(f"{heard.duration_s:.0f} s, {len(alone)} words, {len(heard.pieces)} pieces: {changed} differ from utterances")
+    assert len(heard.pieces) >= heard.duration_s / longest_s
+    assert found == whole
+    assert changed == differences(alone, whole)
+
+
+@pytest.mark.slow
+def test_ten_minutes_by_a_checkpoint_are_its_pieces_one_by_one(
+    trained: Path, tmp_path: Path, shared_data: Path
+) -> None:
+    """A listener hears both ways: in other company an utterance may sound different, and how often is printed."""
+    path, utterances = ten_minutes(tmp_path, shared_data, 0.5)
+    own = transcriber.load(trained / "run", Greedy(max_length_ratio=0.3))
+    heard = own.transcribe(path)
+    parts = [piece.samples for piece in own.cutter(streaming.open_blocks(path, RATE)[1])]
+    one_by_one = [own.hear([samples], [0.0])[0] for samples in parts]
+    assert [word.text for word in heard.words] == [word.text for each in one_by_one for word in each.words]
+    alone = [word.text for samples in utterances for word in own.hear([samples], [0.0])[0].words]
+    changed = differences(alone, [word.text for word in heard.words])
+    print(f"{heard.duration_s:.0f} s in {len(parts)} pieces: {changed} of {len(alone)} words differ from utterances")
+
+
+def long_recording(path: Path, minutes: int) -> Path:
+    """Noise with a soft second in every 5 to 19, so that pieces have all lengths."""
+    with soundfile.SoundFile(path, "w", RATE, 1) as file:
+        for second in range(60 * minutes):
+            draw = np.random.default_rng(second)
+            is_soft = second % 60 in (0, 5, 12, 22, 41)
+            file.write((0.0005 if is_soft else 0.2) * draw.uniform(-1, 1, RATE))
+    return path
+
+
+def test_audio_and_attention_are_let_go_as_soon_as_they_were_heard(
+    listen: Las, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What does not grow with a recording, whatever is written: counted at every batch of 4 pieces."""
+    seen: list[weakref.ref[torch.Tensor]] = []
+    alive: list[int] = []
+
+    def hear(self: object, waveforms: Sequence[torch.Tensor], starts_s: Sequence[float]) -> list[Heard]:
+        found = []
+        for start_s in starts_s:
+            token = TimedToken("aa", start_s, start_s + 1.0, 0.5)
+            weights = torch.zeros(2, 9, dtype=torch.float16)
+            found.append(Heard((token,), (Word("aa", (token,)),), 0.0, "eos", weights))
+        seen.extend(map(weakref.ref, [*waveforms, *(each.half_weights for each in found)]))
+        alive.append(sum(each() is not None for each in seen))
+        return found
+
+    monkeypatch.setattr(transcriber.Transcriber, "hear", hear)
+    path = long_recording(tmp_path / "x.wav", 6)
+    answer = listen(f"input={path}", f"output={tmp_path / 'x.jsonl'}", "batch_size=4")
+    assert answer.code == 0, answer.err
+    assert len(seen) >= 60 and max(alive) <= 12
+    assert len(json.loads((tmp_path / "x.jsonl").read_text())["words"]) > 10
+
+
+MEMORY = """
+import resource, sys
+from las import cli
+code = cli.main(sys.argv[1:])
+peaks = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+print(code, *peaks)
+"""
+
+
+@pytest.mark.slow
+def test_two_hours_take_the_memory_of_ten_minutes(trained: Path, tmp_path: Path) -> None:
+    """The samples of two hours alone are 460 MB in single precision. Measured as `las transcribe` itself runs."""
+    memory = {}
+    for minutes in (10, 120):
+        path, output = long_recording(tmp_path / f"{minutes}.flac", minutes), tmp_path / f"{minutes}.jsonl"
+        settings = [f"checkpoint={trained / 'run'}", "search=greedy", f"input={path}", f"output={output}"]
+        command = [sys.executable, "-c", MEMORY, "transcribe", *settings]
+        answer = subprocess.run(command, capture_output=True, text=True, check=True)
+        code, *kilobytes = map(int, answer.stdout.splitlines()[-1].split())
+        heard = json.loads(output.read_text())
+        assert code == 0 and heard["duration_s"] == 60 * minutes and len(heard["tokens"]) > 300 * minutes
+        memory[minutes] = sum(kilobytes) / 1024
+    print({minutes: f"{megabytes:.0f} MB" for minutes, megabytes in memory.items()})
+    assert memory[120] < memory[10] + 50

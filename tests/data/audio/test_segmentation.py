@@ -1,0 +1,133 @@
+"""Cutting long audio: cores tile it, pauses are found, cuts without one have overlap, little is held."""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from las.data.audio.segmentation import Cutter, Piece, loudness, runs
+from las.runtime.errors import ConfigError
+
+RATE = 1000
+
+
+def noise(seconds: float, level: float, seed: int = 0) -> torch.Tensor:
+    return level * torch.randn(round(seconds * RATE), generator=torch.Generator().manual_seed(seed))
+
+
+def cut(samples: torch.Tensor, block: int = 700, **options: float) -> list[Piece]:
+    return list(Cutter(RATE, **options)(samples.split(block)))
+
+
+def require_tiling(pieces: list[Piece], samples: torch.Tensor) -> None:
+    """Cores lie side by side from the start to the end, and each piece holds the samples it says it does."""
+    ends = [0.0, *(piece.core_end_s for piece in pieces)]
+    assert [piece.core_start_s for piece in pieces] == ends[:-1]
+    assert ends[-1] == len(samples) / RATE
+    for piece in pieces:
+        start = round(piece.start_s * RATE)
+        assert torch.equal(piece.samples, samples[start : start + len(piece.samples)])
+        assert piece.start_s <= piece.core_start_s
+        assert start + len(piece.samples) >= round(piece.core_end_s * RATE)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.05, 12), st.sampled_from([0.0, 1e-4, 0.01, 0.3])), min_size=1, max_size=8),
+    st.integers(1, 9000),
+)
+@settings(max_examples=60)
+def test_cores_tile_any_audio_and_are_no_longer_than_asked(parts: list[tuple[float, float]], block: int) -> None:
+    samples = torch.cat([noise(seconds, level, i) for i, (seconds, level) in enumerate(parts)])
+    pieces = cut(samples, block, longest_s=6.0, shortest_s=1.0, overlap_s=0.5)
+    require_tiling(pieces, samples)
+    lengths = [piece.core_end_s - piece.core_start_s for piece in pieces]
+    assert max(lengths) <= 6.0
+    assert min(lengths) >= 1.0 or len(pieces) == 1
+
+
+@given(st.integers(1, 5000), st.integers(1, 5000))
+@settings(max_examples=20)
+def test_blocks_make_no_difference(one: int, other: int) -> None:
+    samples = torch.cat([noise(3, 0.3), noise(0.4, 1e-4), noise(9, 0.3), noise(1, 1e-4), noise(4, 0.3)])
+    options = dict(longest_s=5.0, shortest_s=1.0, overlap_s=0.5)
+    for a, b in zip(cut(samples, one, **options), cut(samples, other, **options), strict=True):
+        assert a[1:] == b[1:] and torch.equal(a.samples, b.samples)
+
+
+def test_short_audio_stays_whole_pauses_or_not() -> None:
+    samples = torch.cat([noise(3, 0.3), noise(1, 0.0), noise(3, 0.3)])
+    (piece,) = cut(samples, longest_s=8.0)
+    assert torch.equal(piece.samples, samples)
+    assert cut(torch.zeros(0)) == []
+
+
+def test_every_long_pause_is_cut_in_its_middle() -> None:
+    speech = [noise(length, 0.3, i) for i, length in enumerate((3.0, 2.5, 4.0, 3.5))]
+    samples = torch.cat([part for each in speech for part in (each, noise(1.0, 1e-4, 9))])
+    pieces = cut(samples, longest_s=8.0)
+    assert [piece.core_start_s for piece in pieces] == pytest.approx([0, 3.5, 7.0, 12.0], abs=0.02)
+    assert all(piece.start_s == piece.core_start_s for piece in pieces)  # nothing is heard twice
+
+
+def test_without_a_long_pause_the_longest_is_cut() -> None:
+    samples = torch.cat([noise(3, 0.3), noise(0.35, 1e-4), noise(2, 0.3), noise(0.5, 1e-4), noise(6, 0.3)])
+    pieces = cut(samples, longest_s=8.0)
+    assert [piece.core_start_s for piece in pieces] == pytest.approx([0, 5.6], abs=0.02)
+
+
+def test_without_a_pause_the_softest_place_is_cut_and_both_sides_hear_it() -> None:
+    samples = noise(14, 0.3)
+    samples[6000:6200] *= 0.3  # 10 dB for 0.2 s: no pause
+    first, second = cut(samples, longest_s=8.0, overlap_s=1.0)
+    assert first.core_end_s == pytest.approx(6.1, abs=0.05)
+    assert (first.start_s, len(first.samples)) == (0.0, round((first.core_end_s + 1) * RATE))
+    assert second.start_s == pytest.approx(first.core_end_s - 1)
+
+
+def test_little_is_held() -> None:
+    """However long the audio is: what is not held any more can be freed."""
+    asked = []
+
+    def blocks() -> Iterator[torch.Tensor]:
+        for index in range(2000):
+            asked.append(index)
+            yield noise(1, 0.3, index)
+
+    cutter = Cutter(RATE, longest_s=8.0, overlap_s=1.0)
+    for count, piece in enumerate(itertools.islice(cutter(blocks()), 100)):
+        assert len(piece.samples) <= 10 * RATE
+        assert len(asked) <= piece.core_end_s + 8 + 1 + 1, count
+    assert piece.samples.untyped_storage().nbytes() <= 4 * 10 * RATE  # its own, not a view of more
+
+
+def test_silence_is_what_never_is_louder() -> None:
+    cutter = Cutter(RATE, silence_db=-60.0)
+    assert cutter.is_silent(torch.zeros(3000)) and cutter.is_silent(noise(3, 1e-4)) and cutter.is_silent(torch.zeros(0))
+    click = torch.zeros(3000)
+    click[1500] = 0.5
+    assert not cutter.is_silent(click)
+
+
+def test_loudness_and_runs() -> None:
+    levels = loudness(torch.cat([torch.ones(10), torch.zeros(10), 0.1 * torch.ones(5)]), 10)
+    assert levels.tolist() == pytest.approx([0.0, -120.0, -23.0], abs=0.02)  # the last frame is half padding
+    lengths, middles = runs(torch.tensor([True, True, False, True, False, False, True, True, True, True]))
+    assert (lengths.tolist(), middles.tolist()) == ([2, 1, 4], [1, 3, 8])
+    assert [part.tolist() for part in runs(torch.zeros(3, dtype=torch.bool))] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"longest_s": 3.0, "shortest_s": 2.0}, r"longest_s=3\.0 must be at least twice"),
+        ({"longest_s": float("inf")}, r"longest_s=inf"),
+        ({"overlap_s": 0.0}, r"overlap_s=0\.0 must be at least 0\.1 seconds"),
+        ({"pause_s": float("nan")}, r"pause_s=nan"),
+    ],
+)
+def test_settings_that_make_no_sense_are_named(options: dict[str, float], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        Cutter(RATE, **options)

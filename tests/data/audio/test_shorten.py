@@ -1,0 +1,276 @@
+"""Every command and predictor of shorten decodes to what was encoded; damage ends in an error, soon."""
+
+import hashlib
+import time
+
+import numpy as np
+import pytest
+import shorten_encoder as encoder
+from hypothesis import given
+from hypothesis import strategies as st
+
+from las.data.audio import shorten
+
+KINDS = {"ulaw": np.uint8, "pcm8": np.int8, "pcm16": np.int16}
+
+
+def speech(kind: str, num_samples: int = 700, channels: int = 1, seed: int = 0) -> np.ndarray:
+    """Something that predictors can predict, with a mean of its own."""
+    generator = np.random.default_rng(seed)
+    dtype = KINDS[kind]
+    largest = np.iinfo(dtype).max
+    slow = np.cumsum(generator.normal(0, 0.06, (num_samples, channels)), axis=0)
+    wave = 0.3 * np.sin(slow * 3) + 0.05 * generator.normal(size=slow.shape) + 0.2
+    if kind == "ulaw":
+        wave = (wave + 1) / 2
+    return np.clip(wave * largest, np.iinfo(dtype).min, largest).astype(dtype)
+
+
+def same(samples: np.ndarray, **encoding: object) -> None:
+    kind = {np.dtype(dtype): kind for kind, dtype in KINDS.items()}[samples.dtype]
+    decoded = shorten.decode(encoder.encode(samples, **encoding), len(samples), samples.shape[1], kind)
+    assert decoded.dtype == samples.dtype
+    np.testing.assert_array_equal(decoded, samples)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("predictor", [encoder.DIFF0, encoder.DIFF1, encoder.DIFF2, encoder.DIFF3, encoder.QLPC])
+def test_every_predictor(predictor: int, kind: str, channels: int, version: int) -> None:
+    same(speech(kind, channels=channels), predictors=[predictor], order=6, version=version)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2, 5, 32])
+def test_linear_predictors_of_any_order_that_is_longer_than_a_block_too(order: int) -> None:
+    same(speech("pcm16", 300), predictors=[encoder.QLPC], order=order, block=16)
+
+
+@pytest.mark.parametrize("num_means", [0, 1, 4, 9])
+@pytest.mark.parametrize("version", [1, 2])
+def test_means_of_earlier_blocks(num_means: int, version: int) -> None:
+    samples = speech("pcm16", 1500, 2) - np.array([9000, -12000], np.int16)
+    same(samples, predictors=[encoder.DIFF0, encoder.QLPC], order=2, num_means=num_means, version=version)
+
+
+@pytest.mark.parametrize("kind", ["pcm8", "pcm16"])
+def test_low_bits_that_are_never_used_are_shifted_away(kind: str) -> None:
+    samples = speech(kind, 1024, 2)
+    for block, shift in enumerate((0, 3, 1, 5)):
+        samples[block * 256 : block * 256 + 256] = samples[block * 256 : block * 256 + 256] >> shift << shift
+    stream = encoder.encode(samples)
+    assert len(stream) < len(encoder.encode(samples | 1))
+    same(samples)
+
+
+@pytest.mark.parametrize("signed_zero", [True, False])
+@pytest.mark.parametrize("shift", range(13))
+def test_mu_law_codes_under_every_shift(shift: int, signed_zero: bool) -> None:
+    codes = np.array([code for code in range(256) if encoder.LAW_SHIFTS[code] >= shift], np.uint8)
+    samples = np.random.default_rng(shift).choice(codes, (600, 1))
+    samples[: len(codes), 0] = codes
+    same(samples, signed_zero=signed_zero)
+
+
+def test_mu_law_codes_are_those_of_robinsons_tables() -> None:
+    """The hashes of the published 13 x 256 table, and of it with -1 for the negative zero."""
+    hashes = [hashlib.sha256(shorten._law_codes(signed).tobytes()).hexdigest() for signed in (False, True)]
+    assert hashes == [
+        "0413ef215c96ab0ff04cce21b32171f481b027f4e2515f3c28743170654d4ff8",
+        "d3fcfc693bf36a32e5a833de11faaf9de1972659436cc206308e881be65ef5e8",
+    ]
+
+
+def test_silence_takes_a_command_a_block() -> None:
+    samples = speech("pcm16", 5 * 256, 2)
+    samples[256 : 4 * 256] = 0
+    same(samples)
+    assert len(encoder.encode(np.zeros((100 * 256, 1), np.int16))) < 100
+
+
+@pytest.mark.parametrize("num_samples", [1, 2, 255, 256, 257, 1000])
+def test_last_blocks_of_any_size(num_samples: int) -> None:
+    same(speech("pcm16", num_samples, 2))
+
+
+def test_blocks_that_reach_past_the_window_of_the_reader() -> None:
+    samples = np.random.default_rng(0).integers(-32768, 32768, (150_000, 1)).astype(np.int16)
+    assert len(encoder.encode(samples[:, :1], block=65535)) > shorten._WINDOW_BYTES
+    same(samples, block=65535, predictors=[encoder.DIFF0])
+
+
+@given(
+    st.sampled_from(list(KINDS)).flatmap(
+        lambda kind: st.tuples(
+            st.just(kind),
+            st.lists(st.integers(int(np.iinfo(KINDS[kind]).min), int(np.iinfo(KINDS[kind]).max)), max_size=60),
+        )
+    ),
+    st.integers(1, 3),
+    st.integers(1, 40),
+    st.sets(st.sampled_from([0, 1, 2, 3, 7]), min_size=1),
+    st.integers(0, 6),
+    st.integers(0, 5),
+    st.sampled_from([1, 2]),
+    st.booleans(),
+)
+def test_any_samples_come_back(
+    drawn: tuple[str, list[int]],
+    channels: int,
+    block: int,
+    predictors: set[int],
+    order: int,
+    num_means: int,
+    version: int,
+    signed_zero: bool,
+) -> None:
+    kind, values = drawn
+    values = values[: len(values) // channels * channels]
+    samples = np.array(values, KINDS[kind]).reshape(-1, channels)
+    same(
+        samples,
+        block=block,
+        predictors=sorted(predictors),
+        order=order,
+        num_means=num_means,
+        version=version,
+        signed_zero=signed_zero,
+    )
+
+
+def test_fewer_samples_may_be_wanted_than_the_stream_has() -> None:
+    samples = speech("pcm16", 700, 2)
+    np.testing.assert_array_equal(shorten.decode(encoder.encode(samples), 300, 2, "pcm16"), samples[:300])
+
+
+def test_a_lossy_stream_that_overshoots_is_clipped() -> None:
+    bits = encoder.Bits()
+    for number in (5, 1, 4, 0, 0, 0):
+        bits.number(number)
+    bits.code(encoder.DIFF0, 2)
+    bits.code(16, 3)
+    bits.signed(np.array([32768, -32769, 32767, -32768]), 16)
+    decoded = shorten.decode(b"ajkg\2" + bits.packed(), 4, 1, "pcm16")
+    assert decoded[:, 0].tolist() == [32767, -32768, 32767, -32768]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stream_cut_anywhere_says_what_was_promised_and_found(kind: str) -> None:
+    samples = speech(kind, 700, 2)
+    stream = encoder.encode(samples).rstrip(b"\0")
+    found = set()
+    for length in range(5, len(stream) - 2, 7):
+        with pytest.raises(shorten.Damaged, match=r"promises 700 samples, \d+ could be decoded") as raised:
+            shorten.decode(stream[:length], 700, 2, kind)
+        found.add(int(str(raised.value).split()[3]))
+    assert found == {0, 256, 512}
+
+
+def header(*numbers: int, version: int = 2) -> bytes:
+    bits = encoder.Bits()
+    for number in numbers:
+        bits.number(number)
+    return b"ajkg" + bytes([version]) + bits.packed()
+
+
+def commands(*codes: tuple[int, int]) -> bytes:
+    bits = encoder.Bits()
+    for number in (5, 1, 256, 2, 0, 0):
+        bits.number(number)
+    for value, low_bits in codes:
+        bits.code(value, low_bits)
+    return b"ajkg\2" + bits.packed()
+
+
+@pytest.mark.parametrize(
+    ("stream", "reason"),
+    [
+        (b"", "shorten mark"),
+        (b"ajkg", "shorten mark"),
+        (b"RIFF" + bytes(50), "shorten mark"),
+        (b"ajkg\2", "in the middle of a code"),
+        (b"ajkg\2" + bytes(1000), "in the middle of a code"),
+        (b"ajkg\2" + bytes(shorten._WINDOW_BYTES * 3), "in the middle of a code"),
+        (header(5, 1, 256, 0, 4, 0, version=0), "version 0"),
+        (header(5, 1, 256, 0, 4, 0, version=3), "version 3"),
+        (header(2, 1, 256, 0, 4, 0), "type 2"),
+        (header(7, 1, 256, 0, 4, 0), "type 7"),
+        (header(9, 1, 256, 0, 4, 0), "type 9"),
+        (header(1 << 20, 1, 256, 0, 4, 0), "sample type is larger than 15"),
+        (header(5, 2, 256, 0, 4, 0), "2 channels of pcm16, not 1 of pcm16"),
+        (header(8, 1, 256, 0, 4, 0), "1 channels of ulaw, not 1 of pcm16"),
+        (header(5, 1, 1 << 40, 0, 4, 0), "block is larger"),
+        (header(5, 1, 256, 65, 4, 0), "order of the predictors is larger"),
+        (header(5, 1, 256, 0, 1 << 30, 0), "number of means is larger"),
+        (header(5, 1, 256, 0, 0, 1 << 30), "bytes to skip is larger"),
+        (commands((9, 2)), "command 9"),
+        (commands((4, 2)), "the stream ends there"),
+        (commands((5, 2), (0, 2), (0, 0), (8, 2)), "block of 0 samples"),
+        (commands((1, 2), (33, 3)), "residuals of 33 bits"),
+        (commands((7, 2), (1, 3), (3, 2)), "order 3, the stream promises at most 2"),
+        (commands((6, 2), (33, 2), (8, 2)), "shifted by 33 bits"),
+    ],
+)
+def test_damage_is_named(stream: bytes, reason: str) -> None:
+    with pytest.raises(shorten.Damaged, match=rf"promises 10 samples, 0 could be decoded: .*{reason}"):
+        shorten.decode(stream, 10, 1, "pcm16")
+
+
+def test_numbers_that_are_no_mu_law_codes_and_amplitudes_without_bound() -> None:
+    stream = encoder.Bits()
+    for number in (8, 1, 1, 0, 0, 0):
+        stream.number(number)
+    stream.code(encoder.DIFF0, 2)
+    stream.code(8, 3)
+    stream.signed(np.array([128]), 8)
+    with pytest.raises(shorten.Damaged, match="no mu-law codes"):
+        shorten.decode(b"ajkg\2" + stream.packed(), 1, 1, "ulaw")
+    stream = encoder.Bits()
+    for number in (5, 1, 60000, 1, 0, 0):
+        stream.number(number)
+    stream.code(encoder.QLPC, 2)
+    stream.code(1, 3)
+    stream.code(1, 2)
+    stream.signed(np.array([64]), 5)
+    stream.signed(np.ones(60000, np.int64), 1)
+    with pytest.raises(shorten.Damaged, match="grow without bound"):
+        shorten.decode(b"ajkg\2" + stream.packed(), 60000, 1, "pcm16")
+
+
+@given(st.integers(0, 2**32), st.sampled_from(list(KINDS)))
+def test_garbage_inside_ends_in_samples_or_in_an_error(seed: int, kind: str) -> None:
+    generator = np.random.default_rng(seed)
+    stream = bytearray(encoder.encode(speech(kind, 600, 2), predictors=[0, 1, 2, 3, 7], order=4))
+    for place in generator.integers(5, len(stream), generator.integers(1, 30)):
+        stream[place] = generator.integers(256)
+    try:
+        assert shorten.decode(bytes(stream), 600, 2, kind).shape == (600, 2)
+    except shorten.Damaged as error:
+        assert "promises 600 samples" in str(error)
+
+
+def test_a_stream_of_nothing_but_noise_is_given_up_quickly() -> None:
+    started = time.monotonic()
+    for seed in range(20):
+        noise = np.random.default_rng(seed).bytes(200_000)
+        start = encoder.Bits()
+        for number in (5, 1, 65535, 64, 1024, 0):
+            start.number(number)
+        with pytest.raises(shorten.Damaged):
+            shorten.decode(b"ajkg\2" + start.packed() + noise, 1 << 28, 1, "pcm16")
+    assert time.monotonic() - started < 20
+
+
+@pytest.mark.slow
+def test_mu_law_of_two_channels_decodes_fifty_times_faster_than_it_plays(shared_data) -> None:
+    data = (shared_data / "sphere_samples/shorten/123_2ulaw.sph").read_bytes()[1024:]
+    samples = np.tile(np.frombuffer(data, np.uint8).reshape(-1, 2), (13, 1))
+    stream = encoder.encode(samples)
+    times = []
+    for _ in range(3):
+        started = time.process_time()
+        decoded = shorten.decode(stream, len(samples), 2, "ulaw")
+        times.append(time.process_time() - started)
+    np.testing.assert_array_equal(decoded, samples)
+    print(f"\n{len(samples) / 8000:.0f} s of two channels: {len(samples) / 8000 / min(times):.0f} times real time")
+    assert len(samples) / 8000 > 50 * min(times)

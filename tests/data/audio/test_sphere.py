@@ -1,0 +1,337 @@
+"""SPHERE samples agree with libsndfile and with the decoded twins of real files; damage is named."""
+
+import threading
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import shorten_encoder
+import soundfile
+
+from las.data.audio import files, shorten, sphere
+from las.runtime.errors import DataError
+
+
+def sphere_bytes(samples: bytes, count: int, **fields: object) -> bytes:
+    """A SPHERE file: `fields` override the usual header, None leaves one out."""
+    usual = {"channel_count": 1, "sample_count": count, "sample_rate": 16000, "sample_n_bytes": 2}
+    lines = ["NIST_1A", "   1024"]
+    for name, value in (usual | {"sample_byte_format": "01"} | fields).items():
+        if isinstance(value, int):
+            lines.append(f"{name} -i {value}")
+        elif value is not None:
+            lines.append(f"{name} -s{len(str(value))} {value}")
+    return ("\n".join([*lines, "end_head", ""])).encode().ljust(1024) + samples
+
+
+@pytest.mark.parametrize(("dtype", "order"), [("<i2", "01"), (">i2", "10")])
+@pytest.mark.parametrize("channels", [1, 2])
+def test_16_bit_samples_in_both_byte_orders(tmp_path, dtype: str, order: str, channels: int) -> None:
+    values = np.random.default_rng(0).integers(-32768, 32768, (50, channels))
+    values[:2] = [[-32768] * channels, [32767] * channels]
+    path = tmp_path / "x.sph"
+    path.write_bytes(sphere_bytes(values.astype(dtype).tobytes(), 50, channel_count=channels, sample_byte_format=order))
+    np.testing.assert_array_equal(sphere.read(path), (values / 32768).astype(np.float32))
+    np.testing.assert_array_equal(sphere.read(path, 10, 5), (values[10:15] / 32768).astype(np.float32))
+    np.testing.assert_array_equal(sphere.read(path), soundfile.read(path, always_2d=True, dtype="float32")[0])
+
+
+@pytest.mark.parametrize("coding", ["ulaw", "mu-law", "alaw"])
+def test_every_code_of_g711_as_libsndfile_decodes_it(tmp_path, coding: str) -> None:
+    path = tmp_path / "x.sph"
+    path.write_bytes(
+        sphere_bytes(bytes(range(256)), 256, sample_coding=coding, sample_n_bytes=1, sample_byte_format="1")
+    )
+    decoded = sphere.read(path)[:, 0]
+    np.testing.assert_array_equal(decoded, soundfile.read(path, dtype="float32")[0])
+    np.testing.assert_allclose(decoded[:128], -decoded[128:], atol=1e-9)
+    assert 0.97 < np.abs(decoded).max() < 1
+
+
+def test_8_bit_samples_are_signed(tmp_path) -> None:
+    path = tmp_path / "x.sph"
+    values = np.array([-128, -1, 0, 127], np.int8)
+    path.write_bytes(sphere_bytes(values.tobytes(), 4, sample_n_bytes=1, sample_coding="pcm", sample_byte_format="1"))
+    np.testing.assert_array_equal(sphere.read(path)[:, 0], values / np.float32(128))
+
+
+def test_fields_are_typed_and_strings_as_long_as_they_say(tmp_path) -> None:
+    path = tmp_path / "x.sph"
+    content = sphere_bytes(b"\0\0", 1, utterance_id="two words").replace(b"-s9 two words", b"-s3 two words\nsnr -r 1.5")
+    path.write_bytes(content[:1024] + b"\0\0" + b"trailing")
+    header = sphere.read_header(path)
+    assert header.fields["utterance_id"] == "two"
+    assert header.fields["snr"] == 1.5
+    assert header.fields["sample_count"] == header.num_samples == 1
+    assert (header.sample_rate, header.channels, header.coding, header.header_bytes) == (16000, 1, "pcm", 1024)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 40, 99])
+def test_a_file_cut_short_says_how_much_is_there(tmp_path, kept: int) -> None:
+    path = tmp_path / "cut.sph"
+    path.write_bytes(sphere_bytes(bytes(2 * kept), 100))
+    with pytest.raises(DataError, match=rf"cut\.sph.*promises 100 samples, {kept} are there"):
+        sphere.read(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"RIFF", "does not begin with NIST_1A"),
+        (b"NIST_1A\n", "header's size"),
+        (b"NIST_1A\n     -5\n", "header's size"),
+        (b"NIST_1A\n9999999\n", "header's size"),
+        (b"NIST_1A\n   1024\nsample_count -i 5\n", "no end_head"),
+        (
+            sphere_bytes(b"", 0).replace(b"sample_count -i 0", b"sample_count -i x"),
+            "damaged SPHERE header: 'sample_count",
+        ),
+        (sphere_bytes(b"", 0, sample_rate=None), "sample_rate is missing"),
+        (sphere_bytes(b"", 0, sample_rate=0), "sample_rate is 0"),
+        (sphere_bytes(b"", -1), "sample_count is -1"),
+        (sphere_bytes(b"", 0, channel_count="two"), "channel_count is 'two'"),
+        (sphere_bytes(b"", 0, sample_n_bytes=3), "pcm samples of 3 bytes"),
+        (sphere_bytes(b"", 0, sample_coding="ulaw"), "ulaw samples of 2 bytes"),
+        (sphere_bytes(b"", 0, sample_coding="adpcm"), "adpcm samples"),
+    ],
+)
+def test_a_damaged_header_is_named(tmp_path, content: bytes, says: str) -> None:
+    path = tmp_path / "x.sph"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=says) as raised:
+        sphere.read_header(path)
+    assert str(path) in str(raised.value)
+
+
+def test_a_file_that_is_not_there(tmp_path) -> None:
+    with pytest.raises(DataError, match="No such file"):
+        sphere.read_header(tmp_path / "absent.sph")
+
+
+def test_real_files_as_libsndfile_reads_them(shared_data) -> None:
+    paths = [path for path in sorted(shared_data.glob("sphere_samples/**/*.sph")) if "_shn" not in path.name]
+    assert len(paths) == 16
+    for path in paths:
+        expected, sample_rate = soundfile.read(path, always_2d=True, dtype="float32")
+        np.testing.assert_array_equal(sphere.read(path), expected)
+        assert sphere.read_header(path).sample_rate == sample_rate
+
+
+def test_mu_law_of_a_real_file_is_its_pcm_twin(shared_data) -> None:
+    folder = shared_data / "sphere_samples" / "shorten"
+    law, pcm = sphere.read(folder / "123_1ulaw.sph"), sphere.read(folder / "123_1pcbe.sph")
+    assert np.abs(law - pcm).max() <= 2**-5 * np.abs(pcm).max() + 2**-12
+    for channel in (1, 2):
+        twin, _ = soundfile.read(folder / f"123_2ulaw_pcm_ch{channel}.wav", dtype="float32")
+        np.testing.assert_array_equal(sphere.read(folder / "123_2ulaw.sph")[:, channel - 1], twin)
+
+
+@pytest.mark.parametrize("name", ["123_1pcbe", "123_1ulaw", "123_2pcbe", "123_2pcle"])
+def test_shorten_of_a_real_file_is_its_uncompressed_twin(shared_data, name: str) -> None:
+    folder = shared_data / "sphere_samples" / "shorten"
+    samples = sphere.read(folder / f"{name}_shn.sph")
+    np.testing.assert_array_equal(samples, sphere.read(folder / f"{name}.sph"))
+    header, twin = sphere.read_header(folder / f"{name}_shn.sph"), sphere.read_header(folder / f"{name}.sph")
+    assert (header.compression, twin.compression) == ("shorten", "none")
+    assert (header.num_samples, header.channels, header.coding) == (len(samples), samples.shape[1], twin.coding)
+
+
+def test_checksums_of_real_files_hold(shared_data) -> None:
+    checksums = {}
+    for path in sorted(shared_data.glob("sphere_samples/**/*.sph")):
+        sphere.read(path)
+        checksums[path.name] = sphere.read_header(path).checksum
+    assert sum(map(bool, checksums.values())) == 10
+    assert (checksums["an251-fash-b.sph"], checksums["123_1ulaw_shn.sph"]) == (9508, 50795)
+
+
+def test_a_truncated_real_file_says_how_much_is_there(shared_data, tmp_path) -> None:
+    content = (shared_data / "sphere_samples/shorten/123_1pcbe_shn.sph").read_bytes()
+    path = tmp_path / "cut.sph"
+    for kept in (1024, 1030, 5000, 20000, len(content) - 20):
+        path.write_bytes(content[:kept])
+        with pytest.raises(DataError, match=r"cut\.sph.* promises 37120 samples, \d+ could be decoded") as raised:
+            sphere.read(path)
+        assert int(str(raised.value).split(" could")[0].split()[-1]) % 256 == 0
+
+
+def speech(dtype: type, num_samples: int = 3000, channels: int = 2) -> np.ndarray:
+    wave = np.random.default_rng(1).normal(0, 12, (num_samples, channels)).cumsum(axis=0)
+    return wave.clip(0 if dtype == np.uint8 else -128, 127).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16])
+@pytest.mark.parametrize("version", [1, 2])
+def test_shorten_of_every_coding(tmp_path, dtype: type, version: int) -> None:
+    values = speech(dtype)
+    path = shorten_encoder.write_sphere(tmp_path / "x.sph", values, version=version)
+    header = sphere.read_header(path)
+    assert (header.coding, header.compression) == ("ulaw" if dtype == np.uint8 else "pcm", "shorten")
+    plain = tmp_path / "plain.sph"
+    size = values.dtype.itemsize
+    plain.write_bytes(
+        sphere_bytes(values.tobytes(), len(values), channel_count=2, sample_coding=header.coding, sample_n_bytes=size)
+    )
+    np.testing.assert_array_equal(sphere.read(path), sphere.read(plain))
+    np.testing.assert_array_equal(sphere.read(path, 100, 50), sphere.read(plain, 100, 50))
+
+
+def test_audio_reads_a_channel_and_a_stretch_of_a_compressed_file(tmp_path) -> None:
+    values = speech(np.uint8)
+    path = shorten_encoder.write_sphere(tmp_path / "call.sph", values)
+    whole = files.load(path, channel=1)
+    np.testing.assert_array_equal(whole, sphere.read(path)[:, 1])
+    np.testing.assert_array_equal(files.load(path, channel=1, start_s=0.1, duration_s=0.05), whole[800:1200])
+    assert files.read(path)[0] == files.AudioInfo(8000, 3000, 2)
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("kept", [1024, 1040, None])
+def test_a_sample_count_of_zero_is_named(tmp_path, kept: int | None, channels: int) -> None:
+    """Compressed or not, cut or whole."""
+    path = shorten_encoder.write_sphere(tmp_path / "x.sph", speech(np.int16, channels=channels))
+    path.write_bytes(path.read_bytes().replace(b"sample_count -i 3000", b"sample_count -i 0   ")[:kept])
+    plain = tmp_path / "plain.sph"
+    plain.write_bytes(sphere_bytes(bytes(64), 0, channel_count=channels))
+    for each in (path, plain):
+        with pytest.raises(DataError, match=r"has a header but no samples: its sample_count is 0\. Copy") as raised:
+            sphere.read(each)
+        assert str(raised.value).startswith(f"{each}: ") and raised.value.kind == "no samples"
+
+
+def test_a_promised_number_of_channels_takes_no_memory(tmp_path) -> None:
+    stream = shorten_encoder.encode(speech(np.int16))
+    path = tmp_path / "x.sph"
+    path.write_bytes(sphere_bytes(stream, 1, channel_count=4_000_000, sample_coding="pcm,embedded-shorten-v2.00"))
+    tracemalloc.start()
+    with pytest.raises(DataError, match="the stream holds 2 channels of pcm16, not 4000000 of pcm16"):
+        sphere.read(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 64 << 20
+
+
+@pytest.mark.parametrize("start", [-1, 2999, 3001])
+def test_a_stretch_outside_the_file(tmp_path, start: int) -> None:
+    path = shorten_encoder.write_sphere(tmp_path / "x.sph", speech(np.uint8))
+    with pytest.raises(DataError, match="not within its 3000 samples"):
+        sphere.read(path, start, 2)
+
+
+@pytest.fixture
+def decodings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the streams that were decoded."""
+    sizes: list[int] = []
+    decode = shorten.decode
+
+    def counted(data: bytes, *arguments: object) -> np.ndarray:
+        sizes.append(len(data))
+        return decode(data, *arguments)
+
+    monkeypatch.setattr(shorten, "decode", counted)
+    return sizes
+
+
+def test_the_segments_of_a_conversation_decode_it_once(tmp_path, decodings: list[int]) -> None:
+    path = shorten_encoder.write_sphere(tmp_path / "call.sph", speech(np.uint8))
+    whole = sphere.read(path)
+    for start in range(0, 3000, 100):
+        np.testing.assert_array_equal(sphere.read(path, start, 100), whole[start : start + 100])
+    assert len(decodings) == 1
+    shorten_encoder.write_sphere(path, speech(np.uint8)[::-1])
+    np.testing.assert_array_equal(sphere.read(path, 0, 3000), whole[::-1])
+    assert len(decodings) == 2
+
+
+def test_threads_decode_a_file_once(tmp_path, decodings: list[int]) -> None:
+    paths = [shorten_encoder.write_sphere(tmp_path / f"{n}.sph", speech(np.uint8) ^ n) for n in range(2)]
+    read: dict[int, list[np.ndarray]] = {0: [], 1: []}
+
+    def work(number: int) -> None:
+        for start in range(0, 3000, 300):
+            read[number % 2].append(sphere.read(paths[number % 2], start, 300))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(decodings) == 2
+    for number, path in enumerate(paths):
+        np.testing.assert_array_equal(np.concatenate(read[number])[:300], sphere.read(path, 0, 300))
+        assert len(read[number]) == 40
+
+
+def test_decoded_files_are_kept_up_to_a_limit() -> None:
+    kept = sphere._Decoded(most_bytes=250)
+    made: list[str] = []
+
+    def get(name: str, size: int = 100) -> None:
+        def make() -> np.ndarray:
+            made.append(name)
+            return np.zeros(size, np.uint8)
+
+        assert len(kept.get((name, 0, 0, 0), make)) == size
+
+    for name in "abacab":  # c pushes out b, b pushes out c
+        get(name)
+    assert made == ["a", "b", "c", "b"]
+    get("large", 1000)
+    get("large", 1000)
+    assert made[4:] == ["large"]
+
+
+def test_a_wrong_checksum_is_found_where_the_whole_file_is_read(tmp_path) -> None:
+    values = speech(np.int16, 500, 1)
+    right = int(values.view(np.uint16).sum()) % 65536
+    for coding, name in ((right, "right"), (right ^ 1, "wrong"), (0, "none")):
+        path = tmp_path / f"{name}.sph"
+        path.write_bytes(sphere_bytes(values.astype("<i2").tobytes(), 500, sample_checksum=coding))
+    for name in ("right", "none"):
+        assert len(sphere.read(tmp_path / f"{name}.sph")) == 500
+    with pytest.raises(DataError, match=rf"wrong\.sph.*checksum is {right}, the header says {right ^ 1}"):
+        sphere.read(tmp_path / "wrong.sph")
+    assert len(sphere.read(tmp_path / "wrong.sph", 0, 499)) == 499
+    with pytest.raises(DataError, match="checksum"):
+        files.read(tmp_path / "wrong.sph")
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16])
+def test_flipped_bits_in_a_compressed_file_are_found(tmp_path, dtype: type) -> None:
+    """By the stream itself or by the checksum: of 60 flips none passes."""
+    path = shorten_encoder.write_sphere(tmp_path / "x.sph", speech(dtype))
+    content = path.read_bytes()
+    generator = np.random.default_rng(3)
+    for place in generator.integers(1030, len(content) - 8, 60):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << generator.integers(8)
+        path.write_bytes(flipped)
+        with pytest.raises(DataError, match=r"x\.sph.*(checksum|could be decoded)"):
+            files.read(path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"sample_coding": "pcm,embedded-wavpack-v1.0"}, r"compressed \(embedded-wavpack-v1\.0\)"),
+        ({"sample_coding": "pcm,embedded-shorten-v3.00"}, r"compressed \(embedded-shorten-v3\.00\)"),
+        ({"sample_coding": "alaw,embedded-shorten-v2.00", "sample_n_bytes": 1}, r"alaw .*compressed \(shorten\)"),
+        ({"sample_byte_format": "shortpack-v0"}, "sample_byte_format is 'shortpack-v0'"),
+        ({"sample_coding": "pcm,embedded-shorten-v2.00", "sample_count": 1 << 40}, "promises 1099511627776 samples"),
+        ({"sample_checksum": "abc"}, "sample_checksum is 'abc'"),
+    ],
+)
+def test_what_is_not_supported_is_named(tmp_path, fields: dict[str, object], says: str) -> None:
+    path: Path = tmp_path / "x.sph"
+    path.write_bytes(sphere_bytes(bytes(40), 10, **fields))
+    with pytest.raises(DataError, match=says) as raised:
+        sphere.read_header(path)
+    assert str(path) in str(raised.value)
+
+
+@pytest.mark.parametrize("subtype", ["ULAW", "ALAW", "PCM_16", "PCM_S8"])
+def test_files_that_libsndfile_writes(tmp_path: Path, subtype: str) -> None:
+    path = tmp_path / "x.sph"
+    soundfile.write(path, 0.3 * np.sin(np.arange(800) / 10), 8000, format="NIST", subtype=subtype)
+    assert np.array_equal(sphere.read(path)[:, 0], soundfile.read(path, dtype="float32")[0])

@@ -1,0 +1,93 @@
+"""Audio block by block: the same samples as all at once, of any rate, whatever the blocks."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import sound
+
+from las.data.audio import files, streaming
+from las.runtime import torchaudio_compat
+from las.runtime.errors import ConfigError, DataError
+
+
+def whole(path: Path, rate: int, channel: streaming.Channel = "mix", block_s: float = 30.0) -> torch.Tensor:
+    return torch.cat(list(streaming.open_blocks(path, rate, channel, block_s)[1]))
+
+
+@given(
+    st.sampled_from([(8000, 16000), (44100, 16000), (48000, 16000), (16000, 8000), (22050, 16000), (11025, 8000)]),
+    st.lists(st.integers(0, 3000), min_size=1, max_size=6),
+)
+@settings(max_examples=60)
+def test_resampled_blocks_are_the_blocks_of_what_is_resampled(rates: tuple[int, int], lengths: list[int]) -> None:
+    blocks = [torch.randn(length, generator=torch.Generator().manual_seed(length)) for length in lengths]
+    found = torch.cat([torch.zeros(0), *streaming.resampled(blocks, *rates)])
+    joined = torch.cat(blocks)
+    expected = torchaudio_compat.torchaudio().functional.resample(joined, *rates) if len(joined) else joined
+    assert found.shape == expected.shape
+    torch.testing.assert_close(found, expected, atol=2e-6, rtol=0)
+
+
+def test_an_odd_rate_needs_no_more_memory_than_others() -> None:
+    """44,101 : 16,000 in whole numbers would need 16,000 filters of 100,000 samples."""
+    times = torch.arange(44101) / 44101
+    found = torch.cat(list(streaming.resampled(torch.sin(2 * torch.pi * 440 * times).split(10000), 44101, 16000)))
+    assert abs(len(found) - 16000) <= 1
+    expected = torch.sin(2 * torch.pi * 440 * torch.arange(len(found)) / 16000)
+    torch.testing.assert_close(found[200:-200], expected[200:-200], atol=1e-2, rtol=0)
+
+
+@pytest.mark.parametrize("suffix", ["wav", "flac", "ogg"])
+def test_blocks_of_a_file_are_the_file(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"x.{suffix}"
+    samples = np.random.default_rng(1).uniform(-0.5, 0.5, (5000, 2))
+    soundfile.write(path, samples, 16000)
+    expected = torch.from_numpy(files.read(path)[1])
+    for block_s in (0.01, 0.1, 1.0):
+        torch.testing.assert_close(whole(path, 16000, 1, block_s), expected[:, 1], atol=1e-6, rtol=0)
+        torch.testing.assert_close(whole(path, 16000, "mix", block_s), expected.mean(1), atol=1e-6, rtol=0)
+
+
+def test_sphere_files_come_in_blocks_too(shared_data: Path) -> None:
+    path = sorted((shared_data / "sphere_samples").rglob("*.sph"))[0]
+    info, samples = files.read(path)
+    found = whole(path, info.sample_rate, 0, 0.5)
+    assert torch.equal(found, torch.from_numpy(samples[:, 0].copy()))
+
+
+def test_what_cannot_be_read_is_named_where_it_is_reached(tmp_path: Path) -> None:
+    path = tmp_path / "nan.wav"
+    samples = np.zeros(32000, dtype=np.float32)
+    samples[20000:20003] = np.nan
+    soundfile.write(path, samples, 16000, subtype="FLOAT")
+    blocks = streaming.open_blocks(path, 16000, block_s=0.5)[1]
+    assert len(next(blocks)) == 8000
+    with pytest.raises(DataError, match=r"nan\.wav: 3 samples are not finite numbers"):
+        list(blocks)
+    flac = tmp_path / "cut.flac"
+    soundfile.write(flac, np.random.default_rng(0).uniform(-1, 1, 160000), 16000)
+    flac.write_bytes(flac.read_bytes()[:-50000])
+    with pytest.raises(DataError, match=r"cut\.flac: the file is (damaged|cut short)"):
+        whole(flac, 16000)
+
+
+def test_channels_are_numbers_or_all_of_them(tmp_path: Path) -> None:
+    path = sound(tmp_path / "x.wav", 0.1, channels=2)
+    with pytest.raises(DataError, match=r"no channel 2: the file has 2, counted from 0"):
+        streaming.open_blocks(path, 16000, 2)
+    for wrong in (-1, "left", 0.5, True, None):
+        with pytest.raises(ConfigError, match="is no channel"):
+            streaming.require_channel(wrong)
+
+
+def test_a_stream_is_kept_as_a_file_and_gone_afterwards(tmp_path: Path) -> None:
+    content = sound(tmp_path / "x.wav", 0.1).read_bytes()
+    with streaming.kept(io.BytesIO(content)) as path:
+        assert files.info(path).num_samples == 1600
+    assert not path.exists()

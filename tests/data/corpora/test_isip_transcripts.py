@@ -1,0 +1,164 @@
+"""ISIP's transcripts: every rule, what Kaldi's recipe makes of the same words, real lines, and damaged files."""
+
+from pathlib import Path
+
+import pytest
+import telephone
+from hypothesis import given
+from hypothesis import strategies as st
+
+from las.data.corpora import isip_transcripts
+from las.data.corpora.isip_transcripts import Segment
+from las.runtime.errors import ConfigError, DataError
+
+DATA_PAGE = Path(__file__).parents[3] / "docs" / "data.md"
+
+# What Kaldi's swbd1_map_words.pl (egs/swbd/s5c/local, commit f400766) printed for these, in lower case.
+KALDI = {
+    "[laughter-tele[vision]-]": "tele-",
+    "[laughter-exac[tly]-]": "exac-",
+    "[cha[pe]-/shape]": "cha-",
+    "[lem[guini]-/linguini]": "lem-",
+    "[evalu/evaluate]": "evalu",
+    "-[evalu]ate": "-ate",
+    "[an]y": "-y",
+    "-[a]b[out]-": "-b-",
+    "ab[solute]": "ab-",
+    "don['t]-": "don-",
+    "401[K]-": "401-",
+    "Te[xas]-": "te-",
+    "{unTI}": "unti",
+    "because_1": "because",
+    "uh-huh": "uh-huh",
+    "Tex-Mex": "tex-mex",
+    "V8s": "v8s",
+    "7-Eleven": "7-eleven",
+    "RVer": "rver",
+}
+
+
+@pytest.mark.parametrize("rule", isip_transcripts.RULES, ids=lambda rule: rule.name)
+def test_every_rule_does_what_its_example_says(rule: isip_transcripts.Rule) -> None:
+    before, after = rule.example
+    assert rule.pattern.search(before) and rule.pattern.search(before.upper())
+    assert isip_transcripts.normalise(before) == after
+    assert isip_transcripts.normalise(f"well {before} yes").split() == ["well", *after.split(), "yes"]
+
+
+def test_the_rules_are_documented_with_their_examples() -> None:
+    page = DATA_PAGE.read_text("utf-8")
+    places = [
+        page.index(f"| {rule.name} | `{rule.example[0]}` | {_cell(rule.example[1])} |")
+        for rule in isip_transcripts.RULES
+    ]
+    assert places == sorted(places)
+    assert all(f"`{noise}`" in page for noise in isip_transcripts.NOISES)
+    assert all(word in page for word in isip_transcripts.SAID_AS_WORDS)
+
+
+def _cell(text: str) -> str:
+    return f"`{text}`" if text else "nothing"
+
+
+@pytest.mark.parametrize(("written", "mapped"), KALDI.items())
+def test_words_become_what_kaldi_makes_of_them(written: str, mapped: str) -> None:
+    assert isip_transcripts.normalise(written) == mapped
+
+
+@pytest.mark.parametrize(
+    ("written", "spelled"),
+    [
+        ("TV", "t v"),
+        ("TV's", "t v's"),
+        ("TVs", "t v's"),
+        ("PhD", "p h d"),
+        ("AT&T", "a t and t"),
+        ("AT&T's", "a t and t's"),
+        ("AIDS", "aids"),
+        ("A", "a"),
+        ("A's", "a's"),
+        ("I'd", "i'd"),
+        ("RV-like", "rv-like"),
+        ("McDonald's", "mcdonald's"),
+    ],
+)
+def test_acronyms_are_spelled(written: str, spelled: str) -> None:
+    assert isip_transcripts.normalise(written) == spelled
+
+
+def test_noises_are_removed_or_kept() -> None:
+    text = "[noise] oh [Laughter] [vocalized-noise] [silence]"
+    assert isip_transcripts.normalise(text) == "oh"
+    assert isip_transcripts.normalise(text, "kept") == "[noise] oh [laughter] [vocalized-noise]"
+    with pytest.raises(ConfigError, match=r"corpus\.noises=keep.*Did you mean kept or removed"):
+        isip_transcripts.normalise(text, "keep")
+
+
+def test_markup_that_no_rule_knows_is_left_out_and_told() -> None:
+    assert isip_transcripts.normalise("what]- [hm] *odd* <x> - caf\u00e9") == "what- hm odd x caf"
+    assert isip_transcripts.markup_left("what]- is [noise] *odd* [laughter-this] a[ll]-") == ["what]-", "*odd*"]
+
+
+@given(st.text("abIT'-_&<>[]{}/1 \u00e9", max_size=30), st.sampled_from(["removed", "kept"]))
+def test_a_normalised_text_holds_known_characters_and_stays_what_it_is(text: str, noises: str) -> None:
+    once = isip_transcripts.normalise(text, noises)
+    assert set(once) <= set(isip_transcripts.ALPHABET)
+    assert once == " ".join(once.split())
+    assert isip_transcripts.normalise(once, noises) == once
+
+
+def test_every_line_of_real_transcripts_becomes_plain_text(shared_data: Path) -> None:
+    lines = (shared_data / "switchboard_text_sample" / "timed-transcript").read_text("ascii").splitlines()
+    texts = [line.split(None, 2)[2] for line in lines if len(line.split(None, 2)) == 3]
+    assert len(texts) == 8881
+    plain = [isip_transcripts.normalise(text) for text in texts]
+    assert [word for text in texts for word in isip_transcripts.markup_left(text)] == []
+    assert set("".join(plain)) == set(" '-01478abcdefghijklmnopqrstuvwxyz")
+    assert sum(not text for text in plain) == sum(
+        set(text.split()) <= {*isip_transcripts.NOISES, "[silence]"} for text in texts
+    )
+    assert "oh uh-huh so you you've only known the dog wh- how long did you say th-" in plain
+
+
+def test_segments_have_kaldis_names(tmp_path: Path) -> None:
+    path = telephone.transcript(tmp_path, "2001B", [(0.0, 0.977625, "[silence]"), (0.977625, 11.561375, "hi um yeah")])
+    path.write_text(path.read_text() + "\nSW2001B-MS98-A-0003 11.5 12\n")
+    first, second, last = isip_transcripts.read(path)
+    assert second == Segment("sw02001-B", 0.977625, 11.561375, "hi um yeah")
+    assert [each.id for each in (first, second)] == ["sw02001-B_000000-000098", "sw02001-B_000098-001156"]
+    assert last == Segment("sw02001-B", 11.5, 12.0, "")
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("sw2001A-ms98-a-0002 1.0", "is not `sw2001A-ms98-a-0001 begin end text`"),
+        ("sw2001C-ms98-a-0002 1.0 2.0 yes", "is not `sw2001A-ms98-a-0001 begin end text`"),
+        ("sw2001A-ms98-a-0002 one 2.0 yes", "is not `sw2001A-ms98-a-0001 begin end text`"),
+        ("sw2001A-ms98-a-0002 2.0 2.0 yes", "ends at 2.0 s, which is not after its begin at 2.0 s"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, line: str, reason: str) -> None:
+    path = telephone.transcript(tmp_path, "2001A", [(0.0, 1.0, "[silence]")])
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(DataError, match=f"{path}:2: .*{reason}"):
+        isip_transcripts.read(path)
+
+
+def test_files_without_segments_and_files_that_are_not_there_are_errors(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("\n")
+    with pytest.raises(DataError, match="no segments in it"):
+        isip_transcripts.read(tmp_path / "empty")
+    with pytest.raises(DataError, match="cannot read the transcript"):
+        isip_transcripts.read(tmp_path / "none")
+
+
+def test_transcripts_are_found_in_any_case(tmp_path: Path) -> None:
+    lower = telephone.transcript(tmp_path, "2001A", [(0.0, 1.0, "oh")])
+    upper = tmp_path / "SW2005B-MS98-A-TRANS.TEXT"
+    upper.write_text(lower.read_text())
+    (tmp_path / "sw2001A-ms98-a-word.text").touch()
+    assert isip_transcripts.find(tmp_path) == {"sw02001-A": lower, "sw02005-B": upper}
+    telephone.transcript(tmp_path / "again", "2001A", [(0.0, 1.0, "oh")])
+    with pytest.raises(DataError, match=r"sw02001-A is transcribed in .* too"):
+        isip_transcripts.find(tmp_path)

@@ -1,0 +1,243 @@
+"""The synthetic corpora: the same bytes however they are made, disjoint splits, a tree that TIMIT's reader reads."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import wave
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from las.data.corpora.synthetic import Synthetic
+from las.data.synthesis import rendering, sentences
+from las.data.synthesis.espeak import Espeak
+from las.data.synthesis.espeak_phones import Label
+from las.data.tokenizers import Phones
+from las.runtime.errors import ConfigError, DataError
+
+TINY = {"train_utterances": 12, "dev_utterances": 4, "test_utterances": 4} | {
+    "train_speakers": 6,
+    "dev_speakers": 2,
+    "test_speakers": 2,
+}
+
+
+def corpus(root: Path, **settings: Any) -> Synthetic:
+    return Synthetic(name="tiny", root=str(root), tokens=Phones(phone_set=48), **(TINY | settings))
+
+
+def files(root: Path) -> dict[str, bytes]:
+    """Everything the reader sees: path and content, hidden files left out."""
+    found = [path for path in sorted(root.rglob("*")) if path.is_file() and not path.name.startswith(".")]
+    return {str(path.relative_to(root)): path.read_bytes() for path in found}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Synthetic:
+    synthetic = corpus(tmp_path_factory.mktemp("made") / "tree")
+    synthetic.synthesise()
+    return synthetic
+
+
+def test_bytes_do_not_depend_on_workers_or_order(made: Synthetic, tmp_path: Path) -> None:
+    one = corpus(tmp_path / "one", workers=1)
+    one.synthesise()
+    assert files(one.root) == files(made.root)
+    backwards = tmp_path / "backwards"
+    with Espeak() as espeak:
+        for planned in reversed(made.plan):
+            rendering.make(espeak, backwards, planned, made.sound)
+    expected = files(made.root)
+    del expected["corpus.json"]
+    assert files(backwards) == expected
+
+
+def test_another_seed_makes_another_corpus(made: Synthetic, tmp_path: Path) -> None:
+    other = corpus(tmp_path / "tree", seed=2)
+    assert {planned.sentence for planned in other.plan} != {planned.sentence for planned in made.plan}
+    assert {planned.speaker.name for planned in other.plan}.isdisjoint(planned.speaker.name for planned in made.plan)
+
+
+def test_files_are_those_of_timit(made: Synthetic) -> None:
+    for planned in made.plan:
+        path = made.root / planned.path
+        assert path.match("T*/DR[1-8]/[FM]???0/SX*") or path.match("DEV/DR[1-8]/[FM]???0/SX*")
+        with wave.open(str(path.with_suffix(".WAV"))) as audio:
+            assert (audio.getframerate(), audio.getnchannels(), audio.getsampwidth()) == (16000, 1, 2)
+            length = audio.getnframes()
+        start, end, text = path.with_suffix(".TXT").read_text().rstrip("\n").split(" ", 2)
+        assert (start, end) == ("0", str(length))
+        assert text[0].isupper() and text[-1] in ".?" and text[:-1].lower() == planned.sentence
+        rows = [line.split() for line in path.with_suffix(".WRD").read_text().splitlines()]
+        assert [word for _, _, word in rows] == planned.sentence.split()
+        times = [int(value) for row in rows for value in row[:2]]
+        assert times == sorted(times) and times[0] > 0 and times[-1] < length
+
+
+def test_utterances_are_read_as_those_of_timit(made: Synthetic) -> None:
+    for split, count in (("train", 12), ("dev", 4), ("test", 4)):
+        utterances = made.utterances(split)
+        assert len(utterances) == count
+        assert made.problems(utterances) == []
+        for utterance in utterances:
+            assert utterance.alignment[0].start_s == 0
+            assert utterance.alignment[-1].end_s == pytest.approx(utterance.duration_s)
+            pairs = itertools.pairwise(utterance.alignment)
+            assert all(left.end_s == right.start_s for left, right in pairs)
+            assert made.normalise(utterance.text)[0] == "sil"
+
+
+def test_splits_share_no_speaker_and_no_sentence(made: Synthetic) -> None:
+    speakers: dict[str, set[str]] = {}
+    said: dict[str, set[str]] = {}
+    for planned in corpus(made.root, train_utterances=1000, train_speakers=32, dev_speakers=4, test_speakers=4).plan:
+        split = planned.path.split("/")[0]
+        speakers.setdefault(split, set()).add(planned.speaker.name)
+        said.setdefault(split, set()).add(planned.sentence)
+    assert {split: len(names) for split, names in speakers.items()} == {"TRAIN": 32, "DEV": 4, "TEST": 4}
+    for sets in (speakers, said):
+        assert len(set().union(*sets.values())) == sum(map(len, sets.values()))
+    assert sum(map(len, said.values())) == 1008
+
+
+def configured(name: str) -> Synthetic:
+    from omegaconf import OmegaConf
+
+    folder = Path(__file__).parents[3] / "configs" / "corpus"
+    merged = OmegaConf.merge(OmegaConf.load(folder / "synthetic.yaml"), OmegaConf.load(folder / f"{name}.yaml"))
+    settings = OmegaConf.to_container(OmegaConf.merge({"data_dir": "data"}, merged))
+    assert isinstance(settings, dict)
+    for key in ("defaults", "_target_", "data_dir", "root"):
+        del settings[key]
+    return Synthetic(root="unused", tokens=Phones(phone_set=48), **{str(key): value for key, value in settings.items()})
+
+
+def test_the_shipped_corpora_have_the_sizes_they_promise() -> None:
+    easy, hard = configured("synthetic"), configured("synthetic_hard")
+    for each, fewest in ((easy, 24), (hard, 96)):
+        assert len({planned.speaker.name for planned in each.plan}) >= fewest
+        assert len({planned.sentence for planned in each.plan}) == len(each.plan) >= 1100
+        assert all(count >= 6 for count in each.num_speakers.values())
+    assert len(sentences.Grammar(hard.vocabulary, hard.words).words) >= 2000
+    assert len({word for planned in hard.plan for word in planned.sentence.split()}) >= 2000
+
+
+def test_what_is_missing_is_made_again(made: Synthetic, tmp_path: Path) -> None:
+    synthetic = corpus(tmp_path / "tree")
+    synthetic.synthesise()
+    before = files(synthetic.root)
+    kept = synthetic.root / f"{synthetic.plan[0].path}.WAV"
+    kept_at = kept.stat().st_mtime_ns
+    (synthetic.root / f"{synthetic.plan[1].path}.PHN").unlink()
+    (synthetic.root / f"{synthetic.plan[2].path}.WAV").unlink()
+    assert len(corpus(synthetic.root).utterances("train")) == 12
+    assert files(synthetic.root) == before
+    assert kept.stat().st_mtime_ns == kept_at
+
+
+def test_a_killed_synthesis_is_completed(made: Synthetic, tmp_path: Path) -> None:
+    root = tmp_path / "tree"
+    code = (
+        "import sys; from las.data.corpora.synthetic import Synthetic; from las.data.tokenizers import Phones\n"
+        f"Synthetic('tiny', sys.argv[1], Phones(phone_set=48), **{ {**TINY, 'workers': 1}!r}).synthesise()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(root)], stdout=subprocess.DEVNULL)
+    while not list(root.rglob("*.WAV")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert "utterances" not in json.loads((root / "corpus.json").read_text())
+    corpus(root).synthesise()
+    assert files(root) == files(made.root)
+
+
+def test_a_complete_tree_needs_no_synthesiser(made: Synthetic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert len(corpus(made.root).utterances("dev")) == 4
+
+
+def test_a_missing_synthesiser_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(DataError, match=r"pip install 'las\[synth\]'"):
+        corpus(tmp_path / "tree").utterances("train")
+    assert files(tmp_path) == {}
+
+
+def test_the_root_is_never_shared_with_anything_else(made: Synthetic, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"other settings \(different: rate, plan\).*corpus.root="):
+        corpus(made.root, rate=[200, 220]).utterances("train")
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(DataError, match=r"holds no corpus.json.*corpus.root="):
+        corpus(tmp_path).utterances("train")
+    record = json.loads((made.root / "corpus.json").read_text())
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    (copy / "corpus.json").write_text(json.dumps(record | {"espeak": "1.0"}))
+    with pytest.raises(DataError, match=r"made with eSpeak NG 1\.0"):
+        corpus(copy).utterances("train")
+    (copy / "corpus.json").write_text("{")
+    with pytest.raises(DataError, match="cannot be read"):
+        corpus(copy).utterances("train")
+
+
+def test_an_error_in_one_worker_stops_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise DataError("no phone")
+
+    monkeypatch.setattr(rendering.espeak_phones, "label", fail)
+    with pytest.raises(DataError, match=r"(TRAIN|DEV|TEST)/.*no phone"):
+        corpus(tmp_path / "tree").synthesise()
+    assert not list(tmp_path.rglob("*.WAV"))
+
+
+def test_the_record_names_settings_synthesiser_and_hashes(made: Synthetic) -> None:
+    record = json.loads((made.root / "corpus.json").read_text())
+    assert record["settings"]["seed"] == 1
+    assert record["espeak"].startswith("1.")
+    assert set(record["utterances"]) == {planned.path for planned in made.plan}
+    assert len(record["sha256"]) == 64
+
+
+def test_manifests_are_prepared_after_the_speech(made: Synthetic, tmp_path: Path) -> None:
+    synthetic = corpus(tmp_path / "tree")
+    prepared = synthetic.prepare(tmp_path / "manifests")
+    assert {split: len(listed) for split, listed in prepared.items()} == {"train": 12, "dev": 4, "test": 4}
+    first = synthetic.root / f"{synthetic.plan[0].path}.WAV"
+    first.unlink()
+    assert corpus(tmp_path / "tree").prepare(tmp_path / "manifests") == prepared
+    assert first.is_file()
+
+
+def test_words_said_as_one_share_their_time() -> None:
+    labels = [Label(0, 10, "h#", 0), Label(10, 20, "ah", 1), Label(20, 50, "v", 1), Label(50, 70, "s", 8)]
+    assert rendering.word_spans(["of", "the", "sea"], labels) == [(10, 30, "of"), (30, 50, "the"), (50, 70, "sea")]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"words": [4]},
+        {"words": [8, 4]},
+        {"rate": [10, 100]},
+        {"snr_db": [20, 1000]},
+        {"train_speakers": 13},
+        {"dev_speakers": 0},
+        {"accents": []},
+        {"warp": 0.9},
+        {"workers": 0},
+    ],
+)
+def test_settings_that_make_no_corpus_are_refused(settings: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=next(iter(settings))):
+        corpus(tmp_path, **settings)
+
+
+def test_the_core_does_not_load_the_synthesiser() -> None:
+    code = "import sys, las.data.corpora.synthetic; print('espeakng_loader' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], env=os.environ).strip() == b"False"

@@ -1,0 +1,155 @@
+"""Audio is read once, completely, and again when a file has changed; what is remembered is what was found."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from las.data.audio import files, worker_pool
+from las.data.audio_levels import FULL_SCALE, Reading, Sound, stretch
+from las.data.audio_scan import Readings
+from las.data.manifest import Utterance
+from las.runtime.errors import DataError
+
+RATE = 16000
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that are read."""
+    names: list[str] = []
+
+    def reading(name: str, *call: Any) -> Any:
+        names.append(Path(name).name)
+        return worker_pool.here(name, *call)
+
+    monkeypatch.setattr(worker_pool, "elsewhere", reading)
+    return names
+
+
+def recording(path: Path) -> list[Utterance]:
+    """Two channels of 3 s: silence then speech; speech with clipping. Utterances: each channel's three seconds."""
+    draw = np.random.default_rng(0).uniform(-0.5, 0.5, (3 * RATE, 2)).astype(np.float32)
+    draw[:RATE, 0] = 0
+    draw[RATE : RATE + 800, 1] = 1.0
+    draw[5, 1] = -1.0
+    soundfile.write(path, draw, RATE, "PCM_16")
+    return [
+        Utterance(f"{channel}{second}", str(path), channel, float(second), 1.0, "x", "y")
+        for channel in (0, 1)
+        for second in range(3)
+    ]
+
+
+def one(path: Path) -> Reading | DataError:
+    utterance = Utterance("a", str(path), 0, 0.0, 1.0, "x", "y")
+    return Readings().read([utterance], 1, "files")[str(path)]
+
+
+def test_every_utterance_of_a_file_has_its_own_sound_and_the_file_is_read_once(
+    tmp_path: Path, calls: list[str]
+) -> None:
+    utterances = recording(tmp_path / "x.wav")
+    reading = Readings().read(utterances, 2, "files")[str(tmp_path / "x.wav")]
+    assert calls == ["x.wav"]
+    assert isinstance(reading, Reading) and reading.info == files.AudioInfo(RATE, 3 * RATE, 2)
+    sounds = {each.id: reading.sounds[stretch(each)] for each in utterances}
+    assert sounds["00"] == Sound(0.0, 0.0)
+    assert sounds["01"].clipped == sounds["12"].clipped == 0.0 < sounds["01"].peak < 0.51
+    assert sounds["10"] == Sound(1.0, 1 / RATE)
+    assert sounds["11"].clipped == 800 / RATE
+
+
+def test_a_stretch_outside_the_file_has_no_sound(tmp_path: Path) -> None:
+    (utterance, *_) = recording(tmp_path / "x.wav")
+    late = Utterance("late", utterance.audio, 0, 9.0, 1.0, "x", "y")
+    other = Utterance("other", utterance.audio, 5, 0.0, 1.0, "x", "y")
+    reading = Readings().read([late, other], 1, "files")[utterance.audio]
+    assert isinstance(reading, Reading)
+    assert set(reading.sounds.values()) == {Sound(0.0, 0.0)}
+
+
+@pytest.mark.parametrize("coding", ["ULAW", "ALAW", "PCM_U8", "PCM_16"])
+def test_the_loudest_value_of_every_coding_is_full_scale(coding: str, tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "x.wav", np.full(RATE, 0.9999), RATE, coding)
+    reading = one(tmp_path / "x.wav")
+    assert isinstance(reading, Reading)
+    (sound,) = reading.sounds.values()
+    assert sound.peak >= FULL_SCALE and sound.clipped == 1.0
+
+
+def test_what_was_read_is_remembered_by_another_process_exactly(tmp_path: Path, calls: list[str]) -> None:
+    utterances, place = recording(tmp_path / "x.wav"), tmp_path / "folder" / "audio.jsonl"
+    first = Readings.remembered(place).read(utterances, 1, "files")
+    assert Readings.remembered(place).read(utterances, 1, "files") == first
+    assert Readings.remembered(place).read(utterances[:2], 1, "files").keys() == first.keys()
+    assert calls == ["x.wav"]
+    assert Readings().read(utterances, 1, "files") == first
+    assert calls == ["x.wav", "x.wav"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path: os.utime(path, ns=(1, 1)),
+        lambda path: path.write_bytes(path.read_bytes() + b"more"),
+        lambda path: path.unlink(),
+    ],
+)
+def test_a_file_that_changed_is_read_again(change: Callable, tmp_path: Path, calls: list[str]) -> None:
+    utterances, place = recording(tmp_path / "x.wav"), tmp_path / "audio.jsonl"
+    Readings.remembered(place).read(utterances, 1, "files")
+    change(tmp_path / "x.wav")
+    Readings.remembered(place).read(utterances, 1, "files")
+    assert calls == ["x.wav", "x.wav"]
+
+
+def test_other_utterances_of_a_file_are_read(tmp_path: Path, calls: list[str]) -> None:
+    utterances, place = recording(tmp_path / "x.wav"), tmp_path / "audio.jsonl"
+    Readings.remembered(place).read(utterances[:3], 1, "files")
+    Readings.remembered(place).read(utterances, 1, "files")
+    assert len(calls) == 2
+
+
+def test_files_that_cannot_be_read_are_tried_again(tmp_path: Path, calls: list[str]) -> None:
+    utterances, place = recording(tmp_path / "x.wav"), tmp_path / "audio.jsonl"
+    content = (tmp_path / "x.wav").read_bytes()
+    (tmp_path / "x.wav").write_bytes(content[:1000])
+    (found,) = Readings.remembered(place).read(utterances, 1, "files").values()
+    assert isinstance(found, DataError) and found.kind == "cut short"
+    assert not place.exists()
+    (tmp_path / "x.wav").write_bytes(content)
+    (found,) = Readings.remembered(place).read(utterances, 1, "files").values()
+    assert isinstance(found, Reading)
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("damage", [b'[1,"half', b"\x00\xff\n", b"{}\n", b"[9]\n", b"[]\n", b"[1,{}]\n", b"5\n"])
+def test_lines_that_are_no_entries_are_none(damage: bytes, tmp_path: Path, calls: list[str]) -> None:
+    utterances, place = recording(tmp_path / "x.wav"), tmp_path / "audio.jsonl"
+    first = Readings.remembered(place).read(utterances, 1, "files")
+    place.write_bytes(damage + b"\n" + place.read_bytes() + damage)
+    assert Readings.remembered(place).read(utterances, 1, "files") == first
+    assert len(calls) == 1
+
+
+def test_a_stopped_check_keeps_what_it_has_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    utterances = [each for name in "abc" for each in recording(tmp_path / f"{name}.wav")]
+
+    def stopping(name: str, *call: Any) -> Any:
+        if Path(name).name == "c.wav":
+            raise KeyboardInterrupt
+        return worker_pool.here(name, *call)
+
+    place = tmp_path / "audio.jsonl"
+    with monkeypatch.context() as patched:
+        patched.setattr(worker_pool, "elsewhere", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            Readings.remembered(place).read(utterances, 1, "files")
+    names = [Path(json.loads(line)[1]).name for line in place.read_text().splitlines()]
+    assert names == ["a.wav", "b.wav"]

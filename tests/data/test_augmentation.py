@@ -1,0 +1,220 @@
+"""Augmentation: what the masks cover, what a speed does to a tone, and that each draw belongs to its utterance."""
+
+import functools
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+
+from las.data import loader as data_loader
+from las.data.augmentation import Augment
+from las.data.corpora.base import Corpus
+from las.runtime.config import build, compose
+from las.runtime.errors import ConfigError
+
+MASKS = {"time_masks": 2, "max_time_frames": 10, "frequency_masks": 2, "max_frequencies": 5}
+
+
+def masked(augment: Augment, frames: list[int], keys: list[int], size: int = 20) -> torch.Tensor:
+    """Where ones were replaced by zeros."""
+    ones = torch.ones(len(frames), max(frames), size)
+    return augment.features(ones, torch.tensor(frames), keys) == 0
+
+
+def one_by_one(augment: Augment, num_frames: int, size: int, key: int) -> torch.Tensor:
+    """Where an utterance is masked, each number drawn by itself: what a seed has given since the first version."""
+    hidden, draw = torch.zeros(num_frames, size, dtype=torch.bool), torch.Generator().manual_seed(key ^ 2)
+    longest = min(augment.max_time_frames, int(augment.max_time_share * num_frames))
+    for _ in range(augment.time_masks):
+        length = int(torch.randint(longest + 1, (), generator=draw))
+        start = int(torch.randint(num_frames - length + 1, (), generator=draw))
+        hidden[start : start + length] = True
+    for _ in range(augment.frequency_masks):
+        width = int(torch.randint(min(augment.max_frequencies, size) + 1, (), generator=draw))
+        start = int(torch.randint(size - width + 1, (), generator=draw))
+        hidden[:, start : start + width] = True
+    return hidden
+
+
+CARDS = ("small", "specaugment_lb", "specaugment_ld", "specaugment_sm", "specaugment_ss")
+
+
+@functools.cache
+def card(name: str) -> Augment:
+    return build(compose("train", [f"augment={name}"])["augment"], where="augment")
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_masks_of_a_batch_are_those_drawn_one_by_one(name: str) -> None:
+    frames, keys = [50, 1, 333, 120, 700], [data_loader.key(3, 1, f"u{row}") for row in range(5)]
+    hidden = masked(card(name), frames, keys, 40)
+    for row, (num_frames, key) in enumerate(zip(frames, keys, strict=True)):
+        assert torch.equal(hidden[row, :num_frames], one_by_one(card(name), num_frames, 40, key))
+
+
+@pytest.mark.parametrize(
+    ("name", "policy"),  # F, mF, T, p, mT
+    [
+        ("lb", (27, 1, 100, 1.0, 1)),
+        ("ld", (27, 2, 100, 1.0, 2)),
+        ("sm", (15, 2, 70, 0.2, 2)),
+        ("ss", (27, 2, 70, 0.2, 2)),
+    ],
+)
+def test_cards_hold_the_policies_of_the_paper(name: str, policy: tuple[float, ...]) -> None:
+    made = card(f"specaugment_{name}")
+    bands = made.max_frequencies, made.frequency_masks
+    assert (*bands, made.max_time_frames, made.max_time_share, made.time_masks) == policy
+    assert made.max_warp_frames == 0 and made.speeds == (1.0,)
+
+
+def test_nothing_happens_by_default() -> None:
+    features, waveform = torch.randn(2, 30, 8), torch.randn(1000)
+    assert Augment().features(features, torch.tensor([30, 20]), [1, 2]) is features
+    assert Augment().waveform(waveform, 16000, 1) is waveform
+
+
+def test_masks_are_whole_stretches_and_bands_within_their_limits() -> None:
+    for key in range(200):
+        hidden = masked(Augment(time_masks=1, max_time_frames=10, max_time_share=0.2), [40], [key])[0]
+        rows = hidden.all(1)
+        assert torch.equal(hidden.any(1), rows) and rows.sum() <= 8
+        assert (rows.int().diff() == 1).sum() + int(rows[0]) <= 1  # one stretch
+        hidden = masked(Augment(frequency_masks=1, max_frequencies=5), [40], [key])[0]
+        columns = hidden.all(0)
+        assert torch.equal(hidden.any(0), columns) and columns.sum() <= 5
+
+
+def test_every_length_and_place_is_drawn() -> None:
+    augment = Augment(time_masks=1, max_time_frames=3)
+    found = {tuple(masked(augment, [6], [key])[0].all(1).nonzero().flatten().tolist()) for key in range(600)}
+    assert found == {()} | {tuple(range(start, start + n)) for n in (1, 2, 3) for start in range(6 - n + 1)}
+
+
+def test_an_utterance_is_masked_the_same_in_any_batch() -> None:
+    augment = Augment(**MASKS)
+    together = masked(augment, [50, 30, 40], [11, 22, 33])
+    for row, (frames, key) in enumerate(((50, 11), (30, 22), (40, 33))):
+        assert torch.equal(together[row, :frames], masked(augment, [frames], [key])[0])
+    assert not torch.equal(together[0], masked(augment, [50], [12])[0])
+
+
+def test_time_masks_stay_within_the_utterance() -> None:
+    augment = Augment(time_masks=1, max_time_frames=10)
+    for key in range(100):
+        assert not masked(augment, [12, 60], [key, key])[0, 12:].any()
+
+
+def test_derivatives_are_masked_in_the_bands_of_their_features() -> None:
+    augment, ones = Augment(frequency_masks=2, max_frequencies=5), torch.ones(1, 9, 30)
+    for key in range(50):
+        hidden = augment.features(ones, torch.tensor([9]), [key], orders=3) == 0
+        assert torch.equal(hidden[..., :10], masked(augment, [9], [key], 10))
+        assert torch.equal(hidden[..., :10], hidden[..., 10:20]) and torch.equal(hidden[..., :10], hidden[..., 20:])
+
+
+def test_batches_without_keys_are_left_alone() -> None:
+    features = torch.randn(2, 30, 8)
+    assert Augment(**MASKS, max_warp_frames=5).features(features, torch.tensor([30, 20]), []) is features
+
+
+def test_an_utterance_is_warped_the_same_in_any_batch_and_short_ones_stay() -> None:
+    augment, features = Augment(max_warp_frames=10), torch.randn(3, 60, 12)
+    lengths, keys = [60, 22, 31], [5, 6, 7]
+    together = augment.features(features, torch.tensor(lengths), keys)
+    for row, (frames, key) in enumerate(zip(lengths, keys, strict=True)):
+        alone = augment.features(features[row : row + 1, :frames], torch.tensor([frames]), [key])
+        torch.testing.assert_close(together[row, :frames], alone[0], rtol=0, atol=1e-6)
+        assert torch.equal(together[row, frames:], features[row, frames:])
+    assert torch.equal(together[1], features[1])  # 2 W + 2 frames
+    assert not torch.equal(together[0], features[0]) and not torch.equal(together[2], features[2])
+
+
+def test_warps_reach_both_sides_and_never_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+    monkeypatch.setattr("las.data.augmentation.warp", lambda *given: drawn.append(given[2:4]) or given[0])
+    keys = list(range(4000))
+    Augment(max_warp_frames=3).features(torch.zeros(4000, 12, 2), torch.full((4000,), 12), keys)
+    ((centres, shifts),) = drawn
+    assert set(shifts.tolist()) == set(range(-3, 4)) and set(centres.tolist()) == {4, 5, 6, 7}
+    assert 500 < (shifts == 3).sum() < 650
+
+
+def test_warping_leaves_the_masks_as_they_were() -> None:
+    ones = torch.ones(1, 50, 20)
+    both = Augment(**MASKS, max_warp_frames=8).features(ones, torch.tensor([50]), [5]) == 0
+    assert torch.equal(both, masked(Augment(**MASKS), [50], [5]))
+
+
+def test_workers_and_processes_change_nothing(tmp_path: Path) -> None:
+    """Speeds, masks and warps of an utterance are those of its key, whoever reads it and whatever it is read with."""
+    config = compose("train", tiny.overrides(tiny.tree(tmp_path)))
+    corpus: Corpus = build(config["corpus"], where="corpus")
+    train = corpus.prepare(tmp_path / "manifests")["train"]
+    augment = Augment(speeds=[0.9, 1.0, 1.1], **MASKS, max_warp_frames=4)
+    key_of = functools.partial(data_loader.key, 1, 0)
+    plan = [[0, 3, 1, 6], [2, 7, 5, 4]]
+    shares = [[batch[rank::2] for batch in plan] for rank in range(2)]
+    seen: list[dict[str, tuple[torch.Tensor, torch.Tensor]]] = []
+    for workers, parts in ((0, [plan]), (3, [plan]), (1, shares), (2, [plan[::-1]])):
+        found = {}
+        for part in parts:
+            loader = data_loader.Loader(train, corpus.tokens, corpus.sample_rate, workers, augment=augment)
+            for _, batch in loader.batches(part, key_of=key_of):
+                features = batch.waveforms.unfold(1, 160, 160)[..., :16]
+                lengths = batch.num_samples // 160
+                changed = augment.features(features, lengths, batch.keys)
+                for row, name in enumerate(batch.ids):
+                    found[name] = batch.waveforms[row, : batch.num_samples[row]], changed[row, : lengths[row]]
+        seen.append(found)
+    first, *others = seen
+    assert len(first) == 8
+    for other in others:
+        for name, (waveform, changed) in first.items():
+            assert torch.equal(other[name][0], waveform) and torch.equal(other[name][1], changed), name
+
+
+def test_speed_changes_length_and_pitch() -> None:
+    rate = 8000
+    tone = torch.sin(2 * torch.pi * 500 * torch.arange(rate) / rate)
+    for speed in (0.9, 1.1):
+        played = Augment(speeds=[speed]).waveform(tone, rate, 7)
+        assert len(played) == -(-rate * 10 // round(10 * speed))
+        loudest = torch.fft.rfft(played).abs().argmax() * rate / len(played)
+        assert float(loudest) == pytest.approx(500 * speed, abs=2)
+
+
+def test_speeds_are_drawn_evenly_and_by_utterance() -> None:
+    augment, waveform = Augment(speeds=[0.5, 1.0, 2.0]), torch.randn(400)
+    lengths = [len(augment.waveform(waveform, 16000, key)) for key in range(300)]
+    assert {length: 75 < lengths.count(length) < 125 for length in (800, 400, 200)} == dict.fromkeys(
+        (800, 400, 200), True
+    )
+    assert lengths[:20] == [len(augment.waveform(waveform, 16000, key)) for key in range(20)]
+
+
+def test_switching_speeds_on_leaves_masks_as_they_were() -> None:
+    slow, plain = Augment(speeds=[0.9, 1.1], **MASKS), Augment(**MASKS)
+    assert torch.equal(masked(slow, [50], [5]), masked(plain, [50], [5]))
+
+
+def test_keys_differ_by_seed_epoch_and_utterance_and_are_fixed() -> None:
+    keys = {data_loader.key(seed, epoch, name) for seed in (1, 2) for epoch in (0, 1) for name in ("a", "b")}
+    assert len(keys) == 8 and all(0 <= key < 1 << 63 for key in keys)
+    assert data_loader.key(1, 0, "a") == 1421879724931213127
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"speeds": []}, "speeds"),
+        ({"speeds": [0.1]}, "speeds"),
+        ({"time_masks": -1}, "time_masks"),
+        ({"max_time_share": 1.5}, "max_time_share"),
+        ({"max_warp_frames": -1}, "max_warp_frames"),
+    ],
+)
+def test_values_out_of_range_are_named(options: dict, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name}"):
+        Augment(**options)

@@ -1,0 +1,157 @@
+"""Batches hold what files hold, whoever reads them and however many."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from las.data import loader as data_loader
+from las.data.audio import worker_pool
+from las.data.loader import Batch, Loader, collate
+from las.data.manifest import Utterance
+from las.data.sampler import Buckets, Size, sequential
+from las.data.tokenizers import Characters
+from las.runtime.errors import DataError
+
+RATE = 16000
+TOKENS = Characters("abcdefghij")
+
+
+def listed(durations: list[float]) -> list[Utterance]:
+    return [Utterance(f"u{i}", f"{i}.wav", 0, 0.0, duration_s, "abc", "s") for i, duration_s in enumerate(durations)]
+
+
+def flat(order: data_loader.Plan) -> list[int]:
+    return [index for batch in order for index in batch]
+
+
+def test_collating_pads_and_counts() -> None:
+    utterances = [
+        Utterance("a", "", 0, 0.0, 1.0, "abc", "s"),
+        Utterance("b", "", 0, 0.0, 1.0, "j", "s"),
+        Utterance("c", "", 0, 0.0, 1.0, "", "s"),
+    ]
+    batch = collate(utterances, [torch.ones(2), torch.ones(4), torch.ones(1)], TOKENS)
+    assert batch.ids == ["a", "b", "c"]
+    assert batch.waveforms.tolist() == [[1, 1, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0]]
+    assert batch.num_samples.tolist() == [2, 4, 1]
+    assert batch.targets.tolist() == [[1, 2, 3], [10, 0, 0], [0, 0, 0]]
+    assert batch.num_tokens.tolist() == [3, 1, 0]
+    moved = batch.to("meta")
+    assert moved.ids == batch.ids
+    assert {t.device.type for t in (moved.waveforms, moved.num_samples, moved.targets, moved.num_tokens)} == {"meta"}
+
+
+def test_collating_names_the_utterance_with_a_bad_text() -> None:
+    with pytest.raises(DataError, match="utterance u0: unknown symbol 'z'"):
+        collate([Utterance("u0", "", 0, 0.0, 1.0, "z", "s")], [torch.ones(2)], TOKENS)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> list[Utterance]:
+    """Twenty files of different lengths whose samples all hold the number of the file."""
+    folder = tmp_path_factory.mktemp("audio")
+    utterances = []
+    for index in range(20):
+        count = 100 + 37 * (index * 7 % 20)
+        soundfile.write(folder / f"{index}.wav", np.full(count, index * 100, np.int16), RATE)
+        utterances.append(
+            Utterance(
+                f"u{index}", str(folder / f"{index}.wav"), 0, 0.0, count / RATE, TOKENS.decode([1 + index % 10]), "s"
+            )
+        )
+    return utterances
+
+
+def same(one: Batch, other: Batch) -> bool:
+    return one.ids == other.ids and all(
+        torch.equal(getattr(one, name), getattr(other, name))
+        for name in ("waveforms", "num_samples", "targets", "num_tokens")
+    )
+
+
+def noting(names: list[str]) -> Callable[..., np.ndarray]:
+    """Reads here, and notes the files."""
+    here = worker_pool.here
+    return lambda name, *call: names.append(name) or here(name, *call)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2, 4])
+@pytest.mark.parametrize("cache_bytes", [0, 4000, 2 << 30])
+def test_workers_and_cache_change_nothing(corpus: list[Utterance], num_workers: int, cache_bytes: int) -> None:
+    order = Buckets().plan(corpus, "hash", 1, 0, Size(3))
+    loader = Loader(corpus, TOKENS, RATE, num_workers, cache_bytes=cache_bytes)
+    for _ in range(2):
+        loaded = list(loader.batches(order))
+        assert [index for index, _ in loaded] == list(range(len(order)))
+        for (_, batch), indices in zip(loaded, order, strict=True):
+            assert batch.ids == [corpus[index].id for index in indices]
+            for row, index in enumerate(indices):
+                length = round(corpus[index].duration_s * RATE)
+                assert batch.num_samples[row] == length
+                assert (batch.waveforms[row, :length] == index * 100 / 32768).all()
+                assert (batch.waveforms[row, length:] == 0).all()
+                assert batch.targets[row].tolist() == [1 + index % 10]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_resuming_gives_the_rest_without_reading_what_came_before(corpus, num_workers: int, monkeypatch) -> None:
+    order = Buckets().plan(corpus, "hash", 1, 0, Size(3))
+    every = list(Loader(corpus, TOKENS, RATE, num_workers).batches(order))
+    read: list[str] = []
+    where = "elsewhere" if num_workers else "here"
+    monkeypatch.setattr(worker_pool, where, noting(read))
+    for start in (0, 4, len(order) - 1, len(order)):
+        read.clear()
+        rest = list(Loader(corpus, TOKENS, RATE, num_workers).batches(order, start))
+        assert [index for index, _ in rest] == list(range(start, len(order)))
+        assert all(same(one, other) for (_, one), (_, other) in zip(rest, every[start:], strict=True))
+        assert sorted(read) == sorted(corpus[index].audio for index in flat(order[start:]))
+
+
+def test_the_cache_keeps_what_fits_and_no_more(corpus: list[Utterance], monkeypatch) -> None:
+    reads: list[str] = []
+    monkeypatch.setattr(worker_pool, "here", noting(reads))
+    order = sequential(corpus, Size(4))
+    sizes = sorted(4 * round(utterance.duration_s * RATE) for utterance in corpus)
+    loader = Loader(corpus, TOKENS, RATE, num_workers=0, cache_bytes=sum(sizes[:5]))
+    list(loader.batches(order))
+    assert len(reads) == 20
+    list(loader.batches(order))
+    assert len(reads) == 20 + 15
+
+
+def test_stopping_early_leaves_no_thread(corpus: list[Utterance]) -> None:
+    before = threading.active_count()
+    stream: Iterator = Loader(corpus, TOKENS, RATE, num_workers=2).batches(sequential(corpus, Size(2)))
+    next(stream)
+    assert threading.active_count() > before
+    stream.close()
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_bad_audio_is_named_with_its_utterance(corpus, tmp_path: Path, num_workers: int) -> None:
+    soundfile.write(tmp_path / "8k.wav", np.ones(800, np.int16), 8000)
+    soundfile.write(tmp_path / "nan.wav", np.full(800, np.nan, np.float32), RATE, "FLOAT")
+    for name, says in (
+        ("8k", "8000 Hz, the corpus is at 16000 Hz"),
+        ("nan", "not finite"),
+        ("absent", "does not exist"),
+    ):
+        bad = Utterance("bad", str(tmp_path / f"{name}.wav"), 0, 0.0, 0.05, "a", "s")
+        mixed = [*corpus, bad]
+        with pytest.raises(DataError, match=f"utterance bad: .*{says}"):
+            list(Loader(mixed, TOKENS, RATE, num_workers).batches(sequential(mixed, Size(4))))
+
+
+def test_a_stretch_of_one_channel(tmp_path: Path) -> None:
+    samples = np.stack([np.arange(1000), -np.arange(1000)], axis=1).astype(np.int16)
+    soundfile.write(tmp_path / "x.wav", samples, RATE)
+    utterance = Utterance("u", str(tmp_path / "x.wav"), 1, 200 / RATE, 300 / RATE, "a", "s")
+    waveform = data_loader.read(utterance, RATE)
+    assert (waveform * 32768).tolist() == [-float(value) for value in range(200, 500)]

@@ -1,0 +1,149 @@
+"""The order of the data depends on (manifest hash, seed, epoch) and on nothing else."""
+
+import os
+import subprocess
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from las.data import sampler
+from las.data.manifest import Utterance
+from las.data.sampler import Buckets, Order, Plan, Size, SortedChunks, sequential
+from las.runtime.errors import ConfigError
+
+DURATIONS = [float(duration) for duration in np.random.default_rng(0).uniform(1, 10, 200)]
+every_order = pytest.mark.parametrize("kind", [Buckets(), SortedChunks(50)], ids=lambda kind: type(kind).__name__)
+
+
+def listed(durations: list[float]) -> list[Utterance]:
+    return [Utterance(f"u{i}", f"{i}.wav", 0, 0.0, duration_s, "abc", "s") for i, duration_s in enumerate(durations)]
+
+
+def flat(plan: Plan) -> list[int]:
+    return [index for batch in plan for index in batch]
+
+
+@given(
+    durations=st.lists(st.floats(0.1, 20), max_size=60),
+    kind=st.builds(Buckets, st.integers(1, 12)) | st.builds(SortedChunks, st.integers(1, 40)),
+    size=st.builds(Size, st.integers(1, 9), st.none() | st.floats(0.1, 60)),
+    seed=st.integers(0, 5),
+)
+def test_every_utterance_once_and_no_batch_too_large(
+    durations: list[float], kind: Order, size: Size, seed: int
+) -> None:
+    utterances = listed(durations)
+    for plan in (kind.plan(utterances, "hash", seed, 0, size), sequential(utterances, size)):
+        assert sorted(flat(plan)) == list(range(len(utterances)))
+        for batch in plan:
+            assert 1 <= len(batch) <= size.utterances
+            padded_s = len(batch) * max(durations[index] for index in batch)
+            assert size.seconds is None or len(batch) == 1 or padded_s <= size.seconds
+
+
+@every_order
+def test_hash_seed_and_epoch_each_change_the_order_and_nothing_else_does(kind: Order) -> None:
+    utterances = listed(DURATIONS)
+    first = kind.plan(utterances, "hash", 1, 0, Size(8))
+    np.random.seed(3)
+    torch.manual_seed(3)
+    assert kind.plan(utterances, "hash", 1, 0, Size(8)) == first
+    keys = (("other", 1, 0), ("hash", 2, 0), ("hash", 1, 1), ("hash", 0, 1))
+    others = [kind.plan(utterances, *key, Size(8)) for key in keys]
+    for other in others:
+        assert sorted(map(sorted, other)) != sorted(map(sorted, first)), "the batches must differ, not only their order"
+    assert len({str(plan) for plan in [first, *others]}) == 5
+
+
+def test_the_order_is_the_same_in_every_process() -> None:
+    script = (
+        "from las.data.sampler import Buckets, Size; from las.data.manifest import Utterance; "
+        "some = [Utterance(f'u{i}', '', 0, 0.0, 1.0 + i * 7 % 5, '', 's') for i in range(40)]; "
+        "print(Buckets().plan(some, 'hash', 1, 2, Size(4)))"
+    )
+    outputs = set()
+    for hash_seed in ("0", "4242"):
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+        ran = subprocess.run(
+            [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+        )
+        outputs.add(ran.stdout)
+    here = [Utterance(f"u{i}", "", 0, 0.0, 1.0 + i * 7 % 5, "", "s") for i in range(40)]
+    assert outputs == {f"{Buckets().plan(here, 'hash', 1, 2, Size(4))}\n"}
+
+
+def test_the_order_of_a_published_seed_does_not_drift() -> None:
+    six = listed([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    assert Buckets(2).plan(six, "hash", 1, 0, Size(2)) == [[2, 0], [4, 5], [1, 3]]
+
+
+def test_batches_hold_neighbours_in_length_but_not_always_the_same() -> None:
+    plan = Buckets().plan(listed(DURATIONS), "hash", 1, 0, Size(4))
+    by_length = sorted(DURATIONS)
+    spread = max(by_length[start + 19] - by_length[start] for start in range(0, 200, 20))
+    for batch in plan:
+        durations = [DURATIONS[index] for index in batch]
+        assert max(durations) - min(durations) <= spread
+    assert len(plan) == 50
+    longest = [max(DURATIONS[index] for index in batch) for batch in plan]
+    assert longest != sorted(longest)
+
+
+def test_sorted_chunks_go_from_short_to_long_within_each_chunk_of_random_utterances() -> None:
+    plan = SortedChunks(50).plan(listed(DURATIONS), "hash", 1, 0, Size(8))
+    assert [len(batch) for batch in plan] == 4 * [8, 8, 8, 8, 8, 8, 2]
+    chunks = [flat(plan[start : start + 7]) for start in range(0, 28, 7)]
+    for chunk in chunks:
+        durations = [DURATIONS[index] for index in chunk]
+        assert durations == sorted(durations)
+    shortest = np.argsort(DURATIONS)[:50]
+    assert all(5 < len(set(shortest) & set(chunk)) < 25 for chunk in chunks), "a chunk is a sample of all lengths"
+    other = SortedChunks(50).plan(listed(DURATIONS), "hash", 1, 1, Size(8))
+    assert {frozenset(chunk) for chunk in chunks}.isdisjoint(frozenset(flat(other[i : i + 7])) for i in range(0, 28, 7))
+
+
+def test_evaluation_goes_from_short_to_long() -> None:
+    plan = sequential(listed(DURATIONS), Size(8))
+    assert [DURATIONS[index] for index in flat(plan)] == sorted(DURATIONS)
+    assert [len(batch) for batch in plan] == [8] * 25
+
+
+def test_padding_is_what_the_longest_of_a_batch_asks_of_the_others() -> None:
+    utterances = listed([1.0, 3.0, 2.0, 2.0])
+    assert sampler.padding_share([[0, 1], [2, 3]], utterances) == pytest.approx(2 / 10)
+    assert sampler.padding_share([[0], [1]], utterances) == 0
+    assert sampler.padding_share([], utterances) == 0
+    long = listed(DURATIONS)
+    shares = [sampler.padding_share(Buckets(n).plan(long, "hash", 1, 0, Size(8)), long) for n in (1, 5, 25)]
+    assert all(more > less for more, less in pairwise(shares)) and shares[-1] < 0.05
+
+
+@pytest.mark.parametrize(
+    ("utterances", "seconds", "says"),
+    [
+        (0, None, "batch_size=0 must be at least 1"),
+        (2.5, None, r"batch_size=2\.5 should be a whole number"),
+        (8, 0.0, r"max_batch_s=0\.0 must be above 0, or null"),
+        (8, float("nan"), "max_batch_s=nan should be a number or null"),
+        (8, "long", "max_batch_s='long' should be a number or null"),
+    ],
+)
+def test_a_size_of_a_config_is_checked(utterances: object, seconds: object, says: str) -> None:
+    assert Size.of({"batch_size": 8, "max_batch_s": 60.0}) == (8, 60.0)
+    assert Size.of({"batch_size": 8, "max_batch_s": None}) == (8, None)
+    with pytest.raises(ConfigError, match=says):
+        Size.of({"batch_size": utterances, "max_batch_s": seconds})
+
+
+def test_sizes_of_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match="0 utterances"):
+        sequential(listed([1.0]), Size(0))
+    with pytest.raises(ConfigError, match=r"num_buckets=0 must be at least 1"):
+        Buckets(0)
+    with pytest.raises(ConfigError, match=r"chunk_size=0 must be at least 1"):
+        SortedChunks(0)

@@ -1,0 +1,289 @@
+"""Scorers and guards together in one search: what enumeration finds, whatever the batch, and never nothing."""
+
+import itertools
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import overrides
+from toy_search import EOS, Choice, Enumeration, ToyDecoder, ToyLM
+
+from las.cli import train
+from las.data import tokenizers
+from las.decoding.scorers.base import Guard, Guarding, Scorer, Scoring, Step
+from las.decoding.scorers.coverage import Coverage
+from las.decoding.scorers.ctc_prefix import CTCPrefix
+from las.decoding.scorers.end_threshold import EndThreshold
+from las.decoding.scorers.language_model import LanguageModel
+from las.decoding.scorers.length_reward import LengthReward
+from las.decoding.scorers.min_length import MinLength
+from las.decoding.scorers.repetition import Repetition
+from las.decoding.search import Beam, Hypothesis
+from las.lm import arpa, kneser_ney, lstm
+from las.nn.cells.lstm import PlainLSTMCell
+from las.runtime.errors import ConfigError, DataError
+
+NAMES = ("ctc", "lm", "second_lm", "length_reward", "coverage", "end_threshold", "min_length", "repetition")
+SUBSETS = [
+    tuple(name for name, is_there in zip(NAMES, chosen, strict=True) if is_there)
+    for chosen in itertools.product([False, True], repeat=len(NAMES))
+]
+
+
+@pytest.mark.parametrize("group", range(16))
+def test_a_beam_as_wide_as_the_space_ranks_all_of_it_by_any_combination(group: int) -> None:
+    vocab, num_states, limit = 3, 4, 3
+    for number, names in enumerate(SUBSETS[group::16]):
+        exponent = (0.0, 0.6, 1.0)[(group + number) % 3]
+        decoder, choice = ToyDecoder.random(100 * group + number, [num_states], vocab), Choice.of(names, vocab)
+        search = Beam(15, exponent, 15, max_length=limit, **choice.options)
+        (found,) = search(decoder, torch.tensor([num_states]))
+        expected = Enumeration(decoder, choice, num_states, limit, exponent).ranked()
+        assert [each.tokens for each in found] == [each.tokens for each in expected], names
+        assert [each.normalised_score for each in found] == pytest.approx([each.rank for each in expected], rel=1e-9)
+        for one, other in zip(found, expected, strict=True):
+            assert one.scores == pytest.approx(other.scores, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("nbest", [1, 3])
+def test_stopping_early_does_not_change_the_n_best_list(nbest: int) -> None:
+    num_states = [0, 1, 3, 9, 12] * 4
+    for number, names in enumerate(SUBSETS[::7]):
+        exponent = (0.0, 0.6, 1.0)[number % 3]
+        decoder, choice = ToyDecoder.random(number, num_states, 4), Choice.of(names, 4)
+        everything = Beam(5, exponent, 5, **choice.options)(decoder, torch.tensor(num_states))
+        first = Beam(5, exponent, nbest, **choice.options)(decoder, torch.tensor(num_states))
+        for some, all_of_them in zip(first, everything, strict=True):
+            assert_same(some, all_of_them[:nbest])
+
+
+def assert_same(some: list[Hypothesis], others: list[Hypothesis]) -> None:
+    assert [each.tokens for each in some] == [each.tokens for each in others]
+    assert [each.finished_by for each in some] == [each.finished_by for each in others]
+    assert [each.score for each in some] == pytest.approx([each.score for each in others], rel=1e-9)
+    for one, other in zip(some, others, strict=True):
+        assert one.scores == pytest.approx(other.scores, rel=1e-9, abs=1e-9)
+        assert one.confidences == pytest.approx(other.confidences, rel=1e-9)
+
+
+def test_a_thousand_utterances_do_not_depend_on_their_batch() -> None:
+    batch = 100
+    for number, names in enumerate([(), NAMES, *SUBSETS[3::32]]):
+        generator = torch.Generator().manual_seed(number)
+        num_states = torch.randint(0, 13, (batch,), generator=generator).tolist()
+        decoder, choice = ToyDecoder.random(number, num_states, 5), Choice.of(names, 5)
+        search = Beam(4, (0.0, 1.0)[number % 2], 2, **choice.options)
+        together = search(decoder, torch.tensor(num_states))
+        for index, count in enumerate(num_states):
+            one = ToyDecoder(*(part[index : index + 1] for part in (decoder.table, decoder.attention, decoder.heard)))
+            short = ToyDecoder(one.table, one.attention[:, :, : max(1, count)], one.heard[:, : max(1, count)])
+            assert_same(search(short, torch.tensor([count]))[0], together[index])
+
+
+def test_confidences_are_the_decoders_probabilities() -> None:
+    decoder, choice = ToyDecoder.random(3, [8], 4), Choice.of(("ctc", "lm"), 4)
+    for best in Beam(4, 1.0, 4, **choice.options)(decoder, torch.tensor([8]))[0]:
+        prefix, expected = torch.zeros(1, 1, dtype=torch.long), []
+        for last, token in itertools.pairwise([EOS, *best.tokens]):
+            log_probs, prefix = decoder.step(torch.tensor([[last]]), prefix)
+            expected.append(math.exp(float(log_probs[0, 0, token])))
+        assert best.confidences == pytest.approx(expected)
+
+
+def test_a_weight_of_zero_leaves_a_scorer_out() -> None:
+    decoder = ToyDecoder.random(3, [8, 2], 4)
+    plain = Beam(4)(decoder, torch.tensor([8, 2]))
+    assert Beam(4, ctc=CTCPrefix(0.0), coverage=Coverage(0.0))(decoder, torch.tensor([8, 2])) == plain
+    assert plain[0][0].scores == {"las": plain[0][0].score}
+
+
+def test_an_n_gram_model_scores_as_it_does_alone(tmp_path: Path) -> None:
+    letters = tokenizers.Characters("ab ")
+    model = kneser_ney.estimate([list("abab"), ["a", "<space>", "b"], list("bbba")], 2, ["a", "b", "<space>"]).model
+    arpa.write(tmp_path / "lm.arpa", model)
+    scorer = LanguageModel(str(tmp_path / "lm.arpa"), 0.5)
+    with pytest.raises(ConfigError, match="must be told the tokens"):
+        Beam(3, lm=scorer)(ToyDecoder.random(1, [4], 4), torch.tensor([4]))
+    search = Beam(3, lm=scorer)
+    search.bind(letters, has_ctc=False)
+    best = search(ToyDecoder.random(1, [4, 6], letters.size), torch.tensor([4, 6]))[1][0]
+    alone, state = 0.0, scorer.model.start(1)
+    for token in [*best.tokens, EOS]:
+        alone += float(scorer.model.score(state)[0, 0, token])
+        state = scorer.model.advance(state, torch.tensor([[token]]))
+    assert best.scores["lm"] == pytest.approx(alone, rel=1e-6)
+    assert best.score == pytest.approx(best.scores["las"] + 0.5 * best.scores["lm"], rel=1e-6)
+    with pytest.raises(DataError, match="'c'"):
+        search.bind(tokenizers.Characters("abc "), has_ctc=False)
+
+
+def test_an_lstm_scores_every_hypothesis_as_the_pass_over_its_whole_sentence_does() -> None:
+    torch.manual_seed(5)
+    num_states = [2, 9, 4, 12, 1, 7]  # they leave the batch one by one
+    scorer = LanguageModel("in memory", 0.7)
+    lm = lstm.LanguageModel(5, cell=PlainLSTMCell, num_layers=2, hidden_size=8, embedding_size=4).eval()
+    scorer.model = lm
+    with torch.no_grad():
+        lm.output.weight.mul_(8)  # probabilities that differ much from one history to another
+    for found in Beam(4, 1.0, 4, lm=scorer)(ToyDecoder.random(2, num_states, 5), torch.tensor(num_states)):
+        for each in found:
+            with torch.no_grad():
+                rows = torch.log_softmax(lm.predict(torch.tensor([each.tokens], dtype=torch.long))[0], -1)
+            alone = rows.gather(1, torch.tensor([*each.tokens, EOS]).unsqueeze(1)).sum()
+            assert each.scores["lm"] == pytest.approx(float(alone), rel=1e-4)
+            assert each.score == pytest.approx(each.scores["las"] + 0.7 * each.scores["lm"], rel=1e-6)
+
+
+def test_ctc_asks_for_a_model_that_has_it() -> None:
+    search = Beam(3, ctc=CTCPrefix(0.3))
+    search.bind(tokenizers.Characters("ab"), has_ctc=True)
+    with pytest.raises(ConfigError, match="loss=joint_ctc"):
+        search.bind(tokenizers.Characters("ab"), has_ctc=False)
+
+
+@pytest.mark.parametrize("place", ["search", "search@validation_search"])
+def test_a_training_without_ctc_is_told_before_its_first_step(corpus: Path, place: str) -> None:
+    with pytest.raises(ConfigError, match="loss=joint_ctc"):
+        train.train([*overrides(corpus)[:-1], "search@validation_search=greedy", f"{place}=beam_ctc"])
+    assert not (corpus / "run" / "checkpoints").exists()
+
+
+def endless(row: list[float], states: int) -> ToyDecoder:
+    """The same probabilities whatever was said, attention on the last state."""
+    table = torch.tensor(row, dtype=torch.float64).log().expand(1, 1009, -1)
+    attention = torch.zeros(1, 1009, states, dtype=torch.float64)
+    attention[..., -1] = 1
+    return ToyDecoder(table, attention, table[:, :states])
+
+
+def test_the_repetition_guard_ends_a_loop() -> None:
+    decoder = endless([0.01, 0.7, 0.29], 20)
+    looping = Beam(1)(decoder, torch.tensor([20]))[0][0]
+    assert looping.tokens == [1] * 20 and looping.finished_by == "max_length"
+    guarded = Beam(1, repetition=Repetition(4, 3))(decoder, torch.tensor([20]))[0][0].tokens
+    text = "".join(map(str, guarded))
+    assert guarded[:4] == [1, 1, 1, 2]
+    for period in range(1, 5):
+        assert not any(
+            text[at : at + period] * 4 == text[at : at + 4 * period] for at in range(len(text) - 4 * period + 1)
+        )
+
+
+def test_the_minimum_length_and_the_end_threshold_hold_back_the_end() -> None:
+    decoder = endless([0.5, 0.3, 0.2], 20)
+    assert Beam(2, 0.0)(decoder, torch.tensor([20]))[0][0].tokens == []
+    assert Beam(2, 0.0, min_length=MinLength(0.13))(decoder, torch.tensor([20]))[0][0].tokens == [1, 1, 1]
+    unsure = endless([0.3, 0.4, 0.3], 4)
+    assert Beam(1, 0.0, end_threshold=EndThreshold(1.0))(unsure, torch.tensor([4]))[0][0].finished_by == "max_length"
+    assert Beam(3, 0.0, end_threshold=EndThreshold(1.5))(unsure, torch.tensor([4]))[0][0].tokens == []
+
+
+def test_guards_give_way_where_nothing_else_is_possible() -> None:
+    only_end = endless([1.0, 0.0, 0.0], 5)
+    best = Beam(2, min_length=MinLength(0.5))(only_end, torch.tensor([5]))[0][0]
+    assert (best.tokens, best.finished_by, best.score) == ([], "eos", 0.0)
+    only_one = endless([0.0, 1.0, 0.0], 5)
+    best = Beam(2, repetition=Repetition(1, 2))(only_one, torch.tensor([5]))[0][0]
+    assert (best.tokens, best.finished_by) == ([1] * 5, "dead_end")  # there is no way to end
+
+
+def test_coverage_prefers_what_has_listened_to_all() -> None:
+    """Symbol 1 moves on by one state, symbol 2 stays."""
+
+    class Moving(ToyDecoder):
+        def step(self, tokens: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            state = (state + (tokens == 1)).clamp(max=3)
+            return self.table[:, :1].expand(-1, state.shape[1], -1), state
+
+    still = endless([0.4, 0.3, 0.3], 4)
+    decoder = Moving(still.table, torch.eye(4, dtype=torch.float64).unsqueeze(0), still.heard)
+    assert Beam(8, 0.0)(decoder, torch.tensor([4]))[0][0].tokens == []
+    found = Beam(8, 0.0, coverage=Coverage(2.0))(decoder, torch.tensor([4]))[0][0]
+    assert (found.tokens, found.scores["coverage"]) == ([1, 1, 1], 4)
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: LanguageModel("x", -0.1), "weight"),
+        (lambda: LengthReward(math.inf), "weight"),
+        (lambda: Coverage(-1.0), "weight"),
+        (lambda: Coverage(1.0, 1.0), "threshold"),
+        (lambda: EndThreshold(0.0), "factor"),
+        (lambda: MinLength(-0.1), "ratio"),
+        (lambda: Repetition(0), "max_period"),
+        (lambda: Repetition(1, 0), "max_repeats"),
+    ],
+)
+def test_settings_that_cannot_work_are_named(make, named) -> None:
+    with pytest.raises(ConfigError, match=named):
+        make()
+
+
+def test_a_part_that_defines_nothing_says_so() -> None:
+    step = Step(torch.zeros(1, 1, 2), None)
+    for make in (Scorer(1.0).on, Guard().on):
+        with pytest.raises(TypeError, match="must define on"):
+            make(None, torch.tensor([1]))
+    with pytest.raises(TypeError, match="must define score"):
+        Scoring().score((), step)
+    with pytest.raises(TypeError, match="must define forbidden"):
+        Guarding().forbidden((), step)
+    with pytest.raises(TypeError, match="attention"):
+        scoring = Coverage(1.0).on(None, torch.tensor([1]))
+        scoring.score(scoring.start(), step)
+
+
+def damaged_case(seed: int) -> tuple[Beam, ToyDecoder, list[int], int]:
+    """Any search over any decoder: no states, no way on, NaN, beams wider than the vocabulary, no end in sight."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def pick(*choices):
+        return choices[int(torch.randint(len(choices), (), generator=generator))]
+
+    vocab, batch = pick(1, 2, 3, 5), pick(1, 2, 3)
+    num_states = [pick(0, 1, 2, 4, 7) for _ in range(batch)]
+    decoder = ToyDecoder.random(seed, num_states, vocab, max(1, *num_states) + pick(0, 0, 3))
+    for tensor in (decoder.table, decoder.attention, decoder.heard):
+        share, value = pick((0.0, 0.0), (0.3, -math.inf), (0.3, math.nan), (1.0, -math.inf), (1.0, math.nan))
+        tensor[torch.rand(tensor.shape, generator=generator) < share] = value
+    if pick(False, False, True):
+        decoder.table[:, :, EOS] = -math.inf
+    choice = Choice.of(pick(*SUBSETS), vocab)
+    for name in ("lm", "second_lm"):
+        if name in choice.options and pick(False, True):
+            lm = ToyLM(seed, vocab)
+            lm.table[torch.rand(lm.table.shape, generator=generator) < 0.3] = -math.inf
+            choice.options[name].model = lm
+    size = pick(1, 2, 8)
+    ratio, longest = pick(0.5, 1.0), pick(None, 3)
+    return Beam(size, pick(0.0, 1.0), pick(1, size), ratio, longest, **choice.options), decoder, num_states, vocab
+
+
+def check_damaged(seed: int) -> None:
+    search, decoder, num_states, vocab = damaged_case(seed)
+    found = search(decoder, torch.tensor(num_states))
+    assert len(found) == len(num_states)
+    limits = search.limits(torch.tensor(num_states))
+    for hypotheses, limit in zip(found, limits, strict=True):
+        assert 1 <= len(hypotheses) <= search.nbest
+        assert len({tuple(each.tokens) for each in hypotheses}) == len(hypotheses)
+        ranks = [each.normalised_score for each in hypotheses]
+        assert ranks == sorted(ranks, reverse=True) and not any(map(math.isnan, ranks))
+        for each in hypotheses:
+            assert len(each.tokens) <= limit
+            assert all(0 < token < vocab for token in each.tokens)
+            assert (each.score == -math.inf) == (each.finished_by == "dead_end")
+            assert len(each.confidences) == len(each.tokens) and each.scores.keys() >= {"las"}
+
+
+def test_damaged_decoders_get_legal_hypotheses() -> None:
+    for seed in range(300):
+        check_damaged(seed)
+
+
+@pytest.mark.slow
+def test_ten_thousand_damaged_decoders_get_legal_hypotheses() -> None:
+    for seed in range(300, 10_300):
+        check_damaged(seed)

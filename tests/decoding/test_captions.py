@@ -1,0 +1,87 @@
+"""Formats of transcriptions: what other programs read, to the letter."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from las.decoding import captions
+from las.decoding.transcription import Heard, Transcription
+from las.decoding.word_timing import TimedToken, Word
+from las.scoring import ctm
+
+
+def recording(name: str, *said: tuple[str, float, float]) -> Transcription:
+    words = tuple(Word(text, (TimedToken(text, start_s, end_s, 0.5),)) for text, start_s, end_s in said)
+    tokens = tuple(token for word in words for token in word.tokens)
+    heard = Heard(tokens, words, -1.5, "eos", torch.zeros(len(words) + 1, 4, dtype=torch.float16))
+    return Transcription(name, 3.0, words, (heard,), 40.0)
+
+
+HELLO = recording("a/hello there.wav", ("HELLO", 0.1, 0.5), ("WORLD", 0.6, 1.25))
+LATER = recording("b/later.wav", ("<LATER>", 3661.0, 3661.5), ("&", 3663.0, 3663.0625))
+
+
+def test_text_is_the_text_of_one_and_a_table_of_many() -> None:
+    assert captions.text([HELLO]) == "HELLO WORLD\n"
+    assert captions.text([HELLO, LATER]) == "a/hello there.wav\tHELLO WORLD\nb/later.wav\t<LATER> &\n"
+
+
+def test_json_lines_hold_one_recording_each() -> None:
+    first, second = map(json.loads, "".join(captions.json_lines([HELLO, LATER])).splitlines())
+    assert (first["id"], second["text"]) == ("a/hello there.wav", "<LATER> &")
+
+
+def test_time_marks_read_back(tmp_path: Path) -> None:
+    (tmp_path / "x.ctm").write_text(captions.time_marks([HELLO, LATER]))
+    found = ctm.read(tmp_path / "x.ctm")
+    assert found[:2] == [
+        ctm.Word("hello_there", "1", 0.1, 0.4, "HELLO", 0.5),
+        ctm.Word("hello_there", "1", 0.6, 0.65, "WORLD", 0.5),
+    ]
+    assert [word.file for word in found[2:]] == ["later", "later"]
+
+
+def test_subrip() -> None:
+    assert captions.subrip([LATER]) == (
+        "1\n01:01:01,000 --> 01:01:01,500\n<LATER>\n\n2\n01:01:03,000 --> 01:01:03,062\n&\n"
+    )
+    assert captions.subrip([recording("silence")]) == ""
+
+
+def test_web_vtt() -> None:
+    assert captions.web_vtt([HELLO]) == "WEBVTT\n\n00:00:00.100 --> 00:00:01.250\nHELLO WORLD\n"
+    assert "&lt;LATER&gt;\n" in captions.web_vtt([LATER]) and "\n&amp;\n" in captions.web_vtt([LATER])
+    assert captions.web_vtt([recording("silence")]) == "WEBVTT\n"
+
+
+@pytest.mark.parametrize("render", [captions.subrip, captions.web_vtt])
+def test_captions_are_of_one_recording(render) -> None:
+    with pytest.raises(ValueError, match="too many values"):
+        render([HELLO, LATER])
+
+
+def test_captions_are_short_and_keep_every_word() -> None:
+    said = [("WORD" * (1 + index % 4), 0.3 * index, 0.3 * index + 0.25) for index in range(200)]
+    shown = list(captions.cues(recording("x", *said).words))
+    assert [word.text for cue in shown for word in cue] == [text for text, _, _ in said]
+    for cue in shown:
+        assert len(" ".join(word.text for word in cue)) <= captions.LONGEST_TEXT
+        assert cue[-1].end_s - cue[0].start_s <= captions.LONGEST_S
+    lines = captions.subrip([recording("x", *said)]).split("\n\n")[0].splitlines()[2:]
+    assert len(lines) == 2 and max(map(len, lines)) <= captions.LONGEST_TEXT // 2 + 16
+    (long,) = captions.cues(recording("x", ("W" * 100, 0.0, 9.0)).words)
+    assert len(long) == 1
+
+
+def test_a_pause_begins_a_caption() -> None:
+    words = recording("x", ("A", 0.0, 0.5), ("B", 1.2, 1.5), ("C", 2.4, 2.5)).words
+    assert [[word.text for word in cue] for cue in captions.cues(words)] == [["A", "B"], ["C"]]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0.0, "00:00:00.000"), (59.9996, "00:01:00.000"), (7261.5, "02:01:01.500")]
+)
+def test_the_clock(seconds: float, shown: str) -> None:
+    assert captions.clock(seconds, ".") == shown

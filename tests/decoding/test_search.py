@@ -1,0 +1,276 @@
+"""Search: what it finds is what a full enumeration finds, with the score teacher forcing gives."""
+
+import functools
+import math
+
+import pytest
+import torch
+from table_decoders import MarkovDecoder, Past, PrefixDecoder, enumerate_all, num_sequences, teacher_forced
+
+from las.decoding.search import Beam, Greedy, Hypothesis, reorder
+from las.nn.attention.location import LocationAttention
+from las.nn.cells.ln_global import LNGlobalLSTMCell
+from las.nn.model import Decoder
+from las.nn.speller import Speller
+from las.runtime.errors import ConfigError
+
+
+def same(one: Hypothesis, other: Hypothesis) -> bool:
+    return (
+        one.tokens == other.tokens
+        and one.finished_by == other.finished_by
+        and math.isclose(one.score, other.score, rel_tol=1e-12)
+    )
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.6, 1.0, 1.7])
+@pytest.mark.parametrize(("vocab", "limit", "eos"), [(2, 6, 0), (3, 4, 2), (4, 3, 0), (5, 2, 3), (1, 3, 0), (7, 1, 0)])
+def test_a_beam_as_wide_as_the_space_ranks_all_of_it(vocab, limit, eos, exponent):
+    size = num_sequences(vocab, limit)
+    search = Beam(size=size, nbest=size, length_normalisation=exponent)
+    for seed in range(2):
+        decoder = PrefixDecoder.random(seed, 1, vocab, eos, eos)
+        (found,) = search(decoder, torch.tensor([limit]))
+        expected = enumerate_all(decoder, vocab, limit, exponent)
+        assert [h.tokens for h in found] == [tokens for tokens, _ in expected]
+        assert [h.normalised_score for h in found] == pytest.approx([score for _, score in expected], rel=1e-12)
+
+
+@pytest.mark.parametrize("exponent", [0.0, 1.0])
+def test_markov_chains_of_several_lengths_in_one_batch_equal_enumeration(exponent):
+    vocab, limits = 3, [1, 2, 3, 4, 5]
+    for seed in range(10):
+        generator = torch.Generator().manual_seed(seed)
+        table = torch.randn(len(limits), vocab, vocab, generator=generator).log_softmax(-1)
+        search = Beam(size=num_sequences(vocab, max(limits)), length_normalisation=exponent)
+        found = search(MarkovDecoder(table, eos=1), torch.tensor(limits))
+        for index, limit in enumerate(limits):
+            best, score = enumerate_all(MarkovDecoder(table[index : index + 1], 1), vocab, limit, exponent)[0]
+            assert found[index][0].tokens == best
+            assert found[index][0].normalised_score == pytest.approx(score, rel=1e-12)
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.7, 1.0])
+def test_a_beam_of_one_is_greedy(exponent):
+    num_states = torch.arange(200) % 12
+    decoder = PrefixDecoder.random(3, 200, 6)
+    narrow = Beam(size=1, length_normalisation=exponent)(decoder, num_states)
+    for (one,), (other,) in zip(Greedy()(decoder, num_states), narrow, strict=True):
+        assert one.tokens == other.tokens
+        assert one.score == other.score
+        assert one.finished_by == other.finished_by
+
+
+def test_greedy_takes_the_most_probable_symbol_at_every_step():
+    decoder = PrefixDecoder.random(5, 1, 5, eos=4)
+    (found,) = Greedy()(decoder, torch.tensor([9]))[0]
+    state, last = decoder.start(), decoder.sos
+    for token in [*found.tokens, decoder.eos][: 9 if found.finished_by == "max_length" else None]:
+        log_probs, state = decoder.step(torch.tensor([[last]]), state)
+        assert int(log_probs.argmax()) == token
+        last = token
+
+
+@pytest.mark.parametrize("search", [Greedy(), Beam(size=4, nbest=4), Beam(size=7, nbest=3, length_normalisation=0.0)])
+def test_the_score_is_the_teacher_forced_log_probability(search):
+    decoder = PrefixDecoder.random(11, 60, 5, sos=2, eos=4)
+    for index, hypotheses in enumerate(search(decoder, torch.arange(60) % 9)):
+        for hypothesis in hypotheses:
+            expected = teacher_forced(decoder.one(index), hypothesis.tokens)
+            assert hypothesis.score == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "search", [Greedy(), Beam(size=3, nbest=3), Beam(size=5, nbest=2, length_normalisation=0.5), Beam(size=40)]
+)
+def test_an_utterance_does_not_depend_on_its_batch(search):
+    batch = 80
+    decoder = PrefixDecoder.random(17, batch, 6)
+    num_states = torch.randint(0, 15, (batch,), generator=torch.Generator().manual_seed(1))
+    together = search(decoder, num_states)
+    for index in range(batch):
+        (alone,) = search(decoder.one(index), num_states[index : index + 1])
+        assert alone == together[index]
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.6, 1.0])
+def test_stopping_early_does_not_change_the_n_best_list(exponent):
+    decoder = PrefixDecoder.random(23, 100, 5)
+    num_states = torch.full((100,), 12)
+    everything = Beam(size=6, nbest=6, length_normalisation=exponent)(decoder, num_states)
+    for nbest in (1, 3):
+        first = Beam(size=6, nbest=nbest, length_normalisation=exponent)(decoder, num_states)
+        assert first == [hypotheses[:nbest] for hypotheses in everything]
+
+
+def test_a_search_stops_when_every_utterance_is_settled():
+    class Counting(MarkovDecoder):
+        steps = 0
+
+        def step(self, tokens, state):
+            self.steps += 1
+            return super().step(tokens, state)
+
+    ending = torch.tensor([[0.98, 0.01, 0.01]] * 3).log()
+    # One hypothesis of this one never ends, but it can no longer win; the other utterance has empty seats.
+    endless = torch.tensor([[0.9, 0.1, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]).log()
+    for search in (Greedy(), Beam(size=3, length_normalisation=0.0)):
+        for table, num_states in ((ending.unsqueeze(0), [1000]), (torch.stack([ending, endless]), [1, 1000])):
+            decoder = Counting(table, eos=0)
+            found = search(decoder, torch.tensor(num_states))
+            assert [hypotheses[0].tokens for hypotheses in found] == [[]] * len(num_states)
+            assert decoder.steps < 5
+
+
+def test_a_wider_beam_finds_what_greedy_misses():
+    # Symbol 1 looks best first (0.6) but is followed by near certain ruin; 2 is followed by the end.
+    table = torch.tensor([[1e-9, 0.6, 0.4], [0.01, 0.5, 0.49], [1.0, 1e-9, 1e-9]]).log().unsqueeze(0)
+    decoder = MarkovDecoder(table, eos=0)
+    assert Greedy()(decoder, torch.tensor([3]))[0][0].tokens == [1, 1, 1]
+    assert Beam(size=3, length_normalisation=0.0)(decoder, torch.tensor([3]))[0][0].tokens == [2]
+
+
+def test_the_length_limit_forces_the_end_and_charges_for_it():
+    table = torch.tensor([[0.1, 0.9], [0.1, 0.9]]).log().unsqueeze(0).repeat(4, 1, 1)
+    num_states = torch.tensor([0, 1, 4, 10])
+    for search in (Greedy(max_length_ratio=0.5), Beam(size=1, max_length_ratio=0.5)):
+        found = [hypotheses[0] for hypotheses in search(MarkovDecoder(table, eos=0), num_states)]
+        assert [len(h.tokens) for h in found] == [1, 1, 2, 5]
+        assert all(h.finished_by == "max_length" for h in found)
+        for hypothesis in found:
+            expected = len(hypothesis.tokens) * math.log(0.9) + math.log(0.1)
+            assert hypothesis.score == pytest.approx(expected, rel=1e-6)
+
+
+def test_lengths_are_limited_by_ratio_rounded_up_and_by_max_length():
+    table = torch.tensor([[0.1, 0.9], [0.1, 0.9]]).log().unsqueeze(0)
+
+    def length(num_states: int, **options) -> int:
+        return len(Greedy(**options)(MarkovDecoder(table, eos=0), torch.tensor([num_states]))[0][0].tokens)
+
+    assert 100 * 0.07 > 7
+    assert length(100, max_length_ratio=0.07) == 7  # what a person means
+    assert length(3, max_length_ratio=0.5) == 2
+    assert length(3, max_length_ratio=2.0) == 6
+    assert length(100, max_length=7) == 7
+    assert length(3, max_length=7) == 3
+
+
+def test_the_end_before_the_limit_is_finished_by_eos():
+    table = torch.tensor([[0.9, 0.1], [0.9, 0.1]]).log().unsqueeze(0)
+    for search in (Greedy(), Beam(size=2)):
+        best = search(MarkovDecoder(table, eos=0), torch.tensor([5]))[0][0]
+        assert (best.tokens, best.finished_by) == ([], "eos")
+    table = torch.tensor([[0.1, 0.9], [0.9, 0.1]]).log().unsqueeze(0)
+    best = Greedy()(MarkovDecoder(table, eos=0), torch.tensor([2]))[0][0]
+    assert (best.tokens, best.finished_by) == ([1], "eos")  # one more would have been allowed
+
+
+BROKEN = {
+    "all impossible": -math.inf,
+    "all nan": math.nan,
+    "all infinite": math.inf,
+}
+
+
+@pytest.mark.parametrize("value", BROKEN.values(), ids=BROKEN.keys())
+@pytest.mark.parametrize("eos", [0, 2])
+@pytest.mark.parametrize("search", [Greedy(), Beam(size=1), Beam(size=2), Beam(size=9, nbest=9)])
+def test_a_decoder_without_a_possible_continuation_still_gives_one_hypothesis(search, eos, value):
+    decoder = MarkovDecoder(torch.full((3, 3, 3), value), eos)
+    found = search(decoder, torch.tensor([0, 1, 6]))
+    assert [len(hypotheses) for hypotheses in found] == [1, 1, 1]
+    for (hypothesis,) in found:
+        assert hypothesis.score == hypothesis.normalised_score == -math.inf
+        assert hypothesis.tokens == []  # what was possible before
+
+
+def test_impossible_symbols_are_not_chosen_while_others_are_possible():
+    table = torch.tensor([[-math.inf, math.log(0.5), math.nan], [0.0, -math.inf, math.inf], [0.0, math.nan, 0.0]])
+    for search in (Greedy(), Beam(size=8, nbest=8)):
+        found = search(MarkovDecoder(table.unsqueeze(0), eos=0), torch.tensor([4]))[0]
+        assert [h.tokens for h in found] == [[1]]
+        assert found[0].score == pytest.approx(math.log(0.5))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_two_thousand_damaged_decoders_each_get_legal_hypotheses(seed):
+    generator = torch.Generator().manual_seed(seed)
+    batch, vocab = 2000, int(torch.randint(1, 6, (), generator=generator))
+    table = torch.randn(batch, vocab, vocab, generator=generator).log_softmax(-1)
+    for share, value in ((0.3, -math.inf), (0.1, math.nan), (0.05, math.inf)):
+        table[torch.rand(table.shape, generator=generator) < share] = value
+    num_states = torch.randint(0, 8, (batch,), generator=generator)
+    eos = vocab - 1
+    for search in (Greedy(), Beam(size=4, nbest=4), Beam(size=50, nbest=1)):
+        found = search(MarkovDecoder(table, eos), num_states)
+        assert len(found) == batch
+        for hypotheses, states in zip(found, num_states.tolist(), strict=True):
+            assert 1 <= len(hypotheses) <= 4
+            assert len({tuple(h.tokens) for h in hypotheses}) == len(hypotheses)
+            ranks = [h.normalised_score for h in hypotheses]
+            assert ranks == sorted(ranks, reverse=True)
+            assert not any(math.isnan(rank) for rank in ranks)
+            assert all(len(h.tokens) <= max(states, 1) and eos not in h.tokens for h in hypotheses)
+            assert len(hypotheses) == 1 or ranks[-1] > -math.inf
+
+
+def test_equal_candidates_go_to_the_lower_token():
+    table = torch.full((1, 5, 5), math.log(0.2))
+    for search in (Greedy(), Beam(size=1), Beam(size=3, nbest=3)):
+        found = search(MarkovDecoder(table, eos=4), torch.tensor([3]))
+        assert found[0][0].tokens == [0, 0, 0]
+        assert found == search(MarkovDecoder(table, eos=4), torch.tensor([3]))
+
+
+def test_reorder_moves_every_tensor_along_the_beam_and_keeps_the_types():
+    state = Past(torch.arange(6).view(2, 3), (torch.arange(24).view(2, 3, 4),))
+    moved = reorder(state, torch.tensor([[2, 2, 0, 1], [0, 1, 1, 1]]))
+    assert isinstance(moved, Past)
+    assert moved.prefix.tolist() == [[2, 2, 0, 1], [3, 4, 4, 4]]
+    assert moved.nested[0][:, :, 0].tolist() == [[8, 8, 0, 4], [12, 16, 16, 16]]
+    assert reorder((), torch.tensor([[0]])) == ()
+    with pytest.raises(TypeError, match="contains a list"):
+        reorder(([1],), torch.tensor([[0]]))
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: Beam(size=0), "size=0"),
+        (lambda: Beam(size=2, nbest=3), "nbest=3"),
+        (lambda: Beam(length_normalisation=-1.0), "length_normalisation"),
+        (lambda: Beam(max_length_ratio=0.0), "max_length_ratio"),
+        (lambda: Greedy(max_length_ratio=math.nan), "max_length_ratio"),
+        (lambda: Greedy(max_length=0), "max_length"),
+    ],
+)
+def test_settings_that_cannot_work_are_named(make, named):
+    with pytest.raises(ConfigError, match=named):
+        make()
+
+
+@pytest.mark.parametrize("search", [Greedy(), Beam(size=4, nbest=4)])
+def test_a_speller_scores_its_hypotheses_as_teacher_forcing_does(search):
+    torch.manual_seed(0)
+    speller = Speller(
+        vocab_size=7,
+        value_size=5,
+        cell=LNGlobalLSTMCell,
+        attention=functools.partial(LocationAttention, key_size=6, num_filters=2, width=3),
+        num_layers=2,
+        hidden_size=8,
+        embedding_size=4,
+    )
+    speller.double().eval().requires_grad_(False)
+    num_states = torch.tensor([9, 4, 1])
+    memory = speller.attention.prepare(torch.randn(3, 9, 5, dtype=torch.float64), num_states)
+    found = search(Decoder(speller, memory), num_states)
+    for index, hypotheses in enumerate(found):
+        one = type(memory)(*(part[index : index + 1] for part in memory))
+        for hypothesis in hypotheses:
+            targets = torch.tensor([hypothesis.tokens], dtype=torch.long).view(1, -1)
+            log_probs = speller(one, targets).logits.log_softmax(-1)
+            symbols = torch.tensor([*hypothesis.tokens, 0])
+            expected = log_probs[0, torch.arange(len(symbols)), symbols].sum()
+            assert hypothesis.score == pytest.approx(float(expected), rel=1e-9)

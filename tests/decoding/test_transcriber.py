@@ -1,0 +1,311 @@
+"""From audio to text: times, kinds of audio, where models are loaded from, and what a hostile checkpoint gets."""
+
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import soundfile
+import torch
+from conftest import Answer
+from tiny import RATE, damage, forge, sound, wav
+
+import las as package
+from las.cli import demo_app
+from las.data.audio import files
+from las.data.audio.segmentation import Cutter
+from las.decoding.search import Beam, Greedy
+from las.decoding.transcriber import Transcriber, find_audio
+from las.decoding.transcription import Heard, Transcription
+from las.decoding.word_timing import TimedToken, Word
+from las.runtime.errors import ConfigError, DataError, StorageError
+
+
+@pytest.fixture(scope="module")
+def transcriber(trained: Path) -> Transcriber:
+    return package.load(str(trained / "run"))
+
+
+def test_a_transcription_knows_all_about_itself(transcriber: Transcriber, trained: Path) -> None:
+    path = wav(trained, "mdab0_sx1")
+    heard = transcriber.transcribe(path)
+    assert heard.id == str(path)
+    assert heard.duration_s == files.info(path).duration_s
+    assert [token.symbol for token in heard.tokens] == heard.text.split()
+    assert (heard.tokens[0].start_s, heard.tokens[-1].end_s) == (0.0, heard.duration_s)
+    (piece,) = heard.pieces
+    assert piece.symbols == [*heard.text.split(), "(end)"]
+    assert piece.weights.shape[0] == len(heard.tokens) + 1
+    assert piece.weights.shape[1] == int(transcriber.model.num_states(torch.tensor([round(heard.duration_s * RATE)])))
+    assert heard.score < 0 and heard.finished_by in ("eos", "max_length")
+    line = json.loads(heard.to_json())
+    assert line.keys() == {"id", "text", "score", "finished_by", "duration_s", "words", "tokens"}
+    assert line["tokens"][0].keys() == {"symbol", "start_s", "end_s", "confidence"}
+    assert line["words"][0].keys() == {"text", "start_s", "end_s", "confidence"}
+    # The score is the teacher-forced log-probability of what was written.
+    waveform = torch.from_numpy(files.load(path)).unsqueeze(0)
+    tokens = transcriber.tokens.encode(heard.text)
+    with torch.no_grad():
+        logits = transcriber.model(waveform, torch.tensor([waveform.shape[1]]), torch.tensor([tokens])).logits[0]
+    log_probs = torch.log_softmax(logits.double(), -1)
+    chosen = [float(row[i]) for row, i in zip(log_probs, [*tokens, 0], strict=True)]
+    assert heard.score == pytest.approx(sum(chosen), abs=1e-4)
+    assert [token.confidence for token in heard.tokens] == pytest.approx([math.exp(log) for log in chosen[:-1]])
+
+
+def test_rounding_of_a_line_is_for_reading() -> None:
+    token = TimedToken("aa", 0.12345, 0.5, 0.123456)
+    piece = Heard((token,), (), -1.234567, "eos", torch.zeros(2, 3, dtype=torch.float16))
+    line = json.loads(Transcription("x", 0.5, (Word("aa", (token,)),), (piece,), 40.0).to_json())
+    times = {"start_s": 0.123, "end_s": 0.5, "confidence": 0.1235}
+    assert (line["score"], line["tokens"]) == (-1.2346, [{"symbol": "aa"} | times])
+    assert line["words"] == [{"text": "aa"} | times]
+
+
+def test_a_line_is_made_word_by_word() -> None:
+    tokens = [TimedToken("ä", float(second), second + 1.0, 0.5) for second in range(50)]
+    words = tuple(Word("ä", (token,)) for token in tokens)
+    heard = Transcription("x", 50.0, words, (), 40.0)
+    parts = list(heard.json_parts())
+    assert len(parts) > 100 and max(map(len, parts)) < 200
+    assert "".join(parts) == heard.to_json() == json.dumps(json.loads(heard.to_json()), ensure_ascii=False)
+    empty = Transcription("x", 1.0, (), (), 40.0)
+    assert json.loads(empty.to_json())["words"] == json.loads(empty.to_json())["tokens"] == []
+
+
+def test_attention_and_pieces_are_kept_unless_nobody_wants_them(transcriber: Transcriber, trained: Path) -> None:
+    path = wav(trained, "mdab0_sx1")
+    (full,), (bare,) = (
+        list(transcriber.transcribe_all([path], **options)) for options in ({}, {"kept": Heard.outline})
+    )
+    assert bare.to_json() == full.to_json() and bare.score == full.score
+    assert full.pieces[0].weights.shape[0] == len(full.tokens) + 1
+    assert bare.finished_by == full.finished_by and bare.pieces[0].half_weights.untyped_storage().nbytes() == 0
+    assert bare.pieces[0].tokens == bare.pieces[0].words == ()
+
+
+def test_stereo_at_8_khz_is_mixed_or_a_channel_is_chosen(transcriber: Transcriber, tmp_path: Path) -> None:
+    stereo = sound(tmp_path / "stereo.wav", 0.5, seed=3, rate=8000, channels=2)
+    samples, _ = soundfile.read(stereo, dtype="float64")
+    soundfile.write(tmp_path / "left.wav", samples[:, 0], 8000, subtype="DOUBLE")
+    soundfile.write(tmp_path / "mix.wav", samples.mean(1), 8000, subtype="DOUBLE")
+    for name, channel in (("left", 0), ("mix", "mix")):
+        heard = transcriber.transcribe(stereo, channel)
+        alone = transcriber.transcribe(tmp_path / f"{name}.wav")
+        assert heard.duration_s == pytest.approx(0.5)
+        assert heard.text == alone.text and heard.score == pytest.approx(alone.score, abs=1e-4)
+    assert transcriber.transcribe(stereo).score == transcriber.transcribe(stereo, "mix").score
+
+
+def test_pieces_are_heard_the_same_in_any_company(transcriber: Transcriber, tmp_path: Path) -> None:
+    """Batches of one, of many and across files; and what is heard in a piece is what is heard in a file of it."""
+    transcriber = Transcriber(
+        transcriber.model,
+        transcriber.tokens,
+        RATE,
+        transcriber.search,
+        transcriber.config,
+        Cutter(RATE, longest_s=0.5, shortest_s=0.2, overlap_s=0.1, pause_s=0.1),
+    )
+    paths = [sound(tmp_path / f"{seconds}.wav", seconds, seed=int(10 * seconds)) for seconds in (0.3, 2.0, 0.4, 1.3)]
+    many, few = (list(transcriber.transcribe_all(paths, batch_size=size)) for size in (7, 1))
+    assert [each.id for each in many] == [str(path) for path in paths]
+    assert [each.text for each in many] == [each.text for each in few]
+    assert [len(each.pieces) for each in many] == [len(each.pieces) for each in few]
+    assert len(many[1].pieces) > 3
+    for number, piece in enumerate(transcriber.cutter([torch.from_numpy(files.load(paths[1]))])):
+        soundfile.write(tmp_path / f"piece{number}.wav", piece.samples, RATE, subtype="FLOAT")
+        transcriber.cutter = Cutter(RATE)
+        alone = transcriber.transcribe(tmp_path / f"piece{number}.wav")
+        assert [token.symbol for token in many[1].pieces[number].tokens] == [token.symbol for token in alone.tokens]
+
+
+def test_nothing_is_heard_in_silence(transcriber: Transcriber, tmp_path: Path) -> None:
+    path = tmp_path / "silence.wav"
+    soundfile.write(path, torch.zeros(RATE), RATE)
+    heard = transcriber.transcribe(path)
+    assert (heard.text, heard.words, heard.pieces, heard.score, heard.finished_by) == ("", (), (), 0, "silence")
+    assert json.loads(heard.to_json())["duration_s"] == 1.0
+
+
+def test_noise_is_no_reason_to_fail(transcriber: Transcriber, tmp_path: Path) -> None:
+    path = tmp_path / "noise.wav"
+    soundfile.write(path, torch.randn(2 * RATE).clamp(-1, 1), RATE)
+    assert transcriber.transcribe(path).duration_s == 2.0
+
+
+def test_bad_files_among_good_ones(transcriber: Transcriber, tmp_path: Path) -> None:
+    good = [sound(tmp_path / f"good{index}.wav", 0.4, index) for index in range(3)]
+    (tmp_path / "empty.wav").touch()
+    late = tmp_path / "late.wav"  # its fault shows when part of it has been heard
+    samples = torch.rand(40 * RATE) - 0.5
+    samples[-1] = float("nan")
+    soundfile.write(late, samples, RATE, subtype="FLOAT")
+    paths = [good[0], tmp_path / "empty.wav", good[1], late, tmp_path / "absent.wav", good[2]]
+    failed: list[DataError] = []
+    found = list(transcriber.transcribe_all(paths, batch_size=2, failed=failed.append))
+    assert [each.id for each in found] == [str(path) for path in good]
+    assert [each.text for each in found] == [transcriber.transcribe(path).text for path in good]
+    assert [Path(str(error).split(":")[0]).name for error in failed] == ["empty.wav", "late.wav", "absent.wav"]
+    with pytest.raises(DataError, match="is empty"):
+        list(transcriber.transcribe_all(paths))
+
+
+def test_a_file_shorter_than_a_window_is_named_with_both_lengths(transcriber: Transcriber, tmp_path: Path) -> None:
+    path = sound(tmp_path / "click.wav", 0.01)
+    with pytest.raises(DataError, match=r"click\.wav: 0\.0100 s is shorter than one analysis window \(0\.025 s\)"):
+        transcriber.transcribe(path)
+    heard = transcriber.transcribe(sound(tmp_path / "one.wav", 0.025))  # one window is enough
+    assert heard.duration_s == 0.025
+
+
+@pytest.mark.parametrize(("content", "says"), [(None, "does not exist"), (b"", "is empty"), (b"no audio", "not audio")])
+def test_what_is_no_audio_is_named(transcriber: Transcriber, tmp_path: Path, content: bytes | None, says: str) -> None:
+    path = tmp_path / "x.wav"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(DataError, match=rf"x\.wav.*{says}"):
+        transcriber.transcribe(path)
+
+
+def test_many_files_and_folders(transcriber: Transcriber, trained: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    (folder / "below").mkdir(parents=True)
+    for name in ("b.WAV", "a.wav", "below/c.wav"):
+        shutil.copy(wav(trained, "fadg0_sx0"), folder / name)
+    (folder / "notes.txt").touch()
+    found = find_audio([str(folder), str(folder / "a.wav")])
+    assert [path.relative_to(folder).as_posix() for path in found] == ["a.wav", "b.WAV", "below/c.wav", "a.wav"]
+    assert find_audio(str(folder / "a.wav")) == [folder / "a.wav"]
+    assert len({each.text for each in transcriber.transcribe_all(found)}) == 1
+    assert find_audio(str(folder / "**" / "[a-c].wav")) == [folder / "a.wav", folder / "below/c.wav"]
+    (folder / "[x].wav").touch()  # a name, whatever it looks like
+    assert find_audio(str(folder / "[x].wav")) == [folder / "[x].wav"]
+    with pytest.raises(DataError, match=r"absent: there is no such audio file or folder"):
+        find_audio(str(tmp_path / "absent"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"empty: no audio in this folder \(looked for \.wav, \.flac"):
+        find_audio([str(tmp_path / "empty")])
+
+
+def test_a_run_folder_and_its_checkpoint_directory_are_the_same(trained: Path) -> None:
+    best = trained / "run/checkpoints" / (trained / "run/checkpoints/best").read_text().strip()
+    one, two = package.load(str(trained / "run")), package.load(str(best), search=Greedy())
+    path = wav(trained, "mdab0_sx0")
+    assert one.transcribe(path).to_json() == two.transcribe(path).to_json()
+    assert not one.model.training
+    assert package.load(str(best), search=Beam(size=3)).transcribe(path).score >= -1e9
+    with pytest.raises(StorageError, match="neither a run folder nor a checkpoint"):
+        package.load(str(trained))
+
+
+def test_a_damaged_best_checkpoint_falls_back_and_says_so(
+    trained_copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    best = (trained_copy / "checkpoints/best").read_text().strip()
+    damage(trained_copy / "checkpoints" / best / "model.safetensors", "flip")
+    package.load(str(trained_copy))
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"{best}/model.safetensors: damaged" in said and said.count("step-") == 2
+    with pytest.raises(StorageError, match=f"{best}/model.safetensors: damaged.*strict=true refuses to use step-"):
+        package.load(str(trained_copy), strict=True)
+    with pytest.raises(StorageError, match="damaged"):
+        package.load(str(trained_copy / "checkpoints" / best))
+    for directory in (trained_copy / "checkpoints").glob("step-*"):
+        damage(directory / "state.json", "cut")
+    with pytest.raises(StorageError, match="no checkpoint that can be read"):
+        package.load(str(trained_copy))
+
+
+def spoil(run: Path) -> tuple[str, str]:
+    """Makes the newest checkpoint the best one and damages it; 75 s lie between it and the one before."""
+    (run / "checkpoints/best").write_text("step-00000004\n")
+    damage(run / "checkpoints/step-00000004/model.safetensors", "flip")
+    times = {2: 1000.0, 4: 1075.0}
+    events = [{"time": time, "event": "validation", "step": step} for step, time in times.items()]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in events))
+    path = run / "checkpoints/step-00000004/model.safetensors"
+    return f"{path}: damaged: its content is not what was written", "step-00000002"
+
+
+VERBS = {
+    "decode": ["split=dev", "search=greedy"],
+    "transcribe": ["search=greedy", "input={wav}"],
+    "export": ["output={folder}/x.las"],
+    "analyze": ["what=alignments"],
+    "demo_app": ["search=greedy", "port=7871"],
+    "tune": ["output={folder}/tuned.yaml", "search.lm.path=x.arpa"],
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_strict_refuses_another_checkpoint_in_place_of_a_damaged_one(
+    verb: str, trained: Path, trained_copy: Path, monkeypatch: pytest.MonkeyPatch, las: Callable[..., Answer]
+) -> None:
+    monkeypatch.setattr(demo_app, "load_gradio", lambda folder: None)
+    reason, used = spoil(trained_copy)
+    options = [each.format(folder=trained_copy, wav=wav(trained, "mdab0_sx0")) for each in VERBS[verb]]
+    answer = las(verb, f"checkpoint={trained_copy}", *options, "strict=true")
+    again = f"leave strict out, or name that one: checkpoint={trained_copy}/checkpoints/{used}"
+    says = f"{reason}. strict=true refuses to use {used} in its place, 2 steps (1:15) older: {again}"
+    assert (answer.code, answer.err) == (5, f"las {verb}: {says}\n")
+
+
+def test_a_damaged_best_checkpoint_is_one_line(trained: Path, trained_copy: Path, las: Callable[..., Answer]) -> None:
+    reason, used = spoil(trained_copy)
+    heard = [f"input={wav(trained, 'mdab0_sx0')}", "search=greedy"]
+    answer = las("transcribe", f"checkpoint={trained_copy}", *heard)
+    line = f"{reason}. {used} is used in its place, 2 steps (1:15) older"
+    assert answer.code == 0 and "".join(answer.out.split()).startswith("".join(line.split()))
+    assert answer.out.count("damaged:") == 1
+    assert las("transcribe", f"checkpoint={trained_copy}/checkpoints/{used}", "strict=true", *heard).code == 0
+    assert las("transcribe", f"checkpoint={trained_copy}", "strict=maybe", *heard).code == 2
+
+
+@pytest.mark.parametrize("where", ["model", "features", "cell", "search"])
+@pytest.mark.parametrize(
+    "target", ["os.system", "las.storage.atomic.write_json", "las.cli.train.train", "torch.load", "builtins.eval"]
+)
+def test_a_checkpoint_that_names_a_strange_target_runs_nothing(
+    trained_copy: Path, where: str, target: str, las: Callable[..., Answer]
+) -> None:
+    """The manifest vouches for the forged config: whoever forges one can compute a sha256 too."""
+    directory = trained_copy / "checkpoints/step-00000002"
+    config = json.loads((directory / "config.json").read_text())
+    witness = trained_copy / "witness"
+    hostile = {"_target_": target, "command": f"touch {witness}", "path": str(witness), "value": 1}
+    if where in ("model", "search"):
+        config[where] = hostile
+    elif where == "features":
+        config["model"]["features"] = hostile
+    else:
+        config["model"]["listener"]["cell"] = hostile | {"_partial_": True}
+    forge(directory, "config", config)
+    with pytest.raises(ConfigError, match=rf"_target_: {target} is not allowed"):
+        package.load(str(directory))
+    if where == "cell":
+        answer = las("decode", f"checkpoint={directory}", "audio=x.wav")
+        assert answer.code == 2 and "is not allowed" in answer.err
+    assert not witness.exists()
+
+
+@pytest.mark.parametrize("change", ["no corpus", "no model", "plain model", "other sizes", "no kind"])
+def test_a_checkpoint_whose_parts_do_not_fit_is_refused_in_words(trained_copy: Path, change: str) -> None:
+    directory = trained_copy / "checkpoints/step-00000002"
+    state, config = (json.loads((directory / f"{name}.json").read_text()) for name in ("state", "config"))
+    if change == "no corpus":
+        del state["corpus"]
+    elif change == "no model":
+        del config["model"]
+    elif change == "plain model":
+        config["model"] = {"listener": 3}
+    elif change == "other sizes":
+        config["model"]["listener"]["hidden_size"] = 9
+    else:
+        del state["corpus"]["tokens"]["kind"]
+    forge(directory, "state", state)
+    forge(directory, "config", config)
+    with pytest.raises((StorageError, DataError), match=r"do not fit together|kind None are unknown"):
+        package.load(str(directory))

@@ -1,0 +1,184 @@
+"""Every verb by a command as README.md or docs print it, on the default corpora: only sizes are limited, and what would
+be written into the checkout goes into the folder of the test. The commands are read from the pages, so that one that
+is changed there is the one that runs here."""
+
+import json
+import re
+import shlex
+import shutil
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import soundfile
+from conftest import REPOSITORY, Answer
+
+from las.cli import main
+from las.reproduction import recipe
+
+Las = Callable[..., Answer]
+README, RECIPES, ANALYSIS, SWEEPS = "README.md", "docs/recipes.md", "docs/analysis.md", "docs/sweeps.md"
+CORPUS = [
+    *("corpus.train_utterances=16", "corpus.dev_utterances=4", "corpus.test_utterances=4"),
+    *("corpus.train_speakers=4", "corpus.dev_speakers=2", "corpus.test_speakers=2"),
+]
+TEXT_TRAINING = ["lm.hidden_size=16", "lm.embedding_size=8", "trainer.max_steps=2", "trainer.validate_every=1"]
+STEPS = ["trainer=smoke", "trainer.max_steps=2", "trainer.validate_every=1", "trainer.batch_size=4"]
+TRAINING = [*CORPUS, *STEPS, "+scale=tiny"]
+SEARCH = ["search.max_length=8"]
+PAIR = ["length_normalisation=[1.0]", "weights.lm=[0.0,0.1]", "weights.coverage=[0.0]"]
+OUTSIDE = ["results_dir=results"]
+RUN = Path("runs/ln_encoder_only/synthetic/seed1")
+
+
+def printed(page: str, beginning: str) -> list[str]:
+    """The verb and arguments of the one command of a page that begins, or is all, like this."""
+    blocks = re.findall(r"^```sh\n(.*?)^```$", (REPOSITORY / page).read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    found = [line for line in lines if line == beginning] or [line for line in lines if line.startswith(beginning)]
+    assert len(found) == 1, f"{page}: {beginning}: {found}"
+    program, *words = shlex.split(found[0])
+    return words if program == "las" else [Path(words[0]).stem, *words[1:]]
+
+
+@pytest.fixture(scope="session")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the first training of README.md in it, and the files that its other commands name."""
+    folder = tmp_path_factory.mktemp("as_printed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        train = printed(README, "python scripts/train.py +experiment=ln_encoder_only")
+        assert main.main([*train, *TRAINING, *SEARCH]) == 0
+    recording = next((folder / "data/synthetic/TEST").rglob("*.WAV"))
+    samples, rate = soundfile.read(recording)
+    for name in ("x.wav", "talk.flac", "recordings/one.wav"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        soundfile.write(folder / name, samples, rate)
+    (manifest,) = (folder / "data/manifests").glob("synthetic-*/test.jsonl")
+    shutil.copy(manifest, folder / "test.jsonl")
+    shutil.copy(folder / RUN / "hypotheses.test.jsonl", folder / "hypotheses.jsonl")
+    for name, text in (("test", "a b c"), ("decoded", "a c c"), ("other", "a b")):
+        (folder / f"{name}.trn").write_text(f"{text} (fa_1)\n{text} (mb_1)\n")
+    return folder
+
+
+@pytest.fixture
+def run(session: Path, las: Las, monkeypatch: pytest.MonkeyPatch) -> Las:
+    """Runs a command of a page, with limits of size, in the folder of the session."""
+    monkeypatch.chdir(session)
+
+    def run(page: str, beginning: str, *limits: str) -> Answer:
+        return las(*printed(page, beginning), *limits)
+
+    return run
+
+
+def ok(answer: Answer) -> str:
+    """What a command printed that went well and complained of nothing."""
+    assert (answer.code, answer.err) == (0, ""), answer.err
+    return answer.out
+
+
+def test_a_first_session(session: Path, run: Las) -> None:
+    result = json.loads((session / RUN / "result.json").read_text())
+    assert result["corpus"] == "synthetic" and result["train_utterances"] == 16
+    again = ok(run(README, "python scripts/train.py +experiment=ln_encoder_only", *TRAINING, *SEARCH))
+    assert again.startswith(f"{RUN} is finished: dev PER ")
+    checkpoint = f"python scripts/decode.py checkpoint={RUN}"
+    assert "x.wav: " in ok(run(README, f"{checkpoint} audio=x.wav", *SEARCH))
+    assert "test: PER " in ok(run(README, f"{checkpoint} split=test", *SEARCH))
+    assert "one.wav: " in ok(run(README, f"las decode checkpoint={RUN} audio=recordings", *SEARCH))
+    assert len((session / "recordings.jsonl").read_text().splitlines()) == 1
+    ok(run(README, "las transcribe ", *SEARCH))
+    assert (session / "talk.srt").exists()
+
+
+def test_scoring(session: Path, run: Las) -> None:
+    assert "PER" in ok(run(README, "python scripts/score.py reference=test.jsonl hypothesis=hypotheses.jsonl"))
+    counts = json.loads(ok(run(README, "las score reference=test.trn hypothesis=decoded.trn convention=nist")))
+    assert counts["substitutions"] == 2
+    ok(run(README, "las score reference=test.trn hypothesis=decoded.trn compare=other.trn page="))
+    assert (session / "errors.html").exists()
+
+
+def test_a_corpus_and_this_machine(run: Las) -> None:
+    assert "0 of 16 training utterances cannot be used" in ok(run(README, "las prepare corpus=synthetic_hard", *CORPUS))
+    ok(run(README, "las check corpus=synthetic_hard", *CORPUS))
+    assert "ready" in ok(run(README, "las doctor"))
+    assert "longest batch" in ok(run(README, "las doctor dry_run=true", *TRAINING))
+
+
+def test_what_is_made_of_a_run(session: Path, run: Las) -> None:
+    assert "the mean of 2 checkpoints" in ok(run(README, "las average "))
+    assert "opens" in ok(run(README, "las export ")) and (session / "phones.las").exists()
+    assert "numbers" in ok(run(README, "las analyze ", "num_utterances=2"))
+
+
+def test_language_models(session: Path, run: Las) -> None:
+    ok(run(README, "las ngram ", *CORPUS))
+    ok(run(README, "las train_lm ", *CORPUS, *TEXT_TRAINING))
+    assert "phones.arpa" in ok(run(README, "las perplexity ", *CORPUS))
+    ok(run(README, "las tune ", *PAIR, *SEARCH, "output=tuned.yaml"))
+    assert (session / "tuned.yaml").exists()
+
+
+def test_the_page_in_the_browser_says_what_it_needs(run: Las, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    answer = run(README, "las demo_app ", f"port={port}")
+    assert answer.code == 2 and "pip install '.[demo]'" in answer.err
+
+
+def test_a_benchmark(run: Las) -> None:
+    smallest = ["shapes=[C5]", "kernels=[cpu]", "baselines=[lstm]", "repeats=3", "budget_s=0.1"]
+    assert "C5" in ok(run(README, "las benchmark ", *smallest))
+
+
+def test_a_table_at_the_tier_smoke(session: Path, run: Las) -> None:
+    out = ok(run(RECIPES, "las reproduce recipe=bo18_table1 tier=smoke", *OUTSIDE))
+    assert "2 to train" in out and "C1: undecided" in out
+    table = json.loads((session / "results/bo18_table1-smoke-synthetic_smoke.json").read_text())
+    assert [len(line["outcomes"]) for line in table["lines"]] == [1, 1]
+    dry = ok(run(RECIPES, "las reproduce recipe=bo18_table3 dry_run=true", "seeds=1", *OUTSIDE))
+    assert "4 trainings, 0 finished" in dry
+    report = ok(run(README, "las reproduce ", "seeds=1", *OUTSIDE))
+    assert "written to results" in report
+
+
+TRAINED = [name for name in recipe.names() if not recipe.read(name).unavailable]
+LONG = [name for name in TRAINED if len(recipe.read(name).rows) > 4]
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in LONG else []) for n in TRAINED])
+def test_every_table_can_be_built_at_the_tier_smoke(name: str, run: Las) -> None:
+    out = ok(run(RECIPES, "las reproduce recipe=bo18_table1 tier=smoke", f"recipe={name}", "dry_run=true", *OUTSIDE))
+    assert f"{name}, tier smoke: {len(recipe.read(name).rows)} trainings" in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRAINED)
+def test_every_table_is_trained_at_the_tier_smoke(name: str, session: Path, run: Las) -> None:
+    ok(run(RECIPES, "las reproduce recipe=bo18_table1 tier=smoke", f"recipe={name}", *OUTSIDE))
+    table = json.loads((session / f"results/{name}-smoke-synthetic_smoke.json").read_text())
+    for line in table["lines"]:
+        assert line["outcomes"] and all(outcome["broken"] == "" for outcome in line["outcomes"]), line["name"]
+
+
+@pytest.mark.slow
+def test_trainings_that_readme_and_docs_add(run: Las) -> None:
+    limits = [*TRAINING, *SEARCH]
+    ok(run(README, "las train +experiment=ln_both corpus=synthetic_hard", *limits))
+    ok(run(README, "las train +experiment=ln_encoder_only cell@model.listener.cell=tf_contrib", *limits))
+    assert ok(run(SWEEPS, "las train -m seed=1,2,3", *limits)).startswith("6 trainings")
+    assert "numbers" in ok(run(ANALYSIS, "las analyze +experiment=ln_encoder_only every=50", *limits, "name=looked"))
+
+
+def test_every_verb_runs_here() -> None:
+    source = Path(__file__).read_text("utf-8")
+    run_here = set(re.findall(r"\blas (\w+)|\bscripts/(\w+)\.py", source))
+    # make demo is the training above at its full size, and what decode prints
+    assert main.VERBS.keys() - {verb for pair in run_here for verb in pair} == {"demo"}

@@ -1,0 +1,282 @@
+"""The documents are held to the code: commands compose, examples run, links resolve, tables say what is so."""
+
+import ast
+import inspect
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from cell_cards import factory_of
+
+from las.cli import demo, main, reproduce, sweep
+from las.decoding import tuned_search
+from las.nn.cells.base import LSTMCell
+from las.reproduction import jobs
+from las.reproduction.statistics import summary
+from las.runtime import config as runtime_config
+from las.runtime.errors import ConfigError
+from las.scoring import phones
+from las.training import setup
+
+REPOSITORY = Path(__file__).parents[2]
+DOCUMENTS = [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+TEXTS = {path.relative_to(REPOSITORY).as_posix(): path.read_text("utf-8") for path in DOCUMENTS}
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    """(document, content) of every block of a language."""
+    return [(name, body) for name, text in TEXTS.items() for kind, body in BLOCK.findall(text) if kind == language]
+
+
+COMMANDS = [(name, line) for name, body in blocks("sh") for line in body.splitlines() if line.strip()]
+INLINE = [
+    (name, span)
+    for name, text in TEXTS.items()
+    for span in re.findall(r"`([^`\n]+)`", BLOCK.sub("", text))
+    if re.match(r"(las|make) \w|python scripts/", span)
+]
+
+
+def rows(document: str, first_heading: str) -> list[list[str]]:
+    """The cells of the table whose header starts with a heading, without backquotes."""
+    lines = iter(TEXTS[document].splitlines())
+    next(line for line in lines if line.startswith(f"| {first_heading} |"))
+    next(lines)
+    found = []
+    for line in lines:
+        if not line.startswith("|"):
+            return found
+        found.append([cell.strip().replace("`", "") for cell in line.strip("|").split("|")])
+    return found
+
+
+def compose(verb: str, overrides: list[str]) -> None:
+    """What the verb would do with its arguments, short of doing it."""
+    overrides = [main.protect(override) for override in overrides if override != tuned_search.CHOICE]
+    if main.SWEEPS & set(overrides):
+        for job in sweep.combinations([override for override in overrides if override not in main.SWEEPS]):
+            compose("train", list(job))
+        return
+    if verb == "reproduce":
+        asked = reproduce.request(overrides)
+        row = asked.recipe.rows[0]  # tests/test_reproduce.py composes all of them
+        compose("train", [*jobs.overrides_of(asked.recipe, row, asked.tier, asked.given)])
+        return
+    config = runtime_config.compose(
+        main.VERBS[verb].config, [*demo.OVERRIDES, *overrides] if verb == "demo" else overrides
+    )
+    if "corpus" in config:
+        setup.build_parts(config, runtime_config.build(config["corpus"], where="corpus"))
+
+
+def check(command: str) -> None:
+    """Fail unless every word of a command line is one that works."""
+    words = shlex.split(command)
+    match words:
+        case ["make", *targets]:
+            known = re.findall(r"^([a-z]+):.*##", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+            assert targets and set(targets) <= set(known)
+        case ["las", "--help"]:
+            assert "usage" in main.help_text()
+        case ["las", verb, *overrides]:
+            assert verb in main.VERBS
+            compose(verb, overrides)
+        case ["python", script, *overrides]:
+            assert (REPOSITORY / script).is_file()
+            assert f'main(["{Path(script).stem}"' in (REPOSITORY / script).read_text()
+            compose(Path(script).stem, overrides)
+        case ["tensorboard", "--logdir", "runs"]:
+            assert runtime_config.compose("train", [])["run_dir"].startswith("runs/")
+        case _:
+            pytest.fail(f"nothing here knows how to check `{command}`")
+
+
+@pytest.mark.parametrize(("document", "command"), COMMANDS, ids=[command for _, command in COMMANDS])
+def test_every_command_works_as_far_as_it_can_be_told_without_running_it(document: str, command: str) -> None:
+    check(command)
+
+
+def test_commands_inside_sentences_work_too() -> None:
+    for document, span in INLINE:
+        words = span.split()
+        if "..." in span or "<" in span or words[:2] == ["las", "--help"]:
+            continue
+        if "experiment=ln_input_joined" in span or "recipe=mine" in span:
+            assert document == "docs/extending.md"  # what that page adds is checked with its files
+            continue
+        check(span)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["make dmeo", "las trian", "las train optim.lrr=1", "las train experiment=baseline", "python scripts/tran.py"],
+)
+def test_a_misspelt_command_would_be_found(command: str) -> None:
+    with pytest.raises((AssertionError, ConfigError)):
+        check(command)
+
+
+def test_the_commands_of_a_first_session_are_there() -> None:
+    readme = [command for document, command in COMMANDS if document == "README.md"]
+    assert {"make demo", "make test"} <= set(readme)
+    for script in ("train", "decode", "score"):
+        assert any(command.startswith(f"python scripts/{script}.py") for command in readme)
+    assert {word for command in readme if command.startswith("las ") for word in command.split()[1:2]} >= (
+        main.VERBS.keys() - {"demo"}
+    )
+
+
+def test_help_shows_examples_that_work() -> None:
+    for name, verb in main.VERBS.items():
+        check(f"las {name} {verb.example}")
+
+
+def test_python_blocks_compile() -> None:
+    found = blocks("python")
+    assert found
+    for document, body in found:
+        compile(body, document, "exec")
+
+
+def test_extras_named_in_the_readme_exist() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    named = re.findall(r"pip install '\.\[([\w,]+)\]'", TEXTS["README.md"])
+    assert named
+    assert {extra for extras in named for extra in extras.split(",")} <= project["optional-dependencies"].keys()
+
+
+def test_links_lead_somewhere() -> None:
+    for path in DOCUMENTS:
+        for target in re.findall(r"\]\(([^)\s]+)\)", BLOCK.sub("", path.read_text("utf-8"))):
+            if not target.startswith("https://"):
+                file = target.partition("#")[0]
+                assert (path.parent / file).is_file(), f"{path.name}: {target}"
+
+
+def test_tests_named_in_the_documents_exist() -> None:
+    for name, text in TEXTS.items():
+        for file in re.findall(r"`(tests/\w+\.py)`", text):
+            assert (REPOSITORY / file).is_file(), f"{name}: {file}"
+
+
+def modules() -> dict[str, Path]:
+    """`cells/base` -> its file, for every module of the package with more than a docstring."""
+    package = REPOSITORY / "las"
+    paths = [path for path in package.rglob("*.py") if path.name != "__init__.py"]
+    return {path.relative_to(package).with_suffix("").as_posix(): path for path in paths}
+
+
+def floors() -> list[str]:
+    """The modules of the list in docs/architecture.md, from the top of the list down."""
+    ((_, body),) = blocks("floors")
+    return [line.split()[0] for line in body.splitlines() if line.startswith("  ")]
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Modules of the package that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "las":
+            parent = (node.module or "").split(".")[1:]
+            for alias in node.names:
+                inside = "/".join([*parent, alias.name])
+                yield inside if inside in modules() else "/".join(parent)
+
+
+def test_the_floors_list_every_module_once() -> None:
+    assert sorted(floors()) == sorted(modules())
+
+
+def test_imports_point_one_way_down_the_floors() -> None:
+    order = {module: place for place, module in enumerate(floors())}
+    wrong = [
+        f"{module} imports {used}"
+        for module, path in modules().items()
+        for used in imports(path)
+        if used and order[used] >= order[module]
+    ]
+    assert wrong == []
+
+
+def test_the_config_tree_lists_every_card() -> None:
+    tree = next(body for _, body in blocks("") if body.startswith("configs/"))
+    tree = re.sub(r"\n {4,}", "  ", tree)  # lines that go on
+    presets = {row[0] for row in rows("docs/equations.md", "card")}
+    for path in (REPOSITORY / "configs").glob("*/*.yaml"):
+        line = next(line for line in tree.splitlines() if line.startswith(f"  {path.parent.name}/"))
+        assert path.stem in line.split() or path.stem in presets, path
+    for path in [*(REPOSITORY / "configs").glob("*.yaml"), *(REPOSITORY / "recipes").glob("*.yaml")]:
+        assert path.stem in tree
+
+
+def test_presets_are_what_their_cards_make() -> None:
+    table = {row[0]: row[1:6] for row in rows("docs/equations.md", "card")}
+    cards = {path.stem: path for path in (REPOSITORY / "configs" / "cell").glob("*.yaml")}
+    assert table.keys() == cards.keys()
+    for name in cards:
+        factory = factory_of(name)
+        assert isinstance(factory, partial)
+        cell = factory(3, 2)
+        assert isinstance(cell, LSTMCell)
+        biases = "-"
+        if "biases" in inspect.signature(type(cell)).parameters:
+            biases = "all" if "bias" in dict(cell.named_parameters()) else "input"
+        module = type(cell).__module__.rpartition(".")[2]
+        written = [table[name][0], table[name][1], table[name][2], *map(float, table[name][3:])]
+        assert written == [module, biases, cell.cell_norm, cell.forget_bias, cell.eps], name
+
+
+def test_parameters_beside_w_and_u_are_as_many_as_the_table_says() -> None:
+    size = 6
+    for key, *_, beside in [*rows("docs/equations.md", "cell"), *rows("docs/equations.md", "to compare")]:
+        name, _, option = key.partition(", biases: ")
+        cell = factory_of(name)(3, size, cell_norm="none", **({"biases": option} if option else {}))
+        count = sum(p.numel() for key, p in cell.named_parameters() if not key.endswith("_weight"))
+        assert count == int(beside.removesuffix("H")) * size, key
+
+
+def test_the_folding_table_is_the_folding() -> None:
+    table = {}
+    for scored, groups in rows("docs/data.md", "scored (39)"):
+        for group in groups.split(";"):
+            trained, labels = group.split(":")
+            for label in labels.split():
+                assert label not in table
+                table[label] = (trained.strip(), scored)
+    assert table.keys() | {"q"} == set(phones.LABELS)
+    assert table == {label: (phones.fold(label, 48), phones.fold(label, 39)) for label in table}
+    assert phones.fold("q", 48) is None and phones.fold("q", 39) is None
+
+
+def test_the_sizes_of_the_synthetic_corpora_are_those_of_their_cards() -> None:
+    for column, name in ((1, "synthetic"), (2, "synthetic_hard")):
+        config = runtime_config.compose("train", [f"corpus={name}"])["corpus"]
+        for row in rows("docs/data.md", "setting"):
+            value = config[row[0]]
+            if row[0] == "accents":
+                value = len(value)
+            written = f"{value[0]} to {value[1]}" if isinstance(value, list) else str(value)
+            assert row[column] == written, (name, row[0])
+
+
+def test_the_experiments_are_listed() -> None:
+    listed = [row[0] for row in rows("README.md", "experiment")]
+    assert sorted(listed) == sorted(path.stem for path in (REPOSITORY / "configs" / "experiment").glob("*.yaml"))
+
+
+def test_the_results_in_the_readme_are_those_of_the_report() -> None:
+    report = REPOSITORY / "recipes" / "results" / "bo18_table3-open-synthetic_hard.json"
+    expected = []
+    for line in json.loads(report.read_text(encoding="utf-8"))["lines"]:
+        values = [outcome["values"] for outcome in line["outcomes"]]
+        errors, steps = (summary([value[key] for value in values]) for key in ("test", "steps_to_converge"))
+        assert errors.interval is not None and steps.deviation is not None
+        low, high = (100 * bound for bound in errors.interval)
+        text = f"{100 * errors.mean:.1f} % [{low:.1f}, {high:.1f}]"
+        expected.append([line["name"], text, f"{steps.mean:.0f} ± {steps.deviation:.0f}"])
+    assert [[row[0], *row[3:]] for row in rows("README.md", "row")] == expected

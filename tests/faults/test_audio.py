@@ -1,0 +1,246 @@
+"""Corrupt audio: every fault is named with its reason, and training beside it is training without it, bit for bit."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import shorten_encoder
+import soundfile
+from conftest import REPOSITORY, Answer
+from tiny import LABELS, RATE, damage, overrides, sound, steps, tree, utterance, wav
+
+Las = Callable[..., Answer]
+
+
+def samples(seconds: float = 0.4, seed: int = 0) -> np.ndarray:
+    """A tone in noise, between -1 and 1."""
+    times = np.arange(round(seconds * RATE)) / RATE
+    noise = np.random.default_rng(seed).standard_normal(len(times))
+    return 0.3 * np.sin(2 * np.pi * (200 + 10 * seed) * times) + 0.02 * noise
+
+
+def write(path: Path, values: np.ndarray, kind: str = "WAV", subtype: str = "PCM_16") -> None:
+    path.unlink(missing_ok=True)
+    soundfile.write(path, values, RATE, subtype, format=kind)
+
+
+def header_only(path: Path, index: int) -> None:
+    write(path, np.zeros(0), ("WAV", "NIST")[index % 2])
+
+
+def cut(path: Path, index: int) -> None:
+    """A wav, SPHERE or flac file without its end; the fewest samples that are missing are two."""
+    write(path, samples(seed=index), ("WAV", "NIST", "FLAC")[index % 3])
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) * (index % 7 + 2) // 10] if index % 5 else content[:-4])
+
+
+def flipped(path: Path, index: int) -> None:
+    """One bit of a flac file's frames."""
+    write(path, samples(seed=index), "FLAC")
+    content = bytearray(path.read_bytes())
+    first = len(content) // 3
+    place = int(np.random.default_rng(index).integers(first, len(content)))
+    content[place] ^= 1 << index % 8
+    path.write_bytes(content)
+
+
+def spoilt(value: float) -> Callable[[Path, int], None]:
+    """Some samples of a floating-point file are not numbers."""
+
+    def make(path: Path, index: int) -> None:
+        values = samples(seed=index)
+        values[100 * index + 7 : 100 * index + 8 + index] = value
+        write(path, values, subtype=("FLOAT", "DOUBLE")[index % 2])
+
+    return make
+
+
+def silent(path: Path, index: int) -> None:
+    write(path, np.zeros(RATE), *(("WAV", "PCM_16"), ("FLAC", "PCM_16"), ("WAV", "FLOAT"), ("WAV", "ULAW"))[index % 4])
+
+
+def clipped(path: Path, index: int) -> None:
+    loud = np.clip((4 + index) * samples(seed=index), -1, 1)
+    write(path, loud, *(("WAV", "PCM_16"), ("FLAC", "PCM_16"), ("WAV", "ULAW"), ("WAV", "FLOAT"))[index % 4])
+
+
+def short(path: Path, index: int) -> None:
+    utterance(path.parent, path.stem, 0.01, index, ("h#",))
+
+
+def endless(path: Path, index: int) -> None:
+    """Ten minutes that take little room, the same for every utterance."""
+    before = path.with_name("SX1000.WAV")
+    if index:
+        path.unlink()
+        os.link(before, path)
+        return
+    write(path, 0.1 * np.sign(np.sin(np.arange(600 * RATE) * np.pi / 4000)), "FLAC")
+
+
+def other_rate(path: Path, index: int) -> None:
+    sound(path, 0.5, index, (8000, 11025, 22050, 44100)[index % 4])
+
+
+def other_channels(path: Path, index: int) -> None:
+    sound(path, 0.5, index, channels=2 + index % 3)
+
+
+def cut_shorten(path: Path, index: int) -> None:
+    whole = (20000 * samples(seed=index)).astype(np.int16)[:, None]
+    shorten_encoder.write_sphere(path, whole, RATE)
+    content = path.read_bytes()
+    path.write_bytes(content[: 1024 + (len(content) - 1024) * (index % 8 + 1) // 10])
+
+
+def no_file(path: Path, index: int) -> None:
+    path.unlink()
+    (path.mkdir, lambda: os.mkfifo(path), lambda: path.symlink_to(path.with_name("nowhere")))[index % 3]()
+
+
+class Fault(NamedTuple):
+    """How files are spoilt, and what must be said of them: kind and reason."""
+
+    make: Callable[[Path, int], object]
+    kinds: str
+    reason: str
+
+
+FAULTS = {
+    "empty": Fault(lambda path, index: path.write_bytes(b""), "empty file", r"is empty \(0 bytes\)"),
+    "header only": Fault(header_only, "no samples", "a header but no samples"),
+    "cut": Fault(cut, "cut short|damaged", r"promises 6400 samples, \d+ (are there|could be decoded)|damaged or cut"),
+    "flipped": Fault(flipped, "damaged|cut short", "damaged or cut short|could be decoded"),
+    "NaN": Fault(spoilt(np.nan), "not finite", r"\d+ samples are not finite"),
+    "infinite": Fault(spoilt(np.inf), "not finite", r"\d+ samples are not finite"),
+    "silent": Fault(silent, "silent", "silent: all its samples .* are zero"),
+    "clipped": Fault(clipped, "clipped", r"clipped: [\d.]+ % of the samples are at full scale"),
+    "0.01 s": Fault(short, "too short", r"too short: 0\.010 s"),
+    "600 s": Fault(endless, "too long", r"too long: 600\.0 s, more than limits\.longest_s=60 s"),
+    "rate": Fault(other_rate, "sample rate", r"sampled at \d+ Hz, the corpus is at 16000 Hz"),
+    "channels": Fault(other_channels, "channels", "[234] channels, expected 1"),
+    "shorten": Fault(cut_shorten, "damaged", "cut short or damaged"),
+    "no file": Fault(no_file, "not a file|missing", "is a folder|not a regular file|does not exist"),
+}
+
+
+def spoil(root: Path, per_fault: int) -> dict[str, Fault]:
+    """Add so many utterances with each fault to the tiny corpus; their faults by id."""
+    faults = {}
+    for number, fault in enumerate(FAULTS.values()):
+        for index in range(per_fault):
+            sentence = f"SX{100 * (number + 1) + index}"
+            fault.make(utterance(root / "TIMIT/TRAIN/DR1/FTR0", sentence, 0.4, index, LABELS), index)
+            faults[f"ftr0_{sentence.lower()}"] = fault
+    return faults
+
+
+def require_named(root: Path, faults: dict[str, Fault]) -> None:
+    """`las check` ends, with 3, and names these utterances with the right reasons, and no other."""
+    script = REPOSITORY / "scripts" / "check.py"
+    command = [sys.executable, str(script), *overrides(root)]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert answer.returncode == 3, answer.stderr
+    assert f"timit: {len(faults)} of {len(faults) + 12} utterances cannot be used" in answer.stderr
+    (ledger,) = root.glob("data/checks/timit/bad_utterances.jsonl")
+    entries = {entry["utterance_id"]: entry for entry in map(json.loads, ledger.read_text().splitlines())}
+    assert entries.keys() == faults.keys()
+    for name, fault in faults.items():
+        entry = entries[name]
+        assert entry["file"] == str(wav(root, name)) and entry["split"] == "train"
+        assert re.fullmatch(fault.kinds, entry["kind"]), entry
+        assert re.search(fault.reason, entry["reason"]), entry
+        assert f"train {name}: " in answer.stdout
+        assert entry["reason"] in answer.stdout
+    for kind in {entry["kind"] for entry in entries.values()}:
+        count = sum(entry["kind"] == kind for entry in entries.values())
+        assert re.search(rf"{kind} +. +{count} ", answer.stdout), kind
+
+
+def require_same_training(root: Path, faults: dict[str, Fault], las: Las) -> None:
+    """Training with the bad files leaves the bytes that training without them leaves."""
+    share = (len(faults) + 0.5) / (len(faults) + 8)
+    answer = las("train", *overrides(root, f"trainer.max_bad_fraction={share}"))
+    assert answer.code == 0, answer.err
+    ledger = [json.loads(line) for line in (root / "run/bad_utterances.jsonl").read_text().splitlines()]
+    assert {entry["utterance_id"] for entry in ledger} == faults.keys()
+    for name in faults:
+        path = wav(root, name)
+        for file in (path, path.with_suffix(".PHN"), path.with_suffix(".TXT")):
+            shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
+    clean = root / "clean"
+    answer = las("train", *overrides(root, f"run_dir={clean}", f"trainer.max_bad_fraction={share}"))
+    assert answer.code == 0, answer.err
+    assert (clean / "bad_utterances.jsonl").read_text() == ""
+    for file in ("model.safetensors", "optim.safetensors"):
+        names = [path.relative_to(clean) for path in sorted(clean.glob(f"checkpoints/*/{file}"))]
+        assert names
+        for name in names:
+            assert (root / "run" / name).read_bytes() == (clean / name).read_bytes()
+    assert steps(root / "run") == steps(clean)
+    for split in ("dev", "test"):
+        file = f"hypotheses.{split}.jsonl"
+        assert (root / "run" / file).read_bytes() == (clean / file).read_bytes()
+
+
+def test_every_fault_is_named_and_training_beside_it_is_training_without_it(corpus: Path, las: Las) -> None:
+    faults = spoil(corpus, per_fault=3)
+    require_named(corpus, faults)
+    require_same_training(corpus, faults, las)
+
+
+@pytest.mark.slow
+def test_280_bad_files_of_14_kinds(corpus: Path, las: Las) -> None:
+    faults = spoil(corpus, per_fault=20)
+    assert (len(FAULTS), len(faults)) == (14, 280)
+    require_named(corpus, faults)
+    require_same_training(corpus, faults, las)
+
+
+def test_a_file_that_may_not_be_read_is_named() -> None:
+    """Root may read every file, so that somebody else is asked."""
+    script = (
+        "import os, sys; from las import sound\n"
+        "os.setuid(65534) if os.geteuid() == 0 else None\n"
+        "try: print(sound.measure(sys.argv[1], ['0 0.0 0.4']))\n"
+        "except Exception as error: print(error)"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        path = sound(Path(folder) / "x.wav", 0.4)
+        path.chmod(0)
+        answer = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True)
+        assert f"{path}: cannot read the file (Permission denied)" in answer.stdout, answer.stderr
+
+
+@pytest.mark.parametrize("how", ["flip", "cut", "missing"])
+def test_real_flac_that_is_damaged_is_named(how: str, shared_data: Path, tmp_path: Path) -> None:
+    from las.data.audio_levels import Reading
+    from las.data.audio_scan import Readings
+    from las.data.corpora.base import audio_duration
+    from las.data.manifest import Utterance
+
+    original = sorted((shared_data / "librispeech_sample").rglob("*.flac"))[0]
+    path = Path(shutil.copy(original, tmp_path))
+    whole = Utterance("a", str(path), 0, 0.0, audio_duration(path), "x", "y")
+    assert isinstance(Readings().read([whole], 1, "files")[str(path)], Reading)
+    damage(path, how)
+    says = {"flip": "damaged or cut short", "cut": "damaged or cut short", "missing": "does not exist"}
+    assert says[how] in str(Readings().read([whole], 1, "files")[str(path)])
+
+
+def test_the_tiny_corpus_is_sound(tmp_path: Path, las: Las) -> None:
+    answer = las("check", *overrides(tree(tmp_path)))
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.endswith("timit: all 12 utterances are sound\n")
+    assert (tmp_path / "data/checks/timit/bad_utterances.jsonl").read_text() == ""

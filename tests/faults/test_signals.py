@@ -1,0 +1,150 @@
+"""Signals where no update is computed: while a corpus is prepared, before step 1, in decoding and transcribing.
+
+They end the command at once, with the documented code and without a traceback, and the same command does all of it.
+"""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Answer
+from tiny import overrides
+
+from las.cli import main, train
+from las.data import manifest
+from las.data.audio import worker_pool
+from las.data.synthesis import rendering
+from las.decoding.evaluation import Greedy
+
+pytestmark = pytest.mark.usefixtures("interruptible")
+
+Las = Callable[..., Answer]
+SIGNALS = pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)], ids=lambda value: str(value)
+)
+TERMINATED = (signal.SIGTERM, 75)
+
+
+def stopped(las: Las, owner: Any, name: str, at: int, how: tuple[signal.Signals, int], *command: str) -> None:
+    """A command that gets a signal when a function is called for the so-manieth time."""
+    original, count, (number, code) = getattr(owner, name), iter(range(1, 1000)), how
+
+    def called(*args: Any, **options: Any) -> Any:
+        if next(count) == at:
+            os.kill(os.getpid(), number)
+        return original(*args, **options)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(owner, name, called)
+        answer = las(*command)
+    assert answer.code == code, answer
+    says = "stopped" if number == signal.SIGINT else f"stopped by {number.name}"
+    assert answer.err.strip() == f"las {command[0]}: {says}; {main.VERBS[command[0]].again}"
+
+
+def content(folder: Path) -> dict[str, list[bytes]]:
+    """The lines of every file below a folder, in no order: audio is read by threads."""
+    return {str(path.relative_to(folder)): sorted(path.read_bytes().splitlines()) for path in folder.rglob("*.json*")}
+
+
+@SIGNALS
+@pytest.mark.parametrize(
+    ("owner", "name", "at"), [(worker_pool, "elsewhere", 3), (manifest, "write", 2)], ids=["audio", "lists"]
+)
+def test_while_a_corpus_is_prepared(
+    owner: Any, name: str, at: int, number: signal.Signals, code: int, corpus: Path, las: Las
+) -> None:
+    quiet, mine = ([*overrides(corpus), f"data_dir={corpus / each}"] for each in ("quiet", "mine"))
+    assert las("prepare", *quiet).code == 0
+    stopped(las, owner, name, at, (number, code), "prepare", *mine)
+    for path in (corpus / "mine").rglob("*.jsonl"):
+        assert all(json.loads(line) for line in path.read_text().splitlines()), "half a line"
+    assert las("prepare", *mine).code == 0
+    assert content(corpus / "mine") == content(corpus / "quiet")
+
+
+@SIGNALS
+def test_while_a_corpus_is_synthesised(number: signal.Signals, code: int, tmp_path: Path, las: Las) -> None:
+    sizes = [f"corpus.{split}_utterances={count}" for split, count in (("train", 4), ("dev", 1), ("test", 1))]
+    sizes += [f"corpus.{split}_speakers=1" for split in ("train", "dev", "test")]
+    command = ["prepare", "corpus=synthetic", *sizes]
+    assert las(*command, f"data_dir={tmp_path / 'quiet'}").code == 0
+    mine = [*command, f"data_dir={tmp_path / 'mine'}"]
+    stopped(las, rendering, "make", 3, (number, code), *mine)
+    (record,) = (tmp_path / "mine").rglob("corpus.json")
+    assert "utterances" not in json.loads(record.read_text()), "believed to be whole"
+    assert las(*mine).code == 0
+    records = [next((tmp_path / each).rglob("corpus.json")).read_bytes() for each in ("quiet", "mine")]
+    assert records[0] == records[1]
+
+
+@SIGNALS
+def test_before_the_first_step(number: signal.Signals, code: int, trained: Path, tmp_path: Path, las: Las) -> None:
+    mine = ["train", *overrides(trained), f"run_dir={tmp_path / 'run'}", f"data_dir={tmp_path / 'data'}"]
+    stopped(las, worker_pool, "elsewhere", 3, (number, code), *mine)
+    assert not (tmp_path / "run/checkpoints").exists() and not (tmp_path / "run/lock.json").exists()
+    assert las(*mine).code == 0
+    models = [place / "run/checkpoints/step-00000004/model.safetensors" for place in (trained, tmp_path)]
+    assert models[0].read_bytes() == models[1].read_bytes()
+
+
+def test_a_job_of_slurm_is_queued_again_before_the_first_step(
+    corpus: Path, las: Las, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, scontrol = corpus / "asked", corpus / "scontrol"
+    scontrol.write_text(f"#!/bin/sh\necho $@ >> {asked}\n")
+    scontrol.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{corpus}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setattr(train.assembly, "usable", lambda *_: os.kill(os.getpid(), signal.SIGUSR1))
+    answer = las("train", *overrides(corpus))
+    assert answer.code == 75 and "stopped by SIGUSR1. SLURM queued job 7 again; the same" in answer.err
+    assert asked.read_text() == "requeue 7\n"
+
+
+@SIGNALS
+def test_while_a_finished_training_is_decoded(
+    number: signal.Signals, code: int, trained: Path, trained_copy: Path, las: Las
+) -> None:
+    result = (trained_copy / "result.json").read_text()
+    (trained_copy / "result.json").unlink()
+    for path in trained_copy.glob("hypotheses.*"):
+        path.unlink()
+    mine = ["train", *overrides(trained), f"run_dir={trained_copy}"]
+    stopped(las, train, "decode_split", 2, (number, code), *mine)
+    assert [path.name for path in trained_copy.glob("hypotheses.*")] == ["hypotheses.dev.jsonl"]
+    assert not (trained_copy / "result.json").exists() and not (trained_copy / "lock.json").exists()
+    assert las(*mine).code == 0
+    assert (trained_copy / "result.json").read_text() == result
+
+
+@SIGNALS
+@pytest.mark.parametrize("what", ["split=test", "audio=TIMIT/TEST"])
+def test_while_speech_is_decoded(
+    what: str, number: signal.Signals, code: int, trained: Path, tmp_path: Path, las: Las
+) -> None:
+    """What an earlier command has written is there until the new one is whole."""
+    key, _, value = what.partition("=")
+    given = what if key == "split" else f"audio={trained / value}"
+    output = tmp_path / "heard.jsonl"
+    mine = ["decode", f"checkpoint={trained / 'run'}", given, f"data_dir={trained / 'data'}", f"output={output}"]
+    mine += ["search=greedy"]
+    output.write_text("of before\n")
+    stopped(las, Greedy, "__call__", 1, (number, code), *mine)
+    assert output.read_text() == "of before\n" and os.listdir(tmp_path) == ["heard.jsonl"]
+    assert las(*mine).code == 0
+    assert len(output.read_text().splitlines()) == (2 if key == "split" else 4)
+
+
+def test_while_recordings_are_transcribed(trained: Path, tmp_path: Path, las: Las) -> None:
+    mine = ["transcribe", f"checkpoint={trained / 'run'}", f"input={trained / 'TIMIT/TEST'}", "format=jsonl"]
+    mine += ["search=greedy", f"output={tmp_path / 'out'}", "batch_size=1"]
+    stopped(las, Greedy, "__call__", 3, TERMINATED, *mine)
+    before = content(tmp_path / "out")
+    assert las(*mine).code == 0
+    after = content(tmp_path / "out")
+    assert len(before) < len(after) == 4 and before.items() <= after.items()

@@ -1,0 +1,151 @@
+"""Faulty transcripts: all are counted before step 1, nothing becomes an unknown symbol in silence."""
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Answer
+from tiny_words import HELD_OUT, TRAIN, name, overrides, tree
+
+from las.data import quality
+from las.data.audio_scan import Readings
+from las.data.manifest import Utterance
+from las.data.tokenizers import Characters
+from las.runtime.errors import DataError
+
+Las = Callable[..., Answer]
+
+FAULTS = {
+    "": ("empty transcript", "the transcript is empty"),
+    "   ": ("empty transcript", "the transcript is empty"),
+    "GO 5": ("unknown symbols", "unknown symbol '5' in the text 'GO 5'"),
+    "GO\0ON": ("control characters", r"the control character '\\x00'"),
+    "GO " * 3333 + "G": ("more symbols than states", r"10000 symbols, more than the \d+ states"),
+    "CAFE\u0301": ("decomposed Unicode", r"not in Unicode's composed form \(NFC\): 'E\\u0301' should be '\\xc9'"),
+    "CAF\u00c9": ("unknown symbols", "unknown symbol '\u00c9'"),
+    "ON" * 40: ("more symbols than states", r"80 symbols, more than the \d+ states"),
+}
+MANY = ["trainer.max_bad_fraction=1.0", "limits.unknown=0.5"]
+
+
+def ledger(path: Path) -> dict[str, tuple[str, str]]:
+    """Kind and reason by utterance."""
+    entries = map(json.loads, path.read_text("utf-8").splitlines())
+    return {entry["utterance_id"]: (entry["kind"], entry["reason"]) for entry in entries}
+
+
+def test_every_fault_is_counted_before_step_1_and_left_out(tmp_path: Path, las: Las) -> None:
+    tree(tmp_path, [*TRAIN, *FAULTS])
+    bad = {name("train", len(TRAIN) + index): fault for index, fault in enumerate(FAULTS.values())}
+    checked = las("check", *overrides(tmp_path, *MANY))
+    assert checked.code == 3
+    assert f"an4: {len(bad)} of {len(TRAIN) + len(FAULTS) + 4} utterances cannot be used" in checked.err
+    trained = las("train", *overrides(tmp_path, *MANY))
+    assert trained.code == 0, trained.err
+    for path in (tmp_path / "data/checks/an4", tmp_path / "run"):
+        found = ledger(path / "bad_utterances.jsonl")
+        assert found.keys() == bad.keys()
+        for utterance, (kind, reason) in bad.items():
+            assert found[utterance][0] == kind
+            assert re.search(reason, found[utterance][1]), found[utterance]
+    for kind in {kind for kind, _ in FAULTS.values()}:
+        count = sum(kind == other for other, _ in FAULTS.values())
+        assert re.search(rf"{kind} +. +{count} ", checked.out)
+    assert json.loads((tmp_path / "run/result.json").read_text())["train_utterances"] == len(TRAIN)
+    assert "train: the tokens lack 4 of " in trained.out
+
+
+def test_unknown_symbols_stop_the_training_and_are_listed_with_counts_and_examples(tmp_path: Path, las: Las) -> None:
+    tree(tmp_path, [*TRAIN, "GO 5", "GO 55", "7 ON"])
+    answer = las("train", *overrides(tmp_path, "trainer.max_bad_fraction=1.0"))
+    assert answer.code == 3
+    count = sum(map(len, TRAIN)) + 4 + 5 + 4
+    share = f"{100 * 4 / count:.2g}"
+    says = f"an4: the tokens lack 4 of {count} symbols ({share} %): '5' 3 times (faaa_8, faaa_9), '7' once (faaa_10)"
+    assert f"{says} of train, more than limits.unknown=0.001" in answer.err
+    assert len(ledger(tmp_path / "run/bad_utterances.jsonl")) == 3
+    assert not (tmp_path / "run/metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_unknown_symbols_of_dev_and_test_stop_or_are_named_and_count_as_errors(
+    split: str, tmp_path: Path, las: Las
+) -> None:
+    tree(tmp_path, **{split: ["GO 5", "YES"]})
+    refused = las("train", *overrides(tmp_path))
+    assert refused.code == 3
+    assert f"'5' once ({name(split, 0)}) of {split}, more than limits.unknown=0.001" in refused.err
+    allowed = las("train", *overrides(tmp_path, "limits.unknown=0.2"))
+    assert allowed.code == 0, allowed.err
+    assert f"{split}: the tokens lack 1 of 7 symbols (14 %): '5' once ({name(split, 0)})" in allowed.out
+    assert (tmp_path / "run/bad_utterances.jsonl").read_text() == ""
+    score = json.loads((tmp_path / "run/result.json").read_text())["splits"][split]
+    assert (score["words"], score["utterances"]) == (3, 2)
+
+
+def test_empty_references_are_decoded_and_scored_as_insertions_only(tmp_path: Path, las: Las) -> None:
+    tree(tmp_path, dev=["", "YES"], test=["", " "])
+    answer = las("train", *overrides(tmp_path, "trainer.max_bad_fraction=0.0", "trainer.attention_pictures=true"))
+    assert answer.code == 0, answer.err
+    for split, count in (("dev", 1), ("test", 2)):
+        assert f"{split}: {count} utterances are decoded and scored, though not fit for training:" in answer.out
+    score = json.loads((tmp_path / "run/result.json").read_text())["splits"]["test"]
+    assert (score["utterances"], score["words"], score["substitutions"], score["deletions"]) == (2, 0, 0, 0)
+    lines = (tmp_path / "run/hypotheses.test.jsonl").read_text().splitlines()
+    assert score["insertions"] == sum(len(json.loads(line)["text"].split()) for line in lines)
+    checked = las("check", *overrides(tmp_path))
+    assert (checked.code, checked.err) == (0, "")
+    assert re.search(r"empty transcript +. +0 . +1 . +2 ", checked.out)
+    assert "an4: all 12 utterances can be used" in checked.out
+
+
+def test_an_empty_transcript_is_never_trained_on(tmp_path: Path, las: Las) -> None:
+    tree(tmp_path, [*TRAIN, ""])
+    answer = las("train", *overrides(tmp_path))
+    assert answer.code == 3 and "1 of 9 training utterances cannot be used" in answer.err
+
+
+@pytest.mark.parametrize("text", ["GO\0ON", "CAFE\u0301"])
+def test_transcripts_of_dev_and_test_that_would_spoil_the_score_stop(text: str, tmp_path: Path, las: Las) -> None:
+    tree(tmp_path, test=["GO", text])
+    answer = las("train", *overrides(tmp_path, *MANY))
+    assert answer.code == 3
+    assert "1 of 2 test utterances cannot be used" in answer.err and name("test", 1) in answer.err
+
+
+def test_both_unicode_forms_of_a_letter_are_told_apart_whatever_the_alphabet() -> None:
+    """A composed letter that is in the alphabet is fine; the same letter decomposed is named, not taken apart."""
+    asked = quality.Requirements(Characters("CAF\u00c9"), 16000, 1, quality.Limits(), None)
+    composed, decomposed = "CAF\u00c9", unicodedata.normalize("NFD", "CAF\u00c9")
+    quality.require_text(Utterance("a", "x", 0, 0.0, 1.0, composed, "y"), asked)
+    with pytest.raises(DataError, match=r"should be '.xc9'") as raised:
+        quality.require_text(Utterance("a", "x", 0, 0.0, 1.0, decomposed, "y"), asked)
+    assert raised.value.kind == "decomposed Unicode"
+    with pytest.raises(DataError, match=r"'e.u0301' should be '.xe9'"):
+        quality.require_well_formed("cafe\u0301")
+
+
+def test_what_all_transcripts_lack_is_counted_symbol_by_symbol() -> None:
+    texts = ["AB\u00c9", "\u00c9\u00c9A", "AB7"]
+    utterances = [Utterance(str(index), "x", 0, 0.0, 1.0, text, "y") for index, text in enumerate(texts)]
+    unknown = quality.unknown_symbols(utterances, Characters("AB"))
+    assert unknown == (9, {"\u00c9": ["0", "1", "1"], "7": ["2"]})
+    assert unknown.share == pytest.approx(4 / 9)
+    assert str(unknown) == "4 of 9 symbols (44 %): '\u00c9' 3 times (0, 1), '7' once (2)"
+    many = quality.Unknown(1000, {chr(0x4E00 + index): ["a"] for index in range(25)})
+    assert str(many).endswith(", and 5 other symbols")
+
+
+def test_texts_are_checked_where_the_audio_cannot_be_read(tmp_path: Path) -> None:
+    """The audio is named first: there is one reason for each utterance."""
+    asked = quality.Requirements(Characters("A"), 16000, 1, quality.Limits(), None)
+    absent = Utterance("a", str(tmp_path / "absent.wav"), 0, 0.0, 0.0, "B", "y")
+    (problem,) = quality.problems([absent], asked, Readings(), 1, "files")
+    assert (problem.utterance_id, problem.kind) == ("a", "missing")
+
+
+def test_held_out_texts_are_those_of_the_tree() -> None:
+    assert set("".join(HELD_OUT)) <= set("".join(TRAIN))

@@ -1,0 +1,186 @@
+"""Cells, gates and states to put into the kernels of `recurrent.KERNELS`, and what comes out of them."""
+
+import copy
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from las.nn import rnn
+from las.nn.cells.base import CELL_NORMS, LSTMCell, LSTMState
+from las.nn.cells.ln_global import LNGlobalLSTMCell
+from las.nn.cells.ln_joined import LNJoinedLSTMCell
+from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
+from las.nn.cells.lstm import PlainLSTMCell
+from las.nn.kernels import cpp_build
+from las.nn.rnn import Kernel
+
+INPUT = 3
+CELLS: dict[str, Callable[..., LSTMCell]] = {
+    "lstm": PlainLSTMCell,
+    "ln_global_all": partial(LNGlobalLSTMCell, biases="all"),
+    "ln_global_input": partial(LNGlobalLSTMCell, biases="input"),
+    "ln_joined": LNJoinedLSTMCell,
+    "ln_per_gate": LNPerGateLSTMCell,
+}
+PLAIN = rnn.KERNELS["plain"]
+
+
+def compiler() -> str:
+    try:
+        return cpp_build.find_compiler()
+    except cpp_build.Unavailable:
+        return ""
+
+
+compiles = pytest.mark.skipif(not compiler(), reason="there is no C++ compiler")
+every_kernel = pytest.mark.parametrize("kernel", [name for name in rnn.KERNELS if name != "plain"])
+every_cell = pytest.mark.parametrize("name", CELLS)
+every_cell_norm = pytest.mark.parametrize("cell_norm", CELL_NORMS)
+
+
+class Place(NamedTuple):
+    """A kernel where it computes."""
+
+    kernel: Kernel
+    device: str
+    widest: torch.dtype
+
+
+@cache
+def _find(kernel: str) -> Place | str:
+    found, cell, reason = rnn.KERNELS[kernel], PlainLSTMCell(1, 1), ""
+    for device in ("cuda", "cpu") if torch.cuda.is_available() else ("cpu",):
+        for dtype in (torch.float64, torch.float32):
+            reason = found.refuses(cell.to(device, dtype), torch.empty(0, device=device, dtype=dtype))
+            if not reason:
+                return Place(found, device, dtype)
+    return reason
+
+
+def place(kernel: str, *dtypes: torch.dtype) -> Place:
+    """Where a kernel computes on this machine; the test is skipped where it does not, or not in these types."""
+    found = _find(kernel)
+    if isinstance(found, str):
+        pytest.skip(found)
+    for dtype in dtypes:
+        cell = PlainLSTMCell(1, 1).to(found.device, dtype)
+        if reason := found.kernel.refuses(cell, torch.empty(0, device=found.device, dtype=dtype)):
+            pytest.skip(reason)
+    return found
+
+
+class Case(NamedTuple):
+    """What `unroll` takes, for the first cell, and `unroll_both`."""
+
+    cells: list[LSTMCell]
+    gates: list[Tensor]
+    """[batch, frames, 4H], one for each cell."""
+    lengths: Tensor
+    state: LSTMState | None
+
+    def to(self, *where: Any) -> "Case":
+        """A copy in another type or on another device."""
+        cells = [copy.deepcopy(cell).to(*where) for cell in self.cells]
+        gates = [part.detach().to(*where).requires_grad_() for part in self.gates]
+        state = self.state and LSTMState(*(part.detach().to(*where).requires_grad_() for part in self.state))
+        return Case(cells, gates, self.lengths.to(gates[0].device), state)
+
+    def with_gates(self, change: Callable[[Tensor], Tensor]) -> "Case":
+        """The same cells and lengths with other gates, made of these."""
+        return self._replace(gates=[change(part.detach()).clone().requires_grad_() for part in self.gates])
+
+    def row(self, index: int) -> "Case":
+        """One of its rows alone, without padding."""
+        rows, length = slice(index, index + 1), int(self.lengths[index])
+        state = self.state and LSTMState(*(part.detach()[rows].requires_grad_() for part in self.state))
+        case = self._replace(lengths=self.lengths[rows], state=state)
+        return case.with_gates(lambda part: part[rows, :length])
+
+
+def make(
+    name: str, lengths: list[int], *, frames: int, hidden: int = 5, starts: bool = True, seed: int = 1, **options: Any
+) -> Case:
+    """In float64, every parameter moved away from where it starts; `options` are the cells'."""
+    torch.manual_seed(seed)
+    cells = [CELLS[name](INPUT, hidden, **options).double() for _ in range(2)]
+    with torch.no_grad():
+        for cell in cells:
+            for parameter in cell.parameters():
+                parameter.add_(0.4 * torch.randn_like(parameter))
+    gates = torch.randn(2, len(lengths), frames, 4 * hidden, dtype=torch.float64)
+    state = torch.randn(2, len(lengths), hidden, dtype=torch.float64)
+    case = Case(cells, [*gates], torch.tensor(lengths, dtype=torch.long), LSTMState(*state) if starts else None)
+    return case.to(torch.float64)
+
+
+def one(kernel: Kernel, case: Case) -> list[Tensor]:
+    outputs, last = kernel.unroll(case.cells[0], case.gates[0], case.lengths, case.state)
+    return [outputs, *last]
+
+
+def both(kernel: Kernel, case: Case) -> list[Tensor]:
+    return [kernel.unroll_both(case.cells, case.gates, case.lengths)]
+
+
+Form = Callable[[Kernel, Case], list[Tensor]]
+every_form = pytest.mark.parametrize("form", [one, both])
+
+
+def arriving(found: Tensor, number: int, first_row: int = 0) -> Tensor:
+    """A gradient of the form's result [batch, ...] of this number: different everywhere, whatever padding follows."""
+    axes = [torch.arange(size, device=found.device, dtype=torch.float64) for size in found.shape]
+    axes[0] += first_row
+    grid = torch.meshgrid(axes, indexing="ij")
+    phases = [factor * axis for factor, axis in zip((0.7, 1.9, 2.3), grid, strict=False)]
+    return sum(phases, start=torch.tensor(float(number))).cos().to(found)
+
+
+class Results(NamedTuple):
+    """What a form gives, then the gradients of what it was given."""
+
+    values: list[Tensor]
+    gates: list[Tensor]
+    state: list[Tensor]
+    parameters: list[Tensor]
+
+    def all(self) -> list[Tensor]:
+        return [*self.values, *self.gates, *self.state, *self.parameters]
+
+
+def results(form: Form, kernel: Kernel, case: Case, first_row: int = 0) -> Results:
+    """With the gradients of `arriving`."""
+    values = form(kernel, case)
+    given = case.gates, [*(case.state or ())], [parameter for cell in case.cells for parameter in cell.parameters()]
+    wanted = [part for parts in given for part in parts]
+    pairs = [(value, arriving(value, number, first_row)) for number, value in enumerate(values) if value.requires_grad]
+    grads = [torch.zeros_like(part) for part in wanted]  # without a frame there may be nothing to differentiate
+    if pairs:
+        found, weights = zip(*pairs, strict=True)
+        grads = [*torch.autograd.grad(found, wanted, weights, allow_unused=True, materialize_grads=True)]
+    left = iter(grads)
+    return Results([value.detach() for value in values], *([next(left) for _ in parts] for parts in given))
+
+
+def furthest(actual: list[Tensor], expected: list[Tensor]) -> float:
+    """The largest difference, relative to the largest value of each tensor where that is more than 1."""
+    worst = 0.0
+    for ours, theirs in zip(actual, expected, strict=True):
+        assert ours.shape == theirs.shape and bool(ours.isfinite().all())
+        if ours.numel():
+            ours, theirs = ours.detach().double().cpu(), theirs.detach().double().cpu()
+            worst = max(worst, float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1)))
+    return worst
+
+
+def equal(actual: list[Tensor], expected: list[Tensor]) -> bool:
+    """Bit by bit."""
+    return all(map(torch.equal, actual, expected))
+
+
+def padding_of(lengths: Tensor, frames: int) -> Tensor:
+    """True where there is padding, [batch, frames, 1]."""
+    return (torch.arange(frames, device=lengths.device) >= lengths.unsqueeze(1)).unsqueeze(-1)

@@ -1,0 +1,152 @@
+"""Triton's device code in a process of its own, for Triton reads once, when it is imported, whether it interprets."""
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import torch
+from autograd_cases import HIDDEN, make, material, results
+from kernel_cases import INPUT
+from torch import Tensor
+
+from las.nn import rnn
+from las.nn.cells.base import LSTMCell
+from las.nn.kernels import triton
+from las.nn.kernels.triton_plan import Plan, Recipe, rows_for
+
+FRAMES, LENGTHS = 3, [2, 3, 0, 1]  # the interpreter is slow
+
+Elsewhere = Callable[..., Any]
+"""Calls a function of this module, with its arguments, in the other process."""
+
+
+def process(**environment: str) -> Iterator[Elsewhere]:
+    """A process that has these variables before it imports anything."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, spawn, _prepare, (environment,)) as pool:
+        yield lambda function, *args: pool.submit(function, *args).result()
+
+
+def _prepare(environment: dict[str, str]) -> None:
+    assert "triton" not in sys.modules
+    os.environ.update(environment)
+    torch.set_num_threads(1)
+
+
+def one(name: str, starts: bool, options: dict[str, Any]) -> list[Tensor]:
+    """`results` of one cell, from a state of its own or from zeros."""
+    given, state = material(torch.float32, FRAMES)
+    return results(triton.unroll, make(name, torch.float32, **options), LENGTHS, given, state if starts else None)
+
+
+def both(name: str, dtype: torch.dtype, options: dict[str, Any]) -> list[Tensor]:
+    """`results_of_both` of two cells, where padding is NaN."""
+    return results_of_both(triton.unroll_both, *pair(name, dtype, options, float("nan")))
+
+
+def pair(
+    name: str, dtype: torch.dtype, options: dict[str, Any], in_padding: float = 0.0
+) -> tuple[list[LSTMCell], list[int], list[Tensor]]:
+    """Two cells with different parameters, lengths, and input gates."""
+    cells = [make(name, dtype, **options) for _ in range(2)]
+    with torch.no_grad():
+        for parameter in cells[1].parameters():
+            parameter.mul_(1.25)
+    gates, _ = material(dtype, FRAMES)
+    padding = torch.arange(FRAMES) >= torch.tensor(LENGTHS).unsqueeze(1)
+    given = [part.detach().masked_fill(padding.unsqueeze(-1), in_padding) for part in (gates, gates.flip(1))]
+    return cells, LENGTHS, [part.requires_grad_() for part in given]
+
+
+def results_of_both(
+    unroll_both: Any, cells: list[LSTMCell], lengths: list[int], given: list[Tensor]
+) -> list[Tensor]:  # fmt: skip
+    """Outputs, then the gradients of a random sum of them towards input gates and parameters."""
+    outputs = unroll_both(cells, given, torch.tensor(lengths, device=given[0].device))
+    weights = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    total = (outputs * weights.to(outputs)).sum()
+    wanted = [*given, *(parameter for cell in cells for parameter in cell.parameters())]
+    return [outputs.detach(), *torch.autograd.grad(total, wanted, allow_unused=True, materialize_grads=True)]
+
+
+def inference(name: str) -> list[Tensor]:
+    """Outputs and state of a call in inference mode, before the small tensors it made serve a training step."""
+    cell, lengths, (given, state) = make(name, torch.float32), torch.tensor(LENGTHS), material(torch.float32, FRAMES)
+    with torch.inference_mode():
+        outputs, last = triton.unroll(cell, given, lengths, state)
+    found = [part.clone() for part in (outputs, *last)]
+    triton.unroll(cell, given, lengths, state)[0].sum().backward()
+    with torch.inference_mode():
+        again, _ = triton.unroll(cell, given, lengths, state)
+    assert torch.equal(found[0], again) and given.grad is not None
+    return [*found, given.grad]
+
+
+def nothing(name: str) -> None:
+    """No frames, and no rows."""
+    given, state = material(torch.float32, FRAMES)
+    none, same = triton.unroll(make(name, torch.float32), given[:, :0], torch.zeros(4, dtype=torch.long), state)
+    assert (
+        none.shape == (4, 0, HIDDEN) and torch.equal(same.hidden, state.hidden) and torch.equal(same.cell, state.cell)
+    )
+    none, last = triton.unroll(make(name, torch.float32), given[:0], torch.zeros(0, dtype=torch.long))
+    assert none.shape == (0, given.shape[1], HIDDEN) and last.hidden.shape == (0, HIDDEN)
+    none.sum().backward()
+
+
+def mixed(name: str) -> list[Tensor]:
+    """Outputs under autocast, ours and plain, of the same types. fp16, for the interpreter cannot multiply bf16."""
+    torch.manual_seed(4)
+    cell, frames, lengths = make(name, torch.float32), torch.randn(2, 4, INPUT), torch.tensor([4, 3])
+    with torch.autocast("cpu", dtype=torch.float16):
+        given = cell.input_gates(frames)
+        ours, last = triton.unroll(cell, given, lengths)
+        plain, plain_last = rnn.unroll(cell, given, lengths)
+    assert ours.dtype == plain.dtype and last.cell.dtype == plain_last.cell.dtype
+    ours.sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in cell.parameters() if parameter.grad is not None)
+    return [ours.detach(), plain.detach()]
+
+
+def compile_step(plan: Plan, hidden_size: int, batch: int, directions: int) -> list[Any]:
+    """Compile what a step launches, both ways, and sums, for a GPU that is not there: shared memory of each kernel.
+
+    The shape checker is loaded as it is in the tests that use a GPU.
+    """
+    import conftest
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
+    from triton.runtime.jit import JITFunction
+
+    from las.nn.kernels import triton_loops
+
+    class Absent:
+        """As much of a driver as the compiler asks for: compute capability 9.0."""
+
+        get_current_device = staticmethod(lambda: 0)
+        get_current_stream = staticmethod(lambda device: 0)
+        get_current_target = staticmethod(lambda: GPUTarget("cuda", 90, 32))
+
+    assert conftest.REPOSITORY.is_dir()
+    kernels = []
+    run = JITFunction.run
+
+    def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
+        kernels.append(run(self, *args, grid=grid, warmup=True, **options))
+
+    driver.set_active(Absent())
+    JITFunction.run = compile_only
+    try:
+        for loop in (triton_loops.Forward, triton_loops.Backward):
+            recipe = Recipe(plan, hidden_size, directions, rows_for(batch), plan.operand, torch.device("cpu"), 0)
+            loop(recipe).step()
+        size = (batch, 2, 4 * hidden_size)
+        grads, statistics = torch.zeros(size, dtype=plan.operand), torch.zeros(batch, 2, 10)
+        triton_loops.sums(grads, grads, statistics, plan.groups, 4)
+    finally:
+        JITFunction.run = run
+    assert all(kernel.asm["cubin"] for kernel in kernels)
+    return [kernel.metadata.shared for kernel in kernels]

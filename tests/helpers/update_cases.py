@@ -1,0 +1,52 @@
+"""Batches and updates of the tiny model for tests."""
+
+import pytest
+import torch
+from tiny import MODEL
+
+from las.data.augmentation import Augment
+from las.data.loader import Batch
+from las.nn.losses import LabelSmoothedCrossEntropy
+from las.nn.model import ListenAttendSpell
+from las.runtime.config import build, compose
+from las.training.gradients import Gradients
+from las.training.step import Updates
+from las.training.weight_noise import WeightNoise
+
+STILL = {"model.listener.dropout": 0.0, "model.listener.input_noise": 0.0}
+
+SMALL = [each for each in MODEL if each.partition("=")[0] not in STILL]
+
+
+def updates(precision: str = "fp32", reduction: str = "mean") -> Updates:
+    torch.manual_seed(1)
+    still = [f"{key}={value}" for key, value in STILL.items()]
+    config = compose("train", [*SMALL, *still, "model.speller.dropout=0.0"])
+    model: ListenAttendSpell = build(config["model"], where="model")(16000, 10)
+    loss, optimiser = LabelSmoothedCrossEntropy(0.1, reduction), torch.optim.SGD(model.parameters(), lr=0.1)
+    return Updates(model, loss, optimiser, Gradients(), WeightNoise(), Augment(), 1, precision)
+
+
+def batch(rows: slice = slice(0, 6)) -> Batch:
+    generator = torch.Generator().manual_seed(2)
+    samples, tokens = torch.tensor([9000, 4000, 7000, 5000, 8000, 6000]), torch.tensor([4, 1, 2, 3, 0, 2])
+    waveforms = torch.randn(6, 9000, generator=generator)
+    waveforms *= torch.arange(9000) < samples.unsqueeze(1)
+    targets = torch.randint(1, 10, (6, 4), generator=generator) * (torch.arange(4) < tokens.unsqueeze(1))
+    return Batch([f"u{i}" for i in range(6)][rows], waveforms[rows], samples[rows], targets[rows], tokens[rows])
+
+
+def limited(of: Updates, monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
+    """Memory for so many utterances; what was tried."""
+    tried: list[int] = []
+    part = of._part
+
+    def fake(given: Batch, divisor: float) -> float:
+        tried.append(len(given.ids))
+        found = part(given, divisor)
+        if len(given.ids) > most:
+            raise torch.OutOfMemoryError("a test's")  # after the backward pass: the gradient is there already
+        return found
+
+    monkeypatch.setattr(of, "_part", fake)
+    return tried

@@ -1,0 +1,222 @@
+"""Every card in configs/attention/, against the contract and, where it is known, against its equation."""
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from las.nn.attention.base import Attention, Memory
+from las.nn.attention.multi_head import MultiHeadAttention
+from las.nn.attention.weight_feedback import WeightFeedbackAttention
+from las.runtime.config import build, config_directory
+from las.runtime.errors import ConfigError
+
+CARDS = {path.stem: path for path in sorted((config_directory() / "attention").glob("*.yaml"))}
+QUERY, VALUE, KEY, BATCH, BEAM, STATES = 3, 6, 4, 3, 2, 6
+NUM_STATES = torch.tensor([6, 4, 1])
+MASK = torch.arange(STATES) < NUM_STATES.unsqueeze(1)
+every_attention = pytest.mark.parametrize("name", CARDS)
+
+
+def make(name: str) -> Attention:
+    """The attention of a card in float64, its known sizes made small, every parameter moved from where it starts."""
+    torch.manual_seed(1)
+    config = OmegaConf.to_container(OmegaConf.load(CARDS[name]))
+    assert isinstance(config, dict)
+    small = {"key_size": KEY, "num_filters": 2, "width": 3, "num_heads": 2}
+    factory = build(config | {key: size for key, size in small.items() if key in config})
+    attention: Attention = factory(QUERY, VALUE).double()
+    with torch.no_grad():
+        for parameter in attention.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    return attention
+
+
+def material() -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, encoded states, and weights of the previous token that are a distribution over the true states."""
+    generator = torch.Generator().manual_seed(2)
+    query = torch.randn(BATCH, BEAM, QUERY, generator=generator, dtype=torch.float64)
+    encoded = torch.randn(BATCH, STATES, VALUE, generator=generator, dtype=torch.float64)
+    weights = torch.rand(BATCH, BEAM, STATES, generator=generator, dtype=torch.float64) * MASK.unsqueeze(1)
+    return query, encoded, weights / weights.sum(-1, keepdim=True)
+
+
+@every_attention
+def test_weights_are_a_distribution_over_the_true_states(name: str) -> None:
+    attention = make(name)
+    query, encoded, previous = material()
+    context, weights = attention.attend(query, attention.prepare(encoded, NUM_STATES), previous)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(BATCH, BEAM, dtype=torch.float64))
+    assert not weights.masked_select(~MASK.unsqueeze(1)).any()
+    assert (weights.masked_select(MASK.unsqueeze(1)) > 0).all()
+    if name != "multi_head":  # where each head has weights of its own
+        torch.testing.assert_close(context, torch.einsum("bks,bsv->bkv", weights, encoded))
+
+
+@every_attention
+def test_padded_states_reach_neither_result_nor_gradient(name: str) -> None:
+    attention = make(name)
+    query, encoded, previous = material()
+    results = []
+    for poison in (0.0, float("nan")):
+        padded = encoded.masked_fill(~MASK.unsqueeze(-1), poison).requires_grad_()
+        context, weights = attention.attend(query, attention.prepare(padded, NUM_STATES), previous)
+        gradients = torch.autograd.grad(context.square().sum(), [padded, *attention.parameters()])
+        results.append([context, weights, *gradients])
+    torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
+
+
+@every_attention
+def test_an_utterance_does_not_depend_on_how_far_it_is_padded(name: str) -> None:
+    attention = make(name)
+    query, encoded, previous = material()
+    together, _ = attention.attend(query, attention.prepare(encoded, NUM_STATES), previous)
+    for row, length in enumerate(NUM_STATES.tolist()):
+        one = slice(row, row + 1)
+        memory = attention.prepare(encoded[one, :length], NUM_STATES[one])
+        alone, _ = attention.attend(query[one], memory, previous[one, :, :length])
+        torch.testing.assert_close(together[one], alone, rtol=1e-9, atol=1e-12)
+
+
+@every_attention
+def test_beams_share_the_keys_and_each_equals_itself_alone(name: str) -> None:
+    attention = make(name)
+    query, encoded, previous = material()
+    memory = attention.prepare(encoded, NUM_STATES)
+    assert memory.keys.shape[:2] == (BATCH, STATES) and memory.keys.dim() == 3
+    assert attention.initial_weights(memory).shape == (BATCH, 1, STATES)
+    assert not attention.initial_weights(memory).any()
+    together = attention.attend(query, memory, previous)
+    for beam in range(BEAM):
+        one = slice(beam, beam + 1)
+        alone = attention.attend(query[:, one], memory, previous[:, one])
+        torch.testing.assert_close([part[:, one] for part in together], list(alone), rtol=1e-9, atol=1e-12)
+
+
+@every_attention
+def test_an_utterance_without_states_gives_zeros_and_no_nan(name: str) -> None:
+    attention = make(name)
+    query, encoded, _ = material()
+    memory = attention.prepare(encoded, torch.tensor([6, 0, 1]))
+    context, weights = attention.attend(query, memory, attention.initial_weights(memory).expand(-1, BEAM, -1))
+    assert not context[1].any() and not weights[1].any() and context[0].any()
+    gradients = torch.autograd.grad(context.sum(), list(attention.parameters()))
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+def energy_of(name: str, p: dict[str, np.ndarray], query: np.ndarray, encoded: np.ndarray, weights: np.ndarray) -> list:
+    """The energy of one query towards each state of one utterance, element by element from the equation."""
+    energies = []
+    for s in range(len(encoded)):
+        if name == "dot":
+            energies.append((p["query.weight"] @ query) @ (p["key.weight"] @ encoded[s]) / np.sqrt(KEY))
+            continue
+        meeting = p["query.weight"] @ query + p["key.weight"] @ encoded[s] + p["key.bias"]
+        if name == "location":
+            around = [weights[s + d] if 0 <= s + d < len(encoded) else 0.0 for d in (-1, 0, 1)]
+            meeting = meeting + p["location.weight"] @ (p["filters.weight"][:, 0] @ np.array(around))
+        energies.append(p["score.weight"][0] @ np.tanh(meeting))
+    return energies
+
+
+def of_heads(p: dict[str, np.ndarray], query: np.ndarray, encoded: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean weights and context of two heads, each with one half of keys, query and encoded states."""
+    queries, keys = (p["query.weight"] @ query).reshape(2, -1), (encoded @ p["key.weight"].T).reshape(-1, 2, KEY // 2)
+    energies = [keys[:, head] @ queries[head] / np.sqrt(KEY / 2) for head in range(2)]
+    weights = np.array([np.exp(energy) / np.exp(energy).sum() for energy in energies])
+    halves = encoded.reshape(-1, 2, VALUE // 2)
+    return weights.mean(0), np.concatenate([weights[head] @ halves[:, head] for head in range(2)])
+
+
+def test_heads_equal_their_equation_element_by_element() -> None:
+    attention = make("multi_head")
+    query, encoded, previous = material()
+    context, weights = attention.attend(query, attention.prepare(encoded, NUM_STATES), previous)
+    p = {key: parameter.detach().numpy() for key, parameter in attention.named_parameters()}
+    for row, length in enumerate(NUM_STATES.tolist()):
+        for beam in range(BEAM):
+            mean, expected = of_heads(p, query[row, beam].numpy(), encoded[row, :length].numpy())
+            np.testing.assert_allclose(weights[row, beam, :length].detach().numpy(), mean, rtol=1e-9)
+            np.testing.assert_allclose(context[row, beam].detach().numpy(), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("heads", "sizes"), [(3, "key_size=4"), (4, "the 6 values"), (0, "num_heads=0 must be at least 1")]
+)
+def test_heads_must_divide_what_they_share(heads: int, sizes: str) -> None:
+    with pytest.raises(ConfigError, match=sizes):
+        MultiHeadAttention(QUERY, VALUE, key_size=KEY, num_heads=heads)
+
+
+def used_up(p: dict[str, np.ndarray], encoded: np.ndarray, weights: list[np.ndarray]) -> np.ndarray:
+    """Half the inverse fertility of each state, times all the weight it has had."""
+    return sum(weights, np.zeros(len(encoded))) * 0.5 / (1 + np.exp(-encoded @ p["inverse_fertility.weight"][0]))
+
+
+def test_weight_feedback_equals_its_equation_over_several_tokens() -> None:
+    torch.manual_seed(1)
+    attention = WeightFeedbackAttention(QUERY, VALUE, key_size=KEY).double()
+    query, encoded, _ = material()
+    memory = attention.prepare(encoded, NUM_STATES)
+    p = {key: parameter.detach().numpy() for key, parameter in attention.named_parameters()}
+    assert [key for key in p if key.endswith("bias")] == ["key.bias"]
+    remembered, history = attention.initial_weights(memory).expand(-1, BEAM, -1), []
+    for token in range(4):
+        queries = query * (token + 1)
+        context, weights = attention.attend(queries, memory, remembered)
+        for row, length in enumerate(NUM_STATES.tolist()):
+            states = encoded[row, :length].numpy()
+            for beam in range(BEAM):
+                before = used_up(p, states, [old[row, beam, :length] for old in history])
+                np.testing.assert_allclose(remembered[row, beam, :length].detach().numpy(), before, rtol=1e-9)
+                meeting = states @ p["key.weight"].T + p["key.bias"] + before[:, None] * p["feedback.weight"][:, 0]
+                meeting += p["query.weight"] @ queries[row, beam].numpy()
+                energy = np.tanh(meeting) @ p["score.weight"][0]
+                expected = np.exp(energy) / np.exp(energy).sum()
+                np.testing.assert_allclose(weights[row, beam, :length].detach().numpy(), expected, rtol=1e-9)
+                np.testing.assert_allclose(context[row, beam].detach().numpy(), expected @ states, rtol=1e-9)
+        remembered = attention.remember(memory, weights, remembered)
+        assert not remembered.masked_select(~MASK.unsqueeze(1)).any()
+        history.append(weights.detach().numpy())
+
+
+@pytest.mark.parametrize("name", ["additive", "dot", "location"])
+def test_attention_equals_its_equation_element_by_element(name: str) -> None:
+    attention = make(name)
+    query, encoded, previous = material()
+    context, weights = attention.attend(query, attention.prepare(encoded, NUM_STATES), previous)
+    p = {key: parameter.detach().numpy() for key, parameter in attention.named_parameters()}
+    for row, length in enumerate(NUM_STATES.tolist()):
+        states = encoded[row, :length].numpy()
+        for beam in range(BEAM):
+            energy = energy_of(name, p, query[row, beam].numpy(), states, previous[row, beam].numpy()[:length])
+            expected = np.exp(energy) / np.exp(energy).sum()
+            np.testing.assert_allclose(weights[row, beam, :length].detach().numpy(), expected, rtol=1e-9)
+            np.testing.assert_allclose(context[row, beam].detach().numpy(), expected @ states, rtol=1e-9)
+
+
+def test_only_location_attention_remembers_where_it_looked() -> None:
+    query, encoded, previous = material()
+    for name in ("additive", "dot", "location"):
+        attention = make(name)
+        memory = attention.prepare(encoded, NUM_STATES)
+        before, after = (attention.attend(query, memory, weights)[1] for weights in (previous, previous.flip(0)))
+        assert torch.equal(before, after) == (name != "location")
+
+
+def test_a_location_filter_has_a_middle() -> None:
+    config = OmegaConf.to_container(OmegaConf.load(CARDS["location"]))
+    assert isinstance(config, dict)
+    with pytest.raises(ConfigError, match="width=50 has no middle: choose 49 or 51"):
+        build(config | {"width": 50})(QUERY, VALUE)
+
+
+def test_memory_is_a_value() -> None:
+    """Search reorders utterances' states, never the memory: it stays what `prepare` gave."""
+    attention = make("location")
+    query, encoded, previous = material()
+    memory = attention.prepare(encoded, NUM_STATES)
+    copy = Memory(*(part.clone() for part in memory))
+    attention.attend(query, memory, previous)
+    assert all(torch.equal(now, then) for now, then in zip(memory, copy, strict=True))

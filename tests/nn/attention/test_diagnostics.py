@@ -1,0 +1,66 @@
+"""The numbers of an alignment, and what they are called."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from las.nn.attention import diagnostics
+from las.nn.attention.diagnostics import Alignment
+
+
+def picture(*centres: int, states: int = 10) -> Tensor:
+    """Every token looks at one state."""
+    return torch.nn.functional.one_hot(torch.tensor(centres), states).double()
+
+
+def test_a_diagonal_is_healthy() -> None:
+    found = diagnostics.measure(torch.eye(10))
+    assert found == pytest.approx(Alignment(0.0, 1.0, 1.0, 1.0))
+    assert diagnostics.verdict(found) == "follows the speech"
+
+
+def test_looking_everywhere_has_the_largest_entropy_and_goes_with_nothing() -> None:
+    found = diagnostics.measure(torch.full((6, 8), 1 / 8))
+    assert found == pytest.approx(Alignment(1.0, 0.0, 1.0, 1.0))
+    assert "everywhere" in diagnostics.verdict(found)
+
+
+def test_the_numbers_of_a_small_alignment_by_hand() -> None:
+    weights = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+    found = diagnostics.measure(weights)
+    centres = [0.25, 1.0, 0.5]
+    mean = sum(centres) / 3
+    covariance = sum((c - mean) * p for c, p in zip(centres, [-0.5, 0, 0.5], strict=True))
+    spread = math.sqrt(sum((c - mean) ** 2 for c in centres) * 0.5)
+    assert found.entropy == pytest.approx(math.log(2) / 3 / math.log(3))
+    assert found.diagonality == pytest.approx(covariance / spread)
+    assert (found.coverage, found.monotonicity) == (1.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        (picture(9, 8, 7, 6, 5, 4, 3, 2), "writes from memory"),
+        (picture(4, 4, 4, 4, 4, 4), "writes from memory"),
+        (picture(0, 0, 0, 1, 1, 1), "passed over"),
+        (picture(0, 1, 2, 9, 4, 5, 6, 7), "with jumps"),
+        (picture(0, 2, 4, 6, 8), "follows the speech"),
+    ],
+)
+def test_faults_have_names(weights: Tensor, said: str) -> None:
+    assert said in diagnostics.verdict(diagnostics.measure(weights))
+
+
+def test_one_token_or_one_state_is_no_fault() -> None:
+    for shape in ((1, 7), (5, 1)):
+        assert diagnostics.verdict(diagnostics.measure(torch.full(shape, 1 / shape[1]))) == "follows the speech"
+
+
+def test_means_and_the_line_of_the_log() -> None:
+    found = diagnostics.mean([Alignment(0.0, 1.0, 1.0, 1.0), Alignment(0.4, 0.9, 0.6, 0.5)])
+    assert found == pytest.approx(Alignment(0.2, 0.95, 0.8, 0.75))
+    assert diagnostics.line(found) == (
+        "attention follows the speech (entropy 0.20, diagonality 0.95, coverage 0.80, monotonicity 0.75)"
+    )

@@ -1,0 +1,261 @@
+"""Every card in configs/cell/ is tested by being there; the mathematics is that of docs/equations."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from cell_cards import cells_whose, equations_of, every_cell, factory_of, modules_of
+from cell_cases import BATCH, FRAMES, HIDDEN, INPUT, make, material, run
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from las.nn import rnn
+from las.nn.cells.base import CELL_NORMS, LSTMCell, LSTMState
+from las.nn.normalisation import layer_norm
+from las.runtime.errors import ConfigError
+
+REPOSITORY = Path(__file__).parents[3]
+
+every_cell_norm = pytest.mark.parametrize("cell_norm", CELL_NORMS)
+
+
+def without_norms(cell: LSTMCell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace every function called *_norm that the cell's modules use by the identity of its first argument."""
+    for module in map(sys.modules.__getitem__, modules_of(cell)):
+        for function in [key for key in vars(module) if key.endswith("_norm")]:
+            monkeypatch.setattr(module, function, lambda values, *_: values)
+
+
+@every_cell
+def test_names_shapes_and_an_initial_state_of_zeros(name: str) -> None:
+    cell = make(name)
+    assert equations_of(cell).input_weight.shape == (4 * HIDDEN, INPUT)
+    assert equations_of(cell).recurrent_weight.shape == (4 * HIDDEN, HIDDEN)
+    state = cell.initial_state(2, 7)
+    assert all(part.shape == (2, 7, HIDDEN) and part.dtype == torch.float64 and not part.any() for part in state)
+    after = cell.step(cell.input_gates(torch.randn(2, 7, INPUT, dtype=torch.float64)), state)
+    assert after.hidden.shape == after.cell.shape == (2, 7, HIDDEN)
+
+
+@cells_whose("gains start at one")
+def test_gains_start_at_one_and_biases_at_zero(name: str) -> None:
+    cell = factory_of(name)(INPUT, HIDDEN)
+    for key, parameter in cell.named_parameters():
+        if not key.endswith("_weight"):
+            assert torch.equal(parameter, torch.full_like(parameter, float(key.endswith("gain")))), key
+
+
+@cells_whose("is an LSTM but for its norms")
+@every_cell_norm
+def test_without_its_norms_a_cell_is_the_lstm_of_torch(
+    name: str, cell_norm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = make(name, cell_norm=cell_norm)
+    without_norms(cell, monkeypatch)
+    oracle = nn.LSTM(INPUT, HIDDEN, batch_first=True, dtype=torch.float64)
+    zeros = torch.zeros(1, INPUT, dtype=torch.float64)
+    with torch.no_grad():
+        oracle.weight_ih_l0.copy_(equations_of(cell).input_weight)
+        oracle.weight_hh_l0.copy_(equations_of(cell).recurrent_weight)
+        oracle.bias_ih_l0.copy_(cell.gates(cell.input_gates(zeros), zeros.new_zeros(1, HIDDEN))[0])
+        oracle.bias_hh_l0.zero_()
+        oracle.bias_hh_l0[HIDDEN : 2 * HIDDEN] = cell.forget_bias  # torch's order is i f g o as well
+    x, state = material()
+    outputs, (h, c) = oracle(x, (state.hidden[None], state.cell[None]))
+    ours, last = rnn.unroll(cell, cell.input_gates(x), torch.full((BATCH,), FRAMES), state)
+    torch.testing.assert_close(ours, outputs, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(last.hidden, h[0], rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(last.cell, c[0], rtol=1e-9, atol=1e-12)
+
+
+@every_cell
+def test_gradients_equal_finite_differences(name: str) -> None:
+    """Of outputs and last state, with a padded row, towards frames, h0, c0 and every parameter."""
+    cell = make(name, 2, 3)
+    x, state = material(2, 3, 2, 3)
+    parameters = {key: parameter.detach().requires_grad_() for key, parameter in cell.named_parameters()}
+
+    class Unrolled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = cell
+
+        def forward(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, ...]:
+            gates = self.cell.input_gates(x)
+            outputs, last = rnn.unroll(self.cell, gates, torch.tensor([3, 2]), LSTMState(h, c))
+            return outputs, *last
+
+    def function(x: Tensor, h: Tensor, c: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
+        named = {f"cell.{key}": value for key, value in zip(parameters, values, strict=True)}
+        return functional_call(Unrolled(), named, (x, h, c))
+
+    inputs = [part.requires_grad_() for part in (x, *state)]
+    assert torch.autograd.gradcheck(function, (*inputs, *parameters.values()), fast_mode=True)
+
+
+@cells_whose("normalises its memory by layer norm")
+def test_the_four_places_of_the_cell_norm(name: str) -> None:
+    """One frame tells what is carried (raw in none and output) and what is seen (raw in none and state)."""
+    x, state = material()
+    cells = {placement: make(name, cell_norm=placement) for placement in CELL_NORMS}
+    for cell in cells.values():
+        cell.load_state_dict(cells["both"].state_dict(), strict=False)
+    after = {key: cell.step(cell.input_gates(x[:, 0]), state) for key, cell in cells.items()}
+    assert torch.equal(after["none"].cell, after["output"].cell)
+    assert torch.equal(after["state"].cell, after["both"].cell)
+    assert torch.equal(after["none"].hidden, after["state"].hidden)
+    assert torch.equal(after["output"].hidden, after["both"].hidden)
+    assert (after["none"].cell - after["both"].cell).abs().max() > 1e-2
+    assert (after["none"].hidden - after["both"].hidden).abs().max() > 1e-2
+    gain, bias = equations_of(cells["both"]).cell_gain, equations_of(cells["both"]).cell_bias
+    raw = after["none"].cell
+    centred = raw - raw.mean(1, keepdim=True)
+    expected = gain * centred / (centred.square().mean(1, keepdim=True) + cells["both"].eps).sqrt() + bias
+    torch.testing.assert_close(after["both"].cell, expected, rtol=1e-9, atol=1e-12)
+    outputs = [run(cell, x, state)[:, -1] for cell in cells.values()]
+    for one in range(4):
+        assert all((outputs[one] - outputs[two]).abs().max() > 1e-2 for two in range(one))
+
+
+@cells_whose("remembers sigmoid(f + forget_bias) of its memory")
+def test_forget_bias_is_added_after_the_norm(name: str) -> None:
+    """After: c_1 - sigmoid(i) tanh(g) is sigmoid(f + b) c_0, whatever a norm would have made of a constant."""
+    x, state = material()
+    cells = [make(name, cell_norm="none", forget_bias=bias) for bias in (0.0, 1.0)]
+    without, with_bias = (cell.step(cell.input_gates(x[:, 0]), state).cell for cell in cells)
+    gates = cells[0].gates(cells[0].input_gates(x[:, 0]), state.hidden)
+    f = gates[:, HIDDEN : 2 * HIDDEN]
+    torch.testing.assert_close(with_bias - without, (torch.sigmoid(f + 1) - torch.sigmoid(f)) * state.cell)
+    assert (with_bias - without).abs().max() > 1e-2
+
+
+def test_gates_are_i_f_g_o() -> None:
+    """With one pair of gates open at a time, the memory shows which gate is where."""
+
+    class Given(LSTMCell):
+        def gates(self, input_gates: Tensor, hidden: Tensor) -> Tensor:
+            return input_gates
+
+    cell = Given(1, 1)
+    shut, open_ = -100.0, 100.0
+    state = LSTMState(torch.tensor([[0.3]]), torch.tensor([[0.7]]))
+    cases = {  # i, f, g, o: carried, seen
+        (shut, open_, 2.0, shut): (0.7, 0.0),
+        (shut, open_, 2.0, open_): (0.7, float(np.tanh(0.7))),
+        (open_, shut, 2.0, open_): (float(np.tanh(2.0)), float(np.tanh(np.tanh(2.0)))),
+        (open_, open_, -2.0, shut): (0.7 - float(np.tanh(2.0)), 0.0),
+    }
+    for gates, (carried, seen) in cases.items():
+        after = cell.step(torch.tensor([gates]), state)
+        torch.testing.assert_close(after, LSTMState(torch.tensor([[seen]]), torch.tensor([[carried]])))
+
+
+@every_cell
+@every_cell_norm
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_zero_recurrent_input_at_the_first_frame_stays_finite(name: str, cell_norm: str, dtype: torch.dtype) -> None:
+    """U h = 0 has no variance: the slope of its norm is 1 / sqrt(eps), which must not become inf * 0."""
+    cell = make(name, cell_norm=cell_norm, eps=1e-12).to(dtype)
+    x = material()[0].to(dtype).requires_grad_()
+    outputs, state = rnn.unroll(cell, cell.input_gates(x), torch.tensor([FRAMES, FRAMES, 2]))
+    outputs.float().square().mean().backward()
+    assert outputs.isfinite().all() and state.cell.isfinite().all()
+    assert x.grad is not None and x.grad.isfinite().all() and x.grad.any()
+    for key, parameter in cell.named_parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all(), key
+
+
+@every_cell
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_automatic_mixed_precision_stays_finite_and_near(name: str, dtype: torch.dtype) -> None:
+    cell = make(name).float()
+    x = material()[0].float()
+    with torch.autocast("cpu", dtype=dtype):
+        outputs = run(cell, x)
+    torch.testing.assert_close(outputs.float(), run(cell, x), rtol=0.1, atol=0.1)
+    outputs.float().square().mean().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in cell.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_statistics_of_half_precision_are_accurate(dtype: torch.dtype) -> None:
+    """Sums of 4096 squares of values near 1000 overflow fp16 by far; only the rounding of inputs may remain."""
+    values = (1000 + 300 * torch.randn(3, 4096, generator=torch.Generator().manual_seed(3))).to(dtype)
+    gain, bias = torch.ones(4096), torch.zeros(4096)
+    exact = layer_norm(values.double(), gain.double(), bias.double(), 1e-5)
+    ours = layer_norm(values, gain.to(dtype), bias.to(dtype), 1e-5)
+    torch.testing.assert_close(ours.double(), exact, rtol=torch.finfo(dtype).eps, atol=torch.finfo(dtype).eps)
+
+
+def test_unknown_cell_norm_and_biases_name_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"cell_norm='outptu' does not exist. Did you mean output"):
+        make("lstm", cell_norm="outptu")
+    with pytest.raises(ConfigError, match=r"biases='al' does not exist. Did you mean all"):
+        make("ln_global", biases="al")
+
+
+NEW_CELL = '''"""A cell somebody adds: layer norm on the input side only.
+
+gates = LN(W x; gain, bias) + U h
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from las.nn.cells.base import LSTMCell, layer_norm
+
+
+class AddedLSTMCell(LSTMCell):
+    def __init__(self, input_size: int, hidden_size: int, **options) -> None:
+        super().__init__(input_size, hidden_size, **options)
+        self.input_weight, self.recurrent_weight = self.weights()
+        self.gain = nn.Parameter(torch.ones(4 * hidden_size))
+        self.bias = nn.Parameter(torch.zeros(4 * hidden_size))
+
+    def input_gates(self, frames: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch gates"]:
+        return layer_norm(functional.linear(frames, self.input_weight), self.gain, self.bias, self.eps)
+
+    def gates(
+        self, input_gates: Float[Tensor, "*batch gates"], hidden: Float[Tensor, "*batch hidden"]
+    ) -> Float[Tensor, "*batch gates"]:
+        return input_gates + functional.linear(hidden, self.recurrent_weight)
+'''
+
+
+def test_adding_a_cell_costs_one_file_and_one_card(tmp_path: Path) -> None:
+    """In a copy of the project, a file and three lines of yaml enrol a cell; a wrong equation is caught."""
+    ignore = shutil.ignore_patterns("__pycache__")
+    for folder in ("las", "configs"):
+        shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=ignore)
+    (tmp_path / "tests").mkdir()
+    for file in ("pyproject.toml", "tests/conftest.py", "tests/cell_cards.py", "tests/test_cells.py"):
+        shutil.copy(REPOSITORY / file, tmp_path / file)
+    wrong = NEW_CELL.replace("input_gates + functional", "input_gates - functional")
+    for name, source in (("added_right", NEW_CELL), ("added_wrong", wrong)):
+        (tmp_path / f"las/cells/{name}.py").write_text(source)
+        card = f"_target_: las.nn.cells.{name}.AddedLSTMCell\n_partial_: true\ncell_norm: output\n"
+        (tmp_path / f"configs/cell/{name}.yaml").write_text(card)
+    command = [sys.executable, "-m", "pytest", "-vv", "--tb=no", "tests/test_cells.py", "-k", "added_"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("tests/test_cells.py::")]
+    right = [line for line in lines if "added_right" in line]
+    assert len(right) > 20 and all("PASSED" in line for line in right), done.stdout + done.stderr
+    assert {line.split("::")[1].split("[")[0] for line in right} == {
+        key for key, value in globals().items() if key.startswith("test_") and takes_new_cards(value)
+    }
+    failed = [line for line in lines if "added_wrong" in line and "FAILED" in line]
+    assert failed and all("lstm_of_torch" in line for line in failed)
+
+
+def takes_new_cards(test: Callable[..., None]) -> bool:
+    """Whether it is for all cards, or all but some whose names are known: the plain LSTM lacks nothing."""
+    return any(mark.args[0] == "name" and "lstm" in mark.args[1] for mark in getattr(test, "pytestmark", []))

@@ -1,0 +1,193 @@
+"""What tells the cells apart: each preset against its equations in NumPy, and the table of invariances."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from cell_cards import CARDS
+from cell_cases import BATCH, FRAMES, HIDDEN, INPUT, make, material, run
+from torch import Tensor
+
+from las.nn import rnn
+from las.nn.cells.base import LSTMState
+
+# name: family, offsets beside W and U in units of H, cell norm, forget bias, eps. Written out here a second time, from
+# the papers and programs the presets are named after, not from the cards.
+PRESETS: dict[str, tuple[str, int, str, float, float]] = {
+    "lstm": ("lstm", 4, "none", 0, 1e-5),
+    "ln_global": ("ln_global", 20, "none", 0, 1e-5),
+    "ln_joined": ("ln_joined", 8, "none", 0, 1e-5),
+    "ln_per_gate": ("ln_per_gate", 8, "none", 0, 1e-5),
+    "ba2016": ("ln_global", 20, "output", 0, 1e-5),
+    "haste": ("ln_global", 12, "output", 1, 1e-5),
+    "tf_addons": ("ln_global", 20, "both", 1, 1e-3),
+    "tf_contrib": ("ln_per_gate", 8, "both", 1, 1e-12),
+    "lingvo_simple": ("ln_per_gate", 8, "none", 0, 1e-8),
+    "lingvo_lean": ("ln_per_gate", 8, "output", 0, 1e-8),
+    "zeineldeen2020_global": ("ln_global", 12, "none", 0, 1e-12),
+    "zeineldeen2020_joined": ("ln_joined", 8, "none", 0, 1e-12),
+    "zeineldeen2020_per_gate": ("ln_per_gate", 8, "none", 0, 1e-12),
+    "zeineldeen2020_global_cell": ("ln_global", 12, "both", 0, 1e-12),
+    "zeineldeen2020_joined_cell": ("ln_joined", 8, "both", 0, 1e-12),
+    "zeineldeen2020_per_gate_cell": ("ln_per_gate", 8, "both", 0, 1e-12),
+}
+every_preset = pytest.mark.parametrize("name", PRESETS)
+
+
+def test_cards_and_presets_are_the_same_names() -> None:
+    assert PRESETS.keys() <= CARDS.keys()
+
+
+@every_preset
+def test_parameters_beside_w_and_u(name: str) -> None:
+    _, offsets, cell_norm, _, _ = PRESETS[name]
+    beside = {key: p.numel() for key, p in make(name).named_parameters() if not key.endswith("_weight")}
+    assert sum(beside.values()) == (offsets + (2 if cell_norm != "none" else 0)) * HIDDEN
+
+
+def transcription(name: str, p: dict[str, np.ndarray], x: np.ndarray, h: np.ndarray, c: np.ndarray) -> list[np.ndarray]:
+    """The preset in NumPy, from the equations: hidden and cell after one frame x [batch, input]."""
+    family, offsets, cell_norm, forget_bias, eps = PRESETS[name]
+
+    def ln(z: np.ndarray, key: str) -> np.ndarray:
+        gain, bias = p[f"{key}gain"].reshape(-1), p.get(f"{key}bias", np.zeros(1)).reshape(-1)
+        return gain * (z - z.mean(-1, keepdims=True)) / np.sqrt(z.var(-1, keepdims=True) + eps) + bias
+
+    def sigmoid(z: np.ndarray) -> np.ndarray:
+        return 1 / (1 + np.exp(-z))
+
+    wx, uh, n = x @ p["input_weight"].T, h @ p["recurrent_weight"].T, HIDDEN
+    if family == "lstm":
+        z = wx + uh + p["bias"]
+    elif family == "ln_global":
+        z = ln(wx, "input_") + ln(uh, "recurrent_") + (p["bias"] if offsets == 20 else 0)
+    elif family == "ln_joined":
+        z = ln(wx + uh, "")
+    else:
+        rows = [ln_gate((wx + uh)[:, k * n : k * n + n], p["gain"][k], p["bias"][k], eps) for k in range(4)]
+        z = np.concatenate(rows, 1)
+    i, f, g, o = z[:, :n], z[:, n : 2 * n], z[:, 2 * n : 3 * n], z[:, 3 * n :]
+    c = sigmoid(f + forget_bias) * c + sigmoid(i) * np.tanh(g)
+    normalised = c if cell_norm == "none" else ln(c, "cell_")
+    seen = normalised if cell_norm in ("output", "both") else c
+    return [sigmoid(o) * np.tanh(seen), normalised if cell_norm in ("state", "both") else c]
+
+
+def ln_gate(z: np.ndarray, gain: np.ndarray, bias: np.ndarray, eps: float) -> np.ndarray:
+    mean = z.sum(1)[:, None] / HIDDEN
+    return gain * (z - mean) / (((z - mean) ** 2).sum(1)[:, None] / HIDDEN + eps) ** 0.5 + bias
+
+
+@every_preset
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-6])  # of the inputs: small variances show which eps is inside
+def test_preset_equals_a_numpy_transcription(name: str, scale: float) -> None:
+    cell = make(name)
+    x, state = material()
+    x, h, c = x * scale, state.hidden * scale, state.cell * scale
+    outputs, state = rnn.unroll(cell, cell.input_gates(x), torch.full((BATCH,), FRAMES), LSTMState(h, c))
+    p = {key: parameter.detach().numpy() for key, parameter in cell.named_parameters()}
+    for frame in range(FRAMES):
+        h, c = transcription(name, p, x[:, frame].numpy(), np.asarray(h), np.asarray(c))
+        np.testing.assert_allclose(outputs[:, frame].detach().numpy(), h, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(state.cell.detach().numpy(), c, rtol=1e-9, atol=1e-12)
+
+
+# What is done to W and to U; the columns of the table of invariances.
+def scaled(rows: slice, w: float, u: float) -> Callable[[Tensor, Tensor], None]:
+    def change(input_weight: Tensor, recurrent_weight: Tensor) -> None:
+        input_weight[rows] *= w
+        recurrent_weight[rows] *= u
+
+    return change
+
+
+def shifted(rows: slice, w: float, u: float) -> Callable[[Tensor, Tensor], None]:
+    """Add one row vector to several rows of a matrix: W + 1 g^T."""
+
+    def change(input_weight: Tensor, recurrent_weight: Tensor) -> None:
+        input_weight[rows] += w * torch.linspace(-1, 2, INPUT, dtype=torch.float64)
+        recurrent_weight[rows] += u * torch.linspace(-1, 2, HIDDEN, dtype=torch.float64)
+
+    return change
+
+
+ALL, FORGET, ONE = slice(None), slice(HIDDEN, 2 * HIDDEN), slice(2, 3)
+CHANGES = {
+    "3W": scaled(ALL, 3, 1),
+    "3U": scaled(ALL, 1, 3),
+    "3W and 3U": scaled(ALL, 3, 3),
+    "forget rows of W and U x 3": scaled(FORGET, 3, 3),
+    "W + 1 g^T": shifted(ALL, 1, 0),
+    "U + 1 g^T": shifted(ALL, 0, 1),
+    "forget rows of W + 1 g^T": shifted(FORGET, 1, 0),
+    "one row of W and U x 3": scaled(ONE, 3, 3),
+}
+SAME = {
+    "lstm": set(),
+    "ln_global": {"3W", "3U", "3W and 3U", "W + 1 g^T", "U + 1 g^T"},
+    "ln_joined": {"3W and 3U", "W + 1 g^T", "U + 1 g^T"},
+    "ln_per_gate": {
+        "3W and 3U",
+        "forget rows of W and U x 3",
+        "W + 1 g^T",
+        "U + 1 g^T",
+        "forget rows of W + 1 g^T",
+    },
+}
+
+
+@every_preset
+@pytest.mark.parametrize("change", CHANGES)
+def test_table_of_invariances(name: str, change: str) -> None:
+    cell = make(name, eps=0.0)
+    x, state = material()
+    before = run(cell, x, state)
+    with torch.no_grad():
+        CHANGES[change](cell.input_weight, cell.recurrent_weight)
+    after = run(cell, x, state)
+    if change in SAME[PRESETS[name][0]]:
+        torch.testing.assert_close(after, before, rtol=1e-9, atol=1e-12)
+    else:
+        assert (after - before).abs().max() > 1e-2
+
+
+@every_preset
+def test_only_ln_global_ignores_the_scale_of_each_frame(name: str) -> None:
+    cell = make(name, eps=0.0)
+    x, state = material()
+    scales = torch.tensor([0.2, 5.0, 1.0, 30.0], dtype=torch.float64).view(1, FRAMES, 1)
+    before, after = run(cell, x, state), run(cell, x * scales, state)
+    if PRESETS[name][0] == "ln_global":
+        torch.testing.assert_close(after, before, rtol=1e-9, atol=1e-12)
+    else:
+        assert (after - before).abs().max() > 1e-2
+
+
+SCALE_FREE = [(preset, change) for preset, row in PRESETS.items() for change in SAME[row[0]] if "3" in change]
+
+
+@pytest.mark.parametrize(("name", "change"), sorted(SCALE_FREE))
+def test_gradients_of_scale_free_weights(name: str, change: str) -> None:
+    """<W, dL/dW> = 0, and three times the weights have a third of the gradient."""
+    cell = make(name, eps=0.0)
+    x, state = material()
+    coefficients = torch.linspace(-1, 1, HIDDEN, dtype=torch.float64)
+
+    def gradients() -> list[Tensor]:
+        loss = (run(cell, x, state) * coefficients).square().sum()
+        return list(torch.autograd.grad(loss, [cell.input_weight, cell.recurrent_weight]))
+
+    before = gradients()
+    weights = [cell.input_weight.detach().clone(), cell.recurrent_weight.detach().clone()]
+    with torch.no_grad():
+        CHANGES[change](cell.input_weight, cell.recurrent_weight)
+    after = gradients()
+    scaled_part = [
+        new.detach() != old for new, old in zip((cell.input_weight, cell.recurrent_weight), weights, strict=True)
+    ]
+    inner = sum((w * g * part).sum() for w, g, part in zip(weights, before, scaled_part, strict=True))
+    assert abs(float(inner)) < 1e-9
+    assert sum((g * part).abs().max() for g, part in zip(before, scaled_part, strict=True)) > 1e-3
+    for new, old, part in zip(after, before, scaled_part, strict=True):
+        torch.testing.assert_close(new, torch.where(part, old / 3, old), rtol=1e-7, atol=1e-11)

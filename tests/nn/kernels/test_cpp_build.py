@@ -1,0 +1,177 @@
+"""The compiled recurrence is built once for each machine, tried before use, and refused with a reason."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from kernel_cases import CELLS, compiles
+from torch import Tensor
+
+from las.nn import rnn
+from las.nn.cells.ln_global import LNGlobalLSTMCell
+from las.nn.kernels import cpp_build, cpu
+from las.nn.rnn import BidirectionalLayer
+from las.runtime.errors import ConfigError
+
+INPUT = 6
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """An empty cache of libraries, and nothing remembered of earlier builds."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("CXX", raising=False)
+    for remembered in (cpu.library, cpu._fault):
+        remembered.cache_clear()
+    yield tmp_path
+    for remembered in (cpu.library, cpu._fault):
+        remembered.cache_clear()
+
+
+# When it is used
+
+
+@compiles
+def test_it_computes_layers_here() -> None:
+    for cls in CELLS.values():
+        assert cpu.refuses(cls(3, 4), torch.zeros(1, 1, 16)) == ""
+    assert rnn.pick(LNGlobalLSTMCell(3, 4), torch.zeros(1, 1, 16)) is cpu
+
+
+class Doubled(LNGlobalLSTMCell):
+    """A subclass with another equation."""
+
+    def gates(self, input_gates: Tensor, hidden: Tensor) -> Tensor:
+        return 2 * super().gates(input_gates, hidden)
+
+
+def test_it_refuses_what_it_does_not_know() -> None:
+    known = LNGlobalLSTMCell(3, 4)
+    assert "equations" in cpu.refuses(Doubled(3, 4), torch.zeros(1, 1, 16))
+    assert "meta" in cpu.refuses(known, torch.zeros(1, 1, 16, device="meta"))
+    assert "complex64" in cpu.refuses(known, torch.zeros(1, 1, 16, dtype=torch.complex64))
+
+
+def works_without(reason: str) -> None:
+    """Layers work, the other kernels are used, and asking for this one says why it cannot be had."""
+    layer, frames, lengths = (
+        BidirectionalLayer(LNGlobalLSTMCell, INPUT, 5),
+        torch.randn(2, 4, INPUT),
+        torch.tensor([4, 2]),
+    )
+    cell = layer.forwards.cell
+    assert cpu.refuses(cell, frames) == reason and "\n" not in reason
+    assert rnn.pick(cell, frames) is rnn.KERNELS["autograd"]
+    assert f"cpu: {reason}" in rnn.explain(cell, frames)
+    for _ in range(3):
+        layer(frames, lengths).sum().backward()
+    with rnn.using("cpu"), pytest.raises(ConfigError, match="kernel=cpu cannot compute"):
+        layer(frames, lengths)
+
+
+def test_without_a_compiler(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(fresh))
+    reason = cpu.refuses(LNGlobalLSTMCell(3, 4), torch.zeros(1, 1, 16))
+    assert "no C++ compiler" in reason and "install g++" in reason
+    works_without(reason)
+
+
+def test_a_compiler_that_fails_is_asked_once(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = fresh / "c++"
+    broken.write_text(f'#!/bin/sh\necho "$@" >> {fresh}/calls\necho "no room for this" >&2\nexit 1\n')
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fresh}:{os.environ['PATH']}")
+    reason = cpu.refuses(LNGlobalLSTMCell(3, 4), torch.zeros(1, 1, 16))
+    log = Path(reason.rpartition(" ")[2])
+    assert "failed" in reason and "no room for this" in log.read_text("utf-8")
+    works_without(reason)
+    builds = [line for line in (fresh / "calls").read_text("utf-8").splitlines() if "recurrence.cpp" in line]
+    assert len(builds) == 1
+    assert {path.suffix for path in log.parent.iterdir()} == {".log"}
+
+
+@compiles
+def test_a_library_that_computes_something_else_is_refused(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = shutil.copytree(cpp_build.SOURCES, fresh / "sources", ignore=shutil.ignore_patterns("*.py", "__py*"))
+    text = (sources / "vectors.h").read_text("utf-8")
+    right = "return less_one / (less_one + T(2));"
+    assert right in text
+    (sources / "vectors.h").write_text(text.replace(right, "return less_one / (less_one + T(2.01));"), "utf-8")
+    monkeypatch.setattr(cpp_build, "FLAGS", tuple(flag for flag in cpp_build.FLAGS if flag != "-O3"))  # quicker
+    load = cpp_build.load
+    monkeypatch.setattr(cpp_build, "load", lambda: load(sources))
+    reason = cpu.refuses(LNGlobalLSTMCell(3, 4), torch.zeros(1, 1, 16))
+    assert "wrong in a trial" in reason and "PlainLSTMCell differs by 0." in reason
+    works_without(reason)
+
+
+@compiles
+def test_a_cache_that_cannot_be_written(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (fresh / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(fresh / "file"))
+    reason = cpu.refuses(LNGlobalLSTMCell(3, 4), torch.zeros(1, 1, 16))
+    assert "cannot be kept" in reason and str(fresh / "file") in reason
+    works_without(reason)
+
+
+@compiles
+def test_the_trial_leaves_random_numbers_alone() -> None:
+    cpu._fault.cache_clear()
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    with torch.inference_mode():
+        assert cpu._fault() == ""
+    assert torch.equal(torch.rand(3), expected)
+
+
+# How it is built
+
+
+def tiny(folder: Path, answer: int) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / cpp_build.MAIN).write_text(f'extern "C" int answer() {{ return {answer}; }}\n')
+    return folder
+
+
+@compiles
+def test_it_is_built_once_and_again_when_a_source_changes(fresh: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for answer in (1, 1, 2, 2, 1):
+        assert cpp_build.load(tiny(fresh / "sources", answer)).answer() == answer
+    assert capsys.readouterr().out.count("building the cpu kernel") == 2
+    assert len(list(cpp_build.cache().iterdir())) == 2
+
+
+@compiles
+def test_processes_that_build_at_once_do_not_disturb_each_other(fresh: Path) -> None:
+    sources = tiny(fresh / "sources", 42)
+    program = (
+        "import sys; from pathlib import Path; from las.nn.kernels import extension; "
+        "assert extension.load(Path(sys.argv[1])).answer() == 42"
+    )
+    command = [sys.executable, "-c", program, str(sources)]
+    processes = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(3)]
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    assert len(list(cpp_build.cache().iterdir())) == 1
+
+
+def test_another_machine_has_another_library(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key follows the macros that the compiler predefines."""
+    sources, keys = tiny(fresh / "sources", 1), set()
+    for instructions in ("AVX2", "AVX512F"):
+        compiler = fresh / "c++"
+        compiler.write_text(f"#!/bin/sh\necho '#define __{instructions}__ 1'\n")
+        compiler.chmod(0o755)
+        keys.add(cpp_build._key(str(compiler), sources))
+    assert len(keys) == 2
+
+
+def test_cxx_names_the_compiler(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(cpp_build.Unavailable, match="no-such-compiler"):
+        cpp_build.find_compiler()

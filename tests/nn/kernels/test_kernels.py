@@ -1,0 +1,258 @@
+"""Every kernel is the plain recurrence: each in `recurrent.KERNELS` is tested by being there, where it computes."""
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_cases import (
+    CELLS,
+    PLAIN,
+    Form,
+    arriving,
+    both,
+    equal,
+    every_cell,
+    every_cell_norm,
+    every_form,
+    every_kernel,
+    furthest,
+    make,
+    one,
+    padding_of,
+    place,
+    results,
+)
+from torch import Tensor, nn
+
+from las.nn import rnn
+from las.nn.cells.base import CELL_NORMS, LSTMState
+from las.nn.rnn import BidirectionalLayer, RecurrentLayer
+
+LENGTHS = [3, 6, 0, 5]
+FRAMES = 7  # one more than the longest row has
+
+NEAR = {torch.float64: 1e-9, torch.float32: 5e-4}
+"""How far a kernel may be from plain, in units of the largest value: a norm of nearly nothing multiplies rounding."""
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> dict[str, Any]:
+    frames = draw(st.integers(0, 7))
+    return {
+        "name": draw(st.sampled_from(sorted(CELLS))),
+        "cell_norm": draw(st.sampled_from(CELL_NORMS)),
+        "forget_bias": draw(st.sampled_from([0.0, 1.0])),
+        "eps": draw(st.sampled_from([1e-12, 1e-8, 1e-5, 1e-3])),
+        "lengths": draw(st.lists(st.integers(0, frames), max_size=5)),
+        "frames": frames,
+        "hidden": draw(st.integers(1, 9)),
+        "starts": draw(st.booleans()),
+        "seed": draw(st.integers(0, 10_000)),
+    }
+
+
+def check(kernel: str, options: dict[str, Any]) -> None:
+    at = place(kernel)
+    for form in (one, both):
+        case = make(**options)
+        expected = results(form, PLAIN, case)
+        ours = results(form, at.kernel, case.to(at.device, at.widest))
+        assert furthest(ours.all(), expected.all()) <= NEAR[at.widest]
+
+
+@every_kernel
+@given(options=cases())
+@settings(max_examples=100, derandomize=True)
+def test_equals_plain_in_random_configurations(kernel: str, options: dict[str, Any]) -> None:
+    check(kernel, options)
+
+
+@every_kernel
+@pytest.mark.slow
+@given(options=cases())
+@settings(max_examples=2000, derandomize=True)
+def test_equals_plain_in_2000_random_configurations(kernel: str, options: dict[str, Any]) -> None:
+    check(kernel, options)
+
+
+@every_kernel
+@every_cell
+@every_cell_norm
+@pytest.mark.parametrize("eps", [0.0, 1e-12])
+def test_a_first_state_of_zeros_and_hardly_any_eps(kernel: str, name: str, cell_norm: str, eps: float) -> None:
+    """U h = 0 has no variance: the slope of its norm is 1 / sqrt(eps), which may not become inf * 0."""
+    at = place(kernel)
+    case = make(name, LENGTHS, frames=FRAMES, starts=False, cell_norm=cell_norm, eps=eps)
+    for form in (one, both):
+        ours = results(form, at.kernel, case.to(at.device, at.widest))
+        assert furthest(ours.all(), results(form, PLAIN, case).all()) <= NEAR[at.widest]
+        single = results(form, at.kernel, case.to(at.device, torch.float32)).all()
+        assert all(part.dtype == torch.float32 and part.isfinite().all() for part in single)
+
+
+@every_kernel
+@every_form
+@every_cell
+@every_cell_norm
+def test_gradients_equal_finite_differences(kernel: str, form: Form, name: str, cell_norm: str) -> None:
+    at = place(kernel, torch.float64)
+    case = make(name, [3, 1, 0, 2], frames=3, cell_norm=cell_norm, forget_bias=1.0).to(at.device)
+    assert case.state is not None
+
+    class Unrolled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cells = nn.ModuleList(case.cells)
+
+        def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
+            return tuple(form(at.kernel, case._replace(gates=[*given[:2]], state=LSTMState(*given[2:]))))
+
+    named = {f"cells.{key}": part for key, part in nn.ModuleList(case.cells).named_parameters()}
+
+    def function(*given: Tensor) -> tuple[Tensor, ...]:
+        parameters = dict(zip(named, given[4:], strict=True))
+        found: tuple[Tensor, ...] = torch.func.functional_call(Unrolled(), parameters, given[:4])
+        return found
+
+    assert torch.autograd.gradcheck(function, (*case.gates, *case.state, *named.values()), fast_mode=True)
+
+
+@every_kernel
+@every_form
+@every_cell
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+def test_what_padding_holds_reaches_nothing(kernel: str, form: Form, name: str, poison: float) -> None:
+    """Neither what it holds in the gates, nor what arrives in its gradient."""
+    at = place(kernel)
+    case = make(name, LENGTHS, frames=FRAMES, cell_norm="both").to(at.device, at.widest)
+    padding = padding_of(case.lengths, FRAMES)
+    clean = results(form, at.kernel, case)
+    poisoned = case.with_gates(lambda part: part.masked_fill(padding, poison))
+    assert equal(results(form, at.kernel, poisoned).all(), clean.all())
+    for part in (clean.values[0], *clean.gates[: 1 if form is one else 2]):
+        assert part.any() and not part.masked_select(padding).any()
+    outputs, wanted = form(at.kernel, poisoned)[0], [poisoned.gates[0], *poisoned.cells[0].parameters()]
+    options = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
+    zero, other = (
+        torch.autograd.grad(outputs, wanted, torch.ones_like(outputs).masked_fill(padding, value), **options)
+        for value in (0.0, poison)
+    )
+    assert equal([*zero], [*other])
+
+
+@every_kernel
+@every_cell
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+def test_what_padding_holds_reaches_nothing_of_a_layer(kernel: str, name: str, poison: float) -> None:
+    at = place(kernel)
+    frames, lengths = torch.randn(4, FRAMES, 3, generator=torch.Generator().manual_seed(5)), torch.tensor(LENGTHS)
+    for layer in (RecurrentLayer(CELLS[name], 3, 5), BidirectionalLayer(CELLS[name], 3, 5)):
+        layer.to(at.device, at.widest)
+        found = []
+        for value, chosen in ((0.0, kernel), (poison, kernel), (poison, "plain")):
+            given = frames.masked_fill(padding_of(lengths, FRAMES), value).to(at.device, at.widest).requires_grad_()
+            with rnn.using(chosen):
+                outputs = layer(given, lengths.to(at.device))
+            outputs = outputs[0] if isinstance(outputs, tuple) else outputs
+            found.append([outputs, *torch.autograd.grad(outputs.sin().sum(), [given, *layer.parameters()])])
+        assert equal(*found[:2])
+        assert furthest(*found[1:]) <= NEAR[at.widest]
+
+
+@every_kernel
+@every_form
+@every_cell
+def test_more_padding_changes_nothing(kernel: str, form: Form, name: str) -> None:
+    at = place(kernel)
+    case = make(name, LENGTHS, frames=max(LENGTHS), cell_norm="state").to(at.device, at.widest)
+    longer = case.with_gates(lambda part: nn.functional.pad(part, (0, 0, 0, 4), value=3.0))
+    short, long = (results(form, at.kernel, each).all() for each in (case, longer))
+    assert equal([part[:, : max(LENGTHS)] if part.dim() == 3 else part for part in long], short)
+
+
+@every_kernel
+@every_form
+@every_cell
+def test_a_batch_equals_its_rows_one_by_one(kernel: str, form: Form, name: str) -> None:
+    """Up to rounding, since a product of fewer rows may be summed in another order."""
+    at = place(kernel)
+    case = make(name, LENGTHS, frames=FRAMES, cell_norm="both").to(at.device, at.widest)
+    together, near = results(form, at.kernel, case), NEAR[at.widest]
+    alone = [results(form, at.kernel, case.row(index), index) for index in range(len(LENGTHS))]
+    for index, (row, length) in enumerate(zip(alone, LENGTHS, strict=True)):
+        for kind in ("values", "gates", "state"):
+            own = [part[index : index + 1] for part in getattr(together, kind)]
+            own = [part[:, :length] if part.dim() == 3 else part for part in own]
+            assert furthest(own, getattr(row, kind)) <= near
+    summed = [sum(parts) for parts in zip(*(row.parameters for row in alone), strict=True)]
+    assert furthest(together.parameters, summed) <= near
+
+
+@every_kernel
+@every_cell
+def test_both_directions_are_one_and_one_on_reversed_rows(kernel: str, name: str) -> None:
+    at = place(kernel)
+    case = make(name, LENGTHS, frames=FRAMES, starts=False, cell_norm="output").to(at.device, at.widest)
+    (outputs,) = both(at.kernel, case)
+    for index, length in enumerate(LENGTHS):
+        row = case.row(index)
+        forwards, _ = at.kernel.unroll(case.cells[0], row.gates[0], row.lengths)
+        backwards, _ = at.kernel.unroll(case.cells[1], row.gates[1].flip(1), row.lengths)
+        expected = torch.cat([forwards, backwards.flip(1)], dim=2)
+        assert furthest([outputs[index : index + 1, :length]], [expected]) <= NEAR[at.widest]
+
+
+def errors(layer: nn.Module, kernel: str, dtype: torch.dtype) -> list[float]:
+    """Of outputs and of the gradients of frames and of U, relative to what the same rounded weights give in fp64."""
+    frames, device = torch.randn(8, 60, 6, generator=torch.Generator().manual_seed(2)), next(layer.parameters()).device
+    layer, frames, lengths = copy.deepcopy(layer).to(dtype), frames.to(device, dtype), torch.full((8,), 60).to(device)
+    found = []
+    for module, name, kind in ((layer, kernel, dtype), (copy.deepcopy(layer).double(), "plain", torch.float64)):
+        given, weight = frames.to(kind, copy=True).requires_grad_(), [*module.parameters()][1]
+        with rnn.using(name):
+            outputs = module(given, *([lengths] if isinstance(layer, RecurrentLayer) else []))[0]
+        grads = torch.autograd.grad(outputs, [given, weight], arriving(outputs, 0))
+        found.append([part.detach().double() for part in (outputs, *grads)])
+    return [float((low - high).norm() / high.norm()) for low, high in zip(*found, strict=True)]
+
+
+@every_kernel
+@every_cell
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_errors_are_those_of_the_lstm_of_torch(kernel: str, name: str, dtype: torch.dtype) -> None:
+    """But for Global: its norm of U h divides by nearly nothing in the first frames, whoever computes it."""
+    at = place(kernel, dtype)
+    torch.manual_seed(1)
+    theirs = errors(nn.LSTM(6, 32, batch_first=True).to(at.device), "plain", dtype)
+    layer = RecurrentLayer(CELLS[name], 6, 32).to(at.device)
+    with torch.no_grad():
+        for gain in (part for key, part in layer.named_parameters() if key.endswith("gain")):
+            gain.fill_(0.5)  # with gains of 1 an untrained Global amplifies any difference from frame to frame
+    ours, plain = (errors(layer, each, dtype) for each in (kernel, "plain"))
+    for own, other, loop in zip(ours, theirs, plain, strict=True):
+        assert own <= (3 * max(other, loop) if name.startswith("ln_global") else 2 * other)
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Sets the number of threads back."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@every_kernel
+@every_form
+@every_cell
+@pytest.mark.usefixtures("threads")
+def test_results_are_the_same_bit_by_bit_when_computed_again(kernel: str, form: Form, name: str) -> None:
+    at = place(kernel)
+    case = make(name, [20, 19, 12, 20, 1, 15], frames=20, hidden=48, cell_norm="output").to(at.device, torch.float32)
+    for count in (1, 2):
+        torch.set_num_threads(count)
+        first, again, later = (results(form, at.kernel, case).all() for _ in range(3))
+        assert equal(again, first) and equal(later, first)

@@ -1,0 +1,271 @@
+"""Teacher-forced passes written by hand, in torch's operations and in C++, against `Speller.advance` step by step."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from speller_cases import NUM_STATES, STATES, TARGETS, VALUE, make
+from torch import Tensor
+
+from las.nn import rnn
+from las.nn.attention.dot import DotAttention
+from las.nn.cells.lstm import PlainLSTMCell
+from las.nn.kernels import cpu, cpu_speller
+from las.nn.speller import Speller, Spelling
+from las.runtime.errors import ConfigError
+
+ATTENTIONS = ("additive", "dot", "location", "weight_feedback")  # the plain loop computes the others
+CELLS = ("lstm", "ba2016", "zeineldeen2020_global", "zeineldeen2020_joined_cell", "tf_addons", "lingvo_simple", "haste")
+OPTIONS: tuple[dict[str, float], ...] = (
+    {"num_layers": 1},
+    {"num_layers": 3, "dropout": 0.4},
+    {"num_layers": 2, "dropout": 0.3, "scheduled_sampling": 0.5},
+)
+every_attention = pytest.mark.parametrize("attention", ATTENTIONS)
+every_kernel = pytest.mark.parametrize("kernel", ["autograd", "cpu"], indirect=True)
+
+
+@pytest.fixture
+def kernel(request: pytest.FixtureRequest) -> Iterator[str]:
+    """What `recurrent` is told to use."""
+    name: str = request.param
+    if name == "cpu" and (reason := cpu.refuses(PlainLSTMCell(2, 3), material())):
+        pytest.skip(reason)
+    with rnn.using(name):
+        yield name
+
+
+def material() -> Tensor:
+    generator = torch.Generator().manual_seed(3)
+    return torch.randn(3, STATES, VALUE, generator=generator, dtype=torch.float64)
+
+
+def results(speller: Speller, encoded: Tensor, seed: int = 7) -> list[Tensor]:
+    """Logits, weights, and the gradients of a function of both towards the states and every parameter."""
+    encoded = encoded.clone().requires_grad_()
+    torch.manual_seed(seed)
+    found = speller(speller.attention.prepare(encoded, NUM_STATES), TARGETS)
+    wanted = found.logits.sin().sum() + (found.weights.square() * torch.arange(STATES)).sum()
+    gradients = torch.autograd.grad(wanted, [encoded, *speller.parameters()])
+    return [found.logits.detach(), found.weights.detach(), *gradients]
+
+
+def plain(speller: Speller, encoded: Tensor) -> list[Tensor]:
+    with rnn.using("plain"):
+        return results(speller, encoded)
+
+
+@every_kernel
+@every_attention
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_values_and_gradients_are_those_of_the_plain_loop(
+    kernel: str, attention: str, cell: str, options: dict[str, float]
+) -> None:
+    """Also with dropout and sampling: both loops draw the same numbers from torch's generator."""
+    speller = make(attention, cell, **options).train()
+    reason = " (cpu: WeightFeedbackAttention is not among the compiled ones)"
+    uncompiled = kernel == "cpu" and attention == "weight_feedback"
+    assert speller.explain(material()) == ("speller: autograd" + reason if uncompiled else f"speller: {kernel}")
+    ours = results(speller, material())
+    torch.testing.assert_close(ours, plain(speller, material()), rtol=1e-9, atol=1e-11)
+    assert all(map(torch.equal, ours, results(speller, material())))
+    other = results(speller, material(), seed=8)[0]
+    assert torch.equal(other, ours[0]) != bool(options.keys() & {"dropout", "scheduled_sampling"})
+
+
+@every_kernel
+@every_attention
+@pytest.mark.parametrize("cell", ["lstm", "zeineldeen2020_global_cell"])
+def test_gradients_are_those_of_differences(kernel: str, attention: str, cell: str) -> None:
+    speller = make(attention, cell, num_layers=2)
+    names = [f"speller.{name}" for name, _ in speller.named_parameters()]
+
+    def run(encoded: Tensor, *parameters: Tensor) -> tuple[Tensor, Tensor]:
+        found = torch.func.functional_call(Whole(speller), dict(zip(names, parameters, strict=True)), encoded)
+        return found.logits, found.weights
+
+    assert torch.autograd.gradcheck(run, (material().requires_grad_(), *speller.parameters()), fast_mode=True)
+
+
+class Whole(torch.nn.Module):
+    """Keys included."""
+
+    def __init__(self, speller: Speller) -> None:
+        super().__init__()
+        self.speller = speller
+
+    def forward(self, encoded: Tensor) -> Spelling:
+        found: Spelling = self.speller(self.speller.attention.prepare(encoded, NUM_STATES), TARGETS)
+        return found
+
+
+@every_kernel
+@pytest.mark.parametrize("cell", CELLS)
+def test_no_two_gradients_share_memory(kernel: str, cell: str) -> None:
+    """Whoever scales them in place, as clipping does, would scale twice what is shared."""
+    speller = make("location", cell, num_layers=2)
+    speller(speller.attention.prepare(material(), NUM_STATES), TARGETS).logits.square().sum().backward()
+    grads = [parameter.grad for parameter in speller.parameters() if parameter.grad is not None]
+    before = [grad.clone() for grad in grads]
+    for grad in grads:
+        grad.mul_(0.5)
+    assert all(torch.equal(grad, 0.5 * old) for grad, old in zip(grads, before, strict=True))
+
+
+@every_kernel
+@every_attention
+def test_padded_states_reach_nothing(kernel: str, attention: str) -> None:
+    speller = make(attention, "ba2016")
+    padding = torch.arange(STATES) >= NUM_STATES.unsqueeze(1)
+    poisoned = material().masked_fill(padding.unsqueeze(-1), float("nan"))
+    clean = material().masked_fill(padding.unsqueeze(-1), 0.0)
+    assert all(map(torch.equal, results(speller, poisoned), results(speller, clean)))
+
+
+@every_kernel
+@every_attention
+def test_an_utterance_without_states_poisons_nothing(kernel: str, attention: str) -> None:
+    speller = make(attention)
+    found = speller(speller.attention.prepare(material(), torch.tensor([8, 0, 1])), TARGETS)
+    assert not found.weights[1].any() and found.weights[0].any()
+    gradients = torch.autograd.grad(found.logits.sum(), list(speller.parameters()))
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+@every_kernel
+@every_attention
+def test_without_gradients_the_same_and_twice_backwards_too(kernel: str, attention: str) -> None:
+    speller = make(attention, "tf_contrib", num_layers=2)
+    memory = speller.attention.prepare(material(), NUM_STATES)
+    found = speller(memory, TARGETS)
+    with torch.no_grad():
+        torch.testing.assert_close(speller(memory, TARGETS), found, rtol=1e-12, atol=1e-12)
+    once, again = (
+        torch.autograd.grad(found.logits.sum(), list(speller.parameters()), retain_graph=True) for _ in range(2)
+    )
+    assert all(map(torch.equal, once, again))
+
+
+@every_kernel
+def test_a_parameter_changed_before_the_backward_pass_is_an_error(kernel: str) -> None:
+    speller = make()
+    found = speller(speller.attention.prepare(material(), NUM_STATES), TARGETS)
+    with torch.no_grad():
+        speller.get_parameter("attention.location.weight").add_(1.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        found.logits.sum().backward()
+
+
+@every_kernel
+@every_attention
+@pytest.mark.parametrize("cell", ["lstm", "ba2016"])
+def test_half_precision_is_computed_in_fp32(kernel: str, attention: str, cell: str) -> None:
+    speller = make(attention, cell).to(torch.bfloat16)
+    encoded = material().to(torch.bfloat16)
+    ours = results(speller, encoded)
+    assert {part.dtype for part in ours} == {torch.bfloat16}
+    wide = results(speller.float(), encoded.float())
+    torch.testing.assert_close(ours[0].float(), wide[0], rtol=0.05, atol=0.05)
+    torch.testing.assert_close(ours[1].float(), wide[1], rtol=0.02, atol=0.005)
+
+
+@every_kernel
+def test_fp32_is_as_exact_as_the_plain_loop(kernel: str) -> None:
+    """In the mean over several models: of one, either may be nearer by luck, on one processor and not on another."""
+    ours, theirs = [], []
+    for seed in range(8):
+        speller = make("location", "ba2016", num_layers=2)
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            for parameter in speller.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+        exact = plain(speller, material())
+        speller.float()
+        for errors, found in (ours, results(speller, material().float())), (theirs, plain(speller, material().float())):
+            errors.append([float((one - true).norm() / true.norm()) for one, true in zip(found, exact, strict=True)])
+    for own, other in zip(torch.tensor(ours).mean(0), torch.tensor(theirs).mean(0), strict=True):
+        assert 0 < own <= 4 * other < 1e-4
+
+
+@pytest.mark.parametrize("kernel", ["cpu"], indirect=True)
+@every_attention
+def test_the_number_of_threads_changes_no_bit(kernel: str, attention: str) -> None:
+    speller = make(attention, "zeineldeen2020_global_cell")
+    generator = torch.Generator().manual_seed(5)
+    encoded = torch.randn(21, 40, VALUE, generator=generator, dtype=torch.float64).requires_grad_()
+    targets, lengths = torch.randint(0, 6, (21, 9), generator=generator), torch.arange(21, 42).clamp(max=40)
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            logits = speller(speller.attention.prepare(encoded, lengths), targets).logits
+            found.append([logits, *torch.autograd.grad(logits.square().sum(), [encoded])])
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=1e-12, atol=1e-12)
+
+
+@every_kernel
+def test_an_error_while_drawing_comes_out(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    speller = make(scheduled_sampling=1.0).train()
+
+    def broken(tokens: Tensor, readout: Tensor) -> Tensor:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(speller, "_sample", broken)
+    with pytest.raises(KeyboardInterrupt):
+        results(speller, material())
+
+
+@pytest.mark.parametrize("kernel", ["cpu"], indirect=True)
+def test_tensors_of_several_types_never_reach_the_compiled_loop(kernel: str) -> None:
+    speller = make("dot")
+    speller.attention.float()
+    memory = speller.attention.prepare(material().float(), NUM_STATES)
+    with pytest.raises(TypeError, match="tensors of one type"):
+        speller(memory, TARGETS)
+
+
+class Gentle(DotAttention):
+    """An attention that nobody wrote a backward pass for."""
+
+    def energy(self, query: Tensor, keys: Tensor, weights: Tensor) -> Tensor:
+        return 0.5 * super().energy(query, keys, weights)
+
+
+def test_an_unknown_attention_takes_the_plain_loop_and_says_why() -> None:
+    speller = make("dot")
+    before = results(speller, material())
+    speller.attention.__class__ = Gentle
+    reason = "the equations of Gentle are not among those written by hand"
+    assert speller.explain(material()) == f"speller: plain ({reason})"
+    after = results(speller, material())
+    assert (after[1] - before[1]).abs().max() > 1e-3
+    assert all(map(torch.equal, after, plain(speller, material())))
+
+
+def test_the_kernel_that_is_asked_for_decides() -> None:
+    speller = make("dot")
+    with rnn.using("plain"):
+        assert speller.explain(material()) == "speller: plain"
+    with rnn.using("autograd"):
+        assert speller.explain(material()) == "speller: autograd"
+    speller.cells[0].__class__ = type("Other", (type(speller.cells[0]),), {})
+    assert speller.explain(material()) == "speller: plain"
+    with rnn.using("autograd"), pytest.raises(ConfigError, match="cannot compute Other"):
+        speller.explain(material())
+
+
+def test_a_compiled_loop_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    speller = make("location")
+    if cpu.refuses(PlainLSTMCell(2, 3), material()):
+        pytest.skip("there is no compiled loop")
+    monkeypatch.setattr(cpu_speller, "_difference", lambda cls: 0.01 if cls is DotAttention else 0.0)
+    cpu_speller.fault.cache_clear()
+    try:
+        reason = "what was compiled is wrong in a trial: DotAttention differs by 0.01 of its size"
+        assert speller.explain(material()) == f"speller: autograd (cpu: {reason})"
+    finally:
+        cpu_speller.fault.cache_clear()

@@ -1,0 +1,234 @@
+"""The kernel in Triton is the plain recurrence. Without a GPU its device code is interpreted, and compiled for one."""
+
+import copy
+from collections import OrderedDict
+from collections.abc import Iterator
+from importlib.util import find_spec
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+import triton_elsewhere as elsewhere
+from autograd_cases import Doubled, assert_near, make, material, results
+from kernel_cases import CELLS, INPUT
+from torch import Tensor
+from triton_elsewhere import FRAMES, LENGTHS, Elsewhere
+
+from las.nn import rnn
+from las.nn.cells.base import CELL_NORMS, LSTMState
+from las.nn.cells.ln_global import LNGlobalLSTMCell
+from las.nn.kernels import cuda_graphs, triton
+from las.nn.kernels.triton_plan import Plan, rows_for
+from las.runtime.errors import ConfigError
+
+needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+DIFFERENT = ["lstm", "ln_global_all", "ln_joined", "ln_per_gate"]
+TYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+
+@pytest.fixture(scope="module")
+def interpreter() -> Iterator[Elsewhere]:
+    yield from elsewhere.process(TRITON_INTERPRET="1")
+
+
+@pytest.fixture(scope="module")
+def compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
+    yield from elsewhere.process(TRITON_CACHE_DIR=str(tmp_path_factory.mktemp("compiled")))
+
+
+def assert_one(found: list[Tensor], name: str, starts: bool, options: dict[str, Any]) -> None:
+    """As near to the plain recurrence in fp64 as fp32 can be."""
+    given, state = material(frames=FRAMES)
+    expected = results(rnn.unroll, make(name, **options), LENGTHS, given, state if starts else None)
+    assert all(part.dtype == torch.float32 for part in found)
+    assert_near([part.double() for part in found], expected, 5e-6)
+
+
+def plain_both(name: str, dtype: torch.dtype, options: dict[str, Any]) -> list[Tensor]:
+    """What the plain recurrence gives two cells."""
+    return elsewhere.results_of_both(rnn.unroll_both, *elsewhere.pair(name, dtype, options))
+
+
+@needs_triton
+@pytest.mark.parametrize("name, cell_norm", [*product(DIFFERENT, CELL_NORMS), ("ln_global_input", "none")])
+def test_equals_the_plain_recurrence(name: str, cell_norm: str, interpreter: Elsewhere) -> None:
+    options = {"cell_norm": cell_norm, "forget_bias": 1.0}
+    assert_one(interpreter(elsewhere.one, name, True, options), name, True, options)
+
+
+@needs_triton
+@pytest.mark.parametrize("name, eps", [*((name, 1e-12) for name in DIFFERENT), ("ln_global_all", 0.0)])
+def test_starts_from_nothing_with_a_tiny_eps(name: str, eps: float, interpreter: Elsewhere) -> None:
+    """U h = 0 at the first frame: 1 / sqrt(eps) is a million and more, and in fp32 an eps of 0 becomes 1e-45."""
+    options = {"cell_norm": "both", "eps": eps}
+    given, _ = material(torch.float32, FRAMES)
+    expected = results(rnn.unroll, make(name, torch.float32, **options), LENGTHS, given, None)
+    assert_near(interpreter(elsewhere.one, name, False, options), expected, 2e-5)
+
+
+@needs_triton
+@pytest.mark.parametrize("name, cell_norm", [*zip(DIFFERENT, CELL_NORMS, strict=True)])
+def test_both_directions_side_by_side(name: str, cell_norm: str, interpreter: Elsewhere) -> None:
+    """With NaN in padding, which must reach nothing."""
+    options = {"cell_norm": cell_norm}
+    found = interpreter(elsewhere.both, name, torch.float32, options)
+    expected = plain_both(name, torch.float64, options)
+    padding = torch.arange(FRAMES) >= torch.tensor(LENGTHS).unsqueeze(1)
+    assert not any(part[padding].any() for part in found[:3])
+    assert_near([part.double() for part in found], expected, 5e-6)
+
+
+def assert_no_further_off(ours: list[Tensor], plain: list[Tensor], exact: list[Tensor], dtype: torch.dtype) -> None:
+    """Than the plain recurrence in the same type, but for a few roundings."""
+    for one, other, true in zip(ours, plain, exact, strict=True):
+        assert one.dtype == dtype
+        distance, allowed = ((part.double().cpu() - true).abs().max() for part in (one, other))
+        assert distance <= 4 * allowed + 4 * torch.finfo(dtype).eps * true.abs().max()
+
+
+@needs_triton
+@pytest.mark.parametrize("name", ["lstm", "ln_global_all", "ln_per_gate"])
+def test_half_precision_is_no_further_off_than_plain(name: str, interpreter: Elsewhere) -> None:
+    """fp16: the interpreter cannot multiply bf16."""
+    dtype, options = torch.float16, {"cell_norm": "output", "eps": 1e-12}
+    ours, plain = interpreter(elsewhere.both, name, dtype, options), plain_both(name, dtype, options)
+    assert_no_further_off(ours, plain, plain_both(name, torch.float64, options), dtype)
+
+
+@needs_triton
+@pytest.mark.parametrize("name", ["ln_global_all", "ln_joined"])
+def test_automatic_mixed_precision(name: str, interpreter: Elsewhere) -> None:
+    ours, plain = interpreter(elsewhere.mixed, name)
+    torch.testing.assert_close(ours, plain, rtol=0.01, atol=0.01)
+
+
+@needs_triton
+def test_without_gradients_the_results_are_the_same(interpreter: Elsewhere) -> None:
+    outputs, hidden, cell, _ = interpreter(elsewhere.inference, "ln_joined")
+    given, state = material(torch.float32, FRAMES)
+    expected, last = rnn.unroll(make("ln_joined", torch.float32), given, torch.tensor(LENGTHS), state)
+    assert_near([outputs, hidden, cell], [part.detach() for part in (expected, *last)], 5e-6)
+
+
+@needs_triton
+def test_no_frames_and_no_rows(interpreter: Elsewhere) -> None:
+    interpreter(elsewhere.nothing, "ln_global_all")
+
+
+PLANS = {
+    "bf16": Plan("apart", "none", 1e-5, torch.bfloat16, torch.bfloat16, "ieee", True),
+    "mixed": Plan("joined", "both", 1e-12, torch.float16, torch.float32, "ieee", True),
+    "tf32": Plan("per_gate", "state", 1e-5, torch.float32, torch.float32, "tf32", True),
+    "fp32": Plan("none", "output", 1e-5, torch.float32, torch.float32, "ieee", True),
+}
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    "hidden_size, batch", [(100, 3), *(pytest.param(1024, batch, marks=pytest.mark.slow) for batch in (16, 32, 64))]
+)
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_compiles_for_a_gpu(plan: Plan, hidden_size: int, batch: int, compiler: Elsewhere) -> None:
+    """A GPU has 227 KiB of shared memory for each multiprocessor."""
+    shared = compiler(elsewhere.compile_step, plan, hidden_size, batch, 2)
+    assert len(shared) == 5 and max(shared) <= 227 * 1024
+
+
+def test_says_why_it_does_not_compute_something() -> None:
+    frames = torch.randn(2, 4, 12)
+    assert triton.refuses(LNGlobalLSTMCell(3, 3), frames) == "needs an NVIDIA GPU"
+    assert "equations" in triton.refuses(Doubled(3, 3), frames)
+    with rnn.using("triton"), pytest.raises(ConfigError, match="needs an NVIDIA GPU"):
+        rnn.RecurrentLayer(LNGlobalLSTMCell, 12, 3)(frames, torch.tensor([4, 2]))
+
+
+def test_batches_share_few_shapes() -> None:
+    assert [rows_for(batch) for batch in (0, 1, 16, 17, 32, 33, 64, 65, 200)] == [16, 16, 16, 32, 32, 64, 64, 128, 256]
+
+
+def test_the_shape_unused_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_graphs, "_kept", OrderedDict())
+    made: list[int] = []
+
+    def make_one(key: int) -> int:
+        return cuda_graphs.kept(key, lambda: made.append(key) or key)
+
+    for key in [*range(cuda_graphs.LIMIT), 0, cuda_graphs.LIMIT, 0, 1]:
+        assert make_one(key) == key
+    assert made == [*range(cuda_graphs.LIMIT), cuda_graphs.LIMIT, 1]
+
+
+LONG = [70, 33, 0, 1, 64]
+
+
+def on_gpu(name: str, hidden: int, dtype: torch.dtype, lengths: list[int], **options: Any) -> tuple[Any, ...]:
+    """Two cells of any size with input gates, made on the CPU; and the same on the GPU in another type."""
+    torch.manual_seed(5)
+    cells = [CELLS[name](INPUT, hidden, **options).double() for _ in range(2)]
+    given = [torch.randn(len(lengths), max(lengths), 4 * hidden, dtype=torch.float64) for _ in cells]
+    there = [copy.deepcopy(cell).to("cuda", dtype) for cell in cells]
+    wanted = [part.to("cuda", dtype).requires_grad_() for part in given]
+    return (cells, lengths, [part.requires_grad_() for part in given]), (there, lengths, wanted)
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_on_a_gpu_it_is_no_further_off_than_plain(name: str, dtype: torch.dtype) -> None:
+    for cell_norm in CELL_NORMS:
+        exact, here = on_gpu(name, 40, dtype, LONG, cell_norm=cell_norm, forget_bias=1.0)
+        ours = elsewhere.results_of_both(triton.unroll_both, *here)
+        plain = elsewhere.results_of_both(rnn.unroll_both, *here)
+        assert_no_further_off(ours, plain, elsewhere.results_of_both(rnn.unroll_both, *exact), dtype)
+
+
+@needs_gpu
+@pytest.mark.parametrize("hidden", [1, 100, 256, 1024, 1280])
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_on_a_gpu_of_any_size(hidden: int, dtype: torch.dtype) -> None:
+    exact, here = on_gpu("ln_global_all", hidden, dtype, [9, 4] * 35, cell_norm="both")
+    ours, plain = (elsewhere.results_of_both(unroll, *here) for unroll in (triton.unroll_both, rnn.unroll_both))
+    assert_no_further_off(ours, plain, elsewhere.results_of_both(rnn.unroll_both, *exact), dtype)
+
+
+@needs_gpu
+def test_on_a_gpu_one_cell_from_a_state() -> None:
+    """Lengths may be on either side."""
+    cell, (gates, first), found = make("ln_joined", cell_norm="both"), material(frames=FRAMES), []
+    for unroll, device in [(rnn.unroll, "cpu"), (triton.unroll, "cuda")]:
+        dtype = torch.float64 if device == "cpu" else torch.float32
+        given, *state = (part.detach().to(device, dtype).requires_grad_() for part in (gates, *first))
+        outputs, last = unroll(cell.to(device, dtype), given, torch.tensor(LENGTHS), LSTMState(*state))
+        grads = torch.autograd.grad(outputs.sin().sum() + last.hidden.sum() + last.cell.cos().sum(), [given, *state])
+        found.append([part.detach().double().cpu() for part in (outputs, *last, *grads)])
+    assert_near(found[1], found[0], 5e-6)
+
+
+@needs_gpu
+def test_on_a_gpu_graphs_and_launches_give_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, here = on_gpu("ln_per_gate", 64, torch.bfloat16, LONG, cell_norm="output")
+    replayed = elsewhere.results_of_both(triton.unroll_both, *here)
+    monkeypatch.setattr(cuda_graphs, "_kept", OrderedDict())
+
+    def no_capture(*_: Any, **__: Any) -> None:
+        raise RuntimeError("not today")
+
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "capture_begin", no_capture)
+    assert all(map(torch.equal, elsewhere.results_of_both(triton.unroll_both, *here), replayed))
+    assert capsys.readouterr().out.count("not today") == 1
+
+
+@needs_gpu
+def test_on_a_gpu_ten_thousand_launches_repeat_their_bits() -> None:
+    """Among them shorter batches, that replay the same graphs."""
+    _, here = on_gpu("ln_global_all", 256, torch.bfloat16, LONG)
+    cells, _, given = here
+    first = elsewhere.results_of_both(triton.unroll_both, *here)
+    for size in range(1, 60):
+        part = [gates[:3, :size].detach().requires_grad_() for gates in given]
+        elsewhere.results_of_both(triton.unroll_both, cells, [size, 1, size // 2], part)
+        assert all(map(torch.equal, elsewhere.results_of_both(triton.unroll_both, *here), first))

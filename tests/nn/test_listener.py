@@ -1,0 +1,248 @@
+import functools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from las.nn.cells.ln_global import LNGlobalLSTMCell
+from las.nn.cells.lstm import PlainLSTMCell
+from las.nn.listener import Listener
+from las.nn.subsampling import REDUCTIONS, reduce_time, reduced_length
+from las.runtime.errors import ConfigError
+
+FEATURES, HIDDEN = 3, 4
+every_reduction = pytest.mark.parametrize("how", REDUCTIONS)
+
+
+def make(**options: Any) -> Listener:
+    torch.manual_seed(1)
+    cell = options.pop("cell", PlainLSTMCell)
+    return Listener(FEATURES, cell=functools.partial(cell), hidden_size=HIDDEN, **options).double().eval()
+
+
+def frames_of(batch: int, frames: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(2)
+    return torch.randn(batch, frames, FEATURES, generator=generator, dtype=torch.float64)
+
+
+@given(st.integers(0, 1000), st.integers(1, 8))
+def test_a_reduced_length_is_rounded_up(length: int, factor: int) -> None:
+    assert reduced_length(torch.tensor([length]), factor).tolist() == [math.ceil(length / factor)]
+
+
+# The groups of [-1 -2 -3] by two are [-1 -2] and [-3 .], with nothing but padding after the length.
+EXPECTED = {
+    "concat": [[-1, -2], [-3, 0], [0, 0]],
+    "max_pool": [[-1], [-3], [0]],
+    "stride": [[-1], [-3], [0]],
+    "mean": [[-1.5], [-3], [0]],
+}
+
+
+@every_reduction
+def test_an_odd_length_keeps_its_last_row(how: str) -> None:
+    """The last group is completed by zeros, which pooling does not see: a maximum of negative rows stays negative."""
+    rows = torch.tensor([[-1.0, -2.0, -3.0, 7.0, 7.0], [-1.0, -2.0, -3.0, -4.0, -5.0]]).unsqueeze(-1)
+    reduced, lengths = reduce_time(rows, torch.tensor([3, 5]), 2, how)
+    assert lengths.tolist() == [2, 3]
+    assert reduced[0].tolist() == EXPECTED[how]
+    last = {"concat": [-5.0, 0.0], "max_pool": [-5.0], "stride": [-5.0], "mean": [-5.0]}
+    assert reduced[1, 2].tolist() == last[how]
+
+
+@every_reduction
+@given(length=st.integers(0, 9), padding=st.integers(0, 5), factor=st.integers(1, 4))
+@settings(max_examples=60)
+def test_reduction_equals_groups_taken_by_hand(how: str, length: int, padding: int, factor: int) -> None:
+    rows = frames_of(1, length + padding)
+    true = rows[0, :length].numpy()
+    if factor == 1:
+        rows = rows.masked_fill(torch.arange(length + padding).view(1, -1, 1) >= length, 0.0)
+    reduced, lengths = reduce_time(rows, torch.tensor([length]), factor, how)
+    groups = [true[start : start + factor] for start in range(0, length, factor)]
+    by_hand = {
+        "concat": lambda group: np.concatenate([*group, *np.zeros((factor - len(group), FEATURES))]),
+        "max_pool": lambda group: group.max(0),
+        "stride": lambda group: group[0],
+        "mean": lambda group: group.mean(0),
+    }
+    assert lengths.tolist() == [len(groups)]
+    for state, group in zip(reduced[0], groups, strict=False):
+        np.testing.assert_allclose(state.numpy(), by_hand[how](group))
+    assert not reduced[0, len(groups) :].any()
+
+
+@every_reduction
+@pytest.mark.parametrize("time_reduction", [(2, 2, 1), (1, 3, 2), (1, 1, 1)])
+def test_sizes_and_lengths(how: str, time_reduction: tuple[int, ...]) -> None:
+    listener = make(time_reduction=time_reduction, reduction=how)
+    num_frames = torch.arange(14)
+    encoded, num_states = listener(frames_of(14, 13), num_frames)
+    expected = [functools.reduce(lambda n, factor: math.ceil(n / factor), time_reduction, n) for n in range(14)]
+    assert num_states.tolist() == listener.num_states(num_frames).tolist() == expected
+    assert encoded.shape == (14, max(expected), listener.output_size)
+    assert listener.output_size == 2 * HIDDEN * (time_reduction[-1] if how == "concat" else 1)
+    for row, length in enumerate(expected):
+        assert encoded[row, :length].any(-1).all() and not encoded[row, length:].any()
+
+
+@every_reduction
+@pytest.mark.parametrize("cell", [PlainLSTMCell, LNGlobalLSTMCell])
+def test_padding_changes_no_state_and_no_gradient(how: str, cell: type) -> None:
+    listener = make(reduction=how, cell=cell)
+    frames, lengths = frames_of(4, 11), torch.tensor([11, 6, 5, 1])
+    poisoned = frames.masked_fill((torch.arange(11) >= lengths.unsqueeze(1)).unsqueeze(-1), float("nan"))
+    encoded, num_states = listener(poisoned, lengths)
+    gradients = torch.autograd.grad(encoded.square().sum(), list(listener.parameters()))
+    alone_gradients = [torch.zeros_like(gradient) for gradient in gradients]
+    for row, length in enumerate(lengths.tolist()):
+        alone, alone_states = listener(frames[row : row + 1, :length], lengths[row : row + 1])
+        assert alone_states[0] == num_states[row] == alone.shape[1]
+        torch.testing.assert_close(encoded[row, : alone.shape[1]], alone[0], rtol=1e-9, atol=1e-12)
+        assert not encoded[row, alone.shape[1] :].any()
+        for total, gradient in zip(
+            alone_gradients, torch.autograd.grad(alone.square().sum(), list(listener.parameters())), strict=True
+        ):
+            total += gradient
+    torch.testing.assert_close(list(gradients), alone_gradients, rtol=1e-8, atol=1e-10)
+
+
+def test_both_directions_reach_every_state() -> None:
+    listener = make()
+    frames = frames_of(1, 8).requires_grad_()
+    encoded, _ = listener(frames, torch.tensor([8]))
+    for state in range(encoded.shape[1]):
+        (gradient,) = torch.autograd.grad(encoded[0, state].sum(), frames, retain_graph=True)
+        assert gradient[0].any(-1).all()
+
+
+@pytest.mark.parametrize("option", [{"input_noise": 0.6}, {"dropout": 0.5}])
+def test_noise_and_dropout_only_while_training(option: dict[str, float]) -> None:
+    listener, frames, lengths = make(**option), frames_of(2, 6), torch.tensor([6, 3])
+    assert torch.equal(listener(frames, lengths)[0], listener(frames, lengths)[0])
+    assert torch.equal(listener(frames, lengths)[0], make()(frames, lengths)[0])
+    listener.train()
+    first, num_states = listener(frames, lengths)
+    assert not torch.equal(first, listener(frames, lengths)[0])
+    assert not first[1, num_states[1] :].any()  # noise does not wake the padding
+
+
+def test_input_noise_has_the_deviation_it_says() -> None:
+    """Seen through a listener that passes its input on."""
+    listener = make(num_layers=0, time_reduction=(), input_noise=0.6).train()
+    noise = listener(torch.zeros(10, 1000, FEATURES, dtype=torch.float64), torch.full((10,), 1000))[0]
+    assert abs(float(noise.std()) - 0.6) < 0.01 and abs(float(noise.mean())) < 0.02
+
+
+def layer_by_layer(listener: Listener, frames: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """The stack in evaluation, one utterance at a time, with sums and norms where the options say."""
+    rows = []
+    for row, length in enumerate(lengths.tolist()):
+        states, num = frames[row : row + 1, :length], lengths[row : row + 1]
+        for index, layer in enumerate(listener.layers):
+            outputs = layer(states, num)
+            if index >= listener.residual_from:
+                outputs = outputs + states
+            states, num = reduce_time(outputs, num, listener.time_reduction[index], listener.reduction)
+            states = listener.norms[index](states, num)
+        rows.append(states[0])
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+
+
+@pytest.mark.parametrize("residual_from", [1, 2, None])
+@pytest.mark.parametrize("norm", ["none", "layer", "instance", "batch"])
+def test_sums_and_norms_are_where_they_should_be(residual_from: int | None, norm: str) -> None:
+    options = {"num_layers": 4, "time_reduction": (2, 1, 2, 1), "reduction": "max_pool"}
+    listener = make(**options, residual_from=residual_from, output_norm=norm)
+    with torch.no_grad():
+        for parameter in listener.norms.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    lengths = torch.tensor([9, 4, 2])
+    poisoned = frames_of(3, 9).masked_fill((torch.arange(9) >= lengths.unsqueeze(1)).unsqueeze(-1), float("nan"))
+    encoded, num_states = listener(poisoned, lengths)
+    assert num_states.tolist() == [3, 1, 1]
+    torch.testing.assert_close(encoded, layer_by_layer(listener, frames_of(3, 9), lengths), rtol=1e-9, atol=1e-12)
+    if residual_from or norm != "none":
+        assert (encoded - make(**options)(poisoned, lengths)[0]).abs().max() > 1e-2
+
+
+def test_a_sum_adds_what_the_layer_read() -> None:
+    """With layers that write nothing, layers from `residual_from` on pass their input on."""
+    listener = make(num_layers=3, time_reduction=(1, 1, 1), residual_from=1)
+    first = listener.layers[0](frames_of(2, 5), torch.tensor([5, 3]))
+    with torch.no_grad():
+        for parameter in listener.layers[1:].parameters():
+            parameter.zero_()
+    assert torch.equal(listener(frames_of(2, 5), torch.tensor([5, 3]))[0], first)
+
+
+def test_one_name_is_for_the_rows_between_layers_and_a_list_for_each_layer() -> None:
+    assert [type(norm).__name__ for norm in make(output_norm="layer").norms] == [
+        "LayerOutputNorm",
+        "LayerOutputNorm",
+        "NoNorm",
+    ]
+    mixed = make(output_norm=["none", "batch", "instance_padded"])
+    assert [type(norm).__name__ for norm in mixed.norms] == ["NoNorm", "BatchOutputNorm", "PaddedInstanceOutputNorm"]
+    assert [name for name, _ in make().named_parameters() if not name.startswith("layers.")] == []
+
+
+@pytest.mark.parametrize(("place", "dropped"), [("inputs", [0, 1, 2]), ("between", [1, 2]), ("outputs", [])])
+def test_dropout_is_where_its_name_says(place: str, dropped: list[int]) -> None:
+    """Seen by what each layer reads: only dropout makes exact zeros; the last rows show the outputs' own."""
+    listener = make(reduction="max_pool", dropout=0.5, dropout_at=place).train()
+    read: dict[int, torch.Tensor] = {}
+    for index, layer in enumerate(listener.layers):
+        layer.register_forward_hook(lambda _, inputs, __, index=index: read.update({index: inputs[0]}))
+    frames, lengths = frames_of(1, 64), torch.tensor([64])
+    encoded, _ = listener(frames, lengths)
+    for index, rows in read.items():
+        share = float((rows == 0).double().mean())
+        if place == "outputs" and index:
+            assert share > 0.1  # the largest of two outputs, each dropped half of the time
+        else:
+            assert share > 0.3 if index in dropped else share == 0
+    assert bool((encoded == 0).any()) == (place == "outputs")
+    assert torch.equal(listener.eval()(frames, lengths)[0], make(reduction="max_pool")(frames, lengths)[0])
+
+
+@pytest.mark.parametrize(
+    ("factors", "total"), [((2, 2, 2, 1, 1, 1), 8), ((3, 2, 1, 1, 1, 1, 1), 6), ((3, 2, 1, 1, 1, 1, 1, 1), 6)]
+)
+def test_pooling_of_zeineldeen_2020(factors: tuple[int, ...], total: int) -> None:
+    """Lengths as TensorFlow's "same" pooling gives them: rounded up at every layer."""
+    listener = make(num_layers=len(factors), time_reduction=factors, reduction="max_pool", dropout_at="between")
+    lengths = torch.arange(1, 27)
+    encoded, num_states = listener(frames_of(26, 26), lengths)
+    assert math.prod(listener.reductions) == total
+    assert num_states.tolist() == [functools.reduce(lambda n, f: -(-n // f), factors, n) for n in range(1, 27)]
+    assert encoded.shape == (26, math.ceil(26 / total), 2 * HIDDEN)
+
+
+def test_bad_options_are_explained() -> None:
+    with pytest.raises(ConfigError, match=r"dropout_at='betwen' does not exist. Did you mean between"):
+        make(dropout_at="betwen")
+    with pytest.raises(ConfigError, match=r"output_norm='instnce' does not exist. Did you mean instance"):
+        make(output_norm="instnce")
+    with pytest.raises(ConfigError, match=r"output_norm='lyer' does not exist. Did you mean layer"):
+        make(output_norm=["none", "lyer", "none"])
+    with pytest.raises(ConfigError, match=r"output_norm=\['layer'\] needs one value, or one for each of the 3 layers"):
+        make(output_norm=["layer"])
+    with pytest.raises(ConfigError, match="residual_from=0 must be at least 1: layer 0 reads features"):
+        make(residual_from=0)
+    with pytest.raises(
+        ConfigError, match="residual_from=1: layer 1 reads 16 values per row and writes 8, which cannot"
+    ):
+        make(residual_from=1)
+    with pytest.raises(
+        ConfigError, match=r"time_reduction=\[2,2\] needs one factor for each of the 3 layers, for example \[2,2,1\]"
+    ):
+        make(time_reduction=[2, 2])
+    with pytest.raises(ConfigError, match=r"time_reduction=\[2,0,1\] needs factors of at least 1"):
+        make(time_reduction=[2, 0, 1])
+    with pytest.raises(ConfigError, match=r"reduction='conct' does not exist. Did you mean concat"):
+        make(reduction="conct")

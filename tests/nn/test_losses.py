@@ -1,0 +1,104 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional
+
+from las.nn import ctc
+from las.nn.ctc import Heard
+from las.nn.losses import JointCTC, LabelSmoothedCrossEntropy
+from las.runtime.errors import ConfigError
+
+VOCAB, END = 7, 0
+NUM_TOKENS = torch.tensor([4, 2, 0])
+TARGETS = torch.tensor([[3, 1, 6, 2], [5, 5, 0, 0], [0, 0, 0, 0]])
+WANTED = torch.tensor([[3, 1, 6, 2, END], [5, 5, END, -100, -100], [END, -100, -100, -100, -100]])
+
+
+def random_logits() -> Tensor:
+    return torch.randn(3, 5, VOCAB, generator=torch.Generator().manual_seed(1), dtype=torch.float64) * 3
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+def test_equals_the_cross_entropy_of_torch(smoothing: float) -> None:
+    logits = random_logits().requires_grad_()
+    ours = LabelSmoothedCrossEntropy(smoothing)(logits, TARGETS, NUM_TOKENS)
+    flat = (logits.flatten(0, 1), WANTED.flatten())
+    expected = functional.cross_entropy(*flat, reduction="sum", label_smoothing=smoothing)
+    torch.testing.assert_close(ours.loss, expected)
+    torch.testing.assert_close(ours.cross_entropy, functional.cross_entropy(*flat, reduction="sum").detach())
+    gradients = [torch.autograd.grad(loss, logits, retain_graph=True)[0] for loss in (ours.loss, expected)]
+    torch.testing.assert_close(*gradients)
+    assert not ours.cross_entropy.requires_grad
+
+
+def test_what_stands_in_the_padding_changes_nothing() -> None:
+    loss = LabelSmoothedCrossEntropy(0.1)
+    expected = loss(random_logits(), TARGETS, NUM_TOKENS)
+    logits = random_logits().masked_fill((WANTED == -100).unsqueeze(-1), 1e4).requires_grad_()
+    targets = TARGETS.masked_fill(torch.arange(4) >= NUM_TOKENS.unsqueeze(1), VOCAB - 1)
+    ours = loss(logits, targets, NUM_TOKENS)
+    torch.testing.assert_close(list(ours), list(expected))
+    ours.loss.backward()
+    assert logits.grad is not None and not logits.grad[WANTED == -100].any()
+    assert logits.grad[WANTED != -100].any(-1).all()
+
+
+@given(st.integers(0, 1000), st.lists(st.integers(0, 5), min_size=1, max_size=4))
+def test_sums_over_a_batch_are_the_sums_of_its_utterances(seed: int, lengths: list[int]) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    num_tokens = torch.tensor(lengths)
+    targets = torch.randint(1, VOCAB, (len(lengths), 5), generator=generator)
+    logits = torch.randn(len(lengths), 6, VOCAB, generator=generator, dtype=torch.float64)
+    loss = LabelSmoothedCrossEntropy(0.1)
+    together = loss(logits, targets, num_tokens)
+    rows = [slice(row, row + 1) for row in range(len(lengths))]
+    alone = [loss(logits[r, : n + 1], targets[r, :n], num_tokens[r]) for r, n in zip(rows, lengths, strict=True)]
+    for part, total in zip(zip(*alone, strict=True), together, strict=True):
+        torch.testing.assert_close(sum(part), total)
+    assert together.tokens == sum(lengths) + len(lengths)
+
+
+def test_correct_counts_tokens_and_ends() -> None:
+    wanted = WANTED.clamp(min=0)
+    perfect = 10.0 * functional.one_hot(wanted, VOCAB).double()
+    loss = LabelSmoothedCrossEntropy()
+    assert (loss(perfect, TARGETS, NUM_TOKENS).correct, loss(perfect, TARGETS, NUM_TOKENS).tokens) == (9, 9)
+    assert loss(perfect.roll(1, -1), TARGETS, NUM_TOKENS).correct == 0
+    perfect[0, 1] = perfect[0, 1].roll(1)  # a token
+    perfect[1, 2] = perfect[1, 2].roll(1)  # an end
+    assert loss(perfect, TARGETS, NUM_TOKENS).correct == 7
+
+
+def test_an_update_minimises_the_mean_or_the_sum() -> None:
+    """The gradient of the sum is that of the mean times the tokens, the ends of the sentences among them."""
+    gradients = {}
+    for reduction in ("mean", "sum"):
+        logits = random_logits().requires_grad_()
+        loss = LabelSmoothedCrossEntropy(0.1, reduction)
+        sums = loss(logits, TARGETS, NUM_TOKENS)
+        (sums.loss / loss.divisor(float(sums.tokens))).backward()
+        gradients[reduction] = logits.grad
+    assert gradients["sum"] is not None
+    torch.testing.assert_close(gradients["sum"] / 9, gradients["mean"])
+    with pytest.raises(ConfigError, match=r"reduction=summ must be mean or sum\. Did you mean sum"):
+        LabelSmoothedCrossEntropy(reduction="summ")
+
+
+def test_joint_with_ctc_is_the_weighted_sum_of_both() -> None:
+    logits = random_logits()
+    heard = Heard(torch.log_softmax(torch.randn(3, 9, VOCAB, dtype=torch.float64), -1), torch.tensor([9, 8, 5]))
+    spelled = LabelSmoothedCrossEntropy(0.1).objective(logits, TARGETS, NUM_TOKENS, heard)
+    torch.testing.assert_close(spelled, LabelSmoothedCrossEntropy(0.1)(logits, TARGETS, NUM_TOKENS).loss)
+    by_states = ctc.loss(heard, TARGETS, NUM_TOKENS)
+    for weight in (0.0, 0.3, 1.0):
+        joint = JointCTC(0.1, ctc_weight=weight).objective(logits, TARGETS, NUM_TOKENS, heard)
+        torch.testing.assert_close(joint, (1 - weight) * spelled + weight * by_states)
+
+
+def test_joint_needs_a_model_with_ctc_and_a_weight_of_a_share() -> None:
+    with pytest.raises(ConfigError, match="loss=joint_ctc"):
+        JointCTC().objective(random_logits(), TARGETS, NUM_TOKENS, None)
+    with pytest.raises(ConfigError, match=r"ctc_weight=1\.5 must be from 0 to 1"):
+        JointCTC(ctc_weight=1.5)

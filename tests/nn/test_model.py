@@ -1,0 +1,141 @@
+"""From waveforms to logits; the parts have their own tests."""
+
+import functools
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from las.nn.features import LogMel
+from las.nn.listener import Listener
+from las.nn.losses import LabelSmoothedCrossEntropy
+from las.nn.model import ListenAttendSpell
+from las.nn.speller import Speller
+from las.runtime.config import build, compose, config_directory
+
+CONFIGS = config_directory()
+ATTENTIONS = sorted(path.stem for path in (CONFIGS / "attention").glob("*.yaml"))
+MODELS = sorted(path.stem for path in (CONFIGS / "model").glob("*.yaml"))
+RATE, VOCAB = 8000, 6
+NUM_SAMPLES = torch.tensor([2400, 1500, 1111, 200])
+TARGETS, NUM_TOKENS = torch.tensor([[3, 1, 5], [4, 0, 0], [1, 2, 0], [2, 0, 0]]), torch.tensor([3, 1, 2, 1])
+variants = pytest.mark.parametrize(
+    ("attention", "cell"),
+    [(attention, "lstm") for attention in ATTENTIONS] + [("additive", "ba2016"), ("location", "tf_contrib")],
+)
+
+
+def card(group: str, name: str) -> Any:
+    return build(OmegaConf.to_container(OmegaConf.load(CONFIGS / group / f"{name}.yaml")))
+
+
+def make(attention: str = "additive", cell: str = "lstm", **listener: Any) -> ListenAttendSpell:
+    """Small, in float64, in evaluation mode, features standardised on what `speech` gives."""
+    torch.manual_seed(1)
+    cells = card("cell", cell)
+    model = ListenAttendSpell(
+        RATE,
+        VOCAB,
+        features=functools.partial(LogMel, num_mels=8),
+        listener=functools.partial(Listener, cell=cells, hidden_size=6, **listener),
+        speller=functools.partial(
+            Speller, cell=cells, attention=card("attention", attention), hidden_size=9, embedding_size=4
+        ),
+    )
+    model.double().eval()
+    model.features.fit([(speech(), NUM_SAMPLES)])
+    return model
+
+
+def speech() -> Tensor:
+    waveforms = 0.1 * torch.randn(4, 2400, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    return waveforms.masked_fill(torch.arange(2400) >= NUM_SAMPLES.unsqueeze(1), 0.0)
+
+
+@variants
+@pytest.mark.parametrize("poison", [0.0, float("nan")])
+def test_padding_of_the_batch_changes_no_utterance(attention: str, cell: str, poison: float) -> None:
+    model = make(attention, cell)
+    waveforms = speech().masked_fill(torch.arange(2400) >= NUM_SAMPLES.unsqueeze(1), poison)
+    together = model(waveforms, NUM_SAMPLES, TARGETS)
+    for row, (samples, tokens) in enumerate(zip(NUM_SAMPLES.tolist(), NUM_TOKENS.tolist(), strict=True)):
+        one = slice(row, row + 1)
+        alone = model(waveforms[one, :samples], NUM_SAMPLES[one], TARGETS[one, :tokens])
+        torch.testing.assert_close(together.logits[row, : tokens + 1], alone.logits[0], rtol=1e-8, atol=1e-10)
+        states = alone.weights.shape[-1]
+        torch.testing.assert_close(together.weights[row, : tokens + 1, :states], alone.weights[0])
+
+
+@variants
+def test_search_sees_the_probabilities_of_training(attention: str, cell: str) -> None:
+    model = make(attention, cell)
+    expected = torch.log_softmax(model(speech(), NUM_SAMPLES, TARGETS).logits, -1)
+    decoder, num_states = model.decoder(speech(), NUM_SAMPLES)
+    assert num_states.tolist() == model.num_states(NUM_SAMPLES).tolist()
+    state, tokens = decoder.start(), torch.full((4, 1), Speller.boundary)
+    for step in range(4):
+        log_probs, state = decoder.step(tokens, state)
+        torch.testing.assert_close(log_probs[:, 0], expected[:, step], rtol=1e-9, atol=1e-12)
+        tokens = TARGETS[:, step : step + 1]
+
+
+@variants
+def test_gradient_reaches_every_parameter(attention: str, cell: str) -> None:
+    model = make(attention, cell).train()
+    spelling = model(speech(), NUM_SAMPLES, TARGETS)
+    LabelSmoothedCrossEntropy(0.1)(spelling.logits, TARGETS, NUM_TOKENS).loss.backward()
+    for key, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all() and parameter.grad.any(), key
+
+
+def test_an_utterance_too_short_for_a_state_leaves_the_others_alone() -> None:
+    """Shorter than a window: no frames, no states, attention to nothing, finite numbers."""
+    model = make("location")
+    num_samples = torch.tensor([2400, 1500, 1111, 150])
+    assert model.num_states(num_samples).tolist() == [7, 5, 3, 0]
+    spelling = model(speech(), num_samples, TARGETS)
+    assert spelling.logits.isfinite().all() and not spelling.weights[3].any()
+    torch.testing.assert_close(spelling.logits[:3], model(speech()[:3], num_samples[:3], TARGETS[:3]).logits)
+    LabelSmoothedCrossEntropy()(spelling.logits, TARGETS, NUM_TOKENS).loss.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("time_reduction", [(2, 2, 1), (1, 3, 2)])
+def test_states_and_their_time(time_reduction: tuple[int, ...]) -> None:
+    model = make(time_reduction=time_reduction)
+    memory, num_states = model.listen(speech(), NUM_SAMPLES)
+    assert num_states.tolist() == model.num_states(NUM_SAMPLES).tolist() == memory.mask.sum(1).tolist()
+    assert model.state_ms == 10.0 * time_reduction[0] * time_reduction[1] * time_reduction[2]
+    assert model.device == torch.device("cpu")
+
+
+def test_input_noise_is_for_training_only() -> None:
+    quiet, noisy = make(), make(input_noise=0.6)
+    arguments = speech(), NUM_SAMPLES, TARGETS
+    assert torch.equal(noisy(*arguments).logits, quiet(*arguments).logits)
+    assert torch.equal(quiet.train()(*arguments).logits, quiet.eval()(*arguments).logits)
+    noisy.train()
+    assert not torch.equal(noisy(*arguments).logits, noisy(*arguments).logits)
+
+
+def test_state_of_one_model_makes_another_the_same() -> None:
+    """Normalisation statistics included: decoding needs nothing of the training data."""
+    model, other = make(), make()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1)
+        model.features.mean.add_(1.0)
+    assert not torch.equal(model(speech(), NUM_SAMPLES, TARGETS).logits, other(speech(), NUM_SAMPLES, TARGETS).logits)
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(model(speech(), NUM_SAMPLES, TARGETS).logits, other(speech(), NUM_SAMPLES, TARGETS).logits)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_card_builds_and_runs(name: str) -> None:
+    config = compose("train", [f"model={name}"])["model"]
+    model = build(config, 16000, 40)()
+    waveforms = 0.1 * torch.randn(2, 4000, generator=torch.Generator().manual_seed(3))
+    spelling = model(waveforms, torch.tensor([4000, 2000]), TARGETS[:2])
+    assert spelling.logits.shape == (2, 4, 40) and spelling.logits.isfinite().all()

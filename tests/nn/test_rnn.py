@@ -1,0 +1,194 @@
+"""Properties that every cell of configs/cell/ has over time."""
+
+from types import ModuleType
+
+import pytest
+import torch
+from cell_cards import every_cell, factory_of
+from torch import Tensor, nn
+
+from las.nn import rnn
+from las.nn.cells.base import LSTMCell, LSTMState
+from las.nn.cells.lstm import PlainLSTMCell
+from las.nn.rnn import BidirectionalLayer, RecurrentLayer, unroll
+from las.runtime.errors import ConfigError
+
+INPUT, HIDDEN = 3, 4
+LENGTHS = torch.tensor([5, 3, 1, 0])
+
+
+def moved(module: nn.Module) -> None:
+    """float64, in evaluation, and every parameter away from where it starts."""
+    module.double().eval()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(1)
+
+
+def layer_of(name: str) -> RecurrentLayer:
+    layer = RecurrentLayer(factory_of(name), INPUT, HIDDEN)
+    moved(layer)
+    return layer
+
+
+def bidirectional_of(name: str) -> BidirectionalLayer:
+    layer = BidirectionalLayer(factory_of(name), INPUT, HIDDEN)
+    moved(layer)
+    return layer
+
+
+def random_frames(batch: int = 4, frames: int = 5) -> Tensor:
+    return torch.randn(batch, frames, INPUT, dtype=torch.float64)
+
+
+def assert_same(actual: object, expected: object) -> None:
+    torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-12)
+
+
+@every_cell
+@pytest.mark.parametrize("poison", [float("nan"), float("inf"), 1e30])
+def test_padded_frames_reach_no_output_state_or_gradient(name: str, poison: float) -> None:
+    layer = layer_of(name)
+    state = LSTMState(*torch.randn(2, 4, HIDDEN, dtype=torch.float64))
+    clean = random_frames()
+    padding = torch.arange(5) >= LENGTHS.unsqueeze(1)
+    results = []
+    for value in (0.0, poison):
+        frames = clean.masked_fill(padding.unsqueeze(-1), value).requires_grad_()
+        outputs, last = layer(frames, LENGTHS, state)
+        loss = outputs.square().sum() + last.hidden.sum() + last.cell.square().sum()
+        gradients = torch.autograd.grad(loss, [frames, *layer.parameters()])
+        results.append([outputs, *last, *gradients])
+    assert_same(results[1], results[0])
+    outputs, hidden, cell, gradient = results[1][:4]
+    assert not outputs[padding].any() and not gradient[padding].any()
+    assert gradient[~padding].any(-1).all()
+    assert torch.equal(hidden[3], state.hidden[3]) and torch.equal(cell[3], state.cell[3])  # a row without frames
+    for row, length in enumerate(LENGTHS[:3].tolist()):
+        assert torch.equal(hidden[row], outputs[row, length - 1])
+
+
+@every_cell
+def test_padding_of_a_bidirectional_layer_reaches_nothing(name: str) -> None:
+    layer = bidirectional_of(name)
+    frames = random_frames()
+    padding = torch.arange(5) >= LENGTHS.unsqueeze(1)
+    frames = frames.masked_fill(padding.unsqueeze(-1), float("nan"))
+    outputs = layer(frames, LENGTHS)
+    assert not outputs[padding].any()
+    gradients = torch.autograd.grad(outputs.square().sum(), list(layer.parameters()))
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+@every_cell
+def test_backwards_is_forwards_on_rows_reversed_within_their_lengths(name: str) -> None:
+    layer = bidirectional_of(name)
+    frames = random_frames()
+    backwards = layer(frames, LENGTHS)[..., HIDDEN:]
+    for row, length in enumerate(LENGTHS.tolist()):
+        alone, _ = layer.backwards(frames[row : row + 1, :length].flip(1), torch.tensor([length]))
+        assert_same(backwards[row, :length], alone[0].flip(0))
+    assert (backwards[0] - layer.forwards(frames, LENGTHS)[0][0]).abs().max() > 1e-2
+
+
+@every_cell
+def test_a_batch_equals_its_utterances_one_by_one(name: str) -> None:
+    layer = bidirectional_of(name)
+    frames = random_frames()
+    batch = layer(frames, LENGTHS)
+    for row, length in enumerate(LENGTHS.tolist()):
+        alone = layer(frames[row : row + 1, :length], torch.tensor([length]))
+        assert_same(batch[row, :length], alone[0])
+        assert not batch[row, length:].any()
+
+
+@every_cell
+@pytest.mark.parametrize("split", [1, 2, 4])
+def test_two_halves_with_the_state_carried_over_equal_the_whole(name: str, split: int) -> None:
+    layer = layer_of(name)
+    frames = random_frames()
+    whole, last = layer(frames, LENGTHS)
+    first, state = layer(frames[:, :split], LENGTHS.clamp(max=split))
+    second, state = layer(frames[:, split:], (LENGTHS - split).clamp(min=0), state)
+    assert_same(torch.cat([first, second], 1), whole)
+    assert_same(tuple(state), tuple(last))
+    forgotten, _ = layer(frames[:, split:], (LENGTHS - split).clamp(min=0))
+    assert (forgotten - second).abs().max() > 1e-3
+
+
+@every_cell
+def test_without_frames_the_state_stays(name: str) -> None:
+    layer = layer_of(name)
+    state = LSTMState(*torch.randn(2, 2, HIDDEN, dtype=torch.float64))
+    outputs, last = layer(random_frames(2, 0), torch.tensor([0, 0]), state)
+    assert outputs.shape == (2, 0, HIDDEN)
+    assert torch.equal(last.hidden, state.hidden) and torch.equal(last.cell, state.cell)
+
+
+def test_bidirectional_lstm_equals_torch_on_packed_sequences() -> None:
+    layer = bidirectional_of("lstm")
+    oracle = nn.LSTM(INPUT, HIDDEN, batch_first=True, bidirectional=True, dtype=torch.float64)
+    cells = {"": layer.forwards.cell, "_reverse": layer.backwards.cell}
+    with torch.no_grad():
+        for suffix, cell in cells.items():
+            assert isinstance(cell, PlainLSTMCell)
+            getattr(oracle, f"weight_ih_l0{suffix}").copy_(cell.input_weight)
+            getattr(oracle, f"weight_hh_l0{suffix}").copy_(cell.recurrent_weight)
+            getattr(oracle, f"bias_ih_l0{suffix}").copy_(cell.bias)
+            getattr(oracle, f"bias_hh_l0{suffix}").zero_()
+    lengths = torch.tensor([3, 5, 1, 4])
+    frames = random_frames().requires_grad_()
+    packed = nn.utils.rnn.pack_padded_sequence(frames, lengths, batch_first=True, enforce_sorted=False)
+    expected, _ = nn.utils.rnn.pad_packed_sequence(oracle(packed)[0], batch_first=True)
+    ours = layer(frames, lengths)
+    assert_same(ours, expected)
+    slopes = torch.randn_like(ours)
+    mine = [frames, *(cell.recurrent_weight for cell in cells.values())]
+    theirs = [frames, *(getattr(oracle, f"weight_hh_l0{suffix}") for suffix in cells)]
+    gradients = torch.autograd.grad((ours * slopes).sum(), mine)
+    assert_same(gradients, torch.autograd.grad((expected * slopes).sum(), theirs))
+
+
+def test_unroll_calls_step_once_per_frame_with_the_last_state() -> None:
+    """Against a memory that counts, so that order and carrying are visible without any LSTM."""
+
+    class Counter(LSTMCell):
+        def step(self, input_gates: Tensor, state: LSTMState) -> LSTMState:
+            return LSTMState(10 * state.hidden + input_gates[..., :1], state.cell + 1)
+
+    digits = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 9.0]]).unsqueeze(-1).expand(2, 3, 4)
+    start = LSTMState(torch.zeros(2, 1), torch.zeros(2, 1))
+    outputs, last = unroll(Counter(1, 1), digits, torch.tensor([3, 2]), start)
+    assert outputs.squeeze(-1).tolist() == [[1, 12, 123], [4, 45, 0]]
+    assert last.hidden.flatten().tolist() == [123, 45] and last.cell.flatten().tolist() == [3, 2]
+
+
+class Unable(ModuleType):
+    """A kernel that computes nothing."""
+
+    unroll = staticmethod(rnn.unroll)
+    unroll_both = staticmethod(rnn.unroll_both)
+
+    def refuses(self, cell: LSTMCell, input_gates: Tensor) -> str:
+        return f"no {cell.cell_norm} on {input_gates.device}"
+
+
+def test_the_log_says_which_kernel_computes_and_why_nothing_faster_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell, tensor = layer_of("lstm").cell, torch.empty(0)
+    plain = {"plain": rnn.KERNELS["plain"]}
+    monkeypatch.setattr(rnn, "KERNELS", plain)
+    assert rnn.explain(cell, tensor) == "recurrences: plain"
+    monkeypatch.setattr(rnn, "KERNELS", {"fast": Unable("a"), "slower": Unable("b")} | plain)
+    reasons = "fast: no none on cpu; slower: no none on cpu"
+    assert rnn.explain(cell, tensor) == f"recurrences: plain ({reasons})"
+    with rnn.using("plain"):
+        assert rnn.explain(cell, tensor) == "recurrences: plain (as asked)"
+    with rnn.using("slower"):
+        for ask in (rnn.pick, rnn.explain):
+            with pytest.raises(ConfigError, match=r"kernel=slower cannot .* no none on cpu\. Choose kernel=auto"):
+                ask(cell, tensor)

@@ -1,0 +1,122 @@
+"""Numbers that change during training: lines, jumps, and what they count."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import Answer
+from interrupted_trainings import require_same, stopped_after
+from tiny import overrides
+
+from las.cli import train
+from las.data.loader import Batch
+from las.nn import scheduled
+from las.nn.losses import LabelSmoothedCrossEntropy
+from las.nn.scheduled import Ramp
+from las.runtime import config
+from las.runtime.errors import ConfigError
+from las.storage import run_directory
+from las.training.step import Update, Updates
+
+
+def test_lines_from_point_to_point_and_constants_outside() -> None:
+    ramp = Ramp(points=[[10, 0.0], [20, 0.4], [40, 0.2]])
+    places = {1: 0.0, 10: 0.0, 15: 0.2, 20: 0.4, 30: 0.3, 40: 0.2, 10**6: 0.2}
+    assert [ramp.at(place, sub_epoch=99) for place in places] == pytest.approx(list(places.values()))
+
+
+def test_two_points_at_a_place_are_a_jump() -> None:
+    """Label smoothing as Park et al. 2019 use it for LibriSpeech with schedule L: off when the decay begins."""
+    ramp = Ramp(points=[[140_000, 0.1], [140_000, 0.0]])
+    assert [ramp.at(step, 1) for step in (1, 139_999, 140_000, 140_001)] == [0.1, 0.1, 0.0, 0.0]
+
+
+def test_places_may_count_sub_epochs() -> None:
+    ramp = Ramp(points=[[1, 0.0], [5, 0.4]], unit="sub_epochs")
+    assert [ramp.at(10**6, sub_epoch) for sub_epoch in (1, 2, 5, 6)] == pytest.approx([0.0, 0.1, 0.4, 0.4])
+
+
+def test_one_point_is_a_constant() -> None:
+    assert {Ramp(points=[[5, 0.1]]).at(step, 1) for step in (1, 5, 6)} == {0.1}
+
+
+def test_a_config_may_hold_one() -> None:
+    ramp = config.build({"_target_": "las.Ramp", "points": [[1, 0.0], [3, 1]], "unit": "steps"})
+    assert ramp.at(2, 1) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"points": []}, "one at least"),
+        ({"points": [[1.0, 2.0, 3.0]]}, "give pairs"),
+        ({"points": [[5.0, 0.1], [4.0, 0.2]]}, "must be in order"),
+        ({"points": [[1.0, 0.1]], "unit": "epochs"}, "unit=epochs: .* Did you mean sub_epochs or steps"),
+    ],
+)
+def test_points_that_make_no_line_are_refused(options: dict, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Ramp(**options)
+
+
+def test_a_module_has_the_values_of_its_ramps() -> None:
+    loss = LabelSmoothedCrossEntropy(Ramp(points=[[1, 0.0], [3, 0.2]], unit="sub_epochs"))
+    around, constant = torch.nn.ModuleDict({"inner": loss}), LabelSmoothedCrossEntropy(0.3)
+    values = [loss.smoothing]
+    for sub_epoch in (1, 2, 3):
+        scheduled.move((around, constant), 100, sub_epoch)
+        values.append(loss.smoothing)
+    assert values == pytest.approx([0.0, 0.0, 0.1, 0.2]) and constant.smoothing == 0.3
+
+
+@pytest.mark.parametrize("smoothing", [1.5, -0.1, Ramp(points=[[1, 0.1], [2, 1.5]])])
+def test_values_beyond_what_the_number_may_be_are_refused(smoothing: float | Ramp) -> None:
+    with pytest.raises(ConfigError, match=r"smoothing=-?\d\.\d must be from 0 to 1"):
+        LabelSmoothedCrossEntropy(smoothing)
+
+
+RAMPS = [
+    "loss.smoothing={_target_:las.Ramp,points:[[2,0.3],[3,0.1]]}",
+    "model.speller.scheduled_sampling={_target_:las.Ramp,points:[[1,0.2],[2,0.6]],unit:sub_epochs}",
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_commit() -> Iterator[None]:
+    """Somebody may commit to the checkout while tests run."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(run_directory, "commit", lambda: "that of the test")
+        yield
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, float, float]]:
+    """(step, smoothing, sampling) of every update."""
+    found: list[tuple[int, float, float]] = []
+    call = Updates.__call__
+
+    def noting(self: Updates, batches: Sequence[Batch], step: int) -> Update:
+        found.append((step, self.loss.smoothing, self.model.speller.scheduled_sampling))
+        return call(self, batches, step)
+
+    monkeypatch.setattr(Updates, "__call__", noting)
+    return found
+
+
+def test_training_follows_the_ramps_and_a_stop_changes_no_bit(
+    corpus: Path, seen: list[tuple[int, float, float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Smoothing by step; sampling by sub-epoch, of which each has two steps."""
+    train.train(overrides(corpus, *RAMPS))
+    assert seen == [(1, 0.3, 0.2), (2, 0.3, 0.2), (3, 0.1, 0.6), (4, 0.1, 0.6)]
+    again = f"run_dir={corpus / 'again'}"
+    stopped_after(monkeypatch, corpus, 3, *RAMPS, again)
+    train.train(overrides(corpus, *RAMPS, again))
+    assert seen[4:] == [*seen[:3], *seen[2:4]]
+    require_same(corpus / "run", corpus / "again")
+
+
+def test_a_ramp_that_makes_no_line_is_named_before_training(corpus: Path, las: Callable[..., Answer]) -> None:
+    answer = las("train", *overrides(corpus, "loss.smoothing={_target_:las.Ramp,points:[[1,0.1,0.2]]}"))
+    assert answer.code == 2 and "points=[[1, 0.1, 0.2]]: give pairs [place, value]" in answer.err

@@ -1,0 +1,275 @@
+from typing import Any
+
+import pytest
+import torch
+from speller_cases import HIDDEN, NUM_STATES, NUM_TOKENS, STATES, TARGETS, VALUE, VOCAB, make
+from torch import Tensor, nn
+
+from las.nn import rnn
+from las.nn.attention.base import Memory
+from las.nn.speller import Speller
+from las.runtime import config
+from las.runtime.errors import ConfigError
+
+ATTENTIONS = sorted(path.stem for path in (config.config_directory() / "attention").glob("*.yaml"))
+CELLS = ("lstm", "ba2016", "zeineldeen2020_joined_cell", "tf_contrib")
+every_attention = pytest.mark.parametrize("attention", ATTENTIONS)
+every_cell = pytest.mark.parametrize("cell", CELLS)
+
+
+def memory_of(speller: Speller) -> Memory:
+    generator = torch.Generator().manual_seed(2)
+    encoded = torch.randn(3, STATES, VALUE, generator=generator, dtype=torch.float64)
+    return speller.attention.prepare(encoded, NUM_STATES)
+
+
+def select(state: Any, index: Tensor) -> Any:
+    """What search does with a state: choose beams of every tensor in the tree."""
+    if isinstance(state, Tensor):
+        return state.index_select(1, index)
+    made = [select(branch, index) for branch in state]
+    return type(state)(*made) if hasattr(state, "_fields") else tuple(made)
+
+
+def spell(speller: Speller, memory: Memory, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probabilities and attention weights of every step of [batch, beam, tokens], by `step`."""
+    batch, beams, _ = targets.shape
+    state = select(speller.start(memory), torch.zeros(beams, dtype=torch.long))
+    log_probs, weights = [], []
+    previous = torch.full((batch, beams), Speller.boundary)
+    for following in [*targets.unbind(-1), None]:
+        scores, state = speller.step(previous, memory, state)
+        log_probs.append(scores)
+        weights.append(state.weights)
+        if following is not None:
+            previous = following
+    return torch.stack(log_probs, 2), torch.stack(weights, 2)
+
+
+@every_attention
+@every_cell
+def test_teacher_forcing_and_steps_of_search_agree(attention: str, cell: str) -> None:
+    speller = make(attention, cell)
+    memory = memory_of(speller)
+    spelling = speller(memory, TARGETS)
+    log_probs, weights = spell(speller, memory, TARGETS.unsqueeze(1))
+    torch.testing.assert_close(torch.log_softmax(spelling.logits, -1), log_probs[:, 0], rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(spelling.weights, weights[:, 0], rtol=1e-9, atol=1e-12)
+    assert spelling.logits.shape == (3, 5, VOCAB) and spelling.weights.shape == (3, 5, STATES)
+    torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(3, 1, 5, dtype=torch.float64))
+
+
+@every_attention
+@every_cell
+def test_beams_are_independent_and_may_be_reordered(attention: str, cell: str) -> None:
+    speller = make(attention, cell)
+    memory = memory_of(speller)
+    beams = torch.stack([TARGETS, TARGETS.flip(1), TARGETS.roll(1, 0)], dim=1)
+    together, _ = spell(speller, memory, beams)
+    for beam in range(3):
+        alone, _ = spell(speller, memory, beams[:, beam : beam + 1])
+        torch.testing.assert_close(together[:, beam : beam + 1], alone, rtol=1e-9, atol=1e-12)
+    assert (together[:, 0, 1:] - together[:, 1, 1:]).abs().max() > 1e-3
+    state = select(speller.start(memory), torch.zeros(3, dtype=torch.long))
+    _, state = speller.step(beams[:, :, 0], memory, state)
+    order = torch.tensor([2, 0, 0, 1])
+    scores, _ = speller.step(beams[:, :, 1], memory, state)
+    reordered, _ = speller.step(beams[:, order, 1], memory, select(state, order))
+    torch.testing.assert_close(reordered, scores[:, order], rtol=1e-9, atol=1e-12)
+
+
+def test_a_step_leaves_the_state_it_was_given() -> None:
+    speller = make()
+    memory = memory_of(speller)
+    _, state = speller.step(torch.zeros(3, 1, dtype=torch.long), memory, speller.start(memory))
+    twice = [speller.step(torch.ones(3, 1, dtype=torch.long), memory, state)[0] for _ in range(2)]
+    assert torch.equal(*twice)
+
+
+def test_speller_equals_its_three_equations() -> None:
+    """With the LSTM cells of torch and matrices written out; attention is tested on its own."""
+    speller = make("additive")
+    memory = memory_of(speller)
+    oracles = []
+    for cell in speller.cells:
+        oracle = nn.LSTMCell(cell.input_size, HIDDEN, dtype=torch.float64)
+        weights = (cell.input_weight, cell.recurrent_weight, cell.bias, torch.zeros_like(cell.bias))
+        for parameter, weight in zip(oracle.parameters(), weights, strict=True):
+            parameter.data.copy_(weight)
+        oracles.append(oracle)
+    states = [(torch.zeros(3, HIDDEN).double(),) * 2 for _ in oracles]
+    context, weights = torch.zeros(3, VALUE).double(), speller.attention.initial_weights(memory)
+    logits = []
+    for tokens in [torch.zeros(3, dtype=torch.long), *TARGETS.unbind(1)]:
+        inputs = torch.cat([speller.embedding.weight[tokens], context], -1)
+        for layer, oracle in enumerate(oracles):
+            states[layer] = oracle(inputs, states[layer])
+            inputs = states[layer][0]
+        attended, weights = speller.attention.attend(inputs.unsqueeze(1), memory, weights)
+        context = attended.squeeze(1)
+        hidden = torch.cat([inputs, context], -1) @ speller.readout.weight.T + speller.readout.bias
+        logits.append(torch.tanh(hidden) @ speller.output.weight.T + speller.output.bias)
+    torch.testing.assert_close(speller(memory, TARGETS).logits, torch.stack(logits, 1), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("readout", ["tanh", "maxout"])
+@pytest.mark.parametrize("reads", ["state", "state_and_token"])
+def test_readouts_equal_their_equations(readout: str, reads: str) -> None:
+    """From the state after each step: hidden, context and the embedding of the token before it."""
+    speller = make("additive", readout=readout, readout_size=10, readout_reads=reads)
+    memory, state = memory_of(speller), speller.start(memory_of(speller))
+    p = {key: parameter.detach() for key, parameter in speller.named_parameters()}
+    logits = speller(memory, TARGETS).logits
+    for step, tokens in enumerate([torch.zeros(3, dtype=torch.long), *TARGETS.unbind(1)]):
+        _, state = speller.step(tokens.unsqueeze(1), memory, state)
+        parts = [state.layers[-1].hidden, p["embedding.weight"][tokens].unsqueeze(1), state.context]
+        read = torch.cat(parts if reads == "state_and_token" else parts[::2], -1)[:, 0]
+        wide = read @ p["readout.weight"].T + p["readout.bias"]
+        if readout == "maxout":
+            below = torch.stack([torch.maximum(wide[:, 2 * i], wide[:, 2 * i + 1]) for i in range(5)], 1)
+        else:
+            below = wide.tanh()
+        torch.testing.assert_close(logits[:, step], below @ p["output.weight"].T + p["output.bias"])
+
+
+@pytest.mark.parametrize("options", [{}, {"dropout": 0.4}, {"dropout": 0.4, "scheduled_sampling": 0.7}], ids=str)
+def test_a_readout_that_reads_the_token_is_the_same_in_both_loops(options: dict[str, float]) -> None:
+    """What is fed to the cells, drawn tokens and dropped embeddings too, is what the readout reads."""
+    results = []
+    for kernel in ("plain", "autograd"):
+        speller = make("location", readout="maxout", readout_size=6, readout_reads="state_and_token", **options).train()
+        torch.manual_seed(4)
+        with rnn.using(kernel):
+            spelling = speller(memory_of(speller), TARGETS)
+        results.append([*spelling, *torch.autograd.grad(spelling.logits.square().sum(), [*speller.parameters()])])
+    torch.testing.assert_close(results[1], results[0], rtol=1e-8, atol=1e-10)
+
+
+def test_what_attention_remembers_goes_from_token_to_token() -> None:
+    """With weight feedback the state holds a sum: another one changes where the next token looks."""
+    speller = make("weight_feedback")
+    memory = memory_of(speller)
+    first = torch.zeros(3, 1, dtype=torch.long)
+    _, state = speller.step(first, memory, speller.start(memory))
+    assert not torch.equal(state.remembered, state.weights)
+    _, twice = speller.step(first, memory, state)
+    _, forgotten = speller.step(first, memory, state._replace(remembered=torch.zeros_like(state.remembered)))
+    assert (twice.weights - forgotten.weights).abs().max() > 1e-4
+    for name in ("additive", "location"):
+        other = make(name)
+        _, state = other.step(first, memory_of(other), other.start(memory_of(other)))
+        assert state.remembered is state.weights
+
+
+def test_dropout_of_the_output_alone_leaves_states_and_weights_as_they_are() -> None:
+    quiet, dropped = make(), make(dropout=0.5, dropout_at="output").train()
+    ours, expected = dropped(memory_of(dropped), TARGETS), quiet(memory_of(quiet), TARGETS)
+    assert torch.equal(ours.weights, expected.weights)
+    assert (ours.logits - expected.logits).abs().max() > 1e-3
+    everywhere = make(dropout=0.5).train()
+    assert not torch.equal(everywhere(memory_of(everywhere), TARGETS).weights, expected.weights)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"readout": "maxot"}, "readout='maxot' does not exist. Did you mean maxout"),
+        ({"readout": "maxout"}, "readout_size=7 must be a multiple of 2 for readout=maxout"),
+        ({"readout_reads": "stat"}, "readout_reads='stat' does not exist. Did you mean state"),
+        ({"dropout_at": "outpt"}, "dropout_at='outpt' does not exist. Did you mean output"),
+    ],
+)
+def test_impossible_options_are_explained(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        make(**options)
+
+
+@every_attention
+def test_padding_of_targets_and_states_changes_nothing(attention: str) -> None:
+    speller = make(attention)
+    memory = memory_of(speller)
+    together = speller(memory, TARGETS)
+    for row, (states, tokens) in enumerate(zip(NUM_STATES.tolist(), NUM_TOKENS.tolist(), strict=True)):
+        one = slice(row, row + 1)
+        encoded = speller.attention.prepare(memory.values[one, :states], NUM_STATES[one])
+        alone = speller(encoded, TARGETS[one, :tokens])
+        torch.testing.assert_close(together.logits[row, : tokens + 1], alone.logits[0], rtol=1e-9, atol=1e-12)
+
+
+def test_future_targets_are_not_seen() -> None:
+    speller = make()
+    memory = memory_of(speller)
+    changed = TARGETS.clone()
+    changed[:, 2] = 5 - changed[:, 2]
+    before, after = speller(memory, TARGETS).logits, speller(memory, changed).logits
+    assert torch.equal(before[:, :3], after[:, :3])
+    assert (before[:, 3] - after[:, 3]).abs().amax(-1).min() > 1e-4
+
+
+def test_input_feeding_the_last_context_reaches_the_next_step() -> None:
+    speller = make("dot")
+    memory = memory_of(speller)
+    state = speller.start(memory)
+    changed = state._replace(context=state.context + 1)
+    tokens = torch.zeros(3, 1, dtype=torch.long)
+    before, after = (speller.step(tokens, memory, each)[0] for each in (state, changed))
+    assert (before - after).abs().max() > 1e-3
+
+
+def test_scheduled_sampling_of_zero_is_teacher_forcing_and_of_one_is_not() -> None:
+    expected = make()(memory_of(make()), TARGETS).logits
+    never, always = make(scheduled_sampling=0.0).train(), make(scheduled_sampling=1.0).train()
+    assert torch.equal(never(memory_of(never), TARGETS).logits, expected)
+    sampled = always(memory_of(always), TARGETS).logits
+    assert torch.equal(sampled[:, 0], expected[:, 0])  # the start of a sentence is never replaced
+    assert (sampled[:, 1:] - expected[:, 1:]).abs().max() > 1e-3
+    other_targets = (TARGETS + 1) % VOCAB
+    torch.manual_seed(5)
+    one = always(memory_of(always), TARGETS).logits
+    torch.manual_seed(5)
+    assert torch.equal(always(memory_of(always), other_targets).logits, one)  # nothing of the truth is left
+    assert torch.equal(always.eval()(memory_of(always), TARGETS).logits, expected)
+
+
+def test_scheduled_sampling_draws_from_the_softmax_as_often_as_asked() -> None:
+    """With an output layer that says the same everywhere, and a true token it never chooses."""
+    speller = make("dot", num_layers=1, hidden_size=2, scheduled_sampling=0.3).train()
+    probabilities = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.0, 0.0], dtype=torch.float64)
+    with torch.no_grad():
+        speller.output.weight.zero_()
+        speller.output.bias.copy_(probabilities.clamp(min=1e-30).log())
+    tokens = torch.full((40000, 1), 5)
+    fed = speller._sample(tokens, torch.zeros(40000, 1, 2 + VALUE, dtype=torch.float64))
+    expected = 0.3 * probabilities
+    expected[5] = 0.7
+    torch.testing.assert_close(fed.flatten().bincount(minlength=VOCAB) / 40000, expected.float(), rtol=0, atol=0.01)
+
+
+def test_logits_that_are_not_finite_reach_the_loss() -> None:
+    """The trainer says what to do about them; sampling from them must not raise before it can."""
+    speller = make(scheduled_sampling=1.0).train()
+    with torch.no_grad():
+        speller.output.bias.fill_(float("nan"))
+    assert speller(memory_of(speller), TARGETS).logits.isnan().all()
+
+
+def test_dropout_only_while_training() -> None:
+    speller = make(dropout=0.5)
+    memory = memory_of(speller)
+    assert torch.equal(speller(memory, TARGETS).logits, make()(memory, TARGETS).logits)
+    speller.train()
+    assert not torch.equal(speller(memory, TARGETS).logits, speller(memory, TARGETS).logits)
+
+
+@every_attention
+@every_cell
+def test_gradient_reaches_every_parameter(attention: str, cell: str) -> None:
+    speller = make(attention, cell)
+    speller(memory_of(speller), TARGETS).logits.square().sum().backward()
+    for key, parameter in speller.named_parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all() and parameter.grad.any(), key
+
+
+def test_no_targets_leave_only_the_end() -> None:
+    speller = make()
+    assert speller(memory_of(speller), torch.zeros(3, 0, dtype=torch.long)).logits.shape == (3, 1, VOCAB)

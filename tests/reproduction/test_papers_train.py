@@ -1,0 +1,88 @@
+"""The papers' end-to-end models, from the files of their recipes, trained at a small width on synthetic speech."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+from omegaconf import OmegaConf
+
+from las.cli import train
+from las.runtime.config import compose
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+SMALL = [
+    *("corpus=synthetic", "corpus.vocabulary=200", "corpus.train_utterances=16", "corpus.dev_utterances=4"),
+    *("corpus.test_utterances=4", "corpus.train_speakers=4", "corpus.dev_speakers=2", "corpus.test_speakers=2"),
+    "corpus.rate=[90,110]",  # slow enough for a state of 80 ms to a phone
+    *("+scale=tiny", "trainer.batch_size=4", "trainer.sub_epochs=null", "trainer.broken_after_epochs=1000"),
+    *("trainer.patience=100", "search.max_length=20", "validation_search.max_length=20"),
+    *("trainer.histograms=false", "trainer.attention_pictures=false"),
+]
+ROWS = {
+    "z20_end_to_end": ("z20_nopre_lstm", "z20_nopre_joined"),
+    "bo18_table3": ("baseline", "ln_encoder_only", "ln_decoder_only", "ln_both"),
+}
+CASES = [(recipe, row) for recipe, rows in ROWS.items() for row in rows]
+
+
+def plain(path: Path) -> dict[str, Any]:
+    loaded = OmegaConf.to_container(OmegaConf.load(path))
+    assert isinstance(loaded, dict)
+    return {str(key): value for key, value in loaded.items()}
+
+
+def of_recipe(recipe: str, name: str) -> list[str]:
+    """What the recipe says for the paper's size, without the corpus that nobody may have, which brings its symbols."""
+    table = plain(RECIPES / f"{recipe}.yaml")
+    (row,) = (row for row in table["rows"] if row["name"] == name)
+    setting = plain(RECIPES / "settings" / f"{table['setting']}.yaml")
+    listed = [*setting["paper"]["overrides"], *row.get("overrides", []), *row.get("at", {}).get("paper", [])]
+    return [override for override in listed if not override.startswith(("corpus", "tokens@corpus"))]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+def trained(data: Path, place: Path, overrides: list[str], num_steps: int, every: int) -> tuple[dict, list[dict]]:
+    length = [f"trainer.max_steps={num_steps}", f"trainer.validate_every={every}"]
+    result = train.train([*overrides, *SMALL, *length, f"data_dir={data}", f"run_dir={place / 'run'}"])
+    return result, [line for line in tiny.steps(place / "run") if line["event"] == "train"]
+
+
+@pytest.mark.parametrize(("recipe", "row"), CASES)
+@pytest.mark.slow
+def test_fifty_steps(recipe: str, row: str, data: Path, tmp_path: Path) -> None:
+    result, lines = trained(data, tmp_path, of_recipe(recipe, row), 50, 25)
+    assert [line["step"] for line in lines] == list(range(1, 51)), "no update was left out"
+    first, last = lines[:4], lines[44:48]  # whole epochs: the same utterances
+    assert sum(line["loss"] for line in last) < sum(line["loss"] for line in first)
+    assert result["splits"]["test"]["utterances"] == 4
+
+
+@pytest.mark.parametrize(("recipe", "row"), [CASES[1], CASES[3]])
+def test_three_steps(recipe: str, row: str, data: Path, tmp_path: Path) -> None:
+    result, lines = trained(data, tmp_path, of_recipe(recipe, row), 3, 3)
+    assert [line["step"] for line in lines] == [1, 2, 3] and result["steps"] == 3
+
+
+@pytest.mark.parametrize("recipe", ["z20_end_to_end", "z20_variance", "z20_depth"])
+def test_no_training_of_zeineldeen_2020_sees_more_than_75_tokens(recipe: str) -> None:
+    for row in plain(RECIPES / f"{recipe}.yaml")["rows"]:
+        assert compose("train", of_recipe(recipe, row["name"]))["limits"]["longest_tokens"] == 75, row["name"]
+
+
+def test_pretraining_of_zeineldeen_2020(data: Path, tmp_path: Path) -> None:
+    """Its four stages of five sub-epochs, of one update each, and what comes after them."""
+    result, lines = trained(data, tmp_path, of_recipe("z20_end_to_end", "z20_pre_lstm"), 22, 1)
+    assert (result["steps"], len(lines)) == (22, 22)
+    rates = [0.001 * (0.1 + 0.9 * done / 9) for done in range(10)]
+    assert [line["learning_rate"] for line in lines[:10]] == pytest.approx(rates), "the warm-up goes on over stages"
+    log = (tmp_path / "run/log.txt").read_text()
+    assert log.count(" takes over ") == 4 and log.count("; new: ") == 2
+    assert "new: listener.layers.3" in log and "new: listener.layers.4" in log and "stage 5 of 5: the whole" in log
+    config = json.loads((tmp_path / "run/checkpoints/step-00000022/config.json").read_text())
+    assert config["model"]["listener"]["num_layers"] == 6 and config["loss"]["smoothing"] == 0.1

@@ -1,0 +1,273 @@
+"""Recipes: the papers' numbers against a second transcription of the tables, and mistakes that are named."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from las.reproduction import claims, recipe
+from las.runtime import config
+from las.runtime.errors import ConfigError
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+NAMES = ["bo18_code_hypotheses", "bo18_table1", "bo18_table2", "bo18_table3", "how_much_ln", "ln_with_specaugment"]
+NAMES += ["lr_sweep", "noisy_norm", "z20_depth", "z20_end_to_end", "z20_hybrid", "z20_variance"]
+
+# The tables as they stand in the papers, transcribed apart from the recipes. Rates in % for Zeineldeen et al. (Z20), as
+# fractions for Ben Othman (BO18).
+BO18 = """
+bo18_table1 ln_encoder_only phone_error_rate 0.245 9976
+bo18_table1 baseline phone_error_rate 0.268 15947
+bo18_table2 ln_encoder_only wer 0.401 64354
+bo18_table2 baseline wer 0.426 96785
+bo18_table3 ln_encoder_only phone_error_rate 0.245 9976
+bo18_table3 ln_both phone_error_rate 0.253 15552
+bo18_table3 ln_decoder_only phone_error_rate 0.666 15600
+bo18_table3 baseline phone_error_rate 0.268 15947
+"""
+# Pretrained, variant, cell norm: Hub5'00 sum, SWB, CH, Hub5'01, epoch -> sub-epoch.
+END_TO_END = """
+Y - - | 19.1 | 12.9 | 25.2 | 18.8 | 13.0 78
+Y Joined Y | 18.3 | 12.1 | 24.5 | 17.8 | 10.8 65
+Y Global Y | 22.2 | 14.9 | 29.4 | 20.7 | 20.0 120
+Y PerGate Y | 18.1 | 11.7 | 24.4 | 17.8 | 13.0 78
+Y Joined N | 17.9 | 11.8 | 23.9 | 17.6 | 11.8 71
+Y Global N | 19.1 | 12.8 | 25.5 | 18.5 | 12.3 74
+Y PerGate N | 18.4 | 12.0 | 24.8 | 18.1 | 13.3 80
+N - - | 19.2 | 12.9 | 25.5 | 18.6 |
+N Joined Y | broken
+N Global Y | 19.0 | 12.5 | 25.4 | 18.4 | 11.0 66
+N PerGate Y | broken
+N Joined N | 17.2 | 11.1 | 23.2 | 16.7 | 13.3 80
+N Global N | 18.9 | 12.2 | 25.4 | 18.1 | 16.0 96
+N PerGate N | 18.4 | 12.0 | 24.8 | 18.1 | 13.3 80
+"""
+# Layers, variant, cell norm: the same.
+HYBRID = """
+6 - - | 14.3 | 9.6 | 19.0 | 14.5 | 12.8 77
+6 Joined Y | 14.1 | 9.5 | 18.8 | 14.1 | 12.8 77
+6 Global Y | 14.1 | 9.3 | 18.9 | 14.2 | 12.6 76
+6 PerGate Y | 14.5 | 9.8 | 19.2 | 14.6 | 12.8 77
+6 Joined N | 14.4 | 9.7 | 19.1 | 14.5 | 13.2 79
+6 Global N | 14.2 | 9.5 | 18.9 | 14.1 | 12.8 77
+6 PerGate N | 14.7 | 10.0 | 19.4 | 14.6 | 12.8 77
+8 - - | 14.4 | 9.8 | 19.1 | 14.3 | 12.6 76
+8 Joined Y | 14.4 | 9.6 | 19.2 | 14.4 | 12.8 77
+8 Global Y | 14.0 | 9.6 | 18.5 | 14.1 | 12.8 77
+8 PerGate Y | 14.2 | 9.5 | 18.9 | 14.3 | 12.8 77
+8 Joined N | 14.5 | 9.9 | 19.1 | 14.7 | 11.0 66
+8 Global N | 14.0 | 9.4 | 18.6 | 14.4 | 12.8 77
+8 PerGate N | 14.5 | 9.8 | 19.2 | 14.8 | 10.8 65
+"""
+# Row: Hub5'00 min-max, mean, "sigma"; Hub5'01 the same.
+VARIANCE = """
+z20_nopre_lstm | 19.4-20.7, 20.2, .19 | 19.1-20.2, 19.7, .18
+z20_nopre_joined | 17.1-17.6, 17.3, .08 | 16.7-16.9, 16.8, .03
+z20_nopre_lstm_runs | 19.2-19.7, 19.4, .08 | 18.6-19.4, 19.0, .14
+z20_nopre_joined_runs | 17.2-17.4, 17.3, .03 | 16.7-17.0, 16.8, .04
+"""
+DEPTH = """
+z20_nopre_lstm | 19.2/12.9/25.5 | 18.6
+z20_nopre_joined | 17.2/11.1/23.2 | 16.7
+z20_nopre_lstm_7 | no convergence
+z20_nopre_joined_7 | 17.4/11.4/23.4 | 16.8
+z20_nopre_lstm_8 | no convergence
+z20_nopre_joined_8 | 17.5/11.3/23.7 | 16.9
+"""
+WORDS = {"swb": 21395, "ch": 21594}
+
+
+def paper(name: str) -> dict[str, dict[str, Any]]:
+    """The numbers of every row that has any."""
+    return {row.name: dict(row.paper) for row in recipe.read(name).rows if row.paper}
+
+
+def cells(table: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split("|")] for line in table.strip().splitlines()]
+
+
+def row_name(first: str, variant: str, cell_norm: str) -> str:
+    """`z20_nopre_joined_cell` from `N Joined Y`."""
+    group = {"Y": "pre", "N": "nopre", "6": "hybrid_6", "8": "hybrid_8"}[first]
+    variant = {"-": "lstm", "PerGate": "per_gate"}.get(variant, variant.lower())
+    return f"z20_{group}_{variant}{'_cell' if cell_norm == 'Y' else ''}"
+
+
+def of_hub5(rates: list[str], epoch: str = "") -> dict[str, Any]:
+    """Numbers of a row of Hub5: rates as fractions, and when."""
+    found: dict[str, Any] = dict(zip(("wer", "hub5_00_swb", "hub5_00_ch", "hub5_01"), map(share, rates), strict=True))
+    if epoch:
+        printed, sub_epoch = epoch.split()
+        found |= {"epoch": float(printed), "sub_epoch": int(sub_epoch)}
+    return found
+
+
+def share(percent: str) -> Any:
+    return pytest.approx(float(percent) / 100, rel=1e-9)
+
+
+def test_these_are_the_recipes() -> None:
+    assert recipe.names() == NAMES
+
+
+def test_the_numbers_of_ben_othman() -> None:
+    expected: dict[str, dict[str, Any]] = {}
+    for line in BO18.strip().splitlines():
+        name, row, metric, rate, steps = line.split()
+        expected.setdefault(name, {})[row] = {metric: float(rate), "steps_to_converge": int(steps)}
+    assert {name: paper(name) for name in expected} == expected
+
+
+def test_the_hypotheses_quote_the_row_that_they_would_explain() -> None:
+    listener, speller, both = ({"phone_error_rate": rate, "steps_to_converge": steps} for rate, steps in TABLE3)
+    found = paper("bo18_code_hypotheses")
+    assert [found[f"ln_encoder_{kind}"] for kind in ("only", "tf_contrib", "instance")] == [listener] * 3
+    assert [found[f"ln_decoder_{kind}"] for kind in ("only", "tf_contrib", "swapped")] == [speller] * 3
+    assert found["ln_both_hypotheses"] == both
+    assert found["baseline"] == {"phone_error_rate": 0.268, "steps_to_converge": 15947}
+
+
+TABLE3 = ((0.245, 9976), (0.666, 15600), (0.253, 15552))
+
+
+@pytest.mark.parametrize(("name", "table"), [("z20_end_to_end", END_TO_END), ("z20_hybrid", HYBRID)])
+def test_the_numbers_of_zeineldeen(name: str, table: str) -> None:
+    expected = {}
+    for which, *numbers in cells(table):
+        row = row_name(*which.split())
+        expected[row] = {"outcome": "broken"} if numbers == ["broken"] else of_hub5(numbers[:4], numbers[4])
+    assert len(expected) == 14
+    assert paper(name) == expected
+    assert list(paper(name)) == list(expected)
+
+
+def test_the_numbers_of_the_variance_table() -> None:
+    expected = {}
+    for row, *tests in cells(VARIANCE):
+        numbers: dict[str, Any] = {}
+        for stem, test in zip(("wer", "hub5_01"), tests, strict=True):
+            ends, mean, sigma = test.split(", ")
+            low, high = ends.split("-")
+            numbers |= {stem: share(mean), f"{stem}_min": share(low), f"{stem}_max": share(high)}
+            numbers[f"{stem}_sigma"] = share(sigma)
+        expected[row] = numbers
+    assert paper("z20_variance") == expected
+
+
+def test_the_numbers_of_the_depth_table() -> None:
+    expected = {}
+    for row, *numbers in cells(DEPTH):
+        broken = numbers == ["no convergence"]
+        expected[row] = {"outcome": numbers[0]} if broken else of_hub5([*numbers[0].split("/"), numbers[1]])
+    assert paper("z20_depth") == expected
+
+
+@pytest.mark.parametrize("name", ["z20_end_to_end", "z20_hybrid", "z20_depth"])
+def test_hub5_is_the_mean_of_its_parts_weighted_by_their_words(name: str) -> None:
+    """It is so in the papers: an error of transcription would most likely break it."""
+    for row, numbers in paper(name).items():
+        if "wer" in numbers:
+            mean = sum(numbers[f"hub5_00_{part}"] * count for part, count in WORDS.items()) / sum(WORDS.values())
+            assert abs(mean - numbers["wer"]) < 0.00101, row
+
+
+def test_oddities_of_the_papers_are_flagged_where_they_stand() -> None:
+    end_to_end = {row.name: row for row in recipe.read("z20_end_to_end").rows}
+    twins = [end_to_end[f"z20_{half}_per_gate"] for half in ("pre", "nopre")]
+    assert twins[0].paper == twins[1].paper and all("probably a copy" in row.note for row in twins)
+    assert any("standard error" in line for line in recipe.read("z20_variance").assumed)
+    assert recipe.PAPER["wer_sigma"].heading == "WER sigma as printed (≈ population SE)"
+    minima = paper("z20_variance")
+    for kind in ("lstm", "joined"):
+        printed = end_to_end[f"z20_nopre_{kind}"]
+        assert printed.paper["wer"] == minima[f"z20_nopre_{kind}_runs"]["wer_min"]
+        assert printed.paper["hub5_01"] == minima[f"z20_nopre_{kind}_runs"]["hub5_01_min"]
+        assert "lowest of the five runs" in printed.note
+    assert "says WER" in next(row.note for row in recipe.read("bo18_table3").rows if row.name == "ln_encoder_only")
+
+
+def test_sigma_as_printed_cannot_be_a_standard_deviation() -> None:
+    """Between a minimum and a maximum, five values have at least the deviation of three of them at the mean."""
+    for row, numbers in paper("z20_variance").items():
+        for stem in ("wer", "hub5_01"):
+            mean, ends = numbers[stem], (numbers[f"{stem}_min"], numbers[f"{stem}_max"])
+            least = (sum((end - mean) ** 2 for end in ends) / 5) ** 0.5
+            assert numbers[f"{stem}_sigma"] < least, row
+
+
+def test_rows_of_a_claim_exist_in_its_recipe() -> None:
+    """A rule looks rows up by name: one that no recipe has would stay undecided for ever."""
+    known = {name: {row.name for row in recipe.read(name).rows} for name in recipe.names()}
+    written = (Path(__file__).parents[2] / "las" / "claims.py").read_text("utf-8")
+    for group in ("PRETRAINED", "NOT_PRETRAINED"):
+        assert set(getattr(claims, group)) <= known["z20_end_to_end"]
+    assert {row for rows in claims.HYBRID.values() for row in rows} <= known["z20_hybrid"]
+    assert {f"{kind}_lr_{rate}" for kind in ("baseline", "ln_encoder_only") for rate in claims.RATES} == known[
+        "lr_sweep"
+    ]
+    assert {claim.recipe for claim in claims.CLAIMS} - {""} <= known.keys()
+    assert [claim.id for claim in claims.CLAIMS] == [f"C{number}" for number in range(1, 27)]
+    named = {word.strip('",[]()') for word in written.split() if word.startswith(('"z20_', '"ln_', '"baseline'))}
+    assert (
+        named
+        and {name for name in named if "{" not in name} <= set().union(*known.values()) | {"z20_hybrid"} | known.keys()
+    )
+
+
+@pytest.fixture
+def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the recipes that may be changed."""
+    folder = shutil.copytree(RECIPES, tmp_path / "recipes", ignore=shutil.ignore_patterns("results"))
+    monkeypatch.setattr(recipe, "directory", lambda: folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("titel", "x", r"recipes/bo18_table3\.yaml: there is no key 'titel'\. Did you mean title"),
+        ("setting", "bo18_timt", r"setting: bo18_timt does not exist\. Did you mean bo18_timit"),
+        ("setting", "smoke", r"setting: smoke does not exist"),
+        ("family", "faithful", r"family: faithful does not exist\. Did you mean paper-faithful or clean"),
+        ("rows", [{"name": "x"}], r"row 1: label is missing"),
+        ("rows", ["x"], r"row 1 should be a section with the keys at, family, label"),
+        ("rows", [{"name": "x", "label": "x", "at": {"opne": []}}], r"row 1: at: opne does not exist"),
+        ("rows", [{"name": "x", "label": "x", "repeat": "run"}], r"repeat: run does not exist\. Did you mean runs"),
+        ("rows", [{"name": "x", "label": "x", "paper": {"per": 0.1}}], r"per is no number of a paper\. Did you mean"),
+        ("rows", [{"name": "x", "label": "x", "paper": {"wer": "19"}}], r"paper\.wer='19' should be a number"),
+        (
+            "rows",
+            [{"name": "x", "label": "x", "paper": {"sub_epoch": 1.5}}],
+            r"sub_epoch=1\.5 should be a whole number",
+        ),
+    ],
+)
+def test_mistakes_in_a_recipe_are_named(copy: Path, key: str, value: object, says: str) -> None:
+    path = copy / "bo18_table3.yaml"
+    values = OmegaConf.to_container(OmegaConf.load(path))
+    OmegaConf.save(OmegaConf.create({**values, key: value}), path)
+    with pytest.raises(ConfigError, match=says):
+        recipe.read("bo18_table3")
+
+
+def test_mistakes_in_a_setting_are_named(copy: Path) -> None:
+    path = copy / "settings" / "bo18_timit.yaml"
+    path.write_text(path.read_text().replace("seeds: 3", "seds: 3"))
+    with pytest.raises(
+        ConfigError, match=r"settings/bo18_timit\.yaml: open: there is no key 'seds'. Did you mean seeds"
+    ):
+        recipe.read("bo18_table3")
+
+
+def test_unknown_names_are_answered_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"recipe=bo18_table4: there is no such recipe\. Did you mean bo18_table\d"):
+        recipe.read("bo18_table4")
+    with pytest.raises(ConfigError, match=r"tier=small: there is no such tier\. Did you mean smoke"):
+        recipe.read("bo18_table3").tier("small")
+
+
+def test_a_wheel_carries_recipes_beside_its_configs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(config, "config_directory", lambda: tmp_path / "las" / "configs")
+    assert recipe.directory() == tmp_path / "las" / "recipes"

@@ -1,0 +1,333 @@
+"""Reports: tables, charts and the page; nothing in it is loaded from anywhere, and a browser shows all of it."""
+
+import base64
+import dataclasses
+import io
+import json
+import re
+import shutil
+import struct
+import subprocess
+import zlib
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from browsers import BROWSERS
+from torch.utils.tensorboard import SummaryWriter
+
+from las.cli import reproduce
+from las.reproduction import (
+    charts,
+    claims,
+    examples,
+    html_report,
+    learning_curves,
+    markdown,
+    recipe,
+    results,
+    tables,
+    weight_histograms,
+)
+from las.reproduction import jobs as reproduction_jobs
+from las.reproduction.charts import Series
+from las.reproduction.jobs import Job
+from las.reproduction.results import Line, Outcome, Table
+
+VOID = {"meta", "wbr", "image", "polygon", "polyline", "line"}
+
+
+class Page(HTMLParser):
+    """Counts tags, keeps attributes that load something, and fails on a tag that is not closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.loads: list[str] = []
+        self.ids: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.loads += [str(value) for name, value in attributes if name in ("src", "href", "srcset", "data", "action")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+def outcome(seed: int, rate: float | None, **values: float) -> Outcome:
+    broken = "the loss is nan" if rate is None else ""
+    numbers = {} if rate is None else {"test": rate, "steps_to_converge": 100.0 * seed, "seconds": 1800.0, **values}
+    interval = None if rate is None else (rate - 0.02, rate + 0.02)
+    return Outcome(seed, 1, 400, "abc123", broken, numbers, interval)
+
+
+def a_table(recipe_name: str = "bo18_table3", **lines: list[Outcome]) -> Table:
+    found = tuple(Line(name, name, tuple(each)) for name, each in lines.items())
+    return Table(recipe_name, "open", "synthetic", "phone_error_rate", "las reproduce", found)
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Job]]:
+    """A folder with the reports of two rows and two seeds, trained for a few steps, and their jobs."""
+    import tiny
+
+    root = tiny.tree(tmp_path_factory.mktemp("reported"))
+    own = ["recipe=bo18_table1", "tier=smoke", "seeds=2", f"runs_dir={root / 'runs'}", f"results_dir={root}"]
+    given = ["corpus=timit", f"corpus.root={root / 'TIMIT'}", "corpus.partial=true", f"data_dir={root / 'data'}"]
+    reproduce.reproduce([*own, *given])
+    return root, reproduction_jobs.jobs(recipe.read("bo18_table1"), "smoke", 2, root / "runs", given)
+
+
+def test_the_table_shows_mean_spread_interval_and_difference() -> None:
+    table = a_table(
+        baseline=[outcome(1, 0.20), outcome(2, 0.24)], ln_both=[outcome(1, 0.3)], ln_decoder_only=[outcome(1, None)]
+    )
+    read = recipe.read("bo18_table3")
+    headings = tables.headings(read, table)
+    assert headings[:5] == ["row", "paper: PER", "paper: steps", "our PER: mean", "SD"]
+    rows = {cells[0].partition(" (")[0]: dict(zip(headings, cells, strict=True)) for cells in tables.rows(read, table)}
+    two = rows["no layer norm"]
+    assert (two["our PER: mean"], two["SD"], two["SE"], two["lowest to highest"]) == (
+        "22.0 %",
+        "2.83",
+        "2.00",
+        "20.0 to 24.0",
+    )
+    assert two["95 % interval"] == "[-3.4, 47.4]"  # 12.706 standard errors on each side
+    assert (two["ours - paper"], two["trainings"], two["our steps to converge"]) == ("-4.8", "2", "150 ± 71")
+    assert (two["hours"], two["commit"], two["paper: steps"]) == ("0.50", "abc123", "15,947")
+    one = rows["listener and speller"]
+    assert (one["95 % interval"], one["SD"], one["lowest to highest"]) == ("[28.0, 32.0] u", "", "")
+    assert (rows["speller"]["our PER: mean"], rows["speller"]["trainings"]) == ("broken", "1, 1 broken")
+    assert rows["listener"]["our PER: mean"] == "not trained"
+    words = dataclasses.replace(table, metric="wer")  # of which the paper's PER says nothing
+    assert "ours - paper" not in tables.headings(read, words)
+    assert all(len(cells) == len(tables.headings(read, words)) for cells in tables.rows(read, words))
+
+
+def test_other_test_sets_of_the_paper_get_columns_where_we_have_them() -> None:
+    read = recipe.read("z20_end_to_end")
+    plain = a_table("z20_end_to_end", z20_nopre_lstm=[outcome(1, 0.2)])
+    assert "our SWB" not in tables.headings(read, plain)
+    table = a_table("z20_end_to_end", z20_nopre_lstm=[outcome(1, 0.2, hub5_00_swb=0.15, hub5_01=0.19)])
+    headings = tables.headings(read, table)
+    row = dict(zip(headings, tables.rows(read, table)[7], strict=True))
+    assert (row["our SWB"], row["our Hub5'01"], row["paper: SWB"]) == ("15.0 %", "19.0 %", "12.9 %")
+    assert "our CH" not in headings
+
+
+@pytest.mark.parametrize("name", recipe.names())
+def test_every_recipe_has_a_document_before_anything_is_trained(name: str) -> None:
+    read = recipe.read(name)
+    table = results.collect(read, "open", [], "las reproduce")
+    text = markdown.document(read, table, claims.judge(claims.of(name), [table]))
+    assert text.count("not trained") == len(read.rows) and all(f"- {line}" in text for line in read.assumed)
+    assert all(f"| {claim.id} | {claim.sentence} | undecided |" in text for claim in claims.of(name))
+    widths = {line.count(" | ") for line in text.splitlines() if line.startswith("| ") and "undecided" not in line}
+    assert len(widths - {3}) == 1
+
+
+def test_results_come_back_from_their_file_as_they_were(tmp_path: Path) -> None:
+    table = a_table(baseline=[outcome(1, 0.2, diagonality=0.9), outcome(2, None)])
+    results.write(table, tmp_path / "x" / "table.json")
+    assert results.read(tmp_path / "x" / "table.json") == table
+
+
+def test_rates_by_name() -> None:
+    rate = {"wer": 0.2, "cer": 0.1}
+    swb = {"swb": {"wer": 0.15}, "CH": {"wer": 0.25}}
+    splits = {"dev": {"wer": 0.3}, "hub5_00": rate | {"subsets": swb}, "hub5_01": {"wer": 0.22}}
+    found = {"dev": 0.3, "test": 0.2, "hub5_00": 0.2, "hub5_00_swb": 0.15, "hub5_00_ch": 0.25, "hub5_01": 0.22}
+    assert results.rates(splits) == found
+    assert results.rates({"dev-clean-2": rate}) == {"dev_clean_2": 0.2, "dev": 0.2, "test": 0.2}
+    assert results.rates({}) == {}
+
+
+def test_time_is_that_of_computing(tmp_path: Path) -> None:
+    events = [{"time": time} for time in (0.0, 2.0, 3.0, 5000.0, 5001.0)]
+    assert reproduction_jobs.seconds(events) == 4.0
+
+
+def test_quantiles_of_histograms_are_those_of_the_values(tmp_path: Path) -> None:
+    board = SummaryWriter(str(tmp_path))
+    values = torch.randn(20000, generator=torch.Generator().manual_seed(1))
+    for step, shift in ((1, 0.0), (2, 0.0), (3, 0.5)):
+        board.add_histogram("listener.layers.0.forwards.cell.input_weight", values + shift, step, bins=1000)
+    board.close()
+    (found,) = weight_histograms.read(tmp_path).values()
+    assert [each.step for each in found] == [1, 2, 3]
+    expected = np.quantile(values.numpy(), weight_histograms.SHARES)
+    np.testing.assert_allclose(found[0].quantiles, expected, atol=0.02)
+    assert found[0].deviation == pytest.approx(float(values.std()), rel=1e-3)
+    still, moved = weight_histograms.changes(found)
+    assert still == pytest.approx(0, abs=1e-6) and moved == pytest.approx(0.5 / float(values.std()), rel=0.02)
+    assert weight_histograms.read(tmp_path / "none") == {}
+    assert weight_histograms.notable({"speller.output.weight": found, "speller.cells.0.gain": found}).keys() == {
+        "speller.cells.0.gain"
+    }
+
+
+def test_errors_in_the_hundreds_do_not_flatten_the_rest_of_their_curve(tmp_path: Path) -> None:
+    found = [{"event": "validation", "step": step, "dev_error": rate} for step, rate in ((1, 6.0), (2, 0.5))]
+    lines = (json.dumps(event) + "\n" for event in [*found, {"event": "train", "step": 3}])
+    (tmp_path / "metrics.jsonl").write_text("".join(lines))
+    job = Job(recipe.read("bo18_table3").rows[0], 1, 1, (), {}, tmp_path)
+    assert learning_curves.of_errors(job) == {1: learning_curves.MOST_PERCENT, 2: 50.0}
+
+
+def test_long_names_break_after_dots_and_underscores() -> None:
+    line = Series("row", [1.0, 2.0], [1.0, 2.0], [1.0, 2.0], [1.0, 2.0])
+    assert "<figcaption>cell.<wbr>input_<wbr>gain</figcaption>" in charts.chart([line], "", "", title="cell.input_gain")
+
+
+def test_what_a_resumed_run_repeats_counts_once_and_without_a_warning(tmp_path: Path, caplog) -> None:
+    for steps, value in (((1, 2, 3), 1.0), ((2, 3, 4), 2.0)):
+        board = SummaryWriter(str(tmp_path), purge_step=steps[0], filename_suffix=f".{value}")
+        for step in steps:
+            board.add_histogram("gain", torch.full((9,), value), step)
+        board.close()
+    (found,) = weight_histograms.read(tmp_path).values()
+    assert [(each.step, round(each.quantiles[0], 6)) for each in found] == [(1, 1.0), (2, 2.0), (3, 2.0), (4, 2.0)]
+    assert caplog.text == ""
+
+
+def test_a_picture_is_a_png_of_the_matrix() -> None:
+    scheme, _, data = charts.png([[0.0, 1.0], [0.5, 0.25], [0.0, 0.0]]).partition(",")
+    content = base64.b64decode(data)
+    assert scheme == "data:image/png;base64" and content.startswith(b"\x89PNG\r\n\x1a\n")
+    assert struct.unpack(">II", content[16:24]) == (2, 3)
+    start = content.index(b"IDAT")
+    (length,) = struct.unpack(">I", content[start - 4 : start])
+    assert zlib.decompress(content[start + 4 : start + 4 + length]) == bytes([0, 0, 255, 0, 128, 64, 0, 0, 0])
+
+
+def test_ticks_are_round_and_inside() -> None:
+    assert charts.ticks(0.0, 500.0) == [0, 100, 200, 300, 400, 500]
+    assert charts.ticks(0.13, 0.29) == [0.15, 0.2, 0.25]
+    assert len(charts.ticks(1.0, 1.0)) == 1
+
+
+def test_a_chart_has_a_band_only_where_seeds_differ() -> None:
+    one = Series("a<b", [1.0, 2.0], [3.0, 4.0], [3.0, 4.0], [3.0, 4.0])
+    two = one._replace(name="c", low=[2.0, 3.0], high=[4.0, 5.0])
+    drawn = charts.chart([one, two, Series("none", [], [], [], [])], "step", "loss", title="t")
+    assert drawn.count("<polyline") == 2 and drawn.count("<polygon") == 1
+    assert "a&lt;b" in charts.legend(["a<b"]) and charts.chart([], "x", "y") == ""
+
+
+def test_a_band_goes_over_the_seeds_that_have_a_step(reported: tuple[Path, list[Job]]) -> None:
+    _, jobs = reported
+    points = {jobs[0].directory: {1: 2.0, 2: 1.0}, jobs[1].directory: {1: 4.0}}
+    found = learning_curves.series("row", jobs[:2], lambda job: points[job.directory])
+    assert found == Series("row", [1.0, 2.0], [3.0, 1.0], [2.0, 1.0], [4.0, 1.0])
+
+
+def test_an_example_is_heard_by_every_row(reported: tuple[Path, list[Job]]) -> None:
+    _, jobs = reported
+    found = examples.example(jobs, with_audio=True)
+    assert found is not None and [each.label for each in found.heard] == ["layer norm in the listener", "no layer norm"]
+    assert found.utterance.id == "mdab0_sx0" and found.heard[0].symbols[-1] == "(end)"
+    weights = np.array(found.heard[0].weights)
+    assert len(weights) == len(found.heard[0].symbols)
+    np.testing.assert_allclose(weights.sum(1), 1, atol=1e-5)
+    waveform, rate = soundfile.read(io.BytesIO(base64.b64decode(found.audio.partition(",")[2])))
+    assert rate == 16000 and len(waveform) == round(found.utterance.duration_s * rate)
+    assert examples.example([], with_audio=True) is None
+    silent = examples.example(jobs, with_audio=False)
+    assert silent is not None and silent.audio == ""
+
+
+def test_a_row_whose_checkpoint_is_gone_is_left_out(reported: tuple[Path, list[Job]], tmp_path: Path) -> None:
+    _, jobs = reported
+    moved = []
+    for job in jobs:
+        copy = shutil.copytree(job.directory, tmp_path / job.row.name / str(job.seed))
+        moved.append(Job(job.row, job.seed, job.copy, job.overrides, job.config, copy))
+    shutil.rmtree(moved[0].directory / "checkpoints")
+    found = examples.example(moved, with_audio=False)
+    assert found is not None and [each.label for each in found.heard] == ["no layer norm"]
+
+
+def test_the_page_needs_nothing_else_and_has_tables_pictures_and_sound(reported: tuple[Path, list[Job]]) -> None:
+    root, _ = reported
+    text = (root / "bo18_table1-smoke-timit.html").read_text("utf-8")
+    found = Page(text)
+    assert found.open == []
+    assert found.loads and all(each.startswith("data:") for each in found.loads)
+    assert not re.search(r"@import|url\(|<script|<link|https?://(?!www\.w3\.org)", text)
+    assert found.tags["table"] == 3 and found.tags["audio"] == 1 and found.tags["image"] == 2
+    assert found.tags["figure"] > 10 and found.tags["polygon"] > 4
+    for heading in ("Results", "Claims", "Training", "Attention on one utterance", "Distributions of parameters"):
+        assert f"<h2>{heading}</h2>" in text
+    assert "prefers-color-scheme: dark" in text and 'name="viewport"' in text
+
+
+def test_the_page_of_a_licensed_corpus_has_no_sound(reported: tuple[Path, list[Job]], tmp_path: Path) -> None:
+    _, jobs = reported
+    read = recipe.read("bo18_table1")
+    table = results.collect(read, "paper", jobs, "las reproduce")
+    html_report.write(read, table, jobs, {}, tmp_path / "x.html")
+    assert Page((tmp_path / "x.html").read_text("utf-8")).tags["audio"] == 0
+
+
+def test_the_page_of_a_recipe_that_cannot_run_says_why(tmp_path: Path) -> None:
+    read = recipe.read("z20_hybrid")
+    html_report.write(read, results.collect(read, "paper", [], "las reproduce"), [], {}, tmp_path / "x.html")
+    text = (tmp_path / "x.html").read_text("utf-8")
+    assert Page(text).tags["table"] == 1 and "Not run: it needs a hybrid HMM model" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_browser_shows_the_page(reported: tuple[Path, list[Job]], tmp_path: Path, width: int) -> None:
+    """Headless, on a laptop's and a phone's width: everything it laid out is there, and nothing failed to load."""
+    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if browser is None:
+        pytest.skip(f"none of these browsers is installed: {', '.join(BROWSERS)}")
+    root, _ = reported
+    copy = tmp_path / "page.html"
+    probe = """<script>addEventListener('load', () => {
+      const parts = [...document.querySelectorAll('svg, table, audio')];
+      const shown = parts.filter(part => part.getBoundingClientRect().width > 0);
+      document.title = JSON.stringify([shown.length, document.documentElement.scrollWidth <= innerWidth + 1,
+        performance.getEntriesByType('resource').filter(e => !e.name.startsWith('data:')).length]);
+    });</script></body>"""
+    text = (root / "bo18_table1-smoke-timit.html").read_text("utf-8")
+    copy.write_text(text.replace("</body>", probe), "utf-8")
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    command += [f"--window-size={width},900", "--dump-dom", copy.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    shown = re.search(r"<title>\[(\d+),(\w+),(\d+)\]</title>", done.stdout)
+    assert shown is not None, done.stderr
+    tags = Page(text).tags
+    assert int(shown[1]) == tags["svg"] + tags["table"] + tags["audio"]
+    assert shown[2] == "true", "the page is wider than the window"
+    assert shown[3] == "0" and "net::ERR" not in done.stderr
+
+
+def test_looks_during_a_training_become_means(tmp_path: Path) -> None:
+    assert results.looks(tmp_path) == {}
+    look = {"loss": 2.0, "gradient_norm": 4.0}
+    near = look | {"gradient": {"losses": [1.0, 2.0], "differences": [1.0, 2.0], "scale_free_beta": 3.0}}
+    far = look | {"gradient": {"losses": [1.0, 5.0], "differences": [4.0, 2.0], "scale_free_beta": 5.0}}
+    (tmp_path / "smoothness.jsonl").write_text("".join(json.dumps(each) + "\n" for each in (near, far)))
+    groups = [{"weights": {"relative": value}} for value in (0.0, 0.5, 1.5)]
+    (tmp_path / "covariate_shift.jsonl").write_text(json.dumps({"groups": groups}) + "\n")
+    assert results.looks(tmp_path) == {"loss_range": 1.25, "gradient_change": 0.75, "beta": 4.0, "ics": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0.0, "0"), (0.25, "0.25"), (9e3, "9000"), (3e4, "30k"), (-12.5e3, "-12.5k"), (2e6, "2M"), (3e10, "30G")],
+)
+def test_numbers_beside_an_axis_are_short(number: float, text: str) -> None:
+    assert charts.short(number) == text

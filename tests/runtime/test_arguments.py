@@ -1,0 +1,67 @@
+"""Values of a config against the annotations of a constructor."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from las.runtime import config
+from las.runtime.errors import ConfigError
+
+
+class Base:
+    def __init__(self, size: int, *, rate: float = 1.0, name: str | None = None) -> None:
+        self.all = (size, rate, name)
+
+
+class Child(Base):
+    def __init__(self, factors: Sequence[int], **options: Any) -> None:
+        super().__init__(**options)
+        self.factors = factors
+
+
+@pytest.mark.parametrize(
+    ("annotation", "right", "wrong"),
+    [
+        (int, [1, -1], [1.0, "1", True, None, [1]]),
+        (float, [1, 1.5], ["1.5", True, None, float("nan"), float("inf")]),
+        (bool, [True, False], [0, 1, "true", None]),
+        (str, ["", "x"], [1, None, ["x"]]),
+        (float | None, [1, 0.5, None], ["x", True]),
+        (int | bool, [1, True], [1.5]),
+        (Sequence[int], [[1, 2], (), [3]], [1, ["1"], [1.5], "12", None]),
+        (Sequence[str], [["a"], "abc"], [[1], 1]),
+        (tuple[float, float], [[0.9, 0.999]], [0.9, ["a", "b"]]),
+        (Sequence[int] | None, [None, [1]], ["1", [None]]),
+        (Callable[[int], str], [len, Base], ["len", 1, None]),
+        (Path, [Path("x")], ["x"]),
+        (Any, [1, "x", None, [1]], []),
+        (config.inspect.Parameter.empty, [1, "x", None], []),
+    ],
+)
+def test_what_fits_an_annotation(annotation: Any, right: list[Any], wrong: list[Any]) -> None:
+    assert [config.fits(value, annotation) for value in right] == [True] * len(right)
+    assert [config.fits(value, annotation) for value in wrong] == [False] * len(wrong)
+
+
+def test_options_of_base_classes_are_keys_too() -> None:
+    assert list(config.parameters(Child)) == ["factors", "size", "rate", "name"]
+    assert list(config.parameters(Base)) == ["size", "rate", "name"]
+    assert list(config.parameters(Base, [config.inspect.Parameter.KEYWORD_ONLY])) == ["rate", "name"]
+    config.check(Child, {"factors": [2, 1], "rate": 2, "name": None}, "part")
+
+
+def test_errors_name_key_value_and_type() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^part\.factor: Child has no such key\. Did you mean factors, \w+ or \w+\?$"
+    ):
+        config.check(Child, {"factor": [2]}, "part")
+    with pytest.raises(ConfigError, match=r"^part\.rate='fast' should be a number, for example part\.rate=1\.0$"):
+        config.check(Child, {"rate": "fast"}, "part")
+    with pytest.raises(
+        ConfigError, match=r"^part\.factors=2 should be a list of whole numbers, for example part\.factors=\[2\]$"
+    ):
+        config.check(Child, {"factors": 2}, "part")
+    with pytest.raises(ConfigError, match=r"^name=3 should be a text or null, for example name=x$"):
+        config.check_value("name", 3, str | None)

@@ -1,0 +1,102 @@
+"""Signals are noted between updates and end anything else at once; SLURM is asked once to queue the job again."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from las.runtime.signals import OF_CLUSTERS, WATCHED, Signals, Stopped, at_once, queued_again, requeue
+
+pytestmark = pytest.mark.usefixtures("interruptible")
+
+
+class Answered(Exception):
+    """What a training raises that has answered."""
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)], ids=lambda value: str(value)
+)
+def test_a_signal_is_noted_and_the_handlers_come_back(number: signal.Signals, code: int) -> None:
+    before = [signal.getsignal(each) for each in WATCHED]
+    with pytest.raises(Answered), Signals() as signals:
+        assert signals.received is None
+        os.kill(os.getpid(), number)
+        assert signals.received == number and signals.exit_code == code
+        raise Answered
+    assert [signal.getsignal(each) for each in WATCHED] == before
+
+
+@pytest.mark.parametrize("number", WATCHED, ids=lambda value: value.name)
+def test_what_nobody_answered_is_answered_outside(number: signal.Signals) -> None:
+    expected = KeyboardInterrupt if number == signal.SIGINT else Stopped
+    with at_once(), pytest.raises(expected) as raised, Signals():
+        os.kill(os.getpid(), number)
+        noted = True
+    assert noted and type(raised.value) is expected
+
+
+def test_a_second_ctrl_c_stops_at_once_and_other_signals_wait() -> None:
+    with pytest.raises(KeyboardInterrupt), Signals() as signals:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert signals.received == signal.SIGINT
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("number", OF_CLUSTERS, ids=lambda value: value.name)
+def test_elsewhere_the_first_signal_stops_and_the_next_ones_disturb_nothing(number: signal.Signals) -> None:
+    before = [signal.getsignal(each) for each in WATCHED]
+    cleaned = False
+    with pytest.raises(Stopped, match=f"stopped by {number.name}"), at_once():
+        try:
+            os.kill(os.getpid(), number)
+        finally:
+            for again in OF_CLUSTERS:
+                os.kill(os.getpid(), again)
+            cleaned = True
+    assert cleaned and [signal.getsignal(each) for each in WATCHED] == before
+
+
+def slurm(folder: Path, monkeypatch: pytest.MonkeyPatch, exit_code: int) -> Path:
+    """A job whose scontrol notes what it was asked."""
+    asked = folder / "asked"
+    command = folder / "scontrol"
+    command.write_text(f"#!/bin/sh\necho $@ >> {asked}\necho no such job >&2\nexit {exit_code}\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    return asked
+
+
+def test_a_slurm_job_is_queued_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = slurm(tmp_path, monkeypatch, 0)
+    assert requeue() == "SLURM queued job 4711 again"
+    assert asked.read_text() == "requeue 4711\n"
+
+
+def test_a_slurm_that_refuses_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm(tmp_path, monkeypatch, 1)
+    assert requeue() == ("SLURM did not queue job 4711 again (no such job): start it with the same command")
+
+
+def test_outside_slurm_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert requeue() == ""
+
+
+def test_a_training_that_is_stopped_before_its_updates_is_queued_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = slurm(tmp_path, monkeypatch, 0)
+    with (
+        pytest.raises(Stopped, match=r"SIGUSR1\. SLURM queued job 4711 again"),
+        queued_again(),
+    ):
+        raise Stopped("stopped by SIGUSR1")
+    monkeypatch.delenv("SLURM_JOB_ID")
+    with pytest.raises(Stopped, match=r"^stopped by SIGTERM$"), queued_again():
+        raise Stopped("stopped by SIGTERM")
+    assert asked.read_text() == "requeue 4711\n"

@@ -1,0 +1,285 @@
+"""Alignment against NIST's sclite: its own test data, gold counts, and the program where it is installed."""
+
+import json
+import random
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import transcripts
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transcripts import OPTIONS, counts
+
+from las.runtime.errors import DataError
+from las.scoring import transcript_files
+from las.scoring.alignment import Aligned, Rules, align
+
+CORRECT, SUBSTITUTION, DELETION, INSERTION = transcripts.KINDS
+PLAIN = Rules()
+DELETABLE = Rules(optional_words=True)
+FRAGMENTS = Rules(fragments=True)
+BOTH = Rules(optional_words=True, fragments=True)
+
+
+def aligned(reference: str, hypothesis: str, rules: Rules = PLAIN) -> list[Aligned]:
+    return align([reference.split()], [hypothesis.split()], rules)[0]
+
+
+def test_words_and_kinds():
+    assert aligned("the Cat sat down", "the hat SAT right down") == [
+        Aligned("the", "the", CORRECT),
+        Aligned("cat", "hat", SUBSTITUTION),
+        Aligned("sat", "sat", CORRECT),
+        Aligned(None, "right", INSERTION),
+        Aligned("down", "down", CORRECT),
+    ]
+    assert aligned("a b", "b") == [Aligned("a", None, DELETION), Aligned("b", "b", CORRECT)]
+
+
+@pytest.mark.parametrize(
+    ("reference", "hypothesis", "expected"),
+    [
+        ("", "", [0, 0, 0, 0]),
+        ("a b", "", [0, 0, 2, 0]),
+        ("", "a b", [0, 0, 0, 2]),
+        # Substitutions cost 4, deletions and insertions 3: a deletion and an insertion (6) beat two substitutions (8).
+        ("a b", "b c", [1, 0, 1, 1]),
+        ("a b c", "x y", [0, 2, 1, 0]),
+        # Of the same cost, one insertion and deletion less is preferred only through order: a substitution first.
+        ("a a a", "a", [1, 0, 2, 0]),
+        ("A é É", "a É é", [2, 0, 1, 1]),
+        ("{ a b / c / @ } d", "d", [1, 0, 0, 0]),
+        ("{ a b / c / @ } d", "a b d", [3, 0, 0, 0]),
+        ("{a/b}{c / d}e", "b d e", [3, 0, 0, 0]),
+        ("{ a { b / c } / d } e", "{ x / a c } { e }", [3, 0, 0, 0]),
+        ("a @ b", "a b @", [2, 0, 0, 0]),
+        ("a } / b", "a b", [2, 0, 2, 0]),
+        ("uh-huh; b;tag b* *", "uh-huh b b *", [4, 0, 0, 0]),
+    ],
+)
+def test_counts_by_hand(reference, hypothesis, expected):
+    assert counts(aligned(reference, hypothesis)) == expected
+
+
+def test_optional_words():
+    assert aligned("i (uh) see", "i see", DELETABLE)[1] == Aligned("(uh)", None, CORRECT)
+    assert aligned("i see", "i (uh) see", DELETABLE)[1] == Aligned(None, "(uh)", CORRECT)
+    assert counts(aligned("(uh) (%hesitation)", "uh %hesitation", DELETABLE)) == [2, 0, 0, 0]
+    assert counts(aligned("(uh) see", "uh see")) == [1, 1, 0, 0]
+    assert counts(aligned("i (uh) see", "i see")) == [2, 0, 1, 0]
+
+
+def test_fragments():
+    assert counts(aligned("fi- find -ish ticks", "find f- fish -icks", FRAGMENTS)) == [4, 0, 0, 0]
+    assert counts(aligned("fi- -ish", "find fish")) == [0, 2, 0, 0]
+    assert counts(aligned("-", "b", FRAGMENTS)) == [0, 1, 0, 0]
+    assert counts(aligned("(fi-)", "find", BOTH)) == [1, 0, 0, 0]
+    # A word in brackets is no fragment by its beginning, unless the other word is one.
+    assert counts(aligned("(-ish)", "fish", BOTH)) == [0, 1, 0, 0]
+
+
+def test_case_counts_when_asked_for():
+    assert aligned("The cat", "the cat", Rules(ignore_case=False))[0] == Aligned("The", "the", SUBSTITUTION)
+    assert aligned("The", "the") == [Aligned("the", "the", CORRECT)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a { b / c", r"'\{ b / c' have no closing }"),  # sclite leaves the words out and says nothing
+        ("a { / } b", r"'\{ / }' have no word"),  # sclite crashes here and below
+        ("{ }", r"'\{ }' have no word"),
+        ("a{b / c} d", r"inside the word 'a\{b'"),
+        ("{ a x{b} }", r"inside the word 'x\{b'"),
+        ("{ " * 31 + "a" + " }" * 31, "nested more than 30 deep"),  # sclite says the same in other words
+    ],
+)
+def test_markup_that_cannot_be_read_is_refused(text, message):
+    for pair in ((text, "a"), ("a", text)):
+        with pytest.raises(DataError, match=message):
+            aligned(*pair)
+
+
+@pytest.mark.parametrize("text", ["a { / } b", "{ }", "a{b / c} d", "{ " * 31 + "a" + " }" * 31])
+def test_sclite_scores_nothing_of_what_is_refused(text, tmp_path):
+    assert "</SYSTEM>" not in transcripts.run([(text, "a")], "", tmp_path).stdout
+
+
+def test_thirty_levels_are_read():
+    assert counts(aligned("{ " * 30 + "a" + " }" * 30, "a")) == [1, 0, 0, 0]
+
+
+def test_as_many_references_as_hypotheses():
+    assert align([], []) == []
+    with pytest.raises(ValueError, match="shorter"):
+        align([["a"], ["b"]], [["a"]])
+
+
+def textbook(reference: list[str], hypothesis: list[str]) -> list[Aligned]:
+    """Cell by cell, and from the end: a match or substitution before an insertion before a deletion."""
+    cost = {(-1, -1): 0}
+    rows, columns = range(-1, len(reference)), range(-1, len(hypothesis))
+    steps = {}
+    for row in rows:
+        for column in columns:
+            paid = 4 * (reference[row : row + 1] != hypothesis[column : column + 1])
+            moves = [((row - 1, column - 1), paid), ((row, column - 1), 3), ((row - 1, column), 3)]
+            known = [(cost[cell] + price, cell) for cell, price in moves if cell in cost]
+            if known:
+                cost[row, column], steps[row, column] = min(known, key=lambda choice: choice[0])
+    found = []
+    cell = (len(reference) - 1, len(hypothesis) - 1)
+    while cell != (-1, -1):
+        before = steps[cell]
+        spoken = None if before[0] == cell[0] else reference[cell[0]]
+        heard = None if before[1] == cell[1] else hypothesis[cell[1]]
+        kind = DELETION if heard is None else INSERTION if spoken is None else SUBSTITUTION
+        found.append(Aligned(spoken, heard, CORRECT if spoken == heard else kind))
+        cell = before
+    return found[::-1]
+
+
+symbols = st.lists(st.sampled_from("abcd"), max_size=9)
+
+
+@given(st.lists(st.tuples(symbols, symbols), max_size=8))
+@settings(max_examples=60, derandomize=True)
+def test_plain_words_are_aligned_as_in_the_textbook_alone_and_in_company(pairs):
+    references, hypotheses = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    expected = [textbook(*pair) for pair in pairs]
+    assert align(references, hypotheses) == expected
+    # The same words as networks: alone between braces, or in alternatives of which the other cannot be right.
+    for template in ("{{ {} }}", "{{ {} / zz zz }}"):
+        marked = [[token for word in words for token in template.format(word).split()] for words in references]
+        assert align(marked, hypotheses) == expected
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_counts_equal_those_that_sclite_gave(options):
+    gold = json.loads(transcripts.GOLD.read_text("utf-8"))
+    place = list(OPTIONS).index(options)
+    found = align([case[0].split() for case in gold], [case[1].split() for case in gold], OPTIONS[options])
+    assert len(gold) == transcripts.GOLD_CASES
+    assert [counts(alignment) for alignment in found] == [case[2 + place] for case in gold]
+
+
+def test_the_gold_cases_are_those_of_their_seed():
+    gold = json.loads(transcripts.GOLD.read_text("utf-8"))
+    assert [tuple(case[:2]) for case in gold] == transcripts.pairs(transcripts.SEED, transcripts.GOLD_CASES)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize(
+    ("seed", "count"), [(1, 1000), pytest.param(2, 10_000, marks=pytest.mark.slow)], ids=["quick", "slow"]
+)
+def test_alignments_equal_those_of_sclite(options, seed, count):
+    cases = transcripts.pairs(seed, count)
+    found = align([case[0].split() for case in cases], [case[1].split() for case in cases], OPTIONS[options])
+    different = [
+        (case, ours, theirs)
+        for case, ours, theirs in zip(cases, found, transcripts.sclite(cases, options), strict=True)
+        if ours != theirs
+    ]
+    assert different == []
+
+
+def characters(text: str) -> list[str]:
+    """Sclite's -c DH: words as characters, without tags and hyphens."""
+    tokens = re.findall(r"[{}/@]|(?:\\.|[^\s{}/])+", text)
+    words = [re.sub(r"(?<!\\);.*", "", token).replace("\\", "").replace("-", "") for token in tokens]
+    return [f"\\{character}" if character == ";" else character for word in words for character in word]
+
+
+NIST = {
+    "test1: csrnab": ("test1.pra", "csrnab.ref", "csrnab.hyp", PLAIN, str.split),
+    "test1a: csrnab through sgml": ("test1a.prf", "csrnab.ref", "csrnab.hyp", PLAIN, str.split),
+    "test1d: csrnab, nl.sgml": ("test1d.nl.sgml", "csrnab.ref", "csrnab.hyp", PLAIN, str.split),
+    "test1e: csrnab, UTF-8": ("test1e.pra", "csrnab.ref", "csrnab.hyp", PLAIN, str.split),
+    "test7: markup, -F -D": ("test7.pra", "tests.ref", "tests.hyp", BOTH, str.split),
+    "test7_r: test7 reversed": ("test7_r.pra", "tests.hyp", "tests.ref", BOTH, str.split),
+    "test7_noD: markup, -F": ("test7_noD.pra", "tests.ref", "tests.hyp", FRAGMENTS, str.split),
+    "test7_5: markup, characters": ("test7_5.pra", "tests.ref", "tests.hyp", PLAIN, characters),
+    "test7_6: test7, UTF-8": ("test7_6.pra", "tests.ref", "tests.hyp", BOTH, str.split),
+    "test7-utf8-2bytes": ("test7-utf8-2bytes.pra", "tests.ref.utf8-2bytes", "tests.hyp.utf8-2bytes", BOTH, str.split),
+    "test7-utf8-3bytes": ("test7-utf8-3bytes.pra", "tests.ref.utf8-3bytes", "tests.hyp.utf8-3bytes", BOTH, str.split),
+    "test7-utf8-4bytes": ("test7-utf8-4bytes.pra", "tests.ref.utf8-4bytes", "tests.hyp.utf8-4bytes", BOTH, str.split),
+    "test8: csrnab1, characters": ("test8.pra", "csrnab1.ref", "csrnab1.hyp", PLAIN, characters),
+}
+"""NIST's English trn cases: expected output, reference, hypothesis, rules, and what the tokens are."""
+
+
+def expected_counts(report: str) -> dict[str, list[int]]:
+    """Counts by utterance from a .pra, .prf or .nl.sgml of sclite."""
+    scores = re.findall(r"^id: \((.+)\)\s*\nScores: \(#C #S #D #I\) (.+)", report, re.MULTILINE)
+    paths = re.findall(r'<PATH id="\((.+?)\)".*?>\n(.*?)</PATH>', report, re.DOTALL)
+    found = {name: [int(each) for each in row.split()] for name, row in scores}
+    return found | {name: [len(re.findall(f"^{kind}$", body, re.MULTILINE)) for kind in "CSDI"] for name, body in paths}
+
+
+@pytest.mark.parametrize("case", NIST)
+def test_nist_cases(case, shared_data, tmp_path):
+    expected, reference, hypothesis, rules, tokens = NIST[case]
+    data = shared_data / "sctk_tests" / "src" / "sclite" / "testdata"
+    texts = []
+    for side, name in enumerate((reference, hypothesis)):
+        (tmp_path / f"{side}.trn").write_bytes((data / name).read_bytes())
+        texts.append(transcript_files.read(tmp_path / f"{side}.trn", ignore_case=True))
+    spoken, heard = texts
+    found = align([tokens(spoken[name].text) for name in heard], [tokens(heard[name].text) for name in heard], rules)
+    wanted = expected_counts((data / "base" / expected).read_text("utf-8"))
+    assert len(wanted) > 1
+    assert dict(zip(heard, map(counts, found), strict=True)) == wanted
+
+
+ALIGN = """
+import sys, time
+from las.scoring import files
+from las.scoring.alignment import align
+start = time.perf_counter()
+spoken, heard = (files.read(path) for path in sys.argv[1:])
+align([spoken[name].text.split() for name in heard], [each.text.split() for each in heard.values()])
+print(time.perf_counter() - start)
+"""
+
+
+@pytest.fixture
+def hundred_thousand_words(tmp_path: Path) -> list[str]:
+    """About 100,000 words in utterances of 10 to 25 of 5,000 different words, 30 % of them wrong, as two files."""
+    draw = random.Random(0)
+    texts: tuple[list[str], list[str]] = ([], [])
+    for number in range(5700):
+        spoken = [f"w{int(5000 ** draw.random())}" for _ in range(draw.randint(10, 25))]
+        other = draw.choice(spoken) + "x"
+        heard = [draw.choice(("", other, f"{word} {other}")) if draw.random() < 0.3 else word for word in spoken]
+        for lines, words in zip(texts, (spoken, heard), strict=True):
+            lines.append(f"{' '.join(words)} (s-{number})\n")
+    for side, lines in enumerate(texts):
+        (tmp_path / f"{side}.trn").write_text("".join(lines))
+    return [str(tmp_path / f"{side}.trn") for side in range(2)]
+
+
+def aligned_in_another_process(paths: list[str]) -> tuple[float, float]:
+    """Seconds of reading and aligning, and of the whole process, where no types are checked."""
+    start = time.perf_counter()
+    printed = subprocess.run([sys.executable, "-c", ALIGN, *paths], capture_output=True, check=True).stdout
+    return float(printed), time.perf_counter() - start
+
+
+def test_a_hundred_thousand_words_take_less_than_ten_seconds(hundred_thousand_words):
+    assert aligned_in_another_process(hundred_thousand_words)[0] < 10
+
+
+@pytest.mark.slow
+def test_no_slower_than_three_times_sclite(hundred_thousand_words):
+    reference, hypothesis = hundred_thousand_words
+    program = [transcripts.program(), "-r", reference, "trn", "-h", hypothesis, "trn", "-i", "spu_id"]
+    start = time.perf_counter()
+    subprocess.run([*program, "-o", "pralign", "stdout"], capture_output=True, check=True)
+    theirs = time.perf_counter() - start
+    inside, ours = aligned_in_another_process(hundred_thousand_words)
+    print(f"sclite {theirs:.2f} s, ours {ours:.2f} s with start of Python, {inside:.2f} s without")
+    assert ours < 3 * theirs

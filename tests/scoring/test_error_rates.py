@@ -1,0 +1,238 @@
+"""Error rates against hand counts, sums of their parts, and a bootstrap of our own."""
+
+import json
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from las.runtime.errors import DataError
+from las.scoring import error_rates
+from las.scoring.alignment import Aligned, Rules, align
+from las.scoring.error_rates import ErrorRate, Score, error_rate, summarise
+
+
+def levenshtein(reference: list[str], hypothesis: list[str]) -> int:
+    row = list(range(len(hypothesis) + 1))
+    for i, spoken in enumerate(reference, start=1):
+        diagonal, row[0] = row[0], i
+        for j, heard in enumerate(hypothesis, start=1):
+            diagonal, row[j] = row[j], min(diagonal + (spoken != heard), row[j] + 1, row[j - 1] + 1)
+    return row[-1]
+
+
+def score_one(reference: str, hypothesis: str) -> ErrorRate:
+    return error_rate({"a": reference.split()}, {"a": hypothesis.split()}).total
+
+
+@pytest.mark.parametrize(
+    ("reference", "hypothesis", "substitutions", "deletions", "insertions"),
+    [
+        ("a b c d", "a b c d", 0, 0, 0),
+        ("a b c d", "a x c d", 1, 0, 0),
+        ("a b c d", "a c d", 0, 1, 0),
+        ("a b c d", "a b y c d", 0, 0, 1),
+        ("a b c d", "", 0, 4, 0),
+        ("", "a b", 0, 0, 2),
+        ("", "", 0, 0, 0),
+        ("the cat sat on the mat", "the hat sat the mat today", 1, 1, 1),
+    ],
+)
+def test_hand_counted_errors(reference, hypothesis, substitutions, deletions, insertions):
+    found = score_one(reference, hypothesis)
+    assert (found.substitutions, found.deletions, found.insertions) == (substitutions, deletions, insertions)
+    assert found.errors == substitutions + deletions + insertions
+    assert found.words == found.correct + substitutions + deletions == len(reference.split())
+    assert found.rate == found.errors / max(1, len(reference.split()))
+
+
+symbols = st.lists(st.sampled_from("abcde"), max_size=12)
+
+
+@given(st.lists(st.tuples(symbols, symbols), min_size=1, max_size=6))
+@settings(max_examples=200, derandomize=True)
+def test_the_total_is_what_the_alignments_say(pairs):
+    references = {str(index): pair[0] for index, pair in enumerate(pairs)}
+    hypotheses = {str(index): pair[1] for index, pair in enumerate(pairs)}
+    found = error_rate(references, hypotheses)
+    kinds = [aligned.kind for alignment in found.utterances.values() for aligned in alignment]
+    for field, kind in (("substitutions", "substitution"), ("deletions", "deletion"), ("insertions", "insertion")):
+        assert getattr(found.total, field) == kinds.count(kind)
+    assert found.total.correct == kinds.count("correct")
+    assert found.total.insertions - found.total.deletions == sum(len(heard) - len(spoken) for spoken, heard in pairs)
+    assert found.total.words == sum(len(spoken) for spoken, _ in pairs)
+    assert found.total.utterances == len(pairs)
+    # An alignment at sclite's costs never has fewer errors than the edit distance.
+    assert found.total.errors >= sum(levenshtein(list(spoken), list(heard)) for spoken, heard in pairs)
+
+
+def test_alignments_are_kept_by_utterance():
+    found = error_rate({"b": ["x", "y"], "a": ["z"]}, {"a": ["z"], "b": ["x"]})
+    assert list(found.utterances) == ["b", "a"]
+    assert list(found.utterances.values()) == align([["x", "y"], ["z"]], [["x"], ["z"]])
+
+
+def test_rules_reach_the_alignment():
+    assert error_rate({"a": ["Yes"]}, {"a": ["yes"]}).total.errors == 0
+    assert error_rate({"a": ["Yes"]}, {"a": ["yes"]}, rules=Rules(ignore_case=False)).total.errors == 1
+    assert error_rate({"a": ["(uh)", "yes"]}, {"a": ["yes"]}).total.deletions == 1
+    optional = error_rate({"a": ["(uh)", "yes"]}, {"a": ["yes"]}, rules=Rules(optional_words=True)).total
+    assert (optional.errors, optional.correct) == (0, 2)
+
+
+def test_a_missing_hypothesis_counts_as_deleted():
+    found = error_rate({"a": ["x", "y"], "b": ["z"]}, {"a": ["x", "y"]})
+    assert found.missing == ("b",)
+    assert (found.total.deletions, found.total.errors, found.total.utterances) == (1, 1, 2)
+    assert "1 without a hypothesis" in error_rates.line(found, "wer")
+
+
+def test_an_utterance_without_a_reference_is_named():
+    with pytest.raises(DataError, match=r"'test_9' has no reference.*Did you mean test_1"):
+        error_rate({"test_1": ["x"]}, {"test_9": ["x"]})
+
+
+def test_no_references_are_an_error():
+    with pytest.raises(DataError, match="nothing to score"):
+        error_rate({}, {})
+
+
+def random_test(seed: int, utterances: int = 60) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    generator = random.Random(seed)
+    references = {f"s{i % 3}_{i}": generator.choices("abcdefgh", k=generator.randint(1, 15)) for i in range(utterances)}
+    hypotheses = {
+        name: [
+            generator.choice("abcdefgh") if generator.random() < 0.2 else t for t in tokens if generator.random() < 0.9
+        ]
+        for name, tokens in references.items()
+    }
+    return references, hypotheses
+
+
+def test_speakers_are_parts_of_the_total():
+    references, hypotheses = random_test(1)
+    found = error_rate(references, hypotheses, {name: name.split("_")[0] for name in references})
+    assert list(found.speakers) == ["s0", "s1", "s2"]
+    for field in ("substitutions", "deletions", "insertions", "correct", "words", "utterances"):
+        assert sum(getattr(part, field) for part in found.speakers.values()) == getattr(found.total, field)
+    for speaker, part in found.speakers.items():
+        own = {name: tokens for name, tokens in references.items() if name.startswith(speaker)}
+        assert part == error_rate(own, {name: hypotheses[name] for name in own}).total
+
+
+def test_unknown_speakers_make_no_table_but_are_shown_beside_known_ones():
+    references, hypotheses = {"a": ["x"], "b": ["y"]}, {"a": ["x"], "b": ["y"]}
+    assert error_rate(references, hypotheses).speakers == {}
+    assert error_rate(references, hypotheses, {"a": None, "b": None}).speakers == {}
+    mixed = error_rate(references, hypotheses, {"a": "mary", "b": None})
+    assert list(mixed.speakers) == ["(no speaker)", "mary"]
+
+
+def test_subsets_may_overlap_and_leave_utterances_out():
+    alignments = {"a": [Aligned("x", "x", "correct")], "b": [Aligned("x", None, "deletion")], "c": []}
+    found = summarise(alignments, subsets={"a": ["SWB", "male"], "b": ["SWB"]})
+    assert list(found.subsets) == ["SWB", "male"]
+    assert found.subsets["SWB"] == ErrorRate(0, 1, 0, 1, 2)
+    assert found.subsets["male"] == ErrorRate(0, 0, 0, 1, 1)
+    assert found.total.utterances == 3 and found.speakers == {}
+
+
+def test_confusions_are_the_substitutions_most_frequent_first():
+    references = {"a": ["ih", "x", "ih"], "b": ["ih", "s"], "c": ["t"]}
+    hypotheses = {"a": ["iy", "x", "iy"], "b": ["iy", "z"], "c": ["t"]}
+    found = error_rate(references, hypotheses)
+    assert [(c.reference, c.hypothesis, c.count) for c in found.confusions] == [("ih", "iy", 3), ("s", "z", 1)]
+    assert sum(c.count for c in found.confusions) == found.total.substitutions
+
+
+def test_the_interval_is_the_spread_of_resampled_tests():
+    references, hypotheses = random_test(2)
+    found = error_rate(references, hypotheses)
+    errors = [levenshtein(references[name], hypotheses[name]) for name in references]
+    lengths = [len(tokens) for tokens in references.values()]
+    generator = random.Random(0)
+    rates = []
+    for _ in range(4000):
+        drawn = generator.choices(range(len(errors)), k=len(errors))
+        rates.append(sum(errors[i] for i in drawn) / sum(lengths[i] for i in drawn))
+    mean = sum(rates) / len(rates)
+    spread = (sum((rate - mean) ** 2 for rate in rates) / len(rates)) ** 0.5
+    low, high = found.interval
+    assert low < found.total.rate < high
+    assert low == pytest.approx(mean - 1.96 * spread, abs=0.003)
+    assert high == pytest.approx(mean + 1.96 * spread, abs=0.003)
+
+
+def test_the_interval_narrows_with_more_utterances_and_repeats_with_its_seed():
+    few, many = (error_rate(*random_test(3, utterances)) for utterances in (20, 500))
+    assert few.interval[1] - few.interval[0] > 2 * (many.interval[1] - many.interval[0])
+    references, hypotheses = random_test(4)
+    assert error_rate(references, hypotheses) == error_rate(references, hypotheses)
+    assert error_rate(references, hypotheses, seed=1).interval != error_rate(references, hypotheses).interval
+
+
+def test_the_interval_is_of_the_errors_that_were_counted():
+    """sclite's costs make 6 errors of this where 5 would do: the interval is around what is reported."""
+    reference, hypothesis = list("abcde"), list("defgh")
+    errors = error_rate({"a": reference}, {"a": hypothesis}).total.errors
+    found = error_rate({str(i): reference for i in range(9)}, {str(i): hypothesis for i in range(9)})
+    assert (errors, levenshtein(reference, hypothesis)) == (6, 5)
+    assert found.interval == pytest.approx((errors / 5, errors / 5))
+
+
+def test_characters_are_those_of_the_words_with_single_spaces():
+    found = error_rate({"a": ["the", "cat"], "b": ["on"]}, {"a": ["the", "at"], "b": ["on", "it"]})
+    characters = found.characters.total
+    assert (characters.substitutions, characters.deletions, characters.insertions) == (0, 1, 3)
+    assert (characters.words, characters.utterances) == (7 + 2, 2)
+    assert found.characters.interval[0] <= 4 / 9 <= found.characters.interval[1]
+
+
+def test_characters_are_those_of_the_alternative_that_was_taken():
+    reference = ["{", "i'm", "/", "i", "am", "}", "(uh)", "here"]
+    found = error_rate({"a": reference}, {"a": ["i", "am", "here"]}, rules=Rules(optional_words=True))
+    assert found.characters.total == ErrorRate(0, 0, 0, len("i am here"), 1)
+
+
+def test_a_rate_is_never_below_zero_and_an_undefined_interval_is_left_out():
+    rare = error_rate(
+        {str(i): ["a"] * 10 for i in range(20)}, {str(i): ["a"] * 10 if i else ["a"] * 9 for i in range(20)}
+    )
+    assert rare.interval[0] == 0.0
+    empty = error_rate({"a": []}, {"a": ["x"]})
+    assert (empty.total.rate, empty.interval) == (1.0, None)
+    assert error_rates.line(empty, "wer") == "WER 100.0 %  (sub 0.0 del 0.0 ins 100.0), CER 100.0 %"
+    assert error_rates.as_dict(empty, "wer")["interval"] is None
+
+
+EXAMPLE = Score(
+    total=ErrorRate(substitutions=7, deletions=3, insertions=2, correct=90, utterances=10),
+    interval=(0.1101, 0.149),
+    speakers={"mary": ErrorRate(7, 3, 2, 90, 10)},
+    subsets={},
+    missing=(),
+    confusions=(error_rates.Confusion("ih", "iy", 4), error_rates.Confusion("s", "z", 3)),
+    utterances={"a": [Aligned("ab", "a", "substitution")]},
+)
+COUNTS = {
+    "substitutions": 7,
+    "deletions": 3,
+    "insertions": 2,
+    "correct": 90,
+    "words": 100,
+    "utterances": 10,
+    "missing": 0,
+    "interval": [0.1101, 0.149],
+}
+
+
+def test_rates_are_fractions_in_data_and_percent_in_print():
+    assert error_rates.line(EXAMPLE, "phone_error_rate") == "PER 12.0 % [11.0, 14.9]  (sub 7.0 del 3.0 ins 2.0)"
+    assert error_rates.as_dict(EXAMPLE, "phone_error_rate") == {"phone_error_rate": 0.12, **COUNTS}
+
+
+def test_words_come_with_their_characters():
+    assert error_rates.line(EXAMPLE, "wer").endswith("ins 2.0), CER 50.0 % [50.0, 50.0]")
+    found = json.loads(json.dumps(error_rates.as_dict(EXAMPLE, "wer")))
+    assert found == {"wer": 0.12, "cer": 0.5, "cer_interval": [0.5, 0.5], "characters": 2, **COUNTS}

@@ -1,0 +1,151 @@
+"""The Hub5 flow: NIST's cases of hubscr.pl, its parts, and hubscr.pl itself."""
+
+import functools
+from pathlib import Path
+
+import nist
+import pytest
+
+from las.runtime.errors import DataError
+from las.scoring import ctm, hub5, stm
+from las.scoring.ctm import Word
+from las.scoring.error_rates import Score
+from las.scoring.glm import Glm
+from las.scoring.stm import Segment
+
+CASES = {
+    f"{folder}/{hypothesis}": (folder, reference, hypothesis)
+    for folder, reference, hypotheses in (
+        ("test1.base", "lvc_refe.stm", ("lvc_hyp.ctm", "lvc_hyp2.ctm")),
+        ("test1-notag.base", "lvc_refe.notag.noat.stm", ("lvc_hyp.notag.ctm", "lvc_hyp2.notag.ctm")),
+        ("test1-notag-a.base", "lvc_refe.notag.noat.stm", ("lvc_hyp.notag.ctm", "lvc_hyp2.notag.ctm")),
+    )
+    for hypothesis in hypotheses
+}
+RULES = ";; rules\n* name = 'test'\nUH => %HESITATION / [ ] __ [ ]\nIT'S => IT IS\n"
+
+
+@pytest.fixture
+def glm(tmp_path: Path) -> Glm:
+    (tmp_path / "test.glm").write_text(RULES)
+    return Glm.read(tmp_path / "test.glm")
+
+
+def segment(file: str, channel: str, start_s: float, text: str) -> Segment:
+    return Segment(file, channel, f"{file}-{channel}", start_s, start_s + 1, (), text)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_filtered_files_of_nist(shared_data: Path, case: str) -> None:
+    name, reference, hypothesis = CASES[case]
+    folder = shared_data / "sctk_tests/src/hubscr" / name
+    inputs = stm.read(folder / reference), ctm.read(folder / hypothesis)
+    segments, words = hub5.filtered(*inputs, Glm.read(folder / "example.glm"))
+    # NIST wrote some of these with a version that put file, channel and speaker in upper case too, and compares so.
+    wanted = stm.read(folder / f"{reference}.filt")
+    assert [_folded(each) for each in segments] == [_folded(each) for each in wanted]
+    assert words == ctm.read(folder / f"{hypothesis}.filt")
+
+
+def _folded(each: Segment) -> tuple[object, ...]:
+    names = each.file.lower(), each.channel.lower(), each.speaker.lower()
+    return (*names, each.start_s, each.end_s, tuple(label.lower() for label in each.labels), each.text.split())
+
+
+@functools.cache
+def scored(folder: Path, reference: str, hypothesis: str) -> Score:
+    return hub5.score(stm.read(folder / reference), ctm.read(folder / hypothesis), Glm.read(folder / "example.glm"))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_counts_of_nist(shared_data: Path, case: str) -> None:
+    name, reference, hypothesis = CASES[case]
+    folder = shared_data / "sctk_tests/src/hubscr" / name
+    score = scored(folder, reference, hypothesis)
+    raw, percent = (
+        nist.summary((folder / f"{hypothesis}.filt.{kind}").read_text("latin-1")) for kind in ("raw", "sys")
+    )
+    rates = [*score.speakers.items(), ("sum", score.total)]
+    assert len(rates) > 4
+    for speaker, rate in rates:
+        counts = [*nist.row(rate), rate.errors]
+        assert [rate.utterances, rate.words, *counts] == [int(each) for each in raw[speaker][:7]]
+        if rate.words:  # speakers without words have counts marked * in place of percents
+            shown = percent["sum/avg" if speaker == "sum" else speaker][2:7]
+            assert [f"{100 * count / rate.words:.1f}" for count in counts] == shown
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "-a." not in case])
+def test_counts_of_nist_by_segment(shared_data: Path, case: str) -> None:
+    name, reference, hypothesis = CASES[case]
+    folder = shared_data / "sctk_tests/src/hubscr" / name
+    score = scored(folder, reference, hypothesis)
+    found = nist.rows(score)
+    assert found == nist.alignments((folder / f"{hypothesis}.filt.pra").read_text("latin-1"))
+    assert found == nist.sgml((folder / f"{hypothesis}.filt.sgml").read_text("latin-1"))
+
+
+def test_both_sides_are_sorted_and_subsets_go_by_file(glm: Glm) -> None:
+    reference = [
+        segment("sw_1", "B", 1.0, "(uh) it's"),
+        segment("sw_1", "A", 0.0, "a b"),
+        segment("en_1", "A", 0.0, "c d-e"),
+        segment("xx_1", "A", 0.0, "f"),
+    ]
+    hypothesis = [
+        Word("sw_1", "B", 1.4, 0.2, "is"),
+        Word("sw_1", "B", 1.2, 0.2, "it"),
+        Word("sw_1", "A", 0.5, 0.1, "a"),
+        Word("en_1", "A", 0.5, 0.1, "d-e"),
+    ]
+    score = hub5.score(reference, hypothesis, glm)
+    assert {name: nist.row(rate) for name, rate in score.subsets.items()} == {"SWB": [4, 0, 1, 0], "CH": [2, 0, 1, 0]}
+    assert nist.row(score.total) == [6, 0, 3, 0]
+    assert list(score.utterances) == ["en_1-a-000", "sw_1-a-000", "sw_1-b-000", "xx_1-a-000"]
+    assert set(score.speakers) == {"en_1-a", "sw_1-a", "sw_1-b", "xx_1-a"}
+
+
+def test_alternatives_in_the_hypothesis_are_refused(glm: Glm) -> None:
+    words = [Word("f", "A", 0.0, 0.0, ctm.BEGIN), Word("f", "A", 0.1, 0.1, "a"), Word("f", "A", 0.0, 0.0, ctm.END)]
+    with pytest.raises(DataError, match=r"file f, channel A: alternatives \(<ALT_BEGIN>\).*only the glm"):
+        hub5.score([segment("f", "A", 0.0, "a")], words, glm)
+
+
+def test_references_of_the_ldc_are_repaired(glm: Glm) -> None:
+    reference = [segment("f", "A", 0.0, "a ((b c)) <B_ASIDE> d <E_ASIDE> (e)"), segment("f", "A", 1.0, "")]
+    repaired = hub5.repaired(reference)
+    assert [each.text for each in repaired] == ["a (b c) d (e)", ""]
+    assert repaired[0].start_s == reference[0].start_s
+    with pytest.raises(DataError, match="brackets"):
+        hub5.score(reference, [], glm)
+    assert nist.row(hub5.score(repaired, [], glm).total) == [3, 0, 2, 0]
+
+
+def test_noises_hesitations_and_fragments_may_be_taken_out_of_the_hypothesis() -> None:
+    dropped = ["[noise]", "[LAUGHTER]", "[vocalized-noise]", "<unk>", "UH", "um", "%hesitation", "wor-"]
+    texts = ["a", *dropped, "-rd", "laughter", "uh-huh"]
+    words = [Word("f", "A", float(index), 0.5, text) for index, text in enumerate(texts)]
+    assert [word.text for word in hub5.without_noises(words)] == ["a", "-rd", "laughter", "uh-huh"]
+
+
+@pytest.mark.slow
+def test_hubscr_itself(tmp_path: Path, glm: Glm) -> None:
+    """Files in disorder, with what the rules, hyphens, optional words and fragments change."""
+    texts = ("(uh) it's well-known", "a { b / c d } wor- uh", stm.IGNORED, "", "(%hesitation) x-y (it's)")
+    names = [(file, channel) for file in ("sw_2", "en_1", "sw_1") for channel in ("B", "A")]
+    reference = [
+        segment(*name, 5.0 - at, texts[(at + len(name[0] + name[1])) % 5]) for name in names for at in range(5)
+    ]
+    heard = ("it", "is", "uh", "well", "known", "word", "a", "c", "d", "it's", "x-y")
+    hypothesis = [
+        Word(*name, (7 * at) % 60 / 10, 0.25, heard[(at + 3 * ord(name[1])) % len(heard)], 0.5)
+        for name in names
+        for at in range(40)
+    ]
+    stm.write(tmp_path / "r.stm", reference)
+    ctm.write(tmp_path / "h.ctm", hypothesis)
+    command = ["hubscr.pl", "-V", "-l", "english", "-h", "hub5", "-g", "test.glm", "-r", "r.stm", "h.ctm"]
+    nist.run(*command, folder=tmp_path)
+    score = hub5.score(reference, hypothesis, glm)
+    assert nist.rows(score) == nist.alignments((tmp_path / "h.ctm.filt.pra").read_text())
+    assert score.total.insertions and score.total.deletions and score.total.substitutions

@@ -1,0 +1,195 @@
+"""Which words belong to which segment, and sclite's counts: the rule, NIST's cases, and random files."""
+
+import json
+from pathlib import Path
+
+import nist
+import pytest
+import time_marks
+
+from las.runtime.errors import DataError
+from las.scoring import ctm, segments, stm
+from las.scoring.alignment import Rules
+from las.scoring.ctm import Word
+from las.scoring.segments import HYPOTHESIS, REFERENCE
+from las.scoring.stm import Segment
+
+
+def segment(start_s: float, end_s: float, text: str = "x", file: str = "f", channel: str = "A") -> Segment:
+    return Segment(file, channel, "Spk", start_s, end_s, (), text)
+
+
+def word(start_s: float, duration_s: float, text: str, file: str = "f", channel: str = "A") -> Word:
+    return Word(file, channel, start_s, duration_s, text)
+
+
+def tag(name: str) -> Word:
+    return word(0.0, 0.0, name)
+
+
+def heard(references: list[Segment], words: list[Word], reduce: tuple[str, ...] = ()) -> list[str]:
+    return [" ".join(pair.hypothesis) for pair in segments.time_segments(references, words, reduce)]
+
+
+def test_a_word_belongs_where_its_middle_lies() -> None:
+    words = [word(0.0, 0.2, "a"), word(0.8, 0.3, "b"), word(0.8, 0.4, "c"), word(1.5, 0.1, "d")]
+    assert heard([segment(0.0, 1.0), segment(1.0, 2.0)], words) == ["a b", "c d"]
+
+
+def test_words_in_a_gap_go_to_the_next_segment_and_words_behind_the_last_to_the_last() -> None:
+    words = [word(0.0, 0.1, "early"), word(2.5, 0.1, "gap"), word(9.0, 0.1, "late")]
+    assert heard([segment(1.0, 2.0), segment(3.0, 4.0)], words) == ["early", "gap late"]
+
+
+def test_the_earlier_line_of_overlapping_segments_has_the_words() -> None:
+    words = [word(0.5, 0.1, "a"), word(1.5, 0.1, "b"), word(2.5, 0.1, "c")]
+    assert heard([segment(0.0, 2.0), segment(1.0, 3.0)], words) == ["a b", "c"]
+    assert heard([segment(1.0, 3.0), segment(0.0, 2.0)], words) == ["a b c", ""]
+
+
+def test_an_earlier_word_behind_a_later_one_waits_with_it() -> None:
+    words = [word(1.5, 0.1, "b"), word(0.5, 0.1, "a")]
+    assert heard([segment(0.0, 1.0), segment(1.0, 2.0)], words) == ["", "b a"]
+
+
+def test_ends_of_segments_are_compared_in_single_precision() -> None:
+    # 3.7 + 0.4 / 2 is 3.9000000000000004, the single nearest to 3.9 is 3.9000000953...
+    assert heard([segment(3.0, 3.9), segment(3.9, 5.0)], [word(3.7, 0.4, "a")]) == ["a", ""]
+
+
+def test_ignored_segments_take_their_words_with_them_and_have_no_number() -> None:
+    references = [segment(0.0, 1.0, stm.IGNORED), segment(1.0, 2.0)]
+    pairs = segments.time_segments(references, [word(0.5, 0.1, "a"), word(1.5, 0.1, "b")])
+    assert [(pair.id, pair.hypothesis) for pair in pairs] == [("spk-000", ["b"])]
+
+
+def test_alternatives_stay_together_and_the_latest_word_decides() -> None:
+    words = [tag("<ALT_BEGIN>"), word(0.5, 0.1, "a"), tag("<ALT>"), word(1.5, 0.1, "b"), tag("<ALT>"), tag("<alt_end>")]
+    assert heard([segment(0.0, 1.0), segment(1.0, 2.0)], words) == ["", "{ a / b / @ }"]
+
+
+def test_names_of_files_and_channels_match_in_both_cases_of_letters() -> None:
+    assert heard([segment(0.0, 1.0, file="F", channel="a")], [word(0.5, 0.1, "a", "f", "A")]) == ["a"]
+
+
+def test_a_channel_may_be_missing_in_the_hypothesis_only() -> None:
+    both = [segment(0.0, 1.0), segment(0.0, 1.0, channel="B")]
+    assert heard(both, [word(0.5, 0.1, "b", channel="B")]) == ["", "b"]
+    with pytest.raises(DataError, match=r"words for file 'f', channel 'b'.*Sort both"):
+        heard(both[:1], [word(0.5, 0.1, "b", channel="B")])
+    with pytest.raises(DataError, match=r"words for file 'f', channel 'a'.*another order"):
+        heard(both, [word(0.5, 0.1, "b", channel="B"), word(0.5, 0.1, "a")])
+
+
+def test_badly_formed_alternatives_are_named() -> None:
+    with pytest.raises(DataError, match="f A: ctm line 2 of words: <ALT_END> where none is open"):
+        heard([segment(0.0, 1.0)], [word(0.5, 0.1, "a"), tag("<ALT_END>")])
+
+
+def test_reduction_to_the_time_of_the_other_side() -> None:
+    references = [segment(0.0, 1.0), segment(2.0, 3.0), segment(4.0, 5.0)]
+    words = [word(1.5, 0.1, "early"), word(2.5, 0.1, "a"), word(3.4, 0.1, "late")]
+    assert heard(references, words, (REFERENCE,)) == ["early a"]  # the word left is for a segment that is left out
+    assert heard(references[1:2], words, (HYPOTHESIS,)) == ["a"]
+    assert heard(references, [], (REFERENCE, HYPOTHESIS)) == ["", "", ""]
+
+
+def test_subsets_are_labels_and_speakers_are_in_lower_case() -> None:
+    references = [
+        Segment("f", "A", "Spk", 0.0, 1.0, ("O", "WA"), "a b"),
+        Segment("f", "A", "spk", 1.0, 2.0, ("O",), "c"),
+    ]
+    score = segments.score(references, [word(0.5, 0.1, "A"), word(1.5, 0.1, "x")])
+    assert {name: nist.row(rate) for name, rate in score.subsets.items()} == {"O": [1, 1, 1, 0], "WA": [1, 0, 1, 0]}
+    assert list(score.speakers) == ["spk"]
+    assert list(score.utterances) == ["spk-000", "spk-001"]
+
+
+BOTH = (REFERENCE, HYPOTHESIS)
+MISSING = "extra missall missfile1 missfile1chanA missfile1chanb missfile2 missfile2chanA missfile2chanB"
+NIST = {
+    "test3": ("lvc_ref.stm", "lvc_hyp.ctm", ()),
+    "test3a": ("lvc_refe.stm", "lvc_hyp.ctm", ()),
+    "test14_a": ("lvc_refr.stm", "lvc_hypr.ctm", BOTH),
+    "test14_b": ("lvc_ref.stm", "lvc_hypr.ctm", BOTH),
+    "test14_c": ("lvc_refr.stm", "lvc_hyp.ctm", BOTH),
+    "test14_d": ("lvc_refr.stm", "lvc_hypr.ctm", (HYPOTHESIS,)),
+    "test14_e": ("lvc_refr.stm", "lvc_hypr.ctm", (REFERENCE,)),
+}
+NIST |= {
+    f"test16_{number}": ("stm2ctm_missing.ref.stm", f"stm2ctm_missing.hyp-{name}.ctm", ())
+    for number, name in enumerate(MISSING.split()[1:], start=2)
+}
+NIST |= {"test16_9": ("stm2ctm_missing.ref.stm", "stm2ctm_missing.hyp.ctm", ())}
+
+
+@pytest.mark.parametrize("name", NIST)
+def test_cases_of_nist(shared_data: Path, name: str) -> None:
+    data = shared_data / "sctk_tests/src/sclite/testdata"
+    reference, hypothesis, reduce = NIST[name]
+    score = segments.score(stm.read(data / reference), ctm.read(data / hypothesis), reduce=reduce)
+    report = (data / "base" / f"{name}.pra").read_text("latin-1")
+    assert len(score.utterances) > 7
+    assert nist.rows(score) == nist.alignments(report)
+    raw = nist.summary((data / "base" / f"{name}.raw").read_text("latin-1"))
+    for speaker, rate in [*score.speakers.items(), ("sum", score.total)]:
+        assert [rate.utterances, rate.words, *nist.row(rate), rate.errors] == [int(each) for each in raw[speaker][:7]]
+
+
+def test_case_test16_1_of_nist_has_words_of_a_file_without_reference(shared_data: Path) -> None:
+    data = shared_data / "sctk_tests/src/sclite/testdata"
+    assert "more data than ref file" in (data / "base/test16_1.err").read_text()
+    words = ctm.read(data / "stm2ctm_missing.hyp-extra.ctm")
+    with pytest.raises(DataError, match=r"words for file '9999', channel 'b'"):
+        segments.score(stm.read(data / "stm2ctm_missing.ref.stm"), words)
+
+
+def test_case_test3b_of_nist_has_confidences(shared_data: Path) -> None:
+    data = shared_data / "sctk_tests/src/sclite/testdata"
+    words = ctm.read(data / "lvc_hypc.ctm")
+    assert all(word.confidence is not None for word in words if not word.tag)
+    score = segments.score(stm.read(data / "lvc_ref.stm"), words)
+    percent = nist.summary((data / "base/test3b.sys").read_text())
+    for speaker, rate in [*score.speakers.items(), ("sum/avg", score.total)]:
+        wanted = [str(rate.utterances), str(rate.words)]
+        wanted += [f"{100 * number / rate.words:.1f}" for number in (*nist.row(rate), rate.errors)]
+        assert percent[speaker][:7] == wanted
+
+
+def test_case_test3c_of_nist_gives_subsets_by_label(shared_data: Path) -> None:
+    data = shared_data / "sctk_tests/src/sclite/testdata"
+    score = segments.score(stm.read(data / "lvc_refm.stm"), ctm.read(data / "lvc_hypm.ctm"))
+    cells = [line.split("|") for line in (data / "base/test3c.lur").read_text().splitlines()]
+    overall = next(line for line in cells if len(line) > 5 and "Sum" in line[1])
+    for label, cell in zip(("O", "WA", "NA"), (overall[2], overall[4], overall[5]), strict=True):
+        rate = score.subsets[label]
+        assert cell.split() == [f"[{rate.words}]", f"{100 * rate.rate:.1f}"]
+    assert nist.row(score.speakers["2347-b"]) == [0, 0, 0, 13]
+
+
+@pytest.mark.parametrize("first", range(0, 100, 25))
+def test_random_files_have_the_counts_of_sclite(first: int, tmp_path: Path) -> None:
+    gold = json.loads(time_marks.GOLD.read_text("utf-8"))
+    found = [time_marks.ours(time_marks.case(seed), tmp_path) for seed in range(first, first + 25)]
+    assert found == gold[first : first + 25]
+
+
+def different(seeds: range, folder: Path) -> list[int]:
+    """Seeds of cases that we count differently from sclite."""
+    cases = ((seed, time_marks.case(seed)) for seed in seeds)
+    return [seed for seed, case in cases if time_marks.ours(case, folder) != time_marks.sclite(case, folder)]
+
+
+def test_new_random_files_against_sclite(tmp_path: Path) -> None:
+    assert different(range(1000, 1040), tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_thousand_random_files_against_sclite(tmp_path: Path) -> None:
+    assert different(range(1000), tmp_path) == []
+
+
+def test_the_rules_reach_the_alignment() -> None:
+    references, words = [segment(0.0, 1.0, "(a) bc-")], [word(0.5, 0.1, "bcd")]
+    assert nist.row(segments.score(references, words).total) == [0, 1, 1, 0]
+    assert nist.row(segments.score(references, words, Rules(optional_words=True, fragments=True)).total) == [2, 0, 0, 0]

@@ -1,0 +1,202 @@
+"""Significance tests against NIST's sc_stats on 1,092 pairs of systems, its own test data, and textbook examples."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+import significance_cases as cases
+from hypothesis import given
+from hypothesis import strategies as st
+
+from las.runtime.errors import DataError
+from las.scoring import significance
+from las.scoring.alignment import Aligned
+from las.scoring.error_rates import Score, error_rate, summarise
+from las.scoring.significance import Outcome, Segment
+
+GOLD = json.loads((Path(__file__).parents[1] / "gold" / "significance.json").read_text())
+TESTS = list(cases.tests())
+
+
+def scores(references: cases.Texts, systems: list[cases.Texts]) -> list[Score]:
+    speakers = {name: name.split("-")[0] for name in references}
+    return [error_rate(references, hypotheses, speakers) for hypotheses in systems]
+
+
+def printed(p: float) -> str:
+    """As sc_stats prints a probability."""
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def found(first: Score, second: Score) -> list[str]:
+    """The columns of the gold file, as we find them."""
+    outcomes = significance.tests(first, second)
+    p_values = [printed(outcomes[name].sc_stats_p) for name in cases.TESTS.values()]
+    return [*p_values, str(outcomes["mapsswe"].pairs), f"{outcomes['mapsswe'].statistic:.3f}"]
+
+
+def test_the_gold_has_a_thousand_pairs() -> None:
+    assert sum(map(len, GOLD["tests"])) == len(cases.SHAPES) * 91 > 1000
+    assert GOLD["columns"] == [*cases.TESTS.values(), "segments", "z"]
+    printed_values = {value for test in GOLD["tests"] for row in test for value in row[:4]}
+    assert len(printed_values) > 200 and {"<0.001", "1.000"} < printed_values
+
+
+@pytest.mark.parametrize("number", range(len(cases.SHAPES)), ids=str)
+def test_p_values_are_those_of_sc_stats(number: int) -> None:
+    systems = scores(*TESTS[number])
+    ours = [found(systems[one], systems[other]) for one, other in cases.pairs()]
+    assert ours == GOLD["tests"][number]
+
+
+def test_the_gold_is_what_sc_stats_says() -> None:
+    assert [list(pair.values()) for pair in cases.sc_stats(*TESTS[0])] == GOLD["tests"][0]
+
+
+SGML_PATH = re.compile(r'<PATH id="\((.*?)\)".*?>\n(.*)\n</PATH>')
+SGML_WORD = re.compile(r'([CSDI]),(?:"(.*?)")?,(?:"(.*?)")?(?:[:,]|$)')
+KINDS = {"C": "correct", "S": "substitution", "D": "deletion", "I": "insertion"}
+
+
+def read_sgml(path: Path) -> list[list[Aligned]]:
+    """Alignments as sclite writes them."""
+    return [
+        [Aligned(spoken or None, heard or None, KINDS[kind]) for kind, spoken, heard in SGML_WORD.findall(words)]
+        for _, words in SGML_PATH.findall(path.read_text())
+    ]
+
+
+def test_sc_stats_test1a_and_test1b(shared_data: Path) -> None:
+    """The cases of SCTK's tsc_stats.sh: two systems, one way round and the other."""
+    folder = shared_data / "sctk_tests/src/sclite/testdata"
+    first, second = (read_sgml(folder / name) for name in ("file1.sgml", "file2.sgml"))
+    for case, systems in (("test1a", (first, second)), ("test1b", (second, first))):
+        expected = (folder / f"base_sc_stats/{case}.stats.mapsswe").read_text()
+        segments, mean, z = re.findall(r"# segs: (\d+)\).*\(mean: (\S+)\).*\(Z Stat: (\S+)\)", expected)[0]
+        outcome = significance.mapsswe(*systems)
+        assert (str(outcome.pairs), f"{outcome.statistic:.3f}") == (segments, z)
+        listed = [each for pair in zip(*systems, strict=True) for each in significance.segments(*pair)]
+        assert f"{sum(each.first - each.second for each in listed) / len(listed):.3f}" == mean
+        assert outcome.p == pytest.approx(0.0455, abs=5e-5)  # textbook: z = 2
+        assert "(Stat Diff: Yes)" in expected
+
+
+def words(text: str) -> list[Aligned]:
+    """`c` correct, `s` substitution, `d` deletion, `i` insertion."""
+    spoken = {"c": ("x", "x", "correct"), "s": ("x", "y", "substitution"), "d": ("x", None, "deletion")}
+    return [Aligned(*spoken.get(letter, (None, "y", "insertion"))) for letter in text]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "segments"),
+    [
+        ("cccc", "cccc", []),
+        ("cscc", "cccc", [(1, 0)]),
+        ("sccs", "cccc", [(1, 0), (1, 0)]),  # two right words part them
+        ("scsc", "cccc", [(2, 0)]),  # one does not
+        ("sccc", "cccs", [(1, 0), (0, 1)]),
+        ("sccc", "ccsc", [(1, 1)]),  # both have to be right at both words
+        ("scics", "cccs", [(3, 1)]),  # an insertion between the two words begins the count again
+        ("icc", "cc", [(1, 0)]),
+        ("cci", "cci", [(1, 1)]),
+        ("ddd", "ccc", [(3, 0)]),
+        ("iii", "", [(3, 0)]),
+        ("", "", []),
+    ],
+)
+def test_segments_are_parted_by_two_words_that_both_have_right(first: str, second: str, segments: list) -> None:
+    assert significance.segments(words(first), words(second)) == [Segment(*each) for each in segments]
+
+
+@given(st.lists(st.tuples(st.text("csd", max_size=9), st.text("i", max_size=2)), min_size=1, max_size=5))
+def test_segments_hold_every_error_once(drawn: list) -> None:
+    first = words("".join(text + extra for text, extra in drawn))
+    second = words("".join(reversed([text + extra for text, extra in drawn])))
+    listed = significance.segments(first, second)
+    assert sum(each.first for each in listed) == sum(aligned.kind != "correct" for aligned in first)
+    assert sum(each.second for each in listed) == sum(aligned.kind != "correct" for aligned in second)
+    assert all(each.first or each.second for each in listed)
+
+
+def test_the_matched_pair_test_is_its_formula() -> None:
+    """d = 1, 2, 0: mean 1, standard deviation 1, z = √3."""
+    outcome = significance.mapsswe([words("s"), words("ss"), words("s")], [words("c"), words("cc"), words("s")])
+    assert outcome.pairs == 3
+    assert outcome.statistic == pytest.approx(math.sqrt(3))
+    assert outcome.p == pytest.approx(0.0833, abs=5e-5)
+    assert outcome.sc_stats_p == pytest.approx(0.0836, abs=5e-5)  # at z = 1.73
+
+
+def test_without_a_difference_nothing_is_significant() -> None:
+    same = [words("scs"), words("cc")]
+    assert significance.mapsswe(same, same) == Outcome(1, 0.0, 1.0, 1.0)
+    assert significance.mcnemar(same, same) == Outcome(0, 0.0, 1.0, 1.0)
+    assert significance.mapsswe([], []) == Outcome(0, 0.0, 1.0, 1.0)
+
+
+def test_mcnemar_counts_utterances_that_one_system_alone_has_right() -> None:
+    first = [words(text) for text in ("s", "s", "s", "s", "s", "c", "s", "c")]
+    second = [words(text) for text in ("c", "c", "c", "c", "c", "i", "d", "c")]
+    outcome = significance.mcnemar(first, second)
+    assert outcome == Outcome(6, 4, 2 * (1 + 6) / 2**6, 2 * (1 + 6) / 2**6)
+
+
+def test_many_trials_are_exact_for_us_and_halved_by_sc_stats() -> None:
+    """10 of 30: 2 P(X <= 10) = 0.0987; sc_stats reads it at 5 instead, where z = -3.65."""
+    first, second = [words("s")] * 20 + [words("c")] * 10, [words("c")] * 20 + [words("s")] * 10
+    outcome = significance.mcnemar(first, second)
+    assert outcome.p == pytest.approx(0.0987, abs=5e-5)
+    assert outcome.sc_stats_p == pytest.approx(0.00026, abs=5e-6)
+    assert significance.mcnemar([words("s")] * 60_000, [words("c")] * 60_000).p == 0.0
+
+
+def rates(*values: float) -> dict[str, float]:
+    return {f"s{index}": float(value) for index, value in enumerate(values)}
+
+
+def test_the_sign_test_counts_speakers() -> None:
+    outcome = significance.sign(rates(30, 30, 30, 30, 30), rates(20, 20, 20, 20, 31))
+    assert outcome == Outcome(5, 3, 2 * (1 + 5) / 2**5, 2 * (1 + 5) / 2**5)
+    turned = significance.sign(rates(20, 20, 20, 20, 31), rates(30, 30, 30, 30, 30))
+    assert turned == outcome._replace(statistic=-3)
+    # Two of three equal speakers go to the system that is worse in the sum.
+    assert significance.sign(rates(30, 20, 20, 20), rates(20, 20.004, 20, 20)).statistic == 0
+
+
+def test_wilcoxon_weighs_differences_by_their_rank() -> None:
+    """Differences 5, 4, 3, 2, -1: W = 1, E = 7.5, variance 13.75."""
+    outcome = significance.wilcoxon(rates(25, 24, 23, 22, 20), rates(20, 20, 20, 20, 21))
+    assert (outcome.pairs, outcome.statistic) == (5, pytest.approx(6.5 / math.sqrt(13.75)))
+    assert outcome.p == pytest.approx(0.0796, abs=5e-5)
+
+
+def test_equal_differences_share_their_ranks() -> None:
+    """Differences 1, 1, -1: ranks 2, 2, 2; W = 2, E = 3, variance 3.5."""
+    outcome = significance.wilcoxon(rates(21, 21, 20), rates(20, 20, 21))
+    assert outcome.statistic == pytest.approx(1 / math.sqrt(3.5))
+
+
+def test_the_bootstrap_is_the_share_of_resampled_tests_won() -> None:
+    score = {
+        name: summarise({str(i): words(text) for i, text in enumerate(texts)})
+        for name, texts in {"good": ["cc"] * 30, "bad": ["sc"] * 30, "mixed": ["sc", *["cc"] * 29]}.items()
+    }
+    assert significance.compare(score["bad"], score["good"]).second_better == 1
+    assert significance.compare(score["good"], score["bad"]).second_better == 0
+    # Won unless the one bad utterance is never drawn: 1 - (29 / 30)^30 = 0.638.
+    assert significance.compare(score["mixed"], score["good"]).second_better == pytest.approx(0.638, abs=0.02)
+
+
+def test_a_comparison_says_who_is_better() -> None:
+    first, second = summarise({"a": words("scc"), "b": words("s")}), summarise({"b": words("c"), "a": words("scc")})
+    comparison = significance.compare(first, second)
+    assert comparison.difference == pytest.approx(-1 / 4)
+    assert comparison.tests.keys() == {"mapsswe", "mcnemar"}  # no speakers are known
+    assert comparison.tests["mcnemar"].statistic == 1
+
+
+def test_only_scores_of_the_same_utterances_are_compared() -> None:
+    with pytest.raises(DataError, match="only one of the systems has utterance 'b'"):
+        significance.compare(summarise({"a": words("c")}), summarise({"a": words("c"), "b": words("c")}))

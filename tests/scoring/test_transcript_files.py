@@ -1,0 +1,125 @@
+"""Files of references and hypotheses, and a helpful answer to those that cannot be scored."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from las.data.manifest import Utterance, write
+from las.runtime.errors import DataError
+from las.scoring import transcript_files
+from las.scoring.transcript_files import Transcript
+
+
+@pytest.fixture
+def make(tmp_path):
+    def make_file(name: str, text: str | bytes) -> str:
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return str(path)
+
+    return make_file
+
+
+def test_trn_lines_are_words_then_an_id_whose_first_part_is_the_speaker(make):
+    path = make("a.trn", "she had your suit (cmh_sa01)\n\n  (1089-134686-0000)\r\ndon't  stop(x)\n")
+    assert transcript_files.read(path) == {
+        "cmh_sa01": Transcript("she had your suit", "cmh"),
+        "1089-134686-0000": Transcript("", "1089"),
+        "x": Transcript("don't  stop", "x"),
+    }
+
+
+def test_trn_keeps_markup_and_leaves_comments_out(make):
+    path = make("a.trn", ";; a title\n** (x)\ni { um / @ } (uh) see- it (u)\n; one semicolon (v)\n")
+    assert transcript_files.read(path) == {
+        "u": Transcript("i { um / @ } (uh) see- it", "u"),
+        "v": Transcript("; one semicolon", "v"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "speaker"), [("a_b-1", "a_b"), ("a-b_1", "a"), ("a_b_1", "a"), ("4t0c0201", "4t0c0201"), ("-1", "")]
+)
+def test_the_speaker_ends_at_a_hyphen_or_else_at_an_underscore(make, name, speaker):
+    assert transcript_files.read(make("a.trn", f"x ({name})\n"))[name].speaker == speaker
+
+
+def test_ids_without_case(make):
+    path = make("a.trn", "a (Ab_1)\nb (É_2)\n")
+    assert list(transcript_files.read(path)) == ["Ab_1", "É_2"]
+    assert list(transcript_files.read(path, ignore_case=True)) == ["ab_1", "É_2"]
+    twice = make("b.trn", "a (Ab_1)\nb (aB_1)\n")
+    assert len(transcript_files.read(twice)) == 2
+    with pytest.raises(DataError, match=r"b.trn:2: utterance 'ab_1' is already on line 1"):
+        transcript_files.read(twice, ignore_case=True)
+
+
+texts = st.lists(
+    st.sampled_from(["a", "don't", "É", ";", "a;b", "(uh)", "{ a / @ }", "/", "}", "\u2028", "(x y)"])
+).map(" ".join)
+names = st.text(st.characters(exclude_categories=("Z", "C"), exclude_characters="()"), min_size=1)
+
+
+@given(texts=st.dictionaries(names, texts, min_size=1))
+def test_what_is_written_is_read_again(tmp_path_factory, texts):
+    path = tmp_path_factory.mktemp("trn") / "a.trn"
+    transcript_files.write_trn(path, texts)
+    assert {name: transcript.text for name, transcript in transcript_files.read(path).items()} == texts
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a b", "x", r"new.trn: utterance 'a b': the id .* is one word without brackets"),
+        ("a(1)", "x", r"utterance 'a\(1\)': the id"),
+        ("", "x", r"utterance '': the id"),
+        ("u", "x\ny", r"utterance 'u': the text 'x\\ny' has more than one line"),
+        ("u", " ;; x", r"utterance 'u': .*read as a comment"),
+        ("u", "** x", r"utterance 'u': .*read as a comment"),
+        ("u", "{ x", r"utterance 'u': alternatives '{ x' have no closing }"),
+    ],
+)
+def test_what_cannot_be_read_again_is_not_written(tmp_path, name, text, message):
+    with pytest.raises(DataError, match=message):
+        transcript_files.write_trn(tmp_path / "new.trn", {"good": "fine", name: text})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_jsonl_reads_manifests_and_hypotheses(make, tmp_path):
+    write(tmp_path / "m.jsonl", [Utterance("u1", "a.wav", 0, 0.0, 1.0, "ae b", "mary")])
+    assert transcript_files.read(tmp_path / "m.jsonl") == {"u1": Transcript("ae b", "mary")}
+    path = make("h.jsonl", '{"id": "u1", "text": "ae\u2028 d", "score": -1.5}\n')
+    assert transcript_files.read(path) == {"u1": Transcript("ae\u2028 d", None)}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.trn", "one two\n", r"a.trn:1: the line does not end in an utterance id"),
+        ("a.trn", "ok (a)\n\nwords ()\n", r"a.trn:3: "),
+        ("a.trn", "a (u)\nb (u)\n", r"a.trn:2: utterance 'u' is already on line 1"),
+        ("a.trn", "ok (a)\ni { um / @ see (u)\n", r"a.trn:2: alternatives '\{ um / @ see' have no closing }"),
+        ("a.trn", "i { / } see (u)\n", r"a.trn:1: alternatives '\{ / }' have no word"),
+        ("a.trn", "i x{um} see (u)\n", r"a.trn:1: .*inside the word 'x\{um}'"),
+        ("a.trn", ";; nothing (u)\n** but (v)\n", r"a.trn: the file has no utterances"),
+        ("a.trn", "\n", r"a.trn: the file has no utterances"),
+        ("a.trn", b"fine (a)\ncaf\xe9 (b)\n", r"a.trn:2: not UTF-8 text.*iconv"),
+        ("a.jsonl", '{"id": "u", "text": "a"}\n{"id": 1}\n', r"a.jsonl:2: expected an object with id as text"),
+        ("a.jsonl", '{"id": "u"}\n', r"a.jsonl:1: expected an object with text as text"),
+        ("a.jsonl", "[1]\n", r"a.jsonl:1: expected an object"),
+        ("a.jsonl", "{oops\n", r"a.jsonl:1: not a line of JSON"),
+        ("a.jsonl", '{"id": "u", "text": "a", "speaker": 3}\n', r"a.jsonl:1: speaker has the value 3"),
+        ("a.txt", "one (u)\n", r"a.txt: .*must end in .trn or .jsonl"),
+    ],
+)
+def test_a_bad_file_is_named_with_its_line(make, name, content, message):
+    with pytest.raises(DataError, match=message):
+        transcript_files.read(make(name, content))
+
+
+def test_a_missing_file_and_a_folder_are_named(tmp_path):
+    with pytest.raises(DataError, match=r"none.trn: cannot be read \(No such file"):
+        transcript_files.read(tmp_path / "none.trn")
+    (tmp_path / "folder.trn").mkdir()
+    with pytest.raises(DataError, match=r"folder.trn: cannot be read"):
+        transcript_files.read(tmp_path / "folder.trn")

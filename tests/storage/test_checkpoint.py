@@ -1,0 +1,221 @@
+"""Checkpoints: the format on disk, damage that is found, and what is left when the disk refuses."""
+
+import errno
+import hashlib
+import json
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny import damage, forge
+from torch import Tensor, nn
+
+import las
+from las.runtime.errors import StorageError
+from las.storage import checkpoint
+
+FILES = ("model.safetensors", "optim.safetensors", "state.json", "config.json", "MANIFEST.json")
+
+
+def parts(step: int = 1) -> dict[str, Any]:
+    """What `save` takes, different for each step."""
+    torch.manual_seed(step)
+    model = {"weight": torch.randn(5, 3), "transposed": torch.randn(4, 2).T, "count": torch.tensor(step)}
+    return {
+        "step": step,
+        "model": model,
+        "optim": {"0.exp_avg": torch.randn(5, 3)},
+        "state": {"step": step, "validations": [[step, 0.5]]},
+        "config": {"name": "x", "model": {"size": 3}},
+    }
+
+
+def saved(folder: Path, *steps: int) -> list[Path]:
+    return [checkpoint.save(folder, **parts(step)) for step in steps]
+
+
+def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) and a[key].dtype == b[key].dtype for key in a)
+
+
+def test_the_directory_holds_plain_files_and_a_manifest_that_vouches_for_them(tmp_path: Path) -> None:
+    (directory,) = saved(tmp_path / "checkpoints", 380)
+    assert directory == tmp_path / "checkpoints" / "step-00000380"
+    assert sorted(path.name for path in directory.iterdir()) == sorted(FILES)
+    manifest = json.loads((directory / "MANIFEST.json").read_text())
+    assert (manifest["schema"], manifest["las"], manifest["torch"]) == (1, las.__version__, str(torch.__version__))
+    assert set(manifest["files"]) == set(FILES[:-1])
+    for name, facts in manifest["files"].items():
+        content = (directory / name).read_bytes()
+        assert facts == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    assert list(directory.parent.iterdir()) == [directory]  # no temporary files
+
+
+def test_nothing_in_it_is_pickled(tmp_path: Path) -> None:
+    (directory,) = saved(tmp_path, 1)
+    for path in directory.iterdir():
+        content = path.read_bytes()
+        if path.suffix == ".json":
+            json.loads(content)
+        else:  # safetensors: the length of a JSON header, the header, then bare numbers
+            length = int.from_bytes(content[:8], "little")
+            header = json.loads(content[8 : 8 + length])
+            ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+            assert 8 + length + max(ends) == len(content)
+
+
+def test_what_is_loaded_is_what_was_saved(tmp_path: Path) -> None:
+    given = parts(3)
+    found = checkpoint.load(checkpoint.save(tmp_path, **given))
+    assert same(found.model, given["model"])
+    assert same(found.optim, given["optim"])
+    assert (found.state, found.config) == (given["state"], given["config"])
+
+
+def test_the_same_step_again_replaces_it(tmp_path: Path) -> None:
+    saved(tmp_path, 1)
+    again = parts(1) | {"state": {"step": 1, "again": True}}
+    assert checkpoint.load(checkpoint.save(tmp_path, **again)).state == again["state"]
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("how", ["flip", "cut", "missing"])
+def test_damage_is_found_and_the_one_before_is_taken(tmp_path: Path, name: str, how: str) -> None:
+    first, second = saved(tmp_path, 1, 2)
+    damage(second / name, how)
+    with pytest.raises(StorageError, match=r"step-00000002.*damaged"):
+        checkpoint.load(second)
+    with pytest.raises(StorageError, match="damaged"):
+        checkpoint.find(second)
+    found, (damaged,) = checkpoint.newest(tmp_path)
+    assert found is not None and found.directory == first
+    assert same(found.model, parts(1)["model"])
+    assert damaged.directory == second and "step-00000002" in damaged.reason
+    checkpoint.point(tmp_path, "best", second)
+    best, (line,) = checkpoint.best(tmp_path)
+    assert best.directory == first
+    assert line == f"{damaged.reason}. step-00000001 is used in its place, 1 step older"
+
+
+def test_any_single_bit_is_noticed(tmp_path: Path) -> None:
+    (directory,) = saved(tmp_path, 1)
+    draw = random.Random(1)
+    for name in FILES[:-1]:
+        path = directory / name
+        whole = path.read_bytes()
+        for _ in range(50):
+            flipped = bytearray(whole)
+            flipped[draw.randrange(len(whole))] ^= 1 << draw.randrange(8)
+            path.write_bytes(flipped)
+            with pytest.raises(StorageError):
+                checkpoint.verify(directory)
+        path.write_bytes(whole)
+    checkpoint.verify(directory)
+
+
+def test_when_all_are_damaged_every_one_is_named(tmp_path: Path) -> None:
+    for directory in saved(tmp_path / "checkpoints", 1, 2):
+        damage(directory / "model.safetensors", "flip")
+    found, damaged = checkpoint.newest(tmp_path / "checkpoints")
+    assert found is None and len(damaged) == 2
+    with pytest.raises(StorageError, match=r"(?s)no checkpoint that can be read.*step-00000002.*step-00000001"):
+        checkpoint.find(tmp_path)
+
+
+def test_a_manifest_that_vouches_for_nonsense_is_refused(tmp_path: Path) -> None:
+    (directory,) = saved(tmp_path, 1)
+    content = b"\x80\x04\x95 not safetensors"
+    (directory / "model.safetensors").write_bytes(content)
+    manifest = json.loads((directory / "MANIFEST.json").read_text())
+    manifest["files"]["model.safetensors"] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (directory / "MANIFEST.json").write_text(json.dumps(manifest))
+    with pytest.raises(StorageError, match="not those of a checkpoint"):
+        checkpoint.load(directory)
+
+
+def test_a_later_schema_is_refused_in_words(tmp_path: Path) -> None:
+    (directory,) = saved(tmp_path, 1)
+    forge(directory, "state", {})
+    path = directory / "MANIFEST.json"
+    path.write_text(path.read_text().replace('"schema": 1', '"schema": 2'))
+    with pytest.raises(StorageError, match="schema 2 is not one this version of las can read"):
+        checkpoint.load(directory)
+
+
+@pytest.mark.parametrize("failing", ["rename", "fsync", "replace"])
+def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+    (first,) = saved(tmp_path, 1)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    room = r"needs about 160 bytes, [0-9,]+ bytes are free"
+    with monkeypatch.context() as patched:
+        patched.setattr(os, failing, full)
+        with pytest.raises(StorageError, match=rf"step-00000002.*No space left.*{room}.*Earlier checkpoints are"):
+            saved(tmp_path, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
+    checkpoint.verify(first)
+
+
+def test_pruning_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
+    directories = saved(tmp_path, 1, 2, 3, 4, 5)
+    checkpoint.point(tmp_path, "best", directories[1])
+    checkpoint.point(tmp_path, "latest", directories[4])
+    (tmp_path / ".tmp-00000006-abc").mkdir()
+    (tmp_path / ".tmp-00000006-abc" / "model.safetensors").touch()
+    checkpoint.prune(tmp_path, keep=2)
+    left = ["best", "latest", "step-00000002", "step-00000004", "step-00000005"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == left
+    assert checkpoint.best(tmp_path)[0].state["step"] == 2
+    checkpoint.prune(tmp_path, keep=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == left
+
+
+def test_pointers_are_names_and_cannot_lead_outside(tmp_path: Path) -> None:
+    folder = tmp_path / "run" / "checkpoints"
+    (inside,) = saved(folder, 1)
+    saved(tmp_path / "elsewhere", 9)
+    checkpoint.point(folder, "best", inside)
+    assert (folder / "best").read_text() == "step-00000001\n"
+    (folder / "best").write_text("../../elsewhere/step-00000009\n")
+    found, complaints = checkpoint.best(folder)
+    assert found.directory == inside and len(complaints) == 1
+
+
+def test_a_run_or_a_checkpoint_is_found_and_nothing_else(tmp_path: Path) -> None:
+    first, second = saved(tmp_path / "checkpoints", 1, 2)
+    checkpoint.point(tmp_path / "checkpoints", "best", first)
+    assert checkpoint.find(tmp_path)[0].directory == first
+    assert checkpoint.find(second)[0].directory == second
+    for wrong in (tmp_path / "checkpoints", tmp_path / "absent"):
+        with pytest.raises(StorageError, match=r"neither a run folder nor a checkpoint.*checkpoint=runs/"):
+            checkpoint.find(wrong)
+    (tmp_path / "empty" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(StorageError, match="no checkpoint that can be read"):
+        checkpoint.find(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.SGD, torch.optim.AdamW, torch.optim.RMSprop])
+def test_an_optimiser_continues_bit_for_bit(tmp_path: Path, kind: type[torch.optim.Optimizer]) -> None:
+    torch.manual_seed(1)
+    gradients = torch.randn(6, 4, 3)
+    options = {"lr": 0.1} | ({"momentum": 0.9} if kind is torch.optim.SGD else {})
+    straight, broken = (nn.Linear(3, 4, bias=False) for _ in range(2))
+    broken.load_state_dict(straight.state_dict())
+    one, two = kind(straight.parameters(), **options), kind(broken.parameters(), **options)
+    for index, gradient in enumerate(gradients):
+        if index == 3:
+            tensors, groups = checkpoint.pack_optimiser(two)
+            given = parts() | {"optim": tensors, "state": {"groups": groups}}
+            found = checkpoint.load(checkpoint.save(tmp_path, **given))
+            two = kind(broken.parameters(), **{**options, "lr": 5.0})
+            checkpoint.unpack_optimiser(two, found.optim, found.state["groups"])
+        for module, optimiser in ((straight, one), (broken, two)):
+            module.weight.grad = gradient.clone()
+            optimiser.step()
+        assert torch.equal(straight.weight, broken.weight)

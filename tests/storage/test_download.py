@@ -1,0 +1,238 @@
+"""Downloads against a server that drops, lies and redirects: nothing but the right file is ever accepted."""
+
+import hashlib
+import random
+import shutil
+import ssl
+import urllib.error
+import urllib.request
+from collections import namedtuple
+from collections.abc import Iterator
+from pathlib import Path
+
+import local_server
+import pytest
+from local_server import Site, says
+
+from las.runtime import progress
+from las.runtime.errors import ConfigError, DataError, StorageError
+from las.storage import download
+
+CONTENT = random.Random(0).randbytes(600_000)
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+MD5 = hashlib.md5(CONTENT).hexdigest()
+NEVER = {
+    "http://example.com/x",
+    "ftp://127.0.0.1/x",
+    "file:///etc/passwd",
+    "http://127.0.0.1.example.com/x",
+    "x.tar.gz",
+}
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "_WAIT_S", 0.0)
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with local_server.serving() as site:
+        site.files["/x.bin"] = CONTENT
+        yield site
+
+
+def fetch(site: Site, path: Path, size: int = len(CONTENT), sha256: str = SHA256, md5: str = "") -> Path:
+    return download.fetch(f"{site.url}/x.bin", path, size, sha256=sha256, md5=md5)
+
+
+def refused(site: Site, path: Path, says: str, error: type[Exception] = DataError) -> None:
+    with pytest.raises(error, match=says):
+        fetch(site, path)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("hashes", [{}, {"sha256": "", "md5": MD5}, {"md5": MD5.upper()}])
+def test_the_right_file_is_kept(site: Site, tmp_path: Path, hashes: dict[str, str]) -> None:
+    path = tmp_path / "new" / "x.bin"
+    assert fetch(site, path, **hashes) == path
+    assert path.read_bytes() == CONTENT
+    assert [entry.name for entry in path.parent.iterdir()] == ["x.bin"]
+    fetch(site, path, **hashes)
+    assert len(site.asked) == 1
+
+
+def test_a_wrong_file_in_its_place_is_replaced(site: Site, tmp_path: Path) -> None:
+    path = tmp_path / "x.bin"
+    path.write_bytes(CONTENT[:-1] + b"?")
+    assert fetch(site, path).read_bytes() == CONTENT
+
+
+def test_fifty_drops_in_one_download(site: Site, tmp_path: Path) -> None:
+    site.drops = sorted(random.Random(1).sample(range(1, len(CONTENT)), 50))
+    assert fetch(site, tmp_path / "x.bin").read_bytes() == CONTENT
+    assert len(site.asked) == 51
+    assert site.asked[1][1].startswith("bytes=") and site.asked[0][1] == ""
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_download_that_ends_anywhere_continues_there(site: Site, tmp_path: Path, seed: int) -> None:
+    """Fifty times in all: what is there is not sent again."""
+    generator = random.Random(seed)
+    for number in range(10):
+        have = generator.randrange(1, len(CONTENT))
+        path = tmp_path / f"{number}.bin"
+        path.with_name(f"{number}.bin.part").write_bytes(CONTENT[:have])
+        assert fetch(site, path).read_bytes() == CONTENT
+        assert site.asked[-1] == ("/x.bin", f"bytes={have}-")
+
+
+def test_a_part_that_is_whole_or_too_long_already(site: Site, tmp_path: Path) -> None:
+    path, part = tmp_path / "x.bin", tmp_path / "x.bin.part"
+    part.write_bytes(CONTENT)
+    assert fetch(site, path).read_bytes() == CONTENT
+    assert site.asked == []
+    path.unlink()
+    part.write_bytes(CONTENT + b"more")
+    assert fetch(site, path).read_bytes() == CONTENT
+
+
+def test_a_part_of_another_file_is_found_out_and_thrown_away(site: Site, tmp_path: Path) -> None:
+    path, part = tmp_path / "x.bin", tmp_path / "x.bin.part"
+    part.write_bytes(bytes(1000))
+    refused(site, path, f"its sha256 is .*, expected {SHA256}")
+    assert not part.exists()
+    assert fetch(site, path).read_bytes() == CONTENT
+
+
+def test_a_server_that_cannot_continue_starts_again(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "x.bin.part").write_bytes(bytes(1000))
+    site.answers = [says(200, CONTENT)]
+    assert fetch(site, tmp_path / "x.bin").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (says(200, b"<html>Please log in</html>", {"Content-Type": "text/html"}), r"sends 26 bytes of text/html"),
+        (says(200, b"<html>".ljust(len(CONTENT)), {"Content-Type": "text/html"}), "its sha256 is"),
+        (says(200, CONTENT[:-1]), "sends 599999 bytes of unknown content, expected 600,000"),
+        (says(200, CONTENT + b"x"), "sends 600001 bytes"),
+        (says(200, CONTENT + b"x", promised=-1), "sends more than the 600,000 bytes"),
+        (says(200, CONTENT[:-1] + b"?"), "its sha256 is"),
+        (says(200, b""), "sends 0 bytes"),
+        (says(404, b"<html>not found</html>"), "404"),
+        (says(403), "403"),
+        (says(416), "416"),
+        (says(302, headers={"Location": "file:///etc/passwd"}), "not allowed"),
+        (says(302, headers={"Location": "gopher://127.0.0.1/x"}), "not allowed"),
+    ],
+)
+def test_what_is_not_the_file_is_refused_at_once(
+    site: Site, tmp_path: Path, answer: local_server.Answer, reason: str
+) -> None:
+    site.answers = [answer]
+    refused(site, tmp_path / "x.bin", reason)
+    assert len(site.asked) == 1
+
+
+@pytest.mark.parametrize("url", ["http://example.com/x.bin", "ftp://127.0.0.1/x.bin", "http://[::2]/x.bin"])
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_redirects_to_anything_but_https_are_refused(site: Site, tmp_path: Path, url: str, status: int) -> None:
+    site.answers = [says(status, headers={"Location": url})]
+    refused(site, tmp_path / "x.bin", r"http://127.0.0.1:\d+/x.bin: leads to .*https only")
+
+
+def test_redirects_on_this_machine_are_followed(site: Site, tmp_path: Path) -> None:
+    site.answers = [says(302, headers={"Location": "/elsewhere.bin"})]
+    site.files["/elsewhere.bin"] = CONTENT
+    assert fetch(site, tmp_path / "x.bin").read_bytes() == CONTENT
+    site.answers = [says(302, headers={"Location": "/x.bin"})] * 20
+    refused(site, tmp_path / "y.bin", "infinite loop|redirect")
+
+
+@pytest.mark.parametrize("asked", ["https://www.openslr.org/x", "http://127.0.0.1:8/x"])
+def test_which_addresses_are_safe(asked: str) -> None:
+    request = urllib.request.Request(asked)
+    redirects = download._Redirects()
+    followed = redirects.redirect_request(request, None, 302, "Found", {}, "https://mirror.example.org/x")
+    assert followed is not None and followed.full_url == "https://mirror.example.org/x"
+    for url in NEVER:
+        with pytest.raises(DataError, match="https only"):
+            redirects.redirect_request(request, None, 302, "Found", {}, url)
+
+
+def test_a_server_elsewhere_cannot_send_to_one_on_this_machine() -> None:
+    request = urllib.request.Request("https://www.openslr.org/x")
+    with pytest.raises(DataError, match="https only"):
+        download._Redirects().redirect_request(request, None, 302, "Found", {}, "http://127.0.0.1:8/x")
+
+
+@pytest.mark.parametrize("url", sorted(NEVER))
+def test_other_addresses_are_not_asked(tmp_path: Path, url: str) -> None:
+    with pytest.raises(ConfigError, match="https only"):
+        download.fetch(url, tmp_path / "x", 1, sha256=SHA256)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_hash_is_needed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="needs the sha256 or md5"):
+        download.fetch("https://www.openslr.org/x", tmp_path / "x", 1)
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 429, 408])
+def test_servers_that_are_busy_are_asked_again(site: Site, tmp_path: Path, status: int) -> None:
+    site.answers = [says(status)] * 4
+    assert fetch(site, tmp_path / "x.bin").read_bytes() == CONTENT
+    site.answers = [says(status)] * 5
+    refused(site, tmp_path / "y.bin", f"cannot be downloaded .*{status}.*same command tries again")
+    assert site.answers == []
+
+
+def test_a_server_that_never_gets_further_is_given_up(site: Site, tmp_path: Path) -> None:
+    site.drops = [1000] + [1000] * 5
+    refused(site, tmp_path / "x.bin", r"the connection ended after 1,000 of 600,000 bytes.*continues .*x\.bin\.part")
+    assert (tmp_path / "x.bin.part").read_bytes() == CONTENT[:1000]
+    assert len(site.asked) == 6
+
+
+@pytest.mark.parametrize("promised", ["bytes 999-599999/600000", "bytes 1000-700000/700001", ""])
+def test_a_server_that_continues_with_something_else(site: Site, tmp_path: Path, promised: str) -> None:
+    (tmp_path / "x.bin.part").write_bytes(CONTENT[:1000])
+    site.answers = [says(206, CONTENT[1000:], {"Content-Range": promised})]
+    refused(site, tmp_path / "x.bin", "the server continues with")
+    assert fetch(site, tmp_path / "x.bin").read_bytes() == CONTENT
+
+
+def test_no_server_and_no_room(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match=r"cannot be downloaded .*refused"):
+        download.fetch("http://127.0.0.1:9/x.bin", tmp_path / "x.bin", 5, md5=MD5)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot be written"):
+        fetch(site, tmp_path / "file" / "x.bin")
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9, 1000))
+    refused(site, tmp_path / "x.bin", "needs 600,000 bytes, 1,000 are free", StorageError)
+    assert site.asked == []
+
+
+def test_what_is_said_of_a_long_download(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said: list[tuple[int, str]] = []
+    counted = progress.counted
+
+    def listening(items: range, total: int, what: str) -> Iterator[int]:
+        said.append((total, what))
+        return counted(items, total, what)
+
+    monkeypatch.setattr(progress, "counted", listening)
+    fetch(site, tmp_path / "x.bin")
+    assert said == [(1, "x.bin: MiB fetched")]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_certificate_that_is_wrong_is_not_asked_for_again() -> None:
+    wrong = urllib.error.URLError(ssl.SSLCertVerificationError("self-signed certificate"))
+    assert not download._is_passing(wrong)
+    assert download._is_passing(urllib.error.URLError(TimeoutError("timed out")))

@@ -1,0 +1,74 @@
+"""Checkpoints of every release are opened, heard with and continued: what `make_golden.py` kept of each."""
+
+import functools
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+from make_golden import GOLDEN, STEP
+
+import las
+from las.cli import train
+from las.decoding import transcriber
+from las.nn.speller import Speller
+from las.runtime.errors import StorageError
+
+RELEASES = sorted(GOLDEN.iterdir())
+
+
+@pytest.fixture(params=RELEASES, ids=lambda release: release.name)
+def golden(request: pytest.FixtureRequest) -> Path:
+    found: Path = request.param
+    return found
+
+
+def expected(golden: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((golden / "expected.json").read_text())
+    return found
+
+
+def test_this_release_has_one() -> None:
+    assert las.__version__ in {release.name for release in RELEASES}, "make it: python tests/make_golden.py"
+
+
+def test_it_hears_what_it_heard(golden: Path) -> None:
+    heard = transcriber.load(golden).transcribe(golden / "audio.wav")
+    assert heard.text == expected(golden)["text"] and heard.text
+    assert heard.score == pytest.approx(expected(golden)["score"], abs=1e-5)
+
+
+def test_its_training_goes_on_as_it_went_on(golden: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the end, with the same losses, which those of a fresh optimiser would not be."""
+    monkeypatch.chdir(corpus)
+    run = shutil.copytree(golden, "run")
+    result = train.train(expected(golden)["overrides"])
+    losses = {str(line["step"]): line["loss"] for line in tiny.steps(Path(run)) if line["event"] == "train"}
+    assert losses == pytest.approx(expected(golden)["losses"], rel=1e-3)
+    assert f"resuming at step {STEP} " in Path("run/log.txt").read_text()
+    assert result["steps"] == STEP + len(losses) and result["splits"]["test"]["utterances"] == 2
+
+
+def test_a_renamed_parameter_would_be_found(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    init = Speller.__init__
+
+    @functools.wraps(init)
+    def renamed(self: Speller, *sizes: int, **options: Any) -> None:
+        init(self, *sizes, **options)
+        self.scores = self.output
+        del self.output
+
+    monkeypatch.setattr(Speller, "__init__", renamed)
+    with pytest.raises(StorageError, match=r"step-00000120: its parts do not fit together.*speller\.scores\.weight"):
+        transcriber.load(golden)
+
+
+def test_it_holds_no_path_of_the_machine_that_made_it(golden: Path) -> None:
+    for path in golden.rglob("*.json"):
+        assert '"/' not in path.read_text(), path
+
+
+def test_it_is_small(golden: Path) -> None:
+    assert sum(path.stat().st_size for path in golden.rglob("*") if path.is_file()) < 100_000

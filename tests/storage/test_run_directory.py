@@ -1,0 +1,150 @@
+"""A run folder knows its configuration, and what is written there is whole or not there."""
+
+import copy
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from tiny import overrides
+
+from las.runtime.config import Config, compose
+from las.runtime.errors import StorageError
+from las.storage import run_directory
+
+
+@pytest.fixture(scope="module")
+def composed() -> Config:
+    return compose("train", overrides(Path("somewhere")))
+
+
+@pytest.fixture
+def config(composed: Config, tmp_path: Path) -> Config:
+    return changed(composed, run_dir=str(tmp_path / "run"))
+
+
+def changed(config: Config, **flat: object) -> Config:
+    """A config with some values replaced, `trainer__device="cuda"` for trainer.device."""
+    new = copy.deepcopy(config)
+    for key, value in flat.items():
+        section, _, name = key.rpartition("__")
+        (new[section] if section else new)[name] = value
+    return new
+
+
+def test_a_new_folder_holds_config_and_environment(config: Config) -> None:
+    folder = run_directory.Run(config)
+    assert json.loads((folder.directory / "config.json").read_text()) == config
+    environment = json.loads((folder.directory / "environment.json").read_text())
+    assert environment.keys() >= {"command", "commit", "python", "torch", "machine", "threads", "gpu"}
+    assert (folder.result, folder.metrics()) == (None, [])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"data_dir": "/elsewhere"},
+        {"run_dir": "/elsewhere"},
+        {"corpus__root": "/elsewhere"},
+        {"trainer__device": "cuda"},
+        {"trainer__num_workers": 7},
+        {"trainer__histograms": True, "trainer__attention_pictures": True},
+    ],
+)
+def test_where_things_lie_is_not_part_of_the_signature(config: Config, changes: dict[str, object]) -> None:
+    assert run_directory.signature(changed(config, **changes)) == run_directory.signature(config)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"seed": 2}, {"name": "x"}, {"trainer__max_steps": 5}, {"corpus__phone_set": 39}, {"optim__lr": 1.0}]
+)
+def test_what_is_trained_is(config: Config, changes: dict[str, object]) -> None:
+    assert run_directory.signature(changed(config, **changes)) != run_directory.signature(config)
+
+
+def test_another_configuration_is_refused_with_the_keys_that_differ(config: Config) -> None:
+    folder = run_directory.Run(config)
+    folder.record(event="train", step=1)
+    before = (folder.directory / "config.json").read_bytes()
+    with pytest.raises(StorageError) as raised:
+        run_directory.Run(changed(config, optim__lr=1.0, trainer__max_steps=5, data_dir="/elsewhere"))
+    lines = str(raised.value).splitlines()
+    assert str(folder.directory) in lines[0] and "another configuration" in lines[0]
+    assert lines[1:3] == [f"  optim.lr: {config['optim']['lr']} -> 1.0", "  trainer.max_steps: 4 -> 5"]
+    assert lines[3] == "give this one a name of its own: name=baseline_2"
+    assert (folder.directory / "config.json").read_bytes() == before
+    assert run_directory.Run(config).metrics()[0]["step"] == 1
+
+
+def test_a_config_that_never_trained_may_be_mended(config: Config) -> None:
+    run_directory.Run(changed(config, trainer__max_bad_fraction=0.0))
+    folder = run_directory.Run(config)
+    assert json.loads((folder.directory / "config.json").read_text()) == config
+
+
+@pytest.mark.parametrize("content", [None, "", '{"name": "baseli', "[]", "{}"])
+def test_a_begun_run_without_its_config_is_refused(config: Config, content: str | None) -> None:
+    folder = run_directory.Run(config)
+    folder.record(event="train", step=1)
+    path = folder.directory / "config.json"
+    path.unlink() if content is None else path.write_text(content)
+    with pytest.raises(StorageError, match=r"(?s)config\.json: missing or damaged.*name=baseline_2"):
+        run_directory.Run(config)
+
+
+def test_a_folder_that_cannot_be_made_says_so(config: Config, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"file/run: cannot write the run folder.*run_dir="):
+        run_directory.Run(changed(config, run_dir=str(tmp_path / "file" / "run")))
+
+
+def test_metrics_are_one_event_per_line(config: Config) -> None:
+    folder = run_directory.Run(config)
+    for step in (1, 2, 3):
+        folder.record(event="train", step=step, loss=1.0 / step)
+    events = folder.metrics()
+    assert [(event["step"], event["loss"]) for event in events] == [(1, 1.0), (2, 0.5), (3, 1 / 3)]
+    assert all(event["time"] > 0 for event in events)
+    folder.forget_after(2)
+    assert folder.metrics() == events[:2]
+    folder.forget_after(0)
+    assert folder.metrics() == []
+
+
+def test_values_that_are_not_json_are_not_written(config: Config) -> None:
+    folder = run_directory.Run(config)
+    folder.record(event="train", step=1)
+    with pytest.raises(ValueError, match="JSON compliant"):
+        folder.record(event="train", step=2, loss=float("nan"))
+    assert len(folder.metrics()) == 1
+
+
+def test_half_a_line_of_a_killed_process_is_dropped(config: Config) -> None:
+    folder = run_directory.Run(config)
+    folder.record(event="train", step=1)
+    with (folder.directory / "metrics.jsonl").open("a") as file:
+        file.write('{"time": 1.0, "event": "tr')
+    assert [event["step"] for event in folder.metrics()] == [1]
+    folder.forget_after(1)
+    folder.record(event="train", step=2)
+    assert [event["step"] for event in folder.metrics()] == [1, 2]
+
+
+def test_a_finished_run_has_a_result(config: Config) -> None:
+    run_directory.Run(config).finish({"splits": {}, "steps": 4})
+    assert run_directory.Run(config).result == {"splits": {}, "steps": 4}
+
+
+def test_the_commit_is_none_outside_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(run_directory, "__file__", str(tmp_path / "run.py"))
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert run_directory.commit() is None
+    repository = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org", "-C", str(tmp_path)]
+    subprocess.run([*repository, "init", "--quiet"], check=True)
+    (tmp_path / "file").touch()
+    subprocess.run([*repository, "add", "file"], check=True)
+    subprocess.run([*repository, "commit", "--quiet", "--message=x"], check=True)
+    clean = run_directory.commit()
+    assert clean is not None and len(clean) == 12
+    (tmp_path / "file").write_text("changed")
+    assert run_directory.commit() == f"{clean}+"

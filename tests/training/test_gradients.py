@@ -1,0 +1,182 @@
+"""Gradients between backward and step: each change by hand, their order, and what the noise depends on."""
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from torch import nn
+
+from las.runtime.config import build, config_directory
+from las.runtime.errors import ConfigError
+from las.training.gradients import AnnealedNoise, ConstantNoise, Gradients
+
+CARDS = sorted(path.stem for path in (config_directory() / "gradients").glob("*.yaml"))
+
+
+def model(*gradients: list[float]) -> nn.ParameterDict:
+    """Parameters a, b, ... of ones with these gradients."""
+    found = nn.ParameterDict()
+    for name, gradient in zip("abcd", gradients, strict=False):
+        found[name] = nn.Parameter(torch.ones(len(gradient)))
+        found[name].grad = torch.tensor(gradient)
+    return found
+
+
+def changed(changes: Gradients, of: nn.ParameterDict, step: int = 1) -> list[list[float]]:
+    changes.change(of.named_parameters(), step)
+    return [each.grad.tolist() for each in of.values() if each.grad is not None]
+
+
+def large() -> nn.ParameterDict:
+    """Many gradients, all zero."""
+    return model([0.0] * 150_000, [0.0] * 50_000)
+
+
+def noise(changes: Gradients, step: int = 1) -> torch.Tensor:
+    of = large()
+    changes.change(of.named_parameters(), step)
+    return torch.cat([each.grad.flatten() for each in of.values() if each.grad is not None])
+
+
+def test_nothing_happens_by_default() -> None:
+    of = model([3.0, 0.0], [4.0])
+    assert Gradients().change(of.named_parameters(), 1) == 5.0
+    assert [each.grad.tolist() for each in of.values() if each.grad is not None] == [[3.0, 0.0], [4.0]]
+
+
+def test_l2_is_the_gradient_of_a_sum_of_squares_in_the_objective() -> None:
+    net = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+    inputs = torch.randn(5, 4)
+    net(inputs).square().sum().backward()
+    Gradients(l2=0.3, l2_parameters=["0.*", "1.bias"]).change(net.named_parameters(), 1)
+    other = copy.deepcopy(net)
+    other.zero_grad()
+    squares = sum(each.square().sum() for each in (*other[0].parameters(), other[1].bias))
+    (other(inputs).square().sum() + 0.3 * squares).backward()
+    for one, two in zip(net.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, two.grad)
+
+
+def test_half_of_torchs_weight_decay_is_the_same_l2() -> None:
+    one, two = model([0.5, -1.0]), model([0.5, -1.0])
+    Gradients(l2=0.05).change(one.named_parameters(), 1)
+    torch.optim.SGD(one.parameters(), lr=0.1).step()
+    torch.optim.SGD(two.parameters(), lr=0.1, weight_decay=0.1).step()
+    assert torch.equal(one["a"], two["a"])
+
+
+def test_clipping_by_value_and_by_norm() -> None:
+    assert changed(Gradients(clip_value=2.0), model([3.0, -1.0], [-4.0])) == [[2.0, -1.0], [-2.0]]
+    assert changed(Gradients(clip_norm=6.0), model([3.0], [4.0])) == [[3.0], [4.0]]
+    (three,), (four,) = changed(Gradients(clip_norm=1.0), model([3.0], [4.0]))
+    assert (three, four) == pytest.approx((0.6, 0.8), abs=1e-6)
+
+
+def test_clipping_by_norm_is_torchs_bit_for_bit() -> None:
+    torch.manual_seed(2)
+    one = model(*torch.randn(3, 7).tolist())
+    two = copy.deepcopy(one)
+    for copied, each in zip(two.values(), one.values(), strict=True):
+        copied.grad = each.grad.clone()
+    norm = Gradients(clip_norm=1.0).change(one.named_parameters(), 1)
+    assert norm == float(nn.utils.clip_grad_norm_(two.parameters(), 1.0))
+    assert all(torch.equal(each.grad, other.grad) for each, other in zip(one.values(), two.values(), strict=True))
+
+
+def test_the_order_of_changes() -> None:
+    """L2 0.5 · 2 · 1 makes (2, -6) into (3, -5), of norm √34; clipped by value (3, -4), whose norm 5 is scaled to 1."""
+    of = model([2.0, -6.0])
+    norm = Gradients(l2=0.5, clip_value=4.0, clip_norm=1.0).change(of.named_parameters(), 1)
+    assert norm == pytest.approx(34**0.5)
+    assert of["a"].grad.tolist() == pytest.approx([0.6, -0.8], abs=1e-6)
+
+
+def test_a_gradient_that_is_too_long_is_zeroed_and_gets_no_noise() -> None:
+    changes = Gradients(zero_above=5.0, noise=ConstantNoise(std=1.0), clip_norm=1.0)
+    of = model([3.0], [4.1])
+    assert changes.change(of.named_parameters(), 1) == pytest.approx(5.0804, abs=1e-4)
+    assert [each.grad.tolist() for each in of.values()] == [[0.0], [0.0]]
+    assert changed(Gradients(zero_above=5.0), model([3.0], [4.0])) == [[3.0], [4.0]]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("options", [{}, {"clip_value": 1.0}, {"clip_norm": 1.0}, {"zero_above": 9.0}])
+def test_what_is_not_finite_is_told_whatever_is_clipped(options: dict[str, Any], bad: float) -> None:
+    of = model([1.0, bad])
+    assert not math.isfinite(Gradients(**options).change(of.named_parameters(), 1))
+    if "zero_above" in options:
+        assert of["a"].grad.tolist() == [0.0, 0.0]
+
+
+def test_constant_noise_is_cut_off_at_two_deviations() -> None:
+    """What is left has 0.8796 of the deviation, and 0.6827 / 0.9545 of it lie within one deviation."""
+    found = noise(Gradients(noise=ConstantNoise(std=0.3)))
+    assert float(found.abs().max()) <= 0.6
+    assert float(found.std()) == pytest.approx(0.8796 * 0.3, rel=0.01)
+    assert float((found.abs() < 0.3).float().mean()) == pytest.approx(0.6827 / 0.9545, abs=0.005)
+    assert abs(float(found.mean())) < 0.003
+
+
+@pytest.mark.parametrize("step", [1, 2, 1000])
+def test_annealed_noise_loses_variance_with_the_steps(step: int) -> None:
+    """At the first step t = 0, so η itself."""
+    found = noise(Gradients(noise=AnnealedNoise(eta=0.3)), step)
+    assert float(found.var()) == pytest.approx(0.3 / (1 + (step - 1)) ** 0.55, rel=0.02)
+
+
+@pytest.mark.parametrize("kind", [ConstantNoise(std=0.1), AnnealedNoise(eta=0.1)])
+def test_noise_depends_on_seed_and_step_alone(kind: ConstantNoise | AnnealedNoise) -> None:
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    first = noise(Gradients(noise=kind, seed=3), 5)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(2)
+    assert torch.equal(noise(Gradients(noise=kind, seed=3), 5), first)
+    for seed, step in ((4, 5), (3, 6)):
+        assert not torch.equal(noise(Gradients(noise=kind, seed=seed), step), first)
+    assert len(first.unique()) > 0.9 * len(first)  # one draw for each, not one per parameter
+
+
+def test_noise_is_added_before_clipping() -> None:
+    of = large()
+    Gradients(noise=ConstantNoise(std=1.0), clip_norm=1.0).change(of.named_parameters(), 1)
+    assert float(nn.utils.get_total_norm([each.grad for each in of.values()])) == pytest.approx(1.0, rel=1e-4)
+
+
+def test_parameters_without_gradient_are_left_alone() -> None:
+    of = model([1.0], [2.0])
+    of["b"].grad = None
+    assert changed(Gradients(l2=0.5, l2_parameters=["b", "a"]), of) == [[2.0]]
+    of.requires_grad_(False)
+    of["a"].grad = None
+    assert Gradients(l2=0.5).change(of.named_parameters(), 1) == 0.0
+
+
+def test_a_pattern_that_matches_nothing_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"gradients.l2_parameters: no parameter's name matches 'lstm\.\*'"):
+        Gradients(l2=0.1, l2_parameters=["lstm.*"]).change(model([1.0]).named_parameters(), 1)
+
+
+@pytest.mark.parametrize("key", ["l2", "zero_above", "clip_value", "clip_norm"])
+@pytest.mark.parametrize("value", [-1.0, math.nan])
+def test_numbers_that_cannot_be_are_refused(key: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"^{key}="):
+        Gradients(**{key: value})
+    with pytest.raises(ConfigError, match=r"^std="):
+        ConstantNoise(std=value)
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_every_card_builds(name: str) -> None:
+    group = config_directory() / "gradients"
+    config = OmegaConf.merge(OmegaConf.load(group / "default.yaml"), OmegaConf.load(group / f"{name}.yaml"))
+    config.pop("defaults", None)
+    config.seed = 4
+    changes = build(OmegaConf.to_container(config), where="gradients")
+    net = nn.ModuleDict({"layer": nn.ModuleDict({"cell": nn.Linear(2, 2)})})
+    net["layer"]["cell"](torch.ones(1, 2)).sum().backward()
+    assert changes.seed == 4
+    assert changes.change(net.named_parameters(), 1) > 0.0

@@ -1,0 +1,131 @@
+"""What a model takes over from a smaller one in pretraining."""
+
+import copy
+
+import pytest
+import torch
+
+from las.nn.model import ListenAttendSpell
+from las.runtime import config
+from las.training import pretraining
+
+SYMBOLS = 12
+SIZES = [
+    *("model.features.num_mels=6", "model.listener.num_layers=2", "model.listener.time_reduction=[2,1]"),
+    *("model.speller.hidden_size=10", "model.speller.embedding_size=3", "model.speller.attention.key_size=5"),
+    *("model.listener.dropout=0.0", "model.speller.dropout=0.0", "model.listener.input_noise=0.0"),
+]
+
+
+def model(*more: str) -> ListenAttendSpell:
+    made: ListenAttendSpell = config.build(config.compose("train", [*SIZES, *more])["model"], where="model")(
+        16000, SYMBOLS
+    )
+    with torch.no_grad():
+        for name, tensor in made.state_dict().items():
+            if name.startswith(("listener", "speller", "ctc")):
+                tensor.normal_()  # biases and gains too, else copies could not be told from what was there
+    return made
+
+
+def layered(num_layers: int, *more: str) -> ListenAttendSpell:
+    factors = f"[{','.join(['2'] + ['1'] * (num_layers - 1))}]"
+    sizes = [f"model.listener.num_layers={num_layers}", f"model.listener.time_reduction={factors}"]
+    return model(*sizes, "model.listener.reduction=max_pool", "model.listener.hidden_size=4", *more)
+
+
+def of_layer(tensors: dict[str, torch.Tensor], index: int) -> list[torch.Tensor]:
+    return [tensor for name, tensor in sorted(tensors.items()) if name.startswith(f"listener.layers.{index}.")]
+
+
+def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return len(one) == len(other) > 0 and all(map(torch.equal, one, other))
+
+
+@pytest.mark.parametrize(("place", "came_from"), [("below_top", [0, 1, None, 2]), ("on_top", [0, 1, 2, None])])
+def test_new_layers_go_where_the_config_says(place: str, came_from: list[int | None]) -> None:
+    small, large = layered(3), layered(4)
+    before, drawn = copy.deepcopy(small.state_dict()), copy.deepcopy(large.state_dict())
+    carried = pretraining.carry(small.state_dict(), large, 4, place)
+    after = large.state_dict()
+    for index, source in enumerate(came_from):
+        assert same(of_layer(after, index), of_layer(drawn, index) if source is None else of_layer(before, source))
+    others = [name for name in after if not name.startswith("listener.layers.")]
+    assert same([after[name] for name in others], [before[name] for name in others])
+    new = came_from.index(None)
+    assert str(carried) == f"{len(before)} tensors; new: listener.layers.{new}"
+    assert all(map(torch.equal, small.state_dict().values(), before.values()))
+
+
+def test_the_only_layer_stays_the_first_one() -> None:
+    small, large = layered(1), layered(3)
+    drawn = copy.deepcopy(large.state_dict())
+    pretraining.carry(small.state_dict(), large, 4, "below_top")
+    after = large.state_dict()
+    assert same(of_layer(after, 0), of_layer(small.state_dict(), 0))
+    assert same(of_layer(after, 1) + of_layer(after, 2), of_layer(drawn, 1) + of_layer(drawn, 2))
+
+
+GROWN = {
+    "pyramid, location": [],
+    "additive, CTC": ["attention@model.speller.attention=additive", "loss=joint_ctc"],
+    "fertility, maximum": ["attention@model.speller.attention=weight_feedback", "model.listener.reduction=max_pool"],
+    "maxout of everything": ["+model.speller.readout=maxout", "+model.speller.readout_reads=state_and_token"],
+    "residual": ["model.listener.reduction=mean", "+model.listener.residual_from=1"],
+    "frames side by side": ["model.listener.input_reduction=3", "model.listener.time_reduction=[3,1]"],
+}
+
+
+@pytest.mark.parametrize("options", GROWN.values(), ids=GROWN)
+def test_a_wider_model_whose_new_units_are_silent_is_the_smaller_one(options: list[str]) -> None:
+    """So every part of every tensor went to its own place: gates, directions, frames side by side, other inputs."""
+    small, large = (model(f"model.listener.hidden_size={size}", *options).eval() for size in (4, 7))
+    with torch.no_grad():
+        for parameter in large.parameters():
+            parameter.zero_()
+    carried = pretraining.carry(small.state_dict(), large, 4, "below_top")
+    assert carried.grown and not carried.new and not carried.left
+    given = torch.randn(2, 6000), torch.tensor([6000, 4000]), torch.tensor([[3, 1, 2], [4, 5, 0]])
+    one, other = small(*given), large(*given)
+    torch.testing.assert_close(other.logits, one.logits, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(other.weights, one.weights, atol=1e-4, rtol=1e-4)
+    if one.heard is not None:
+        torch.testing.assert_close(other.heard.log_probs, one.heard.log_probs, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("cell", ["ln_global", "ln_per_gate", "zeineldeen2020_joined_cell", "weight_norm", "bn_input"])
+def test_what_was_there_is_in_the_grown_tensors_and_the_rest_is_as_drawn(cell: str) -> None:
+    """Parts of four units each, e.g. the gates: they are the first four of seven."""
+    card = f"cell@model.listener.cell={cell}"
+    small, large = (model(f"model.listener.hidden_size={size}", card) for size in (4, 7))
+    drawn = copy.deepcopy(large.state_dict())
+    carried = pretraining.carry(small.state_dict(), large, 4, "below_top")
+    assert not carried.new and not carried.left
+    assert len(carried.grown) >= 2 * 2 * 3
+    for name in carried.grown:
+        old, new, first = small.state_dict()[name], large.state_dict()[name], drawn[name]
+        kept = new == first
+        assert int(kept.sum()) == new.numel() - old.numel()
+        assert torch.equal(new[~kept], old.flatten())
+        if name.startswith("listener.layers.") and name.endswith(("bias", "gain")):
+            assert not kept.view(-1, 7)[:, :4].any() and kept.view(-1, 7)[:, 4:].all()
+
+
+def test_a_head_that_only_one_of_them_has() -> None:
+    with_ctc, without = (layered(2, *more) for more in (["loss=joint_ctc"], []))
+    drawn = copy.deepcopy(with_ctc.state_dict())
+    assert str(pretraining.carry(with_ctc.state_dict(), without, 4, "on_top")).endswith("; left behind: ctc.output")
+    assert str(pretraining.carry(without.state_dict(), with_ctc, 4, "on_top")).endswith("; new: ctc.output")
+    assert torch.equal(with_ctc.ctc.output.weight, drawn["ctc.output.weight"])
+
+
+def test_what_changed_in_another_way_begins_anew() -> None:
+    """A layer of a pyramid reads fewer rows side by side: nobody knows which of its weights are meant."""
+    small, large = (
+        model("model.listener.hidden_size=4", f"model.listener.time_reduction={f}") for f in ("[4,1]", "[2,1]")
+    )
+    drawn = copy.deepcopy(large.state_dict())
+    carried = pretraining.carry(small.state_dict(), large, 4, "below_top")
+    assert carried.new == [f"listener.layers.1.{way}.cell.input_weight" for way in ("forwards", "backwards")]
+    assert str(carried).endswith(f"; new: {', '.join(carried.new)}")
+    assert all(torch.equal(large.state_dict()[name], drawn[name]) for name in carried.new)

@@ -1,0 +1,232 @@
+import functools
+import itertools
+import json
+from typing import Any
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from las.runtime.config import build, compose, config_directory
+from las.runtime.errors import ConfigError, NumericalError
+from las.training.schedules import Exponential, Newbob, NewbobMultiEpoch, Schedule
+
+CARDS = sorted(path.stem for path in (config_directory() / "schedule").glob("*.yaml"))
+
+
+@functools.cache
+def config_of(name: str) -> dict[str, Any]:
+    """The schedule of a card."""
+    return compose("train", [f"schedule={name}"])["schedule"]
+
+
+def test_constant_without_warmup() -> None:
+    assert [Schedule().factor(step) for step in (1, 2, 10**6)] == [1.0, 1.0, 1.0]
+
+
+@given(st.integers(1, 1000))
+def test_warmup_is_linear_from_its_first_step_to_all_of_it(warmup: int) -> None:
+    schedule = Schedule(warmup_steps=warmup)
+    assert schedule.factor(1) == 1 / warmup
+    assert schedule.factor(warmup) == schedule.factor(warmup + 1) == 1.0
+    rises = [schedule.factor(step + 1) - schedule.factor(step) for step in range(1, min(warmup, 50))]
+    assert rises == pytest.approx([1 / warmup] * len(rises))
+
+
+def test_a_warmup_may_begin_above_zero() -> None:
+    schedule = Schedule(warmup_steps=4, warmup_from=0.2)
+    assert [schedule.factor(step) for step in range(6)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
+
+
+def by_sub_epoch(schedule: Schedule, losses: list[float]) -> list[float]:
+    """The factor of the first sub-epoch and of each one after a validation with the loss given."""
+    found = [schedule.factor(10**6)]
+    for loss in losses:
+        schedule.validated(loss)
+        found.append(schedule.factor(10**6))
+    return found
+
+
+def test_a_warmup_by_sub_epoch_counts_validations() -> None:
+    """The line of numpy.linspace(4e-5, 1e-3, num=25) over 1e-3, which the configs of Zeineldeen et al. 2020 hold."""
+    found = by_sub_epoch(Schedule(warmup_sub_epochs=25, warmup_from=0.04), [1.0] * 26)
+    assert found == pytest.approx([0.04 * number for number in range(1, 26)] + [1.0, 1.0])
+    assert found[24:] == [1.0, 1.0, 1.0]
+    seven_layers = by_sub_epoch(Schedule(warmup_sub_epochs=30, warmup_from=0.02), [1.0] * 30)
+    assert seven_layers[:30] == pytest.approx(numpy.linspace(2e-5, 1e-3, num=30) / 1e-3)
+    assert by_sub_epoch(Schedule(warmup_rates=[0.1, 0.5, 0.3]), [1.0] * 4) == [0.1, 0.5, 0.3, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"warmup_steps": -1}, "warmup_steps=-1 must be at least 0"),
+        ({"warmup_from": 1.5}, "warmup_from=1.5 must be from 0 to 1"),
+        ({"warmup_sub_epochs": 1}, "give 2 or more"),
+        ({"warmup_rates": [0.5, -0.1]}, r"warmup_rates\[1\]=-0.1"),
+        ({"warmup_steps": 5, "warmup_rates": [0.5]}, "warmup_steps and warmup_rates are given"),
+    ],
+)
+def test_a_warmup_that_cannot_be_is_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Schedule(**options)
+
+
+def factors_after(schedule: Newbob, errors: list[float]) -> list[float]:
+    factors = []
+    for error in errors:
+        schedule.validated(error)
+        factors.append(schedule.factor(10**6))
+    return factors
+
+
+def test_newbob_halves_when_the_error_does_not_improve_enough() -> None:
+    """The first validation has nothing to compare with; 0.1 % better is not better; the best counts, not the last."""
+    errors = [0.5, 0.4, 0.3996, 0.6, 0.41, 0.3, 0.0, 0.0]
+    assert factors_after(Newbob(), errors) == [1, 1, 0.5, 0.25, 0.125, 0.125, 0.125, 0.0625]
+
+
+def test_newbob_forgives_as_often_as_its_patience_says() -> None:
+    assert factors_after(Newbob(patience=2), [0.5] * 8) == [1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25]
+    assert factors_after(Newbob(patience=1), [0.5, 0.5, 0.4, 0.4, 0.4]) == [1, 1, 1, 1, 0.5]
+
+
+def test_newbob_stays_above_its_floor_and_warms_up() -> None:
+    schedule = Newbob(decay=0.1, floor=0.05, warmup_steps=10)
+    assert factors_after(schedule, [0.5, 0.5, 0.5, 0.5]) == [1, 0.1, 0.05, 0.05]
+    assert schedule.factor(5) == 0.025
+
+
+def test_newbob_multi_epoch_decays_by_the_mean_of_its_window() -> None:
+    """By hand, window 2, stay 1. Improvements: 0.25, 0.0 (mean 0.125), 0.0 (mean 0.0: decay), then 0.02 at half the
+    rate counts as 0.04 (mean 0.02), then 0.0 (mean 0.02), then 0.0 (mean 0.0: decay)."""
+    schedule = NewbobMultiEpoch(window=2, stay=1, threshold=0.015)
+    losses = [1.25, 1.0, 1.0, 1.0, 1 / 1.02, 1 / 1.02, 1 / 1.02]
+    assert by_sub_epoch(schedule, losses) == [1.0, 1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.25]
+
+
+def test_newbob_multi_epoch_keeps_a_new_rate_for_a_while() -> None:
+    """With stay 3 the first decision falls after the third sub-epoch, and the next ones three after each decay."""
+    found = by_sub_epoch(NewbobMultiEpoch(stay=3), [1.0] * 9)
+    assert found == [1.0] * 3 + [0.5] * 3 + [0.25] * 3 + [0.125]
+    assert by_sub_epoch(NewbobMultiEpoch(stay=1, floor=0.2), [1.0] * 4) == [1.0, 1.0, 0.5, 0.25, 0.2]
+
+
+def returnn_rates(losses: list[float], warmup: list[float], decay: float, window: int, stay: int) -> list[float]:
+    """The rule once more, in whole lists: the rate of every sub-epoch from the losses of all before it."""
+    rates = list(warmup) or [1.0]
+    for epoch in range(1, len(losses) + 1):  # so many are done; which rate has the next?
+        if epoch < len(warmup):
+            continue
+        rate = rates[-1]
+        if len(rates[-stay:]) == stay and len(set(rates[-stay:])) == 1 and epoch > 1:
+            changes = [(losses[i] - losses[i - 1]) / abs(losses[i]) / rates[i] for i in range(1, epoch)]
+            rate *= decay if numpy.mean(changes[-window:]) > -0.01 else 1.0
+        rates.append(rate)
+    return rates[: len(losses) + 1]
+
+
+@given(
+    st.lists(st.sampled_from([-0.02, 0.0, 0.003, 0.013, 0.04, 0.3]), min_size=5, max_size=60),
+    st.integers(1, 5),
+    st.integers(1, 6),
+    st.sampled_from([0, 2, 5, 25]),
+)
+@settings(max_examples=300)
+def test_newbob_multi_epoch_is_the_rule_written_down_in_whole_lists(
+    improvements: list[float], window: int, stay: int, warmup: int
+) -> None:
+    losses = list(itertools.accumulate(improvements, lambda loss, improvement: loss * (1 - improvement), initial=2.0))
+    schedule = NewbobMultiEpoch(decay=0.7, window=window, stay=stay, warmup_sub_epochs=warmup, warmup_from=0.04)
+    line = list(numpy.linspace(0.04, 1.0, num=warmup)) if warmup else []
+    assert by_sub_epoch(schedule, losses) == pytest.approx(returnn_rates(losses, line, 0.7, window, stay))
+
+
+def test_the_card_of_zeineldeen_2020_warms_up_and_then_waits() -> None:
+    """Two sub-epochs at the full rate after the warm-up's last one, then a standstill of the whole window decays."""
+    schedule = build(config_of("newbob_multi_epoch"))
+    found = by_sub_epoch(schedule, [2.0] * 33)
+    assert [1e-3 * factor for factor in found[:25]] == pytest.approx(numpy.linspace(4e-5, 1e-3, num=25))
+    assert found[24:] == pytest.approx([1.0] * 3 + [0.7] * 3 + [0.49] * 3 + [0.343])
+
+
+def test_newbob_multi_epoch_leaves_a_warmup_by_steps_out_of_its_comparisons() -> None:
+    schedule = NewbobMultiEpoch(stay=1, warmup_steps=10)
+    assert by_sub_epoch(schedule, [1.0, 1.0]) == [1.0, 1.0, 0.5]
+    assert schedule.factor(5) == 0.25
+
+
+@pytest.mark.parametrize("schedule", [Schedule(), Newbob(), NewbobMultiEpoch(), Exponential()])
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_dev_loss_that_cannot_be_compared_is_named(schedule: Schedule, loss: float) -> None:
+    before = schedule.state_dict()
+    with pytest.raises(NumericalError, match="the dev loss is"):
+        schedule.validated(loss)
+    assert schedule.state_dict() == before
+
+
+def test_exponential_passes_through_its_points() -> None:
+    schedule = Exponential(start_step=100, decay_steps=1000, final=0.01)
+    points = {1: 1.0, 100: 1.0, 600: 0.1, 1100: 0.01, 10**6: 0.01}
+    assert [schedule.factor(step) for step in points] == pytest.approx(list(points.values()))
+    ratios = {round(schedule.factor(step + 1) / schedule.factor(step), 12) for step in range(100, 1100, 50)}
+    assert len(ratios) == 1
+    assert Exponential(warmup_steps=10, decay_steps=1000).factor(5) == pytest.approx(0.5 * 0.1**0.005)
+
+
+@pytest.mark.parametrize(
+    ("name", "points"),
+    [
+        ("park_b", {250: 0.5, 500: 1, 20_000: 1, 50_000: 0.1, 80_000: 0.01, 90_000: 0.01}),
+        ("park_d", {250: 0.25, 1_000: 1, 40_000: 1, 100_000: 0.1, 160_000: 0.01, 200_000: 0.01}),
+        ("park_l", {250: 0.25, 1_000: 1, 140_000: 1, 230_000: 0.1, 320_000: 0.01, 400_000: 0.01}),
+    ],
+)
+def test_the_cards_of_park_2019_ramp_hold_and_decay(name: str, points: dict[int, float]) -> None:
+    schedule = build(config_of(name))
+    assert [schedule.factor(step) for step in points] == pytest.approx(list(points.values()))
+
+
+def test_a_checkpoint_from_before_sub_epochs_were_counted_still_loads() -> None:
+    schedule = Newbob()
+    schedule.load_state_dict({"warmup_steps": 7, "decay": 0.1, "current": 0.5, "best": 2.0, "without_improvement": 1})
+    assert schedule.state_dict() == {"sub_epochs": 0, "current": 0.5, "best": 2.0, "without_improvement": 1}
+    assert (schedule.warmup_steps, schedule.decay) == (0, 0.5)  # arguments are the config's
+    with pytest.raises(KeyError):
+        schedule.load_state_dict({"current": 0.5})
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_a_stop_after_any_validation_changes_nothing(name: str) -> None:
+    """A schedule made anew before every sub-epoch from what the one before wrote down gives the same factors."""
+    config = config_of(name)
+    losses = [2.0 / (1 + number % 40) + 0.1 * (number % 3) for number in range(80)]
+    steps = (1, 77, 5000, 50_000)
+    quiet, written, found = build(config), build(config).state_dict(), []
+    for loss in losses:
+        resumed = build(config)
+        resumed.load_state_dict(json.loads(json.dumps(written, allow_nan=False)))
+        assert [resumed.factor(step) for step in steps] == [quiet.factor(step) for step in steps]
+        found.append(resumed.factor(steps[-1]))
+        resumed.validated(loss)
+        quiet.validated(loss)
+        written = resumed.state_dict()
+    assert len(set(found)) > 1 or name not in ("newbob", "newbob_multi_epoch", "warmup_sub_epochs")
+
+
+@pytest.mark.parametrize("name", CARDS)
+@given(errors=st.lists(st.floats(0, 2), max_size=6), more=st.lists(st.floats(0, 2), max_size=4))
+def test_state_survives_json_and_goes_on_as_if_nothing_had_happened(
+    name: str, errors: list[float], more: list[float]
+) -> None:
+    config = config_of(name)
+    schedule, other = build(config), build(config)
+    for error in errors:
+        schedule.validated(error)
+    other.load_state_dict(json.loads(json.dumps(schedule.state_dict(), allow_nan=False)))
+    assert other == schedule
+    for error in more:
+        schedule.validated(error)
+        other.validated(error)
+    assert [other.factor(step) for step in (1, 77, 5000)] == [schedule.factor(step) for step in (1, 77, 5000)]

@@ -1,0 +1,76 @@
+"""One update: the same gradient in however many parts, and memory that runs out."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+from update_cases import STILL, batch, limited, updates
+
+from las.runtime.errors import ConfigError, LasError
+from las.training.step import Update, Updates
+
+STILL |= {"++model.features.normalisation": "utterance"}
+
+
+def parameters(of: Updates) -> list[Tensor]:
+    return [parameter.detach().clone() for parameter in of.model.parameters()]
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_several_batches_give_the_gradient_of_one(reduction: str) -> None:
+    whole, parts = updates(reduction=reduction), updates(reduction=reduction)
+    one = whole([batch()], 1)
+    three = parts([batch(slice(0, 1)), batch(slice(1, 4)), batch(slice(4, 6))], 1)
+    assert three == pytest.approx(one, rel=1e-6) and one.finite
+    torch.testing.assert_close(parameters(parts), parameters(whole), rtol=0, atol=1e-6)
+
+
+def test_memory_that_runs_out_costs_no_utterance(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, small = updates(), updates()
+    tried = limited(small, monkeypatch, 2)
+    assert small([batch()], 1) == pytest.approx(whole([batch()], 1), rel=1e-6)
+    assert tried == [6, 3, 1, 1, 1, 1, 1, 1] and small.most == 1
+    torch.testing.assert_close(parameters(small), parameters(whole), rtol=0, atol=1e-6)
+    tried.clear()
+    small([batch()], 2)
+    assert tried == [1] * 6, "what fits is remembered"
+
+
+def test_an_utterance_that_does_not_fit_alone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = updates()
+    before = parameters(small)
+    limited(small, monkeypatch, 0)
+    with pytest.raises(LasError, match=r"step 3: memory does not suffice .*u0.*limits\.longest_s"):
+        small([batch()], 3)
+    assert all(map(torch.equal, parameters(small), before))
+
+
+def test_a_process_without_utterances_adds_nothing() -> None:
+    whole, with_none = updates(), updates()
+    empty = batch(slice(0, 0))
+    assert empty.split(None) == []
+    assert with_none([batch(), empty], 1) == whole([batch()], 1)
+
+
+def test_bf16_is_near_fp32() -> None:
+    exact, rough = updates(), updates("bf16")
+    one, other = exact([batch()], 1), rough([batch()], 1)
+    assert other.loss == pytest.approx(one.loss, rel=2e-2) and other.loss != one.loss
+    assert all(parameter.dtype == torch.float32 for parameter in rough.model.parameters())
+    with pytest.raises(ConfigError, match=r"trainer\.precision=bf15 does not exist\. Did you mean bf16"):
+        updates("bf15")
+
+
+def test_what_a_step_draws_belongs_to_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(steps: Sequence[int]) -> list[Update]:
+        noisy = updates()
+        noisy.model.listener.input_noise = 0.5
+        for group in noisy.optimiser.param_groups:
+            group["lr"] = 0.0
+        torch.manual_seed(len(steps))
+        return [noisy([batch()], step) for step in steps]
+
+    first, second, third = run([1, 2, 3])
+    assert len({first, second, third}) == 3
+    assert run([3]) == [third] and run([2, 1]) == [second, first]

@@ -1,0 +1,271 @@
+"""Training: that a stop changes nothing, and what happens when things go wrong."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import Answer
+from interrupted_trainings import require_same, stopped_after
+from tiny import damage, overrides, steps, tree
+
+from las.cli import train
+from las.data.loader import Batch
+from las.storage import checkpoint
+from las.training.step import Update, Updates
+from las.training.trainer import Trainer
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the tiny corpus and the run that nobody disturbed, in `run`."""
+    root = tree(tmp_path_factory.mktemp("whole"))
+    train.train(overrides(root))
+    return root
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_stopping_and_starting_again_changes_no_bit(
+    step: int, whole: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Stopped before the first checkpoint, before a validation, and after one; noise and dropout are on."""
+    run = whole / f"stopped{step}"
+    stopped_after(monkeypatch, whole, step, f"run_dir={run}")
+    torch.manual_seed(step)  # whatever the other process did with its generators
+    train.train(overrides(whole, f"run_dir={run}"))
+    assert ("resuming at step 2 (epoch 1, batch 2), checkpoint verified" in capsys.readouterr().out) == (step == 3)
+    require_same(run, whole / "run")
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_continued_by_another(corpus: Path) -> None:
+    script = (
+        "import os, sys; from las import cli; from las.training.trainer import Trainer; update = Trainer._update\n"
+        "def dying(self, batch):\n"
+        "    outcome = update(self, batch)\n"
+        "    return os._exit(9) if self.at.step == 3 else outcome\n"
+        "Trainer._update = dying if sys.argv[1] == 'die' else update\n"
+        "sys.exit(cli.main(['train', *sys.argv[2:]]))"
+    )
+    twin = f"run_dir={corpus / 'twin'}"
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    for mode, more, code in (("die", [], 9), ("live", [], 0), ("live", [twin], 0)):
+        command = [sys.executable, "-c", script, mode, *overrides(corpus, *more)]
+        assert subprocess.run(command, capture_output=True, env=environment).returncode == code
+    require_same(corpus / "run", corpus / "twin")
+
+
+def test_the_pointer_to_the_best_is_mended_on_resume(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the process had been killed between writing the checkpoint and pointing to it."""
+    stopped_after(monkeypatch, corpus, 3)
+    (corpus / "run/checkpoints/best").unlink()
+    stopped_after(monkeypatch, corpus, 3)
+    assert (corpus / "run/checkpoints/best").read_text() == "step-00000002\n"
+
+
+@pytest.mark.parametrize("how", ["flip", "cut", "missing"])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(
+    how: str, whole: Path, las: Callable[..., Answer]
+) -> None:
+    run = shutil.copytree(whole / "run", whole / how)
+    (run / "result.json").unlink()
+    damage(run / "checkpoints/step-00000004/model.safetensors", how)
+    answer = las("train", *overrides(whole, f"run_dir={run}"))
+    assert answer.code == 0
+    used = "step-00000002 is used in its place, 2 steps (0:00) older"
+    assert "step-00000004" in answer.out and used in " ".join(answer.out.split())
+    assert "resuming at step 2" in answer.out
+    assert used in " ".join((run / "log.txt").read_text().split())
+    require_same(run, whole / "run")
+
+
+def test_when_all_checkpoints_are_damaged_nothing_is_thrown_away(whole: Path, las: Callable[..., Answer]) -> None:
+    run = shutil.copytree(whole / "run", whole / "all")
+    (run / "result.json").unlink()
+    for directory in (run / "checkpoints").glob("step-*"):
+        damage(directory / "optim.safetensors", "flip")
+    answer = las("train", *overrides(whole, f"run_dir={run}"))
+    assert answer.code == 5
+    assert "none of its checkpoints can be read" in answer.err and "name=baseline_2" in answer.err
+    assert answer.out.count("optim.safetensors: damaged") == 2 and "is used" not in answer.out
+    assert steps(run) == steps(whole / "run")
+
+
+def poisoned(monkeypatch: pytest.MonkeyPatch, value: float, at: Callable[[int], bool]) -> None:
+    """From now on the loss of the steps for which `at` holds is this value."""
+    part = Updates._part
+
+    def faulty(self: Updates, batch: Batch, divisor: float) -> float:
+        found = part(self, batch, divisor)
+        if not at(self.asked):
+            return found
+        next(self.model.parameters()).grad.fill_(value)
+        return value
+
+    call = Updates.__call__
+
+    def noting(self: Updates, given: Sequence[Batch], step: int) -> Update:
+        self.asked = step
+        return call(self, given, step)
+
+    monkeypatch.setattr(Updates, "__call__", noting)
+    monkeypatch.setattr(Updates, "_part", faulty)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_an_update_that_is_not_finite_is_left_out_and_named(
+    value: float, corpus: Path, monkeypatch: pytest.MonkeyPatch, las: Callable[..., Answer]
+) -> None:
+    seen: dict[int, dict[str, torch.Tensor]] = {}
+    update = Trainer._update
+
+    def watching(self: Trainer, given: list[Batch]) -> Update:
+        found = update(self, given)
+        seen[self.at.step] = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+        seen[-self.at.step] = {str(k): v["exp_avg"].clone() for k, v in enumerate(self.optimiser.state.values())}
+        return found
+
+    monkeypatch.setattr(Trainer, "_update", watching)
+    poisoned(monkeypatch, value, lambda step: step == 3)
+    answer = las("train", *overrides(corpus))
+    assert answer.code == 0
+    for before, after in ((2, 3), (-2, -3)):
+        assert all(torch.equal(seen[after][name], tensor) for name, tensor in seen[before].items())
+    assert any(not torch.equal(seen[4][name], tensor) for name, tensor in seen[3].items())
+    (line,) = (line for line in steps(corpus / "run") if line["event"] == "left out")
+    assert line["step"] == 3 and f"step 3: the loss is {value}" in answer.out and "left out" in answer.out
+    assert line["utterances"] and all(name in answer.out for name in line["utterances"])
+    found, _ = checkpoint.newest(corpus / "run/checkpoints")
+    assert found is not None and found.state["not_finite"] == [3]
+    assert all(torch.isfinite(tensor).all() for tensors in (found.model, found.optim) for tensor in tensors.values())
+
+
+LONG = ["trainer.max_steps=40", "trainer.validate_every=5", "trainer.patience=40", "trainer.broken_after_epochs=100"]
+
+
+def test_too_many_of_them_bring_training_back_once_with_half_the_rate(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, las: Callable[..., Answer]
+) -> None:
+    left: list[int] = []
+
+    def first_ten(step: int) -> bool:
+        left.extend([step] if step > 6 and len(left) < 10 else [])
+        return step in left[-1:]
+
+    poisoned(monkeypatch, float("nan"), first_ten)
+    answer = las("train", *overrides(corpus, *LONG))
+    assert answer.code == 0
+    assert "10 of 100 updates were not finite: back to step 15, with half the learning rate" in answer.out
+    lines = [line for line in steps(corpus / "run") if line["event"] == "train"]
+    rates = {line["step"]: line["learning_rate"] for line in lines}
+    assert rates[6] == 0.004 and rates[17] == 0.002 and max(rates) == 40
+
+
+def test_a_training_that_is_never_finite_is_broken_which_is_a_result(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, las: Callable[..., Answer]
+) -> None:
+    poisoned(monkeypatch, float("inf"), lambda step: step > 6)
+    answer = las("train", *overrides(corpus, *LONG))
+    assert answer.code == 4
+    for words in ("10 of the last 100 updates were not finite", "the loss is inf", "lower optim.lr", "name="):
+        assert words in answer.err
+    assert answer.out.count("back to step") == 1
+    result = json.loads((corpus / "run/result.json").read_text())
+    assert "10 of the last 100 updates" in result["broken"] and result["splits"] == {}
+    again = las("train", *overrides(corpus, *LONG))
+    assert again.code == 0 and "is finished: broken at step" in again.out
+
+
+def test_a_training_that_learns_nothing_is_broken(corpus: Path, las: Callable[..., Answer]) -> None:
+    more = ["trainer.broken_after_epochs=1", "optim.lr=1e-12", "trainer.max_steps=20", "trainer.patience=20"]
+    answer = las("train", *overrides(corpus, *more))
+    assert answer.code == 4
+    assert "after 1 epochs" in answer.err and "of the dev tokens are wrong" in answer.err and "attention" in answer.err
+    assert "this training is broken" in json.loads((corpus / "run/result.json").read_text())["broken"]
+
+
+def test_other_training_utterances_are_not_continued_with(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, las: Callable[..., Answer]
+) -> None:
+    stopped_after(monkeypatch, corpus, 3)
+    for path in (corpus / "TIMIT/TRAIN/DR1/FTR0").glob("SX7.*"):
+        path.unlink()
+    answer = las("train", *overrides(corpus))
+    assert answer.code == 5
+    assert "the training utterances: " in answer.err and "another name=" in answer.err
+
+
+def test_patience_ends_a_training_that_gets_no_better(corpus: Path) -> None:
+    result = train.train(overrides(corpus, "trainer.patience=1", "trainer.max_steps=20", "optim.lr=1e-12"))
+    assert (result["steps"], result["steps_to_converge"]) == (4, 2)  # nothing moves: the second validation is no better
+
+
+def test_clipping_and_a_schedule(corpus: Path) -> None:
+    clips = ["gradients.clip_norm=1.0e-3", "optim=sgd", "optim.momentum=0", "optim.lr=1.0"]
+    more = ["optim.nesterov=false", "schedule.warmup_steps=2", "trainer.max_steps=2", *clips]
+    train.train(overrides(corpus, *more))
+    lines = [line for line in steps(corpus / "run") if line["event"] == "train"]
+    assert [line["learning_rate"] for line in lines] == [0.5, 1.0]
+    assert all(line["gradient_norm"] > 1e-3 for line in lines), "the norm is that before clipping"
+    found, _ = checkpoint.newest(corpus / "run/checkpoints")
+    assert found is not None
+
+
+def test_what_a_validation_leaves(corpus: Path) -> None:
+    pictures = ["trainer.histograms=true", "trainer.attention_pictures=true", "trainer.max_steps=2"]
+    train.train([*overrides(corpus), *pictures])
+    run = corpus / "run"
+    assert (run / "attention/step00000002.png").stat().st_size > 5000
+    assert (run / "curves.png").stat().st_size > 5000
+    (events,) = (run / "tensorboard").iterdir()
+    content = events.read_bytes()
+    for tag in (b"train/loss", b"train/gradient_norm", b"train/learning_rate", b"dev/loss", b"dev/phone_error_rate"):
+        assert tag in content
+    assert b"speller.output.weight" in content and b"attention" in content
+    (validation,) = (line for line in steps(run) if line["event"] == "validation")
+    assert validation.keys() == {"event", "step", "dev_loss", "dev_error", "token_accuracy", "alignment"}
+
+
+def test_feature_statistics_come_from_training_and_travel_in_the_checkpoint(trained: Path) -> None:
+    found, _ = checkpoint.find(trained / "run")
+    assert found.model["features.mean"].abs().max() > 0.1
+    assert (found.model["features.deviation"] > 0).all()
+    assert found.state["corpus"]["sample_rate"] == 16000
+    assert len(found.state["corpus"]["tokens"]["symbols"]) == 48
+
+
+def test_training_lowers_the_loss(tmp_path: Path) -> None:
+    more = ["trainer.max_steps=30", "trainer.validate_every=30", "optim.lr=0.02", "trainer.batch_size=8"]
+    train.train(overrides(tree(tmp_path), *more))
+    losses = [line["loss"] for line in steps(tmp_path / "run") if line["event"] == "train"]
+    assert losses[-1] < 0.6 * losses[0]
+
+
+def test_training_with_ctc_lowers_both_losses(tmp_path: Path) -> None:
+    more = ["trainer.max_steps=30", "trainer.validate_every=30", "optim.lr=0.02", "trainer.batch_size=8"]
+    train.train(overrides(tree(tmp_path), "loss=joint_ctc", *more))
+    losses = [line["loss"] for line in steps(tmp_path / "run") if line["event"] == "train"]
+    assert losses[-1] < 0.6 * losses[0]
+    found, _ = checkpoint.find(tmp_path / "run")
+    assert found.model["ctc.output.weight"].shape == (49, 16)
+
+
+@pytest.mark.parametrize(
+    "how", [["trainer.accumulate=2", "trainer.batch_size=2"], ["trainer.batch_size=4"]], ids=["accumulated", "at once"]
+)
+def test_sub_epochs_are_parts_of_an_epoch(how: list[str], corpus: Path) -> None:
+    parts = ["trainer.validate_every=null", "trainer.sub_epochs=2", "trainer.max_steps=6"]
+    train.train(overrides(corpus, *parts, *how))
+    lines = steps(corpus / "run")
+    assert [line["step"] for line in lines if line["event"] == "train"] == [1, 2, 3, 4, 5, 6]
+    assert [line["step"] for line in lines if line["event"] == "validation"] == [1, 2, 3, 4, 5, 6]
+
+
+def test_one_way_to_cut_an_epoch_is_asked_for(corpus: Path, las: Callable[..., Answer]) -> None:
+    answer = las("train", *overrides(corpus, "trainer.sub_epochs=2"))
+    assert answer.code == 2 and "trainer.validate_every (steps) or trainer.sub_epochs" in answer.err
