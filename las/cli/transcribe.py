@@ -69,7 +69,7 @@ def _transcribe(config: Config, recordings: Recordings, output: "Output") -> lis
 
     found = []
     with Listening(sum(map(duration_s, recordings.paths))) as listening:
-        options = config["channel"], config["batch_size"], failed, listening.heard, SegmentTranscript.without_attention
+        options = config["channel"], config["batch_size"], failed, listening.heard, SegmentTranscript.outline
         for each in transcriber.transcribe_all(recordings.paths, *options):
             found.append(dataclasses.replace(each, id=recordings.shown(each.id)))
             progress.say(f"{found[-1].id}: {each.text if output.is_screen else _size(each)}")

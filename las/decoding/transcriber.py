@@ -70,7 +70,7 @@ class Transcriber:
 
         `failed` is told of files that cannot be read, and the others go on; without it the error is raised. `heard`
         is told how many seconds of audio were heard, each time some were. `kept` gives what is kept of a piece:
-        `SegmentTranscript.without_attention` for long audio whose attention nobody will look at.
+        `SegmentTranscript.outline` for long audio whose attention nobody will look at.
         """
         files: deque[_File] = deque()
         waiting: list[tuple[_File, AudioSegment]] = []

@@ -5,10 +5,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from jaxtyping import Float, Float16
 from torch import Tensor
 
 from las.decoding.word_timing import TimedToken, TimedWord
+
+NOTHING = torch.zeros(0, 0, dtype=torch.float16)
+"""Attention that was not kept: one for all, as thousands of small tensors would keep the heap from shrinking."""
 
 
 @dataclass(frozen=True)
@@ -23,16 +27,16 @@ class SegmentTranscript:
     score: float
     finished_by: str
     half_weights: Float16[Tensor, "tokens states"]
-    """Attention; the last row is the end's. Hours of audio have many, so that `las transcribe` keeps none."""
+    """Attention; the last row is the end's."""
 
     @property
     def weights(self) -> Float[Tensor, "tokens states"]:
         """Attention, to compute with."""
         return self.half_weights.float()
 
-    def without_attention(self) -> "SegmentTranscript":
-        """The same, with no rows of attention: these grow with the audio more than all the rest."""
-        return replace(self, half_weights=self.half_weights.new_zeros(0, self.half_weights.shape[1]))
+    def outline(self) -> "SegmentTranscript":
+        """Score and end alone: hours of audio have many pieces, and what was said is in the words of the whole."""
+        return replace(self, tokens=(), words=(), half_weights=NOTHING)
 
     @property
     def symbols(self) -> list[str]:

@@ -267,7 +267,7 @@ def test_audio_and_attention_are_let_go_as_soon_as_they_were_heard(
     answer = listen(f"input={path}", f"output={tmp_path / 'x.jsonl'}", "batch_size=4")
     assert answer.code == 0, answer.err
     assert len(seen) >= 60 and max(alive) <= 12
-    assert len(json.loads((tmp_path / "x.jsonl").read_text())["words"]) > 20
+    assert len(json.loads((tmp_path / "x.jsonl").read_text())["words"]) > 10
 
 
 MEMORY = """
