@@ -16,7 +16,7 @@ from las.data.loader import Batch
 from las.runtime import progress
 from las.runtime.errors import ConfigError, NumericalError, suggest
 from las.storage import atomic, bounded
-from las.training.plots import available
+from las.training import plots as training_plots
 from las.training.step import StepResult, TrainingStep
 
 ANALYSES: dict[str, ModuleType] = {
@@ -72,7 +72,7 @@ class AnalysisLog:
     def pictures(self, title: str) -> list[Path]:
         """Of the last point and, of a training, over its steps; none without matplotlib."""
         place = plots.Place(self.folder, title)
-        if available():
+        if training_plots.available():
             for name, found in self.history.items():
                 if found:
                     ANALYSES[name].draw(found, place)

@@ -16,7 +16,7 @@ from las.decoding.evaluation import Search
 from las.lm.lstm import LSTMLanguageModel
 from las.nn.model import ListenAttendSpell
 from las.runtime import devices, distributed, progress, seeding, signals
-from las.runtime.config import Config, Factory, build, check_value, checked
+from las.runtime.config import Config, Factory, build, check_value, checked, resolve
 from las.runtime.errors import ConfigError, StorageError
 from las.storage import run_directory
 from las.training import checkpointing, data_preparation, optimizer_checks, pretraining
@@ -80,7 +80,7 @@ def build_parts(config: Config, corpus: Corpus, *place: int | str) -> TrainingSe
 
 def build_model(plan: Config, corpus: Corpus) -> Trainable:
     """A recogniser of a corpus; or a language model, which is not told of audio."""
-    spoken = plan["_target_"] != f"{LSTMLanguageModel.__module__}.{LSTMLanguageModel.__name__}"
+    spoken = resolve(plan["_target_"]) is not LSTMLanguageModel
     maker: Factory = build(plan, where="model" if spoken else "lm")
     model: Trainable
     model = (

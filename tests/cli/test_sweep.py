@@ -10,7 +10,6 @@ import tiny
 from console import Answer
 
 from las.cli import sweep
-from las.cli import train as cli_train
 from las.runtime.config import Config
 from las.runtime.errors import ConfigError, DataError
 from las.runtime.signals import Interrupted
@@ -103,7 +102,7 @@ def test_the_next_training_begins_whatever_became_of_the_last(
             raise DataError("no audio")
         raise ZeroDivisionError("of the program")
 
-    monkeypatch.setattr(cli_train, "train_config", train)
+    monkeypatch.setattr(sweep, "train_config", train)
     answer = las("train", "-m", *short, "seed=1,2")
     assert seeds == [1, 2] and answer.code == 1
     assert "las train: no audio" in answer.err and "ZeroDivisionError: of the program" in answer.err
@@ -117,7 +116,7 @@ def test_a_signal_ends_the_whole_sweep(short: list[str], las: Las, monkeypatch: 
         seeds.append(config["seed"])
         raise Interrupted("saved", 75)
 
-    monkeypatch.setattr(cli_train, "train_config", train)
+    monkeypatch.setattr(sweep, "train_config", train)
     with pytest.raises(SystemExit, match="75"):
         las("train", "-m", *short, "seed=1,2")
     assert seeds == [1]

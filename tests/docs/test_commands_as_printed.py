@@ -39,6 +39,7 @@ def printed(page: str, beginning: str) -> list[str]:
     blocks = re.findall(r"^```sh\n(.*?)^```$", (REPOSITORY / page).read_text("utf-8"), re.MULTILINE | re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines()]
     found = [line for line in lines if line == beginning] or [line for line in lines if line.startswith(beginning)]
+    found = list(dict.fromkeys(found))  # a page may print it again
     assert len(found) == 1, f"{page}: {beginning}: {found}"
     program, *words = shlex.split(found[0])
     return words if program == "las" else [Path(words[0]).stem, *words[1:]]

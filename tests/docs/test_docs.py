@@ -89,6 +89,8 @@ def check(command: str) -> None:
             assert (REPOSITORY / script).is_file()
             assert f'main(["{Path(script).stem}"' in (REPOSITORY / script).read_text()
             compose(Path(script).stem, overrides)
+        case [".", ".venv/bin/activate"]:
+            assert "VENV := .venv\n" in (REPOSITORY / "Makefile").read_text()
         case ["tensorboard", "--logdir", "runs"]:
             assert runtime_config.compose("train", [])["run_dir"].startswith("runs/")
         case _:
@@ -229,7 +231,7 @@ def test_the_experiments_are_listed() -> None:
     assert sorted(listed) == sorted(path.stem for path in (REPOSITORY / "configs" / "experiment").glob("*.yaml"))
 
 
-def test_the_results_in_the_readme_are_those_of_the_report() -> None:
+def test_the_results_on_the_page_are_those_of_the_report() -> None:
     report = REPOSITORY / "recipes" / "results" / "bo18_table3-open-synthetic_hard.json"
     expected = []
     for line in json.loads(report.read_text(encoding="utf-8"))["lines"]:
@@ -239,4 +241,4 @@ def test_the_results_in_the_readme_are_those_of_the_report() -> None:
         low, high = (100 * bound for bound in errors.interval)
         text = f"{100 * errors.mean:.1f} % [{low:.1f}, {high:.1f}]"
         expected.append([line["name"], text, f"{steps.mean:.0f} ± {steps.deviation:.0f}"])
-    assert [[row[0], *row[3:]] for row in rows("README.md", "row")] == expected
+    assert [[row[0], *row[3:]] for row in rows("docs/results.md", "row")] == expected

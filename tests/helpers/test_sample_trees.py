@@ -16,6 +16,7 @@ import sample_calls
 import sample_trees
 import shorten_encoder
 import soundfile
+from places import REPOSITORY
 
 from las.data.audio import sphere
 from las.data.audio.files import load

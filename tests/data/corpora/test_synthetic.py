@@ -145,8 +145,8 @@ def test_what_is_missing_is_made_again(made: SyntheticSpeech, tmp_path: Path) ->
 def test_a_killed_synthesis_is_completed(made: SyntheticSpeech, tmp_path: Path) -> None:
     root = tmp_path / "tree"
     code = (
-        "import sys; from las.data.corpora.synthetic import Synthetic; from las.data.tokenizers import Phones\n"
-        f"Synthetic('tiny', sys.argv[1], Phones(phone_set=48), **{ {**TINY, 'workers': 1}!r}).synthesise()"
+        "import sys; from las.data.corpora.synthetic import SyntheticSpeech; from las.data.tokenizers import Phones\n"
+        f"SyntheticSpeech('tiny', sys.argv[1], Phones(phone_set=48), **{ {**TINY, 'workers': 1}!r}).synthesise()"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(root)], stdout=subprocess.DEVNULL)
     while not list(root.rglob("*.WAV")):
