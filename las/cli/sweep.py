@@ -89,8 +89,8 @@ def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
     Raises ConfigError for an override that is none.
     """
     own = [override for override in overrides if not HYDRA.match(override)]
-    quoting.require_read(own)
     try:
+        quoting.require_read(own)
         parsed = OverridesParser.create().parse_overrides(own)
         choices = [
             [f"{each.get_key_element()}={value}" for value in each.sweep_string_iterator()]
