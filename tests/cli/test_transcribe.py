@@ -118,7 +118,7 @@ def test_bad_recordings_are_named_and_the_others_written(listen: Las, tmp_path: 
         (["format=srt"], "format=srt needs a place"),
         (["batch_size=0"], "batch_size=0 must be at least 1"),
         (["pieces.longest_s=1.0"], "pieces.longest_s=1.0 must be at least twice"),
-        (["+pieces.longest=1"], "pieces.longest: Cutter has no such key. Did you mean longest_s"),
+        (["+pieces.longest=1"], "pieces.longest: Segmenter has no such key. Did you mean longest_s"),
         (["search=gready"], "there is no configs/search/gready.yaml. Did you mean greedy"),
     ],
 )
