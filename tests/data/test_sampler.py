@@ -66,7 +66,7 @@ def test_the_order_is_the_same_in_every_process() -> None:
     script = (
         "from las.data.sampler import BucketSampler, BatchSize; from las.data.manifest import Utterance; "
         "some = [Utterance(f'u{i}', '', 0, 0.0, 1.0 + i * 7 % 5, '', 's') for i in range(40)]; "
-        "print(Buckets().plan(some, 'hash', 1, 2, Size(4)))"
+        "print(BucketSampler().plan(some, 'hash', 1, 2, BatchSize(4)))"
     )
     outputs = set()
     for hash_seed in ("0", "4242"):
