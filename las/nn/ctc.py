@@ -55,7 +55,7 @@ def states_needed(targets: Int[Tensor, "batch tokens"], num_tokens: Int[Tensor, 
 
 
 def loss(
-    heard: CTCOutput,
+    output: CTCOutput,
     targets: Int[Tensor, "batch tokens"],
     num_tokens: Int[Tensor, "batch"],
 ) -> Float[Tensor, ""]:
@@ -64,13 +64,13 @@ def loss(
     An utterance with fewer states than `states_needed` has probability zero; it adds nothing (those are kept out of
     training before anything is computed).
     """
-    by_state = heard.log_probs.float().transpose(0, 1)
+    by_state = output.log_probs.float().transpose(0, 1)
     return nn.functional.ctc_loss(
-        by_state, targets, heard.num_states, num_tokens, blank=BLANK, reduction="sum", zero_infinity=True
+        by_state, targets, output.num_states, num_tokens, blank=BLANK, reduction="sum", zero_infinity=True
     )
 
 
-def missing() -> ConfigError:
+def no_ctc_error() -> ConfigError:
     """What is to be said of a model without CTC."""
     return ConfigError(
         "search.ctc: this model was trained without CTC, so that it has no such scores. "

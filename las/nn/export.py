@@ -4,7 +4,7 @@
     step(tokens [batch, beam], keys, values, mask, *state) -> log-probabilities [batch, beam, vocab], *state
 
 `state` is the flat list of the speller's tensors, each [batch, beam, ...]: hidden and cell of every layer, context,
-weights, remembered weights; all of them start as zeros, but remembered weights where an attention says otherwise.
+weights, accumulated weights; all of them start as zeros, but accumulated weights where an attention says otherwise.
 Batch, samples, states and beams may have any size.
 
 The recurrence as one operation of torch's graphs, for programs that run without this package (`las.nn.export`).
@@ -65,14 +65,14 @@ class DecoderStep(nn.Module):
 
 def flattened(state: SpellerState) -> list[Tensor]:
     """The tensors of a state, in order."""
-    return [*(part for layer in state.layers for part in layer), state.context, state.weights, state.remembered]
+    return [*(part for layer in state.layers for part in layer), state.context, state.weights, state.accumulated]
 
 
 def unflattened(parts: list[Tensor]) -> SpellerState:
     """The inverse of `flattened`."""
-    *of_layers, context, weights, remembered = parts
+    *of_layers, context, weights, accumulated = parts
     layers = tuple(LSTMState(*pair) for pair in zip(of_layers[::2], of_layers[1::2], strict=True))
-    return SpellerState(layers, context, weights, remembered)
+    return SpellerState(layers, context, weights, accumulated)
 
 
 @torch.no_grad()

@@ -89,7 +89,7 @@ class Listener(nn.Module):
         self.time_reduction = tuple(time_reduction)
         self.reduction = reduction
         self.input_noise = input_noise
-        self.dropouts = nn.ModuleList(map(nn.Dropout, _of_each_layer("dropout", dropout, num_layers)))
+        self.dropouts = nn.ModuleList(map(nn.Dropout, _per_layer("dropout", dropout, num_layers)))
         self.dropout_at = dropout_at
         self.residual_from = num_layers if residual_from is None else residual_from
         self.input_reduction = input_reduction
@@ -165,10 +165,10 @@ def _norms(output_norm: str | Sequence[str], num_layers: int) -> list[str]:
         names = list(output_norm)
     for name in [output_norm] if isinstance(output_norm, str) else names:
         _check("output_norm", name, OUTPUT_NORMS)
-    return _of_each_layer("output_norm", names, num_layers)
+    return _per_layer("output_norm", names, num_layers)
 
 
-def _of_each_layer(name: str, values: T | Sequence[T], num_layers: int) -> list[T]:
+def _per_layer(name: str, values: T | Sequence[T], num_layers: int) -> list[T]:
     """One value for each layer, where one stands for all."""
     each = list(values) if isinstance(values, Sequence) else [values] * num_layers
     if len(each) != num_layers:

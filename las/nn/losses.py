@@ -41,7 +41,7 @@ class LabelSmoothedCrossEntropy(ScheduledModule):
 
     def __init__(self, smoothing: float | PiecewiseLinear = 0.0, reduction: str = "mean") -> None:
         super().__init__()
-        self.ramped("smoothing", smoothing, most=1.0)
+        self.schedule("smoothing", smoothing, largest=1.0)
         if reduction not in REDUCTIONS:
             raise ArgumentError(f"reduction={reduction} must be mean or sum.{suggest(reduction, REDUCTIONS)}")
         self.reduction = reduction
@@ -72,7 +72,7 @@ class LabelSmoothedCrossEntropy(ScheduledModule):
         logits: Float[Tensor, "batch steps vocab"],
         targets: Int[Tensor, "batch tokens"],
         num_tokens: Int[Tensor, "batch"],
-        heard: ctc.CTCOutput | None,
+        ctc_output: ctc.CTCOutput | None,
     ) -> Float[Tensor, ""]:
         """What training minimises, summed over the tokens of a batch."""
         return self(logits, targets, num_tokens).loss
@@ -100,9 +100,9 @@ class JointCTCLoss(LabelSmoothedCrossEntropy):
         logits: Float[Tensor, "batch steps vocab"],
         targets: Int[Tensor, "batch tokens"],
         num_tokens: Int[Tensor, "batch"],
-        heard: ctc.CTCOutput | None,
+        ctc_output: ctc.CTCOutput | None,
     ) -> Float[Tensor, ""]:
-        if heard is None:
+        if ctc_output is None:
             raise ConfigError("this loss needs a model with CTC: choose both with loss=joint_ctc")
-        spelled = super().objective(logits, targets, num_tokens, heard)
-        return (1.0 - self.ctc_weight) * spelled + self.ctc_weight * ctc.loss(heard, targets, num_tokens)
+        cross_entropy = super().objective(logits, targets, num_tokens, ctc_output)
+        return (1.0 - self.ctc_weight) * cross_entropy + self.ctc_weight * ctc.loss(ctc_output, targets, num_tokens)

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from las.nn import rnn
 from las.nn.attention.base import AttentionMemory
 from las.nn.cells.base import LSTMCell
-from las.nn.ctc import CTC, CTCOutput, missing
+from las.nn.ctc import CTC, CTCOutput, no_ctc_error
 from las.nn.features import Features
 from las.nn.listener import Listener
-from las.nn.speller import Speller, SpellerState, Spelling
+from las.nn.speller import Speller, SpellerOutput, SpellerState
 
 Change = Callable[[Tensor, Tensor], Tensor]
 """Features [batch, frames, size] and number of frames [batch] to changed features, e.g. with masks."""
@@ -24,7 +24,7 @@ class ModelOutput(NamedTuple):
 
     logits: Float[Tensor, "batch steps vocab"]
     weights: Float[Tensor, "batch steps states"]
-    heard: CTCOutput | None
+    ctc_output: CTCOutput | None
 
 
 class Decoder:
@@ -36,7 +36,7 @@ class Decoder:
         self.speller = speller
         self.memory = memory
         self.ctc = ctc
-        self.answer = speller.answers(memory)
+        self.attend_fn = speller.select_attend_fn(memory)
 
     def keep(self, rows: Int[Tensor, " kept"]) -> "Decoder":
         """The same for some of the utterances."""
@@ -50,7 +50,7 @@ class Decoder:
         self, tokens: Int[Tensor, "batch beam"], state: SpellerState
     ) -> tuple[Float[Tensor, "batch beam vocab"], SpellerState]:
         """Log-probabilities of the next token and the new state."""
-        return self.speller.step(tokens, self.memory, state, self.answer)
+        return self.speller.step(tokens, self.memory, state, self.attend_fn)
 
     def weights(self, state: SpellerState) -> Float[Tensor, "batch beam states"]:
         """Where it looked for the symbol that comes next."""
@@ -59,7 +59,7 @@ class Decoder:
     def ctc_log_probs(self) -> Float[Tensor, "batch states vocab"]:
         """What the states say by themselves. Raises ConfigError for a model without CTC."""
         if self.ctc is None:
-            raise missing()
+            raise no_ctc_error()
         return self.ctc(self.memory.values)
 
 
@@ -139,9 +139,9 @@ class ListenAttendSpell(nn.Module):
     ) -> ModelOutput:
         """Teacher forcing: logits [batch, tokens + 1, vocab] and attention weights [batch, tokens + 1, states]."""
         memory, num_states = self.listen(waveforms, num_samples, change)
-        spelling: Spelling = self.speller(memory, targets)
-        heard = None if self.ctc is None else CTCOutput(self.ctc(memory.values), num_states)
-        return ModelOutput(spelling.logits, spelling.weights, heard)
+        output: SpellerOutput = self.speller(memory, targets)
+        ctc_output = None if self.ctc is None else CTCOutput(self.ctc(memory.values), num_states)
+        return ModelOutput(output.logits, output.weights, ctc_output)
 
     def decoder(
         self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]

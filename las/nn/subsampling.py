@@ -120,13 +120,13 @@ class ConvolutionFrontEnd(nn.Module):
         """[batch, rows, input_size] to [batch, reduced, output_size], zero in padding, and the new lengths."""
         planes = rows.unflatten(-1, (self.input_channels, -1)).transpose(1, 2)
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
-            planes = convolution(self._framed(_silenced(planes, num_rows)))
+            planes = convolution(self._padded(_zero_padding(planes, num_rows)))
             num_rows = reduced_length(num_rows, self.stride[0])
             planes = ACTIVATIONS[self.activation](norm(planes, num_rows))
             planes, num_rows = self._pooled(planes, num_rows)
-        return _silenced(planes, num_rows).transpose(1, 2).flatten(2), num_rows
+        return _zero_padding(planes, num_rows).transpose(1, 2).flatten(2), num_rows
 
-    def _framed(self, planes: Tensor) -> Tensor:
+    def _padded(self, planes: Tensor) -> Tensor:
         """With zeros around, so that there are ceil(size / stride) filters along both axes, and at least one."""
         margins: list[int] = []
         for size, stride in zip(reversed(planes.shape[2:]), reversed(self.stride), strict=True):
@@ -144,7 +144,7 @@ class ConvolutionFrontEnd(nn.Module):
         return rows.unflatten(-1, planes.shape[1::2]).transpose(1, 2), num_rows
 
 
-def _silenced(planes: Planes, num_rows: Int[Tensor, "batch"]) -> Planes:
+def _zero_padding(planes: Planes, num_rows: Int[Tensor, "batch"]) -> Planes:
     """Zero after the last true row."""
     return planes.masked_fill(~mask_of(num_rows, planes.shape[2])[:, None, :, None], 0.0)
 
@@ -183,7 +183,7 @@ REDUCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def reduce_time(
-    rows: Float[Tensor, "batch rows size"], num_rows: Int[Tensor, "batch"], factor: int, how: str
+    rows: Float[Tensor, "batch rows size"], num_rows: Int[Tensor, "batch"], factor: int, reduction: str
 ) -> tuple[Float[Tensor, "batch groups reduced"], Int[Tensor, "batch"]]:
     """[batch, rows, size] to [batch, ceil(rows / factor), size] (factor * size for `concat`) and the new lengths."""
     if factor == 1:
@@ -193,4 +193,4 @@ def reduce_time(
     mask = mask_of(num_rows, rows.shape[1]).unsqueeze(-1)
     rows = rows.masked_fill(~mask, 0.0)
     grouped = rows.unflatten(1, (-1, factor))
-    return REDUCTIONS[how](grouped, mask.unflatten(1, (-1, factor))), reduced_length(num_rows, factor)
+    return REDUCTIONS[reduction](grouped, mask.unflatten(1, (-1, factor))), reduced_length(num_rows, factor)

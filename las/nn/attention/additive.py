@@ -30,5 +30,5 @@ class AdditiveAttention(Attention):
         keys: Float[Tensor, "batch states size"],
         weights: Float[Tensor, "batch beam states"],
     ) -> Float[Tensor, "batch beam states"]:
-        meeting = torch.tanh(keys.unsqueeze(1) + self.query(query).unsqueeze(2))
-        return self.score(meeting).squeeze(-1)
+        hidden = torch.tanh(keys.unsqueeze(1) + self.query(query).unsqueeze(2))
+        return self.score(hidden).squeeze(-1)

@@ -46,7 +46,7 @@ class Attention(nn.Module):
         keys: Float[Tensor, "batch states size"],
         weights: Float[Tensor, "batch beam states"],
     ) -> Float[Tensor, "batch beam states"]:
-        """How well each state answers each query; `weights` are what `remember` made after the previous token."""
+        """How well each state answers each query; `weights` are what `accumulate` made after the previous token."""
         raise TypeError(f"{type(self).__name__} must define energy")
 
     def prepare(
@@ -72,11 +72,11 @@ class Attention(nn.Module):
         weights = masked_softmax(energy, memory.mask.unsqueeze(1))
         return torch.matmul(weights, memory.values), weights
 
-    def remember(
+    def accumulate(
         self,
         memory: AttentionMemory,
         weights: Float[Tensor, "batch beam states"],
-        remembered: Float[Tensor, "batch beam states"],
+        accumulated: Float[Tensor, "batch beam states"],
     ) -> Float[Tensor, "batch beam states"]:
         """What the next token is told of these weights and all before them: these, unless a variant adds them up."""
         return weights

@@ -49,5 +49,5 @@ class LocationAttention(Attention):
         batch, beam, states = weights.shape
         features = self.filters(weights.reshape(batch * beam, 1, states)).transpose(1, 2)
         location = self.location(features).unflatten(0, (batch, beam))
-        meeting = torch.tanh(keys.unsqueeze(1) + self.query(query).unsqueeze(2) + location)
-        return self.score(meeting).squeeze(-1)
+        hidden = torch.tanh(keys.unsqueeze(1) + self.query(query).unsqueeze(2) + location)
+        return self.score(hidden).squeeze(-1)

@@ -42,10 +42,10 @@ class WeightFeedbackAttention(Attention):
         of_states = keys[:, None, :, :-1] + self.feedback(weights.unsqueeze(-1))
         return self.score(torch.tanh(of_states + self.query(query).unsqueeze(2))).squeeze(-1)
 
-    def remember(
+    def accumulate(
         self,
         memory: AttentionMemory,
         weights: Float[Tensor, "batch beam states"],
-        remembered: Float[Tensor, "batch beam states"],
+        accumulated: Float[Tensor, "batch beam states"],
     ) -> Float[Tensor, "batch beam states"]:
-        return remembered + weights * memory.keys[:, None, :, -1]
+        return accumulated + weights * memory.keys[:, None, :, -1]

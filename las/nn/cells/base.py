@@ -108,7 +108,7 @@ class LSTMCell(nn.Module):
 
     def step(self, input_gates: Float[Tensor, "*batch gates"], state: LSTMState) -> LSTMState:
         """One frame. The output of the cell is the returned state's `hidden`."""
-        return self.remember(self.gates(input_gates, state.hidden), state.cell)
+        return self.update_memory(self.gates(input_gates, state.hidden), state.cell)
 
     def padded_step(
         self, input_gates: Float[Tensor, "batch gates"], state: LSTMState, frame: int, mask: Bool[Tensor, "batch"]
@@ -116,7 +116,7 @@ class LSTMCell(nn.Module):
         """`step` number `frame` of padded rows; what it makes of those whose mask is False is thrown away."""
         return self.step(input_gates, state)
 
-    def remember(
+    def update_memory(
         self,
         gates: Float[Tensor, "*batch gates"],
         cell: Float[Tensor, "*batch hidden"],

@@ -60,7 +60,7 @@ class BNRecurrentLSTMCell(LSTMCell):
         self, input_gates: Float[Tensor, "*batch gates"], state: LSTMState, frame: int, mask: Bool[Tensor, "*batch"]
     ) -> LSTMState:
         gates = self._gates(input_gates, state.hidden, frame, mask)
-        return self.remember(gates, state.cell, norm=partial(self._cell_norm, frame=frame, mask=mask))
+        return self.update_memory(gates, state.cell, norm=partial(self._cell_norm, frame=frame, mask=mask))
 
     def _gates(self, input_gates: Tensor, hidden: Tensor, frame: int, mask: Tensor) -> Tensor:
         projected = functional.linear(hidden, self.recurrent_weight)

@@ -49,19 +49,21 @@ class GateNoiseLSTMCell(WrapperLSTMCell):
         gates = self.cell.gates(input_gates, hidden)
         if not self.training:
             return gates
-        shift, scale = self._of_update(gates)
+        shift, scale = self._update_noise(gates)
         shift = shift + WIDTH * (2 * torch.rand_like(gates) - 1)
         return torch.addcmul(shift, gates, scale + WIDTH * torch.randn_like(gates))
 
     def step(self, input_gates: Float[Tensor, "*batch gates"], state: LSTMState) -> LSTMState:
-        return self.cell.remember(self.gates(input_gates, state.hidden), state.cell)
+        return self.cell.update_memory(self.gates(input_gates, state.hidden), state.cell)
 
     def padded_step(
         self, input_gates: Float[Tensor, "batch gates"], state: LSTMState, frame: int, mask: Tensor
     ) -> LSTMState:
         return self.step(input_gates, state)
 
-    def _of_update(self, like: Float[Tensor, "*batch gates"]) -> tuple[Float[Tensor, "gates"], Float[Tensor, "gates"]]:
+    def _update_noise(
+        self, like: Float[Tensor, "*batch gates"]
+    ) -> tuple[Float[Tensor, "gates"], Float[Tensor, "gates"]]:
         """μ and σ of this update."""
         seed = hashlib.sha256(f"noisy {torch.initial_seed()} {int(self.number)}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(seed[:8], "big") >> 1)

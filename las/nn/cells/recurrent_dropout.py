@@ -38,7 +38,9 @@ class RecurrentDropoutLSTMCell(WrapperLSTMCell):
         self.dropout = dropout
 
     def step(self, input_gates: Float[Tensor, "*batch gates"], state: LSTMState) -> LSTMState:
-        return self.cell.remember(self.cell.gates(input_gates, state.hidden), state.cell, candidate=self._candidate)
+        return self.cell.update_memory(
+            self.cell.gates(input_gates, state.hidden), state.cell, candidate=self._candidate
+        )
 
     def padded_step(
         self, input_gates: Float[Tensor, "batch gates"], state: LSTMState, frame: int, mask: Tensor

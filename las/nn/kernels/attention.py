@@ -22,21 +22,21 @@ softmax_backward = torch.ops.aten._softmax_backward_data.default
 tanh_backward = torch.ops.aten.tanh_backward.default
 
 
-class Attending:
+class AttentionKernel:
     """One attention during one pass. A variant has the energies of a step, and what they pass back.
 
     Args:
         memory: what is attended to.
         steps: tokens.
-        kept: whether a backward pass follows; else what only it needs has room for one step.
+        recording: whether a backward pass follows; else what only it needs has room for one step.
         query: the matrix that makes queries of hidden states, [K, H].
         energies: the other parameters.
     """
 
-    def __init__(self, memory: AttentionMemory, steps: int, kept: bool, query: Tensor, *energies: Tensor) -> None:
+    def __init__(self, memory: AttentionMemory, steps: int, recording: bool, query: Tensor, *energies: Tensor) -> None:
         self.keys, self.values, self.mask = memory
         batch, states, _ = self.keys.shape
-        self.steps, self.kept = steps, kept
+        self.steps, self.recording = steps, recording
         self.query, self.energies = query, energies
         self.queries = self.keys.new_empty(steps, batch, len(query))
         self.weights = self.keys.new_zeros(steps + 1, batch, states)
@@ -86,7 +86,7 @@ class Attending:
         raise TypeError(f"{type(self).__name__} must define energy_totals")
 
 
-class Dot(Attending):
+class DotKernel(AttentionKernel):
     """e_s = query . key_s"""
 
     def energy(self, step: int) -> Tensor:
@@ -104,66 +104,66 @@ class Dot(Attending):
         return (torch.einsum("ubs,ubk->bsk", self.d_energies, self.queries),)
 
 
-class Additive(Attending):
+class AdditiveKernel(AttentionKernel):
     """e_s = score . tanh(query + key_s)"""
 
-    def __init__(self, memory: AttentionMemory, steps: int, kept: bool, query: Tensor, *energies: Tensor) -> None:
-        super().__init__(memory, steps, kept, query, *energies)
+    def __init__(self, memory: AttentionMemory, steps: int, recording: bool, query: Tensor, *energies: Tensor) -> None:
+        super().__init__(memory, steps, recording, query, *energies)
         self.score = energies[0].squeeze(0)
-        self.meetings = self.keys.new_empty(steps if kept else 1, *self.keys.shape)
+        self.activations = self.keys.new_empty(steps if recording else 1, *self.keys.shape)
 
     def energy(self, step: int) -> Tensor:
-        meeting = self.meet(step).add_(self.queries[step].unsqueeze(1)).tanh_()
-        return torch.mv(meeting.flatten(0, 1), self.score).view_as(self.mask)
+        activation = self.tanh_input(step).add_(self.queries[step].unsqueeze(1)).tanh_()
+        return torch.mv(activation.flatten(0, 1), self.score).view_as(self.mask)
 
-    def meet(self, step: int) -> Tensor:
+    def tanh_input(self, step: int) -> Tensor:
         """All but the query of what goes through tanh, [B, S, K]."""
-        return self.meetings[step if self.kept else 0].copy_(self.keys)
+        return self.activations[step if self.recording else 0].copy_(self.keys)
 
     def begin(self, d_contexts: Tensor, d_weights: Tensor) -> None:
         super().begin(d_contexts, d_weights)
         self.d_keys, self.d_score = torch.zeros_like(self.keys), torch.zeros_like(self.score)
 
     def energy_backward(self, step: int, d_energy: Tensor) -> None:
-        meeting = self.meetings[step]
-        self.d_score.addmv_(meeting.flatten(0, 1).t(), d_energy.flatten())
-        d_meeting = tanh_backward(d_energy.unsqueeze(-1) * self.score, meeting)
-        self.d_keys += d_meeting
-        torch.sum(d_meeting, 1, out=self.d_queries[step])
-        self.meet_backward(step, d_meeting)
+        activation = self.activations[step]
+        self.d_score.addmv_(activation.flatten(0, 1).t(), d_energy.flatten())
+        d_tanh_input = tanh_backward(d_energy.unsqueeze(-1) * self.score, activation)
+        self.d_keys += d_tanh_input
+        torch.sum(d_tanh_input, 1, out=self.d_queries[step])
+        self.tanh_input_backward(step, d_tanh_input)
 
-    def meet_backward(self, step: int, d_meeting: Tensor) -> None:
+    def tanh_input_backward(self, step: int, d_tanh_input: Tensor) -> None:
         """Towards what met beside query and keys."""
 
     def energy_totals(self) -> Sequence[Tensor]:
         return self.d_keys, self.d_score.unsqueeze(0)
 
 
-class Location(Additive):
+class LocationKernel(AdditiveKernel):
     """e_s = score . tanh(query + key_s + location (filters * weights of the step before)_s)"""
 
-    def __init__(self, memory: AttentionMemory, steps: int, kept: bool, query: Tensor, *energies: Tensor) -> None:
-        super().__init__(memory, steps, kept, query, *energies)
+    def __init__(self, memory: AttentionMemory, steps: int, recording: bool, query: Tensor, *energies: Tensor) -> None:
+        super().__init__(memory, steps, recording, query, *energies)
         _, self.filters, self.location = energies
         self.middle = self.filters.shape[2] // 2
-        self.features = self.keys.new_empty(steps if kept else 1, *self.mask.shape, len(self.filters))
+        self.features = self.keys.new_empty(steps if recording else 1, *self.mask.shape, len(self.filters))
 
-    def meet(self, step: int) -> Tensor:
-        place = step if self.kept else 0
+    def tanh_input(self, step: int) -> Tensor:
+        place = step if self.recording else 0
         features = self.features[place]
         found = functional.conv1d(self.weights[step].unsqueeze(1), self.filters, padding=self.middle)
         features.copy_(found.transpose(1, 2))
-        meeting = self.meetings[place]
-        torch.addmm(self.keys.flatten(0, 1), features.flatten(0, 1), self.location.t(), out=meeting.flatten(0, 1))
-        return meeting
+        activation = self.activations[place]
+        torch.addmm(self.keys.flatten(0, 1), features.flatten(0, 1), self.location.t(), out=activation.flatten(0, 1))
+        return activation
 
     def begin(self, d_contexts: Tensor, d_weights: Tensor) -> None:
         super().begin(d_contexts, d_weights)
         self.d_location = torch.zeros_like(self.location.t())
         self.d_features = torch.empty_like(self.features)
 
-    def meet_backward(self, step: int, d_meeting: Tensor) -> None:
-        features, rows = self.features[step].flatten(0, 1), d_meeting.flatten(0, 1)
+    def tanh_input_backward(self, step: int, d_tanh_input: Tensor) -> None:
+        features, rows = self.features[step].flatten(0, 1), d_tanh_input.flatten(0, 1)
         self.d_location.addmm_(features.t(), rows)
         d_features = torch.mm(rows, self.location, out=self.d_features[step].flatten(0, 1)).view_as(self.features[step])
         d_before = functional.conv_transpose1d(d_features.transpose(1, 2), self.filters, padding=self.middle)
@@ -175,32 +175,32 @@ class Location(Additive):
         return *super().energy_totals(), d_filters, self.d_location.t()
 
 
-class WeightFeedback(Additive):
+class WeightFeedbackKernel(AdditiveKernel):
     """e_s = score . tanh(query + key_s + feedback used_s), where used_s sums share_s * weight_s over the steps before.
 
     The shares are the last column of the keys: half the inverse fertility.
     """
 
-    def __init__(self, memory: AttentionMemory, steps: int, kept: bool, query: Tensor, *energies: Tensor) -> None:
+    def __init__(self, memory: AttentionMemory, steps: int, recording: bool, query: Tensor, *energies: Tensor) -> None:
         keys = memory.keys[..., :-1].contiguous()
-        super().__init__(memory._replace(keys=keys), steps, kept, query, *energies)
+        super().__init__(memory._replace(keys=keys), steps, recording, query, *energies)
         self.share = memory.keys[..., -1].contiguous()
         self.feedback = energies[1].squeeze(1)
         self.used = torch.zeros_like(self.weights[:-1])
 
-    def meet(self, step: int) -> Tensor:
+    def tanh_input(self, step: int) -> Tensor:
         if step:
             torch.addcmul(self.used[step - 1], self.weights[step], self.share, out=self.used[step])
-        meeting = self.meetings[step if self.kept else 0]
-        return torch.addcmul(self.keys, self.used[step].unsqueeze(-1), self.feedback, out=meeting)
+        activation = self.activations[step if self.recording else 0]
+        return torch.addcmul(self.keys, self.used[step].unsqueeze(-1), self.feedback, out=activation)
 
     def begin(self, d_contexts: Tensor, d_weights: Tensor) -> None:
         super().begin(d_contexts, d_weights)
         self.d_used, self.d_share = torch.zeros_like(self.share), torch.zeros_like(self.share)
         self.d_feedback = torch.zeros_like(self.feedback)
 
-    def meet_backward(self, step: int, d_meeting: Tensor) -> None:
-        rows = d_meeting.flatten(0, 1)
+    def tanh_input_backward(self, step: int, d_tanh_input: Tensor) -> None:
+        rows = d_tanh_input.flatten(0, 1)
         self.d_feedback.addmv_(rows.t(), self.used[step].flatten())
         self.d_used += torch.mv(rows, self.feedback).view_as(self.d_used)
         self.d_share.addcmul_(self.d_used, self.weights[step])

@@ -25,7 +25,7 @@ from las.nn.kernels.packing import FrameBuffers, OneFrameBuffers, Packing, packi
 from las.nn.normalisation import bounded_eps
 
 
-class Form(NamedTuple):
+class CellForm(NamedTuple):
     """How a class of cells makes its gates, the names of its norm's parameters, and those of what it does to W x."""
 
     gates: type[equations.Gates]
@@ -35,20 +35,20 @@ class Form(NamedTuple):
     input_biases: tuple[str, ...] = ()
 
 
-FORMS: dict[type[LSTMCell], Form] = {
-    PlainLSTMCell: Form(equations.Gates, input_biases=("bias",)),
-    LNGlobalLSTMCell: Form(
+FORMS: dict[type[LSTMCell], CellForm] = {
+    PlainLSTMCell: CellForm(equations.Gates, input_biases=("bias",)),
+    LNGlobalLSTMCell: CellForm(
         equations.SeparatelyNormalisedGates, "recurrent_gain", "recurrent_bias", "input_gain", ("input_bias", "bias")
     ),
-    LNJoinedLSTMCell: Form(equations.GatesJoined, "gain", "bias"),
-    LNPerGateLSTMCell: Form(equations.GatesJoined, "gain", "bias"),
+    LNJoinedLSTMCell: CellForm(equations.JointlyNormalisedGates, "gain", "bias"),
+    LNPerGateLSTMCell: CellForm(equations.JointlyNormalisedGates, "gain", "bias"),
 }
 
-MEMORIES: dict[str, type[equations.CellUpdate]] = {
+CELL_UPDATES: dict[str, type[equations.CellUpdate]] = {
     "none": equations.CellUpdate,
     "output": equations.OutputNormalisedCell,
-    "state": equations.MemoryCarriedNormalised,
-    "both": equations.MemoryNormalised,
+    "state": equations.StateNormalisedCell,
+    "both": equations.OutputAndStateNormalisedCell,
 }
 
 
@@ -187,12 +187,14 @@ class Recurrence(torch.autograd.Function):
 @torch.no_grad()
 def _infer(plan: Plan, hidden: Any, cell: Any, *tensors: Any) -> tuple[Tensor, Tensor, Tensor]:
     """The results alone."""
-    room = OneFrameBuffers(plan.packing, hidden)
-    return _results(plan.packing, _run(plan, LSTMState(hidden, cell), *_parted(tensors), room))
+    buffers = OneFrameBuffers(plan.packing, hidden)
+    return _results(plan.packing, _run(plan, LSTMState(hidden, cell), *_parted(tensors), buffers))
 
 
-def _run(plan: Plan, state: LSTMState, parameters: Parameters, inputs: Sequence[Tensor], room: FrameBuffers) -> Trace:
-    return bptt.finish(bptt.forward(plan, plan.packing.pieces(inputs, CHUNK), state, parameters, room))
+def _run(
+    plan: Plan, state: LSTMState, parameters: Parameters, inputs: Sequence[Tensor], buffers: FrameBuffers
+) -> Trace:
+    return bptt.finish(bptt.forward(plan, plan.packing.pieces(inputs, CHUNK), state, parameters, buffers))
 
 
 def _results(packing: Packing, trace: Trace) -> tuple[Tensor, Tensor, Tensor]:
@@ -208,7 +210,7 @@ def _parted(tensors: Sequence[Any]) -> tuple[Parameters, Sequence[Any]]:
 
 def plan_of(cell: LSTMCell, packing: Packing, own: torch.dtype) -> Plan:
     """What is computed for a cell; `own` is the type of its tensors before they were made wider."""
-    return Plan(packing, FORMS[type(cell)].gates, MEMORIES[cell.cell_norm], bounded_eps(cell.eps, own))
+    return Plan(packing, FORMS[type(cell)].gates, CELL_UPDATES[cell.cell_norm], bounded_eps(cell.eps, own))
 
 
 def side_of(cell: LSTMCell) -> tuple[Tensor | None, Tensor | None]:

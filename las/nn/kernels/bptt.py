@@ -113,7 +113,7 @@ def finish(steps: Generator[Tensor, None, Result]) -> Result:
 
 
 def forward(
-    plan: Plan, pieces: Iterable[Buffer], state: LSTMState, parameters: Parameters, room: FrameBuffers
+    plan: Plan, pieces: Iterable[Buffer], state: LSTMState, parameters: Parameters, buffers: FrameBuffers
 ) -> Generator[Tensor, None, Trace]:
     """All frames.
 
@@ -122,17 +122,20 @@ def forward(
             their turn comes. They are overwritten.
         state: of every row before its first frame, [directions, batch, H], rows in their own order.
         parameters: of one cell per direction, side by side.
-        room: where what only the backward pass needs is put.
+        buffers: where what only the backward pass needs is put.
 
     Yields h of each frame, [directions, rows, H].
     """
     packing, size = plan.packing, state.hidden.shape[2]
     gates, memory = plan.equations(parameters)
     hidden, cells = (packing.trajectory(part) for part in state)
-    (h_before, h), (c_before, carried) = packing.around(hidden), packing.around(cells)
-    activations, projected = room.packed(NUM_GATES * size), room.blocks(gates.kept * NUM_GATES * size)
-    raw = Buffer(packing.after(cells), carried) if memory.carries_raw else room.packed(size)
-    seen, minus_one = room.packed(size), hidden.new_tensor(-1.0)
+    (h_before, h), (c_before, carried) = packing.before_and_after(hidden), packing.before_and_after(cells)
+    activations, projected = (
+        buffers.packed(NUM_GATES * size),
+        buffers.blocks(gates.normalised_blocks * NUM_GATES * size),
+    )
+    raw = Buffer(packing.after(cells), carried) if memory.carries_raw else buffers.packed(size)
+    seen, minus_one = buffers.packed(size), hidden.new_tensor(-1.0)
     for t, x in enumerate(_prepared(gates, pieces)):
         gates.forward(x, h_before[t], projected.steps[t], activations.steps[t])
         i, f, g, o = torch.sigmoid_(activations.steps[t]).chunk(NUM_GATES, 2)
@@ -169,14 +172,14 @@ def backward(
     d_weight = allocator.empty_like(parameters.weight)
     if rows != num_inputs:
         d_inputs.zero_()
-    h_before, c_before = packing.around(trace.hidden)[0], packing.around(trace.cells)[0]
-    (dh_before, dh), dc = packing.around(d_hidden), packing.living(d_cell)
+    h_before, c_before = packing.before_and_after(trace.hidden)[0], packing.before_and_after(trace.cells)[0]
+    (dh_before, dh), dc = packing.before_and_after(d_hidden), packing.active(d_cell)
     c, f, z = (
         packing.steps(trace.raw),
         packing.steps(trace.gates.chunk(NUM_GATES, 2)[1]),
         packing.blocks(trace.projected),
     )
-    dc_of_gates = packing.living(d_cell.unsqueeze(2))
+    dc_of_gates = packing.active(d_cell.unsqueeze(2))
     for run, at in reversed(packing.chunks(CHUNK)):
         d_gates, slope = _slopes(trace, at, allocator.cat(c_before[run]))
         by_gate = d_gates.unflatten(2, (NUM_GATES, -1))
@@ -190,12 +193,12 @@ def backward(
             dc[t].mul_(f[t])
             d_projected.append(gates.backward(t, d_all[k], z[t]))
             gates.back.add(dh_before[t], d_projected[-1], dh_before[t])
-            yield gates.of_inputs(d_all[k], d_projected[-1])
+            yield gates.input_gradient(d_all[k], d_projected[-1])
         memory.collect(run, slope, trace.raw[:, at])
         gates.collect(run, d_gates, z)
         dz = allocator.cat(d_projected[::-1])
         d_weight.baddbmm_(dz.mT, allocator.cat(h_before[run]), beta=float(run.stop < len(packing.sizes)))
-        for into, sources, dx in zip(d_inputs, packing.sources, gates.of_inputs(d_gates, dz), strict=True):
+        for into, sources, dx in zip(d_inputs, packing.sources, gates.input_gradient(d_gates, dz), strict=True):
             into.index_copy_(0, sources[at], dx)
     back = packing.order.argsort()
     totals = map(_like, (*gates.totals(), *memory.totals()), parameters[1:])

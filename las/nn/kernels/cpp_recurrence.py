@@ -233,7 +233,7 @@ def _room(projected: Tensor, hidden: int) -> CppTrace:
 
 
 def _forward(plan: CppPlan, parts: Sequence[CppPart], traces: Sequence[CppTrace]) -> tuple[Tensor, ...]:
-    """The results; fills the traces where they have room."""
+    """The results; fills the traces where they have memory."""
     batch, hidden = len(plan.rows.order), parts[0].weight.shape[1]
     outputs = allocator.empty(parts[0].weight, batch, plan.rows.frames, len(parts) * hidden)
     last = [outputs.new_empty(batch, hidden) for _ in range(2 * len(parts))]

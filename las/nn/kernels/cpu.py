@@ -41,7 +41,7 @@ def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
         return f"it computes on a CPU, not on {input_gates.device.type}"
     if input_gates.dtype.is_complex or not input_gates.dtype.is_floating_point:
         return f"it does not compute {input_gates.dtype}"
-    return _fault()
+    return _trial_error()
 
 
 def unroll(
@@ -139,19 +139,19 @@ def library() -> ctypes.CDLL:
 
 
 @cache
-def _fault() -> str:
+def _trial_error() -> str:
     """Why the library cannot be used: it cannot be built, or a trial gives something else than the plain equations."""
     try:
         library()
     except cpp_build.Unavailable as error:
         return str(error)
     with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
-        differences = {cls.__name__: _difference(cls) for cls in GATE_NORMS}
+        differences = {cls.__name__: _largest_difference(cls) for cls in GATE_NORMS}
     wrong = [f"{name} differs by {found:.1g} of its size" for name, found in differences.items() if not found < 1e-3]
     return f"what was compiled is wrong in a trial: {', '.join(wrong)}" if wrong else ""
 
 
-def _difference(cls: type[LSTMCell]) -> float:
+def _largest_difference(cls: type[LSTMCell]) -> float:
     """Of outputs and gradients of a small layer from those of the plain equations, relative to the largest value."""
     cell = cls(7, 19, cell_norm="both", forget_bias=1.0).float()
     frames = torch.linspace(-9, 9, 9 * 4 * 7).sin().view(9, 4, 7).requires_grad_()

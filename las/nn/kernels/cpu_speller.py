@@ -1,7 +1,7 @@
 """The loop of a teacher-forced pass in C++: `spelling.h` and `attending.h`, reached through ctypes.
 
 Every thread takes its share of the batch through all steps. What goes through the tanh of an attention is computed
-twice instead of kept; gradients of weights are products of torch after the loop.
+twice instead of stored; gradients of weights are products of torch after the loop.
 
 The attention of one step of a search in C++: all beams of all utterances, what meets in the tanh is never stored.
 """
@@ -21,16 +21,16 @@ from las.nn.attention.base import Attention, AttentionMemory
 from las.nn.cells.base import CELL_NORMS, LSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels import cpp_recurrence, cpu, teacher_forcing
-from las.nn.kernels.attention import Additive, Attending, Dot, Location
+from las.nn.kernels.attention import AdditiveKernel, AttentionKernel, DotKernel, LocationKernel
 from las.nn.kernels.bptt import Parameters
 from las.nn.kernels.cpp_recurrence import Direction, Structure
 from las.nn.kernels.teacher_forcing import AttentionForm, Feed, InputSide, PassInputs
 from las.nn.normalisation import bounded_eps
 
-ENERGIES: dict[type[Attending], int] = {Dot: 0, Additive: 1, Location: 2}
+ENERGIES: dict[type[AttentionKernel], int] = {DotKernel: 0, AdditiveKernel: 1, LocationKernel: 2}
 """Numbers of `Energy` in `attending.h`: the others are left to torch's operations."""
 
-ATTENDED = (
+ATTENTION_POINTERS = (
     *("num_states", "keys", "values", "query", "score", "location", "filter", "queries", "weights", "contexts"),
     *("d_keys", "d_queries", "d_weights", "d_contexts"),
 )
@@ -38,7 +38,7 @@ ATTENDED = (
 CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64)
 
 
-class Stepped(Structure):
+class CellStructure(Structure):
     """As in `spelling.h`, field by field."""
 
     _fields_ = (
@@ -48,28 +48,28 @@ class Stepped(Structure):
     )
 
 
-class Attended(Structure):
+class AttentionStructure(Structure):
     """As in `attending.h`, field by field."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("batch", "steps", "states", "value_size", "key_size")),
         *((name, ctypes.c_int64) for name in ("filters", "width", "energy")),
-        *((name, ctypes.c_void_p) for name in ATTENDED),
+        *((name, ctypes.c_void_p) for name in ATTENTION_POINTERS),
     )
 
 
-class CppPass(Structure):
+class SpellerStructure(Structure):
     """`Speller` of `spelling.h`, field by field."""
 
     _fields_ = (
         ("count", ctypes.c_int64),
-        ("cells", ctypes.POINTER(Stepped)),
-        ("attended", Attended),
+        ("cells", ctypes.POINTER(CellStructure)),
+        ("attended", AttentionStructure),
         ("sums", ctypes.c_void_p),
     )
 
 
-class Cell:
+class CellTensors:
     """One cell of a pass, and the tensors that the C++ is pointed to."""
 
     def __init__(
@@ -100,13 +100,13 @@ class Cell:
         self.d_summed = torch.empty_like(self.projected)
         self.d_projected = torch.empty_like(self.projected) if self.apart else self.d_summed
 
-    def stepped(self) -> Stepped:
+    def structure(self) -> CellStructure:
         """The structure that points to all there is."""
         direction = Direction(*self.numbers, self.eps)
         direction.point(
             **{name: value for name in cpp_recurrence.POINTERS if (value := getattr(self, name, None)) is not None}
         )
-        stepped = Stepped(direction, self.inputs.shape[2])
+        stepped = CellStructure(direction, self.inputs.shape[2])
         stepped.point(input_weight=self.input_weight, mask=self.mask, projected=self.projected, inputs=self.inputs)
         return stepped
 
@@ -125,7 +125,7 @@ class Cell:
 
 
 class CppDecoderLoop:
-    """See `las.nn.kernels.teacher_forcing.AnyLoop`; all tensors are on the CPU and of one type."""
+    """See `las.nn.kernels.teacher_forcing.TeacherForcingLoop`; all tensors are on the CPU and of one type."""
 
     def __init__(
         self,
@@ -140,14 +140,14 @@ class CppDecoderLoop:
         if len(types) > 1:
             raise TypeError(f"one pass of the speller needs tensors of one type, not of {types}")
         parts = zip(cells, given.sides, given.cells, [*masks, None], strict=True)
-        self.cells = [Cell(cell, side, parameters, up, recording) for cell, side, parameters, up in parts]
+        self.cells = [CellTensors(cell, side, parameters, up, recording) for cell, side, parameters, up in parts]
         (batch, steps, _), (_, states, value_size) = given.sides[0].known.shape, given.values.shape
         self.num_states, self.keys, self.values = mask.sum(1), given.keys.contiguous(), given.values.contiguous()
         self.query, *of_energy = (part.contiguous() for part in given.attention)
         self.score, self.filter, self.location = [*of_energy, None, None, None][:3]
         filters, _, width = (0, 0, 0) if self.filter is None else self.filter.shape
         sizes = states, value_size, len(self.query), filters, width
-        self.numbers = batch, steps, *sizes, ENERGIES[form.attending]
+        self.numbers = batch, steps, *sizes, ENERGIES[form.attention]
         self.queries = self.keys.new_empty(batch, steps, len(self.query))
         self.weights = self.keys.new_zeros(batch, steps + 1, states)
         self.contexts = self.keys.new_zeros(batch, steps + 1, value_size)
@@ -199,37 +199,39 @@ class CppDecoderLoop:
 
     def _call(self, name: str, *more: Any) -> None:
         """Run a function of the library, on as many threads as torch may use."""
-        attended = Attended(*self.numbers)
-        attended.point(**{name: getattr(self, name, None) for name in ATTENDED})
-        cells = (Stepped * len(self.cells))(*(cell.stepped() for cell in self.cells))
-        given = CppPass(len(self.cells), cells, attended)
+        attended = AttentionStructure(*self.numbers)
+        attended.point(**{name: getattr(self, name, None) for name in ATTENTION_POINTERS})
+        cells = (CellStructure * len(self.cells))(*(cell.structure() for cell in self.cells))
+        given = SpellerStructure(len(self.cells), cells, attended)
         given.point(sums=self.sums)
         function = getattr(cpu.library(), f"{name}_{str(self.keys.dtype).removeprefix('torch.')}")
         function(ctypes.byref(given), ctypes.c_int64(torch.get_num_threads()), *more)
 
 
-def knows(attention: Attention) -> bool:
+def is_compiled(attention: Attention) -> bool:
     """Whether this attention is among those in C++."""
-    return type(attention) in teacher_forcing.FORMS and teacher_forcing.FORMS[type(attention)].attending in ENERGIES
+    return type(attention) in teacher_forcing.FORMS and teacher_forcing.FORMS[type(attention)].attention in ENERGIES
 
 
 def unsupported_reason(attention: Attention) -> str:
     """Why this loop does not compute an attention though the library is there."""
-    return fault() if knows(attention) else f"{type(attention).__name__} is not among the compiled ones"
+    return trial_error() if is_compiled(attention) else f"{type(attention).__name__} is not among the compiled ones"
 
 
 @cache
-def fault() -> str:
+def trial_error() -> str:
     """Why it cannot be used at all: in a trial it differs from torch's operations."""
     with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
         differences = {
-            cls.__name__: _difference(cls) for cls, form in teacher_forcing.FORMS.items() if form.attending in ENERGIES
+            cls.__name__: _largest_difference(cls)
+            for cls, form in teacher_forcing.FORMS.items()
+            if form.attention in ENERGIES
         }
     wrong = [f"{name} differs by {found:.1g} of its size" for name, found in differences.items() if not found < 1e-3]
     return f"what was compiled is wrong in a trial: {', '.join(wrong)}" if wrong else ""
 
 
-def _difference(cls: Callable[..., Attention]) -> float:
+def _largest_difference(cls: Callable[..., Attention]) -> float:
     """Of outputs and gradients of a small pass from those of torch's operations, relative to the largest value."""
     attention, cells = cls(11, 5, key_size=9).float(), [PlainLSTMCell(8, 11).float(), PlainLSTMCell(11, 11).float()]
     encoded = torch.linspace(-9, 9, 9 * 7 * 5).sin().view(9, 7, 5).requires_grad_()
@@ -238,7 +240,7 @@ def _difference(cls: Callable[..., Attention]) -> float:
     memory = attention.prepare(encoded, torch.tensor([7, 3, 1, 0, 7, 6, 5, 4, 2]))
     tokens, masks, found = torch.zeros(9, 4, dtype=torch.long), [torch.full((9, 4, 11), 0.5)], []
     for kind in (teacher_forcing.DecoderLoop, CppDecoderLoop):
-        parts = teacher_forcing.spell(
+        parts = teacher_forcing.forward(
             cells, attention, memory, tokens, lambda _, steps: embedded[:, steps], masks, None, kind
         )
         wanted = torch.stack([part.square().sum() for part in parts]).sum()
@@ -247,21 +249,21 @@ def _difference(cls: Callable[..., Attention]) -> float:
     return max(float((one - other).abs().max() / one.abs().max()) for one, other in pairs)
 
 
-Answer = Callable[
+AttendFn = Callable[
     [Float[Tensor, "batch beam query"], AttentionMemory, Float[Tensor, "batch beam states"]],
     tuple[Float[Tensor, "batch beam value"], Float[Tensor, "batch beam states"]],
 ]
 """As `Attention.attend`: queries and what is remembered of weights to contexts and weights."""
 
 
-def of(attention: Attention, memory: AttentionMemory) -> Answer:
+def select_attend_fn(attention: Attention, memory: AttentionMemory) -> AttendFn:
     """What answers as this attention does, for one batch of utterances. It has no gradient."""
     types = {memory.keys.dtype, *(parameter.dtype for parameter in attention.parameters())}
-    known = knows(attention) and types in ({torch.float32}, {torch.float64})
-    return Attender(attention, memory) if known else attention.attend
+    known = is_compiled(attention) and types in ({torch.float32}, {torch.float64})
+    return CppAttend(attention, memory) if known else attention.attend
 
 
-class Attender:
+class CppAttend:
     """An attention on a memory, both ready to be pointed to."""
 
     def __init__(self, attention: Attention, memory: AttentionMemory) -> None:
@@ -272,15 +274,15 @@ class Attender:
         keys, self.values = memory.keys.contiguous(), memory.values.contiguous()
         (self.batch, states, key_size), value_size = keys.shape, self.values.shape[2]
         count, _, width = (0, 0, 0) if filters is None else filters.shape
-        self.sizes = states, value_size, key_size, count, width, ENERGIES[form.attending]
+        self.sizes = states, value_size, key_size, count, width, ENERGIES[form.attention]
         self.pointers: dict[str, Tensor | None] = {"score": score, "filter": filters, "location": location}
         self.pointers |= {"num_states": memory.mask.sum(1), "keys": keys, "values": self.values}
         self.function = getattr(cpu.library(), f"attend_{str(keys.dtype).removeprefix('torch.')}")
 
-    def __call__(self, query: Tensor, memory: AttentionMemory, remembered: Tensor) -> tuple[Tensor, Tensor]:
-        queries, last = torch.matmul(query, self.query.t()).contiguous(), remembered.contiguous()
+    def __call__(self, query: Tensor, memory: AttentionMemory, accumulated: Tensor) -> tuple[Tensor, Tensor]:
+        queries, last = torch.matmul(query, self.query.t()).contiguous(), accumulated.contiguous()
         weights, contexts = torch.empty_like(last), self.values.new_empty(*query.shape[:2], self.values.shape[2])
-        attended = Attended(self.batch, query.shape[1], *self.sizes)
+        attended = AttentionStructure(self.batch, query.shape[1], *self.sizes)
         attended.point(**self.pointers, queries=queries, weights=weights, contexts=contexts)
         self.function(ctypes.byref(attended), ctypes.c_void_p(last.data_ptr()), ctypes.c_int64(torch.get_num_threads()))
         return contexts, weights

@@ -20,11 +20,11 @@ CHUNK = 32
 LIMIT = 16
 """How many shapes are kept, each with its graph and small buffers; the one unused for longest goes first."""
 
-_kept: OrderedDict[Hashable, Any] = OrderedDict()
-_said: set[str] = set()
+_cache: OrderedDict[Hashable, Any] = OrderedDict()
+_announced: set[str] = set()
 
 
-class Repeated:
+class RepeatedStep:
     """Runs a step a number of times; on a GPU rounded up to whole chunks, unless nothing can be captured there."""
 
     def __init__(self, step: Callable[[], None], device: torch.device) -> None:
@@ -59,22 +59,22 @@ def captured(step: Callable[[], None], device: torch.device) -> torch.cuda.CUDAG
                 graph.capture_end()
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
-            if reason not in _said:
-                _said.add(reason)
+            if reason not in _announced:
+                _announced.add(reason)
                 progress.say(f"recurrences: launched frame by frame, for no CUDA graph could be captured: {reason}")
             return None
     torch.cuda.current_stream(device).wait_stream(stream)
     return graph
 
 
-def kept(key: Hashable, make: Callable[[], T]) -> T:
+def cached(key: Hashable, make: Callable[[], T]) -> T:
     """What `make` gave for this key the last time, or gives now."""
-    if key in _kept:
-        _kept.move_to_end(key)
+    if key in _cache:
+        _cache.move_to_end(key)
     else:
-        if len(_kept) >= LIMIT:
+        if len(_cache) >= LIMIT:
             if torch.cuda.is_available():  # it may still be running there
                 torch.cuda.synchronize()
-            _kept.popitem(last=False)
-        _kept[key] = make()
-    return _kept[key]
+            _cache.popitem(last=False)
+        _cache[key] = make()
+    return _cache[key]

@@ -84,7 +84,7 @@ class Gates:
     G as it is written here.
     """
 
-    kept = 0
+    normalised_blocks = 0
     """How wide the z that the backward pass needs is, in G's; 0 where nothing is normalised."""
 
     def __init__(self, weight: Tensor, offset: Tensor | None) -> None:
@@ -109,7 +109,7 @@ class Gates:
         """The gradient of U h from that of G."""
         return grads
 
-    def of_inputs(self, grads: Tensor, d_projected: Tensor) -> Tensor:
+    def input_gradient(self, grads: Tensor, d_projected: Tensor) -> Tensor:
         """Which of the two is the gradient of x: that of G, or that of U h."""
         return grads
 
@@ -141,7 +141,7 @@ class Gates:
 class SeparatelyNormalisedGates(Gates):
     """G = x + offset + LN(U h): z = U h."""
 
-    kept = 1
+    normalised_blocks = 1
 
     def __init__(self, weight: Tensor, offset: Tensor | None, norm: Norm) -> None:
         super().__init__(weight, offset)
@@ -168,7 +168,7 @@ class SeparatelyNormalisedGates(Gates):
         return self.norm.gain * self.doubled
 
 
-class GatesJoined(SeparatelyNormalisedGates):
+class JointlyNormalisedGates(SeparatelyNormalisedGates):
     """G = LN(x + U h) + offset, joined or gate by gate: z = x + U h."""
 
     def prepare(self, inputs: Tensor) -> None:
@@ -178,7 +178,7 @@ class GatesJoined(SeparatelyNormalisedGates):
         self.product.add(inputs, hidden, projected)
         torch.addcmul(self.doubled_offset, self.norm.normalise(projected), self.doubled_gain, out=gates)
 
-    def of_inputs(self, grads: Tensor, d_projected: Tensor) -> Tensor:
+    def input_gradient(self, grads: Tensor, d_projected: Tensor) -> Tensor:
         return d_projected
 
 
@@ -232,7 +232,7 @@ class OutputNormalisedCell(CellUpdate):
         return self.norm.d_gain, self.norm.d_bias
 
 
-class MemoryCarriedNormalised(OutputNormalisedCell):
+class StateNormalisedCell(OutputNormalisedCell):
     """cell_norm `state`: LN(c) is carried, tanh(c) is seen."""
 
     carries_raw = False
@@ -247,7 +247,7 @@ class MemoryCarriedNormalised(OutputNormalisedCell):
         d_cell.copy_(d_raw)
 
 
-class MemoryNormalised(MemoryCarriedNormalised):
+class OutputAndStateNormalisedCell(StateNormalisedCell):
     """cell_norm `both`: LN(c) is carried, tanh(LN(c)) is seen."""
 
     def forward(self, raw: Tensor, carried: Tensor, seen: Tensor) -> None:

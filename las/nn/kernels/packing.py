@@ -1,4 +1,4 @@
-"""True frames without their padding, one frame of all living rows after the other, for one direction of time or two."""
+"""True frames without their padding, one frame of all active rows after the other, for one direction of time or two."""
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, groupby, pairwise
@@ -79,7 +79,7 @@ class Packing(NamedTuple):
         trajectory[:, :batch] = initial[:, self.order]
         return trajectory
 
-    def around(self, trajectory: Float[Tensor, "directions rows size"]) -> tuple[list[Tensor], list[Tensor]]:
+    def before_and_after(self, trajectory: Float[Tensor, "directions rows size"]) -> tuple[list[Tensor], list[Tensor]]:
         """For every frame, the states of its rows before it and after it."""
         alive = [len(self.order), *self.sizes]
         states = list(trajectory.split(alive, 1))
@@ -94,7 +94,7 @@ class Packing(NamedTuple):
         """For every frame, its rows of a packed buffer."""
         return packed.split(self.sizes, 1)
 
-    def living(self, rows: Float[Tensor, "directions batch *size"]) -> list[Tensor]:
+    def active(self, rows: Float[Tensor, "directions batch *size"]) -> list[Tensor]:
         """For every frame, those of the sorted rows that live at it: the same memory every time."""
         views = {size: rows[:, :size] for size in set(self.sizes)}
         return [views[size] for size in self.sizes]
@@ -151,10 +151,10 @@ def packing_of(num_frames: Int[Tensor, "batch"], frames: int, directions: int = 
     """The packing of a batch padded to `frames`, from true lengths [batch], for one direction or both."""
     lengths, order = num_frames.clamp(0, frames).sort(descending=True, stable=True)
     times = torch.arange(frames, device=lengths.device).unsqueeze(1)
-    living = times < lengths
-    sizes = living.sum(1)
-    both = torch.stack([times.expand_as(living), lengths - 1 - times][:directions])
-    positions = (order * frames + both)[:, living]
+    active = times < lengths
+    sizes = active.sum(1)
+    both = torch.stack([times.expand_as(active), lengths - 1 - times][:directions])
+    positions = (order * frames + both)[:, active]
     # State t of a trajectory starts after the initial states and frames 0 ... t - 2.
     starts = torch.cat([sizes.new_tensor([0, len(order)]), len(order) + sizes.cumsum(0)])
     last = torch.empty_like(order)

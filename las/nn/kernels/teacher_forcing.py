@@ -28,7 +28,7 @@ from las.nn.attention.location import LocationAttention
 from las.nn.attention.weight_feedback import WeightFeedbackAttention
 from las.nn.cells.base import NUM_GATES, LSTMCell, LSTMState
 from las.nn.kernels import autograd, bptt
-from las.nn.kernels.attention import Additive, Attending, Dot, Location, WeightFeedback
+from las.nn.kernels.attention import AdditiveKernel, AttentionKernel, DotKernel, LocationKernel, WeightFeedbackKernel
 from las.nn.kernels.bptt import Parameters, Plan
 from las.nn.kernels.equations import Norm
 from las.nn.kernels.packing import Buffer, FrameBuffers, OneFrameBuffers, packing_of
@@ -59,9 +59,9 @@ class DecoderLayer:
         self.raws, self.belows, self.inputs = map(packing.steps, (self.raw, self.below, inputs))
         self.transposed = side.weight.t().contiguous()
         self.zeros = self.raw.new_zeros(1, len(packing.order), width // NUM_GATES)
-        room = (FrameBuffers if recording else OneFrameBuffers)(packing, self.raw)
+        buffers = (FrameBuffers if recording else OneFrameBuffers)(packing, self.raw)
         pieces = (Buffer(step, [step]) for step in self.inputs)
-        self.steps = bptt.forward(plan, pieces, LSTMState(self.zeros, self.zeros), self.parameters, room)
+        self.steps = bptt.forward(plan, pieces, LSTMState(self.zeros, self.zeros), self.parameters, buffers)
 
     def feed(self, step: int, known: Tensor) -> None:
         """Replace what is known of a step that was not computed yet."""
@@ -115,15 +115,15 @@ class DecoderLayer:
 class AttentionForm(NamedTuple):
     """Who computes a class of attentions, and the names of the parameters of its energy."""
 
-    attending: type[Attending]
+    attention: type[AttentionKernel]
     energies: tuple[str, ...] = ()
 
 
 FORMS: dict[type[Attention], AttentionForm] = {
-    DotAttention: AttentionForm(Dot),
-    AdditiveAttention: AttentionForm(Additive, ("score.weight",)),
-    LocationAttention: AttentionForm(Location, ("score.weight", "filters.weight", "location.weight")),
-    WeightFeedbackAttention: AttentionForm(WeightFeedback, ("score.weight", "feedback.weight")),
+    DotAttention: AttentionForm(DotKernel),
+    AdditiveAttention: AttentionForm(AdditiveKernel, ("score.weight",)),
+    LocationAttention: AttentionForm(LocationKernel, ("score.weight", "filters.weight", "location.weight")),
+    WeightFeedbackAttention: AttentionForm(WeightFeedbackKernel, ("score.weight", "feedback.weight")),
 }
 
 Embed = Callable[[Tensor, slice], Tensor]
@@ -152,13 +152,13 @@ class PassInputs(NamedTuple):
     cells: tuple[Parameters, ...]
 
     def flat(self) -> list[Tensor | None]:
-        """In the order in which `AnyLoop.backward` gives their gradients."""
+        """In the order in which `TeacherForcingLoop.backward` gives their gradients."""
         per_cell = [tensor for parts in zip(self.sides, self.cells, strict=True) for part in parts for tensor in part]
         return [self.keys, self.values, *self.attention, *per_cell]
 
 
 def unsupported_reason(cells: Sequence[LSTMCell], attention: Attention) -> str:
-    """Why `spell` does not compute them: it knows classes exactly, a subclass may change the equations."""
+    """Why `forward` does not compute them: it knows classes exactly, a subclass may change the equations."""
     if type(attention) not in FORMS:
         return f"the equations of {type(attention).__name__} are not among those written by hand"
     return next(filter(None, (autograd.unsupported_reason(cell, next(cell.parameters())) for cell in cells)), "")
@@ -169,7 +169,7 @@ Feed = Callable[[int], None]
 
 
 @runtime_checkable
-class AnyLoop(Protocol):
+class TeacherForcingLoop(Protocol):
     """The cells and the attention of one pass: `run`, then `results`, and `backward` as often as one likes."""
 
     def __init__(
@@ -199,7 +199,7 @@ class AnyLoop(Protocol):
 
 
 class DecoderLoop:
-    """By torch's operations, on any device: see `AnyLoop`."""
+    """By torch's operations, on any device: see `TeacherForcingLoop`."""
 
     def __init__(
         self,
@@ -214,7 +214,7 @@ class DecoderLoop:
         self.packing = packing_of(torch.full((batch,), self.num_steps, device=mask.device), self.num_steps)
         self.masks = [*masks, None]
         memory = AttentionMemory(given.keys, given.values, mask)
-        self.attending = form.attending(memory, self.num_steps, recording, *given.attention)
+        self.attention = form.attention(memory, self.num_steps, recording, *given.attention)
         self.layers = [
             DecoderLayer(
                 autograd.plan_of(cell, self.packing, next(cell.parameters()).dtype), side, parameters, recording
@@ -226,44 +226,44 @@ class DecoderLoop:
         for step in range(self.num_steps):
             if feed and step:
                 feed(step)
-            below = self.attending.contexts[step]
+            below = self.attention.contexts[step]
             for layer, mask in zip(self.layers, self.masks, strict=True):
                 self.hidden = layer.forward(step, below)
                 below = self.hidden if mask is None else self.hidden * mask[:, step]
-            self.attending.forward(step, self.hidden)
+            self.attention.forward(step, self.hidden)
         for layer in self.layers:
             layer.end()
 
     def seen(self, step: int) -> tuple[Tensor, Tensor]:
-        return self.hidden, self.attending.contexts[step]
+        return self.hidden, self.attention.contexts[step]
 
     def replace(self, step: int, known: Tensor) -> None:
         self.layers[0].feed(step, known)
 
     def results(self) -> tuple[Tensor, Tensor, Tensor]:
         hidden = self.packing.unpack(self.layers[-1].hidden)
-        return hidden, self.attending.contexts[1:].transpose(0, 1), self.attending.weights[1:].transpose(0, 1)
+        return hidden, self.attention.contexts[1:].transpose(0, 1), self.attention.weights[1:].transpose(0, 1)
 
     def backward(self, d_hidden: Tensor, d_contexts: Tensor, d_weights: Tensor) -> list[Tensor | None]:
-        self.attending.begin(d_contexts.transpose(0, 1), d_weights.transpose(0, 1))
+        self.attention.begin(d_contexts.transpose(0, 1), d_weights.transpose(0, 1))
         *lower, last = self.layers
         last.begin(d_hidden)
         for layer in lower:
             layer.begin(layer.zeros.new_zeros(*d_hidden.shape[:2], layer.zeros.shape[2]))
         for step in reversed(range(self.num_steps)):
-            grads = self.attending.backward(step)
+            grads = self.attention.backward(step)
             for layer, mask in reversed([*zip(self.layers, self.masks, strict=True)]):
                 grads = layer.backward(step, grads if mask is None else grads * mask[:, step])
-            self.attending.d_contexts[step] += grads
+            self.attention.d_contexts[step] += grads
         per_layer = [tensor for layer in self.layers for tensor in layer.totals()]
-        return [*self.attending.totals(last.hidden[0]), *per_layer]
+        return [*self.attention.totals(last.hidden[0]), *per_layer]
 
 
 class TeacherForcedPass(torch.autograd.Function):
     """(loop, *Given.flat) to the results of a loop that was run with them: only the backward pass is left to do."""
 
     @staticmethod
-    def forward(ctx: Any, loop: AnyLoop, *given: Any) -> Any:
+    def forward(ctx: Any, loop: TeacherForcingLoop, *given: Any) -> Any:
         ctx.loop = loop
         ctx.save_for_backward(*given)
         return loop.results()
@@ -276,7 +276,7 @@ class TeacherForcedPass(torch.autograd.Function):
             return None, *ctx.loop.backward(*grads)
 
 
-def spell(
+def forward(
     cells: Sequence[LSTMCell],
     attention: Attention,
     memory: AttentionMemory,
@@ -284,7 +284,7 @@ def spell(
     embed: Embed,
     masks: Sequence[Tensor | None],
     draw: Draw | None = None,
-    kind: type[AnyLoop] = DecoderLoop,
+    kind: type[TeacherForcingLoop] = DecoderLoop,
 ) -> PassOutputs:
     """All steps, each fed with the context of the one before.
 

@@ -149,7 +149,7 @@ class TritonRecurrence(torch.autograd.Function):
 
         inputs = tuple(map(_aligned, inputs))
         recipe = _recipe(plan, inputs)
-        loop = cuda_graphs.kept((Forward, recipe), lambda: Forward(recipe))
+        loop = cuda_graphs.cached((Forward, recipe), lambda: Forward(recipe))
         outputs, last, trace = loop.run(lengths, first, weight, affine, inputs)
         ctx.plan, ctx.recipe = plan, recipe
         ctx.save_for_backward(lengths, first, weight, affine, outputs, *trace, *(inputs if plan.x_inside else ()))
@@ -165,7 +165,7 @@ class TritonRecurrence(torch.autograd.Function):
         with torch.autocast(d_outputs.device.type, enabled=False), torch.cuda.device_of(d_outputs):
             before = _before(outputs, first[0], plan)
             projected = _projected(plan, lengths, before, weight, inputs, trace)
-            loop = cuda_graphs.kept((Backward, ctx.recipe), lambda: Backward(ctx.recipe))
+            loop = cuda_graphs.cached((Backward, ctx.recipe), lambda: Backward(ctx.recipe))
             found = loop.run(lengths, first, weight, affine, trace, projected, _aligned(d_outputs), d_last)
             dz = found.gates if plan.norm == "none" else found.projected
             d_weight = torch.stack([d.flatten(0, 1).t() @ h.flatten(0, 1) for d, h in zip(dz, before, strict=True)])

@@ -88,7 +88,7 @@ class Forward(TritonLoop):
 
     def __init__(self, recipe: TritonEquations) -> None:
         super().__init__(recipe)
-        self.repeat = cuda_graphs.Repeated(self.step, recipe.device)
+        self.repeat = cuda_graphs.RepeatedStep(self.step, recipe.device)
 
     def step(self) -> None:
         recipe = self.recipe
@@ -133,7 +133,7 @@ class Backward(TritonLoop):
         with torch.inference_mode(False):
             self.scales = torch.ones(recipe.directions, recipe.rows, NUM_GATES, device=recipe.device)
         self.clock.fill_(-1)
-        self.repeat = cuda_graphs.Repeated(self.step, recipe.device)
+        self.repeat = cuda_graphs.RepeatedStep(self.step, recipe.device)
 
     def step(self) -> None:
         recipe, (first_cell, d_cell) = self.recipe, self.memory

@@ -77,7 +77,7 @@ def row_of(H: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def parts_of(gates):
+def split_gates(gates):
     """i, f, g, o of [BLOCK, 2, 2]."""
     first, second = tl.split(gates)
     i, g = tl.split(first)
@@ -87,8 +87,8 @@ def parts_of(gates):
 
 @triton.jit
 @no_type_check
-def together(i, f, g, o):
-    """The inverse of `parts_of`."""
+def join_gates(i, f, g, o):
+    """The inverse of `split_gates`."""
     return tl.join(tl.join(i, g), tl.join(f, o))
 
 

@@ -37,16 +37,16 @@ from las.nn.kernels.triton_rows import (
     PROJECTED,
     address,
     cell_affine,
+    join_gates,
     load_four,
     mean_of,
-    parts_of,
     place_of,
     row_of,
     scale_of,
+    split_gates,
     statistics_of,
     store_four,
     tanh,
-    together,
 )
 
 
@@ -78,7 +78,7 @@ def backward_row(
     dh += gathered(products, scales, slot, DIRECTIONS * ROWS, columns, inside, H)
     tl.debug_barrier()  # every thread has read the clock and the scales before one sets them
     activations = address(table, GATES, OPERAND) + place * (4 * H)
-    i, f, g, o = parts_of(tl.load(activations + gates, mask=within, other=0.0).to(tl.float32))
+    i, f, g, o = split_gates(tl.load(activations + gates, mask=within, other=0.0).to(tl.float32))
     seen = memory_at(table, place, affine, columns, inside, H, CELL_NORM, OPERAND)[0]
     previous = tl.load(first_cell + slot * H + columns, mask=inside, other=0.0)
     if t > 0:
@@ -91,7 +91,7 @@ def backward_row(
     dc = through_memory(ds, d_carried, table, place, affine, columns, inside, H, CELL_NORM, OPERAND)
     tl.store(d_cell + slot * H + columns, dc * f, mask=inside)
     do = dh * squashed * o * (1 - o)
-    d_gates = together(dc * g * i * (1 - i), dc * previous * f * (1 - f), dc * i * (1 - g * g), do)
+    d_gates = join_gates(dc * g * i * (1 - i), dc * previous * f * (1 - f), dc * i * (1 - g * g), do)
     tl.store(address(table, D_GATES, OPERAND) + place * (4 * H) + gates, d_gates.to(OPERAND), mask=within)
     w = through_norm(d_gates, table, place, affine, scales + slot * 4, gates, within, H, NORM, OPERAND)
     tl.store(operand + slot * (4 * H) + gates, w.to(OPERAND), mask=within)
@@ -276,7 +276,7 @@ def forward_row(
     inputs = tl.load(address(table, INPUTS + direction, INPUT) + position * (4 * H) + gates, mask=within, other=0.0)
     projected = tl.load(products + slot * (4 * H) + gates, mask=within, other=0.0)
     pre, mean, scale = pre_activations(inputs.to(tl.float32), projected, affine, gates, within, H, NORM, EPS)
-    i, f, g, o = parts_of(pre)
+    i, f, g, o = split_gates(pre)
     i, f, g, o = tl.sigmoid(i), tl.sigmoid(f), tanh(g), tl.sigmoid(o)
     cells = memory + (DIRECTIONS * ROWS + slot) * H + columns
     raw = f * tl.load(cells, mask=inside, other=0.0) + i * g
@@ -290,7 +290,7 @@ def forward_row(
     tl.store(clock + slot, t + 1)
     if KEEP:
         target = address(table, GATES, OPERAND) + place * (4 * H)
-        tl.store(target + gates, together(i, f, g, o).to(OPERAND), mask=within)
+        tl.store(target + gates, join_gates(i, f, g, o).to(OPERAND), mask=within)
         centred = raw - cell_mean
         tl.store(address(table, CELLS, OPERAND) + place * H + columns, centred.to(OPERAND), mask=inside)
         statistics = statistics_of(table, place)
