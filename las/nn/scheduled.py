@@ -1,4 +1,4 @@
-"""A number of the config that changes during training: label smoothing or scheduled sampling with a schedule."""
+"""Numbers that follow a schedule during training: label smoothing, the probability of scheduled sampling."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -11,14 +11,14 @@ UNITS = ("steps", "sub_epochs")
 
 
 class PiecewiseLinear:
-    """Straight lines from point to point; before the first point its value, after the last point its value.
+    """A piecewise linear function of the step or sub-epoch, constant before the first and after the last point.
 
-    Two points at one place are a jump, which has happened when that place is reached. It remembers nothing: a training
-    that continues asks for the same places and gets the same values.
+    Two points at one place are a jump; at that place the second value holds. It has no state, so a resumed training
+    gets the same values.
 
     Args:
-        points: (place, value) pairs, places in order.
-        unit: what places count, from 1: `steps` or `sub_epochs`.
+        points: pairs (place, value) in order of place.
+        unit: the unit of places, counted from 1: `steps` or `sub_epochs`.
     """
 
     def __init__(self, *, points: Sequence[Sequence[int | float]], unit: str = "steps") -> None:
@@ -46,14 +46,14 @@ class PiecewiseLinear:
 
 
 class ScheduledModule(nn.Module):
-    """A module some of whose numbers may be ramps: they are plain attributes, set before each update."""
+    """A module with scheduled numbers: plain attributes that are set before each update."""
 
     def __init__(self) -> None:
         super().__init__()
         self.schedules: dict[str, PiecewiseLinear] = {}
 
     def schedule(self, name: str, number: float | PiecewiseLinear, largest: float) -> None:
-        """Make a number an attribute of this name, of its first value if it is a schedule.
+        """Register a number or a schedule as the attribute `name`, set to the first value of the schedule.
 
         Raises ArgumentError unless it always lies between 0 and `largest`.
         """

@@ -1,9 +1,9 @@
-"""The loop of a teacher-forced pass in C++: `spelling.h` and `attending.h`, reached through ctypes.
+"""The speller in C++ (`spelling.h`, `attending.h`): teacher-forced passes, and the attention of a search.
 
-Every thread takes its share of the batch through all steps. What goes through the tanh of an attention is computed
-twice instead of stored; gradients of weights are products of torch after the loop.
-
-The attention of one step of a search in C++: all beams of all utterances, what meets in the tanh is never stored.
+`CppDecoderLoop` is the loop of a teacher-forced pass with its backward pass: every thread computes all steps for its
+share of the batch, and gradients of weights are products of torch after the loop. `CppAttend` is the attention of one
+step of a search, for all beams of all utterances, without gradients. Neither stores the tanh of an attention, which is
+the largest tensor: the backward pass computes it again.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ from las.nn.kernels.teacher_forcing import AttentionForm, Feed, InputSide, PassI
 from las.nn.normalisation import bounded_eps
 
 ENERGIES: dict[type[AttentionKernel], int] = {DotKernel: 0, AdditiveKernel: 1, LocationKernel: 2}
-"""Numbers of `Energy` in `attending.h`: the others are left to torch's operations."""
+"""Numbers of `Energy` in `attending.h`; other attentions are computed by torch."""
 
 ATTENTION_POINTERS = (
     *("num_states", "keys", "values", "query", "score", "location", "filter", "queries", "weights", "contexts"),
@@ -39,7 +39,7 @@ CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64)
 
 
 class CellStructure(Structure):
-    """As in `spelling.h`, field by field."""
+    """`Stepped` of `spelling.h`, field by field."""
 
     _fields_ = (
         ("cell", Direction),
@@ -49,7 +49,7 @@ class CellStructure(Structure):
 
 
 class AttentionStructure(Structure):
-    """As in `attending.h`, field by field."""
+    """`Attended` of `attending.h`, field by field."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("batch", "steps", "states", "value_size", "key_size")),
@@ -70,7 +70,7 @@ class SpellerStructure(Structure):
 
 
 class CellTensors:
-    """One cell of a pass, and the tensors that the C++ is pointed to."""
+    """One cell of a pass, and the tensors that the C++ reads and writes."""
 
     def __init__(
         self, cell: LSTMCell, side: InputSide, parameters: Parameters, mask: Tensor | None, recording: bool
@@ -95,55 +95,55 @@ class CellTensors:
         )
 
     def begin(self, d_outputs: Tensor | None) -> None:
-        """Make room for the backward pass, from what reaches h from outside the loop."""
+        """Allocate the backward pass; `d_outputs` are the gradients of h from outside the loop."""
         self.d_outputs = d_outputs
         self.d_summed = torch.empty_like(self.projected)
         self.d_projected = torch.empty_like(self.projected) if self.apart else self.d_summed
 
     def structure(self) -> CellStructure:
-        """The structure that points to all there is."""
+        """The structure with pointers to all tensors."""
         direction = Direction(*self.numbers, self.eps)
         direction.point(
             **{name: value for name in cpp_recurrence.POINTERS if (value := getattr(self, name, None)) is not None}
         )
-        stepped = CellStructure(direction, self.inputs.shape[2])
-        stepped.point(input_weight=self.input_weight, mask=self.mask, projected=self.projected, inputs=self.inputs)
-        return stepped
+        structure = CellStructure(direction, self.inputs.shape[2])
+        structure.point(input_weight=self.input_weight, mask=self.mask, projected=self.projected, inputs=self.inputs)
+        return structure
 
     def totals(self, below: Tensor, sums: Tensor) -> list[Tensor | None]:
-        """Gradients of the side and of the parameters, from its inputs and from what the C++ summed."""
+        """Gradients of the input side and the parameters, from the inputs `below` and the sums of the C++."""
         assert self.hidden_before is not None
         size = self.numbers[2]
         d_input_gain, d_gain, d_offset, *of_memory = sums.split([4 * size] * 3 + [size] * 2)
         d_weight = self.d_projected.flatten(0, 1).t() @ below.flatten(0, 1)
         d_recurrent = self.d_summed.flatten(0, 1).t() @ self.hidden_before.flatten(0, 1)
-        # Each its own memory: autograd keeps them as they are, and clipping would scale twice what two of them share.
-        found = d_input_gain, d_offset.clone(), d_gain, d_offset, *of_memory
+        # Gradients must not share memory: autograd keeps them, and clipping in place would scale them twice.
+        gradients = d_input_gain, d_offset.clone(), d_gain, d_offset, *of_memory
         given = self.side.gain, self.side.offset, *self.parameters[1:]
-        shaped = [None if own is None else part.view_as(own) for part, own in zip(found, given, strict=True)]
+        shaped = [None if own is None else part.view_as(own) for part, own in zip(gradients, given, strict=True)]
         return [self.d_projected, d_weight, *shaped[:2], d_recurrent, *shaped[2:]]
 
 
 class CppDecoderLoop:
-    """See `las.nn.kernels.teacher_forcing.TeacherForcingLoop`; all tensors are on the CPU and of one type."""
+    """A `las.nn.kernels.teacher_forcing.TeacherForcingLoop` in C++; all tensors are on the CPU and of one type."""
 
     def __init__(
         self,
         cells: Sequence[LSTMCell],
         form: AttentionForm,
-        given: PassInputs,
+        inputs: PassInputs,
         mask: Tensor,
         masks: Sequence[Tensor | None],
         recording: bool,
     ) -> None:
-        types = {tensor.dtype for tensor in given.flat() if tensor is not None}
+        types = {tensor.dtype for tensor in inputs.flat() if tensor is not None}
         if len(types) > 1:
             raise TypeError(f"one pass of the speller needs tensors of one type, not of {types}")
-        parts = zip(cells, given.sides, given.cells, [*masks, None], strict=True)
-        self.cells = [CellTensors(cell, side, parameters, up, recording) for cell, side, parameters, up in parts]
-        (batch, steps, _), (_, states, value_size) = given.sides[0].known.shape, given.values.shape
-        self.num_states, self.keys, self.values = mask.sum(1), given.keys.contiguous(), given.values.contiguous()
-        self.query, *of_energy = (part.contiguous() for part in given.attention)
+        parts = zip(cells, inputs.sides, inputs.cells, [*masks, None], strict=True)
+        self.cells = [CellTensors(cell, side, parameters, drop, recording) for cell, side, parameters, drop in parts]
+        (batch, steps, _), (_, states, value_size) = inputs.sides[0].known.shape, inputs.values.shape
+        self.num_states, self.keys, self.values = mask.sum(1), inputs.keys.contiguous(), inputs.values.contiguous()
+        self.query, *of_energy = (part.contiguous() for part in inputs.attention)
         self.score, self.filter, self.location = [*of_energy, None, None, None][:3]
         filters, _, width = (0, 0, 0) if self.filter is None else self.filter.shape
         sizes = states, value_size, len(self.query), filters, width
@@ -158,7 +158,7 @@ class CppDecoderLoop:
 
         def fed(step: int) -> int:
             try:
-                (feed or self.seen)(step)
+                (feed or self.previous_outputs)(step)
             except BaseException as error:  # it cannot pass through C++: raised again below
                 failures.append(error)
             return len(failures)
@@ -167,7 +167,7 @@ class CppDecoderLoop:
         for failure in failures:
             raise failure
 
-    def seen(self, step: int) -> tuple[Tensor, Tensor]:
+    def previous_outputs(self, step: int) -> tuple[Tensor, Tensor]:
         return self.cells[-1].outputs[:, step - 1], self.contexts[:, step]
 
     def replace(self, step: int, known: Tensor) -> None:
@@ -187,12 +187,12 @@ class CppDecoderLoop:
         of_cells = [14 * cell.numbers[2] for cell in self.cells]
         self.sums = self.keys.new_empty(sum(of_cells) + sum(of_energy))
         self._call("spell_backward")
-        *per_cell, score, location, found = self.sums.split(of_cells + of_energy)
-        energies = score, found, location.view(filters, width).t()
+        *per_cell, score, location, filters_sum = self.sums.split(of_cells + of_energy)
+        energies = score, filters_sum, location.view(filters, width).t()
         d_query = self.d_queries.flatten(0, 1).t() @ self.cells[-1].outputs.flatten(0, 1)
         d_values = torch.bmm(self.weights[:, 1:].transpose(1, 2), self.d_contexts[:, 1:])
-        given = [part for part in (self.score, self.filter, self.location) if part is not None]
-        of_attention = [part.reshape(own.shape) for part, own in zip(energies, given, strict=False)]
+        parameters = [part for part in (self.score, self.filter, self.location) if part is not None]
+        of_attention = [part.reshape(own.shape) for part, own in zip(energies, parameters, strict=False)]
         below = [self.contexts[:, :-1], *(cell.inputs for cell in self.cells[1:])]
         totals = [cell.totals(each, sums) for cell, each, sums in zip(self.cells, below, per_cell, strict=True)]
         return [self.d_keys, d_values, d_query, *of_attention, *chain.from_iterable(totals)]
@@ -202,50 +202,50 @@ class CppDecoderLoop:
         attended = AttentionStructure(*self.numbers)
         attended.point(**{name: getattr(self, name, None) for name in ATTENTION_POINTERS})
         cells = (CellStructure * len(self.cells))(*(cell.structure() for cell in self.cells))
-        given = SpellerStructure(len(self.cells), cells, attended)
-        given.point(sums=self.sums)
+        structure = SpellerStructure(len(self.cells), cells, attended)
+        structure.point(sums=self.sums)
         function = getattr(cpu.library(), f"{name}_{str(self.keys.dtype).removeprefix('torch.')}")
-        function(ctypes.byref(given), ctypes.c_int64(torch.get_num_threads()), *more)
+        function(ctypes.byref(structure), ctypes.c_int64(torch.get_num_threads()), *more)
 
 
 def is_compiled(attention: Attention) -> bool:
-    """Whether this attention is among those in C++."""
+    """True if this attention is implemented in C++."""
     return type(attention) in teacher_forcing.FORMS and teacher_forcing.FORMS[type(attention)].attention in ENERGIES
 
 
 def unsupported_reason(attention: Attention) -> str:
-    """Why this loop does not compute an attention though the library is there."""
+    """The reason why this loop cannot compute an attention, empty if it can; the library must be available."""
     return trial_error() if is_compiled(attention) else f"{type(attention).__name__} is not among the compiled ones"
 
 
 @cache
 def trial_error() -> str:
-    """Why it cannot be used at all: in a trial it differs from torch's operations."""
+    """The reason why this loop cannot be used at all: a trial differs from torch's operations."""
     with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
         differences = {
             cls.__name__: _largest_difference(cls)
             for cls, form in teacher_forcing.FORMS.items()
             if form.attention in ENERGIES
         }
-    wrong = [f"{name} differs by {found:.1g} of its size" for name, found in differences.items() if not found < 1e-3]
+    wrong = [f"{name} differs by {value:.1g} of its size" for name, value in differences.items() if not value < 1e-3]
     return f"what was compiled is wrong in a trial: {', '.join(wrong)}" if wrong else ""
 
 
 def _largest_difference(cls: Callable[..., Attention]) -> float:
-    """Of outputs and gradients of a small pass from those of torch's operations, relative to the largest value."""
+    """The largest relative difference from torch's operations, over outputs and gradients of a small pass."""
     attention, cells = cls(11, 5, key_size=9).float(), [PlainLSTMCell(8, 11).float(), PlainLSTMCell(11, 11).float()]
     encoded = torch.linspace(-9, 9, 9 * 7 * 5).sin().view(9, 7, 5).requires_grad_()
     embedded = torch.linspace(-5, 5, 9 * 4 * 3).cos().view(9, 4, 3)
     given = [encoded, *attention.parameters(), *(parameter for cell in cells for parameter in cell.parameters())]
     memory = attention.prepare(encoded, torch.tensor([7, 3, 1, 0, 7, 6, 5, 4, 2]))
-    tokens, masks, found = torch.zeros(9, 4, dtype=torch.long), [torch.full((9, 4, 11), 0.5)], []
+    tokens, masks, results = torch.zeros(9, 4, dtype=torch.long), [torch.full((9, 4, 11), 0.5)], []
     for kind in (teacher_forcing.DecoderLoop, CppDecoderLoop):
         parts = teacher_forcing.forward(
             cells, attention, memory, tokens, lambda _, steps: embedded[:, steps], masks, None, kind
         )
-        wanted = torch.stack([part.square().sum() for part in parts]).sum()
-        found.append([part.detach() for part in (*parts, *torch.autograd.grad(wanted, given, retain_graph=True))])
-    pairs = zip(*found, strict=True)
+        total = torch.stack([part.square().sum() for part in parts]).sum()
+        results.append([part.detach() for part in (*parts, *torch.autograd.grad(total, given, retain_graph=True))])
+    pairs = zip(*results, strict=True)
     return max(float((one - other).abs().max() / one.abs().max()) for one, other in pairs)
 
 
@@ -253,18 +253,18 @@ AttendFn = Callable[
     [Float[Tensor, "batch beam query"], AttentionMemory, Float[Tensor, "batch beam states"]],
     tuple[Float[Tensor, "batch beam value"], Float[Tensor, "batch beam states"]],
 ]
-"""As `Attention.attend`: queries and what is remembered of weights to contexts and weights."""
+"""The signature of `Attention.attend`: queries, memory and accumulated weights to contexts and new weights."""
 
 
 def select_attend_fn(attention: Attention, memory: AttentionMemory) -> AttendFn:
-    """What answers as this attention does, for one batch of utterances. It has no gradient."""
+    """The fastest equivalent of `attention.attend` for one batch of utterances, without gradients."""
     types = {memory.keys.dtype, *(parameter.dtype for parameter in attention.parameters())}
     known = is_compiled(attention) and types in ({torch.float32}, {torch.float64})
     return CppAttend(attention, memory) if known else attention.attend
 
 
 class CppAttend:
-    """An attention on a memory, both ready to be pointed to."""
+    """An attention on one memory in C++, with the signature of `Attention.attend`."""
 
     def __init__(self, attention: Attention, memory: AttentionMemory) -> None:
         form = teacher_forcing.FORMS[type(attention)]

@@ -208,7 +208,7 @@ def test_only_location_attention_remembers_where_it_looked() -> None:
 def test_a_location_filter_has_a_middle() -> None:
     config = OmegaConf.to_container(OmegaConf.load(CARDS["location"]))
     assert isinstance(config, dict)
-    with pytest.raises(ConfigError, match="width=50 has no middle: choose 49 or 51"):
+    with pytest.raises(ConfigError, match="width=50 must be odd: choose 49 or 51"):
         build(config | {"width": 50})(QUERY, VALUE)
 
 

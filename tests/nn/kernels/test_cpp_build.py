@@ -151,8 +151,8 @@ def test_it_is_built_once_and_again_when_a_source_changes(fresh: Path, capsys: p
 def test_processes_that_build_at_once_do_not_disturb_each_other(fresh: Path) -> None:
     sources = tiny(fresh / "sources", 42)
     program = (
-        "import sys; from pathlib import Path; from las.nn.kernels import extension; "
-        "assert extension.load(Path(sys.argv[1])).answer() == 42"
+        "import sys; from pathlib import Path; from las.nn.kernels import cpp_build; "
+        "assert cpp_build.load(Path(sys.argv[1])).answer() == 42"
     )
     command = [sys.executable, "-c", program, str(sources)]
     processes = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(3)]
