@@ -97,7 +97,7 @@ def spell(model: ListenAttendSpell, memory: AttentionMemory, targets: Tensor) ->
         tokens = tokens.unsqueeze(1)
         before = [layer.hidden for layer in state.layers]
         first = torch.cat([speller.embedding(tokens), state.context], dim=-1)
-        readout, state = speller.advance(tokens, memory, state)
+        readout, state = speller.decode_step(tokens, memory, state)
         after = [layer.hidden for layer in state.layers]
         # The beam axis is one wide and goes.
         inputs, hidden = ([each.squeeze(1) for each in part] for part in ([first, *after[:-1]], before))

@@ -1,4 +1,4 @@
-"""docs/performance.md, made from the measurements that lie in docs/performance/."""
+"""The page docs/performance.md, generated from the measurements in docs/performance/."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -12,47 +12,47 @@ from las.storage import atomic
 
 OPENING = """# Speed
 
-Every table was measured by the command above it, which wrote its rows as JSON lines into `docs/performance/`. This
-page is made from those files: `python scripts/benchmark.py page=docs/performance.md` writes it again, and `make bench`
-measures the layers and the training step anew. Compare only numbers of one table: they are of one machine and hour.
+Every table was measured by the command above it, which wrote its rows as JSON lines to `docs/performance/`. This page
+is generated from those files by `python scripts/benchmark.py page=docs/performance.md`; `make bench` repeats the
+measurements of layers and training step. Compare only numbers of one table: they were measured together on one machine.
 
 ## How it is measured
 
-- Things that are compared take turns in one process: once each per round, after a round that does not count. Times are
-  medians over the rounds.
-- `forward`: without gradients, as in decoding. `total`: forwards and backwards, to the parameters and to the frames.
+- The compared implementations take turns in one process, once each per round, after a warm-up round. Times are medians
+  over the rounds.
+- `forward`: without gradients, as in decoding. `total`: forward and backward, with gradients of parameters and frames.
 - `/ lstm`, `/ packed`, `/ best`: the total as a share of that baseline's at the same shape. `plain / it`, `naive / it`:
-  how many times faster than that loop of the same cell.
-- `peak`: the most that torch had handed out at once during one total, beyond parameters and frames; on a CPU its
-  profiler counts, in a pass of its own. What compiled code takes by other ways or in threads of its own is not in it.
-- `resident`: by how much the process grew at most in a total, as Linux counts: everything is in it, and memory that the
-  C library holds on to, but no page that was never written to.
-- `target`: what is asked of a kernel; ratios at most, `naive` at least, `peak` relative to that of `lstm`.
+  speed-up over that loop of the same cell.
+- `peak`: the largest memory allocated by torch at once during one total, beyond parameters and frames; on a CPU
+  measured by torch's profiler in a separate pass. Memory that compiled code allocates by itself is not included.
+- `resident`: the largest growth of the process's resident set during a total, as reported by Linux. It includes memory
+  that the C library does not return, but no page that was never written to.
+- `target`: target of a kernel: upper bounds of the ratios (for `naive` a lower bound); `peak` is relative to `lstm`.
 
-| implementation | what it is |
+| implementation | description |
 |---|---|
-| `lstm` | `nn.LSTM` as it comes; it reads padding as if it were speech |
-| `lstm_packed` | `nn.LSTM` on a PackedSequence, which leaves padding out as all of ours do |
+| `lstm` | `nn.LSTM` on padded batches; it processes padding like speech |
+| `lstm_packed` | `nn.LSTM` on a PackedSequence, which skips padding, as all kernels here do |
 | `lstm_best` | one `nn.LSTM` for each direction in fp16, for which cuDNN has its fastest kernel |
 | `lstm_graph` | `lstm` replayed from CUDA graphs |
 | `haste`, `flashrnn` | the layer-normalised LSTM of lmnt-com/haste (fp32), the LSTM of NX-AI/flashrnn (bf16) |
-| `plain` | our cells in a loop over frames |
-| `plain_compiled` | that loop by `torch.compile` |
-| `naive` | `ln_global` as it is usually written: both projections, two `nn.LayerNorm`s and the gates frame by frame |
-| all others | our kernels, by name ([architecture](architecture.md)) |
+| `plain` | the cells of this package in a loop over frames |
+| `plain_compiled` | that loop compiled by `torch.compile` |
+| `naive` | a straightforward `ln_global`: both projections, two `nn.LayerNorm`s and the gates frame by frame |
+| all others | the kernels of `las/nn/kernels/`, by name ([architecture](architecture.md)) |
 """
 
 NO_GPU = "Not yet measured on a GPU.\n"
 
 
 def rewrite(path: Path) -> None:
-    """Write x.md from all x/*.jsonl."""
+    """Write the page x.md from all files x/*.jsonl."""
     files = sorted(path.with_suffix("").glob("*.jsonl"))
     atomic.write(path, page([records.read(file) for file in files]))
 
 
 def page(measurements: Sequence[Sequence[Row]]) -> str:
-    """The page of what one command each has measured."""
+    """The text of the page; each element holds the measurements of one command."""
     parts = [OPENING]
     if not any(row["device"] == "cuda" for found in measurements for row in found):
         parts.append(NO_GPU)

@@ -26,7 +26,7 @@ class Prediction(NamedTuple):
     """A pass over whole sentences: one row per token and one for the end. Nothing was heard."""
 
     logits: Float[Tensor, "batch steps vocab"]
-    heard: CTCOutput | None = None
+    ctc_output: CTCOutput | None = None
 
 
 class NeuralState(NamedTuple):

@@ -1,11 +1,11 @@
 """Connectionist temporal classification beside the speller (Graves et al. 2006; joint training: Kim et al. 2017).
 
 A linear layer on every encoded state gives log-probabilities of the tokens and of the blank, which is id 0: the
-sentence boundary never occurs inside a sentence, so that its place is free. The loss is
+sentence boundary never occurs inside a sentence, so its id is free. The loss is
 
-    -log p(tokens | states) = -log sum over paths that spell the tokens of prod_s p_s(path_s)
+    -log p(tokens | states) = -log sum over alignments of the tokens of prod_s p_s(path_s)
 
-It pulls the listener towards states in the order of the speech, which attention has to find out by itself.
+It drives the listener towards a monotonic alignment, which attention alone has to learn.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ BLANK = 0
 
 
 class CTCOutput(NamedTuple):
-    """What the encoded states say by themselves."""
+    """CTC log-probabilities of every encoded state, and the number of states of each utterance."""
 
     log_probs: Float[Tensor, "batch states vocab"]
     num_states: Int[Tensor, "batch"]
@@ -43,35 +43,35 @@ class CTC(nn.Module):
         self.output = nn.Linear(value_size, vocab_size)
 
     def forward(self, encoded: Float[Tensor, "batch states value"]) -> Float[Tensor, "batch states vocab"]:
-        """Log-probabilities of every state."""
+        """Log-probabilities of tokens and blank at every state."""
         return torch.log_softmax(self.output(self.dropout(encoded)), dim=-1)
 
 
 def states_needed(targets: Int[Tensor, "batch tokens"], num_tokens: Int[Tensor, "batch"]) -> Int[Tensor, "batch"]:
-    """The fewest states that can spell each target: its tokens, and a blank between two that are alike."""
+    """Fewest states for which CTC can emit each target, [batch]: its tokens, and a blank between two equal ones."""
     position = torch.arange(targets.shape[1], device=targets.device)
-    alike = (targets[:, 1:] == targets[:, :-1]) & (position[1:] < num_tokens.unsqueeze(1))
-    return num_tokens + alike.sum(1)
+    repeated = (targets[:, 1:] == targets[:, :-1]) & (position[1:] < num_tokens.unsqueeze(1))
+    return num_tokens + repeated.sum(1)
 
 
 def loss(
-    heard: CTCOutput,
+    output: CTCOutput,
     targets: Int[Tensor, "batch tokens"],
     num_tokens: Int[Tensor, "batch"],
 ) -> Float[Tensor, ""]:
     """-log p(tokens | states), summed over the batch, in fp32.
 
-    An utterance with fewer states than `states_needed` has probability zero; it adds nothing (those are kept out of
-    training before anything is computed).
+    An utterance with fewer states than `states_needed` has probability zero; it adds nothing (training filters them out
+    beforehand).
     """
-    by_state = heard.log_probs.float().transpose(0, 1)
+    by_state = output.log_probs.float().transpose(0, 1)
     return nn.functional.ctc_loss(
-        by_state, targets, heard.num_states, num_tokens, blank=BLANK, reduction="sum", zero_infinity=True
+        by_state, targets, output.num_states, num_tokens, blank=BLANK, reduction="sum", zero_infinity=True
     )
 
 
-def missing() -> ConfigError:
-    """What is to be said of a model without CTC."""
+def no_ctc_error() -> ConfigError:
+    """The error for a search with CTC and a model without it."""
     return ConfigError(
         "search.ctc: this model was trained without CTC, so that it has no such scores. "
         "Search without it (search=beam), or train with loss=joint_ctc"

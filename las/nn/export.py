@@ -1,20 +1,19 @@
-"""A model as programs of torch.export, which run where this package is not: `listener.pt2` and `speller.pt2`.
+"""A model as programs of torch.export, which run without this package: `listener.pt2` and `speller.pt2`.
 
     listen(waveforms [batch, samples], num_samples [batch]) -> keys, values, mask, number of states [batch]
     step(tokens [batch, beam], keys, values, mask, *state) -> log-probabilities [batch, beam, vocab], *state
 
 `state` is the flat list of the speller's tensors, each [batch, beam, ...]: hidden and cell of every layer, context,
-weights, remembered weights; all of them start as zeros, but remembered weights where an attention says otherwise.
-Batch, samples, states and beams may have any size.
+weights, accumulated weights; all of them start as zeros. Batch, samples, states and beams may have any size.
 
-The recurrence as one operation of torch's graphs, for programs that run without this package (`las.nn.export`).
-
-A loop in Python would be written out frame by frame, for one length only; this is one node for any number of frames.
-It is not fast by itself, and is chosen by name alone.
+This module is also the kernel of the exported listener (`unroll`, `unroll_both`): torch.export would unroll a loop in
+Python frame by frame, for one length only, so the recurrence is one `scan` node for any number of frames. It is not
+fast, and no other code selects it.
 """
 
 import contextlib
 import logging
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -40,7 +39,7 @@ EXAMPLE_S = 0.5
 
 
 class Listen(nn.Module):
-    """Waveforms to what the speller attends to."""
+    """The listener as a program: waveforms to keys, values, mask and numbers of states."""
 
     def __init__(self, model: ListenAttendSpell) -> None:
         super().__init__()
@@ -52,7 +51,7 @@ class Listen(nn.Module):
 
 
 class DecoderStep(nn.Module):
-    """One token, with the state as a flat list."""
+    """One step of the speller as a program, its state a flat list."""
 
     def __init__(self, speller: Speller) -> None:
         super().__init__()
@@ -65,29 +64,32 @@ class DecoderStep(nn.Module):
 
 def flattened(state: SpellerState) -> list[Tensor]:
     """The tensors of a state, in order."""
-    return [*(part for layer in state.layers for part in layer), state.context, state.weights, state.remembered]
+    return [*(part for layer in state.layers for part in layer), state.context, state.weights, state.accumulated]
 
 
 def unflattened(parts: list[Tensor]) -> SpellerState:
     """The inverse of `flattened`."""
-    *of_layers, context, weights, remembered = parts
+    *of_layers, context, weights, accumulated = parts
     layers = tuple(LSTMState(*pair) for pair in zip(of_layers[::2], of_layers[1::2], strict=True))
-    return SpellerState(layers, context, weights, remembered)
+    return SpellerState(layers, context, weights, accumulated)
 
 
 @torch.no_grad()
 def listener(model: ListenAttendSpell, sample_rate: int) -> ExportedProgram:
-    """The program from waveforms on. Raises ConfigError for a model that torch.export does not take."""
+    """The program of features and listener, traced with audio of `sample_rate` Hz.
+
+    Raises ConfigError for a model that torch.export does not support.
+    """
     length = round(EXAMPLE_S * sample_rate)
     example = torch.zeros(2, length), torch.tensor([length, length - 1])
     any_size: Any = ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, {0: Dim.DYNAMIC})
-    with rnn.use_kernel(cast(Kernel, scan)):
+    with rnn.use_kernel(cast(Kernel, sys.modules[__name__])):
         return _export(Listen(model.eval()), example, any_size)
 
 
 @torch.no_grad()
 def speller(model: ListenAttendSpell) -> ExportedProgram:
-    """The program of one token. Raises ConfigError for a model that torch.export does not take."""
+    """The program of one decoding step. Raises ConfigError for a model that torch.export does not take."""
     batch, beam, states = 2, 3, 5
     encoded = torch.zeros(batch, states, model.listener.output_size)
     memory = model.eval().speller.attention.prepare(encoded, torch.tensor([states, states - 1]))
@@ -107,7 +109,7 @@ def save(program: ExportedProgram, path: Path) -> None:
 
 
 def load(path: Path) -> nn.Module:
-    """A saved program, to be called."""
+    """Read a program that `save` wrote, as a module."""
     with _quiet():
         return torch.export.load(path).module()
 
@@ -125,7 +127,7 @@ def _export(module: nn.Module, example: tuple[Any, ...], any_size: Any) -> Expor
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what torch says of its own bookkeeping: inequalities it did not solve, tensors it keeps once."""
+    """Suppress torch.export's warnings about unsolved inequalities and shared tensors."""
     log = logging.getLogger("torch.fx.experimental.symbolic_shapes")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -138,7 +140,7 @@ def _quiet() -> Iterator[None]:
 
 
 def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
-    """Cells that ask which frame it is, or which others are padding, have no step of their own."""
+    """The reason why `scan` cannot compute this cell, empty if it can: its step must not depend on frame or padding."""
     if type(cell).padded_step is not LSTMCell.padded_step:
         return "its step is another at every frame"
     return ""
@@ -150,7 +152,7 @@ def unroll(
     num_frames: Int[Tensor, "batch"],
     state: LSTMState | None = None,
 ) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
-    """As `las.nn.rnn.unroll`."""
+    """One cell over padded frames by `scan`, see `las.nn.rnn.unroll`."""
     batch, frames, _ = input_gates.shape
     state = cell.initial_state(batch) if state is None else state
     mask = mask_of(num_frames, frames)
@@ -172,7 +174,7 @@ def unroll_both(
     input_gates: Sequence[Float[Tensor, "batch frames gates"]],
     num_frames: Int[Tensor, "batch"],
 ) -> Float[Tensor, "batch frames both"]:
-    """As `las.nn.rnn.unroll_both`."""
+    """Two cells in opposite directions by `scan`, see `las.nn.rnn.unroll_both`."""
     forwards, _ = unroll(cells[0], input_gates[0], num_frames)
     backwards, _ = unroll(cells[1], reverse(input_gates[1], num_frames), num_frames)
     return torch.cat([forwards, reverse(backwards, num_frames)], dim=-1)

@@ -22,7 +22,7 @@ LOG_FLOOR = 1e-6  # added to an energy before its logarithm: about -138 dB of fu
 
 
 class Features(nn.Module):
-    """What every kind of feature shares: framing, pre-emphasis, normalisation. A kind defines `rows` and `size`.
+    """Base class of features: framing, pre-emphasis, normalisation. A subclass defines `rows` and `size`.
 
     Args:
         sample_rate: of the waveforms, in Hz.
@@ -35,8 +35,8 @@ class Features(nn.Module):
     mean: Tensor
     deviation: Tensor
     orders = 1
-    """Blocks of equal size that a row consists of: features of the frame, and their time derivatives where a kind has
-    them."""
+    """Blocks of equal size that a row consists of: features of the frame, and their time derivatives if
+    there are any."""
 
     def __init__(
         self,
@@ -75,27 +75,27 @@ class Features(nn.Module):
     def finish(
         self, rows: Float[Tensor, "batch frames size"], num_frames: Int[Tensor, "batch"]
     ) -> Float[Tensor, "batch frames out"]:
-        """What needs the true lengths, e.g. deltas. The identity unless a kind says otherwise."""
+        """Rows after any step that needs the true lengths, e.g. time derivatives; by default unchanged."""
         return rows
 
     def register_statistics(self) -> None:
-        """Called by a kind once its size is known: the mean 0 and deviation 1 that `fit` replaces."""
+        """Register the buffers that `fit` sets: mean 0, deviation 1. A subclass calls it once its size is known."""
         self.register_buffer("mean", torch.zeros(self.size))
         self.register_buffer("deviation", torch.ones(self.size))
 
     def num_frames(self, num_samples: Int[Tensor, "batch"]) -> Int[Tensor, "batch"]:
-        """Whole windows that fit: 1 + floor((samples - window) / shift), and none for less than a window."""
+        """Number of whole windows: 1 + floor((samples - window) / shift), and none for less than a window."""
         frames = 1 + torch.div(num_samples - self.frame_length, self.frame_shift, rounding_mode="floor")
         return frames.clamp(min=0)
 
     def raw(
         self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
     ) -> tuple[Float[Tensor, "batch frames size"], Int[Tensor, "batch"]]:
-        """Features before normalisation, padding's of no meaning, and the true number of rows of each utterance."""
+        """Features before normalisation, undefined in padding, and the true number of rows of each utterance."""
         if waveforms.shape[1] < self.frame_length:
             waveforms = nn.functional.pad(waveforms, (0, self.frame_length - waveforms.shape[1]))
-        few = max(1, AT_ONCE // waveforms.shape[1])
-        rows = torch.cat([self.rows(self._emphasised(some)) for some in waveforms.split(few)])
+        group = max(1, AT_ONCE // waveforms.shape[1])
+        rows = torch.cat([self.rows(self._emphasised(part)) for part in waveforms.split(group)])
         num_frames = self.num_frames(num_samples)
         return self.finish(rows, num_frames), num_frames
 

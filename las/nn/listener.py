@@ -1,6 +1,6 @@
 """The listener: a stack of bidirectional layers that shortens time on the way up (Chan et al. 2016, section 3.1).
 
-What layer j makes of its input rows x, with the independent choices in brackets:
+Layer j, with input rows x and the independent choices in brackets:
 
     y = BLSTM(x)
     y = y + x                       [residual_from <= j]
@@ -37,13 +37,13 @@ class Listener(nn.Module):
     Args:
         input_size: features per frame.
         cell: makes the cell of one direction of one layer from (input_size, hidden_size).
-        first_cell: the same for the first layer, where it is another one.
+        first_cell: makes the cell of the first layer; `cell` by default.
         num_layers: bidirectional layers.
         hidden_size: H per direction; a layer's output is 2H wide.
         time_reduction: one factor per layer, applied after it; the product is the whole reduction.
         reduction: `concat`, `max_pool`, `stride` or `mean`.
-        input_reduction: so many feature rows are put side by side before everything else (frame stacking).
-        front_end: makes what stands before the first layer from the size of a row; nothing by default.
+        input_reduction: number of feature rows that are stacked before the first layer.
+        front_end: makes the front end before the first layer from the size of a row; None for none.
         dropout: the probability, while training; or one for each layer.
         dropout_at: `outputs` of all layers, `between` (the inputs of all but the first), or `inputs` of all.
         residual_from: the first layer (counted from 0, at least 1) whose input is added to its output.
@@ -89,7 +89,7 @@ class Listener(nn.Module):
         self.time_reduction = tuple(time_reduction)
         self.reduction = reduction
         self.input_noise = input_noise
-        self.dropouts = nn.ModuleList(map(nn.Dropout, _of_each_layer("dropout", dropout, num_layers)))
+        self.dropouts = nn.ModuleList(map(nn.Dropout, _per_layer("dropout", dropout, num_layers)))
         self.dropout_at = dropout_at
         self.residual_from = num_layers if residual_from is None else residual_from
         self.input_reduction = input_reduction
@@ -107,7 +107,7 @@ class Listener(nn.Module):
         self.output_size = size
 
     def _check_residual(self, input_size: int, output_size: int) -> None:
-        """That the next layer's input can be added to its output, if it is to be."""
+        """Raise ArgumentError if the next layer has a residual connection between rows of different sizes."""
         index = len(self.layers)
         if self.residual_from < 1:
             raise ArgumentError(
@@ -121,7 +121,7 @@ class Listener(nn.Module):
 
     @property
     def reductions(self) -> tuple[int, ...]:
-        """All factors by which time is shortened, in the order in which they are rounded up."""
+        """Factors of all time reductions in order of application: each rounds up."""
         of_front_end = self.front_end.time_reduction if self.front_end else ()
         return self.input_reduction, *of_front_end, *self.time_reduction
 
@@ -141,8 +141,8 @@ class Listener(nn.Module):
         if self.front_end:
             rows, num_rows = self.front_end(rows, num_rows)
         for index, (layer, dropout, norm) in enumerate(zip(self.layers, self.dropouts, self.norms, strict=True)):
-            read = self.dropout_at == "inputs" or (self.dropout_at == "between" and index)
-            outputs = layer(dropout(rows) if read else rows, num_rows)
+            on_inputs = self.dropout_at == "inputs" or (self.dropout_at == "between" and index)
+            outputs = layer(dropout(rows) if on_inputs else rows, num_rows)
             if self.dropout_at == "outputs":
                 outputs = dropout(outputs)
             if index >= self.residual_from:
@@ -158,18 +158,18 @@ def _check(name: str, value: str, known: Collection[str]) -> None:
 
 
 def _norms(output_norm: str | Sequence[str], num_layers: int) -> list[str]:
-    """The norm of each layer: one name stands for all layers but the last, whose rows no layer reads."""
+    """The norm of each layer: a single name applies to all layers but the last, whose rows no layer reads."""
     if isinstance(output_norm, str):
         names = [output_norm] * (num_layers - 1) + ["none"] * min(num_layers, 1)
     else:
         names = list(output_norm)
     for name in [output_norm] if isinstance(output_norm, str) else names:
         _check("output_norm", name, OUTPUT_NORMS)
-    return _of_each_layer("output_norm", names, num_layers)
+    return _per_layer("output_norm", names, num_layers)
 
 
-def _of_each_layer(name: str, values: T | Sequence[T], num_layers: int) -> list[T]:
-    """One value for each layer, where one stands for all."""
+def _per_layer(name: str, values: T | Sequence[T], num_layers: int) -> list[T]:
+    """One value for each layer, where a single value applies to all."""
     each = list(values) if isinstance(values, Sequence) else [values] * num_layers
     if len(each) != num_layers:
         raise ArgumentError(f"{name}={each} needs one value, or one for each of the {num_layers} layers")

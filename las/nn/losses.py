@@ -1,4 +1,4 @@
-"""What training minimises."""
+"""Training objectives: label-smoothed cross-entropy, alone or with CTC."""
 
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ class LabelSmoothedCrossEntropy(ScheduledModule):
 
     Args:
         smoothing: 0 gives plain cross-entropy; or a `PiecewiseLinear`.
-        reduction: what an update minimises, the `mean` per token of its batch or the `sum` over it. The gradient of the
+        reduction: an update minimises the `mean` per token of its batch or the `sum` over it. The gradient of the
             sum is as many times larger as the batch has tokens, and so are its norm, which clipping looks at, and the
             steps of plain SGD; the ε of an optimiser, L2 and gradient noise weigh less in the same proportion.
             RETURNN sums (Zeineldeen et al. 2020), most others take means.
@@ -41,13 +41,13 @@ class LabelSmoothedCrossEntropy(ScheduledModule):
 
     def __init__(self, smoothing: float | PiecewiseLinear = 0.0, reduction: str = "mean") -> None:
         super().__init__()
-        self.ramped("smoothing", smoothing, most=1.0)
+        self.schedule("smoothing", smoothing, largest=1.0)
         if reduction not in REDUCTIONS:
             raise ArgumentError(f"reduction={reduction} must be mean or sum.{suggest(reduction, REDUCTIONS)}")
         self.reduction = reduction
 
     def divisor(self, tokens: float) -> float:
-        """What the sum over an update of so many tokens, or the gradient of the sum, is divided by."""
+        """The divisor of the summed loss (or its gradient) of an update with this many tokens."""
         return tokens if self.reduction == "mean" else 1.0
 
     def forward(
@@ -56,14 +56,14 @@ class LabelSmoothedCrossEntropy(ScheduledModule):
         targets: Int[Tensor, "batch tokens"],
         num_tokens: Int[Tensor, "batch"],
     ) -> TokenLoss:
-        """`logits` has one step more than `targets` has tokens: the end of the sentence (id 0) is predicted too."""
+        """Sums over a batch. `logits` has one step more than `targets`, for the end of the sentence (id 0)."""
         mask = mask_of(num_tokens + 1, logits.shape[1])
         # Padding of the targets is 0, the boundary, so the step after the last token already asks for the end.
-        wanted = nn.functional.pad(targets, (0, 1)).masked_fill(~mask_of(num_tokens, logits.shape[1]), 0)
+        expected = nn.functional.pad(targets, (0, 1)).masked_fill(~mask_of(num_tokens, logits.shape[1]), 0)
         log_probs = torch.log_softmax(logits, dim=-1)
-        true = -log_probs.gather(-1, wanted.unsqueeze(-1)).squeeze(-1)[mask].sum()
+        true = -log_probs.gather(-1, expected.unsqueeze(-1)).squeeze(-1)[mask].sum()
         uniform = -log_probs.mean(-1)[mask].sum()
-        correct = (logits.argmax(-1) == wanted)[mask].sum()
+        correct = (logits.argmax(-1) == expected)[mask].sum()
         loss = (1.0 - self.smoothing) * true + self.smoothing * uniform
         return TokenLoss(loss, true.detach(), correct, mask.sum())
 
@@ -72,14 +72,14 @@ class LabelSmoothedCrossEntropy(ScheduledModule):
         logits: Float[Tensor, "batch steps vocab"],
         targets: Int[Tensor, "batch tokens"],
         num_tokens: Int[Tensor, "batch"],
-        heard: ctc.CTCOutput | None,
+        ctc_output: ctc.CTCOutput | None,
     ) -> Float[Tensor, ""]:
-        """What training minimises, summed over the tokens of a batch."""
+        """The loss to minimise, summed over the tokens of a batch; `logits` as for `forward`."""
         return self(logits, targets, num_tokens).loss
 
 
 class JointCTCLoss(LabelSmoothedCrossEntropy):
-    """(1 - w) times that cross-entropy plus w times the loss of `las.nn.ctc` (Kim et al. 2017, equation 10).
+    """(1 - w) label-smoothed cross-entropy + w CTC loss (`las.nn.ctc`; Kim et al. 2017, equation 10).
 
     Both are sums over the tokens of a batch, so that `w` weighs one against the other whatever the batch.
 
@@ -100,9 +100,9 @@ class JointCTCLoss(LabelSmoothedCrossEntropy):
         logits: Float[Tensor, "batch steps vocab"],
         targets: Int[Tensor, "batch tokens"],
         num_tokens: Int[Tensor, "batch"],
-        heard: ctc.CTCOutput | None,
+        ctc_output: ctc.CTCOutput | None,
     ) -> Float[Tensor, ""]:
-        if heard is None:
+        if ctc_output is None:
             raise ConfigError("this loss needs a model with CTC: choose both with loss=joint_ctc")
-        spelled = super().objective(logits, targets, num_tokens, heard)
-        return (1.0 - self.ctc_weight) * spelled + self.ctc_weight * ctc.loss(heard, targets, num_tokens)
+        cross_entropy = super().objective(logits, targets, num_tokens, ctc_output)
+        return (1.0 - self.ctc_weight) * cross_entropy + self.ctc_weight * ctc.loss(ctc_output, targets, num_tokens)

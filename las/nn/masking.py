@@ -1,4 +1,4 @@
-"""Lengths to masks, and reductions that see only what a mask lets through."""
+"""Masks of true lengths, and reductions over unmasked entries."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -6,14 +6,14 @@ from torch import Tensor
 
 
 def mask_of(lengths: Int[Tensor, "batch"], size: int) -> Bool[Tensor, "batch size"]:
-    """True at positions before each length: [batch] lengths to [batch, size]."""
+    """Mask [batch, size] that is True at positions before each length [batch]."""
     return torch.arange(size, device=lengths.device) < lengths.unsqueeze(1)
 
 
 def masked_softmax(energy: Float[Tensor, "*shape"], mask: Bool[Tensor, "*masks"]) -> Float[Tensor, "*shape"]:
     """Softmax over the last axis with zero weight where the mask (broadcast to the energy) is False.
 
-    A row without a single True gives zero weights, not NaN, so an utterance without states cannot poison a batch.
+    A row without a single True gives zero weights, not NaN, so an utterance without states does not affect the others.
     """
     lowest = torch.finfo(energy.dtype).min
     weights = torch.softmax(energy.masked_fill(~mask, lowest), dim=-1)
@@ -21,7 +21,7 @@ def masked_softmax(energy: Float[Tensor, "*shape"], mask: Bool[Tensor, "*masks"]
 
 
 def masked_mean(values: Float[Tensor, "*shape"], mask: Bool[Tensor, "*masks"], dim: int) -> Float[Tensor, "*reduced"]:
-    """Mean over `dim` of the entries the mask (broadcast to the values) lets through; 0 where there are none."""
+    """Mean over `dim` of the entries where the mask (broadcast to the values) is True; 0 where there are none."""
     mask = mask.expand_as(values)
     total = values.masked_fill(~mask, 0.0).sum(dim)
     return total / mask.sum(dim).clamp(min=1)

@@ -10,25 +10,25 @@ from torch import Tensor, nn
 from las.nn import rnn
 from las.nn.attention.base import AttentionMemory
 from las.nn.cells.base import LSTMCell
-from las.nn.ctc import CTC, CTCOutput, missing
+from las.nn.ctc import CTC, CTCOutput, no_ctc_error
 from las.nn.features import Features
 from las.nn.listener import Listener
-from las.nn.speller import Speller, SpellerState, Spelling
+from las.nn.speller import Speller, SpellerOutput, SpellerState
 
 Change = Callable[[Tensor, Tensor], Tensor]
-"""Features [batch, frames, size] and number of frames [batch] to changed features, e.g. with masks."""
+"""Maps features [batch, frames, size] and numbers of frames [batch] to changed features, e.g. SpecAugment."""
 
 
 class ModelOutput(NamedTuple):
-    """A teacher-forced pass: what the speller writes, and what the states say by themselves if there is CTC."""
+    """Result of a teacher-forced pass: logits and attention weights, and the output of CTC if there is one."""
 
     logits: Float[Tensor, "batch steps vocab"]
     weights: Float[Tensor, "batch steps states"]
-    heard: CTCOutput | None
+    ctc_output: CTCOutput | None
 
 
 class Decoder:
-    """One batch of utterances as search sees it: `start`, then `step` as often as it likes."""
+    """The model on one batch of utterances as search uses it: `start`, then any number of `step`s."""
 
     sos = eos = Speller.boundary
 
@@ -36,10 +36,10 @@ class Decoder:
         self.speller = speller
         self.memory = memory
         self.ctc = ctc
-        self.answer = speller.answers(memory)
+        self.attend_fn = speller.select_attend_fn(memory)
 
     def keep(self, rows: Int[Tensor, " kept"]) -> "Decoder":
-        """The same for some of the utterances."""
+        """The decoder of a subset of the utterances, by their rows in the batch."""
         return Decoder(self.speller, AttentionMemory(*(part[rows] for part in self.memory)), self.ctc)
 
     def start(self) -> SpellerState:
@@ -50,21 +50,21 @@ class Decoder:
         self, tokens: Int[Tensor, "batch beam"], state: SpellerState
     ) -> tuple[Float[Tensor, "batch beam vocab"], SpellerState]:
         """Log-probabilities of the next token and the new state."""
-        return self.speller.step(tokens, self.memory, state, self.answer)
+        return self.speller.step(tokens, self.memory, state, self.attend_fn)
 
     def weights(self, state: SpellerState) -> Float[Tensor, "batch beam states"]:
-        """Where it looked for the symbol that comes next."""
+        """Attention weights that were computed for the next token."""
         return state.weights
 
     def ctc_log_probs(self) -> Float[Tensor, "batch states vocab"]:
-        """What the states say by themselves. Raises ConfigError for a model without CTC."""
+        """CTC log-probabilities of the encoded states. Raises ConfigError for a model without CTC."""
         if self.ctc is None:
-            raise missing()
+            raise no_ctc_error()
         return self.ctc(self.memory.values)
 
 
 class ListenAttendSpell(nn.Module):
-    """Features, listener and speller; each part is made by a factory that the config built.
+    """Features, listener and speller; each part is made by a factory.
 
     Args:
         sample_rate: of the waveforms, in Hz.
@@ -93,7 +93,7 @@ class ListenAttendSpell(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """Device of the parameters."""
         return next(self.parameters()).device
 
     @property
@@ -105,7 +105,7 @@ class ListenAttendSpell(nn.Module):
         return shift
 
     def explain(self) -> str:
-        """A line for the log of a run: what computes listener and speller where the parameters are, and why."""
+        """A line for the log of a run: the kernels of listener and speller on the model's device, and why."""
         like = next(self.parameters())
         cell = next(module for module in self.listener.modules() if isinstance(module, LSTMCell))
         return f"{rnn.explain(cell, like)}; {self.speller.explain(like)}"
@@ -120,9 +120,9 @@ class ListenAttendSpell(nn.Module):
         num_samples: Int[Tensor, "batch"],
         change: Change | None = None,
     ) -> tuple[AttentionMemory, Int[Tensor, "batch"]]:
-        """Waveforms to what the speller attends to, and the number of states of each utterance.
+        """Waveforms to the attention memory of the speller, and the number of states of each utterance.
 
-        `change` is what training does to the features [batch, frames, size], given their number of frames [batch].
+        `change` is applied to the features, e.g. SpecAugment while training.
         """
         features, num_frames = self.features(waveforms, num_samples)
         if change is not None:
@@ -139,13 +139,13 @@ class ListenAttendSpell(nn.Module):
     ) -> ModelOutput:
         """Teacher forcing: logits [batch, tokens + 1, vocab] and attention weights [batch, tokens + 1, states]."""
         memory, num_states = self.listen(waveforms, num_samples, change)
-        spelling: Spelling = self.speller(memory, targets)
-        heard = None if self.ctc is None else CTCOutput(self.ctc(memory.values), num_states)
-        return ModelOutput(spelling.logits, spelling.weights, heard)
+        output: SpellerOutput = self.speller(memory, targets)
+        ctc_output = None if self.ctc is None else CTCOutput(self.ctc(memory.values), num_states)
+        return ModelOutput(output.logits, output.weights, ctc_output)
 
     def decoder(
         self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
     ) -> tuple[Decoder, Int[Tensor, "batch"]]:
-        """For search: a decoder over this batch, and the number of states of each utterance."""
+        """A decoder over this batch for search, and the number of states of each utterance."""
         memory, num_states = self.listen(waveforms, num_samples)
         return Decoder(self.speller, memory, self.ctc), num_states

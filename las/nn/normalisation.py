@@ -1,12 +1,11 @@
-"""Normalisation of a layer's output rows, beside what happens inside its cells.
+"""Layer norm, batch norm with masks, and norms of the rows between a listener's layers.
 
-Each class normalises [batch, rows, size] with a gain and a bias per feature and leaves zeros in padding; they differ in
-the values that share a mean and a variance.
+`layer_norm` and `moment_norm` are the functions that cells and layers share. `RunningMoments` is batch norm that leaves
+padding out (Ioffe & Szegedy 2015): while training, mean and variance are those of the unmasked rows; evaluation takes
+running averages, so that an utterance does not depend on the rest of its batch.
 
-Normalising over a batch, where padding must not count (Ioffe & Szegedy 2015).
-
-While training, mean and variance are those of the rows that a mask lets through. Evaluation takes their running
-averages in place of them, so that an utterance does not depend on its company.
+The classes of `OUTPUT_NORMS` normalise rows [batch, rows, size] with a gain and a bias per feature and return zeros in
+padding; they differ in the values that share a mean and a variance.
 """
 
 from typing import NamedTuple
@@ -21,7 +20,7 @@ from las.runtime.errors import ArgumentError
 
 
 class NoNorm(nn.Module):
-    """The rows as they are."""
+    """No normalisation: the rows unchanged."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -33,7 +32,7 @@ class NoNorm(nn.Module):
 
 
 class OutputNorm(nn.Module):
-    """What the norms share. A variant defines `normalise`.
+    """Base class of norms with a gain and a bias per feature. A subclass defines `normalise`.
 
     Args:
         size: features of a row.
@@ -49,20 +48,20 @@ class OutputNorm(nn.Module):
     def normalise(
         self, rows: Float[Tensor, "batch rows size"], mask: Bool[Tensor, "batch rows"]
     ) -> Float[Tensor, "batch rows size"]:
-        """Normalised rows; those whose mask is False are zero before and of no meaning after."""
+        """Normalised rows; where the mask is False the input is zero and the result undefined."""
         raise TypeError(f"{type(self).__name__} must define normalise")
 
     def forward(
         self, rows: Float[Tensor, "batch rows size"], num_rows: Int[Tensor, "batch"]
     ) -> Float[Tensor, "batch rows size"]:
-        """Normalised rows, zero in padding whatever was there."""
+        """Normalised rows, zero in padding."""
         mask = mask_of(num_rows, rows.shape[1])
         padding = ~mask.unsqueeze(-1)
         return self.normalise(rows.masked_fill(padding, 0.0), mask).masked_fill(padding, 0.0)
 
 
 class LayerOutputNorm(OutputNorm):
-    """Over the features of each row (Ba et al. 2016)."""
+    """Layer norm: over the features of each row (Ba et al. 2016)."""
 
     def normalise(
         self, rows: Float[Tensor, "batch rows size"], mask: Bool[Tensor, "batch rows"]
@@ -71,7 +70,7 @@ class LayerOutputNorm(OutputNorm):
 
 
 class InstanceOutputNorm(OutputNorm):
-    """Over time: each feature over the true rows of each utterance (Ulyanov et al. 2016, for one axis)."""
+    """Instance norm: each feature over the true rows of each utterance (Ulyanov et al. 2016, for one axis)."""
 
     def normalise(
         self, rows: Float[Tensor, "batch rows size"], mask: Bool[Tensor, "batch rows"]
@@ -80,7 +79,7 @@ class InstanceOutputNorm(OutputNorm):
 
 
 class PaddedInstanceOutputNorm(OutputNorm):
-    """Over time with the padding counted as zeros, so that an utterance depends on the longest one of its batch.
+    """Instance norm with the padding counted as zeros, so that an utterance depends on the longest one of its batch.
 
     A public fork of nabu that appears to be Ben Othman 2018's does this in its "LN encoder": a hypothesis to be tested.
     """
@@ -92,7 +91,7 @@ class PaddedInstanceOutputNorm(OutputNorm):
 
 
 class BatchOutputNorm(OutputNorm):
-    """Over the true rows of all utterances of a batch; evaluation takes running averages (Ioffe & Szegedy 2015)."""
+    """Batch norm over the true rows of a batch; evaluation takes running averages (Ioffe & Szegedy 2015)."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -114,7 +113,7 @@ OUTPUT_NORMS: dict[str, type[NoNorm | OutputNorm]] = {
 
 
 def bounded_eps(eps: float, dtype: torch.dtype) -> float:
-    """What every norm adds to the variance of values of a type: at least the smallest number that it tells from zero.
+    """The eps that norms add to the variance of values of a type: at least the smallest positive number of the type.
 
     An eps that fp16 rounds to zero would make 1 / sqrt(eps) infinite there, and the gradient of an all-zero input
     (U h at t = 0) NaN.
@@ -139,7 +138,7 @@ def layer_norm(
 
 
 class Moments(NamedTuple):
-    """Mean and biased variance, in fp32 or wider; they broadcast against the values they are of."""
+    """Mean and biased variance, in fp32 or wider; they broadcast against the values."""
 
     mean: Float[Tensor, "*shape"]
     variance: Float[Tensor, "*shape"]
@@ -148,7 +147,7 @@ class Moments(NamedTuple):
 def moments(
     values: Float[Tensor, "*shape size"], mask: Bool[Tensor, "*shape"], dims: tuple[int, ...]
 ) -> tuple[Moments, Float[Tensor, "*counts"]]:
-    """Moments over some of the leading axes of what a mask lets through, and how many rows those are.
+    """Moments over some of the leading axes of the unmasked rows, and the number of those rows.
 
     Reduced axes stay with size one. Without a single row both moments are zero.
     """
@@ -175,7 +174,7 @@ class RunningMoments(nn.Module):
 
     Args:
         size: features.
-        num_steps: how many steps have averages of their own; later ones share those of the last.
+        num_steps: number of steps with averages of their own; later ones share those of the last.
         momentum: weight of a batch in the running averages, as in `torch.nn.BatchNorm1d`.
     """
 
@@ -198,15 +197,15 @@ class RunningMoments(nn.Module):
         if not self.training:
             wide = torch.promote_types(values.dtype, torch.float32)
             return Moments(self.mean[step].to(wide), self.variance[step].to(wide))
-        found, count = moments(values, mask, tuple(range(mask.dim())))
-        found = Moments(found.mean.flatten(), found.variance.flatten())
-        self._follow(step, found, count.flatten())
-        return found
+        current, count = moments(values, mask, tuple(range(mask.dim())))
+        current = Moments(current.mean.flatten(), current.variance.flatten())
+        self._update_averages(step, current, count.flatten())
+        return current
 
     @torch.no_grad()
-    def _follow(self, step: int, found: Moments, count: Float[Tensor, "one"]) -> None:
-        """Move the averages towards a batch; one without rows says nothing."""
+    def _update_averages(self, step: int, current: Moments, count: Float[Tensor, "one"]) -> None:
+        """Move the averages towards the moments of a batch; a batch without rows leaves them unchanged."""
         weight = self.momentum * (count > 0)
-        unbiased = found.variance * count / (count - 1).clamp(min=1)
-        self.mean[step] += weight * (found.mean - self.mean[step])
+        unbiased = current.variance * count / (count - 1).clamp(min=1)
+        self.mean[step] += weight * (current.mean - self.mean[step])
         self.variance[step] += weight * (unbiased - self.variance[step])

@@ -33,9 +33,9 @@ def unroll(
     """One cell over padded frames.
 
     Args:
-        input_gates: what `cell.input_gates` made of all frames, [batch, frames, 4H].
+        input_gates: `cell.input_gates` of all frames, [batch, frames, 4H].
         num_frames: true lengths, [batch]; frames from there on are padding.
-        state: where to start, zeros by default; [batch, H].
+        state: the initial state, [batch, H]; zeros by default.
 
     Returns:
         Outputs [batch, frames, H], zero in padding, and the state after each row's last true frame.
@@ -67,7 +67,7 @@ def unroll_both(
 
     Args:
         cells: of one class and size.
-        input_gates: what each cell's `input_gates` made of all frames, both in the frames' own order.
+        input_gates: each cell's `input_gates` of all frames, [batch, frames, 4H], both in the order of the frames.
         num_frames: true lengths, [batch].
 
     Returns:
@@ -80,18 +80,18 @@ def unroll_both(
 
 @runtime_checkable
 class Kernel(Protocol):
-    """A way to compute the recurrence: a module with both functions of this one, and what it cannot do."""
+    """A way to compute the recurrence: a module with `unroll`, `unroll_both` and `unsupported_reason`."""
 
     def unsupported_reason(self, cell: LSTMCell, input_gates: Tensor) -> str:
-        """Why it does not compute this cell on this tensor's device and type; empty if it does."""
+        """The reason why it cannot compute this cell on this tensor's device and type; empty if it can."""
 
     def unroll(
         self, cell: LSTMCell, input_gates: Tensor, num_frames: Tensor, state: LSTMState | None = None
     ) -> tuple[Tensor, LSTMState]:
-        """As `las.nn.rnn.unroll`."""
+        """One cell over padded frames, see `las.nn.rnn.unroll`."""
 
     def unroll_both(self, cells: Sequence[LSTMCell], input_gates: Sequence[Tensor], num_frames: Tensor) -> Tensor:
-        """As `las.nn.rnn.unroll_both`."""
+        """Two cells in opposite directions, see `las.nn.rnn.unroll_both`."""
 
 
 @runtime_checkable
@@ -108,7 +108,7 @@ class LayerKernel(Kernel, Protocol):
 
 
 def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
-    """Nothing: the plain recurrence computes every cell everywhere."""
+    """An empty reason: the plain recurrence computes every cell on every device."""
     return ""
 
 
@@ -118,16 +118,16 @@ KERNELS: dict[str, Kernel] = {
     "autograd": cast(Kernel, autograd),
     "plain": cast(Kernel, sys.modules[__name__]),
 }
-"""By name, fastest first."""
+"""Kernels by name, fastest first."""
 
 _kernel: ContextVar[str | Kernel] = ContextVar("kernel", default="auto")
 
 
 @contextmanager
 def use_kernel(kernel: str | Kernel) -> Iterator[None]:
-    """Within it, layers compute their recurrence with this one of `KERNELS`; `auto` is the fastest that can.
+    """Context in which layers compute their recurrence by the named kernel; `auto` selects the fastest possible.
 
-    A kernel that is none of them, for a purpose of its own, is given itself.
+    A kernel that is not in `KERNELS` is passed itself. Raises ConfigError for an unknown name.
     """
     if isinstance(kernel, str) and kernel not in ("auto", *KERNELS):
         raise ConfigError(f"The kernel {kernel!r} does not exist.{suggest(kernel, ('auto', *KERNELS))}")
@@ -139,7 +139,10 @@ def use_kernel(kernel: str | Kernel) -> Iterator[None]:
 
 
 def select_kernel(cell: LSTMCell, input_gates: Tensor) -> Kernel:
-    """The kernel asked for, or the fastest that computes this cell on this tensor's device and type."""
+    """The kernel of `use_kernel`, or the fastest that computes this cell on this tensor's device and type.
+
+    Raises ConfigError if the named kernel cannot compute the cell.
+    """
     asked = _kernel.get()
     if asked == "auto":
         return next(kernel for kernel in KERNELS.values() if not kernel.unsupported_reason(cell, input_gates))
@@ -151,9 +154,9 @@ def select_kernel(cell: LSTMCell, input_gates: Tensor) -> Kernel:
 
 
 def explain(cell: LSTMCell, input_gates: Tensor) -> str:
-    """A line for the log of a run: what `select_kernel` gives for this cell and tensor, and why nothing faster.
+    """A line for the log of a run: the kernel that `select_kernel` returns here, and why no faster one.
 
-    Only the tensor's device and type count, it may be empty. Raises `ConfigError` where `select_kernel` does.
+    Only the tensor's device and type matter; it may be empty. Raises `ConfigError` where `select_kernel` does.
     """
     picked = select_kernel(cell, input_gates)
     name = next(name for name, kernel in KERNELS.items() if kernel is picked)
@@ -175,7 +178,7 @@ class RecurrentLayer(nn.Module):
     def input_gates(
         self, frames: Float[Tensor, "batch frames input"], num_frames: Int[Tensor, "batch"]
     ) -> Float[Tensor, "batch frames gates"]:
-        """What the frames contribute to the gates, whatever padding holds."""
+        """The contribution of the frames to the gates, [batch, frames, 4H], whatever padding holds."""
         # Padding is set to zero first: whatever it holds (even NaN) would otherwise reach the gradient of W as 0 * NaN.
         mask = mask_of(num_frames, frames.shape[1])
         return self.cell.padded_input_gates(frames.masked_fill(~mask.unsqueeze(-1), 0.0), mask)

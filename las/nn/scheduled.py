@@ -1,4 +1,4 @@
-"""A number of the config that changes during training: label smoothing or scheduled sampling with a schedule."""
+"""Numbers that follow a schedule during training: label smoothing, the probability of scheduled sampling."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -11,14 +11,14 @@ UNITS = ("steps", "sub_epochs")
 
 
 class PiecewiseLinear:
-    """Straight lines from point to point; before the first point its value, after the last point its value.
+    """A piecewise linear function of the step or sub-epoch, constant before the first and after the last point.
 
-    Two points at one place are a jump, which has happened when that place is reached. It remembers nothing: a training
-    that continues asks for the same places and gets the same values.
+    Two points at one place are a jump; at that place the second value holds. It has no state, so a resumed training
+    gets the same values.
 
     Args:
-        points: (place, value) pairs, places in order.
-        unit: what places count, from 1: `steps` or `sub_epochs`.
+        points: pairs (place, value) in order of place.
+        unit: the unit of places, counted from 1: `steps` or `sub_epochs`.
     """
 
     def __init__(self, *, points: Sequence[Sequence[int | float]], unit: str = "steps") -> None:
@@ -32,7 +32,7 @@ class PiecewiseLinear:
         self.points = [(float(place), float(value)) for place, value in points]
         self.unit = unit
 
-    def at(self, step: int, sub_epoch: int) -> float:
+    def value_at(self, step: int, sub_epoch: int) -> float:
         """The value at update number `step`, in sub-epoch number `sub_epoch`, both from 1."""
         place = step if self.unit == "steps" else sub_epoch
         left, value = self.points[0]
@@ -46,29 +46,29 @@ class PiecewiseLinear:
 
 
 class ScheduledModule(nn.Module):
-    """A module some of whose numbers may be ramps: they are plain attributes, set before each update."""
+    """A module with scheduled numbers: plain attributes that are set before each update."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.ramps: dict[str, PiecewiseLinear] = {}
+        self.schedules: dict[str, PiecewiseLinear] = {}
 
-    def ramped(self, name: str, number: float | PiecewiseLinear, most: float) -> None:
-        """Make a number an attribute of this name, of its first value if it is a ramp.
+    def schedule(self, name: str, number: float | PiecewiseLinear, largest: float) -> None:
+        """Register a number or a schedule as the attribute `name`, set to the first value of the schedule.
 
-        Raises ArgumentError unless it always lies between 0 and `most`.
+        Raises ArgumentError unless it always lies between 0 and `largest`.
         """
-        ramp = number if isinstance(number, PiecewiseLinear) else PiecewiseLinear(points=[[1, number]])
-        for _, value in ramp.points:
-            if not 0.0 <= value <= most:
-                raise ArgumentError(f"{name}={value} must be from 0 to {most:g}")
-        if ramp is number:
-            self.ramps[name] = ramp
-        setattr(self, name, ramp.at(1, 1))
+        schedule = number if isinstance(number, PiecewiseLinear) else PiecewiseLinear(points=[[1, number]])
+        for _, value in schedule.points:
+            if not 0.0 <= value <= largest:
+                raise ArgumentError(f"{name}={value} must be from 0 to {largest:g}")
+        if schedule is number:
+            self.schedules[name] = schedule
+        setattr(self, name, schedule.value_at(1, 1))
 
 
 def update_scheduled_values(modules: Iterable[nn.Module], step: int, sub_epoch: int) -> None:
-    """Set every ramp of some modules, and within them, to its value at update `step` in `sub_epoch`, both from 1."""
+    """Set every scheduled number in these modules to its value at update `step` in `sub_epoch`, both from 1."""
     for each in chain.from_iterable(module.modules() for module in modules):
         if isinstance(each, ScheduledModule):
-            for name, ramp in each.ramps.items():
-                setattr(each, name, ramp.at(step, sub_epoch))
+            for name, schedule in each.schedules.items():
+                setattr(each, name, schedule.value_at(step, sub_epoch))

@@ -4,9 +4,12 @@ One step, for the previous token y_{i-1} and the previous context c_{i-1}:
 
     s_i = LSTM([embed(y_{i-1}); c_{i-1}], s_{i-1})          input feeding
     c_i = attention(s_i, encoded)
-    p(y_i) = softmax(linear(tanh(linear([s_i; c_i]))))      or another of `READOUTS`, of more than that
+    p(y_i) = softmax(linear(tanh(linear([s_i; c_i]))))      tanh or another of `READOUTS`
 
-Its state is a value: search keeps as many as it likes and reorders them along the beam axis.
+Its state is a value: search may keep several and reorder them along the beam axis.
+
+Teacher forcing runs all steps in one fused pass where a loop of `LOOPS` supports the cells and the attention
+(`_fused_forward`), else step by step (`_reference_forward`).
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -20,7 +23,7 @@ from las.nn import rnn
 from las.nn.attention.base import Attention, AttentionMemory
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.kernels import cpu_speller, teacher_forcing
-from las.nn.kernels.cpu_speller import Answer
+from las.nn.kernels.cpu_speller import AttendFn
 from las.nn.rnn import CellFactory
 from las.nn.scheduled import PiecewiseLinear, ScheduledModule
 from las.runtime.config import require
@@ -29,45 +32,45 @@ from las.runtime.errors import ArgumentError, suggest
 AttentionFactory = Callable[[int, int], Attention]
 """Makes an attention from (query_size, value_size)."""
 
-LOOPS: dict[str, type[teacher_forcing.AnyLoop] | None] = {
+LOOPS: dict[str, type[teacher_forcing.TeacherForcingLoop] | None] = {
     "cpu": cpu_speller.CppDecoderLoop,
     "autograd": teacher_forcing.DecoderLoop,
     "plain": None,
 }
-"""What computes teacher forcing, by name, fastest first; None is the loop over `Speller.advance`."""
+"""Loops of teacher forcing by name, fastest first; None is the loop over `Speller.decode_step`."""
 
 Masks = Sequence[Tensor | None]
-"""Factors that dropout gave, of the embedding and of the output of each layer."""
+"""Dropout masks (factors) of the embedding and of the output of each layer; None for no dropout."""
 
 READOUTS: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
     "tanh": (torch.tanh, 1),
     "maxout": (lambda values: values.unflatten(-1, (-1, 2)).amax(-1), 2),  # Goodfellow et al. 2013
 }
-"""What becomes of the hidden layer below the output layer, and how many of its values make one."""
+"""Activations of the hidden layer below the output layer, and the number of values each reduces to one."""
 
-READ = ("state", "state_and_token")
+READOUT_INPUTS = ("state", "state_and_token")
 DROPOUT_PLACES = ("everywhere", "output")
 
 
 class SpellerState(NamedTuple):
-    """All a step needs from the past; every tensor is [batch, beam, ...]."""
+    """The state of a decoding step; every tensor is [batch, beam, ...]."""
 
     layers: tuple[LSTMState, ...]
     context: Float[Tensor, "batch beam value"]
     weights: Float[Tensor, "batch beam states"]
-    remembered: Float[Tensor, "batch beam states"]
-    """What attention is told of all weights so far: the last ones, for most."""
+    accumulated: Float[Tensor, "batch beam states"]
+    """Result of `Attention.accumulate`: the last weights, or a sum over all tokens."""
 
 
-class Spelling(NamedTuple):
-    """A teacher-forced pass: one row per target token and one for the end of the sentence."""
+class SpellerOutput(NamedTuple):
+    """Result of a teacher-forced pass: one row per target token and one for the end of the sentence."""
 
     logits: Float[Tensor, "batch steps vocab"]
     weights: Float[Tensor, "batch steps states"]
 
 
 class Speller(ScheduledModule):
-    """Tokens out of encoded states.
+    """An attention decoder: encoded states to tokens.
 
     Args:
         vocab_size: output symbols, the sentence boundary (id 0) included.
@@ -78,7 +81,7 @@ class Speller(ScheduledModule):
         embedding_size: of the previous token.
         dropout: the probability, while training.
         dropout_at: `everywhere` (on the embedding, between layers and before the output layer) or only the `output`.
-        readout: what becomes of the hidden layer below the output layer, `tanh` or `maxout` (of pairs).
+        readout: activation of the hidden layer below the output layer, `tanh` or `maxout` (of pairs).
         readout_size: of that layer, before the maximum of `maxout`; `hidden_size` by default.
         readout_reads: `state` (and context) or `state_and_token` (the embedding of the previous token as well).
         scheduled_sampling: probability, per token, of feeding the model's own sample in place of the true previous
@@ -112,9 +115,9 @@ class Speller(ScheduledModule):
         require("dropout", dropout, 0.0, 1.0)
         _check("dropout_at", dropout_at, DROPOUT_PLACES)
         _check("readout", readout, READOUTS)
-        _check("readout_reads", readout_reads, READ)
+        _check("readout_reads", readout_reads, READOUT_INPUTS)
         self.vocab_size = vocab_size
-        self.ramped("scheduled_sampling", scheduled_sampling, most=1.0)
+        self.schedule("scheduled_sampling", scheduled_sampling, largest=1.0)
         self.embedding = nn.Embedding(vocab_size, embedding_size)
         self.no_masks: Masks = [None] * (1 + num_layers)
         self.cells = nn.ModuleList()
@@ -145,33 +148,34 @@ class Speller(ScheduledModule):
     def _cells(self) -> list[LSTMCell]:
         return cast(list[LSTMCell], [*self.cells])
 
-    def advance(
+    def decode_step(
         self,
         tokens: Int[Tensor, "batch beam"],
         memory: AttentionMemory,
         state: SpellerState,
         masks: Masks = (),
-        answer: Answer | None = None,
+        attend_fn: AttendFn | None = None,
     ) -> tuple[Float[Tensor, "batch beam readout"], SpellerState]:
-        """Feed the previous tokens: what the output layer will see, and the new state.
+        """One step from the previous tokens: the input of the readout, and the new state.
 
-        `masks` are those of dropout for this step, of the embedding and of each layer's output [batch, beam, size];
-        `answer` is what computes the attention, `answers` of the same memory or its own equations.
+        Args:
+            masks: dropout masks of this step for the embedding and each layer's output, [batch, beam, size].
+            attend_fn: result of `select_attend_fn` for the same memory; by default `Attention.attend`.
         """
         of_embedding, *of_layers = masks or self.no_masks
-        embedded = _masked(self.embedding(tokens), of_embedding)
+        embedded = _apply_mask(self.embedding(tokens), of_embedding)
         inputs = torch.cat([embedded, state.context], dim=-1)
         layers = []
         for cell, previous, mask in zip(self._cells, state.layers, of_layers, strict=True):
             layer = cell.step(cell.input_gates(inputs), previous)
             layers.append(layer)
-            inputs = _masked(layer.hidden, mask)
-        context, weights = (answer or self.attention.attend)(layers[-1].hidden, memory, state.remembered)
-        remembered = self.attention.remember(memory, weights, state.remembered)
-        return self._read(inputs, embedded, context), SpellerState(tuple(layers), context, weights, remembered)
+            inputs = _apply_mask(layer.hidden, mask)
+        context, weights = (attend_fn or self.attention.attend)(layers[-1].hidden, memory, state.accumulated)
+        accumulated = self.attention.accumulate(memory, weights, state.accumulated)
+        return self._read(inputs, embedded, context), SpellerState(tuple(layers), context, weights, accumulated)
 
     def _read(self, hidden: Tensor, embedded: Tensor, context: Tensor) -> Tensor:
-        """What the readout sees of a step."""
+        """The input of the readout layer."""
         return torch.cat([hidden, embedded, context] if self.reads_token else [hidden, context], dim=-1)
 
     def logits(self, readout: Float[Tensor, "*batch readout"]) -> Float[Tensor, "*batch vocab"]:
@@ -183,39 +187,39 @@ class Speller(ScheduledModule):
         tokens: Int[Tensor, "batch beam"],
         memory: AttentionMemory,
         state: SpellerState,
-        answer: Answer | None = None,
+        attend_fn: AttendFn | None = None,
     ) -> tuple[Float[Tensor, "batch beam vocab"], SpellerState]:
         """Log-probabilities of the next token after `tokens`, and the new state."""
-        readout, state = self.advance(tokens, memory, state, answer=answer)
+        readout, state = self.decode_step(tokens, memory, state, attend_fn=attend_fn)
         return torch.log_softmax(self.logits(readout), dim=-1), state
 
-    def forward(self, memory: AttentionMemory, targets: Int[Tensor, "batch tokens"]) -> Spelling:
-        """Teacher forcing: row i holds the scores of target i given targets before it; the last row is the end's."""
+    def forward(self, memory: AttentionMemory, targets: Int[Tensor, "batch tokens"]) -> SpellerOutput:
+        """Teacher forcing: row i holds the logits of target i given those before it, the last row those of the end."""
         previous = torch.cat([targets.new_full((len(targets), 1), self.boundary), targets], dim=1)
-        # Masks are drawn before the loop, so that it makes no difference which one computes it.
+        # Masks are drawn before the loop, so that results do not depend on the loop.
         masks = self._masks(*previous.shape)
         loop, _ = self._loop(memory.values)
         if loop is None:
-            readouts, weights = self._one_by_one(memory, previous, masks)
+            readouts, weights = self._reference_forward(memory, previous, masks)
         else:
-            readouts, weights = self._by_hand(loop, memory, previous, masks)
+            readouts, weights = self._fused_forward(loop, memory, previous, masks)
         # One matrix product for all steps: the output layer is the widest of the speller.
-        return Spelling(self.logits(readouts), weights)
+        return SpellerOutput(self.logits(readouts), weights)
 
     def explain(self, like: Tensor) -> str:
-        """A line for the log of a run: what computes teacher forcing on the device and type of a tensor, and why."""
+        """A line for the log of a run: the loop of teacher forcing on the device and type of a tensor, and why."""
         loop, reason = self._loop(like)
         name = next(name for name, known in LOOPS.items() if known is loop)
         return f"speller: {name} ({reason})" if reason else f"speller: {name}"
 
-    def answers(self, memory: AttentionMemory) -> Answer:
-        """The fastest that computes attention on a memory step by step: where gradients are asked for, its own code."""
+    def select_attend_fn(self, memory: AttentionMemory) -> AttendFn:
+        """The fastest function for attention step by step on a memory; `Attention.attend` if gradients are on."""
         if torch.is_grad_enabled() or self._loop(memory.values)[0] is not cpu_speller.CppDecoderLoop:
             return self.attention.attend
-        return cpu_speller.of(self.attention, memory)
+        return cpu_speller.select_attend_fn(self.attention, memory)
 
-    def _loop(self, like: Tensor) -> tuple[type[teacher_forcing.AnyLoop] | None, str]:
-        """The loop of teacher forcing, None for the plain one, and why it is not the fastest."""
+    def _loop(self, like: Tensor) -> tuple[type[teacher_forcing.TeacherForcingLoop] | None, str]:
+        """The fastest loop of teacher forcing that is supported (None: step by step), and why no faster one is."""
         kernel = rnn.select_kernel(self._cells[0], like)
         if kernel is rnn.KERNELS["plain"]:
             return None, ""
@@ -226,8 +230,8 @@ class Speller(ScheduledModule):
         reason = cpu_speller.unsupported_reason(self.attention)
         return (teacher_forcing.DecoderLoop, f"cpu: {reason}") if reason else (cpu_speller.CppDecoderLoop, "")
 
-    def _one_by_one(self, memory: AttentionMemory, previous: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
-        """Readouts and weights of all steps, [batch, steps, ...], by the equations above."""
+    def _reference_forward(self, memory: AttentionMemory, previous: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
+        """Inputs of the readout and weights of all steps, [batch, steps, ...], step by step."""
         state = self.start(memory)
         readouts: list[Tensor] = []
         weights: list[Tensor] = []
@@ -235,35 +239,39 @@ class Speller(ScheduledModule):
             tokens = previous[:, step : step + 1]
             if step and self.training and self.scheduled_sampling:
                 tokens = self._sample(tokens, readouts[-1])
-            readout, state = self.advance(tokens, memory, state, [_of(mask, slice(step, step + 1)) for mask in masks])
+            readout, state = self.decode_step(
+                tokens, memory, state, [_steps_of(mask, slice(step, step + 1)) for mask in masks]
+            )
             readouts.append(readout)
             weights.append(state.weights)
         return torch.cat(readouts, dim=1), torch.cat(weights, dim=1)
 
-    def _by_hand(
-        self, loop: type[teacher_forcing.AnyLoop], memory: AttentionMemory, previous: Tensor, masks: Masks
+    def _fused_forward(
+        self, loop: type[teacher_forcing.TeacherForcingLoop], memory: AttentionMemory, previous: Tensor, masks: Masks
     ) -> tuple[Tensor, Tensor]:
-        """The same by `las.nn.kernels.teacher_forcing`."""
+        """Inputs of the readout and weights of all steps, [batch, steps, ...], in one fused pass."""
         of_embedding, *of_layers, of_last = masks
         fed = previous.clone()
 
         def embed(tokens: Tensor, steps: slice) -> Tensor:
-            return _masked(self.embedding(tokens), _of(of_embedding, steps))
+            return _apply_mask(self.embedding(tokens), _steps_of(of_embedding, steps))
 
         def draw(step: int, hidden: Tensor, context: Tensor) -> Tensor:
             last, now = slice(step - 1, step), slice(step, step + 1)
-            before = _masked(hidden.unsqueeze(1), _of(of_last, last))
+            before = _apply_mask(hidden.unsqueeze(1), _steps_of(of_last, last))
             readout = self._read(before, embed(fed[:, last], last), context.unsqueeze(1))
             fed[:, now] = self._sample(previous[:, now], readout)
             return fed[:, step]
 
-        drawn = draw if self.training and self.scheduled_sampling else None
-        found = teacher_forcing.spell(self._cells, self.attention, memory, previous, embed, of_layers, drawn, loop)
+        sampler = draw if self.training and self.scheduled_sampling else None
+        outputs = teacher_forcing.forward(
+            self._cells, self.attention, memory, previous, embed, of_layers, sampler, loop
+        )
         embedded = embed(fed, slice(None))
-        return self._read(_masked(found.hidden, of_last), embedded, found.contexts), found.weights
+        return self._read(_apply_mask(outputs.hidden, of_last), embedded, outputs.contexts), outputs.weights
 
     def _masks(self, batch: int, steps: int) -> Masks:
-        """Of dropout: factors for the embedding and for each layer's output, [batch, steps, size]. None without it."""
+        """Dropout masks of the embedding and of each layer's output, [batch, steps, size]; None without dropout."""
         if not (self.training and self.dropout.p) or self.dropout_at == "output":
             return self.no_masks
         sizes = [self.embedding.embedding_dim, *(cell.hidden_size for cell in self._cells)]
@@ -287,9 +295,9 @@ def _check(name: str, value: str, known: Collection[str]) -> None:
         raise ArgumentError(f"{name}={value!r} does not exist.{suggest(value, known)}")
 
 
-def _of(mask: Tensor | None, steps: slice) -> Tensor | None:
+def _steps_of(mask: Tensor | None, steps: slice) -> Tensor | None:
     return None if mask is None else mask[:, steps]
 
 
-def _masked(values: Tensor, mask: Tensor | None) -> Tensor:
+def _apply_mask(values: Tensor, mask: Tensor | None) -> Tensor:
     return values if mask is None else values * mask

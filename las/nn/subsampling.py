@@ -1,12 +1,11 @@
-"""Convolutions between the features and the first recurrent layer (lingvo; Park et al. 2019; Zeyer et al. 2019).
+"""Subsampling in time: the convolutional front end, and time reduction between layers.
 
-A layer is convolution, norm, activation, maximum pooling. Its filters see rows and features alike: a row of features is
-an image one pixel high.
+The front end (lingvo; Park et al. 2019; Zeyer et al. 2019) stands before the first recurrent layer. Each of its layers
+is convolution, norm, activation, maximum pooling, in two dimensions: rows (time) and features.
 
-Rows that become one: the ways to shorten time, all by the ceil rule.
-
-Groups of `factor` neighbouring rows become one. A length that does not divide is rounded up: the last group is
-completed with zeros (`max_pool` and `mean` use only the rows that are there).
+`reduce_time` replaces groups of `factor` neighbouring rows by one row (`REDUCTIONS`). Both follow the ceil rule: a
+length that is no multiple of the factor is rounded up, and the last group is completed with zeros (`max_pool` and
+`mean` use only the rows that exist).
 """
 
 from collections.abc import Callable, Sequence
@@ -44,7 +43,7 @@ class ChannelNorm(nn.Module):
 
 
 class Unnormalised(nn.Module):
-    """The planes as they are."""
+    """No normalisation: the planes unchanged."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -58,7 +57,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"none": lambda planes: pla
 
 
 class ConvolutionFrontEnd(nn.Module):
-    """Rows of features to shorter rows of channels.
+    """Feature rows to fewer rows of channels.
 
     The middle of filter j is on row j * stride, and what lies outside an utterance is zero, so that no utterance
     depends on its padding. (TensorFlow's "same" padding moves the filters by one row when a stride of two meets a
@@ -99,7 +98,7 @@ class ConvolutionFrontEnd(nn.Module):
         if input_channels < 1 or input_size % input_channels:
             raise ArgumentError(f"input_channels={input_channels} does not divide the {input_size} features")
         if width % 2 == 0:
-            raise ArgumentError(f"width={width} has no middle: choose {width - 1} or {width + 1}")
+            raise ArgumentError(f"width={width} must be odd: choose {width - 1} or {width + 1}")
         self.input_channels = input_channels
         self.stride, self.pool, self.width = (stride[0], stride[1]), (pool[0], pool[1]), width
         sizes = [input_channels, *channels]
@@ -120,14 +119,14 @@ class ConvolutionFrontEnd(nn.Module):
         """[batch, rows, input_size] to [batch, reduced, output_size], zero in padding, and the new lengths."""
         planes = rows.unflatten(-1, (self.input_channels, -1)).transpose(1, 2)
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
-            planes = convolution(self._framed(_silenced(planes, num_rows)))
+            planes = convolution(self._padded(_zero_padding(planes, num_rows)))
             num_rows = reduced_length(num_rows, self.stride[0])
             planes = ACTIVATIONS[self.activation](norm(planes, num_rows))
             planes, num_rows = self._pooled(planes, num_rows)
-        return _silenced(planes, num_rows).transpose(1, 2).flatten(2), num_rows
+        return _zero_padding(planes, num_rows).transpose(1, 2).flatten(2), num_rows
 
-    def _framed(self, planes: Tensor) -> Tensor:
-        """With zeros around, so that there are ceil(size / stride) filters along both axes, and at least one."""
+    def _padded(self, planes: Tensor) -> Tensor:
+        """Planes padded with zeros so that there are ceil(size / stride), at least one, outputs along both axes."""
         margins: list[int] = []
         for size, stride in zip(reversed(planes.shape[2:]), reversed(self.stride), strict=True):
             before = self.width // 2
@@ -144,8 +143,8 @@ class ConvolutionFrontEnd(nn.Module):
         return rows.unflatten(-1, planes.shape[1::2]).transpose(1, 2), num_rows
 
 
-def _silenced(planes: Planes, num_rows: Int[Tensor, "batch"]) -> Planes:
-    """Zero after the last true row."""
+def _zero_padding(planes: Planes, num_rows: Int[Tensor, "batch"]) -> Planes:
+    """Planes that are zero after the last true row."""
     return planes.masked_fill(~mask_of(num_rows, planes.shape[2])[:, None, :, None], 0.0)
 
 
@@ -183,7 +182,7 @@ REDUCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def reduce_time(
-    rows: Float[Tensor, "batch rows size"], num_rows: Int[Tensor, "batch"], factor: int, how: str
+    rows: Float[Tensor, "batch rows size"], num_rows: Int[Tensor, "batch"], factor: int, reduction: str
 ) -> tuple[Float[Tensor, "batch groups reduced"], Int[Tensor, "batch"]]:
     """[batch, rows, size] to [batch, ceil(rows / factor), size] (factor * size for `concat`) and the new lengths."""
     if factor == 1:
@@ -193,4 +192,4 @@ def reduce_time(
     mask = mask_of(num_rows, rows.shape[1]).unsqueeze(-1)
     rows = rows.masked_fill(~mask, 0.0)
     grouped = rows.unflatten(1, (-1, factor))
-    return REDUCTIONS[how](grouped, mask.unflatten(1, (-1, factor))), reduced_length(num_rows, factor)
+    return REDUCTIONS[reduction](grouped, mask.unflatten(1, (-1, factor))), reduced_length(num_rows, factor)

@@ -110,7 +110,7 @@ class TrainingStep:
         kind = batch.waveforms.device.type
         with torch.autocast(kind, self.precision, enabled=self.precision != torch.float32):
             output = self.model(batch.waveforms, batch.num_samples, batch.targets, change)
-        loss = self.loss.objective(output.logits.float(), batch.targets, batch.num_tokens, output.heard) / divisor
+        loss = self.loss.objective(output.logits.float(), batch.targets, batch.num_tokens, output.ctc_output) / divisor
         loss.backward()
         return float(loss.detach())
 

@@ -1,4 +1,4 @@
-"""What `test_programs.py` runs in a process of its own: the hook that checks types of tensors cannot be traced.
+"""Checks of exported programs, run by `test_export.py` in a process of its own: type-checking hooks cannot be traced.
 
 `python programs_elsewhere.py loop` and `python programs_elsewhere.py model BUNDLE FOLDER` fail by an assertion.
 """

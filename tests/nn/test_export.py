@@ -17,7 +17,7 @@ from las.runtime.errors import ConfigError
 
 def elsewhere(*arguments: str | Path) -> None:
     """Run `programs_elsewhere.py`; its assertions are this one's."""
-    script = Path(__file__).with_name("programs_elsewhere.py")
+    script = Path(__file__).parents[1] / "helpers" / "programs_elsewhere.py"
     answer = subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True)
     assert answer.returncode == 0, answer.stderr
 

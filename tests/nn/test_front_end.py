@@ -152,7 +152,7 @@ def test_a_listener_counts_the_reductions_of_its_front_end(name: str, frames: in
         ({"stride": [2]}, r"stride=\[2\] needs two numbers of at least 1"),
         ({"pool": [2, 0]}, r"pool=\[2, 0\] needs two numbers of at least 1"),
         ({"input_channels": 5}, r"input_channels=5 does not divide the 12 features"),
-        ({"width": 4}, r"width=4 has no middle: choose 3 or 5"),
+        ({"width": 4}, r"width=4 must be odd: choose 3 or 5"),
     ],
 )
 def test_impossible_options_are_explained(options: dict[str, Any], says: str) -> None:

@@ -151,14 +151,14 @@ def test_what_attention_remembers_goes_from_token_to_token() -> None:
     memory = memory_of(speller)
     first = torch.zeros(3, 1, dtype=torch.long)
     _, state = speller.step(first, memory, speller.start(memory))
-    assert not torch.equal(state.remembered, state.weights)
+    assert not torch.equal(state.accumulated, state.weights)
     _, twice = speller.step(first, memory, state)
-    _, forgotten = speller.step(first, memory, state._replace(remembered=torch.zeros_like(state.remembered)))
+    _, forgotten = speller.step(first, memory, state._replace(accumulated=torch.zeros_like(state.accumulated)))
     assert (twice.weights - forgotten.weights).abs().max() > 1e-4
     for name in ("additive", "location"):
         other = make(name)
         _, state = other.step(first, memory_of(other), other.start(memory_of(other)))
-        assert state.remembered is state.weights
+        assert state.accumulated is state.weights
 
 
 def test_dropout_of_the_output_alone_leaves_states_and_weights_as_they_are() -> None:

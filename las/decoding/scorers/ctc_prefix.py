@@ -25,7 +25,7 @@ from torch import Tensor
 
 from las.data.tokenizers import Tokenizer
 from las.decoding.scorers.base import BatchScorer, Scorer, SearchStep, State, check_weight, score_type
-from las.nn.ctc import BLANK, missing
+from las.nn.ctc import BLANK, no_ctc_error
 from las.nn.masking import mask_of
 
 FLOOR = -1e4
@@ -68,7 +68,7 @@ class CTCPrefixScorer(Scorer):
     def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
         """Raises ConfigError for a model without CTC."""
         if not has_ctc:
-            raise missing()
+            raise no_ctc_error()
 
     def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> BatchScorer:
         if not isinstance(decoder, Hears):

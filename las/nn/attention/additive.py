@@ -12,7 +12,11 @@ from las.runtime.config import require
 
 
 class AdditiveAttention(Attention):
-    """Args: `key_size` is the size of the space in which query and states meet."""
+    """Energies of a one-layer perceptron.
+
+    Args:
+        key_size: size of the space in which query and states are compared.
+    """
 
     def __init__(self, query_size: int, value_size: int, *, key_size: int = 128) -> None:
         super().__init__(query_size, value_size)
@@ -30,5 +34,5 @@ class AdditiveAttention(Attention):
         keys: Float[Tensor, "batch states size"],
         weights: Float[Tensor, "batch beam states"],
     ) -> Float[Tensor, "batch beam states"]:
-        meeting = torch.tanh(keys.unsqueeze(1) + self.query(query).unsqueeze(2))
-        return self.score(meeting).squeeze(-1)
+        hidden = torch.tanh(keys.unsqueeze(1) + self.query(query).unsqueeze(2))
+        return self.score(hidden).squeeze(-1)

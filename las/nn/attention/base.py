@@ -1,6 +1,6 @@
 """The contract of an attention: `prepare` once per batch of utterances, `attend` once per output token.
 
-Queries carry a beam axis, [batch, beam, size], and all beams of an utterance share its keys: nothing of the size of
+Queries carry a beam axis, [batch, beam, size], and all beams of an utterance share its keys: nothing as large as
 the encoded states is ever copied per beam. Teacher forcing is the case of one beam.
 """
 
@@ -14,7 +14,7 @@ from las.nn.masking import mask_of, masked_softmax
 
 
 class AttentionMemory(NamedTuple):
-    """What attention looks at: one row per encoded state."""
+    """Keys and values of the encoded states, one row per state; the mask is True at true states."""
 
     keys: Float[Tensor, "batch states size"]
     values: Float[Tensor, "batch states value"]
@@ -46,13 +46,13 @@ class Attention(nn.Module):
         keys: Float[Tensor, "batch states size"],
         weights: Float[Tensor, "batch beam states"],
     ) -> Float[Tensor, "batch beam states"]:
-        """How well each state answers each query; `weights` are what `remember` made after the previous token."""
+        """Score of each state for each query before the softmax; `weights` are the result of `accumulate`."""
         raise TypeError(f"{type(self).__name__} must define energy")
 
     def prepare(
         self, encoded: Float[Tensor, "batch states value"], num_states: Int[Tensor, "batch"]
     ) -> AttentionMemory:
-        """Keys for all later queries. Padded states are never attended to, whatever they hold."""
+        """Keys and values for all later queries, zero in padding: padded states are never attended to."""
         mask = mask_of(num_states, encoded.shape[1])
         encoded = encoded.masked_fill(~mask.unsqueeze(-1), 0.0)
         return AttentionMemory(self.prepare_keys(encoded), encoded, mask)
@@ -67,16 +67,16 @@ class Attention(nn.Module):
         memory: AttentionMemory,
         weights: Float[Tensor, "batch beam states"],
     ) -> tuple[Float[Tensor, "batch beam value"], Float[Tensor, "batch beam states"]]:
-        """Context and new weights for each query, given what is remembered of earlier weights."""
+        """Context and new weights for each query; `weights` are the result of `accumulate` for the token before."""
         energy = self.energy(query, memory.keys, weights)
         weights = masked_softmax(energy, memory.mask.unsqueeze(1))
         return torch.matmul(weights, memory.values), weights
 
-    def remember(
+    def accumulate(
         self,
         memory: AttentionMemory,
         weights: Float[Tensor, "batch beam states"],
-        remembered: Float[Tensor, "batch beam states"],
+        accumulated: Float[Tensor, "batch beam states"],
     ) -> Float[Tensor, "batch beam states"]:
-        """What the next token is told of these weights and all before them: these, unless a variant adds them up."""
+        """The weights that the next energies read: the new ones, unless a variant adds up those of all tokens."""
         return weights

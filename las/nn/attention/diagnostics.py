@@ -1,7 +1,7 @@
-"""Is attention learning to read from left to right? Four numbers of an alignment, and what they mean in words.
+"""Diagnostics of attention: four measures of how monotonic and focused an alignment is, and a verdict in words.
 
-An alignment is the teacher-forced attention of one utterance, [tokens, states]; rows sum to one. Position and token
-are counted as shares of the way, from 0 at the first to 1 at the last.
+An alignment is the teacher-forced attention of one utterance, [tokens, states]; rows sum to one. Positions
+of states and tokens are relative, from 0 at the first to 1 at the last.
 """
 
 import math
@@ -14,20 +14,20 @@ from torch import Tensor
 
 
 class Alignment(NamedTuple):
-    """Of one utterance, or the means of many."""
+    """Measures of one utterance, or their means over several."""
 
     entropy: float
-    """How widely a token looks, from 0 (one state) to 1 (all states alike): entropy over its largest value."""
+    """Mean entropy of a token's weights relative to its maximum, from 0 (one state) to 1 (uniform)."""
     diagonality: float
-    """How closely the centre of attention goes with the token, from -1 to 1: their correlation."""
+    """Correlation of a token's position and the centre of its weights, from -1 to 1."""
     coverage: float
-    """The share of states that are looked at: those whose weights sum to a tenth of the mean or more."""
+    """The share of states whose weights sum to at least a tenth of the mean."""
     monotonicity: float
-    """The share of tokens whose centre does not lie before that of the token before them."""
+    """The share of tokens whose centre does not lie before the previous token's."""
 
 
 def measure(weights: Float[Tensor, "tokens states"]) -> Alignment:
-    """The numbers of one alignment without padding; with one token or one state there is nothing to misread."""
+    """Measures of one alignment without padding; with one token or one state they are those of a perfect one."""
     tokens, states = weights.shape
     if tokens < 2 or states < 2:
         return Alignment(0.0, 1.0, 1.0, 1.0)
@@ -39,10 +39,10 @@ def measure(weights: Float[Tensor, "tokens states"]) -> Alignment:
     spread = moved.norm() * passed.norm()
     # Centres that do not move go with nothing; the bound is far below what one state in a long utterance would give.
     diagonality = (moved * passed).sum() / spread if spread > 1e-9 else torch.zeros(())
-    looked_at = weights.sum(0) >= 0.1 * tokens / states
+    attended = weights.sum(0) >= 0.1 * tokens / states
     forwards = centres.diff() >= -1e-9
     return Alignment(
-        *(float(value) for value in (entropy, diagonality, looked_at.double().mean(), forwards.double().mean()))
+        *(float(value) for value in (entropy, diagonality, attended.double().mean(), forwards.double().mean()))
     )
 
 
@@ -51,20 +51,20 @@ def mean(alignments: Sequence[Alignment]) -> Alignment:
     return Alignment(*(sum(values) / len(values) for values in zip(*alignments, strict=True)))
 
 
-def verdict(found: Alignment) -> str:
-    """In plain words, the most basic fault first."""
-    if found.entropy > 0.9:
+def verdict(alignment: Alignment) -> str:
+    """A verdict in plain words, the most basic fault first."""
+    if alignment.entropy > 0.9:
         return "looks everywhere alike: nothing is aligned yet"
-    if found.diagonality < 0.5:
+    if alignment.diagonality < 0.5:
         return "does not follow the speech: the speller writes from memory"
-    if found.coverage < 0.3:
+    if alignment.coverage < 0.3:
         return "sees few of the states: most of the speech is passed over"
-    if found.diagonality < 0.9:
+    if alignment.diagonality < 0.9:
         return "follows the speech, with jumps"
     return "follows the speech"
 
 
-def line(found: Alignment) -> str:
+def line(alignment: Alignment) -> str:
     """`attention follows the speech (entropy 0.21, diagonality 0.97, coverage 0.80, monotonicity 0.95)`"""
-    numbers = ", ".join(f"{name} {value:.2f}" for name, value in found._asdict().items())
-    return f"attention {verdict(found)} ({numbers})"
+    numbers = ", ".join(f"{name} {value:.2f}" for name, value in alignment._asdict().items())
+    return f"attention {verdict(alignment)} ({numbers})"

@@ -14,7 +14,11 @@ from las.runtime.config import require
 
 
 class DotAttention(Attention):
-    """Args: `key_size` is the size of the space in which query and states meet."""
+    """Energies by scaled dot products.
+
+    Args:
+        key_size: size of the space in which query and states are compared.
+    """
 
     def __init__(self, query_size: int, value_size: int, *, key_size: int = 128) -> None:
         super().__init__(query_size, value_size)

@@ -14,10 +14,10 @@ from las.runtime.errors import ArgumentError
 
 
 class LocationAttention(Attention):
-    """Additive attention that also sees where it looked for the previous token.
+    """Additive attention whose energies also read the convolved weights of the previous token.
 
     Args:
-        key_size: size of the space in which query, states and location features meet.
+        key_size: size of the space in which query, states and location features are compared.
         num_filters: location features per state.
         width: states that one filter spans, odd so that it is centred.
     """
@@ -30,7 +30,7 @@ class LocationAttention(Attention):
         require("num_filters", num_filters, 1)
         require("width", width, 1)
         if width % 2 == 0:
-            raise ArgumentError(f"width={width} has no middle: choose {width - 1} or {width + 1}")
+            raise ArgumentError(f"width={width} must be odd: choose {width - 1} or {width + 1}")
         self.key = nn.Linear(value_size, key_size)
         self.query = nn.Linear(query_size, key_size, bias=False)
         self.filters = nn.Conv1d(1, num_filters, width, padding=width // 2, bias=False)
@@ -49,5 +49,5 @@ class LocationAttention(Attention):
         batch, beam, states = weights.shape
         features = self.filters(weights.reshape(batch * beam, 1, states)).transpose(1, 2)
         location = self.location(features).unflatten(0, (batch, beam))
-        meeting = torch.tanh(keys.unsqueeze(1) + self.query(query).unsqueeze(2) + location)
-        return self.score(meeting).squeeze(-1)
+        hidden = torch.tanh(keys.unsqueeze(1) + self.query(query).unsqueeze(2) + location)
+        return self.score(hidden).squeeze(-1)

@@ -3,7 +3,7 @@
 energy_{h,s} = (W_h query) . (V_h encoded_s) / sqrt(key_size / heads)
 context      = [sum_s weight_{h,s} encoded_s's part h] over all heads h
 
-Every head weighs its own part of the encoded states, as in RETURNN; what follows the context mixes the parts.
+Every head averages its own part of the encoded states, as in RETURNN; the layers after the context mix the parts.
 """
 
 import math
@@ -19,10 +19,10 @@ from las.runtime.errors import ArgumentError
 
 
 class MultiHeadAttention(Attention):
-    """The weights it gives are the mean over its heads.
+    """Scaled dot products of several heads; the weights it returns are the mean over them.
 
     Args:
-        key_size: size of the space in which query and states meet, all heads together.
+        key_size: size of the space in which query and states are compared, all heads together.
         num_heads: must divide `key_size` and the size of an encoded state.
     """
 

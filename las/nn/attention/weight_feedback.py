@@ -1,9 +1,9 @@
-"""Additive attention that feels how much of each state has been used up (Tu et al. 2016; Zeyer et al. 2018):
+"""Additive attention with feedback of accumulated weights, a model of fertility (Tu et al. 2016; Zeyer et al. 2018):
 
-energy_s = v . tanh(W query + V encoded_s + b + F used_s)
-used_s   = sum over the tokens before of  weight_s * sigmoid(f . encoded_s) / 2
+energy_s      = v . tanh(W query + V encoded_s + b + F accumulated_s)
+accumulated_s = sum over the tokens before of  weight_s * sigmoid(f . encoded_s) / 2
 
-The sigmoid is an inverse fertility: a state that stands for many tokens has a small one, and is used up slowly.
+The sigmoid is an inverse fertility: small for a state that stands for many tokens.
 """
 
 import torch
@@ -15,9 +15,12 @@ from las.runtime.config import require
 
 
 class WeightFeedbackAttention(Attention):
-    """Args: `key_size` is the size of the space in which query and states meet.
+    """Energies of a perceptron that also reads the accumulated weights.
 
     The last column of the keys is half the inverse fertility.
+
+    Args:
+        key_size: size of the space in which query and states are compared.
     """
 
     def __init__(self, query_size: int, value_size: int, *, key_size: int = 128) -> None:
@@ -38,14 +41,14 @@ class WeightFeedbackAttention(Attention):
         keys: Float[Tensor, "batch states size"],
         weights: Float[Tensor, "batch beam states"],
     ) -> Float[Tensor, "batch beam states"]:
-        """`weights` are how much each state has been used up."""
+        """Energies [batch, beam, states]; `weights` are the accumulated weights."""
         of_states = keys[:, None, :, :-1] + self.feedback(weights.unsqueeze(-1))
         return self.score(torch.tanh(of_states + self.query(query).unsqueeze(2))).squeeze(-1)
 
-    def remember(
+    def accumulate(
         self,
         memory: AttentionMemory,
         weights: Float[Tensor, "batch beam states"],
-        remembered: Float[Tensor, "batch beam states"],
+        accumulated: Float[Tensor, "batch beam states"],
     ) -> Float[Tensor, "batch beam states"]:
-        return remembered + weights * memory.keys[:, None, :, -1]
+        return accumulated + weights * memory.keys[:, None, :, -1]

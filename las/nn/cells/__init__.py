@@ -1,1 +1,1 @@
-"""LSTM cells, one equation per file. Adding one is a file here and a card in configs/cell."""
+"""LSTM cells, one equation per file. To add one, write a file here and a preset in configs/cell."""

@@ -1,14 +1,15 @@
-"""What every LSTM cell is: four gates, a memory, and an independent choice of where the memory is normalised.
+"""The base class of LSTM cells: four gates, a memory, and an independent choice of where the memory is normalised.
 
-A variant subclasses `LSTMCell`, declares its parameters and writes two equations:
+A variant subclasses `LSTMCell`, declares its parameters and defines two methods:
 
     input_gates(frames)            the part of the gate pre-activations that needs no recurrence, for all frames at once
     gates(input_gates, hidden)     the complete pre-activations of one step
 
 The gate order is i, f, g, o everywhere in this package.
 
-A cell that looks at the other utterances of its batch (batch norm) must know which of them are there: it writes
-`padded_input_gates` or `padded_step` as well. All others can forget that batches are padded."""
+A cell with statistics over the batch (batch norm) must know which frames are padding: it also defines
+`padded_input_gates` or `padded_step`. Other cells need not know that batches are padded.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -25,25 +26,25 @@ NUM_GATES = 4
 CELL_NORMS = ("none", "output", "state", "both")
 
 Map = Callable[[Tensor], Tensor]
-"""A tensor to one of the same shape."""
+"""A function from a tensor to one of the same shape."""
 
 
 class LSTMState(NamedTuple):
-    """The memory of an LSTM after a frame, as a value. Both are [batch ..., hidden_size]."""
+    """The state of an LSTM after a frame: h and c, both [batch ..., hidden_size]; never changed in place."""
 
     hidden: Float[Tensor, "*batch hidden"]
     cell: Float[Tensor, "*batch hidden"]
 
 
 class LSTMCell(nn.Module):
-    """The memory update every variant shares (Hochreiter & Schmidhuber 1997; Gers et al. 2000):
+    """An LSTM cell with the memory update that every variant shares (Hochreiter & Schmidhuber 1997; Gers et al. 2000):
 
         c_t = sigmoid(f) * c_{t-1} + sigmoid(i) * tanh(g)
         h_t = sigmoid(o) * tanh(c_t)
 
     `cell_norm` places a layer norm on the memory:
 
-        value     carried to t+1   seen by the output   found in
+        value     carried to t+1   seen by the output   used by
         none      c                tanh(c)              plain LSTM
         output    c                tanh(LN(c))          Ba et al. 2016; Ben Othman 2018 eq. 7-9
         state     LN(c)            tanh(c)              RNMT+
@@ -82,7 +83,7 @@ class LSTMCell(nn.Module):
             self.cell_bias = nn.Parameter(torch.zeros(hidden_size))
 
     def weights(self) -> tuple[nn.Parameter, nn.Parameter]:
-        """W [4H, input_size] and U [4H, H], Glorot-uniform gate by gate."""
+        """New parameters W [4H, input_size] and U [4H, H], initialised Glorot-uniform gate by gate."""
         input_weight = nn.Parameter(torch.empty(NUM_GATES * self.hidden_size, self.input_size))
         recurrent_weight = nn.Parameter(torch.empty(NUM_GATES * self.hidden_size, self.hidden_size))
         for weight in (input_weight, recurrent_weight):
@@ -91,7 +92,7 @@ class LSTMCell(nn.Module):
         return input_weight, recurrent_weight
 
     def input_gates(self, frames: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch gates"]:
-        """What the frames contribute to the gates, [..., input_size] to [..., 4H]; called once for all frames."""
+        """The contribution of the frames to the gates, [..., input_size] to [..., 4H]; called once for all frames."""
         raise TypeError(f"{type(self).__name__} must define input_gates")
 
     def gates(
@@ -107,16 +108,16 @@ class LSTMCell(nn.Module):
         return self.input_gates(frames)
 
     def step(self, input_gates: Float[Tensor, "*batch gates"], state: LSTMState) -> LSTMState:
-        """One frame. The output of the cell is the returned state's `hidden`."""
-        return self.remember(self.gates(input_gates, state.hidden), state.cell)
+        """The state after one frame. The output of the cell is its `hidden`."""
+        return self.update_memory(self.gates(input_gates, state.hidden), state.cell)
 
     def padded_step(
         self, input_gates: Float[Tensor, "batch gates"], state: LSTMState, frame: int, mask: Bool[Tensor, "batch"]
     ) -> LSTMState:
-        """`step` number `frame` of padded rows; what it makes of those whose mask is False is thrown away."""
+        """`step` at frame number `frame` of padded rows; the result is discarded where the mask is False."""
         return self.step(input_gates, state)
 
-    def remember(
+    def update_memory(
         self,
         gates: Float[Tensor, "*batch gates"],
         cell: Float[Tensor, "*batch hidden"],
@@ -124,9 +125,11 @@ class LSTMCell(nn.Module):
         candidate: Map = torch.tanh,
         norm: Map | None = None,
     ) -> LSTMState:
-        """The memory update: gate pre-activations and the memory before to the state after.
+        """The memory update: gate pre-activations [..., 4H] and the previous c [..., H] to the new state.
 
-        `candidate` makes what may be written from g, `norm` is the norm of the memory (a layer norm by default).
+        Args:
+            candidate: the nonlinearity of g.
+            norm: the norm of the memory, a layer norm by default; unused if `cell_norm` is `none`.
         """
         i, f, g, o = gates.chunk(NUM_GATES, dim=-1)
         if self.forget_bias:
@@ -141,7 +144,7 @@ class LSTMCell(nn.Module):
         return LSTMState(torch.sigmoid(o) * torch.tanh(seen), carried)
 
     def initial_state(self, *batch: int) -> LSTMState:
-        """Zeros, [*batch, H], on the device and of the type of the parameters."""
+        """Zeros [*batch, H] on the device and of the type of the parameters."""
         parameter = next(self.parameters())
         zeros = parameter.new_zeros(*batch, self.hidden_size)
         return LSTMState(zeros, zeros)

@@ -2,7 +2,7 @@
 
 gates = BN(W x; gain, bias) + U h
 
-A cell to compare with: its statistics are over all true frames of all utterances of a batch.
+A baseline for comparison: its statistics are over all true frames of all utterances of a batch.
 """
 
 from typing import Any
@@ -17,7 +17,9 @@ from las.nn.normalisation import RunningMoments, moment_norm
 
 
 class BNInputLSTMCell(LSTMCell):
-    """Parameters beside W and U: 8H. In a speller the statistics are those of one token of every utterance.
+    """An LSTM with batch norm on W x. Parameters beside W and U: 8H.
+
+    In a speller the statistics are over the utterances of the batch, token by token.
 
     Args:
         momentum: weight of a batch in the running statistics that evaluation uses.

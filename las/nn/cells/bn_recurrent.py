@@ -2,7 +2,7 @@
 
 gates = BN(W x; gain_x) + BN(U h; gain_h) + b,    and BN of the memory where `cell_norm` says (theirs: `output`)
 
-A cell to compare with: every step is normalised over the utterances of the batch that last so long.
+A baseline for comparison: every step is normalised over the utterances that are long enough to have it.
 """
 
 from functools import partial
@@ -17,11 +17,11 @@ from las.nn.cells.base import NUM_GATES, LSTMCell, LSTMState
 from las.nn.normalisation import RunningMoments, moment_norm
 
 INITIAL_GAIN = 0.1
-"""At 1 the gradient vanishes through the tanh (their section 4)."""
+"""Initial gain: with 1 the gradient vanishes through the tanh (their section 4)."""
 
 
 class BNRecurrentLSTMCell(LSTMCell):
-    """Parameters beside W and U: 12H.
+    """An LSTM with batch norm on W x, on U h and, by `cell_norm`, on the memory. Parameters beside W and U: 12H.
 
     Args:
         num_steps: first steps with running statistics of their own; later ones share those of the last. With 1, all
@@ -60,7 +60,7 @@ class BNRecurrentLSTMCell(LSTMCell):
         self, input_gates: Float[Tensor, "*batch gates"], state: LSTMState, frame: int, mask: Bool[Tensor, "*batch"]
     ) -> LSTMState:
         gates = self._gates(input_gates, state.hidden, frame, mask)
-        return self.remember(gates, state.cell, norm=partial(self._cell_norm, frame=frame, mask=mask))
+        return self.update_memory(gates, state.cell, norm=partial(self._cell_norm, frame=frame, mask=mask))
 
     def _gates(self, input_gates: Tensor, hidden: Tensor, frame: int, mask: Tensor) -> Tensor:
         projected = functional.linear(hidden, self.recurrent_weight)

@@ -1,11 +1,11 @@
-"""Noise on normalised gates: does a norm help by keeping distributions steady (Santurkar et al. 2018, algorithm 1)?
+"""Noise on the gates after their norm, which tests internal covariate shift (Santurkar et al. 2018, algorithm 1):
 
 a_j <- s_j a_j + m_j,    m_j ~ U(μ_j − 0.1, μ_j + 0.1), s_j ~ N(σ_j, 0.1) per frame and utterance,
                          μ_j ~ U(−0.5, 0.5), σ_j ~ U(1, 1.25) per unit j and update
 
 a are the gates' pre-activations after whatever norm the cell inside has, before their nonlinearities. Each layer's
-distributions change at random with every update, so that if LN worked by keeping them steady it would not work here.
-Around a cell without a norm it is the control. The 0.1 of N is taken as its deviation: the paper does not say which.
+distributions change at random with every update: if LN helped by keeping them stable, it would not help here. Around
+a cell without a norm this is the control. The 0.1 of N is taken as its standard deviation, which the paper leaves open.
 """
 
 import hashlib
@@ -23,13 +23,13 @@ SHIFT, SCALE, WIDTH = 0.5, 1.25, 0.1
 
 
 class GateNoiseLSTMCell(WrapperLSTMCell):
-    """While training; evaluation takes the gates as they are.
+    """A cell whose gates are scaled and shifted at random while training; evaluation leaves them as they are.
 
-    What is drawn per update is a function of torch's seed, which a training sets before each, and of a number of the
-    cell's own, so that all steps and parts of an update agree. What is drawn per frame comes from torch's generator.
+    The draws of an update are a function of torch's seed, which a training sets before each, and of a number of the
+    cell's own, so that all micro-batches of an update agree. The draws of a frame come from torch's generator.
 
     Args:
-        options: those of `WrapperLSTMCell`. The cell inside must be one that knows nothing of padding.
+        options: those of `WrapperLSTMCell`. The cell inside must have the `step` of `LSTMCell`.
     """
 
     number: Tensor
@@ -38,8 +38,8 @@ class GateNoiseLSTMCell(WrapperLSTMCell):
         super().__init__(input_size, hidden_size, **options)
         if type(self.cell).step is not LSTMCell.step:
             raise ConfigError(
-                f"noise acts on the gates, but {type(self.cell).__name__} has a step of its own: put another cell "
-                "inside, or the two the other way round"
+                f"noise acts on the gates, but {type(self.cell).__name__} has a step of its own: wrap a different "
+                "cell, or swap the order of the two wrappers"
             )
         self.register_buffer("number", torch.randint(1 << 62, ()))
 
@@ -49,19 +49,21 @@ class GateNoiseLSTMCell(WrapperLSTMCell):
         gates = self.cell.gates(input_gates, hidden)
         if not self.training:
             return gates
-        shift, scale = self._of_update(gates)
+        shift, scale = self._update_noise(gates)
         shift = shift + WIDTH * (2 * torch.rand_like(gates) - 1)
         return torch.addcmul(shift, gates, scale + WIDTH * torch.randn_like(gates))
 
     def step(self, input_gates: Float[Tensor, "*batch gates"], state: LSTMState) -> LSTMState:
-        return self.cell.remember(self.gates(input_gates, state.hidden), state.cell)
+        return self.cell.update_memory(self.gates(input_gates, state.hidden), state.cell)
 
     def padded_step(
         self, input_gates: Float[Tensor, "batch gates"], state: LSTMState, frame: int, mask: Tensor
     ) -> LSTMState:
         return self.step(input_gates, state)
 
-    def _of_update(self, like: Float[Tensor, "*batch gates"]) -> tuple[Float[Tensor, "gates"], Float[Tensor, "gates"]]:
+    def _update_noise(
+        self, like: Float[Tensor, "*batch gates"]
+    ) -> tuple[Float[Tensor, "gates"], Float[Tensor, "gates"]]:
         """μ and σ of this update."""
         seed = hashlib.sha256(f"noisy {torch.initial_seed()} {int(self.number)}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(seed[:8], "big") >> 1)

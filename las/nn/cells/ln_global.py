@@ -19,7 +19,9 @@ BIASES = ("all", "input")
 
 
 class LNGlobalLSTMCell(LSTMCell):
-    """Invariant to the scale of W and of U separately, and to the scale of each frame.
+    """An LSTM with layer norms on W x and U h.
+
+    Invariant to the scale of W and of U separately, and to the scale of each frame.
 
     `biases` says where offsets live: `all` is Ba et al.'s form (bias_x, bias_h and b: 20H parameters beside W and U),
     `input` is Zeineldeen et al.'s (bias_x alone: 12H). They are the same function; they differ in how the

@@ -15,7 +15,10 @@ from las.nn.normalisation import layer_norm
 
 
 class LNJoinedLSTMCell(LSTMCell):
-    """Invariant to one common scale of W and U, not to either's alone. Parameters beside W and U: 8H."""
+    """An LSTM with layer norm on W x + U h. Parameters beside W and U: 8H.
+
+    Invariant to one common scale of W and U, not to either's alone.
+    """
 
     def __init__(self, input_size: int, hidden_size: int, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)

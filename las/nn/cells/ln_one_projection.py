@@ -1,4 +1,4 @@
-"""Layer norm on one of the two projections, the other as it is:
+"""Layer norm on one of the two projections alone:
 
 gates = LN(W x; gain, bias) + U h              normalised: input
 gates = W x + LN(U h; gain, bias)              normalised: recurrent
@@ -19,7 +19,10 @@ PROJECTIONS = ("input", "recurrent")
 
 
 class LNOneProjectionLSTMCell(LSTMCell):
-    """Invariant to the scale of W or of U, whichever `normalised` names. Parameters beside W and U: 8H."""
+    """An LSTM with layer norm on W x or on U h, as `normalised` says. Parameters beside W and U: 8H.
+
+    Invariant to the scale of the normalised matrix.
+    """
 
     def __init__(self, input_size: int, hidden_size: int, *, normalised: str, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)

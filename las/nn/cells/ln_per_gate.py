@@ -15,7 +15,10 @@ from las.nn.normalisation import layer_norm
 
 
 class LNPerGateLSTMCell(LSTMCell):
-    """Invariant to a common scale of each gate's rows of W and U. Parameters beside W and U: 8H."""
+    """An LSTM with layer norm on each gate of W x + U h. Parameters beside W and U: 8H.
+
+    Invariant to a common scale of each gate's rows of W and U.
+    """
 
     def __init__(self, input_size: int, hidden_size: int, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)

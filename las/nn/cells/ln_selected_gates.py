@@ -1,4 +1,4 @@
-"""Layer norm gate by gate on the sum of both projections, of chosen gates alone:
+"""Layer norm gate by gate on the sum of both projections, for selected gates:
 
 gates_k = LN(W_k x + U_k h; gain_k) + bias_k    for the chosen k of i, f, g, o
 gates_k = W_k x + U_k h + bias_k                for the others
@@ -20,7 +20,10 @@ GATES = ("i", "f", "g", "o")
 
 
 class LNSelectedGatesLSTMCell(LSTMCell):
-    """With all four gates it is `ln_per_gate`. Parameters beside W and U: 4H, and H for each chosen gate."""
+    """An LSTM with layer norm on some gates; with all four it equals `ln_per_gate`.
+
+    Parameters beside W and U: 4H, and H for each normalised gate.
+    """
 
     def __init__(self, input_size: int, hidden_size: int, *, gates: Sequence[str] = GATES, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)

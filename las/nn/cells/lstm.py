@@ -14,7 +14,7 @@ from las.nn.cells.base import NUM_GATES, LSTMCell
 
 
 class PlainLSTMCell(LSTMCell):
-    """Equal to `torch.nn.LSTM` when `cell_norm` is `none` and `forget_bias` 0. Parameters: W, U, b [4H]."""
+    """An LSTM equal to `torch.nn.LSTM` when `cell_norm` is `none` and `forget_bias` 0. Parameters: W, U, b [4H]."""
 
     def __init__(self, input_size: int, hidden_size: int, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)

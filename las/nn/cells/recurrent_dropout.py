@@ -2,8 +2,8 @@
 
 c_t = sigmoid(f) * c_{t-1} + sigmoid(i) * d(tanh(g))
 
-d is inverted dropout, drawn per unit, step and utterance while training. What is remembered is never dropped, only
-what would have been written.
+d is inverted dropout, drawn per unit, step and utterance while training. The memory is never dropped, only
+its update.
 """
 
 from typing import Any
@@ -19,11 +19,11 @@ from las.runtime.errors import ArgumentError, ConfigError
 
 
 class RecurrentDropoutLSTMCell(WrapperLSTMCell):
-    """Draws come from torch's own generator, which a run seeds and writes down.
+    """A cell whose candidate tanh(g) is dropped out; draws come from torch's generator.
 
     Args:
         dropout: probability that a unit's candidate is dropped.
-        options: those of `WrapperLSTMCell`. The cell inside must be one that knows nothing of padding.
+        options: those of `WrapperLSTMCell`. The cell inside must have the `step` of `LSTMCell`.
     """
 
     def __init__(self, input_size: int, hidden_size: int, *, dropout: float = 0.25, **options: Any) -> None:
@@ -32,13 +32,15 @@ class RecurrentDropoutLSTMCell(WrapperLSTMCell):
             raise ArgumentError(f"dropout={dropout} must be at least 0 and less than 1")
         if type(self.cell).step is not LSTMCell.step:
             raise ConfigError(
-                f"recurrent dropout acts inside the step, but {type(self.cell).__name__} has a step of its own: put "
-                "another cell inside, or the two the other way round"
+                f"recurrent dropout acts inside the step, but {type(self.cell).__name__} has a step of its own: wrap "
+                "a different cell, or swap the order of the two wrappers"
             )
         self.dropout = dropout
 
     def step(self, input_gates: Float[Tensor, "*batch gates"], state: LSTMState) -> LSTMState:
-        return self.cell.remember(self.cell.gates(input_gates, state.hidden), state.cell, candidate=self._candidate)
+        return self.cell.update_memory(
+            self.cell.gates(input_gates, state.hidden), state.cell, candidate=self._candidate
+        )
 
     def padded_step(
         self, input_gates: Float[Tensor, "batch gates"], state: LSTMState, frame: int, mask: Tensor

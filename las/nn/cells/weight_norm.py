@@ -16,12 +16,12 @@ from las.nn.cells.base import NUM_GATES, LSTMCell
 
 
 def weight_norm(direction: Float[Tensor, "rows columns"], gain: Float[Tensor, "rows"]) -> Float[Tensor, "rows columns"]:
-    """Each row in its direction, as long as its gain says: `torch.nn.utils.parametrizations.weight_norm` of dim 0."""
+    """Rows of given direction and length `gain`: `torch.nn.utils.parametrizations.weight_norm` of dim 0."""
     return functional.normalize(direction, dim=-1) * gain.unsqueeze(-1)
 
 
 class WeightNormLSTMCell(LSTMCell):
-    """Invariant to the scale of each single row of the directions. Parameters beside W and U: 12H.
+    """An LSTM with weight norm. Parameters beside W and U: 12H. Invariant to the scale of each row of the directions.
 
     `input_weight` and `recurrent_weight` are the directions. The gains start at their lengths, so that the cell starts
     as the plain one.

@@ -1,6 +1,6 @@
-"""Cells that change how another cell remembers, and leave its equations alone.
+"""Base class of cells that wrap another cell: they change how its state is updated, not its equations.
 
-Where a card chooses a cell, one of these may stand with that cell inside: `cell@model.listener.cell=zoneout` and
+Wherever a config chooses a cell, it may choose a wrapper and the cell inside it: `cell@model.listener.cell=zoneout` and
 `cell@model.listener.cell.cell=ln_joined`.
 """
 
@@ -14,11 +14,11 @@ from las.nn.cells.base import LSTMCell, LSTMState
 
 
 class WrapperLSTMCell(LSTMCell):
-    """What they share: parameters, gates and memory are those of the cell inside.
+    """A cell around a cell: parameters, gates and memory update are those of the cell inside.
 
     Args:
         cell: makes the cell inside from (input_size, hidden_size).
-        options: for the cell inside, in place of its own.
+        options: keyword arguments of the cell inside.
     """
 
     def __init__(self, input_size: int, hidden_size: int, *, cell: Callable[..., LSTMCell], **options: Any) -> None:
@@ -48,9 +48,9 @@ class WrapperLSTMCell(LSTMCell):
         return self.after(self.cell.padded_step(input_gates, self.before(state), frame, mask), state)
 
     def before(self, state: LSTMState) -> LSTMState:
-        """The state that the cell inside starts its step from."""
+        """The state from which the cell inside starts its step."""
         return state
 
     def after(self, new: LSTMState, old: LSTMState) -> LSTMState:
-        """What becomes of the state that the cell inside made of the old one."""
+        """The new state, from the one that the cell inside computed and the old one."""
         return new

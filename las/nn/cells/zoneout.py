@@ -1,8 +1,8 @@
-"""Zoneout (Krueger et al. 2017): while training, units of the state now and then keep their old value.
+"""Zoneout (Krueger et al. 2017): while training, units of the state keep their old value at random.
 
 h_t = d_h * h_{t-1} + (1 - d_h) * h'_t,    c_t likewise with d_c;    d ~ Bernoulli per unit, step and utterance
 
-h'_t and c'_t are what the cell inside makes. Evaluation takes the expected value: the probability in place of d.
+h'_t and c'_t are the state that the cell inside computes. Evaluation uses the expected value of d.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from las.runtime.errors import ArgumentError
 
 
 class ZoneoutLSTMCell(WrapperLSTMCell):
-    """Draws come from torch's own generator, which a run seeds and writes down.
+    """A cell whose units keep their old value at random; draws come from torch's generator.
 
     Args:
         zoneout_hidden: probability that a unit of h keeps its value.

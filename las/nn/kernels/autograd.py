@@ -1,4 +1,4 @@
-"""The recurrence with its backward pass written by hand: any device, nothing to compile.
+"""The recurrence with a hand-written backward pass: any device, nothing to compile.
 
 One `torch.autograd.Function` instead of a graph of a dozen nodes per frame, on packed frames: padding costs nothing and
 needs no mask. The mathematics is in `las.nn.kernels.bptt` and `las.nn.kernels.equations`.
@@ -25,8 +25,8 @@ from las.nn.kernels.packing import FrameBuffers, OneFrameBuffers, Packing, packi
 from las.nn.normalisation import bounded_eps
 
 
-class Form(NamedTuple):
-    """How a class of cells makes its gates, the names of its norm's parameters, and those of what it does to W x."""
+class CellForm(NamedTuple):
+    """The gate equation of a class of cells, and the names of the parameters of its norm and of W x."""
 
     gates: type[equations.Gates]
     gain: str = ""
@@ -35,25 +35,26 @@ class Form(NamedTuple):
     input_biases: tuple[str, ...] = ()
 
 
-FORMS: dict[type[LSTMCell], Form] = {
-    PlainLSTMCell: Form(equations.Gates, input_biases=("bias",)),
-    LNGlobalLSTMCell: Form(
+FORMS: dict[type[LSTMCell], CellForm] = {
+    PlainLSTMCell: CellForm(equations.Gates, input_biases=("bias",)),
+    LNGlobalLSTMCell: CellForm(
         equations.SeparatelyNormalisedGates, "recurrent_gain", "recurrent_bias", "input_gain", ("input_bias", "bias")
     ),
-    LNJoinedLSTMCell: Form(equations.GatesJoined, "gain", "bias"),
-    LNPerGateLSTMCell: Form(equations.GatesJoined, "gain", "bias"),
+    LNJoinedLSTMCell: CellForm(equations.JointlyNormalisedGates, "gain", "bias"),
+    LNPerGateLSTMCell: CellForm(equations.JointlyNormalisedGates, "gain", "bias"),
 }
 
-MEMORIES: dict[str, type[equations.CellUpdate]] = {
+CELL_UPDATES: dict[str, type[equations.CellUpdate]] = {
     "none": equations.CellUpdate,
     "output": equations.OutputNormalisedCell,
-    "state": equations.MemoryCarriedNormalised,
-    "both": equations.MemoryNormalised,
+    "state": equations.StateNormalisedCell,
+    "both": equations.OutputAndStateNormalisedCell,
 }
 
 
 def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
-    """Why `unroll` does not compute this cell: it knows classes exactly, a subclass may change the equations."""
+    """The reason why this kernel cannot compute the cell, empty if it can. A subclass may change the equations, so only
+    the exact classes count."""
     return "" if type(cell) in FORMS else "its equations are not among those written by hand"
 
 
@@ -63,14 +64,14 @@ def unroll(
     num_frames: Int[Tensor, "batch"],
     state: LSTMState | None = None,
 ) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
-    """One cell over padded frames: `las.nn.rnn.unroll` for the cells that it does not refuse.
+    """One cell over padded frames, as `las.nn.rnn.unroll` does, for the cells of `unsupported_reason`.
 
     Half-precision tensors are computed in fp32 and come back in their own type. There is no second derivative.
 
     Args:
-        input_gates: what `cell.input_gates` made of all frames, [batch, frames, 4H].
+        input_gates: `cell.input_gates` of all frames, [batch, frames, 4H].
         num_frames: true lengths, [batch]; frames from there on are padding.
-        state: where to start, zeros by default; [batch, H].
+        state: the initial state, [batch, H]; zeros by default.
 
     Returns:
         Outputs [batch, frames, H], zero in padding, and the state after each row's last true frame.
@@ -95,7 +96,7 @@ def layer(
     num_frames: Int[Tensor, "batch"],
     state: LSTMState | None = None,
 ) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
-    """`unroll` from the frames themselves: padding is left out before they are multiplied by W."""
+    """`unroll` from the frames themselves: only true frames are multiplied by W."""
     rows, packing = _true(frames, packing_of(num_frames, frames.shape[1]))
     return _one(cell, input_gates(cell, rows), packing, state)
 
@@ -103,7 +104,7 @@ def layer(
 def layer_both(
     cells: Sequence[LSTMCell], frames: Float[Tensor, "batch frames input"], num_frames: Int[Tensor, "batch"]
 ) -> Float[Tensor, "batch frames both"]:
-    """`unroll_both` from the frames themselves: padding is left out before they are multiplied by W."""
+    """`unroll_both` from the frames themselves: only true frames are multiplied by W."""
     rows, packing = _true(frames, packing_of(num_frames, frames.shape[1], len(cells)))
     return _both(cells, [input_gates(cell, rows) for cell in cells], packing)
 
@@ -118,14 +119,14 @@ def _true(frames: Tensor, packing: Packing) -> tuple[Tensor, Packing]:
 
 
 def input_gates(cell: LSTMCell, rows: Tensor) -> Tensor:
-    """`cell.input_gates`, with its backward pass written by hand where nothing has to be converted."""
+    """`cell.input_gates`, with a hand-written backward pass where no conversion of types is needed."""
     if rows.device.type != "cpu" or not alike(rows, [cell]):
         return cell.input_gates(rows)
     return project(rows, cell.get_parameter("input_weight"), *side_of(cell), bounded_eps(cell.eps, rows.dtype))
 
 
 def alike(frames: Tensor, cells: Sequence[LSTMCell]) -> bool:
-    """Whether everything has one type that needs no conversion anywhere, automatic ones included."""
+    """True if everything has one type that needs no conversion anywhere, automatic ones included."""
     types = {frames.dtype, *(parameter.dtype for cell in cells for parameter in cell.parameters())}
     return types in ({torch.float32}, {torch.float64}) and not torch.is_autocast_enabled("cpu")
 
@@ -143,7 +144,7 @@ def _both(cells: Sequence[LSTMCell], inputs: Sequence[Tensor], packing: Packing)
 def _unroll(
     cells: Sequence[LSTMCell], inputs: Sequence[Tensor], packing: Packing, state: LSTMState
 ) -> tuple[Tensor, LSTMState]:
-    """One cell per direction, from what its `input_gates` made of the packing's sources; states have directions."""
+    """One cell per direction, from its `input_gates` at the packing's sources; states are [directions, batch, H]."""
     if not packing.frames:
         return inputs[0].new_zeros(len(packing.order), 0, len(cells) * cells[0].hidden_size), state
     parameters = Parameters.side_by_side([parameters_of(cell) for cell in cells])
@@ -186,13 +187,15 @@ class Recurrence(torch.autograd.Function):
 
 @torch.no_grad()
 def _infer(plan: Plan, hidden: Any, cell: Any, *tensors: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """The results alone."""
-    room = OneFrameBuffers(plan.packing, hidden)
-    return _results(plan.packing, _run(plan, LSTMState(hidden, cell), *_parted(tensors), room))
+    """The results of `Recurrence`, without a graph."""
+    buffers = OneFrameBuffers(plan.packing, hidden)
+    return _results(plan.packing, _run(plan, LSTMState(hidden, cell), *_parted(tensors), buffers))
 
 
-def _run(plan: Plan, state: LSTMState, parameters: Parameters, inputs: Sequence[Tensor], room: FrameBuffers) -> Trace:
-    return bptt.finish(bptt.forward(plan, plan.packing.pieces(inputs, CHUNK), state, parameters, room))
+def _run(
+    plan: Plan, state: LSTMState, parameters: Parameters, inputs: Sequence[Tensor], buffers: FrameBuffers
+) -> Trace:
+    return bptt.finish(bptt.forward(plan, plan.packing.pieces(inputs, CHUNK), state, parameters, buffers))
 
 
 def _results(packing: Packing, trace: Trace) -> tuple[Tensor, Tensor, Tensor]:
@@ -201,18 +204,18 @@ def _results(packing: Packing, trace: Trace) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _parted(tensors: Sequence[Any]) -> tuple[Parameters, Sequence[Any]]:
-    """Parameters and what follows them."""
+    """The tensors split into `Parameters` and the rest."""
     split = len(Parameters._fields)
     return Parameters(*tensors[:split]), tensors[split:]
 
 
 def plan_of(cell: LSTMCell, packing: Packing, own: torch.dtype) -> Plan:
-    """What is computed for a cell; `own` is the type of its tensors before they were made wider."""
-    return Plan(packing, FORMS[type(cell)].gates, MEMORIES[cell.cell_norm], bounded_eps(cell.eps, own))
+    """The plan for a cell; `own` is the type of its tensors before their conversion to fp32."""
+    return Plan(packing, FORMS[type(cell)].gates, CELL_UPDATES[cell.cell_norm], bounded_eps(cell.eps, own))
 
 
 def side_of(cell: LSTMCell) -> tuple[Tensor | None, Tensor | None]:
-    """What its norm multiplies W x with, if it has one there, and what is added to W x or after that norm, [4H]."""
+    """Gain [4H] of the norm of W x (None without a norm) and the sum of the offsets that are added after it, [4H]."""
     form = FORMS[type(cell)]
     biases = [bias for bias in (getattr(cell, name) for name in form.input_biases) if bias is not None]
     return getattr(cell, form.input_gain, None), sum(biases[1:], start=biases[0]) if biases else None

@@ -9,11 +9,11 @@ output sees, the backward pass is, without a norm of the memory,
     dz_t = r (y - mean(y) - n mean(y n))    with y = gain dG_t, r = 1 / sqrt(var + eps), n = (z - mean) r
     dU   = sum over t of dz_t h_{t-1}^T
 
-The factors of dh and dc in dG are those of `_slopes`, for a run of frames at once; gradients of parameters are one
+`_slopes` computes the factors of dh and dc in dG for a run of frames at once; the gradient of a parameter is one
 product or sum over such a run.
 
-Both loops are generators, so that a caller whose inputs of a frame depend on the frame before (the speller's do) can
-give them in time; `finish` runs one to its end.
+Both loops are generators, because the inputs of a frame may depend on the frame before, as in the speller; `finish`
+runs one to its end.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -33,7 +33,7 @@ tanh_backward = torch.ops.aten.tanh_backward.grad_input
 Result = TypeVar("Result")
 
 CHUNK = 16
-"""How many frames are taken at once where they can be: few enough to stay in the cache."""
+"""Number of frames in a run, few enough to stay in the cache."""
 
 
 class Parameters(NamedTuple):
@@ -41,19 +41,19 @@ class Parameters(NamedTuple):
 
     weight: Tensor  # U, [4H, H]
     gain: Tensor | None  # [4H], or [4, H] where each gate is normalised on its own
-    offset: Tensor | None  # what is added after the norm of the gates, like the gain or [4H]
+    offset: Tensor | None  # added after the norm of the gates, like the gain or [4H]
     cell_gain: Tensor | None  # [H]
     cell_bias: Tensor | None
 
     @staticmethod
     def side_by_side(cells: Sequence["Parameters"]) -> "Parameters":
-        """Those of cells of one class and size."""
+        """Stack the parameters of cells of one class and size."""
         weights, *others = zip(*cells, strict=True)
         return Parameters(torch.stack(weights), *(None if part[0] is None else torch.stack(part) for part in others))
 
 
 class Trace(NamedTuple):
-    """What the backward pass needs."""
+    """Tensors of the forward pass that the backward pass needs."""
 
     hidden: Tensor  # a trajectory
     cells: Tensor  # a trajectory
@@ -68,7 +68,7 @@ class Trace(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Of the results, towards everything `forward` was given; those of `inputs` [directions, rows, 4H]."""
+    """Gradients with respect to all arguments of `forward`; those of `inputs` are [directions, rows, 4H]."""
 
     inputs: Tensor
     hidden: Tensor
@@ -81,7 +81,7 @@ class Gradients(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What one call computes, apart from its tensors."""
+    """Settings of one call: packing, equations, eps."""
 
     packing: Packing
     gates: type[Gates]
@@ -89,7 +89,7 @@ class Plan(NamedTuple):
     eps: float
 
     def equations(self, parameters: Parameters, *statistics: Tensor | None) -> tuple[Gates, CellUpdate]:
-        """Those of one call; for the backward pass with the four statistics that the forward pass left."""
+        """Gates and cell update of one call; the backward pass passes the four statistics of the forward pass."""
         weight, gain, offset, cell_gain, cell_bias = parameters
         blocks = [() if part is None else self.packing.blocks(part) for part in statistics]
         of_gates, of_memory = self._norm(gain, offset, *blocks[:2]), self._norm(cell_gain, cell_bias, *blocks[2:])
@@ -103,7 +103,7 @@ class Plan(NamedTuple):
 
 
 def finish(steps: Generator[Tensor, None, Result]) -> Result:
-    """What the loop returns, after whatever is left of it."""
+    """Run a loop to its end and return its result."""
     while True:
         try:
             next(steps)
@@ -113,26 +113,29 @@ def finish(steps: Generator[Tensor, None, Result]) -> Result:
 
 
 def forward(
-    plan: Plan, pieces: Iterable[Buffer], state: LSTMState, parameters: Parameters, room: FrameBuffers
+    plan: Plan, pieces: Iterable[Buffer], state: LSTMState, parameters: Parameters, buffers: FrameBuffers
 ) -> Generator[Tensor, None, Trace]:
-    """All frames.
+    """Forward loop over all frames, as a generator that returns the `Trace`.
 
     Args:
-        pieces: what the frames contribute to the gates, any number of frames at a time: the next are asked for when
-            their turn comes. They are overwritten.
+        pieces: contributions of the frames to the gates, in runs of any number of frames, taken when they are needed
+            and overwritten.
         state: of every row before its first frame, [directions, batch, H], rows in their own order.
         parameters: of one cell per direction, side by side.
-        room: where what only the backward pass needs is put.
+        buffers: memory for intermediate values.
 
     Yields h of each frame, [directions, rows, H].
     """
     packing, size = plan.packing, state.hidden.shape[2]
     gates, memory = plan.equations(parameters)
     hidden, cells = (packing.trajectory(part) for part in state)
-    (h_before, h), (c_before, carried) = packing.around(hidden), packing.around(cells)
-    activations, projected = room.packed(NUM_GATES * size), room.blocks(gates.kept * NUM_GATES * size)
-    raw = Buffer(packing.after(cells), carried) if memory.carries_raw else room.packed(size)
-    seen, minus_one = room.packed(size), hidden.new_tensor(-1.0)
+    (h_before, h), (c_before, carried) = packing.before_and_after(hidden), packing.before_and_after(cells)
+    activations, projected = (
+        buffers.packed(NUM_GATES * size),
+        buffers.blocks(gates.normalised_blocks * NUM_GATES * size),
+    )
+    raw = Buffer(packing.after(cells), carried) if memory.carries_raw else buffers.packed(size)
+    seen, minus_one = buffers.packed(size), hidden.new_tensor(-1.0)
     for t, x in enumerate(_prepared(gates, pieces)):
         gates.forward(x, h_before[t], projected.steps[t], activations.steps[t])
         i, f, g, o = torch.sigmoid_(activations.steps[t]).chunk(NUM_GATES, 2)
@@ -153,32 +156,32 @@ def _prepared(gates: Gates, pieces: Iterable[Buffer]) -> Iterator[Tensor]:
 def backward(
     plan: Plan, parameters: Parameters, trace: Trace, num_inputs: int, d_hidden: Tensor, d_cell: Tensor
 ) -> Generator[Tensor, None, Gradients]:
-    """All frames, the last one first; the trace stays as it is.
+    """Backward loop from the last frame to the first, as a generator that returns the `Gradients`.
 
     Args:
-        num_inputs: rows of what the frames contribute, for each direction.
-        d_hidden: as `arriving` gives it. What it holds for a frame counts only when the frame is asked for.
+        num_inputs: rows of the inputs of each direction.
+        d_hidden: result of `arriving`; the gradient of a frame may be changed until the frame is computed.
         d_cell: the gradient of each row's last c, [directions, batch, H], rows in the order of the packing.
 
     Yields the gradient of each frame's inputs, [directions, rows, 4H]. Both gradients are overwritten.
     """
     packing = plan.packing
     gates, memory = plan.equations(parameters, *trace[-4:])
-    directions, rows, width = trace.gates.shape
+    directions, num_rows, width = trace.gates.shape
     d_inputs = allocator.empty(d_hidden, directions, num_inputs, width)
     d_weight = allocator.empty_like(parameters.weight)
-    if rows != num_inputs:
+    if num_rows != num_inputs:
         d_inputs.zero_()
-    h_before, c_before = packing.around(trace.hidden)[0], packing.around(trace.cells)[0]
-    (dh_before, dh), dc = packing.around(d_hidden), packing.living(d_cell)
+    h_before, c_before = packing.before_and_after(trace.hidden)[0], packing.before_and_after(trace.cells)[0]
+    (dh_before, dh), dc = packing.before_and_after(d_hidden), packing.active(d_cell)
     c, f, z = (
         packing.steps(trace.raw),
         packing.steps(trace.gates.chunk(NUM_GATES, 2)[1]),
         packing.blocks(trace.projected),
     )
-    dc_of_gates = packing.living(d_cell.unsqueeze(2))
-    for run, at in reversed(packing.chunks(CHUNK)):
-        d_gates, slope = _slopes(trace, at, allocator.cat(c_before[run]))
+    dc_of_gates = packing.active(d_cell.unsqueeze(2))
+    for run, rows in reversed(packing.chunks(CHUNK)):
+        d_gates, slope = _slopes(trace, rows, allocator.cat(c_before[run]))
         by_gate = d_gates.unflatten(2, (NUM_GATES, -1))
         parts = d_gates, by_gate[:, :, :-1], by_gate[:, :, -1], slope
         d_all, d_ifg, d_o, ds = (part.split(packing.sizes[run], 1) for part in parts)
@@ -190,13 +193,13 @@ def backward(
             dc[t].mul_(f[t])
             d_projected.append(gates.backward(t, d_all[k], z[t]))
             gates.back.add(dh_before[t], d_projected[-1], dh_before[t])
-            yield gates.of_inputs(d_all[k], d_projected[-1])
-        memory.collect(run, slope, trace.raw[:, at])
+            yield gates.input_gradient(d_all[k], d_projected[-1])
+        memory.collect(run, slope, trace.raw[:, rows])
         gates.collect(run, d_gates, z)
         dz = allocator.cat(d_projected[::-1])
         d_weight.baddbmm_(dz.mT, allocator.cat(h_before[run]), beta=float(run.stop < len(packing.sizes)))
-        for into, sources, dx in zip(d_inputs, packing.sources, gates.of_inputs(d_gates, dz), strict=True):
-            into.index_copy_(0, sources[at], dx)
+        for into, sources, dx in zip(d_inputs, packing.sources, gates.input_gradient(d_gates, dz), strict=True):
+            into.index_copy_(0, sources[rows], dx)
     back = packing.order.argsort()
     totals = map(_like, (*gates.totals(), *memory.totals()), parameters[1:])
     return Gradients(d_inputs, d_hidden[:, back], d_cell[:, back], d_weight, *totals)
@@ -207,7 +210,7 @@ def _like(total: Tensor | None, parameter: Tensor | None) -> Tensor | None:
 
 
 def arriving(packing: Packing, d_outputs: Tensor, d_last: LSTMState) -> Tensor:
-    """The trajectory of gradients that reach h from outside, from those of padded outputs and of the last state."""
+    """The trajectory of gradients of h from padded outputs and the last state, without those through time."""
     d_hidden = packing.trajectory(torch.zeros_like(d_last.hidden))
     packing.pack(d_outputs, packing.after(d_hidden))
     d_hidden[:, packing.last] += d_last.hidden
@@ -217,7 +220,7 @@ def arriving(packing: Packing, d_outputs: Tensor, d_last: LSTMState) -> Tensor:
 def _slopes(trace: Trace, rows: slice, c_before: Tensor) -> tuple[Tensor, Tensor]:
     """The derivatives of c towards i, f, g and of h towards o, [directions, rows, 4H], and of h towards s.
 
-    Each is that of the nonlinearity times what the gate multiplies.
+    Each is the derivative of the nonlinearity times the other factor.
     """
     gates, seen = trace.gates[:, rows], trace.seen[:, rows]
     d_gates, slope = allocator.empty_like(gates), allocator.empty_like(seen)

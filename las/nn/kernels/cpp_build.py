@@ -1,8 +1,8 @@
-"""The C++ of this folder as a library: compiled at first use, once for each machine, and kept in the user's cache.
+"""Compilation of csrc/ to a shared library: at first use, once for each kind of machine, in the user's cache.
 
 The compiler is called directly: a source with a plain C interface needs neither torch's headers (a minute of compiling,
-and a library for each version of torch) nor ninja. Several processes may build at once, each writes a file of its own
-and puts it in place whole.
+and a library for each version of torch) nor ninja. Several processes may build at once: each writes a temporary file
+and renames it.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ COMPILERS = ("c++", "g++", "clang++")
 
 
 class Unavailable(Exception):
-    """Why there is no library, in one line."""
+    """The library cannot be built or loaded; the message says why in one line."""
 
 
 def load(sources: Path = SOURCES) -> ctypes.CDLL:
@@ -44,14 +44,14 @@ def load(sources: Path = SOURCES) -> ctypes.CDLL:
 def find_compiler() -> str:
     """The C++ compiler that the environment variable CXX names, or else the first one on the PATH."""
     wanted = (os.environ["CXX"],) if os.environ.get("CXX") else COMPILERS
-    found = next(filter(None, map(shutil.which, wanted)), None)
-    if found is None:
+    compiler = next(filter(None, map(shutil.which, wanted)), None)
+    if compiler is None:
         raise Unavailable(f"there is no C++ compiler ({', '.join(wanted)}): install g++, e.g. apt install g++")
-    return found
+    return compiler
 
 
 def cache() -> Path:
-    """Where libraries are kept."""
+    """Directory of compiled libraries."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "las"
 
 
@@ -73,8 +73,8 @@ def build(compiler: str, sources: Path, library: Path) -> None:
 
 
 def _key(compiler: str, sources: Path) -> str:
-    """Of everything that the library depends on. Home folders are shared between machines: the compiler's predefined
-    macros name its version, the system and every instruction set of this one."""
+    """Hash of everything that the library depends on. Home folders are shared between machines: the predefined macros
+    of the compiler name its version, the system and every instruction set of this one."""
     command = [compiler, *FLAGS, "-dM", "-E", "-x", "c++", os.devnull]
     macros = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL)
     digest = hashlib.sha256(f"{compiler} {FLAGS}".encode() + macros.stdout)

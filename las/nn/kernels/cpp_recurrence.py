@@ -1,6 +1,6 @@
 """The compiled recurrence as one differentiable function of tensors.
 
-Only W x, U h and the state before each frame are kept for the backward pass, which computes the rest of a step again.
+The backward pass recomputes each step from W x, U h and the state before it; nothing else is stored.
 W x before the loops over frames and the gradients of weights after them are large products of matrices.
 """
 
@@ -17,14 +17,14 @@ from torch.autograd.function import once_differentiable
 from las.nn.kernels.allocator import allocator
 
 APART = 1
-"""The gate norm that keeps W x and U h apart."""
+"""Number of the gate norm that normalises W x and U h separately."""
 
 PART = 16
-"""How many rows of the batch `recurrence.h` computes together, and sums gradients of parameters of."""
+"""Rows of the batch that `recurrence.h` computes together, with one sum of parameter gradients for them."""
 
 
 class Rows(NamedTuple):
-    """Where the true frames of a padded batch lie when padding is left out, row after row of the batch."""
+    """Positions of the true frames of a padded batch without its padding, row after row of the batch."""
 
     order: Int[Tensor, "batch"]  # longest first; the next two are in this order
     lengths: Int[Tensor, "batch"]
@@ -46,7 +46,7 @@ class Rows(NamedTuple):
 
 
 def rows_of(num_frames: Int[Tensor, "batch"], frames: int) -> Rows:
-    """Those of a batch padded to `frames`, from true lengths [batch]."""
+    """`Rows` of a batch padded to `frames`, from true lengths [batch]."""
     own = num_frames.clamp(0, frames).long()
     lengths, order = own.sort(descending=True, stable=True)
     starts = (own.cumsum(0) - own)[order]
@@ -57,7 +57,7 @@ def rows_of(num_frames: Int[Tensor, "batch"], frames: int) -> Rows:
 
 
 class CppPart(NamedTuple):
-    """The tensors of one direction, or their gradients. `offset` is what is added after the norms of the gates."""
+    """The tensors of one direction, or their gradients; `offset` is added after the norms of the gates."""
 
     source: Any  # W [4H, input], or W x itself, padded
     weight: Any  # U [4H, H]
@@ -71,7 +71,7 @@ class CppPart(NamedTuple):
 
 
 class CppTrace(NamedTuple):
-    """W x, and what else the backward pass needs, packed; without gradients that is nothing."""
+    """W x and the other packed tensors that the backward pass needs; None without gradients."""
 
     projected: Any  # W x
     summed: Any = None  # U h, or W x + U h where these are not normalised apart
@@ -90,7 +90,7 @@ POINTERS = (
 
 
 class Structure(ctypes.Structure):
-    """One that the C++ defines as well."""
+    """Base class of structures that the C++ declares as well."""
 
     def point(self, **tensors: Tensor | None) -> None:
         """Set pointers to these tensors, which the caller keeps alive."""
@@ -113,7 +113,7 @@ MATRIX = ("", ctypes.c_void_p), ("_row", ctypes.c_int64), ("_column", ctypes.c_i
 
 
 class CppProduct(Structure):
-    """`CppProduct` of `matrices.h`, field by field."""
+    """`Product` of `matrices.h`, field by field."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("rows", "inner", "columns", "adding")),
@@ -124,7 +124,7 @@ class CppProduct(Structure):
 
 
 class CppPlan(NamedTuple):
-    """What one call computes, apart from its tensors; the norms are numbers of `recurrence.h`."""
+    """Settings of one call: library, rows, norms as numbers of `recurrence.h`, eps."""
 
     library: ctypes.CDLL
     rows: Rows
@@ -140,7 +140,7 @@ class CppPlan(NamedTuple):
     def product(
         self, left: Float[Tensor, "rows inner"], right: Float[Tensor, "inner columns"], added_to: Tensor | None = None
     ) -> Float[Tensor, "rows columns"]:
-        """left right, or what it is added to; both may be transposed views."""
+        """The product left right, added to `added_to` in place if given; both may be transposed views."""
         to = allocator.empty(left, len(left), right.shape[1]) if added_to is None else added_to
         product = CppProduct(*left.shape, right.shape[1], added_to is not None)
         product.left_row, product.left_column = left.stride()
@@ -153,7 +153,7 @@ class CppPlan(NamedTuple):
         return cast(Callable[..., None], getattr(self.library, f"{name}_{str(dtype).removeprefix('torch.')}"))
 
     def directions(self, parts: Sequence[CppPart], traces: Sequence[CppTrace]) -> list[Direction]:
-        """With everything that both passes are given."""
+        """Structures with the sizes and pointers that both passes need."""
         rows, hidden = self.rows, parts[0].weight.shape[1]
         directions = []
         for number, (part, trace) in enumerate(zip(parts, traces, strict=True)):
@@ -185,35 +185,37 @@ class CppRecurrence(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_outputs: Tensor, *d_last: Tensor) -> Any:
         packed, *fields = ctx.saved_tensors[: ctx.split]
-        kept = ctx.saved_tensors[ctx.split :]
-        traces = [CppTrace(*kept[at : at + len(CppTrace._fields)]) for at in range(0, len(kept), len(CppTrace._fields))]
+        saved, size = ctx.saved_tensors[ctx.split :], len(CppTrace._fields)
+        traces = [CppTrace(*saved[start : start + size]) for start in range(0, len(saved), size)]
         parts = _parts(fields)
         with torch.autocast("cpu", enabled=False):
-            found = _backward(ctx.plan, parts, traces, d_outputs.contiguous(), [part.contiguous() for part in d_last])
+            gradients = _backward(
+                ctx.plan, parts, traces, d_outputs.contiguous(), [part.contiguous() for part in d_last]
+            )
             d_packed = None
             if ctx.needs_input_grad[1]:
-                for part, grads in zip(parts, found, strict=True):
+                for part, grads in zip(parts, gradients, strict=True):
                     d_packed = ctx.plan.product(grads.source, part.source.contiguous(), d_packed)
-            for number, grads in enumerate(found):
+            for number, grads in enumerate(gradients):
                 if packed is None:
                     source = ctx.plan.rows.unpack(grads.source)
                 else:
                     source = ctx.plan.product(grads.source.t(), packed)
-                found[number] = grads._replace(source=source)
+                gradients[number] = grads._replace(source=source)
         d_frames = None if d_packed is None else ctx.plan.rows.unpack(d_packed)
-        return None, d_frames, *chain.from_iterable(found)
+        return None, d_frames, *chain.from_iterable(gradients)
 
 
 @torch.no_grad()
 def infer(plan: CppPlan, frames: Tensor | None, *fields: Tensor | None) -> tuple[Tensor, ...]:
-    """The results of `CppRecurrence`, with nothing kept."""
+    """The results of `CppRecurrence`, without a graph."""
     _, parts, projected = _project(plan, frames, fields)
     return _forward(plan, parts, [CppTrace(each) for each in projected])
 
 
 def _parts(fields: Sequence[Tensor | None]) -> list[CppPart]:
     size = len(CppPart._fields)
-    return [CppPart(*fields[at : at + size]) for at in range(0, len(fields), size)]
+    return [CppPart(*fields[start : start + size]) for start in range(0, len(fields), size)]
 
 
 def _project(
@@ -233,7 +235,7 @@ def _room(projected: Tensor, hidden: int) -> CppTrace:
 
 
 def _forward(plan: CppPlan, parts: Sequence[CppPart], traces: Sequence[CppTrace]) -> tuple[Tensor, ...]:
-    """The results; fills the traces where they have room."""
+    """The results of all directions; fills the tensors of the traces that are not None."""
     batch, hidden = len(plan.rows.order), parts[0].weight.shape[1]
     outputs = allocator.empty(parts[0].weight, batch, plan.rows.frames, len(parts) * hidden)
     last = [outputs.new_empty(batch, hidden) for _ in range(2 * len(parts))]
@@ -248,7 +250,7 @@ def _forward(plan: CppPlan, parts: Sequence[CppPart], traces: Sequence[CppTrace]
 def _backward(
     plan: CppPlan, parts: Sequence[CppPart], traces: Sequence[CppTrace], d_outputs: Tensor, d_last: Sequence[Tensor]
 ) -> list[CppPart]:
-    """The gradients of each direction's tensors; for the source it is that of W x, packed."""
+    """The gradients of each direction's tensors; that of `source` is the gradient of W x, packed."""
     directions, hidden = plan.directions(parts, traces), parts[0].weight.shape[1]
     sizes = [*[4 * hidden] * 3, *[hidden] * 2]
     sums = d_outputs.new_zeros(len(parts), max(-(-len(plan.rows.order) // PART), 1), sum(sizes))
@@ -261,9 +263,9 @@ def _backward(
         direction.point(d_last_hidden=d_last[2 * number], d_last_cell=d_last[2 * number + 1])
         direction.point(d_first_hidden=states[number][0], d_first_cell=states[number][1])
     plan.run("backward", directions, d_outputs.dtype)
-    found = []
+    gradients = []
     for part, trace, source, grads, state, all_sums in zip(parts, traces, sources, summed, states, sums, strict=True):
         known = [getattr(part, name) for name in PARAMETERS]
         others = [None if old is None else new for old, new in zip(known, all_sums.sum(0).split(sizes), strict=True)]
-        found.append(CppPart(source, plan.product(grads.t(), trace.hidden_before), *others, *state))
-    return found
+        gradients.append(CppPart(source, plan.product(grads.t(), trace.hidden_before), *others, *state))
+    return gradients

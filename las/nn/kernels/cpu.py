@@ -1,7 +1,7 @@
 """The recurrence compiled for the machine's own CPU: whole steps in C++, both directions side by side.
 
-`recurrence.h` has the loops over frames. It is used only where a compiler is found and what was compiled gives the same
-as the plain equations in a trial; `unsupported_reason` says why not.
+The loops over frames are in `csrc/loops.h`. The kernel is used only if there is a compiler and the compiled code agrees
+with the plain equations in a trial; `unsupported_reason` says why not.
 """
 
 import ctypes
@@ -34,14 +34,14 @@ GATE_NORMS: dict[type[LSTMCell], int] = {
 
 
 def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
-    """Why the functions below do not compute this cell; the first call builds the library, and tries it."""
+    """The reason why this kernel cannot compute the cell, empty if it can; the first call builds the library."""
     if type(cell) not in GATE_NORMS:
         return "its equations are not among those compiled"
     if input_gates.device.type != "cpu":
         return f"it computes on a CPU, not on {input_gates.device.type}"
     if input_gates.dtype.is_complex or not input_gates.dtype.is_floating_point:
         return f"it does not compute {input_gates.dtype}"
-    return _fault()
+    return _trial_error()
 
 
 def unroll(
@@ -71,7 +71,7 @@ def layer(
     num_frames: Int[Tensor, "batch"],
     state: LSTMState | None = None,
 ) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
-    """`unroll` from the frames themselves: W x and its norm are part of it, and padding is not even read."""
+    """`unroll` from the frames themselves: W x and its norm are computed here, and padding is not read."""
     if not alike(frames, [cell]):
         return unroll(cell, cell.input_gates(_clean(frames, num_frames)), num_frames, state)
     outputs, hidden, memory = _run(cell, num_frames, frames, [_whole_part(cell, state)])
@@ -81,7 +81,7 @@ def layer(
 def layer_both(
     cells: Sequence[LSTMCell], frames: Float[Tensor, "batch frames input"], num_frames: Int[Tensor, "batch"]
 ) -> Float[Tensor, "batch frames both"]:
-    """`unroll_both` from the frames themselves: W x and its norm are part of it, and padding is not even read."""
+    """`unroll_both` from the frames themselves: W x and its norm are computed here, and padding is not read."""
     if not alike(frames, cells):
         clean = _clean(frames, num_frames)
         return unroll_both(cells, [cell.input_gates(clean) for cell in cells], num_frames)
@@ -93,7 +93,7 @@ def _clean(frames: Tensor, num_frames: Tensor) -> Tensor:
 
 
 def _recurrent_part(cell: LSTMCell, input_gates: Tensor, state: LSTMState | None) -> CppPart:
-    """Input gates hold the input's norm and biases already."""
+    """The part for given input gates, which include the norm and the biases of the input."""
     return _part(cell, input_gates, None, None, state)
 
 
@@ -134,25 +134,25 @@ def _run(cell: LSTMCell, num_frames: Tensor, frames: Tensor | None, parts: Seque
 
 @cache
 def library() -> ctypes.CDLL:
-    """What was compiled."""
+    """The compiled library, built at the first call."""
     return cpp_build.load()
 
 
 @cache
-def _fault() -> str:
-    """Why the library cannot be used: it cannot be built, or a trial gives something else than the plain equations."""
+def _trial_error() -> str:
+    """The reason why the library cannot be used: it cannot be built, or a trial differs from the plain equations."""
     try:
         library()
     except cpp_build.Unavailable as error:
         return str(error)
     with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
-        differences = {cls.__name__: _difference(cls) for cls in GATE_NORMS}
-    wrong = [f"{name} differs by {found:.1g} of its size" for name, found in differences.items() if not found < 1e-3]
+        differences = {cls.__name__: _largest_difference(cls) for cls in GATE_NORMS}
+    wrong = [f"{name} differs by {value:.1g} of its size" for name, value in differences.items() if not value < 1e-3]
     return f"what was compiled is wrong in a trial: {', '.join(wrong)}" if wrong else ""
 
 
-def _difference(cls: type[LSTMCell]) -> float:
-    """Of outputs and gradients of a small layer from those of the plain equations, relative to the largest value."""
+def _largest_difference(cls: type[LSTMCell]) -> float:
+    """The largest relative difference from the plain equations, over outputs and gradients of a small layer."""
     cell = cls(7, 19, cell_norm="both", forget_bias=1.0).float()
     frames = torch.linspace(-9, 9, 9 * 4 * 7).sin().view(9, 4, 7).requires_grad_()
     given = [frames, *cell.parameters()]
@@ -160,7 +160,7 @@ def _difference(cls: type[LSTMCell]) -> float:
     for gates in cell.input_gates(frames).unbind(1):
         state = cell.step(gates, state)
         expected.append(state.hidden)
-    outputs, found = torch.stack(expected, 1), layer(cell, frames, torch.full((9,), 4))[0]
-    ours, plain = ([part, *torch.autograd.grad(part.square().sum(), given)] for part in (found, outputs))
+    plain_outputs, outputs = torch.stack(expected, 1), layer(cell, frames, torch.full((9,), 4))[0]
+    ours, plain = ([part, *torch.autograd.grad(part.square().sum(), given)] for part in (outputs, plain_outputs))
     pairs = zip(ours, plain, strict=True)
     return max(float((one - other).detach().abs().max() / other.detach().abs().max()) for one, other in pairs)

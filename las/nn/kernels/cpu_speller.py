@@ -1,9 +1,9 @@
-"""The loop of a teacher-forced pass in C++: `spelling.h` and `attending.h`, reached through ctypes.
+"""The speller in C++ (`spelling.h`, `attending.h`): teacher-forced passes, and the attention of a search.
 
-Every thread takes its share of the batch through all steps. What goes through the tanh of an attention is computed
-twice instead of kept; gradients of weights are products of torch after the loop.
-
-The attention of one step of a search in C++: all beams of all utterances, what meets in the tanh is never stored.
+`CppDecoderLoop` is the loop of a teacher-forced pass with its backward pass: every thread computes all steps for its
+share of the batch, and gradients of weights are products of torch after the loop. `CppAttend` is the attention of one
+step of a search, for all beams of all utterances, without gradients. Neither stores the tanh of an attention, which is
+the largest tensor: the backward pass computes it again.
 """
 
 import ctypes
@@ -21,16 +21,16 @@ from las.nn.attention.base import Attention, AttentionMemory
 from las.nn.cells.base import CELL_NORMS, LSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels import cpp_recurrence, cpu, teacher_forcing
-from las.nn.kernels.attention import Additive, Attending, Dot, Location
+from las.nn.kernels.attention import AdditiveKernel, AttentionKernel, DotKernel, LocationKernel
 from las.nn.kernels.bptt import Parameters
 from las.nn.kernels.cpp_recurrence import Direction, Structure
 from las.nn.kernels.teacher_forcing import AttentionForm, Feed, InputSide, PassInputs
 from las.nn.normalisation import bounded_eps
 
-ENERGIES: dict[type[Attending], int] = {Dot: 0, Additive: 1, Location: 2}
-"""Numbers of `Energy` in `attending.h`: the others are left to torch's operations."""
+ENERGIES: dict[type[AttentionKernel], int] = {DotKernel: 0, AdditiveKernel: 1, LocationKernel: 2}
+"""Numbers of `Energy` in `attending.h`; other attentions are computed by torch."""
 
-ATTENDED = (
+ATTENTION_POINTERS = (
     *("num_states", "keys", "values", "query", "score", "location", "filter", "queries", "weights", "contexts"),
     *("d_keys", "d_queries", "d_weights", "d_contexts"),
 )
@@ -38,8 +38,8 @@ ATTENDED = (
 CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64)
 
 
-class Stepped(Structure):
-    """As in `spelling.h`, field by field."""
+class CellStructure(Structure):
+    """`Stepped` of `spelling.h`, field by field."""
 
     _fields_ = (
         ("cell", Direction),
@@ -48,29 +48,29 @@ class Stepped(Structure):
     )
 
 
-class Attended(Structure):
-    """As in `attending.h`, field by field."""
+class AttentionStructure(Structure):
+    """`Attended` of `attending.h`, field by field."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("batch", "steps", "states", "value_size", "key_size")),
         *((name, ctypes.c_int64) for name in ("filters", "width", "energy")),
-        *((name, ctypes.c_void_p) for name in ATTENDED),
+        *((name, ctypes.c_void_p) for name in ATTENTION_POINTERS),
     )
 
 
-class CppPass(Structure):
+class SpellerStructure(Structure):
     """`Speller` of `spelling.h`, field by field."""
 
     _fields_ = (
         ("count", ctypes.c_int64),
-        ("cells", ctypes.POINTER(Stepped)),
-        ("attended", Attended),
+        ("cells", ctypes.POINTER(CellStructure)),
+        ("attended", AttentionStructure),
         ("sums", ctypes.c_void_p),
     )
 
 
-class Cell:
-    """One cell of a pass, and the tensors that the C++ is pointed to."""
+class CellTensors:
+    """One cell of a pass, and the tensors that the C++ reads and writes."""
 
     def __init__(
         self, cell: LSTMCell, side: InputSide, parameters: Parameters, mask: Tensor | None, recording: bool
@@ -95,59 +95,59 @@ class Cell:
         )
 
     def begin(self, d_outputs: Tensor | None) -> None:
-        """Make room for the backward pass, from what reaches h from outside the loop."""
+        """Allocate the backward pass; `d_outputs` are the gradients of h from outside the loop."""
         self.d_outputs = d_outputs
         self.d_summed = torch.empty_like(self.projected)
         self.d_projected = torch.empty_like(self.projected) if self.apart else self.d_summed
 
-    def stepped(self) -> Stepped:
-        """The structure that points to all there is."""
+    def structure(self) -> CellStructure:
+        """The structure with pointers to all tensors."""
         direction = Direction(*self.numbers, self.eps)
         direction.point(
             **{name: value for name in cpp_recurrence.POINTERS if (value := getattr(self, name, None)) is not None}
         )
-        stepped = Stepped(direction, self.inputs.shape[2])
-        stepped.point(input_weight=self.input_weight, mask=self.mask, projected=self.projected, inputs=self.inputs)
-        return stepped
+        structure = CellStructure(direction, self.inputs.shape[2])
+        structure.point(input_weight=self.input_weight, mask=self.mask, projected=self.projected, inputs=self.inputs)
+        return structure
 
     def totals(self, below: Tensor, sums: Tensor) -> list[Tensor | None]:
-        """Gradients of the side and of the parameters, from its inputs and from what the C++ summed."""
+        """Gradients of the input side and the parameters, from the inputs `below` and the sums of the C++."""
         assert self.hidden_before is not None
         size = self.numbers[2]
         d_input_gain, d_gain, d_offset, *of_memory = sums.split([4 * size] * 3 + [size] * 2)
         d_weight = self.d_projected.flatten(0, 1).t() @ below.flatten(0, 1)
         d_recurrent = self.d_summed.flatten(0, 1).t() @ self.hidden_before.flatten(0, 1)
-        # Each its own memory: autograd keeps them as they are, and clipping would scale twice what two of them share.
-        found = d_input_gain, d_offset.clone(), d_gain, d_offset, *of_memory
+        # Gradients must not share memory: autograd keeps them, and clipping in place would scale them twice.
+        gradients = d_input_gain, d_offset.clone(), d_gain, d_offset, *of_memory
         given = self.side.gain, self.side.offset, *self.parameters[1:]
-        shaped = [None if own is None else part.view_as(own) for part, own in zip(found, given, strict=True)]
+        shaped = [None if own is None else part.view_as(own) for part, own in zip(gradients, given, strict=True)]
         return [self.d_projected, d_weight, *shaped[:2], d_recurrent, *shaped[2:]]
 
 
 class CppDecoderLoop:
-    """See `las.nn.kernels.teacher_forcing.AnyLoop`; all tensors are on the CPU and of one type."""
+    """A `las.nn.kernels.teacher_forcing.TeacherForcingLoop` in C++; all tensors are on the CPU and of one type."""
 
     def __init__(
         self,
         cells: Sequence[LSTMCell],
         form: AttentionForm,
-        given: PassInputs,
+        inputs: PassInputs,
         mask: Tensor,
         masks: Sequence[Tensor | None],
         recording: bool,
     ) -> None:
-        types = {tensor.dtype for tensor in given.flat() if tensor is not None}
+        types = {tensor.dtype for tensor in inputs.flat() if tensor is not None}
         if len(types) > 1:
             raise TypeError(f"one pass of the speller needs tensors of one type, not of {types}")
-        parts = zip(cells, given.sides, given.cells, [*masks, None], strict=True)
-        self.cells = [Cell(cell, side, parameters, up, recording) for cell, side, parameters, up in parts]
-        (batch, steps, _), (_, states, value_size) = given.sides[0].known.shape, given.values.shape
-        self.num_states, self.keys, self.values = mask.sum(1), given.keys.contiguous(), given.values.contiguous()
-        self.query, *of_energy = (part.contiguous() for part in given.attention)
+        parts = zip(cells, inputs.sides, inputs.cells, [*masks, None], strict=True)
+        self.cells = [CellTensors(cell, side, parameters, drop, recording) for cell, side, parameters, drop in parts]
+        (batch, steps, _), (_, states, value_size) = inputs.sides[0].known.shape, inputs.values.shape
+        self.num_states, self.keys, self.values = mask.sum(1), inputs.keys.contiguous(), inputs.values.contiguous()
+        self.query, *of_energy = (part.contiguous() for part in inputs.attention)
         self.score, self.filter, self.location = [*of_energy, None, None, None][:3]
         filters, _, width = (0, 0, 0) if self.filter is None else self.filter.shape
         sizes = states, value_size, len(self.query), filters, width
-        self.numbers = batch, steps, *sizes, ENERGIES[form.attending]
+        self.numbers = batch, steps, *sizes, ENERGIES[form.attention]
         self.queries = self.keys.new_empty(batch, steps, len(self.query))
         self.weights = self.keys.new_zeros(batch, steps + 1, states)
         self.contexts = self.keys.new_zeros(batch, steps + 1, value_size)
@@ -158,7 +158,7 @@ class CppDecoderLoop:
 
         def fed(step: int) -> int:
             try:
-                (feed or self.seen)(step)
+                (feed or self.previous_outputs)(step)
             except BaseException as error:  # it cannot pass through C++: raised again below
                 failures.append(error)
             return len(failures)
@@ -167,7 +167,7 @@ class CppDecoderLoop:
         for failure in failures:
             raise failure
 
-    def seen(self, step: int) -> tuple[Tensor, Tensor]:
+    def previous_outputs(self, step: int) -> tuple[Tensor, Tensor]:
         return self.cells[-1].outputs[:, step - 1], self.contexts[:, step]
 
     def replace(self, step: int, known: Tensor) -> None:
@@ -187,82 +187,84 @@ class CppDecoderLoop:
         of_cells = [14 * cell.numbers[2] for cell in self.cells]
         self.sums = self.keys.new_empty(sum(of_cells) + sum(of_energy))
         self._call("spell_backward")
-        *per_cell, score, location, found = self.sums.split(of_cells + of_energy)
-        energies = score, found, location.view(filters, width).t()
+        *per_cell, score, location, filters_sum = self.sums.split(of_cells + of_energy)
+        energies = score, filters_sum, location.view(filters, width).t()
         d_query = self.d_queries.flatten(0, 1).t() @ self.cells[-1].outputs.flatten(0, 1)
         d_values = torch.bmm(self.weights[:, 1:].transpose(1, 2), self.d_contexts[:, 1:])
-        given = [part for part in (self.score, self.filter, self.location) if part is not None]
-        of_attention = [part.reshape(own.shape) for part, own in zip(energies, given, strict=False)]
+        parameters = [part for part in (self.score, self.filter, self.location) if part is not None]
+        of_attention = [part.reshape(own.shape) for part, own in zip(energies, parameters, strict=False)]
         below = [self.contexts[:, :-1], *(cell.inputs for cell in self.cells[1:])]
         totals = [cell.totals(each, sums) for cell, each, sums in zip(self.cells, below, per_cell, strict=True)]
         return [self.d_keys, d_values, d_query, *of_attention, *chain.from_iterable(totals)]
 
     def _call(self, name: str, *more: Any) -> None:
         """Run a function of the library, on as many threads as torch may use."""
-        attended = Attended(*self.numbers)
-        attended.point(**{name: getattr(self, name, None) for name in ATTENDED})
-        cells = (Stepped * len(self.cells))(*(cell.stepped() for cell in self.cells))
-        given = CppPass(len(self.cells), cells, attended)
-        given.point(sums=self.sums)
+        attended = AttentionStructure(*self.numbers)
+        attended.point(**{name: getattr(self, name, None) for name in ATTENTION_POINTERS})
+        cells = (CellStructure * len(self.cells))(*(cell.structure() for cell in self.cells))
+        structure = SpellerStructure(len(self.cells), cells, attended)
+        structure.point(sums=self.sums)
         function = getattr(cpu.library(), f"{name}_{str(self.keys.dtype).removeprefix('torch.')}")
-        function(ctypes.byref(given), ctypes.c_int64(torch.get_num_threads()), *more)
+        function(ctypes.byref(structure), ctypes.c_int64(torch.get_num_threads()), *more)
 
 
-def knows(attention: Attention) -> bool:
-    """Whether this attention is among those in C++."""
-    return type(attention) in teacher_forcing.FORMS and teacher_forcing.FORMS[type(attention)].attending in ENERGIES
+def is_compiled(attention: Attention) -> bool:
+    """True if this attention is implemented in C++."""
+    return type(attention) in teacher_forcing.FORMS and teacher_forcing.FORMS[type(attention)].attention in ENERGIES
 
 
 def unsupported_reason(attention: Attention) -> str:
-    """Why this loop does not compute an attention though the library is there."""
-    return fault() if knows(attention) else f"{type(attention).__name__} is not among the compiled ones"
+    """The reason why this loop cannot compute an attention, empty if it can; the library must be available."""
+    return trial_error() if is_compiled(attention) else f"{type(attention).__name__} is not among the compiled ones"
 
 
 @cache
-def fault() -> str:
-    """Why it cannot be used at all: in a trial it differs from torch's operations."""
+def trial_error() -> str:
+    """The reason why this loop cannot be used at all: a trial differs from torch's operations."""
     with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
         differences = {
-            cls.__name__: _difference(cls) for cls, form in teacher_forcing.FORMS.items() if form.attending in ENERGIES
+            cls.__name__: _largest_difference(cls)
+            for cls, form in teacher_forcing.FORMS.items()
+            if form.attention in ENERGIES
         }
-    wrong = [f"{name} differs by {found:.1g} of its size" for name, found in differences.items() if not found < 1e-3]
+    wrong = [f"{name} differs by {value:.1g} of its size" for name, value in differences.items() if not value < 1e-3]
     return f"what was compiled is wrong in a trial: {', '.join(wrong)}" if wrong else ""
 
 
-def _difference(cls: Callable[..., Attention]) -> float:
-    """Of outputs and gradients of a small pass from those of torch's operations, relative to the largest value."""
+def _largest_difference(cls: Callable[..., Attention]) -> float:
+    """The largest relative difference from torch's operations, over outputs and gradients of a small pass."""
     attention, cells = cls(11, 5, key_size=9).float(), [PlainLSTMCell(8, 11).float(), PlainLSTMCell(11, 11).float()]
     encoded = torch.linspace(-9, 9, 9 * 7 * 5).sin().view(9, 7, 5).requires_grad_()
     embedded = torch.linspace(-5, 5, 9 * 4 * 3).cos().view(9, 4, 3)
     given = [encoded, *attention.parameters(), *(parameter for cell in cells for parameter in cell.parameters())]
     memory = attention.prepare(encoded, torch.tensor([7, 3, 1, 0, 7, 6, 5, 4, 2]))
-    tokens, masks, found = torch.zeros(9, 4, dtype=torch.long), [torch.full((9, 4, 11), 0.5)], []
+    tokens, masks, results = torch.zeros(9, 4, dtype=torch.long), [torch.full((9, 4, 11), 0.5)], []
     for kind in (teacher_forcing.DecoderLoop, CppDecoderLoop):
-        parts = teacher_forcing.spell(
+        parts = teacher_forcing.forward(
             cells, attention, memory, tokens, lambda _, steps: embedded[:, steps], masks, None, kind
         )
-        wanted = torch.stack([part.square().sum() for part in parts]).sum()
-        found.append([part.detach() for part in (*parts, *torch.autograd.grad(wanted, given, retain_graph=True))])
-    pairs = zip(*found, strict=True)
+        total = torch.stack([part.square().sum() for part in parts]).sum()
+        results.append([part.detach() for part in (*parts, *torch.autograd.grad(total, given, retain_graph=True))])
+    pairs = zip(*results, strict=True)
     return max(float((one - other).abs().max() / one.abs().max()) for one, other in pairs)
 
 
-Answer = Callable[
+AttendFn = Callable[
     [Float[Tensor, "batch beam query"], AttentionMemory, Float[Tensor, "batch beam states"]],
     tuple[Float[Tensor, "batch beam value"], Float[Tensor, "batch beam states"]],
 ]
-"""As `Attention.attend`: queries and what is remembered of weights to contexts and weights."""
+"""The signature of `Attention.attend`: queries, memory and accumulated weights to contexts and new weights."""
 
 
-def of(attention: Attention, memory: AttentionMemory) -> Answer:
-    """What answers as this attention does, for one batch of utterances. It has no gradient."""
+def select_attend_fn(attention: Attention, memory: AttentionMemory) -> AttendFn:
+    """The fastest equivalent of `attention.attend` for one batch of utterances, without gradients."""
     types = {memory.keys.dtype, *(parameter.dtype for parameter in attention.parameters())}
-    known = knows(attention) and types in ({torch.float32}, {torch.float64})
-    return Attender(attention, memory) if known else attention.attend
+    known = is_compiled(attention) and types in ({torch.float32}, {torch.float64})
+    return CppAttend(attention, memory) if known else attention.attend
 
 
-class Attender:
-    """An attention on a memory, both ready to be pointed to."""
+class CppAttend:
+    """An attention on one memory in C++, with the signature of `Attention.attend`."""
 
     def __init__(self, attention: Attention, memory: AttentionMemory) -> None:
         form = teacher_forcing.FORMS[type(attention)]
@@ -272,15 +274,15 @@ class Attender:
         keys, self.values = memory.keys.contiguous(), memory.values.contiguous()
         (self.batch, states, key_size), value_size = keys.shape, self.values.shape[2]
         count, _, width = (0, 0, 0) if filters is None else filters.shape
-        self.sizes = states, value_size, key_size, count, width, ENERGIES[form.attending]
+        self.sizes = states, value_size, key_size, count, width, ENERGIES[form.attention]
         self.pointers: dict[str, Tensor | None] = {"score": score, "filter": filters, "location": location}
         self.pointers |= {"num_states": memory.mask.sum(1), "keys": keys, "values": self.values}
         self.function = getattr(cpu.library(), f"attend_{str(keys.dtype).removeprefix('torch.')}")
 
-    def __call__(self, query: Tensor, memory: AttentionMemory, remembered: Tensor) -> tuple[Tensor, Tensor]:
-        queries, last = torch.matmul(query, self.query.t()).contiguous(), remembered.contiguous()
+    def __call__(self, query: Tensor, memory: AttentionMemory, accumulated: Tensor) -> tuple[Tensor, Tensor]:
+        queries, last = torch.matmul(query, self.query.t()).contiguous(), accumulated.contiguous()
         weights, contexts = torch.empty_like(last), self.values.new_empty(*query.shape[:2], self.values.shape[2])
-        attended = Attended(self.batch, query.shape[1], *self.sizes)
+        attended = AttentionStructure(self.batch, query.shape[1], *self.sizes)
         attended.point(**self.pointers, queries=queries, weights=weights, contexts=contexts)
         self.function(ctypes.byref(attended), ctypes.c_void_p(last.data_ptr()), ctypes.c_int64(torch.get_num_threads()))
         return contexts, weights

@@ -1,7 +1,7 @@
-"""Steps that are launched many times on the same tensors, replayed from a graph that was captured once.
+"""CUDA graphs: a step that is launched many times on the same tensors is captured once and replayed.
 
-Launching two kernels per frame costs the host more than the kernels take; a replayed graph costs it one call per
-`CHUNK` steps. A step must therefore be the same launches every time, and one step too many must do nothing.
+Launching two kernels per frame takes the host longer than the kernels run; a replayed graph is one call per `CHUNK`
+steps. A step must therefore launch the same kernels every time, and surplus steps must have no effect.
 """
 
 from collections import OrderedDict
@@ -15,20 +15,20 @@ from las.runtime import progress
 T = TypeVar("T")
 
 CHUNK = 32
-"""Steps in a graph: enough to hide its start (about one step), few enough to waste little behind the last frame."""
+"""Steps in a graph: enough to hide its start (about one step), few enough to waste little after the last frame."""
 
 LIMIT = 16
-"""How many shapes are kept, each with its graph and small buffers; the one unused for longest goes first."""
+"""Number of cached shapes, each with its graph and small buffers; the least recently used is dropped first."""
 
-_kept: OrderedDict[Hashable, Any] = OrderedDict()
-_said: set[str] = set()
+_cache: OrderedDict[Hashable, Any] = OrderedDict()
+_announced: set[str] = set()
 
 
-class Repeated:
-    """Runs a step a number of times; on a GPU rounded up to whole chunks, unless nothing can be captured there."""
+class RepeatedStep:
+    """A step run a number of times: on a GPU by graph replay, rounded up to whole chunks; otherwise one by one."""
 
     def __init__(self, step: Callable[[], None], device: torch.device) -> None:
-        """`step` must be harmless now: on a GPU it runs once to compile, then is captured."""
+        """Capture the step. It must have no effect now: on a GPU it runs once to compile."""
         self.step = step
         self.graph = captured(step, device) if device.type == "cuda" else None
 
@@ -42,7 +42,7 @@ class Repeated:
 
 
 def captured(step: Callable[[], None], device: torch.device) -> torch.cuda.CUDAGraph | None:
-    """A graph of `CHUNK` steps; without one, said once, the same kernels are launched one by one."""
+    """A graph of `CHUNK` steps; None if capturing fails, which is announced once."""
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
     graph = torch.cuda.CUDAGraph()
@@ -59,22 +59,22 @@ def captured(step: Callable[[], None], device: torch.device) -> torch.cuda.CUDAG
                 graph.capture_end()
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
-            if reason not in _said:
-                _said.add(reason)
+            if reason not in _announced:
+                _announced.add(reason)
                 progress.say(f"recurrences: launched frame by frame, for no CUDA graph could be captured: {reason}")
             return None
     torch.cuda.current_stream(device).wait_stream(stream)
     return graph
 
 
-def kept(key: Hashable, make: Callable[[], T]) -> T:
-    """What `make` gave for this key the last time, or gives now."""
-    if key in _kept:
-        _kept.move_to_end(key)
+def cached(key: Hashable, make: Callable[[], T]) -> T:
+    """The cached result of `make` for this key."""
+    if key in _cache:
+        _cache.move_to_end(key)
     else:
-        if len(_kept) >= LIMIT:
+        if len(_cache) >= LIMIT:
             if torch.cuda.is_available():  # it may still be running there
                 torch.cuda.synchronize()
-            _kept.popitem(last=False)
-        _kept[key] = make()
-    return _kept[key]
+            _cache.popitem(last=False)
+        _cache[key] = make()
+    return _cache[key]

@@ -1,8 +1,8 @@
-"""What differs between cells in the recurrence, forwards and backwards: norms, gates, memory.
+"""Equations of the cells, forward and backward: norms, gates, cell update.
 
 Each class has the equation of one frame (`forward`), the gradient through one frame (`backward`) and, over a run of
-frames at once, what their parameters get (`collect`). Tensors of a frame are [directions, rows, size], parameters
-[directions, ..., size].
+frames at once, the gradients of their parameters (`collect`). Tensors of a frame are [directions, rows, size],
+parameters [directions, ..., size].
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ Pair = tuple[Tensor | None, Tensor | None]
 
 
 class Norm:
-    """LN(z; gain, bias) of each of some equal groups of the last axis; gain and bias are [directions, groups, size].
+    """Layer norm of equal groups of the last axis; gain and bias are [directions, groups, size].
 
     It keeps the mean and 1 / sqrt(var + eps) of every frame's groups, one after the other as torch does.
     """
@@ -49,26 +49,26 @@ class Norm:
     def backward(self, frame: int, grads: Tensor, values: Tensor) -> Tensor:
         scaled, mask = self._grouped(grads * self.gain), [True, False, False]
         mean, scale = self.means[frame], self.scales[frame]
-        found = layer_norm_backward(scaled, self._grouped(values), self.size, mean, scale, None, None, mask)[0]
-        return found if self.groups == 1 else found.flatten(2)
+        d_values = layer_norm_backward(scaled, self._grouped(values), self.size, mean, scale, None, None, mask)[0]
+        return d_values if self.groups == 1 else d_values.flatten(2)
 
     def _grouped(self, values: Tensor) -> Tensor:
         """[directions, rows, groups, size]; without the axis where there is one group, which takes a view less."""
         return values if self.groups == 1 else values.unflatten(2, (self.groups, *self.size))
 
     def collect(self, frames: slice, grads: Tensor, values: Tensor) -> None:
-        """Add what these frames contribute to the gradients of gain and bias."""
+        """Add the contribution of these frames to the gradients of gain and bias."""
         statistics = (torch.cat(part[frames], 1).unsqueeze(3) for part in (self.means, self.scales))
         whole = (part.unflatten(2, (self.groups, *self.size)) for part in (grads, values))
         # Group by group, because the function below takes the rows of all its arguments as they lie in memory.
         grouped = [part.movedim(2, 1).contiguous() for part in (*whole, *statistics)]
         mask = [False, True, True]
-        for at in product(*map(range, self.d_gain.shape[:2])):
-            grad, value, mean, scale = (part[at] for part in grouped)
-            gain = self.d_gain[at]
-            found = layer_norm_backward(grad, value, self.size, mean, scale, gain, gain, mask)
-            gain += found[1]
-            self.d_bias[at] += found[2]
+        for index in product(*map(range, self.d_gain.shape[:2])):
+            grad, value, mean, scale = (part[index] for part in grouped)
+            gain = self.d_gain[index]
+            _, d_gain, d_bias = layer_norm_backward(grad, value, self.size, mean, scale, gain, gain, mask)
+            gain += d_gain
+            self.d_bias[index] += d_bias
 
     def statistics(self) -> tuple[Tensor, Tensor]:
         """Means and scales of all frames, as `Packing.blocks` cuts them."""
@@ -78,14 +78,14 @@ class Norm:
 
 
 class Gates:
-    """G = x + offset + U h, where x is what the frames contribute.
+    """G = x + offset + U h, where x is the contribution of the frame.
 
     G is made with g doubled: tanh(z) = 2 sigmoid(2 z) - 1, so that one sigmoid opens all gates. Gradients are those of
     G as it is written here.
     """
 
-    kept = 0
-    """How wide the z that the backward pass needs is, in G's; 0 where nothing is normalised."""
+    normalised_blocks = 0
+    """Width of the z that the backward pass needs, in multiples of 4H; 0 without a norm."""
 
     def __init__(self, weight: Tensor, offset: Tensor | None) -> None:
         self.weight = weight
@@ -94,27 +94,27 @@ class Gates:
         self.offset = torch.zeros_like(self.doubled) if offset is None else offset.flatten(1).unsqueeze(1)
 
     def statistics(self) -> Pair:
-        """Those of the norm, where there is one."""
+        """Means and scales of the norm, if there is one."""
         return None, None
 
     def prepare(self, inputs: Tensor) -> None:
-        """Turn x of a run of frames into what `forward` takes."""
+        """Scale x of a run of frames in place to the form that `forward` takes."""
         torch.addcmul(self.doubled_offset, inputs, self.doubled, out=inputs)
 
     def forward(self, inputs: Tensor, hidden: Tensor, projected: Tensor, gates: Tensor) -> None:
-        """Write z = U h (or the sum that is normalised), and G."""
+        """Write z, the argument of the norm, and G."""
         self.doubled_product.add(inputs, hidden, gates)
 
     def backward(self, frame: int, grads: Tensor, projected: Tensor) -> Tensor:
         """The gradient of U h from that of G."""
         return grads
 
-    def of_inputs(self, grads: Tensor, d_projected: Tensor) -> Tensor:
-        """Which of the two is the gradient of x: that of G, or that of U h."""
+    def input_gradient(self, grads: Tensor, d_projected: Tensor) -> Tensor:
+        """The gradient of x, from those of G and of U h."""
         return grads
 
     def collect(self, frames: slice, grads: Tensor, projected: list[Tensor]) -> None:
-        """Take the gradients of the norm's parameters from a run of frames; `projected` is that of all frames."""
+        """Add the gradients of the norm's parameters from a run of frames; `projected` are z of all frames."""
 
     def totals(self) -> Pair:
         """Gradients of the gain and of the offset."""
@@ -134,14 +134,14 @@ class Gates:
 
     @cached_property
     def back(self) -> Product:
-        """From the gradient of U h to that of h."""
+        """The product with U^T: from the gradient of U h to that of h."""
         return product_of(self.weight.mT)
 
 
 class SeparatelyNormalisedGates(Gates):
     """G = x + offset + LN(U h): z = U h."""
 
-    kept = 1
+    normalised_blocks = 1
 
     def __init__(self, weight: Tensor, offset: Tensor | None, norm: Norm) -> None:
         super().__init__(weight, offset)
@@ -168,7 +168,7 @@ class SeparatelyNormalisedGates(Gates):
         return self.norm.gain * self.doubled
 
 
-class GatesJoined(SeparatelyNormalisedGates):
+class JointlyNormalisedGates(SeparatelyNormalisedGates):
     """G = LN(x + U h) + offset, joined or gate by gate: z = x + U h."""
 
     def prepare(self, inputs: Tensor) -> None:
@@ -178,18 +178,18 @@ class GatesJoined(SeparatelyNormalisedGates):
         self.product.add(inputs, hidden, projected)
         torch.addcmul(self.doubled_offset, self.norm.normalise(projected), self.doubled_gain, out=gates)
 
-    def of_inputs(self, grads: Tensor, d_projected: Tensor) -> Tensor:
+    def input_gradient(self, grads: Tensor, d_projected: Tensor) -> Tensor:
         return d_projected
 
 
 class CellUpdate:
-    """cell_norm `none`. `raw` is c before any norm, `carried` what goes to the next frame, seen = tanh(what h sees)."""
+    """cell_norm `none`. `raw` is c before any norm, `carried` goes to the next frame, `seen` is the tanh in h."""
 
     carries_raw = True
-    """Whether `raw` and `carried` are one."""
+    """True if `raw` and `carried` are the same tensor."""
 
     def statistics(self) -> Pair:
-        """Those of the norm, where there is one."""
+        """Means and scales of the norm, if there is one."""
         return None, None
 
     def forward(self, raw: Tensor, carried: Tensor, seen: Tensor) -> None:
@@ -198,12 +198,12 @@ class CellUpdate:
     def backward(self, frame: int, d_cell: Tensor, d_hidden: Tensor, slope: Tensor, raw: Tensor) -> None:
         """Turn `d_cell` from the gradient of `carried` into that of `raw`.
 
-        `slope` is o (1 - seen^2), the derivative of h; it becomes the gradient of what the norm gave, if there is one.
+        `slope` is o (1 - seen^2), the derivative of h; it becomes the gradient of LN(c), if there is a norm.
         """
         d_cell.addcmul_(d_hidden, slope)
 
     def collect(self, frames: slice, slope: Tensor, raw: Tensor) -> None:
-        """Take the gradients of the norm's parameters from a run of frames."""
+        """Add the gradients of the norm's parameters from a run of frames."""
 
     def totals(self) -> Pair:
         """Gradients of the gain and of the bias."""
@@ -232,7 +232,7 @@ class OutputNormalisedCell(CellUpdate):
         return self.norm.d_gain, self.norm.d_bias
 
 
-class MemoryCarriedNormalised(OutputNormalisedCell):
+class StateNormalisedCell(OutputNormalisedCell):
     """cell_norm `state`: LN(c) is carried, tanh(c) is seen."""
 
     carries_raw = False
@@ -247,7 +247,7 @@ class MemoryCarriedNormalised(OutputNormalisedCell):
         d_cell.copy_(d_raw)
 
 
-class MemoryNormalised(MemoryCarriedNormalised):
+class OutputAndStateNormalisedCell(StateNormalisedCell):
     """cell_norm `both`: LN(c) is carried, tanh(LN(c)) is seen."""
 
     def forward(self, raw: Tensor, carried: Tensor, seen: Tensor) -> None:

@@ -1,6 +1,6 @@
-"""What the frames contribute to the gates, W x or LN(W x), with its backward pass written by hand.
+"""The input projection W x or LN(W x) of all frames, with a hand-written backward pass.
 
-As `LSTMCell.input_gates`, in memory that was used before, and normalised while a run of rows is in the cache.
+It equals `LSTMCell.input_gates`, reuses memory, and normalises a run of rows while they are in the cache.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from las.nn.kernels.equations import layer_norm_backward
 from las.nn.kernels.onednn import backward_product, convolves, forward_product
 
 RUN = 1 << 17
-"""How many numbers are normalised at once."""
+"""Number of values that are normalised at once."""
 
 
 class Projection(torch.autograd.Function):
@@ -32,8 +32,8 @@ class Projection(torch.autograd.Function):
         normalised, runs = allocator.empty_like(projected), _run(projected)
         statistics = []
         for values, out in zip(projected.split(runs), normalised.split(runs), strict=True):
-            found, *of_run = torch.native_layer_norm(values, gain.shape, gain, offset, eps)
-            out.copy_(found)
+            output, *of_run = torch.native_layer_norm(values, gain.shape, gain, offset, eps)
+            out.copy_(output)
             statistics.append(of_run)
         ctx.save_for_backward(rows, weight, projected, *map(torch.cat, zip(*statistics, strict=True)), gain, offset)
         return normalised
@@ -86,13 +86,15 @@ def _of_norm(
     runs = (part.split(_run(values)) for part in (d_values, grads, values, means, scales))
     for out, *given in zip(*runs, strict=True):
         grad, value, mean, scale = given
-        found = layer_norm_backward(grad, value, gain.shape, mean, scale, gain, offset, [True, True, True])
-        out.copy_(found[0])
-        d_gain += found[1]
-        d_offset += found[2]
+        d_value, *of_parameters = layer_norm_backward(
+            grad, value, gain.shape, mean, scale, gain, offset, [True, True, True]
+        )
+        out.copy_(d_value)
+        d_gain += of_parameters[0]
+        d_offset += of_parameters[1]
     return d_values, d_gain, d_offset
 
 
 def _run(rows: Tensor) -> int:
-    """How many rows are normalised at once."""
+    """Number of rows that are normalised at once."""
     return max(1, RUN // rows.shape[1])

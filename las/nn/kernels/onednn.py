@@ -1,8 +1,8 @@
 """Products of matrices that oneDNN, from which `nn.LSTM` takes its own, computes faster than torch.mm and torch.bmm.
 
 Torch reaches oneDNN by two ways. A convolution of width one is a product. The operators that torch's compiler uses take
-a weight in oneDNN's own order, which is worth its making where one call multiplies by a weight again and again: by the
-recurrent weight, frame by frame.
+a weight in oneDNN's own order, which pays where one call multiplies by the same weight many times, as by the
+recurrent weight frame by frame.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ CONVOLVED = 1 << 19
 """Numbers in a weight from which on convolutions are faster than products."""
 
 BLOCK = 512
-"""How many columns are computed at once, so that the C library keeps the memory of what oneDNN copies."""
+"""Number of columns computed at once, few enough for the C library to reuse the memory of oneDNN's copies."""
 
 PACKED = 4 << 20
 """Bytes of a weight from which on oneDNN's order is faster."""
@@ -27,7 +27,7 @@ OPERATORS = "_reorder_linear_weight", "_linear_pointwise"
 
 
 def convolves(rows: Tensor, weight: Tensor) -> bool:
-    """Whether `forward_product` and `backward_product` are faster than products of torch; they want a row."""
+    """True if `forward_product` and `backward_product` are faster than torch.mm; they need at least one row."""
     if rows.device.type != "cpu" or rows.dtype != torch.float32 or weight.numel() < CONVOLVED:
         return False
     return len(rows) > 0 and torch.backends.mkldnn.is_available()
@@ -48,7 +48,7 @@ def backward_product(
 
 
 def _convolved(convolve: Callable[..., Tensor], rows: Tensor, weights: Sequence[Tensor], columns: int) -> Tensor:
-    """Block by block, of an image one pixel wide, as high as there are rows, with what these hold as channels."""
+    """The product block by block: the rows are an image one pixel wide, their values its channels."""
     out, image = allocator.empty(rows, len(rows), columns), rows[None, :, None].permute(0, 3, 1, 2)
     for part, weight in zip(out.split(BLOCK, 1), weights, strict=True):
         part.copy_(convolve(image, weight[:, :, None, None])[0, :, :, 0].t())
@@ -71,14 +71,14 @@ class Product:
 
 
 class PackedProduct(Product):
-    """From copies of the matrices in oneDNN's order, through the operators that torch's compiler uses."""
+    """A product with copies of the matrices in oneDNN's order, through the operators that torch's compiler uses."""
 
     def __init__(self, matrix: Tensor) -> None:
         self.packed = [torch.ops.mkldnn._reorder_linear_weight(part) for part in matrix]
 
     @staticmethod
     def gains(matrix: Tensor) -> bool:
-        """Whether this installation of torch has the operators, for such matrices, and these are large enough."""
+        """True if this installation of torch has the operators and the matrices are large enough to gain."""
         if matrix.device.type != "cpu" or matrix.dtype != torch.float32 or matrix[0].nbytes < PACKED:
             return False
         return torch.backends.mkldnn.is_available() and all(hasattr(torch.ops.mkldnn, name) for name in OPERATORS)
@@ -97,5 +97,5 @@ class PackedProduct(Product):
 
 
 def product_of(matrix: Tensor) -> Product:
-    """The faster one of both."""
+    """The faster `Product` of a matrix."""
     return PackedProduct(matrix) if PackedProduct.gains(matrix) else Product(matrix)

@@ -1,4 +1,4 @@
-"""True frames without their padding, one frame of all living rows after the other, for one direction of time or two."""
+"""True frames without their padding, one frame of all active rows after the other, for one direction of time or two."""
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, groupby, pairwise
@@ -12,47 +12,47 @@ from las.nn.kernels.allocator import allocator
 
 
 class Buffer(NamedTuple):
-    """Memory, and the part of it that belongs to each frame, [directions, rows, size]."""
+    """A buffer and its views of each frame, [directions, rows, size]."""
 
     whole: Tensor
     steps: Sequence[Tensor]
 
 
 class Packing(NamedTuple):
-    """Where the true frames of a padded batch lie when rows are sorted by length, longest first.
+    """Positions of the true frames of a padded batch when its rows are sorted by length, longest first.
 
-    A packed buffer is [directions, true frames, size]: in each direction first the frame that is read first, of all
-    rows that have one, then the next. The second direction reads each row from its true end, so that both have the same
-    rows alive at every step. A trajectory is such a buffer with a state of every row before it, [directions, batch +
+    A packed buffer is [directions, true frames, size]: in each direction the first frame of all rows that have one,
+    then the second, and so on. The second direction reads each row from its true end, so that both have the same active
+    rows at every step. A trajectory is such a buffer with a state of every row before it, [directions, batch +
     true frames, size].
     """
 
     order: Int[Tensor, "batch"]
     """The rows, longest first."""
     positions: Int[Tensor, "directions packed"]
-    """Where each packed frame lies in the padded batch seen as [batch * frames, size]."""
+    """Position of each packed frame in the padded batch as [batch * frames, size]."""
     sources: Int[Tensor, "directions packed"]
-    """Where it lies in what the frames contribute: as in the padded batch, or as in the true frames of it."""
+    """Position of each packed frame in the inputs: in the padded batch, or in its true frames (see `compact`)."""
     last: Int[Tensor, "batch"]
-    """Where each row's last state lies in a trajectory, rows in their own order."""
+    """Position of each row's last state in a trajectory, rows in their original order."""
     sizes: list[int]
-    """How many rows live at each frame; never increases."""
+    """Number of active rows at each frame; never increases."""
     frames: int
-    """Of the padded batch."""
+    """Frames of the padded batch."""
 
     def compact(self) -> tuple["Packing", Int[Tensor, "packed"]]:
-        """The packing whose inputs are true frames alone, and where those lie in the padded batch."""
+        """The packing of inputs without padding, and the positions of their frames in the padded batch."""
         true = self.positions[0].sort().values
         places = true.new_zeros(len(self.order) * self.frames)
         places[true] = torch.arange(len(true), device=true.device)
         return self._replace(sources=places[self.positions]), true
 
     def pieces(self, inputs: Sequence[Float[Tensor, "rows size"]], frames: int) -> Iterator[Buffer]:
-        """Packed copies of what one tensor per direction holds at `sources`, so many frames at a time."""
-        for run, at in self.chunks(frames):
-            piece = allocator.empty(inputs[0], len(inputs), at.stop - at.start, inputs[0].shape[1])
-            for rows, sources, out in zip(inputs, self.sources, piece, strict=True):
-                torch.index_select(rows, 0, sources[at], out=out)
+        """Packed copies of one tensor per direction, taken at `sources`, in runs of this many frames."""
+        for run, rows in self.chunks(frames):
+            piece = allocator.empty(inputs[0], len(inputs), rows.stop - rows.start, inputs[0].shape[1])
+            for values, sources, out in zip(inputs, self.sources, piece, strict=True):
+                torch.index_select(values, 0, sources[rows], out=out)
             yield Buffer(piece, piece.split(self.sizes[run], 1))
 
     def pack(self, padded: Float[Tensor, "batch frames both"], packed: Float[Tensor, "directions packed size"]) -> None:
@@ -73,14 +73,14 @@ class Packing(NamedTuple):
         return padded.view(len(self.order), self.frames, directions * size)
 
     def trajectory(self, initial: Float[Tensor, "directions batch size"]) -> Float[Tensor, "directions rows size"]:
-        """Room for one, with the initial states in it."""
+        """A new trajectory that holds the initial states."""
         directions, batch, size = initial.shape
         trajectory = allocator.empty(initial, directions, batch + self.positions.shape[1], size)
         trajectory[:, :batch] = initial[:, self.order]
         return trajectory
 
-    def around(self, trajectory: Float[Tensor, "directions rows size"]) -> tuple[list[Tensor], list[Tensor]]:
-        """For every frame, the states of its rows before it and after it."""
+    def before_and_after(self, trajectory: Float[Tensor, "directions rows size"]) -> tuple[list[Tensor], list[Tensor]]:
+        """The states of the active rows before and after every frame."""
         alive = [len(self.order), *self.sizes]
         states = list(trajectory.split(alive, 1))
         changes = zip(states, alive, self.sizes, strict=False)
@@ -91,16 +91,16 @@ class Packing(NamedTuple):
         return trajectory[:, len(self.order) :]
 
     def steps(self, packed: Float[Tensor, "directions packed size"]) -> tuple[Tensor, ...]:
-        """For every frame, its rows of a packed buffer."""
+        """The rows of every frame in a packed buffer."""
         return packed.split(self.sizes, 1)
 
-    def living(self, rows: Float[Tensor, "directions batch *size"]) -> list[Tensor]:
-        """For every frame, those of the sorted rows that live at it: the same memory every time."""
+    def active(self, rows: Float[Tensor, "directions batch *size"]) -> list[Tensor]:
+        """The active rows of every frame among sorted rows: views of the same memory."""
         views = {size: rows[:, :size] for size in set(self.sizes)}
         return [views[size] for size in self.sizes]
 
     def blocks(self, flat: Float[Tensor, "rows size"]) -> list[Tensor]:
-        """For every frame, its rows of a buffer that holds frame after frame, and in each direction after direction.
+        """The rows of every frame in a buffer ordered by frame, and within a frame by direction.
 
         Unlike the rows of a packed buffer, these [directions, rows, size] have no gap in memory.
         """
@@ -119,7 +119,7 @@ class Packing(NamedTuple):
 
 
 class FrameBuffers:
-    """Makes buffers that keep all frames."""
+    """Allocates buffers that hold all frames."""
 
     def __init__(self, packing: Packing, like: Tensor) -> None:
         self.packing, self.like = packing, like
@@ -130,13 +130,13 @@ class FrameBuffers:
         return Buffer(whole, self.packing.steps(whole))
 
     def blocks(self, size: int) -> Buffer:
-        """One for `Packing.blocks`."""
+        """A buffer in the layout of `Packing.blocks`."""
         whole = allocator.empty(self.like, self.packing.positions.numel(), size)
         return Buffer(whole, self.packing.blocks(whole))
 
 
 class OneFrameBuffers(FrameBuffers):
-    """Makes buffers in which each frame takes the place of the one before."""
+    """Allocates buffers in which each frame overwrites the one before."""
 
     def packed(self, size: int) -> Buffer:
         directions, rows = len(self.packing.positions), len(self.packing.order)
@@ -151,10 +151,10 @@ def packing_of(num_frames: Int[Tensor, "batch"], frames: int, directions: int = 
     """The packing of a batch padded to `frames`, from true lengths [batch], for one direction or both."""
     lengths, order = num_frames.clamp(0, frames).sort(descending=True, stable=True)
     times = torch.arange(frames, device=lengths.device).unsqueeze(1)
-    living = times < lengths
-    sizes = living.sum(1)
-    both = torch.stack([times.expand_as(living), lengths - 1 - times][:directions])
-    positions = (order * frames + both)[:, living]
+    active = times < lengths
+    sizes = active.sum(1)
+    both = torch.stack([times.expand_as(active), lengths - 1 - times][:directions])
+    positions = (order * frames + both)[:, active]
     # State t of a trajectory starts after the initial states and frames 0 ... t - 2.
     starts = torch.cat([sizes.new_tensor([0, len(order)]), len(order) + sizes.cumsum(0)])
     last = torch.empty_like(order)

@@ -1,15 +1,14 @@
-"""A teacher-forced pass of the speller with its backward pass written by hand.
+"""Teacher-forced passes of the speller, with a hand-written backward pass.
 
-Step t, for x_t known beforehand (what the previous token contributes to the gates):
+Step t, where x_t, the contribution of the previous token to the gates, is known beforehand:
 
     h_t^1 = cell_1(x_t + W_c c_{t-1})      h_t^l = cell_l(W h_t^{l-1})      c_t = attention(h_t)
 
-The loop runs without a graph and before autograd hears of it, so that tokens may be drawn from the model on the way.
-`TeacherForcedPass` then gives its results their gradient: only products that must follow one another are left in the
-loop backwards, and the gradient of a weight is one product over all steps. Cells are computed by `las.nn.kernels.bptt`,
-attentions by `las.nn.kernels.attention`.
-
-One cell whose input is only known step by step: the loops of `las.nn.kernels.bptt`, with the input side in them.
+`forward` runs a loop over all steps without a graph, so that scheduled sampling may draw tokens from the model on the
+way. `TeacherForcedPass` then attaches the backward pass: only sequential products stay in the loop, and the gradient of
+a weight is one product over all steps. `DecoderLoop` is the loop in torch's operations. Its cells are `DecoderLayer`s,
+the loops of `las.nn.kernels.bptt` with an input that is known only step by step; its attention is one of
+`las.nn.kernels.attention`.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,14 +27,14 @@ from las.nn.attention.location import LocationAttention
 from las.nn.attention.weight_feedback import WeightFeedbackAttention
 from las.nn.cells.base import NUM_GATES, LSTMCell, LSTMState
 from las.nn.kernels import autograd, bptt
-from las.nn.kernels.attention import Additive, Attending, Dot, Location, WeightFeedback
+from las.nn.kernels.attention import AdditiveKernel, AttentionKernel, DotKernel, LocationKernel, WeightFeedbackKernel
 from las.nn.kernels.bptt import Parameters, Plan
 from las.nn.kernels.equations import Norm
 from las.nn.kernels.packing import Buffer, FrameBuffers, OneFrameBuffers, packing_of
 
 
 class InputSide(NamedTuple):
-    """What a cell makes of its input: known + W below, or the layer norm of that where there is a gain."""
+    """The input side of a cell: known + W below, or its layer norm where there is a gain."""
 
     known: Float[Tensor, "batch steps gates"]
     weight: Float[Tensor, "gates below"]
@@ -44,7 +43,8 @@ class InputSide(NamedTuple):
 
 
 class DecoderLayer:
-    """One cell: `forward` for each step, `end`, `begin`, `backward` for each step from the last, `totals`."""
+    """One cell of the speller: call `forward` for each step, `end`, `begin`, `backward` for each step from the last,
+    `totals`."""
 
     def __init__(self, plan: Plan, side: InputSide, parameters: Parameters, recording: bool) -> None:
         packing, (_, self.num_steps, width) = plan.packing, side.known.shape
@@ -59,16 +59,16 @@ class DecoderLayer:
         self.raws, self.belows, self.inputs = map(packing.steps, (self.raw, self.below, inputs))
         self.transposed = side.weight.t().contiguous()
         self.zeros = self.raw.new_zeros(1, len(packing.order), width // NUM_GATES)
-        room = (FrameBuffers if recording else OneFrameBuffers)(packing, self.raw)
+        buffers = (FrameBuffers if recording else OneFrameBuffers)(packing, self.raw)
         pieces = (Buffer(step, [step]) for step in self.inputs)
-        self.steps = bptt.forward(plan, pieces, LSTMState(self.zeros, self.zeros), self.parameters, room)
+        self.steps = bptt.forward(plan, pieces, LSTMState(self.zeros, self.zeros), self.parameters, buffers)
 
     def feed(self, step: int, known: Tensor) -> None:
-        """Replace what is known of a step that was not computed yet."""
+        """Replace `known` of a step that was not computed yet."""
         self.raws[step][0].copy_(known)
 
     def forward(self, step: int, below: Tensor) -> Tensor:
-        """h of this step."""
+        """Hidden state [B, H] of this step, from the output [B, ...] of the layer below."""
         self.raws[step][0].addmm_(below, self.transposed)
         self.belows[step][0].copy_(below)
         if self.norm is not None:
@@ -76,12 +76,12 @@ class DecoderLayer:
         return next(self.steps)[0]
 
     def end(self) -> None:
-        """Called after the last step."""
+        """Finish the forward pass, after the last step."""
         self.trace = bptt.finish(self.steps)
         self.hidden = self.plan.packing.after(self.trace.hidden)
 
     def begin(self, d_hidden: Tensor) -> None:
-        """Prepare the backward pass, from the gradients [B, U, H] that reach h from outside the loop."""
+        """Prepare the backward pass, from the gradients [B, U, H] of h from outside the loop."""
         packing, zeros = self.plan.packing, self.zeros
         arriving = bptt.arriving(packing, d_hidden, LSTMState(zeros, zeros))
         self.d_hidden = packing.steps(packing.after(arriving))
@@ -93,7 +93,7 @@ class DecoderLayer:
         self.back = bptt.backward(self.plan, self.parameters, self.trace, num_inputs, arriving, zeros.clone())
 
     def backward(self, step: int, d_hidden: Tensor) -> Tensor:
-        """The gradient of what is below from one more gradient of h."""
+        """The gradient of `below`, with `d_hidden` added to the gradient of h."""
         self.d_hidden[step][0].add_(d_hidden)
         grads = next(self.back)
         if self.norm is not None:
@@ -101,7 +101,7 @@ class DecoderLayer:
         return torch.mm(self.d_raws[step].copy_(grads)[0], self.side.weight)
 
     def totals(self) -> tuple[Tensor | None, ...]:
-        """Gradients of the side and of the parameters."""
+        """Gradients of the input side and of the parameters."""
         packing, gradients = self.plan.packing, bptt.finish(self.back)
         of_norm: tuple[Tensor | None, Tensor | None] = None, None
         if self.norm is not None:
@@ -113,37 +113,37 @@ class DecoderLayer:
 
 
 class AttentionForm(NamedTuple):
-    """Who computes a class of attentions, and the names of the parameters of its energy."""
+    """The kernel of a class of attentions, and the names of the parameters of its energy."""
 
-    attending: type[Attending]
+    attention: type[AttentionKernel]
     energies: tuple[str, ...] = ()
 
 
 FORMS: dict[type[Attention], AttentionForm] = {
-    DotAttention: AttentionForm(Dot),
-    AdditiveAttention: AttentionForm(Additive, ("score.weight",)),
-    LocationAttention: AttentionForm(Location, ("score.weight", "filters.weight", "location.weight")),
-    WeightFeedbackAttention: AttentionForm(WeightFeedback, ("score.weight", "feedback.weight")),
+    DotAttention: AttentionForm(DotKernel),
+    AdditiveAttention: AttentionForm(AdditiveKernel, ("score.weight",)),
+    LocationAttention: AttentionForm(LocationKernel, ("score.weight", "filters.weight", "location.weight")),
+    WeightFeedbackAttention: AttentionForm(WeightFeedbackKernel, ("score.weight", "feedback.weight")),
 }
 
 Embed = Callable[[Tensor, slice], Tensor]
-"""The previous tokens [B, n] of a run of steps to what the first cell sees of them, [B, n, E]."""
+"""Embeds the previous tokens [B, n] of a run of steps, [B, n, E]."""
 
 Draw = Callable[[int, Tensor, Tensor], Tensor]
-"""A step and the hidden state [B, H] and context [B, V] of the one before to the tokens [B] that are fed."""
+"""Samples the tokens [B] fed at a step, from the hidden state [B, H] and context [B, V] of the step before."""
 
 
 class PassOutputs(NamedTuple):
-    """The results of every step."""
+    """The results of all steps."""
 
     hidden: Float[Tensor, "batch steps hidden"]
-    """Of the last cell."""
+    """Hidden states of the last cell."""
     contexts: Float[Tensor, "batch steps value"]
     weights: Float[Tensor, "batch steps states"]
 
 
 class PassInputs(NamedTuple):
-    """All tensors with a gradient, one side and one set of parameters per cell."""
+    """All tensors with a gradient; one input side and one set of parameters per cell."""
 
     keys: Tensor
     values: Tensor
@@ -152,120 +152,121 @@ class PassInputs(NamedTuple):
     cells: tuple[Parameters, ...]
 
     def flat(self) -> list[Tensor | None]:
-        """In the order in which `AnyLoop.backward` gives their gradients."""
+        """The tensors in the order of the gradients of `TeacherForcingLoop.backward`."""
         per_cell = [tensor for parts in zip(self.sides, self.cells, strict=True) for part in parts for tensor in part]
         return [self.keys, self.values, *self.attention, *per_cell]
 
 
 def unsupported_reason(cells: Sequence[LSTMCell], attention: Attention) -> str:
-    """Why `spell` does not compute them: it knows classes exactly, a subclass may change the equations."""
+    """The reason why `forward` cannot compute these, empty if it can. A subclass may change the equations, so only the
+    exact classes count."""
     if type(attention) not in FORMS:
         return f"the equations of {type(attention).__name__} are not among those written by hand"
     return next(filter(None, (autograd.unsupported_reason(cell, next(cell.parameters())) for cell in cells)), "")
 
 
 Feed = Callable[[int], None]
-"""Called before each step but the first: it may `replace` what is known of this one."""
+"""A function called before each step but the first, which may `replace` the known input of the step."""
 
 
 @runtime_checkable
-class AnyLoop(Protocol):
-    """The cells and the attention of one pass: `run`, then `results`, and `backward` as often as one likes."""
+class TeacherForcingLoop(Protocol):
+    """Cells and attention of one pass: `run`, then `results`, then `backward` any number of times."""
 
     def __init__(
         self,
         cells: Sequence[LSTMCell],
         form: AttentionForm,
-        given: PassInputs,
+        inputs: PassInputs,
         mask: Tensor,
         masks: Sequence[Tensor | None],
         recording: bool,
     ) -> None: ...
 
     def run(self, feed: Feed | None) -> None:
-        """All steps."""
+        """Compute all steps."""
 
-    def seen(self, step: int) -> tuple[Tensor, Tensor]:
+    def previous_outputs(self, step: int) -> tuple[Tensor, Tensor]:
         """The hidden state [B, H] and the context [B, V] before this step."""
 
     def replace(self, step: int, known: Tensor) -> None:
-        """Change what is known of the gates of a step that was not computed yet, [B, 4H]."""
+        """Replace the known input of the gates of a step that was not computed yet, [B, 4H]."""
 
     def results(self) -> tuple[Tensor, Tensor, Tensor]:
         """Hidden states, contexts and weights, [B, U, ...]."""
 
     def backward(self, d_hidden: Tensor, d_contexts: Tensor, d_weights: Tensor) -> list[Tensor | None]:
-        """Gradients of all that was given, from those of the results."""
+        """Gradients of all inputs (see `PassInputs.flat`), from those of the results."""
 
 
 class DecoderLoop:
-    """By torch's operations, on any device: see `AnyLoop`."""
+    """A `TeacherForcingLoop` in torch's operations, on any device."""
 
     def __init__(
         self,
         cells: Sequence[LSTMCell],
         form: AttentionForm,
-        given: PassInputs,
+        inputs: PassInputs,
         mask: Tensor,
         masks: Sequence[Tensor | None],
         recording: bool,
     ) -> None:
-        batch, self.num_steps, _ = given.sides[0].known.shape
+        batch, self.num_steps, _ = inputs.sides[0].known.shape
         self.packing = packing_of(torch.full((batch,), self.num_steps, device=mask.device), self.num_steps)
         self.masks = [*masks, None]
-        memory = AttentionMemory(given.keys, given.values, mask)
-        self.attending = form.attending(memory, self.num_steps, recording, *given.attention)
+        memory = AttentionMemory(inputs.keys, inputs.values, mask)
+        self.attention = form.attention(memory, self.num_steps, recording, *inputs.attention)
         self.layers = [
             DecoderLayer(
                 autograd.plan_of(cell, self.packing, next(cell.parameters()).dtype), side, parameters, recording
             )
-            for cell, side, parameters in zip(cells, given.sides, given.cells, strict=True)
+            for cell, side, parameters in zip(cells, inputs.sides, inputs.cells, strict=True)
         ]
 
     def run(self, feed: Feed | None) -> None:
         for step in range(self.num_steps):
             if feed and step:
                 feed(step)
-            below = self.attending.contexts[step]
+            below = self.attention.contexts[step]
             for layer, mask in zip(self.layers, self.masks, strict=True):
                 self.hidden = layer.forward(step, below)
                 below = self.hidden if mask is None else self.hidden * mask[:, step]
-            self.attending.forward(step, self.hidden)
+            self.attention.forward(step, self.hidden)
         for layer in self.layers:
             layer.end()
 
-    def seen(self, step: int) -> tuple[Tensor, Tensor]:
-        return self.hidden, self.attending.contexts[step]
+    def previous_outputs(self, step: int) -> tuple[Tensor, Tensor]:
+        return self.hidden, self.attention.contexts[step]
 
     def replace(self, step: int, known: Tensor) -> None:
         self.layers[0].feed(step, known)
 
     def results(self) -> tuple[Tensor, Tensor, Tensor]:
         hidden = self.packing.unpack(self.layers[-1].hidden)
-        return hidden, self.attending.contexts[1:].transpose(0, 1), self.attending.weights[1:].transpose(0, 1)
+        return hidden, self.attention.contexts[1:].transpose(0, 1), self.attention.weights[1:].transpose(0, 1)
 
     def backward(self, d_hidden: Tensor, d_contexts: Tensor, d_weights: Tensor) -> list[Tensor | None]:
-        self.attending.begin(d_contexts.transpose(0, 1), d_weights.transpose(0, 1))
+        self.attention.begin(d_contexts.transpose(0, 1), d_weights.transpose(0, 1))
         *lower, last = self.layers
         last.begin(d_hidden)
         for layer in lower:
             layer.begin(layer.zeros.new_zeros(*d_hidden.shape[:2], layer.zeros.shape[2]))
         for step in reversed(range(self.num_steps)):
-            grads = self.attending.backward(step)
+            grads = self.attention.backward(step)
             for layer, mask in reversed([*zip(self.layers, self.masks, strict=True)]):
                 grads = layer.backward(step, grads if mask is None else grads * mask[:, step])
-            self.attending.d_contexts[step] += grads
+            self.attention.d_contexts[step] += grads
         per_layer = [tensor for layer in self.layers for tensor in layer.totals()]
-        return [*self.attending.totals(last.hidden[0]), *per_layer]
+        return [*self.attention.totals(last.hidden[0]), *per_layer]
 
 
 class TeacherForcedPass(torch.autograd.Function):
-    """(loop, *Given.flat) to the results of a loop that was run with them: only the backward pass is left to do."""
+    """(loop, *PassInputs.flat) to the results of a loop that has run: attaches its backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, loop: AnyLoop, *given: Any) -> Any:
+    def forward(ctx: Any, loop: TeacherForcingLoop, *inputs: Any) -> Any:
         ctx.loop = loop
-        ctx.save_for_backward(*given)
+        ctx.save_for_backward(*inputs)
         return loop.results()
 
     @staticmethod
@@ -276,7 +277,7 @@ class TeacherForcedPass(torch.autograd.Function):
             return None, *ctx.loop.backward(*grads)
 
 
-def spell(
+def forward(
     cells: Sequence[LSTMCell],
     attention: Attention,
     memory: AttentionMemory,
@@ -284,49 +285,51 @@ def spell(
     embed: Embed,
     masks: Sequence[Tensor | None],
     draw: Draw | None = None,
-    kind: type[AnyLoop] = DecoderLoop,
+    kind: type[TeacherForcingLoop] = DecoderLoop,
 ) -> PassOutputs:
-    """All steps, each fed with the context of the one before.
+    """Compute all steps, each with the context of the one before as input.
 
     Half-precision tensors are computed in fp32. There is no second derivative.
 
     Args:
         tokens: the previous token of each step.
-        masks: factors of the hidden states of each cell but the last on their way up, [batch, steps, H], None for 1.
-        draw: what is fed from the second step on, in place of `tokens`, if anything.
-        kind: `DecoderLoop`, or another form of it.
+        masks: dropout masks of the hidden states of each cell but the last, [batch, steps, H]; None for no dropout.
+        draw: samples the tokens fed from the second step on, in place of `tokens`; None for teacher forcing alone.
+        kind: the class of the loop.
     """
     recording, own = torch.is_grad_enabled(), memory.values.dtype
     with torch.set_grad_enabled(recording and draw is None):
-        given = _given(cells, attention, memory, embed(tokens, slice(None)))
+        inputs = _pass_inputs(cells, attention, memory, embed(tokens, slice(None)))
     tokens = tokens.clone()
     with torch.no_grad(), torch.autocast(memory.keys.device.type, enabled=False):
-        loop = kind(cells, FORMS[type(attention)], given, memory.mask, masks, recording)
+        loop = kind(cells, FORMS[type(attention)], inputs, memory.mask, masks, recording)
 
         def feed(step: int) -> None:
             assert draw is not None
-            tokens[:, step] = draw(step, *loop.seen(step))
+            tokens[:, step] = draw(step, *loop.previous_outputs(step))
             embedded = embed(tokens[:, step : step + 1], slice(step, step + 1))
-            loop.replace(step, _given(cells[:1], attention, memory, embedded).sides[0].known[:, 0])
+            loop.replace(step, _pass_inputs(cells[:1], attention, memory, embedded).sides[0].known[:, 0])
 
         loop.run(None if draw is None else feed)
     if recording and draw:
-        given = _given(cells, attention, memory, embed(tokens, slice(None)))
-    results = TeacherForcedPass.apply(loop, *given.flat()) if recording else loop.results()
+        inputs = _pass_inputs(cells, attention, memory, embed(tokens, slice(None)))
+    results = TeacherForcedPass.apply(loop, *inputs.flat()) if recording else loop.results()
     return PassOutputs(*(result.to(own) for result in results))
 
 
-def _given(cells: Sequence[LSTMCell], attention: Attention, memory: AttentionMemory, embedded: Tensor) -> PassInputs:
+def _pass_inputs(
+    cells: Sequence[LSTMCell], attention: Attention, memory: AttentionMemory, embedded: Tensor
+) -> PassInputs:
     """The tensors of one pass, at least in fp32."""
     names = ("query.weight", *FORMS[type(attention)].energies)
     of_attention = tuple(_wide(attention.get_parameter(name)) for name in names)
-    nothing = embedded.new_zeros(*embedded.shape[:2], 0)  # what the cells above the first know of their input
+    nothing = embedded.new_zeros(*embedded.shape[:2], 0)  # cells above the first know no part of their input
     sides = tuple(_side(cell, nothing if index else embedded) for index, cell in enumerate(cells))
     return PassInputs(_wide(memory.keys), _wide(memory.values), of_attention, sides, tuple(map(_parameters, cells)))
 
 
 def _side(cell: LSTMCell, embedded: Tensor) -> InputSide:
-    """The input side of a cell, and of its gates what these first columns of its input contribute."""
+    """The input side of a cell, given the embeddings that are the first columns of its input."""
     weight = cell.get_parameter("input_weight")
     gain, offset = autograd.side_of(cell)
     if gain is None and cell.forget_bias and autograd.parameters_of(cell).gain is None:

@@ -1,9 +1,9 @@
 """The recurrence on a GPU by kernels written in Triton: two launches per frame, both directions in each.
 
-Phase one is the product U' h of every direction, cut into tiles; phase two has one program for each row, which makes
-norm, gates, memory and output (`las.nn.kernels.triton_steps`, `las.nn.kernels.triton_steps`). The loop over frames is
-replayed from CUDA graphs (`las.nn.kernels.cuda_graphs`). Whatever needs no recurrence is one product over all frames
-after the loop: z = U' h again, rather than stored, and the gradient of U.
+Phase one is the product U' h of every direction, cut into tiles; phase two has one program for each row, which computes
+norm, gates, memory and output (`las.nn.kernels.triton_steps`). The loop over frames is replayed from CUDA graphs
+(`las.nn.kernels.cuda_graphs`). The rest is one product over all frames after the loop: z = U' h, recomputed rather than
+stored, and the gradient of U.
 
 U' is U minus its mean over the rows that one norm sees. Products with it need no centring, forwards as backwards.
 Nothing is added atomically, so results are the same every time.
@@ -38,16 +38,16 @@ NORMS: dict[type[LSTMCell], str] = {
     LNJoinedLSTMCell: "joined",
     LNPerGateLSTMCell: "per_gate",
 }
-"""What is normalised, as `triton_forward.pre_activations` names it."""
+"""Names of the gate norms in `triton_steps.pre_activations`."""
 
 OLDEST = (8, 0)
-"""The compute capability that has bf16 and TF32 products."""
+"""The lowest compute capability with bf16 and TF32 products."""
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
-    """Why `unroll` does not compute this cell on this tensor's device and type, without a look at Triton on a CPU."""
+    """The reason why this kernel cannot compute the cell on this tensor's device and type, empty if it can."""
     if type(cell) not in NORMS:
         return "its equations are not among those written for Triton"
     if input_gates.device.type != "cuda" or torch.version.cuda is None:
@@ -67,15 +67,15 @@ def unroll(
     num_frames: Int[Tensor, "batch"],
     state: LSTMState | None = None,
 ) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
-    """One cell over padded frames: `las.nn.rnn.unroll` for the cells that it does not refuse.
+    """One cell over padded frames, as `las.nn.rnn.unroll` does, for the cells of `unsupported_reason`.
 
     Products take half-precision operands where the input gates have half precision or autocast asks for it, TF32 where
     torch may use it; everything else is fp32. There is no second derivative.
 
     Args:
-        input_gates: what `cell.input_gates` made of all frames, [batch, frames, 4H].
+        input_gates: `cell.input_gates` of all frames, [batch, frames, 4H].
         num_frames: true lengths, [batch]; frames from there on are padding.
-        state: where to start, zeros by default; [batch, H].
+        state: the initial state, [batch, H]; zeros by default.
 
     Returns:
         Outputs [batch, frames, H], zero in padding, and the state after each row's last true frame.
@@ -130,7 +130,7 @@ def _centred(weight: Tensor, plan: TritonPlan) -> Tensor:
 
 
 def _affine(cell: LSTMCell) -> Tensor:
-    """What multiplies and adds in a row's equations, [10H]: gain, offset of the gates; gain, bias of the memory."""
+    """Gains and offsets of a row's equations, [10H]: gain and offset of the gates, gain and bias of the memory."""
     _, gain, offset, cell_gain, cell_bias = autograd.parameters_of(cell)
     offset = autograd.forget_bias(cell) if offset is None else offset
     none = offset.new_zeros(cell.hidden_size)
@@ -149,7 +149,7 @@ class TritonRecurrence(torch.autograd.Function):
 
         inputs = tuple(map(_aligned, inputs))
         recipe = _recipe(plan, inputs)
-        loop = cuda_graphs.kept((Forward, recipe), lambda: Forward(recipe))
+        loop = cuda_graphs.cached((Forward, recipe), lambda: Forward(recipe))
         outputs, last, trace = loop.run(lengths, first, weight, affine, inputs)
         ctx.plan, ctx.recipe = plan, recipe
         ctx.save_for_backward(lengths, first, weight, affine, outputs, *trace, *(inputs if plan.x_inside else ()))
@@ -165,12 +165,12 @@ class TritonRecurrence(torch.autograd.Function):
         with torch.autocast(d_outputs.device.type, enabled=False), torch.cuda.device_of(d_outputs):
             before = _before(outputs, first[0], plan)
             projected = _projected(plan, lengths, before, weight, inputs, trace)
-            loop = cuda_graphs.kept((Backward, ctx.recipe), lambda: Backward(ctx.recipe))
-            found = loop.run(lengths, first, weight, affine, trace, projected, _aligned(d_outputs), d_last)
-            dz = found.gates if plan.norm == "none" else found.projected
+            loop = cuda_graphs.cached((Backward, ctx.recipe), lambda: Backward(ctx.recipe))
+            grads = loop.run(lengths, first, weight, affine, trace, projected, _aligned(d_outputs), d_last)
+            dz = grads.gates if plan.norm == "none" else grads.projected
             d_weight = torch.stack([d.flatten(0, 1).t() @ h.flatten(0, 1) for d, h in zip(dz, before, strict=True)])
-            d_affine = _d_affine(plan, affine, trace, projected, found)
-            return None, None, found.first, d_weight, d_affine, *(dz if plan.x_inside else found.gates)
+            d_affine = _d_affine(plan, affine, trace, projected, grads)
+            return None, None, grads.first, d_weight, d_affine, *(dz if plan.x_inside else grads.gates)
 
 
 def _recipe(plan: TritonPlan, inputs: Sequence[Tensor]) -> TritonEquations:
@@ -180,7 +180,7 @@ def _recipe(plan: TritonPlan, inputs: Sequence[Tensor]) -> TritonEquations:
 
 
 def _aligned(tensor: Tensor) -> Tensor:
-    """Rows one after the other from a multiple of 16 bytes on."""
+    """The tensor, contiguous and at an address that is a multiple of 16 bytes."""
     tensor = tensor.contiguous()
     return tensor.clone() if tensor.data_ptr() % 16 else tensor
 
@@ -210,17 +210,17 @@ def _projected(
 
 
 def _d_affine(
-    plan: TritonPlan, affine: Tensor, trace: TritonTrace, projected: Tensor, found: TritonGradients
+    plan: TritonPlan, affine: Tensor, trace: TritonTrace, projected: Tensor, grads: TritonGradients
 ) -> Tensor:
-    """Of gains and biases, [directions, 10H]. The offset of gates without a norm is a constant, and gets none."""
+    """Gradients of gains and biases, [directions, 10H]; none for the constant offset of gates without a norm."""
     from las.nn.kernels.triton_loops import sums
 
     size, rows = affine.shape[1] // 10, []
     for direction, statistics in enumerate(trace.statistics):
         of_gates, of_memory = affine.new_zeros(2, NUM_GATES * size), affine.new_zeros(2, size)
         if plan.norm != "none":
-            of_gates = sums(found.gates[direction], projected[direction], statistics, plan.groups, NUM_GATES)
+            of_gates = sums(grads.gates[direction], projected[direction], statistics, plan.groups, NUM_GATES)
         if plan.cell_norm != "none":
-            of_memory = sums(found.normalised[direction], trace.cells[direction], statistics, 1, 9)
+            of_memory = sums(grads.normalised[direction], trace.cells[direction], statistics, 1, 9)
         rows.append(torch.cat([of_gates.flatten(), of_memory.flatten()]))
     return torch.stack(rows)

@@ -1,4 +1,4 @@
-"""The loops over frames of `las.nn.kernels.triton`: small tensors that stay in their place, and the launches of a step.
+"""The loops over frames of `las.nn.kernels.triton`: small tensors at fixed addresses, and the launches of a step.
 
 Importing this module needs Triton.
 """
@@ -19,17 +19,17 @@ from las.nn.kernels.triton_steps import backward_row, forward_row, norm_sums, pr
 KINDS = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 
 PARTS_OF_SUMS = 32
-"""How many programs at most share a sum over all frames before their results are added."""
+"""The most programs that share a sum over all frames before their results are added."""
 
 PROGRAMS = 128
-"""Into how many programs a product is cut if its size allows: about one for each multiprocessor of an H100 or H200."""
+"""Number of programs of a product if its size allows: about one for each multiprocessor of an H100 or H200."""
 
 
 class TritonLoop:
-    """What both passes share. A step does nothing to a row whose clock is at its end, as all of them are at first."""
+    """Base class of both loops. A step has no effect on a row whose clock is at its end, as all are at first."""
 
     parts: int
-    """1 forwards, where the product is U' h; 4 backwards, where it is w U', cut into one part for each gate."""
+    """Parts of the product: 1 forwards (U' h); 4 backwards (w U', one part for each gate)."""
 
     def __init__(self, recipe: TritonEquations) -> None:
         self.recipe, self.lock = recipe, Lock()
@@ -74,7 +74,7 @@ class TritonLoop:
         product[grid](*buffers, rows, outer, K=self.recipe.hidden_size, PARTS=self.parts, **options)
 
     def prepare(self, lengths: Tensor, affine: Tensor, sizes: tuple[int, int], buffers: Sequence[Tensor]) -> None:
-        """Take what a call brings: `sizes` are frames and batch, `buffers` what follows them in the table."""
+        """Copy the arguments of a call: `sizes` are frames and batch, `buffers` follow them in the table."""
         self.lengths.zero_()[: len(lengths)] = lengths
         self.affine.copy_(affine)
         entries = torch.tensor([*sizes, *(buffer.data_ptr() for buffer in buffers)])
@@ -88,7 +88,7 @@ class Forward(TritonLoop):
 
     def __init__(self, recipe: TritonEquations) -> None:
         super().__init__(recipe)
-        self.repeat = cuda_graphs.Repeated(self.step, recipe.device)
+        self.repeat = cuda_graphs.RepeatedStep(self.step, recipe.device)
 
     def step(self) -> None:
         recipe = self.recipe
@@ -104,7 +104,7 @@ class Forward(TritonLoop):
     def run(
         self, lengths: Tensor, first: Tensor, weight: Tensor, affine: Tensor, inputs: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor, TritonTrace]:
-        """Outputs [batch, frames, directions * H], the last state as `first`, and the trace (empty if not kept)."""
+        """Outputs [batch, frames, directions * H], the last state as `first`, and the trace (empty without `keep`)."""
         recipe, (batch, frames, _) = self.recipe, inputs[0].shape
         size, kept = recipe.hidden_size, (recipe.directions, batch, frames if recipe.plan.keep else 0)
         outputs = weight.new_zeros(batch, frames, recipe.directions * size, dtype=recipe.plan.outputs)
@@ -133,7 +133,7 @@ class Backward(TritonLoop):
         with torch.inference_mode(False):
             self.scales = torch.ones(recipe.directions, recipe.rows, NUM_GATES, device=recipe.device)
         self.clock.fill_(-1)
-        self.repeat = cuda_graphs.Repeated(self.step, recipe.device)
+        self.repeat = cuda_graphs.RepeatedStep(self.step, recipe.device)
 
     def step(self) -> None:
         recipe, (first_cell, d_cell) = self.recipe, self.memory
@@ -169,7 +169,7 @@ class Backward(TritonLoop):
             self.scales.fill_(1.0)
             self.repeat(frames)
             d_hidden = torch.einsum("kdrh,drk->drh", self.products, self.scales)[:, :batch]
-            # A row without frames was never stepped back to: its products are of something else.
+            # A row without frames was never stepped back to: its products are not its own.
             d_hidden = torch.where((lengths > 0).view(-1, 1), d_hidden, d_last[0])
             return TritonGradients(
                 d_gates, d_projected, d_normalised, torch.stack([d_hidden, self.memory[1, :, :batch]])
@@ -179,7 +179,7 @@ class Backward(TritonLoop):
 def sums(grads: Tensor, values: Tensor, statistics: Tensor, groups: int, scale: int) -> Tensor:
     """Gradients [2, size] of gain and bias of the norms of a row, from those of their results, [batch, frames, size].
 
-    `values` is what was normalised, less its mean, by `groups` norms in a row; `scale` says where theirs begin.
+    `values` are the centred arguments of `groups` norms in a row; `scale` is the index of their first scale.
     """
     rows, size = statistics.shape[:2].numel(), values.shape[-1]
     parts = max(1, min(PARTS_OF_SUMS, cdiv(rows, 32)))

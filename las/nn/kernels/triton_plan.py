@@ -1,4 +1,4 @@
-"""What `las.nn.kernels.triton` and its loops tell each other; this needs no Triton."""
+"""Types shared by `las.nn.kernels.triton` and its loops; importing them needs no Triton."""
 
 from typing import NamedTuple
 
@@ -12,29 +12,29 @@ NUM_STATISTICS = 10
 
 
 class TritonPlan(NamedTuple):
-    """What one call computes, apart from its tensors."""
+    """Settings of one call."""
 
-    norm: str  # of the gates: none, apart, joined or per_gate (`triton_forward.pre_activations`)
+    norm: str  # of the gates: none, apart, joined or per_gate (`triton_steps.pre_activations`)
     cell_norm: str
     eps: float
-    operand: torch.dtype  # of what is multiplied, and of what is kept for the backward pass
+    operand: torch.dtype  # type of operands and of tensors for the backward pass
     outputs: torch.dtype
     precision: str  # of fp32 products: ieee or tf32
     keep: bool  # whether there may be a backward pass
 
     @property
     def groups(self) -> int:
-        """How many norms share a row of gates."""
+        """Number of norms in a row of gates."""
         return NUM_GATES if self.norm == "per_gate" else 1
 
     @property
     def x_inside(self) -> bool:
-        """Whether what is normalised contains x."""
+        """True if the norm is over a sum with x."""
         return self.norm in ("joined", "per_gate")
 
 
 class TritonEquations(NamedTuple):
-    """What is compiled, and captured, once for many calls."""
+    """The key of a compiled and captured loop, which serves many calls."""
 
     plan: TritonPlan
     hidden_size: int
@@ -46,7 +46,7 @@ class TritonEquations(NamedTuple):
 
 
 class TritonTrace(NamedTuple):
-    """What the forward pass leaves to the backward pass, [directions, batch, frames, ...]."""
+    """Tensors of the forward pass that the backward pass needs, [directions, batch, frames, ...]."""
 
     gates: Tensor  # i, f, g, o after sigmoid and tanh; anything in padding
     cells: Tensor  # c before any norm, less its mean where it has one; zero in padding
@@ -54,7 +54,7 @@ class TritonTrace(NamedTuple):
 
 
 class TritonGradients(NamedTuple):
-    """What the backward pass gives for every frame, [directions, batch, frames, ...], zero in padding."""
+    """Results of the backward pass for every frame, [directions, batch, frames, ...], zero in padding."""
 
     gates: Tensor  # of G
     projected: Tensor  # of z
@@ -63,5 +63,5 @@ class TritonGradients(NamedTuple):
 
 
 def rows_for(batch: int) -> int:
-    """A tile of a product has 16, 32 or 64 rows, and few different numbers of rows mean few graphs."""
+    """The batch rounded up to whole tiles of 16, 32 or 64 rows: few different numbers mean few graphs."""
     return next((rows for rows in (16, 32) if batch <= rows), -(-batch // 64) * 64)

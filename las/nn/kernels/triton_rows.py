@@ -1,4 +1,4 @@
-"""What the row phases of `las.nn.kernels.triton` share: where a row lies, its gates as a tile, its nonlinearities.
+"""Device functions shared by the row phases of `las.nn.kernels.triton`: addresses, gates as a tile, nonlinearities.
 
 `triton.jit` reads the source of a function; `no_type_check` keeps shape checkers from wrapping it before that.
 Importing this module needs Triton, whose interpreter runs everything here on a CPU (TRITON_INTERPRET=1).
@@ -9,7 +9,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-# What the int64 table of a call holds: sizes, then where its large buffers are.
+# Entries of the int64 table of a call: sizes, then addresses of large buffers.
 FRAMES, BATCH = tl.constexpr(0), tl.constexpr(1)
 GATES, CELLS, STATISTICS = tl.constexpr(2), tl.constexpr(3), tl.constexpr(4)
 # Forwards: the results, and x of either direction.
@@ -22,7 +22,7 @@ D_GATES, D_PROJECTED, D_NORMALISED = tl.constexpr(7), tl.constexpr(8), tl.conste
 @triton.jit
 @no_type_check
 def tanh(x):
-    """Exact to a few units in the last place near zero too: a norm makes small errors of small numbers large."""
+    """tanh, accurate to a few units in the last place also near zero: a norm enlarges small errors of small numbers."""
     square = x * x
     series = x * (1 + square * (-1 / 3 + square * (2 / 15 + square * (-17 / 315 + square * (62 / 2835)))))
     return tl.where(square < 0.0625, series, 2 * tl.sigmoid(2 * x) - 1)
@@ -58,7 +58,7 @@ def cell_affine(n, affine, columns, inside, H: tl.constexpr):
 @triton.jit
 @no_type_check
 def place_of(table, row, direction, t, length):
-    """Where a row's frame t lies in [batch, frames] and in [directions, batch, frames]."""
+    """Position of a row's frame t in [batch, frames] and in [directions, batch, frames]."""
     frames = tl.load(table + FRAMES)
     position = row * frames + t + direction * (length - 1 - 2 * t)
     return position, direction * tl.load(table + BATCH) * frames + position
@@ -77,7 +77,7 @@ def row_of(H: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def parts_of(gates):
+def split_gates(gates):
     """i, f, g, o of [BLOCK, 2, 2]."""
     first, second = tl.split(gates)
     i, g = tl.split(first)
@@ -87,8 +87,8 @@ def parts_of(gates):
 
 @triton.jit
 @no_type_check
-def together(i, f, g, o):
-    """The inverse of `parts_of`."""
+def join_gates(i, f, g, o):
+    """The inverse of `split_gates`."""
     return tl.join(tl.join(i, g), tl.join(f, o))
 
 

@@ -1,22 +1,21 @@
-"""The device code of `las.nn.kernels.triton`, backwards: two phases per frame.
-
-    backward_row   P2'  gradients of one row, from the products that make dh_t
-    product        P1'  the phase P1 of `las.nn.kernels.triton_steps`, one part for each gate: w_k U'_k
-
-and, after the loop over frames, `norm_sums` for the gradients of gains and biases.
-
-The device code of `las.nn.kernels.triton`, forwards: two phases per frame.
+"""The device code of one step of `las.nn.kernels.triton`. Forwards, a step has two phases:
 
     product        P1   products[part, d, row] = values[d, row, part's columns] weight[d, :, part's columns]^T
     forward_row    P2   norm, gates, memory and output of one row, from the product U' h_{t-1}
 
-One program of a row phase holds a row's four gates as a tile [H, 2, 2] (i f, g o), so that cells differ in nothing but
+Backwards, it has the same in the opposite order, and after the loop over frames `norm_sums` computes the gradients of
+gains and biases:
+
+    backward_row   P2'  gradients of one row, from the products that sum to dh_t
+    product        P1'  P1 with one part for each gate: w_k U'_k
+
+One program of a row phase holds a row's four gates as a tile [H, 2, 2] (i f, g o), so that cells differ only in
 a row's equations. Statistics, memory and accumulators are fp32.
 
-Small tensors that the phases share, [directions, rows, ...] with rows rounded up, stay where they are, so that a
-captured graph can be replayed. What differs from call to call, sizes and places of large buffers, is in a table. Each
-row has its own clock: a step is the same launch at every frame, and does nothing to a row that is at its end. Large
-buffers are [directions, batch, frames, ...] by the frame's own position; the second direction visits the frames of a
+Small tensors that the phases share, [directions, rows, ...] with rows rounded up, have fixed addresses, so that a
+captured graph can be replayed. A table holds what changes from call to call: sizes and addresses of large buffers. Each
+row has its own clock: a step is the same launch at every frame, and has no effect on a row that is at its end. Large
+buffers are [directions, batch, frames, ...] by the position of the frame; the second direction visits the frames of a
 row from its true end.
 """
 
@@ -37,16 +36,16 @@ from las.nn.kernels.triton_rows import (
     PROJECTED,
     address,
     cell_affine,
+    join_gates,
     load_four,
     mean_of,
-    parts_of,
     place_of,
     row_of,
     scale_of,
+    split_gates,
     statistics_of,
     store_four,
     tanh,
-    together,
 )
 
 
@@ -78,7 +77,7 @@ def backward_row(
     dh += gathered(products, scales, slot, DIRECTIONS * ROWS, columns, inside, H)
     tl.debug_barrier()  # every thread has read the clock and the scales before one sets them
     activations = address(table, GATES, OPERAND) + place * (4 * H)
-    i, f, g, o = parts_of(tl.load(activations + gates, mask=within, other=0.0).to(tl.float32))
+    i, f, g, o = split_gates(tl.load(activations + gates, mask=within, other=0.0).to(tl.float32))
     seen = memory_at(table, place, affine, columns, inside, H, CELL_NORM, OPERAND)[0]
     previous = tl.load(first_cell + slot * H + columns, mask=inside, other=0.0)
     if t > 0:
@@ -91,7 +90,7 @@ def backward_row(
     dc = through_memory(ds, d_carried, table, place, affine, columns, inside, H, CELL_NORM, OPERAND)
     tl.store(d_cell + slot * H + columns, dc * f, mask=inside)
     do = dh * squashed * o * (1 - o)
-    d_gates = together(dc * g * i * (1 - i), dc * previous * f * (1 - f), dc * i * (1 - g * g), do)
+    d_gates = join_gates(dc * g * i * (1 - i), dc * previous * f * (1 - f), dc * i * (1 - g * g), do)
     tl.store(address(table, D_GATES, OPERAND) + place * (4 * H) + gates, d_gates.to(OPERAND), mask=within)
     w = through_norm(d_gates, table, place, affine, scales + slot * 4, gates, within, H, NORM, OPERAND)
     tl.store(operand + slot * (4 * H) + gates, w.to(OPERAND), mask=within)
@@ -104,7 +103,7 @@ def through_memory(
     ds, d_carried, table, place, affine, columns, inside,
     H: tl.constexpr, CELL_NORM: tl.constexpr, OPERAND: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of c from that of what is seen and that of what is carried (f_{t+1} dc_{t+1}).
+    """The gradient of c from that of the memory seen by the output and that of the carried one (f_{t+1} dc_{t+1}).
 
     The part d that came through LN(c) goes back as r (y - mean(y) - n mean(y n)) with y = gain d, n = (c - mean) r.
     """
@@ -171,7 +170,7 @@ def gathered(products, scales, slot, slots, columns, inside, H: tl.constexpr):
 def memory_at(
     table, place, affine, columns, inside, H: tl.constexpr, CELL_NORM: tl.constexpr, OPERAND: tl.constexpr
 ):  # fmt: skip
-    """What the output saw of the memory at a frame, and what was carried on."""
+    """The memory at a frame as the output saw it, and as it was carried to the next frame."""
     raw, n, _ = cell_at(table, place, columns, inside, H, OPERAND)
     seen, carried = raw, raw
     if CELL_NORM == "output" or CELL_NORM == "both":
@@ -197,7 +196,7 @@ def norm_sums(
     partial, grads, values, statistics, ROWS, N: tl.constexpr, GROUP: tl.constexpr, SCALE: tl.constexpr,
     TILE_ROWS: tl.constexpr, TILE_N: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of a norm's gain and bias, from d, that of its result, and from v, what it normalised, less its mean:
+    """Gradients of a norm's gain and bias, from the gradient d of its result and its centred argument v:
 
         partial[p, 0, n] = sum over rows of d v r
         partial[p, 1, n] = sum over rows of d
@@ -276,7 +275,7 @@ def forward_row(
     inputs = tl.load(address(table, INPUTS + direction, INPUT) + position * (4 * H) + gates, mask=within, other=0.0)
     projected = tl.load(products + slot * (4 * H) + gates, mask=within, other=0.0)
     pre, mean, scale = pre_activations(inputs.to(tl.float32), projected, affine, gates, within, H, NORM, EPS)
-    i, f, g, o = parts_of(pre)
+    i, f, g, o = split_gates(pre)
     i, f, g, o = tl.sigmoid(i), tl.sigmoid(f), tanh(g), tl.sigmoid(o)
     cells = memory + (DIRECTIONS * ROWS + slot) * H + columns
     raw = f * tl.load(cells, mask=inside, other=0.0) + i * g
@@ -290,7 +289,7 @@ def forward_row(
     tl.store(clock + slot, t + 1)
     if KEEP:
         target = address(table, GATES, OPERAND) + place * (4 * H)
-        tl.store(target + gates, together(i, f, g, o).to(OPERAND), mask=within)
+        tl.store(target + gates, join_gates(i, f, g, o).to(OPERAND), mask=within)
         centred = raw - cell_mean
         tl.store(address(table, CELLS, OPERAND) + place * H + columns, centred.to(OPERAND), mask=inside)
         statistics = statistics_of(table, place)

@@ -161,23 +161,23 @@ def test_weight_feedback_equals_its_equation_over_several_tokens() -> None:
     memory = attention.prepare(encoded, NUM_STATES)
     p = {key: parameter.detach().numpy() for key, parameter in attention.named_parameters()}
     assert [key for key in p if key.endswith("bias")] == ["key.bias"]
-    remembered, history = attention.initial_weights(memory).expand(-1, BEAM, -1), []
+    accumulated, history = attention.initial_weights(memory).expand(-1, BEAM, -1), []
     for token in range(4):
         queries = query * (token + 1)
-        context, weights = attention.attend(queries, memory, remembered)
+        context, weights = attention.attend(queries, memory, accumulated)
         for row, length in enumerate(NUM_STATES.tolist()):
             states = encoded[row, :length].numpy()
             for beam in range(BEAM):
                 before = used_up(p, states, [old[row, beam, :length] for old in history])
-                np.testing.assert_allclose(remembered[row, beam, :length].detach().numpy(), before, rtol=1e-9)
+                np.testing.assert_allclose(accumulated[row, beam, :length].detach().numpy(), before, rtol=1e-9)
                 meeting = states @ p["key.weight"].T + p["key.bias"] + before[:, None] * p["feedback.weight"][:, 0]
                 meeting += p["query.weight"] @ queries[row, beam].numpy()
                 energy = np.tanh(meeting) @ p["score.weight"][0]
                 expected = np.exp(energy) / np.exp(energy).sum()
                 np.testing.assert_allclose(weights[row, beam, :length].detach().numpy(), expected, rtol=1e-9)
                 np.testing.assert_allclose(context[row, beam].detach().numpy(), expected @ states, rtol=1e-9)
-        remembered = attention.remember(memory, weights, remembered)
-        assert not remembered.masked_select(~MASK.unsqueeze(1)).any()
+        accumulated = attention.accumulate(memory, weights, accumulated)
+        assert not accumulated.masked_select(~MASK.unsqueeze(1)).any()
         history.append(weights.detach().numpy())
 
 
@@ -208,7 +208,7 @@ def test_only_location_attention_remembers_where_it_looked() -> None:
 def test_a_location_filter_has_a_middle() -> None:
     config = OmegaConf.to_container(OmegaConf.load(CARDS["location"]))
     assert isinstance(config, dict)
-    with pytest.raises(ConfigError, match="width=50 has no middle: choose 49 or 51"):
+    with pytest.raises(ConfigError, match="width=50 must be odd: choose 49 or 51"):
         build(config | {"width": 50})(QUERY, VALUE)
 
 

@@ -314,7 +314,7 @@ def test_wrapped_cells_wrap_each_other_where_that_means_something() -> None:
     outputs, _ = rnn.unroll(cell, cell.input_gates(material()[0].float()), LENGTHS)
     assert outputs.isfinite().all()
     for other in (functools.partial(ZoneoutLSTMCell, cell=functools.partial(PlainLSTMCell)), BNRecurrentLSTMCell):
-        with pytest.raises(ConfigError, match=r"inside the step, but .* has a step of its own: .* the other way round"):
+        with pytest.raises(ConfigError, match=r"inside the step, but .* has a step of its own: .* swap the order of"):
             RecurrentDropoutLSTMCell(INPUT, HIDDEN, cell=other)
 
 

@@ -53,13 +53,13 @@ def test_little_more_is_kept_than_was_in_use() -> None:
     memory = CachingAllocator()
     for length in (8, 1, 3, 8, 2, 20, 1):
         memory.empty(LIKE, length, LARGE)
-        assert memory.held == sum(bytes_kept(memory)) <= memory.SLACK * memory.most
-    assert memory.most == 20 * memory.SMALL
+        assert memory.held == sum(bytes_kept(memory)) <= memory.SLACK * memory.peak
+    assert memory.peak == 20 * memory.SMALL
     memory.release()
     assert not memory.idle and not memory.held
     for lengths in (4, 5, 6), (5, 6, 4), (6, 4, 5):
         several = [memory.empty(LIKE, length, LARGE) for length in lengths]
-        assert memory.held == memory.most == 15 * memory.SMALL and not memory.idle
+        assert memory.held == memory.peak == 15 * memory.SMALL and not memory.idle
         del several
 
 

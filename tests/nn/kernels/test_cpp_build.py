@@ -26,10 +26,10 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """An empty cache of libraries, and nothing remembered of earlier builds."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("CXX", raising=False)
-    for remembered in (cpu.library, cpu._fault):
+    for remembered in (cpu.library, cpu._trial_error):
         remembered.cache_clear()
     yield tmp_path
-    for remembered in (cpu.library, cpu._fault):
+    for remembered in (cpu.library, cpu._trial_error):
         remembered.cache_clear()
 
 
@@ -121,12 +121,12 @@ def test_a_cache_that_cannot_be_written(fresh: Path, monkeypatch: pytest.MonkeyP
 
 @compiles
 def test_the_trial_leaves_random_numbers_alone() -> None:
-    cpu._fault.cache_clear()
+    cpu._trial_error.cache_clear()
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
     with torch.inference_mode():
-        assert cpu._fault() == ""
+        assert cpu._trial_error() == ""
     assert torch.equal(torch.rand(3), expected)
 
 

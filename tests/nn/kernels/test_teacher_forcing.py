@@ -1,4 +1,4 @@
-"""Teacher-forced passes written by hand, in torch's operations and in C++, against `Speller.advance` step by step."""
+"""Fused teacher-forced passes, in torch's operations and in C++, against `Speller.decode_step` step by step."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from las.nn import rnn
 from las.nn.attention.dot import DotAttention
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels import cpu, cpu_speller
-from las.nn.speller import Speller, Spelling
+from las.nn.speller import Speller, SpellerOutput
 from las.runtime.errors import ConfigError
 
 ATTENTIONS = ("additive", "dot", "location", "weight_feedback")  # the plain loop computes the others
@@ -95,8 +95,8 @@ class Whole(torch.nn.Module):
         super().__init__()
         self.speller = speller
 
-    def forward(self, encoded: Tensor) -> Spelling:
-        found: Spelling = self.speller(self.speller.attention.prepare(encoded, NUM_STATES), TARGETS)
+    def forward(self, encoded: Tensor) -> SpellerOutput:
+        found: SpellerOutput = self.speller(self.speller.attention.prepare(encoded, NUM_STATES), TARGETS)
         return found
 
 
@@ -262,10 +262,10 @@ def test_a_compiled_loop_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPat
     speller = make("location")
     if cpu.unsupported_reason(PlainLSTMCell(2, 3), material()):
         pytest.skip("there is no compiled loop")
-    monkeypatch.setattr(cpu_speller, "_difference", lambda cls: 0.01 if cls is DotAttention else 0.0)
-    cpu_speller.fault.cache_clear()
+    monkeypatch.setattr(cpu_speller, "_largest_difference", lambda cls: 0.01 if cls is DotAttention else 0.0)
+    cpu_speller.trial_error.cache_clear()
     try:
         reason = "what was compiled is wrong in a trial: DotAttention differs by 0.01 of its size"
         assert speller.explain(material()) == f"speller: autograd (cpu: {reason})"
     finally:
-        cpu_speller.fault.cache_clear()
+        cpu_speller.trial_error.cache_clear()

@@ -149,11 +149,11 @@ def test_batches_share_few_shapes() -> None:
 
 
 def test_the_shape_unused_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_graphs, "_kept", OrderedDict())
+    monkeypatch.setattr(cuda_graphs, "_cache", OrderedDict())
     made: list[int] = []
 
     def make_one(key: int) -> int:
-        return cuda_graphs.kept(key, lambda: made.append(key) or key)
+        return cuda_graphs.cached(key, lambda: made.append(key) or key)
 
     for key in [*range(cuda_graphs.LIMIT), 0, cuda_graphs.LIMIT, 0, 1]:
         assert make_one(key) == key
@@ -212,7 +212,7 @@ def test_on_a_gpu_graphs_and_launches_give_the_same_bits(
 ) -> None:
     _, here = on_gpu("ln_per_gate", 64, torch.bfloat16, LONG, cell_norm="output")
     replayed = elsewhere.results_of_both(triton.unroll_both, *here)
-    monkeypatch.setattr(cuda_graphs, "_kept", OrderedDict())
+    monkeypatch.setattr(cuda_graphs, "_cache", OrderedDict())
 
     def no_capture(*_: Any, **__: Any) -> None:
         raise RuntimeError("not today")
