@@ -1,4 +1,4 @@
-"""docs/performance.md, made from the measurements that lie in docs/performance/."""
+"""The page docs/performance.md, made from the measurements in docs/performance/."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -27,7 +27,6 @@ measures the layers and the training step anew. Compare only numbers of one tabl
   profiler counts, in a pass of its own. What compiled code takes by other ways or in threads of its own is not in it.
 - `resident`: by how much the process grew at most in a total, as Linux counts: everything is in it, and memory that the
   C library holds on to, but no page that was never written to.
-- `target`: what is asked of a kernel; ratios at most, `naive` at least, `peak` relative to that of `lstm`.
 
 | implementation | what it is |
 |---|---|
@@ -52,7 +51,7 @@ def rewrite(path: Path) -> None:
 
 
 def page(measurements: Sequence[Sequence[Row]]) -> str:
-    """The page of what one command each has measured."""
+    """The page of several files of measurements, each by one command."""
     parts = [OPENING]
     if not any(row["device"] == "cuda" for found in measurements for row in found):
         parts.append(NO_GPU)
