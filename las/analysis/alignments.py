@@ -43,7 +43,7 @@ def measure(subject: Probe) -> dict[str, Any]:
 def table(found: dict[str, Any]) -> Table:
     """A table with a row for each utterance, and the means with a verdict in words."""
     mean = Alignment(**found["mean"])
-    shown = Table("utterance", title=f"attention {diagnostics.verdict(mean)}")
+    shown = Table("utterance", title=f"attention {diagnostics.verdict(mean)}", caption=diagnostics.LEGEND)
     for heading in Alignment._fields:
         shown.add_column(heading, justify="right")
     rows = [(each["id"], each["numbers"]) for each in found["utterances"]]

@@ -6,6 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from las.nn.attention import diagnostics
 from las.reproduction import charts, claims, examples, learning_curves, markdown, tables, weight_histograms
 from las.reproduction.charts import Series
 from las.reproduction.examples import DecodedExample
@@ -45,6 +46,7 @@ def write(recipe: Recipe, table: Table, jobs: Sequence[Job], verdicts: Mapping[s
         rows=rows,
         heat_maps=[] if example is None else _heat_maps(example),
         distributions=_distributions(finished),
+        legend=diagnostics.LEGEND,
     )
     path.write_text(page, encoding="utf-8")
 
@@ -82,9 +84,9 @@ def _curves(table: Table, jobs: Sequence[Job]) -> dict[str, Any]:
         )
         for title, unit, read in curves
     ]
-    diagnostics = (_headings(), _diagnostics(table))
+    attention = (_headings(), _diagnostics(table))
     highest = learning_curves.HIGHEST_PERCENT
-    return {"legend": charts.legend(list(rows)), "figures": figures, "highest": highest, "diagnostics": diagnostics}
+    return {"legend": charts.legend(list(rows)), "figures": figures, "highest": highest, "diagnostics": attention}
 
 
 def _loss_range(probe: Mapping[str, Any]) -> float:

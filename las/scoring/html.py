@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from las.runtime import templates
-from las.scoring.error_rates import SHORT_NAMES, Score, count, percent
+from las.scoring.error_rates import SHORT_NAMES, UNITS, Score, count, percent
 
 LISTED = 30  # rows of the lists of frequent errors
 
@@ -12,15 +12,17 @@ LISTED = 30  # rows of the lists of frequent errors
 def page(score: Score, metric: str, title: str, convention: str) -> str:
     """The page of a score: rate and interval, parts, frequent errors, and every utterance, most errors first."""
     limits = "" if score.interval is None else f" [{100 * score.interval[0]:.1f}, {100 * score.interval[1]:.1f}]"
+    short, unit = SHORT_NAMES[metric], UNITS[metric]
     counted = [(name, count([alignment]), alignment) for name, alignment in score.utterances.items()]
     return templates.render(
         "score.html",
         title=title,
         convention=convention,
-        rate=f"{SHORT_NAMES[metric]} {100 * score.total.rate:.1f} %{limits}",
+        rate=f"{short} {100 * score.total.rate:.1f} %{limits}",
         total=score.total,
+        unit=unit,
         missing=len(score.missing),
-        part_headings=["", "utterances", "words", "correct %", "sub %", "del %", "ins %", f"{SHORT_NAMES[metric]} %"],
+        part_headings=["", "utterances", unit, "correct %", "sub %", "del %", "ins %", f"{short} %"],
         parts=list(_parts(score)),
         frequent=_frequent_errors(score),
         utterances=sorted(counted, key=lambda utterance: -utterance[1].errors),

@@ -268,6 +268,7 @@ def test_the_page_needs_nothing_else_and_has_tables_pictures_and_sound(reported:
     assert found.tags["figure"] > 10 and found.tags["polygon"] > 4
     for heading in ("Results", "Claims", "Training", "Attention on one utterance", "Distributions of parameters"):
         assert f"<h2>{heading}</h2>" in text
+    assert "diagonality: correlation of token and position" in text  # the legend of the attention measures
     assert "prefers-color-scheme: dark" in text and 'name="viewport"' in text
 
 
