@@ -1,12 +1,10 @@
-"""Every step of the recurrences, as rows: what a cell reads, and the hidden state that it reads it with.
+"""Activations of the recurrent cells with teacher forcing, in evaluation mode: one row for each step of each utterance.
 
-Everything in evaluation mode, true tokens fed. The listener's are its layers' inputs and outputs; the speller's come
-from its plain loop.
-
-Gate pre-activations before and after the norm (Ben Othman 2018, figures 4 to 6; Ba et al. 2016, equations 20-22).
-
-Before: W x, U h and their sum with the weights as they are stored. After: what the gates' nonlinearities take, norm,
-gain and bias included, `forget_bias` not. For a cell without a norm the two differ by its offset.
+A cell's inputs and hidden states come from the inputs and outputs of the listener's layers, and from the speller's
+plain loop. They determine its gate pre-activations before and after the norm (Ben Othman 2018, figures 4 to 6; Ba et
+al. 2016, equations 20-22). Before the norm: W x, U h and their sum, with the weights as they are stored. After it: the
+inputs of the gates' nonlinearities, with gain and bias but without `forget_bias`. Without a norm the two differ by the
+bias.
 """
 
 from collections.abc import Iterator
@@ -27,7 +25,7 @@ from las.nn.rnn import BidirectionalLayer
 
 
 class LayerActivations(NamedTuple):
-    """All true steps of one cell."""
+    """The inputs and hidden states of one cell at all unpadded steps."""
 
     name: str
     cell: LSTMCell
@@ -51,7 +49,7 @@ class RecordedStep(NamedTuple):
 
 
 class RecordedPass(NamedTuple):
-    """What the layers of a listener read and wrote."""
+    """The inputs and outputs of the layers of a listener."""
 
     inputs: list[Tensor]
     outputs: list[Tensor]
@@ -62,7 +60,7 @@ class RecordedPass(NamedTuple):
 
 
 def listen(model: ListenAttendSpell, batch: Batch) -> RecordedPass:
-    """The listener on a batch. Its layers' inputs are nodes of the graph where gradients are wanted."""
+    """Run the listener on a batch. The layers' inputs are nodes of the graph where gradients are wanted."""
     inputs: list[Tensor] = []
     outputs: list[Tensor] = []
     num_rows: list[Tensor] = []
@@ -89,7 +87,7 @@ def listen(model: ListenAttendSpell, batch: Batch) -> RecordedPass:
 
 
 def spell(model: ListenAttendSpell, memory: AttentionMemory, targets: Tensor) -> Iterator[RecordedStep]:
-    """The speller token by token, the boundary first."""
+    """Run the speller token by token, the boundary token first."""
     speller = model.speller
     state = speller.start(memory)
     previous = torch.cat([targets.new_full((len(targets), 1), speller.boundary), targets], dim=1)
@@ -106,7 +104,7 @@ def spell(model: ListenAttendSpell, memory: AttentionMemory, targets: Tensor) ->
 
 @torch.no_grad()
 def layers(model: ListenAttendSpell, batch: Batch) -> list[LayerActivations]:
-    """Of every cell of the model, bottom first, its true steps on a batch."""
+    """The activations of every cell of the model on a batch, bottom first."""
     with evaluating(model):
         heard = listen(model, batch)
         steps = list(spell(model, heard.memory, batch.targets))
@@ -140,12 +138,12 @@ def _both(
 
 
 def equations_of(cell: LSTMCell) -> LSTMCell:
-    """The cell whose equations a wrapped one has, itself for all others."""
+    """The innermost cell of wrapped ones, whose equations they have."""
     return equations_of(cell.cell) if isinstance(cell, WrapperLSTMCell) else cell
 
 
 def gates_refused(cell: LSTMCell) -> str:
-    """Why a cell's gates cannot be told from what it reads and its hidden state; empty if they can."""
+    """The reason why a cell's gates cannot be computed from its input and hidden state; empty if they can."""
     inside = equations_of(cell)
     if type(inside).step is not LSTMCell.step:
         return "its steps depend on the place in the utterance"
@@ -158,7 +156,7 @@ def gates_refused(cell: LSTMCell) -> str:
 
 
 class GateActivations(NamedTuple):
-    """Of all true steps of one cell, each [steps, 4H]; `refused` says why there are none."""
+    """Gate pre-activations of one cell, each [steps, 4H]; `refused` says why there are none."""
 
     layer: str
     input: Tensor
@@ -173,7 +171,7 @@ class GateActivations(NamedTuple):
 
 @torch.no_grad()
 def of_model(model: ListenAttendSpell, batch: Batch) -> list[GateActivations]:
-    """Those of every cell, bottom first, in evaluation mode."""
+    """The gate activations of every cell, bottom first, in evaluation mode."""
     found = []
     for layer in layers(model, batch):
         cell = equations_of(layer.cell)

@@ -1,5 +1,7 @@
-"""What attention looks at while true tokens are fed, utterance by utterance, with the numbers of
-`las.nn.attention.diagnostics` (Chan et al. 2016, figure 2; Ben Othman 2018, figures 8 to 10)."""
+"""Teacher-forced attention by utterance (Chan et al. 2016, figure 2; Ben Othman 2018, figures 8 to 10).
+
+Its weights, and the diagnostics of `las.nn.attention.diagnostics`.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +19,7 @@ from las.training.plots import attention_picture
 
 @torch.no_grad()
 def measure(subject: Probe) -> dict[str, Any]:
-    """Of each example its weights and their numbers, and the means of the numbers."""
+    """The attention weights and diagnostics of each example, and the means of the diagnostics."""
     batch, model = subject.examples, subject.model
     with evaluating(model):
         written = model(batch.waveforms, batch.num_samples, batch.targets).weights.cpu()
@@ -39,9 +41,9 @@ def measure(subject: Probe) -> dict[str, Any]:
 
 
 def table(found: dict[str, Any]) -> Table:
-    """One row for each utterance, and their means with what they say."""
+    """A table with a row for each utterance, and the means with a verdict in words."""
     mean = Alignment(**found["mean"])
-    shown = Table("utterance", title=f"attention {diagnostics.verdict(mean)}")
+    shown = Table("utterance", title=f"attention {diagnostics.verdict(mean)}", caption=diagnostics.LEGEND)
     for heading in Alignment._fields:
         shown.add_column(heading, justify="right")
     rows = [(each["id"], each["numbers"]) for each in found["utterances"]]
@@ -51,7 +53,7 @@ def table(found: dict[str, Any]) -> Table:
 
 
 def draw(history: Sequence[dict[str, Any]], place: plots.Place) -> None:
-    """A picture of each example at the last point; over a training also the mean numbers against the step."""
+    """Draw each example at the last point; over a training also the mean diagnostics against the step."""
     last = history[-1]
     for each in last["utterances"]:
         numbers = ", ".join(f"{name} {value:.2f}" for name, value in each["numbers"].items())

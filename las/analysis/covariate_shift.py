@@ -67,7 +67,7 @@ def measure(subject: Probe) -> dict[str, Any]:
 
 
 def table(found: dict[str, Any]) -> Table:
-    """One row for each layer."""
+    """A table with a row for each layer."""
     shown = Table("layer", title="internal covariate shift of the next update (weight matrices)")
     for heading in ("L2 ‖G - G'‖", "cos(G, G')", "L2 / ‖G‖"):
         shown.add_column(heading, justify="right")
@@ -78,7 +78,7 @@ def table(found: dict[str, Any]) -> Table:
 
 
 def draw(history: Sequence[dict[str, Any]], place: plots.Place) -> None:
-    """Both measures of every layer against the step."""
+    """Draw both measures of every layer against the step."""
     names = [row["group"] for row in history[0]["groups"]]
     steps = [found["step"] for found in history]
     panels = []

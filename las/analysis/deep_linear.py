@@ -1,4 +1,4 @@
-"""A rig to check the measurements with: deep linear networks (Santurkar et al. 2018, section 2.2 and appendix B.1).
+"""Sanity check of the measurements: deep linear networks (Santurkar et al. 2018, section 2.2 and appendix B.1).
 
 Inputs x of 10 standard normal values, targets y = A x with A of standard normal entries; 25 linear layers of 10 units
 (Glorot), with batch norm after each or without; all 1000 cases at once; gradient descent with learning rate 1e-6. The
@@ -26,7 +26,7 @@ REFERENCE = {"without a norm": (0.99, 0.93), "batch norm": (0.07, 0.10)}
 
 
 class DeepLinear(nn.Module):
-    """W_25 ... W_1 x, in float64.
+    """A deep linear network: W_25 ... W_1 x, in float64.
 
     Args:
         normalised: makes of each layer's values [cases, 10] what the next one reads.
@@ -46,12 +46,12 @@ class DeepLinear(nn.Module):
 
 
 def as_they_are(values: Tensor) -> Tensor:
-    """No norm."""
+    """The values unchanged: no norm."""
     return values
 
 
 def batch_norm(values: Tensor) -> Tensor:
-    """Every unit with mean 0 and variance 1 over the cases."""
+    """Normalise every unit to mean 0 and variance 1 over the cases."""
     every = torch.ones(len(values), dtype=torch.bool)
     return moment_norm(values, moments(values, every, (0,))[0], values.new_ones(WIDTH), None, 1e-5)
 
@@ -88,7 +88,7 @@ def measure(seeds: int = 40) -> dict[str, Any]:
 
 
 def quantiles(cosines: Sequence[float]) -> tuple[float, float, float]:
-    """5 %, median and 95 % of the seeds."""
+    """The 5 % quantile, the median and the 95 % quantile over seeds."""
     low, middle, high = torch.tensor(cosines, dtype=torch.float64).quantile(
         torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)
     )
@@ -96,7 +96,7 @@ def quantiles(cosines: Sequence[float]) -> tuple[float, float, float]:
 
 
 def table(found: dict[str, Any]) -> Table:
-    """Ours over the seeds beside the numbers to be reproduced."""
+    """A table of our numbers over the seeds beside the published ones."""
     seeds = len(found["cosines"]["batch norm"][0])
     shown = Table("deep linear network", title=f"cos(G, G') at step 0, median [5 %, 95 %] of {seeds} seeds (reference)")
     for layer in found["layers"]:

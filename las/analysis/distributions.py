@@ -1,4 +1,4 @@
-"""How the values of parameters and of gate pre-activations are distributed (Ben Othman 2018, figures 4 to 6).
+"""Distributions of parameters and of gate pre-activations (Ben Othman 2018, figures 4 to 6).
 
 A summary holds mean, deviation, the quantiles of a ridge plot, and a histogram whose density integrates to one.
 """
@@ -20,7 +20,7 @@ MOST = 1_000_000
 
 
 def summary(values: Tensor) -> dict[str, Any]:
-    """Of the values of a tensor with at least one."""
+    """Statistics and histogram of the values of a tensor that is not empty."""
     flat = values.detach().flatten()
     flat = flat[:: -(-flat.numel() // MOST)].double().cpu()
     quantiles = torch.quantile(flat, torch.tensor(QUANTILES, dtype=flat.dtype)).tolist()
@@ -39,7 +39,7 @@ def summary(values: Tensor) -> dict[str, Any]:
 
 
 def measure(subject: Probe) -> dict[str, Any]:
-    """Every parameter by its name; gates of every cell on the examples, before and after the norm."""
+    """Measure every parameter, and the gates of every cell on the examples, before and after the norm."""
     of_gates: dict[str, Any] = {}
     for found in activations.of_model(subject.model, subject.examples):
         if found.refused:
@@ -54,7 +54,7 @@ def measure(subject: Probe) -> dict[str, Any]:
 
 
 def table(found: dict[str, Any]) -> Table:
-    """Mean, deviation and the central 90 % of each."""
+    """A table with mean, standard deviation and the central 90 % of each."""
     shown = Table(title="distributions")
     shown.add_column("values", overflow="fold")
     for heading in ("mean", "deviation", "5 %", "95 %"):
@@ -72,7 +72,7 @@ def table(found: dict[str, Any]) -> Table:
 
 
 def draw(history: Sequence[dict[str, Any]], place: plots.Place) -> None:
-    """Histograms of the last point; over a training also quantiles of each gate and weight matrix against the step."""
+    """Draw histograms of the last point; over a training also quantiles against the step."""
     last = history[-1]
     seen = {layer: parts for layer, parts in last["gates"].items() if "refused" not in parts}
     if seen:

@@ -1,4 +1,4 @@
-"""Where gradients are large and where they vanish: by layer, and along time (Pascanu et al. 2013, section 2.2).
+"""Norms of the gradient by layer and along time, to see where it vanishes (Pascanu et al. 2013, section 2.2).
 
 By layer: ‖∇L‖ of its parameters, and that over the length of its parameters. By time: of the mean loss per token,
 the root mean square over utterances of ‖∂L/∂row‖, the rows being what a listener's layer reads, what the listener
@@ -23,7 +23,7 @@ PARTS = 20
 
 
 def measure(subject: Probe) -> dict[str, Any]:
-    """By layer on the update's batches, by time on the examples."""
+    """Measure the norms by layer on the update's batches, and by time on the examples."""
     of = subject.objective()
     _, gradient = of.gradient()
     layers = []
@@ -57,7 +57,7 @@ def by_time(subject: Probe) -> dict[str, list[float]]:
 
 
 def _parts(gradient: Tensor, lengths: Tensor) -> list[float]:
-    """Root mean squares of the norms of true rows, [batch, rows, size], by the part of the utterance they are in."""
+    """Root mean squares of the norms of unpadded rows, [batch, rows, size], by part of the utterance."""
     squares = gradient.double().square().sum(-1)
     row = torch.arange(squares.shape[1], device=squares.device)
     true = row < lengths.unsqueeze(1)
@@ -71,7 +71,7 @@ def _parts(gradient: Tensor, lengths: Tensor) -> list[float]:
 
 
 def table(found: dict[str, Any]) -> Table:
-    """By layer; then how the first and the last tenth of an utterance compare with the strongest part."""
+    """A table by layer; then the first and the last tenth of an utterance relative to the largest part."""
     shown = Table("gradient of", title="gradient norms")
     for heading in ("norm", "relative", "first tenth / strongest", "last tenth / strongest"):
         shown.add_column(heading, justify="right")
@@ -86,7 +86,7 @@ def table(found: dict[str, Any]) -> Table:
 
 
 def draw(history: Sequence[dict[str, Any]], place: plots.Place) -> None:
-    """By time at the last point; by layer against the step."""
+    """Draw the norms by time at the last point, and by layer against the step."""
     time = history[-1]["time"]
     shares = [(number + 0.5) / PARTS for number in range(PARTS)]
     place.lines("gradients_by_time", shares, [plots.Panel("‖∂L/∂row‖", "log", time)], "share of the utterance")

@@ -1,5 +1,6 @@
-"""What normalisations do not notice (Ba et al. 2016, table 1), measured: of a = W x the normalised values, without gain
-and bias, before and after a change of the weights or of the data.
+"""Invariances of normalisation methods (Ba et al. 2016, table 1), measured.
+
+Compared are the normalised values of a = W x, without gain and bias, before and after a change of weights or of data.
 
 In float64 with eps = 0. All factors are positive: a negative one changes the sign of what is normalised.
 """
@@ -30,7 +31,7 @@ Map = Callable[[Tensor], Tensor]
 
 
 class Change(NamedTuple):
-    """What is done to W [units, inputs] and to x [cases, inputs]."""
+    """A change of W [units, inputs] and of x [cases, inputs]."""
 
     name: str
     weight: Map
@@ -50,7 +51,7 @@ def _of_cases() -> Tensor:
 
 
 def same(values: Tensor) -> Tensor:
-    """The values as they are."""
+    """The values unchanged."""
     return values
 
 
@@ -66,19 +67,19 @@ CHANGES = (
 
 
 def batch_normalised(weight: Tensor, data: Tensor) -> Tensor:
-    """BN(W x) with the statistics of the cases."""
+    """Batch normalisation, BN(W x) with the statistics of the cases."""
     summed = functional.linear(data, weight)
     every = torch.ones(len(data), dtype=torch.bool)
     return moment_norm(summed, moments(summed, every, (0,))[0], torch.ones(UNITS, dtype=data.dtype), None, 0.0)
 
 
 def weight_normalised(weight: Tensor, data: Tensor) -> Tensor:
-    """(w / ‖w‖) x"""
+    """Weight normalisation, (w / ‖w‖) x for each row w."""
     return functional.linear(data, weight_norm(weight, torch.ones(UNITS, dtype=data.dtype)))
 
 
 def layer_normalised(weight: Tensor, data: Tensor) -> Tensor:
-    """LN(W x)"""
+    """Layer normalisation, LN(W x)."""
     return layer_norm(functional.linear(data, weight), torch.ones(UNITS, dtype=data.dtype), None, 0.0)
 
 
@@ -109,7 +110,7 @@ def of_norms(seed: int = 1) -> dict[str, dict[str, float]]:
 
 
 class CellChange(NamedTuple):
-    """What is done to W [4H, inputs], to U [4H, H] and to the frames [cases, frames, inputs]."""
+    """A change of W [4H, inputs], of U [4H, H] and of the frames [cases, frames, inputs]."""
 
     name: str
     input: Map
@@ -156,7 +157,7 @@ def of_cells(seed: int = 1) -> dict[str, dict[str, float]]:
 
 @torch.no_grad()
 def _moved(kind: type[LSTMCell], change: CellChange, seed: int) -> float:
-    """Weights from an initial state that is not zero, so that U matters from the first frame on."""
+    """Run a cell from an initial state that is not zero, so that U matters from the first frame on."""
     generator = torch.Generator().manual_seed(seed)
     draw = functools.partial(torch.randn, generator=generator, dtype=torch.float64)
     cell, frames = kind(INPUTS, UNITS, eps=0.0).double(), draw(CASES, FRAMES, INPUTS)
@@ -172,7 +173,7 @@ def _moved(kind: type[LSTMCell], change: CellChange, seed: int) -> float:
 
 
 def table(found: dict[str, dict[str, float]], title: str) -> Table:
-    """Is it invariant? One row for each change, one column for each norm or cell."""
+    """A table of invariances: one row for each change, one column for each norm or cell."""
     shown = Table("the same after", *found, title=title)
     for change in next(iter(found.values())):
         shown.add_row(change, *(verdict(changes[change]) for changes in found.values()))

@@ -1,8 +1,7 @@
-"""Do the inputs of a layer's nonlinearities keep their distribution from one update to the next (Santurkar et al. 2018,
-figures 2 and 8)?
+"""Stability of the inputs of nonlinearities from one update to the next (Santurkar et al. 2018, figures 2 and 8).
 
-Of every unit j of every layer's gates, over the true steps of the same utterances, mean and variance before and after
-one update; reported are means over the units of |μ_j' − μ_j| and |σ²_j' − σ²_j|.
+Mean and variance of every unit j of every layer's gates, over the unpadded steps of the same utterances, before and
+after one update; reported are means over the units of |μ_j' − μ_j| and |σ²_j' − σ²_j|.
 """
 
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from las.analysis.probe import Probe, real_update
 
 
 def measure(subject: Probe) -> dict[str, Any]:
-    """Of every layer; gates after the norm, on the examples."""
+    """The moments of every layer: gates after the norm, on the examples."""
     before = activations.of_model(subject.model, subject.examples)
     with subject.objective().at(real_update(subject).point):
         after = activations.of_model(subject.model, subject.examples)
@@ -38,7 +37,7 @@ def measure(subject: Probe) -> dict[str, Any]:
 
 
 def table(found: dict[str, Any]) -> Table:
-    """One row for each layer."""
+    """A table with a row for each layer."""
     shown = Table("gates of", title="moments of gate pre-activations, means over the units")
     for heading in ("mean", "variance", "|change of the mean|", "|change of the variance|"):
         shown.add_column(heading, justify="right")
@@ -52,7 +51,7 @@ def table(found: dict[str, Any]) -> Table:
 
 
 def draw(history: Sequence[dict[str, Any]], place: plots.Place) -> None:
-    """Both changes against the step."""
+    """Draw both changes against the step."""
     steps = [found["step"] for found in history]
     panels = []
     for key, label in (("mean_change", "|change of the mean|"), ("variance_change", "|change of the variance|")):

@@ -1,4 +1,4 @@
-"""A training that is looked at now and then, and does not notice: its result is bit for bit that of `las train`."""
+"""Analyses during a training, which they do not affect: its result is bit for bit that of `las train`."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from las.data.loader import Batch
 from las.runtime import progress
 from las.runtime.errors import ConfigError, NumericalError, suggest
 from las.storage import atomic, bounded
-from las.training import plots as training_plots
+from las.training import plots as figures
 from las.training.step import StepResult, TrainingStep
 
 ANALYSES: dict[str, ModuleType] = {
@@ -27,18 +27,18 @@ ANALYSES: dict[str, ModuleType] = {
     "covariate_shift": covariate_shift,
     "smoothness": smoothness,
 }
-"""Of a model, by name: modules with `measure`, `table` and `draw`."""
+"""Analyses of a model by name: modules with `measure`, `table` and `draw`."""
 
-Found = dict[str, Any]
+Measurement = dict[str, Any]
 
 
 class AnalysisLog:
-    """What analyses found, step by step: one file `<analysis>.jsonl` each, and pictures.
+    """The results of analyses, step by step: one file `<analysis>.jsonl` each, and pictures.
 
     Args:
-        folder: of the files.
-        names: of the analyses.
-        grid: of `smoothness`.
+        folder: the directory of the files.
+        names: keys of `ANALYSES`.
+        grid: the step sizes of `smoothness`.
     """
 
     def __init__(self, folder: Path, names: Sequence[str], grid: Grid) -> None:
@@ -46,36 +46,37 @@ class AnalysisLog:
             if name not in ANALYSES:
                 raise ConfigError(f"what={name}: there is no such analysis.{suggest(name, ANALYSES)}")
         self.folder, self.names, self.grid = folder, names, grid
-        self.history: dict[str, list[Found]] = {name: bounded.stored_lines(self._path(name)) for name in names}
+        self.history: dict[str, list[Measurement]] = {name: bounded.stored_lines(self._path(name)) for name in names}
 
-    def look(self, subject: Probe) -> Mapping[str, Found]:
-        """Measure everything at a point of a training, which stays as it is, and write it down.
+    def record(self, subject: Probe) -> Mapping[str, Measurement]:
+        """Run every analysis at a point of a training, and append the results to their files.
 
-        What was found at that step before, or at a later one, is forgotten: a training that was resumed repeats it.
+        The training is unchanged. Results of the same step or of later ones are replaced: a resumed training repeats
+        them.
         """
-        step, found = subject.step - 1, {}
+        step, results = subject.step - 1, {}
         for name in self.names:
             with unchanged(subject.model, subject.updates.optimiser):
                 options = {"grid": self.grid} if name == "smoothness" else {}
-                found[name] = {"step": step, **ANALYSES[name].measure(subject, **options)}
-        for name, values in found.items():
+                results[name] = {"step": step, **ANALYSES[name].measure(subject, **options)}
+        for name, values in results.items():
             self.history[name] = [*(each for each in self.history[name] if each["step"] < step), values]
             lines = [json.dumps(each, allow_nan=False) + "\n" for each in self.history[name]]
             self.folder.mkdir(parents=True, exist_ok=True)
             atomic.write(self._path(name), "".join(lines))
-        return found
+        return results
 
     def tables(self) -> list[Table]:
-        """Of the last point."""
-        return [ANALYSES[name].table(found[-1]) for name, found in self.history.items() if found]
+        """The tables of the last point."""
+        return [ANALYSES[name].table(points[-1]) for name, points in self.history.items() if points]
 
     def pictures(self, title: str) -> list[Path]:
-        """Of the last point and, of a training, over its steps; none without matplotlib."""
+        """Draw the last point and, over a training, the steps; nothing without matplotlib."""
         place = plots.Place(self.folder, title)
-        if training_plots.available():
-            for name, found in self.history.items():
-                if found:
-                    ANALYSES[name].draw(found, place)
+        if figures.available():
+            for name, points in self.history.items():
+                if points:
+                    ANALYSES[name].draw(points, place)
         return place.written
 
     def _path(self, name: str) -> Path:
@@ -83,24 +84,24 @@ class AnalysisLog:
 
 
 class MonitoredStep(TrainingStep):
-    """The same updates, looked at before the first and then before every so many.
+    """A training step that records the analyses before the first update and then every so many.
 
     Args:
-        updates: those of the training; what they remember is remembered here too.
-        look: called with the batches of an update and its number.
-        every: steps from one look to the next.
+        updates: the training's own step, whose state is shared.
+        record: called with the batches of an update and its number.
+        every: updates from one measurement to the next.
     """
 
-    def __init__(self, updates: TrainingStep, look: Callable[[Sequence[Batch], int], None], every: int) -> None:
+    def __init__(self, updates: TrainingStep, record: Callable[[Sequence[Batch], int], None], every: int) -> None:
         if every < 1:
             raise ConfigError(f"every={every} must be at least 1")
         vars(self).update(vars(updates))
-        self._look, self._every = look, every
+        self._record, self._every = record, every
 
     def __call__(self, batches: Sequence[Batch], step: int) -> StepResult:
         if (step - 1) % self._every == 0:
             try:
-                self._look(batches, step)
+                self._record(batches, step)
             except NumericalError as error:
                 progress.say(f"step {step}: {error}")
         return super().__call__(batches, step)

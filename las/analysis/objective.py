@@ -1,8 +1,6 @@
-"""A loss as a function of the parameters alone, everything else held still.
+"""A loss as a function of the parameters alone, and the parameters grouped by layer from bottom to top.
 
-All evaluations of one probe see the same batch and the same draws, in full fp32.
-
-Parameters as the layers of a model, from the bottom to the top.
+All evaluations of one probe use the same batch and the same random draws, in full fp32.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +26,7 @@ class Objective:
 
     @property
     def matrices(self) -> list[int]:
-        """Places of the weight matrices: no gains, no biases."""
+        """Indices of the weight matrices: no gains, no biases."""
         return [place for place, name in enumerate(self.names) if name.endswith("weight")]
 
     def point(self) -> list[Tensor]:
@@ -37,7 +35,7 @@ class Objective:
 
     @contextmanager
     def at(self, point: Sequence[Tensor]) -> Iterator[None]:
-        """Within it the parameters have other values; afterwards exactly their own."""
+        """Give the parameters other values within a `with` block; afterwards exactly their own."""
         before = self.point()
         try:
             self._set(point)
@@ -60,7 +58,7 @@ class Objective:
 
 
 def norm(tensors: Iterable[Tensor]) -> float:
-    """The length of all tensors as one vector, summed in float64."""
+    """The Euclidean norm of all tensors as one vector, summed in float64."""
     return sum(float(each.double().square().sum()) for each in tensors) ** 0.5
 
 
@@ -76,7 +74,7 @@ def minus(one: Iterable[Tensor], other: Iterable[Tensor]) -> list[Tensor]:
 
 @contextmanager
 def _full_precision() -> Iterator[None]:
-    """No TF32 on a GPU and no autocast."""
+    """Switch off TF32 on a GPU and autocast."""
     products, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = False
@@ -89,7 +87,7 @@ def _full_precision() -> Iterator[None]:
 
 
 def groups_of(names: Sequence[str]) -> dict[str, list[int]]:
-    """Places of parameters by layer, bottom first.
+    """Indices of parameters by layer, bottom first.
 
     Of ListenAttendSpell: the front end, the listener's layers (both directions and the norm of their output are one),
     the embedding, the speller's LSTM layers, attention, output, CTC. A model's own order of parameters is that order.

@@ -1,4 +1,4 @@
-"""Pictures of what analyses find; they need matplotlib, and without it there are none."""
+"""Pictures of the results of analyses, by matplotlib; without it there are none."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ class Band(NamedTuple):
 
 
 class Place:
-    """The folder that pictures go to.
+    """The directory of the pictures.
 
     Args:
         folder: it is made if need be.
@@ -40,7 +40,7 @@ class Place:
     def lines(
         self, name: str, along: Sequence[int] | Sequence[float], panels: Sequence[Panel], axis: str = "step"
     ) -> None:
-        """Curves side by side, panel by panel."""
+        """Draw curves, one panel beside the other."""
         figure, axes = self._panels(len(panels), axis)
         for panel, at in zip(panels, axes, strict=True):
             for label, values in panel.curves.items():
@@ -53,7 +53,7 @@ class Place:
     def bands(
         self, name: str, along: Sequence[int] | Sequence[float], bands: Sequence[Band], axis: str = "step"
     ) -> None:
-        """Ranges side by side, panel by panel."""
+        """Draw ranges, one panel beside the other."""
         figure, axes = self._panels(len(bands), axis)
         for band, at in zip(bands, axes, strict=True):
             at.fill_between(along, band.least, band.most, alpha=0.5)
@@ -62,7 +62,7 @@ class Place:
         self._save(figure, name)
 
     def histograms(self, name: str, rows: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
-        """One panel for each row, one outline for each of its histograms (`edges` and `density`)."""
+        """Draw a panel for each row, an outline for each of its histograms (`edges` and `density`)."""
         figure = plots.blank_figure(7.0, 1.2 + 1.4 * len(rows))
         axes = figure.subplots(len(rows), 1, squeeze=False)[:, 0]
         for (label, found), at in zip(rows.items(), axes, strict=True):
@@ -77,7 +77,7 @@ class Place:
     def ridges(
         self, name: str, along: Sequence[int] | Sequence[float], rows: Mapping[str, Sequence[Sequence[float]]]
     ) -> None:
-        """One panel for each row: quantiles against the step, in pairs around the middle one."""
+        """Draw a panel for each row: quantiles against the step, in pairs around the median."""
         figure = plots.blank_figure(7.0, 1.2 + 1.6 * len(rows))
         axes = figure.subplots(len(rows), 1, squeeze=False)[:, 0]
         for (label, found), at in zip(rows.items(), axes, strict=True):

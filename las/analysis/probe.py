@@ -1,7 +1,4 @@
-"""What is looked at: a model, the update that it is about to make, and utterances to show it on.
-
-A training as its checkpoint kept it, ready for its next update.
-"""
+"""The subject of an analysis: a model, its next update, and example utterances; also restored from a checkpoint."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,14 +31,14 @@ DRAWS = ("frozen", "off")
 
 
 class Probe(NamedTuple):
-    """A training as it stands before update number `step`."""
+    """The state of a training before update number `step`."""
 
     updates: TrainingStep
     step: int
     batches: Sequence[Batch]
     """Of that update, on the model's device."""
     examples: Batch
-    """Utterances to look at beside them, on the model's device."""
+    """Example utterances, on the model's device."""
     symbols: Sequence[str]
     """Of the tokens."""
     draws: str
@@ -49,10 +46,10 @@ class Probe(NamedTuple):
 
     @property
     def model(self) -> ListenAttendSpell:
-        """Raises ConfigError for a model of another kind."""
+        """The model of the training. Raises ConfigError for one of another kind."""
         model = self.updates.model
         if not isinstance(model, ListenAttendSpell):
-            raise ConfigError(f"a {type(model).__name__} has neither listener nor speller to look at")
+            raise ConfigError(f"a {type(model).__name__} has neither listener nor speller to analyse")
         return model
 
     def objective(self) -> Objective:
@@ -77,7 +74,7 @@ class Probe(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Where an update leads: the trained parameters after it, and how far that is."""
+    """The result of an update: the trained parameters after it, and its length."""
 
     point: list[Tensor]
     distance: float
@@ -85,7 +82,7 @@ class Moved(NamedTuple):
 
 
 def real_update(subject: Probe) -> Moved:
-    """The training's own next update, clipping and optimiser included, made and taken back.
+    """Compute the training's next update, clipping and optimiser included, and undo it.
 
     Raises NumericalError when its loss or gradient is not finite.
     """
@@ -103,7 +100,7 @@ def real_update(subject: Probe) -> Moved:
 
 
 def subject(config: Config) -> tuple[Probe, Path]:
-    """What to look at, and the folder for what is found.
+    """The probe of a checkpoint, and the directory for the results.
 
     The update is the next one of the training, where its corpus is the same and no utterance of it was left out.
 
@@ -113,44 +110,44 @@ def subject(config: Config) -> tuple[Probe, Path]:
 
     Raises StorageError when there is no checkpoint that can be read, or its parts do not fit together.
     """
-    found, complaints = checkpoint.find(Path(config["checkpoint"]), config["strict"])
+    stored, complaints = checkpoint.find(Path(config["checkpoint"]), config["strict"])
     for complaint in complaints:
         progress.say(complaint)
-    trained = config | found.config
-    trained["trainer"] = config["trainer"] | found.config.get("trainer", {}) | {"device": config["device"]}
+    trained = config | stored.config
+    trained["trainer"] = config["trainer"] | stored.config.get("trainer", {}) | {"device": config["device"]}
     corpus: Corpus = build(trained["corpus"], where="corpus")
     built = setup.build_parts(trained, corpus)
-    updates = _updates(built, found, trained["trainer"]["precision"])
+    updates = _updates(built, stored, trained["trainer"]["precision"])
     splits = data_preparation.prepared(corpus, config["data_dir"])
     train, options = splits[corpus.splits[0]], trained["trainer"]
     size = BatchSize(options["batch_size"], options["max_batch_s"])
-    plan = built.parts.order.plan(train, manifest.content_hash(train), built.seed, found.state["epoch"], size)
-    start, count = found.state["next_batch"], options["accumulate"]
+    plan = built.parts.order.plan(train, manifest.content_hash(train), built.seed, stored.state["epoch"], size)
+    start, count = stored.state["next_batch"], options["accumulate"]
     chosen = plan[start : start + count] or plan[:count]
     loader = Loader(drop_unknown_symbols(train, corpus.tokens), corpus.tokens, corpus.sample_rate, 0)
-    looked_at = Probe(
+    prepared = Probe(
         updates,
-        found.state["step"] + 1,
+        stored.state["step"] + 1,
         [batch.to(built.device) for _, batch in loader.batches(chosen)],
         examples(corpus, splits, config["num_utterances"]).to(built.device),
         corpus.tokens.symbols,
         config["draws"],
     )
-    return looked_at, output_paths.folder(found.directory) / "analysis" / found.directory.name
+    return prepared, output_paths.folder(stored.directory) / "analysis" / stored.directory.name
 
 
-def _updates(built: setup.TrainingSetup, found: Checkpoint, precision: str) -> TrainingStep:
-    """Those of the training, with parameters, optimiser and learning rate as they stood in a checkpoint."""
-    parts, state = built.parts, found.state
+def _updates(built: setup.TrainingSetup, stored: Checkpoint, precision: str) -> TrainingStep:
+    """The steps of a training, with parameters, optimiser and learning rate from a checkpoint."""
+    parts, state = built.parts, stored.state
     optimiser = parts.optim(parts.model.to(built.device).parameters())
     rates = [group["lr"] for group in optimiser.param_groups]
     try:
-        parts.model.load_state_dict(found.model)
-        checkpoint.unpack_optimiser(optimiser, found.optim, state["param_groups"])
+        parts.model.load_state_dict(stored.model)
+        checkpoint.unpack_optimiser(optimiser, stored.optim, state["param_groups"])
         parts.schedule.load_state_dict(state["schedule"])
         factor = state["rate_scale"] * parts.schedule.factor(state["step"] + 1)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise StorageError(f"{found.directory}: its parts do not fit together ({error!r})") from error
+        raise StorageError(f"{stored.directory}: its parts do not fit together ({error!r})") from error
     for group, rate in zip(optimiser.param_groups, rates, strict=True):
         group["lr"] = rate * factor
     scheduled.update_scheduled_values((parts.model, parts.loss), state["step"] + 1, parts.schedule.sub_epochs + 1)
@@ -162,7 +159,7 @@ def examples(corpus: Corpus, splits: Splits, count: int) -> Batch:
     """The first utterances of the development split by id, side by side."""
     dev = drop_unknown_symbols(sorted(splits[corpus.splits[1]], key=lambda each: each.id)[:count], corpus.tokens)
     if not dev:
-        raise ConfigError(f"{corpus.name}: its {corpus.splits[1]} split has no utterance to look at")
+        raise ConfigError(f"{corpus.name}: its {corpus.splits[1]} split has no utterance to analyse")
     loader = Loader(dev, corpus.tokens, corpus.sample_rate, 0)
     ((_, batch),) = loader.batches([[*range(len(dev))]])
     return batch

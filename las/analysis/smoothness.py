@@ -1,4 +1,4 @@
-"""How smooth the loss is along its gradient (Santurkar et al. 2018, section 3.1, figures 4 and 9).
+"""Smoothness of the loss along its gradient (Santurkar et al. 2018, section 3.1, figures 4 and 9).
 
 At the point θ with d = ∇L(θ), for steps η_1, ..., η_J spaced evenly in their logarithm, on one batch:
 
@@ -51,7 +51,7 @@ class Grid:
         self.unit, self.low, self.high, self.points = unit, low, high, points
 
     def steps(self, gradient_norm: float, update_norm: float, learning_rate: float) -> list[float]:
-        """η_1, ..., η_J. A gradient of length zero has no direction, and one step of zero."""
+        """The steps η_1, ..., η_J; a single step of zero for a gradient of length zero, which has no direction."""
         if not gradient_norm:
             return [0.0]
         unit = {"update": update_norm / gradient_norm, "learning_rate": learning_rate}
@@ -61,7 +61,7 @@ class Grid:
 
 
 class Ray(NamedTuple):
-    """What was found along one direction, one entry for each step."""
+    """The measurements along one direction, one entry for each step."""
 
     distances: list[float]
     losses: list[float]
@@ -95,7 +95,7 @@ def summary(ray: Ray, loss: float) -> dict[str, Any]:
 
 
 def scale_corrected(of: Objective, gradient: list[Tensor], ray: Ray, steps: Sequence[float]) -> dict[str, Any]:
-    """What does not change with the scale of weights that a norm makes free of it.
+    """Measures that are invariant to the scale of weights in front of a norm.
 
     `radial` of a matrix is cos(W, ∇_W L): zero where the loss does not depend on its scale.
     """
@@ -115,7 +115,7 @@ def scale_corrected(of: Objective, gradient: list[Tensor], ray: Ray, steps: Sequ
 
 
 def measure(subject: Probe, grid: Grid) -> dict[str, Any]:
-    """All measurements at the point where the training stands."""
+    """Measure the smoothness at the current point of the training."""
     of, after = subject.objective(), real_update(subject)
     loss, gradient = of.gradient()
     length = objective.norm(gradient)
@@ -137,7 +137,7 @@ def measure(subject: Probe, grid: Grid) -> dict[str, Any]:
 
 
 def _random_direction(like: list[Tensor], length: float, subject: Probe) -> list[Tensor]:
-    """Normal draws of that length, as many as the parameters; the same at the same step of every training."""
+    """A random direction of that length in parameter space; equal at equal steps of every training."""
     device = subject.model.device
     generator = seeding.generator(device, "random direction", subject.updates.seed, subject.step)
     drawn = [torch.empty_like(part).normal_(generator=generator) for part in like]
@@ -150,7 +150,7 @@ def _largest_ratio(values: Sequence[float], distances: Sequence[float]) -> float
 
 
 def table(found: dict[str, Any]) -> Table:
-    """Both directions side by side."""
+    """A table of both directions side by side."""
     shown = Table("", "along the gradient", "a random direction", title=f"smoothness, grid of unit {found['unit']}")
     pair = [found["gradient"], found["random"]]
     shown.add_row("distances", *[_ends(found["distances"])] * 2)
@@ -167,7 +167,7 @@ def _ends(values: Sequence[float]) -> str:
 
 
 def draw(history: Sequence[dict[str, Any]], place: plots.Place) -> None:
-    """Over a training: bands from least to most against the step. Of one point: curves against the distance."""
+    """Draw ranges against the step over a training, or curves against the distance of one point."""
     if len(history) == 1:
         _draw_rays(history[0], place)
         return

@@ -1,4 +1,4 @@
-"""A probe changes nothing: what it had to touch is put back, bit for bit."""
+"""Restoring the state of a training after a probe, bit for bit."""
 
 import random
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 @contextmanager
 def unchanged(model: nn.Module, optimiser: torch.optim.Optimizer) -> Iterator[None]:
-    """Afterwards everything is as it was before, whatever happens within.
+    """Restore everything after a `with` block, whatever happens within.
 
     That is: parameters, their gradients, buffers, training or evaluation mode of every module, the optimiser's state
     and its groups, and the random states of Python and torch on all devices.
@@ -41,7 +41,7 @@ def unchanged(model: nn.Module, optimiser: torch.optim.Optimizer) -> Iterator[No
 
 @contextmanager
 def modes_kept(model: nn.Module) -> Iterator[None]:
-    """Afterwards every module trains or evaluates as it did before."""
+    """Restore training or evaluation mode of every module after a `with` block."""
     modes = [(each, each.training) for each in model.modules()]
     try:
         yield
@@ -52,7 +52,7 @@ def modes_kept(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Within it the model is in evaluation mode."""
+    """Keep the model in evaluation mode within a `with` block."""
     with modes_kept(model):
         model.eval()
         yield

@@ -1,4 +1,4 @@
-"""What recurrent layers are compared with. Each is a layer: (frames [batch, frames, input], num_frames) to outputs.
+"""Baselines of recurrent layers, each a layer: (frames [batch, frames, input], num_frames) to outputs.
 
 Whether one can be measured at a shape, on a device, is for it to say.
 """
@@ -101,12 +101,12 @@ class FlashRNN(nn.Module):
 
 
 def best(input_size: int, hidden_size: int, directions: int) -> nn.Module:
-    """cuDNN picks its persistent kernel only for one direction in fp16: so one `nn.LSTM` for each direction."""
+    """One `nn.LSTM` for each direction in fp16, the only case in which cuDNN picks its persistent kernel."""
     return Directions(lambda: First(nn.LSTM(input_size, hidden_size, batch_first=True)), directions)
 
 
 def naive(input_size: int, hidden_size: int, directions: int) -> nn.Module:
-    """`Naive` for each direction."""
+    """A layer of `Naive` for each direction."""
     return Directions(lambda: Naive(input_size, hidden_size), directions)
 
 
@@ -117,7 +117,7 @@ def haste(input_size: int, hidden_size: int, directions: int) -> nn.Module:
 
 
 def flashrnn(input_size: int, hidden_size: int, directions: int) -> nn.Module:
-    """`FlashRNN` for each direction."""
+    """A layer of `FlashRNN` for each direction."""
     return Directions(lambda: FlashRNN(input_size, hidden_size), directions)
 
 
@@ -145,7 +145,7 @@ def _unless_installed(module: str) -> Callable[[Shape, torch.device], str]:
 
 
 class Baseline(NamedTuple):
-    """How to make its layer from (input_size, hidden_size, directions), and why it cannot be measured (or "")."""
+    """A constructor of a layer from (input_size, hidden_size, directions), and why it cannot be measured (or "")."""
 
     layer: Callable[[int, int, int], nn.Module]
     unsupported_reason: Callable[[Shape, torch.device], str] = _never

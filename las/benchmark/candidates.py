@@ -1,4 +1,4 @@
-"""Everything that is measured at one shape: the baselines, and every kernel with every cell; or why it is not."""
+"""Candidates of one shape: the baselines, and every kernel with every cell; or why one cannot be measured."""
 
 import time
 import warnings
@@ -33,7 +33,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Refused:
-    """What cannot be measured at this shape, and why."""
+    """A candidate that cannot be measured at this shape, and why."""
 
     implementation: str
     cell: str
@@ -72,7 +72,7 @@ class Ours(nn.Module):
 
 
 def refusal(kernel: str, cell: LSTMCell, like: Tensor) -> str:
-    """Why a kernel cannot compute a cell on a tensor's device and type, or an empty text."""
+    """The reason why a kernel cannot compute a cell on a tensor's device and type, or an empty text."""
     return rnn.KERNELS[kernel].unsupported_reason(cell, like.new_empty(0, 0, NUM_GATES * cell.hidden_size))
 
 
@@ -102,7 +102,7 @@ def candidates(
     dtype: torch.dtype,
     frames: Tensor,
 ) -> list[Candidate | Refused]:
-    """In the order of the table. `frames` [batch, frames, input] are those it will be measured on."""
+    """The candidates in the order of the table. `frames` [batch, frames, input] are their input."""
     found: list[Candidate | Refused] = [_baseline(name, shape, dtype, frames) for name in baselines if name != COMPILED]
     for name, cell in cells.items():
         if COMPILED in baselines:

@@ -1,4 +1,4 @@
-"""suite=safety: what a training pays for being able to continue: its checkpoints, beside updates and validations."""
+"""suite=safety: the cost of checkpoints in a training, beside updates and validations."""
 
 import statistics
 import tempfile
@@ -75,7 +75,7 @@ def _trainer(config: Config) -> Trainer:
 
 
 class SaveTimer:
-    """Stands in for something that an object calls by name, and notes how long each call takes."""
+    """A timer in place of a method of an object, which records how long each call takes."""
 
     def __init__(self, owner: object, name: str) -> None:
         self.seconds: list[float] = []

@@ -1,4 +1,4 @@
-"""suite=decode: how long a search takes for a split, utterances side by side and one at a time."""
+"""suite=decode: the duration of a search over a split, in batches and one utterance at a time."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -35,7 +35,7 @@ COLUMNS = (
 
 
 class Task(NamedTuple):
-    """A model and what it shall hear: waveforms that are read already, in batches and one by one."""
+    """A model and its input: waveforms in memory, in batches and one by one."""
 
     model: ListenAttendSpell
     what: str
@@ -75,7 +75,7 @@ class DecodingPass:
         self.decoded: list[evaluation.Decoded] = []
 
     def run(self) -> None:
-        """As `las decode` does it, without reading audio."""
+        """Decode as `las decode` does, without reading audio."""
         self.decoded = list(evaluation.decode(self.model, self.search, enumerate(self.material)))
 
 
@@ -97,13 +97,13 @@ def _result(times: list[float], made: DecodingPass, task: Task) -> Row:
 
 
 def compared(table: list[Row]) -> list[Row]:
-    """Rows with how many times as long as greedy search in batches they take."""
+    """Rows with their duration relative to greedy search in batches."""
     greedy = next(row["seconds"] for row in table if row["implementation"] == "greedy_batched")
     return [row | {"ratio_to_greedy": row["seconds"] / greedy} for row in table]
 
 
 def trained(settings: Settings) -> Task:
-    """A checkpoint on a split of the corpus it was trained on."""
+    """The task of a checkpoint and a split of its corpus."""
     config = settings.config
     transcriber = load(config["checkpoint"], device=str(settings.device))
     corpus: Corpus = build(transcriber.config["corpus"], where="corpus")
@@ -119,7 +119,7 @@ def trained(settings: Settings) -> Task:
 
 
 def untrained(settings: Settings) -> Task:
-    """A model that knows nothing on noise: it does not find the end, so its hypotheses are as long as allowed."""
+    """An untrained model on noise: its hypotheses are as long as allowed, because it predicts no end."""
     subject = inputs.subject(settings.config)
     model = subject.built.recogniser.to(settings.device)
     size, seconds = settings.config["batch_size"], settings.config["seconds"]

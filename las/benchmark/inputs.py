@@ -15,7 +15,7 @@ TOKENS_PER_SECOND = 12  # phones of read speech
 
 
 class BenchmarkModel(NamedTuple):
-    """What a training config describes."""
+    """The model and loss of a training config."""
 
     corpus: Corpus
     built: TrainingSetup

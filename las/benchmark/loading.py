@@ -1,4 +1,4 @@
-"""suite=loader: how fast batches come from a corpus tree when nobody does anything with them, and who waits."""
+"""suite=loader: the speed of loading batches from a corpus, and how long a training waits for them."""
 
 import functools
 import time
@@ -75,7 +75,7 @@ def _milliseconds(loader: Loader, plan: Plan) -> float:
 def _measured(
     subject: BenchmarkModel, utterances: list[Utterance], plan: Plan, workers: int, consumer_ms: float
 ) -> Row:
-    """Batches from files, the same from what is kept in memory, and a few for a slow consumer."""
+    """Measure batches from files, from the cache in memory, and a few for a slow consumer."""
     loader = _loader(subject, utterances, workers)
     first_s, second_s = (_milliseconds(loader, plan) / 1e3 for _ in range(2))
     audio_s = sum(utterances[at].duration_s for batch in plan for at in batch)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from las.benchmark import memory, shapes, timing
+from las.benchmark import memory, timing
 from las.benchmark.candidates import Candidate, Refused, candidates
 from las.benchmark.records import Group, Row, TableColumn, number, text
 from las.benchmark.settings import Settings, cell
@@ -39,7 +39,6 @@ COLUMNS = (
     TableColumn("naive / it", number("times_faster_than_naive")),
     TableColumn("peak MB", number("peak_bytes", 0, 1e-6)),
     TableColumn("resident MB", number("resident_bytes", 0, 1e-6)),
-    TableColumn("target", lambda row: shapes.as_text(shapes.target(row))),
     TableColumn("note", text("note")),
 )
 
@@ -58,7 +57,7 @@ def measure(settings: Settings) -> Iterator[Group]:
 
 
 class LayerRun:
-    """A candidate with its input: what is timed."""
+    """A candidate with its input, which is timed."""
 
     def __init__(self, candidate: Candidate, shape: Shape, frames: torch.Tensor) -> None:
         self.candidate = candidate
@@ -69,17 +68,17 @@ class LayerRun:
             self.gradient = torch.randn_like(self.layers(self.frames, self.num_frames))
 
     def clear(self) -> None:
-        """Drop the gradients of the last time."""
+        """Drop the gradients of the last run."""
         self.frames.grad = None
         self.layers.zero_grad(set_to_none=True)
 
     def forward(self) -> None:
-        """As in decoding: without gradients."""
+        """Run the layer without gradients, as in decoding."""
         with torch.no_grad():
             self.layers(self.frames, self.num_frames)
 
     def total(self) -> None:
-        """As in training: forwards, then the gradients of the parameters and of the frames."""
+        """Run the layer forwards and backwards, to the gradients of parameters and frames, as in training."""
         self.layers(self.frames, self.num_frames).backward(self.gradient)
 
 
@@ -127,7 +126,7 @@ RATIOS = {
 
 
 def compared(table: Sequence[Row]) -> list[Row]:
-    """Rows of one shape with what they are of each other: times and peak memory relative to the baselines'."""
+    """Rows of one shape with their times and peak memory relative to the baselines'."""
     totals = {(row["implementation"], row["cell"]): row["total_ms"] for row in table}
     peaks = {row["implementation"]: row["peak_bytes"] for row in table if row["cell"] == "lstm"}
     found = []

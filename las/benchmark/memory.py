@@ -1,4 +1,4 @@
-"""How much memory something takes at its peak beyond what was there before."""
+"""Peak memory of a function beyond the memory in use before."""
 
 import ctypes
 import os
@@ -18,7 +18,7 @@ PEAK_RESET = Path("/proc/self/clear_refs")
 
 
 def allocated(run: Callable[[], object], device: torch.device) -> int:
-    """Bytes that torch has handed out at once, at most, while `run` ran.
+    """The largest number of bytes that torch's allocator had handed out while `run` ran.
 
     On a GPU the allocator counts. On a CPU its calls are summed up in order, as the profiler saw them; memory that
     compiled code gets elsewhere (oneDNN's own buffers, C++ containers) and in threads of its own is not among them:
@@ -44,7 +44,7 @@ def allocated(run: Callable[[], object], device: torch.device) -> int:
 
 
 def resident(run: Callable[[], object], device: torch.device) -> int | None:
-    """Bytes by which the process's memory grew at most while `run` ran, pages never touched left out.
+    """The largest growth of the process's resident memory in bytes while `run` ran.
 
     Linux counts it, for everything in the process; None where it does not, and for a GPU.
     """

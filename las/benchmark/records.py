@@ -1,4 +1,4 @@
-"""One measurement is one row: plain values, a JSON line, a line of a table."""
+"""Measurements as rows: plain values, JSON lines, lines of a table."""
 
 import json
 import os
@@ -19,7 +19,7 @@ LEFT = 2  # columns of names; the others are numbers
 
 
 class TableColumn(NamedTuple):
-    """A heading and what stands under it in a row."""
+    """A heading, and the function that gives the cell of a row."""
 
     heading: str
     text: Callable[[Row], str]
@@ -45,7 +45,7 @@ def machine(device: torch.device) -> str:
 
 
 def write(path: Path, rows: Iterable[Row]) -> None:
-    """JSON lines."""
+    """Write rows as JSON lines."""
     atomic.write(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
@@ -64,7 +64,7 @@ def read(path: Path) -> list[Row]:
 
 
 def show(group: Group, columns: Sequence[TableColumn]) -> None:
-    """A table on a terminal, lines of text anywhere else; what was not measured below it, with the reason."""
+    """Print a table on a terminal, lines of text anywhere else; below it what was not measured, with the reason."""
     headings, lines = table(group.rows, columns)
     if progress.console.is_terminal:
         drawn = Table(title=group.title)

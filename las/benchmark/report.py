@@ -27,7 +27,6 @@ measurements of layers and training step. Compare only numbers of one table: the
   measured by torch's profiler in a separate pass. Memory that compiled code allocates by itself is not included.
 - `resident`: the largest growth of the process's resident set during a total, as reported by Linux. It includes memory
   that the C library does not return, but no page that was never written to.
-- `target`: target of a kernel: upper bounds of the ratios (for `naive` a lower bound); `peak` is relative to `lstm`.
 
 | implementation | description |
 |---|---|

@@ -1,4 +1,4 @@
-"""What the keys of configs/benchmark.yaml ask for, checked, and what every row says about how it was made."""
+"""The checked settings of configs/benchmark.yaml, and the description of the machine in every row."""
 
 import os
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ class Settings:
 
 
 def settings(config: Config, suite: str, command: str) -> Settings:
-    """Raises ConfigError for a value of the wrong kind and for unknown names, with the nearest ones."""
+    """The settings of a config. Raises ConfigError for wrong types, and for unknown names with the nearest ones."""
     for key, kind in KEYS.items():
         check_value(key, config[key], kind)
     device = devices.pick(config["device"])
@@ -114,13 +114,13 @@ def settings(config: Config, suite: str, command: str) -> Settings:
 
 
 def _threads(config: Config, suite: str) -> int:
-    """What is measured while a model is trained has those of a training, the rest as many as there are processors."""
+    """The number of threads: a training's for suites that train a model, else one for each processor."""
     trains = suite in ("model", "loader", "safety")
     return devices.threads(config["trainer"]["threads"]) if trains else os.cpu_count() or 1
 
 
 def cell(name: str) -> CellFactory:
-    """The cell of a card."""
+    """A cell by the name of its config."""
     card = compose("train", [f"cell@model.listener.cell={name}"])["model"]["listener"]["cell"]
     made: CellFactory = build(card, where=name)
     return made
@@ -131,7 +131,7 @@ def _list(names: str | list[str] | None) -> list[str]:
 
 
 def _known(key: str, names: str | list[str] | None, known: list[str]) -> list[str]:
-    """The names, all there are where none are given. Raises ConfigError for one that does not exist."""
+    """The given names, or all of them where none are given. Raises ConfigError for one that does not exist."""
     chosen = known if names is None else _list(names)
     for name in chosen:
         if name not in known:

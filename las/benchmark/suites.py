@@ -9,7 +9,7 @@ from las.benchmark.settings import Settings
 
 
 class Suite(NamedTuple):
-    """How to measure it, the columns of its tables, and the title over the rows of one shape."""
+    """A suite: its measurement, the columns of its tables, and the title over the rows of one shape."""
 
     measure: Callable[[Settings], Iterator[Group]]
     columns: Sequence[TableColumn]

@@ -1,4 +1,4 @@
-"""Milliseconds of things that take turns, so that what else the machine does slows all of them alike."""
+"""Timing of alternatives that take turns, so that other load of the machine slows all of them alike."""
 
 import statistics
 import time
@@ -16,7 +16,7 @@ WARM_UP = 1
 
 
 class Work(NamedTuple):
-    """What is measured, and what must be done before each time without being measured."""
+    """A function to be measured, and its preparation, which is not measured."""
 
     run: Callable[[], object]
     before: Callable[[], object] = bool
@@ -32,7 +32,7 @@ class Spread(NamedTuple):
 
 
 def milliseconds(run: Callable[[], object], device: torch.device) -> float:
-    """Once, to the end of the device's work."""
+    """Milliseconds of one run, until the device has finished."""
     if device.type == "cuda":
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
@@ -65,7 +65,7 @@ def alternate(
 
 
 def spread(values: list[float]) -> Spread:
-    """Of measurements that were made at least once."""
+    """The spread of at least one measurement."""
     return Spread(statistics.median(values), min(values), max(values), len(values))
 
 

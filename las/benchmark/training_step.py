@@ -84,7 +84,7 @@ def _total(times: list[float], audio_s: float) -> Row:
 
 
 class StepTimer:
-    """Looks at the time whenever a model gets from one of its parts to the next, on the way up and on the way back."""
+    """Times the parts of a model, forwards and backwards, by hooks between them."""
 
     def __init__(self, subject: BenchmarkModel, device: torch.device) -> None:
         self.device = device

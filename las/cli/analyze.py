@@ -47,7 +47,7 @@ def analyze(overrides: list[str]) -> None:
 
 
 def _checked(config: Config) -> list[str]:
-    """The names in `what`, every key of this verb looked at."""
+    """The names in `what`, after a check of every key of this verb."""
     for key, kind in OWN_KEYS.items():
         check_value(key, config[key], kind)
     names = [config["what"]] if isinstance(config["what"], str) else list(config["what"])
@@ -65,7 +65,7 @@ def _checked(config: Config) -> list[str]:
     checked(Grid, config["grid"], "grid")()
     if any(name in ANALYSES for name in names) and (config["checkpoint"] is None) == (config["every"] is None):
         raise ConfigError(
-            "give checkpoint=runs/..., or every=100 to train and look every 100 steps, not both "
+            "give checkpoint=runs/..., or every=100 to train and measure every 100 steps, not both "
             f"({' and '.join(WITHOUT_MODEL)} need neither)"
         )
     return names
@@ -74,55 +74,55 @@ def _checked(config: Config) -> list[str]:
 def _of_model(config: Config, names: Sequence[str]) -> None:
     grid: Grid = checked(Grid, config["grid"], "grid")()
     if config["checkpoint"] is None:
-        notebook, title = _training(config, names, grid)
+        log, title = _training(config, names, grid)
     else:
-        notebook, title = _checkpoint(config, names, grid)
-    for table in notebook.tables():
+        log, title = _checkpoint(config, names, grid)
+    for table in log.tables():
         progress.console.print(table)
-    for path in notebook.pictures(title):
+    for path in log.pictures(title):
         progress.say(f"picture     {path}")
-    progress.say(f"numbers     {notebook.folder}/*.jsonl")
+    progress.say(f"numbers     {log.folder}/*.jsonl")
     if not plots.available():
         progress.say("pictures    none, they need matplotlib: pip install 'las[plots]', then the same command")
 
 
 def _checkpoint(config: Config, names: Sequence[str], grid: Grid) -> tuple[AnalysisLog, str]:
-    """Look once, at a training as a checkpoint kept it."""
+    """Measure once, at the state of training that a checkpoint holds."""
     subject, folder = probe.subject(config)
-    notebook = AnalysisLog(Path(config["output"] or folder), names, grid)
-    atomic.require_folder(notebook.folder)
-    notebook.look(subject)
-    return notebook, f"{config['checkpoint']}, step {subject.step - 1}"
+    log = AnalysisLog(Path(config["output"] or folder), names, grid)
+    atomic.require_folder(log.folder)
+    log.record(subject)
+    return log, f"{config['checkpoint']}, step {subject.step - 1}"
 
 
 def _training(config: Config, names: Sequence[str], grid: Grid) -> tuple[AnalysisLog, str]:
-    """Train as `las train` would in the same run folder, and look on the way. Started again, it resumes."""
+    """Train as `las train` would in the same run directory, and measure on the way. Started again, it resumes."""
     training = {key: value for key, value in config.items() if key not in OWN_KEYS}
     corpus: Corpus = build(training["corpus"], where="corpus")
     stages, built = setup.build_all(training, corpus)
     with distributed.process_group(built.device) as device:
         if distributed.world_size() > 1:
-            raise ConfigError("a training is looked at in one process: start it without torchrun")
+            raise ConfigError("analyses during a training run in one process: start it without torchrun")
         folder = run_directory.RunDirectory(training)
-        notebook = AnalysisLog(Path(config["output"] or folder.directory / "analysis"), names, grid)
+        log = AnalysisLog(Path(config["output"] or folder.directory / "analysis"), names, grid)
         with lock.held(folder.directory):
             data = data_preparation.prepare(corpus, Path(training["data_dir"]), built.limits)
             examples = probe.examples(corpus, data.splits, config["num_utterances"]).to(device)
             train = setup.filter_training_utterances(built, data, folder)
             for trainer in setup.trainers(stages, built, train, data, folder, device):
                 symbols = corpus.tokens.symbols
-                trainer.updates = _watched(trainer.updates, notebook, examples, symbols, config)
+                trainer.updates = _watched(trainer.updates, log, examples, symbols, config)
                 trainer.fit()
     progress.say(f"{folder.directory}: trained to step {trainer.at.step}; `las train` with the same keys decodes it")
-    return notebook, str(folder.directory)
+    return log, str(folder.directory)
 
 
 def _watched(
-    updates: TrainingStep, notebook: AnalysisLog, examples: Batch, symbols: Sequence[str], config: Config
+    updates: TrainingStep, log: AnalysisLog, examples: Batch, symbols: Sequence[str], config: Config
 ) -> MonitoredStep:
-    """The updates of a trainer, looked at as often as the config says."""
+    """The steps of a trainer, measured as often as the config says."""
 
-    def look(batches: Sequence[Batch], step: int) -> None:
-        notebook.look(Probe(updates, step, batches, examples, symbols, config["draws"]))
+    def record(batches: Sequence[Batch], step: int) -> None:
+        log.record(Probe(updates, step, batches, examples, symbols, config["draws"]))
 
-    return MonitoredStep(updates, look, config["every"])
+    return MonitoredStep(updates, record, config["every"])

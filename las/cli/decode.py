@@ -39,7 +39,7 @@ def decode_split(
 
 
 def decode(overrides: list[str]) -> None:
-    """Write what a checkpoint hears in audio files, or in a split of its corpus (then with its error rate)."""
+    """Decode audio files, or a split of the checkpoint's corpus (then also score it), and write the hypotheses."""
     config = tuned_search.compose("decode", overrides)
     with rnn.use_kernel(str(config["kernel"])):
         _decode(config)
@@ -72,7 +72,7 @@ def _decode(config: Config) -> None:
 
 
 def _attention_pictures(transcription: Transcription, folder: Path) -> None:
-    """One for each piece in which a file was heard."""
+    """Heat maps of attention, one for each segment of a file."""
     for number, piece in enumerate(transcription.pieces, start=1):
         part = f".{number}" if len(transcription.pieces) > 1 else ""
         picture = folder / f"{Path(transcription.id).stem}{part}.png"

@@ -7,6 +7,7 @@ from rich.table import Table
 from las.cli import train
 from las.data.corpora.base import Corpus
 from las.decoding import transcriber
+from las.nn.attention import diagnostics
 from las.runtime import progress
 from las.runtime.config import build, compose
 from las.training import plots
@@ -37,7 +38,7 @@ def demo(overrides: list[str]) -> None:
         title = f"{example.id}, an unseen speaker: {config['name']}"
         picture = folder / "attention.png"
         plots.attention_picture(piece.weights, piece.symbols, heard.state_ms, picture, title)
-        share = plots.monotonicity(piece.weights)
+        share = diagnostics.measure(piece.weights).monotonicity
         progress.say(f"attention   {picture} (moves forward at {100 * share:.0f} % of the tokens)")
         progress.say(f"curves      {folder / 'curves.png'}")
     progress.say(f"result      {train.summary(result)}")

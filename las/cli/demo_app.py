@@ -1,7 +1,4 @@
-"""The verb `demo_app`: a page in the browser that hears recordings. All of it stays on this machine.
-
-What the page of `las demo_app` does with a recording, and the one that it offers to try.
-"""
+"""The verb `demo_app`: a page in the browser that transcribes recordings and offers one to try, all on this machine."""
 
 import copy
 import importlib
@@ -36,7 +33,7 @@ from las.storage import temporary
 
 
 class Shown(NamedTuple):
-    """What the page shows of a recording: its text, and pieces of HTML."""
+    """The page's outputs for a recording: its text, and three parts of HTML."""
 
     text: str
     status: str
@@ -45,7 +42,7 @@ class Shown(NamedTuple):
 
 
 class DemoBackend:
-    """What happens when the button is pressed; longer recordings than `max_duration_s` are not heard."""
+    """The function behind the button; recordings longer than `max_duration_s` are refused."""
 
     def __init__(self, transcriber: Transcriber, kernel: str, max_duration_s: float = 3600.0) -> None:
         self.transcriber, self.kernel, self.max_duration_s = transcriber, kernel, max_duration_s
@@ -53,7 +50,7 @@ class DemoBackend:
             transcriber.hear([torch.zeros(transcriber.sample_rate)], [0.0])
 
     def __call__(self, path: str | None, size: int, length_normalisation: float) -> Shown:
-        """Hear a file with a beam of this size; what goes wrong is said in words, with the file's own name."""
+        """Transcribe a file with a beam of this size; an error becomes a message with the file's own name."""
         if path is None:
             return Shown("", transcription_html.problem("Record something first, or choose a file."))
         transcriber = copy.copy(self.transcriber)
@@ -67,11 +64,11 @@ class DemoBackend:
                 heard = self.hear(transcriber, path)
         except LasError as error:
             return Shown("", transcription_html.problem(str(error).replace(path, Path(path).name)))
-        status = transcription_html.numbers(heard, time.monotonic() - started)
+        status = transcription_html.status(heard, time.monotonic() - started)
         return Shown(heard.text, status, transcription_html.attention(heard), transcription_html.tokens(heard))
 
     def hear(self, transcriber: Transcriber, path: str) -> Transcription:
-        """What is heard in a file. It is measured while it is heard: some headers promise less than there is."""
+        """The transcription of a file. Its duration is checked while reading: some headers state less than there is."""
         heard_s = 0.0
 
         def heard(seconds: float) -> None:
@@ -90,7 +87,7 @@ class DemoBackend:
 
 
 class DemoExample(NamedTuple):
-    """A recording to try, and what was said in it."""
+    """A recording to try, and its reference text."""
 
     path: str
     text: str
@@ -127,7 +124,7 @@ ENDED_S = 5.0
 
 
 def paths(folder: Path) -> dict[str, re.Pattern[str]]:
-    """What gradio's page asks its server for, of all that gradio would answer; files only from `folder`."""
+    """Patterns of the paths that gradio's page requests, by HTTP method; files only from `folder`."""
     reading = f"{LOOK}|/gradio_api/(queue/data|upload_progress|file={re.escape(str(folder))}/.+)"
     return {
         "GET": re.compile(reading),
@@ -161,7 +158,7 @@ def demo_app(overrides: list[str]) -> None:
 
 
 def check(config: Config) -> None:
-    """Raise ConfigError for a value that is not of its kind, and for limits that are none."""
+    """Raise ConfigError for a value of the wrong type, and for limits that are not positive and finite."""
     kinds = {
         "checkpoint": str,
         "example": str | None,
@@ -179,7 +176,7 @@ def check(config: Config) -> None:
 
 
 def load_gradio(folder: str) -> Any:
-    """The library that makes the page, told to report nothing to anybody and to keep uploads in a folder."""
+    """Import gradio without telemetry, with uploads in `folder`. Raises ConfigError if it is not installed."""
     os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_DISABLE_TELEMETRY": "1", "GRADIO_TEMP_DIR": folder}
     try:
         return importlib.import_module("gradio")
@@ -202,7 +199,7 @@ def require_free(host: str, port: int) -> None:
 
 
 def page(gradio: Any, ear: DemoBackend, example: DemoExample | None) -> Any:
-    """What is where."""
+    """The layout of the page: recording and beam size on one side, transcription on the other."""
     search = ear.transcriber.search
     beam = search if isinstance(search, BeamSearch) else BeamSearch()
     title = f"las: {ear.transcriber.config.get('name', 'speech to text')}"
@@ -229,7 +226,7 @@ def page(gradio: Any, ear: DemoBackend, example: DemoExample | None) -> Any:
 
 
 def application(gradio: Any, blocks: Any, most_bytes: int) -> App:
-    """The page as gradio serves it, without what gradio would serve besides."""
+    """The ASGI application of the page, without gradio's other end points."""
     fastapi = importlib.import_module("fastapi")
     options = {"ssr_mode": False, "mcp_server": False, "run_history": False, "footer_links": []}
     look = {"theme": gradio.themes.Default(primary_hue="blue", **FONTS), "css": transcription_html.STYLE}
@@ -250,14 +247,14 @@ def serve(app: App, host: str, port: int) -> None:
 
 
 def _shown(host: str) -> str:
-    """An address as a browser takes it."""
+    """The address of a host as a browser accepts it."""
     here = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
     return here.get(host, f"[{host}]" if ":" in host else host)
 
 
 @contextmanager
 def serving(app: App, host: str, port: int) -> Iterator[None]:
-    """A server in a thread of its own, so that signals are this one's."""
+    """Run the server in a thread of its own, so that signals reach this one."""
     uvicorn = importlib.import_module("uvicorn")
     options = {"log_level": "critical", "timeout_graceful_shutdown": 1, "ws": "none", "server_header": False}
     server = uvicorn.Server(uvicorn.Config(app, host=host, port=port, **options))

@@ -1,4 +1,4 @@
-"""Which requests the page of `las demo_app` answers: those of the page itself, under its own address, not too large.
+"""Access control of `las demo_app`: only requests of its own page, under its own address, not too large.
 
 Every site that a browser on this machine shows can send requests to 127.0.0.1, and can give 127.0.0.1 a name of its own
 (DNS rebinding). Such requests tell on themselves: by Host, by Origin, and by the browser's Sec-Fetch headers
@@ -28,7 +28,7 @@ NUM_KEPT = 10
 
 
 class Refusal(NamedTuple):
-    """Why a request is not answered: a status of HTTP, and a sentence."""
+    """The answer to a refused request: an HTTP status, and a sentence that says why."""
 
     status: int
     reason: str
@@ -58,7 +58,7 @@ class Hosts:
             self.allowed.add(each.lower())
 
     def allows(self, authority: str) -> bool:
-        """Whether a Host header, `name` or `name:port`, is one of them."""
+        """True if a Host header, `name` or `name:port`, is one of them."""
         found = AUTHORITY.fullmatch(authority.lower())
         if found is None:
             return False
@@ -118,7 +118,7 @@ class Guard:
             self.num_arriving -= is_upload
 
     def _stranger(self, scope: Message, headers: Mapping[str, list[str]]) -> Refusal | None:
-        """Of a request under another name, or from the page of another site."""
+        """The refusal of a request under another name, or from the page of another site."""
         given = headers.get("host", [])
         if len(given) != 1 or not all(map(self.hosts.allows, given + headers.get("x-forwarded-host", []))):
             said = ", ".join(given + headers.get("x-forwarded-host", [])) or "none"
@@ -132,7 +132,7 @@ class Guard:
         return None
 
     def _unknown(self, scope: Message) -> Refusal | None:
-        """Of what the page never asks for."""
+        """The refusal of a path that the page never requests."""
         pattern = self.paths.get(scope["method"])
         is_known = pattern is not None and pattern.fullmatch(scope["path"]) and ".." not in scope["path"].split("/")
         return None if is_known else Refusal(404, "there is nothing here")
@@ -141,7 +141,7 @@ class Guard:
         return SMALL_BYTES + (self.most_bytes if scope["path"] == self.upload else 0)
 
     def _too_large(self, scope: Message, headers: Mapping[str, list[str]]) -> Refusal | None:
-        """Of a request that says that it is: nothing of it is read."""
+        """The refusal of a request whose header declares more than the limit; its body is not read."""
         lengths = headers.get("content-length", [])
         if not all(length.isdecimal() for length in lengths):
             return Refusal(400, "its Content-Length is no number")
@@ -151,7 +151,7 @@ class Guard:
         return Refusal(413, f"a recording may have {self.most_bytes / 1e6:g} MB: max_upload_mb=... allows more")
 
     def _no_room(self, scope: Message) -> Refusal | None:
-        """For one recording more than there are and are arriving."""
+        """The refusal of a recording for which there is no room beside those stored and arriving."""
         if scope["path"] != self.upload:
             return None
         kept = sum(map(_size, self.folder.rglob("*")))
@@ -200,7 +200,7 @@ def _by_name(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, list[str]]:
 
 
 def _is_same(origin: str, host: str) -> bool:
-    """Whether an Origin is the page that a Host header names; `null` is nobody's."""
+    """True if an Origin is the page that a Host header names; `null` is nobody's."""
     scheme, _, authority = origin.lower().partition("://")
     if scheme not in DEFAULT_PORTS:
         return False

@@ -1,6 +1,6 @@
-"""What a training needs to be installed. Asks whatever is missing or broken, torch included, and says what to type.
+"""The verb `doctor`: checks of the installation, and of whether a training's longest batches fit into memory.
 
-The verb `doctor`: what this machine lacks, and whether a training's longest batches fit into its memory.
+It runs whatever is missing or broken, torch included, and names the command that mends each problem.
 """
 
 import importlib
@@ -27,7 +27,7 @@ TORCH = "pip install torch (https://pytorch.org/get-started/locally names the on
 
 
 def python() -> Check:
-    """Its version, and whether processes can be forked, as corpora are synthesised."""
+    """Check the version of Python and that processes can be forked, which synthesis needs."""
     found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     if sys.version_info[:2] < OLDEST_PYTHON:
         return Check("python", PROBLEM, found, "install Python 3.11 or newer")
@@ -37,7 +37,7 @@ def python() -> Check:
 
 
 def packages() -> Check:
-    """Whether what las requires is installed, in the versions it wants."""
+    """Check that the packages las requires are installed, in versions it accepts."""
     from packaging.requirements import Requirement
 
     wrong, required = [], 0
@@ -56,7 +56,7 @@ def packages() -> Check:
 
 
 def torch() -> Check:
-    """Whether it can be imported, and what it was built for."""
+    """Check that torch can be imported, and tell what it was built for."""
     try:
         found: Any = importlib.import_module("torch")
     except (ImportError, OSError) as error:
@@ -66,7 +66,7 @@ def torch() -> Check:
 
 
 def torchaudio() -> Check:
-    """Its Python part is all that is used."""
+    """Check that the Python part of torchaudio, which is all that las uses, can be imported."""
     try:
         found = torchaudio_compat.torchaudio()
     except ImportError as error:
@@ -76,7 +76,7 @@ def torchaudio() -> Check:
 
 
 def audio_files() -> Check:
-    """Whether libsndfile reads what corpora consist of."""
+    """Check that libsndfile reads the formats of the corpora."""
     try:
         soundfile: Any = importlib.import_module("soundfile")
     except (ImportError, OSError) as error:
@@ -89,7 +89,7 @@ def audio_files() -> Check:
 
 
 def cpu_kernel() -> Check:
-    """Whether the C++ recurrence is compiled, or can be."""
+    """Check that the C++ recurrence is compiled, or can be."""
     try:
         cpp_build.load()
         return Check("cpu kernel", OK, f"compiled by {cpp_build.find_compiler()}, kept in {cpp_build.cache()}")
@@ -98,7 +98,7 @@ def cpu_kernel() -> Check:
 
 
 def gpu() -> Check:
-    """What torch can use, the driver's version, and Triton's."""
+    """Check the GPU, its driver, and Triton."""
     driver = _driver()
     try:
         found: Any = importlib.import_module("torch")
@@ -126,7 +126,7 @@ EXTRAS = {
 
 
 def extras() -> Check:
-    """What is not required; the default corpus needs one of them."""
+    """Check the optional packages; the default corpus needs one of them."""
     there = {package: _version(package) for package in EXTRAS}
     found = [f"{package} {version}" for package, version in there.items() if version]
     lacking = [f"{package} ({what})" for package, (_, what) in EXTRAS.items() if there[package] is None]
@@ -146,7 +146,7 @@ def _version(package: str) -> str | None:
 
 
 def _driver() -> str:
-    """What nvidia-smi says of GPUs and driver; nothing where there is none."""
+    """The GPUs and the driver by nvidia-smi; empty where there is none."""
     command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
@@ -195,7 +195,7 @@ def doctor(overrides: list[str]) -> list[Check]:
 
 
 def ask_for(name: str, ask: Callable[[], Check]) -> Check:
-    """A check; what cannot even be asked is a problem."""
+    """Run one check; an exception is reported as a problem."""
     try:
         return ask()
     except Exception as error:  # whatever is wrong with a machine, the rest of the list is wanted all the more
@@ -216,7 +216,7 @@ def dry_run(config: Config) -> Iterator[Check]:
 
 
 def show(found: list[Check]) -> None:
-    """The table on a terminal, lines of text anywhere else; below it what to type, problems first."""
+    """Print the table on a terminal, lines of text anywhere else; below it the commands to type, problems first."""
     if progress.console.is_terminal:
         table = Table("", "", "found")
         for check in found:

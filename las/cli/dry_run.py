@@ -1,4 +1,4 @@
-"""A training's longest batches, computed before step 1: what they take of the memory, and how large they may be.
+"""A trial of a training's longest batches before step 1: the memory they take, and how large they may be.
 
 Utterances are taken longest first, 1, 2, 4, ... of them at a time up to the batch size, which no batch of any epoch
 exceeds. What an update takes grows in proportion to the seconds it computes, padding included; so the sizes tried say
@@ -39,7 +39,7 @@ class Trial(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """What the trials say: what was free, whether one of them did not fit, how many seconds a batch may have."""
+    """The result of the trials: free memory, whether one did not fit, how many seconds a batch may have."""
 
     trials: list[Trial]
     free: int
@@ -72,7 +72,7 @@ def checks(config: Config, built: TrainingSetup, corpus: Corpus, train: Sequence
 
 
 def verdict(found: Forecast, what: str, wanted_s: float, slowed_s: float) -> Check:
-    """Whether a batch of `wanted_s` seconds fits, which the slowest speed of augmentation makes `slowed_s`."""
+    """The finding for a batch of `wanted_s` seconds, `slowed_s` at the slowest speed of augmentation."""
     name = "longest batch"
     if not found.trials:
         command = "limits.longest_s=... (seconds), or a smaller model"
@@ -89,7 +89,7 @@ def verdict(found: Forecast, what: str, wanted_s: float, slowed_s: float) -> Che
 
 
 def forecast(updates: TrainingStep, utterances: Sequence[Utterance], corpus: Corpus, device: torch.device) -> Forecast:
-    """Updates of 1, 2, 4, ... of the utterances, which are sorted by length, longest first, as long as they will fit.
+    """Try updates of 1, 2, 4, ... utterances, longest first, as long as they fit.
 
     The first update of all is not among the trials: the optimiser's memory and the kernels' own come with it.
     """
@@ -150,7 +150,7 @@ def _trial(
 
 
 def _line(trials: Sequence[Trial]) -> tuple[float, float]:
-    """(bytes of any update, bytes of a second): the straight line that no pair of neighbouring trials rises above."""
+    """(bytes of any update, bytes per second): the straight line that no pair of neighbouring trials exceeds."""
     if len(trials) == 1:
         return 0.0, trials[0].num_bytes / trials[0].seconds
     slopes = [(b.num_bytes - a.num_bytes) / (b.seconds - a.seconds) for a, b in pairwise(trials)]
@@ -167,7 +167,7 @@ def _doubling(most: int) -> Iterator[int]:
 
 
 def _free(device: torch.device) -> int | None:
-    """Bytes that an update may take: on a GPU those that the allocator holds unused are among them."""
+    """The bytes that an update may take; on a GPU with those that the allocator holds unused."""
     if device.type != "cuda":
         return machine.available_memory()
     free, _ = torch.cuda.mem_get_info(device)

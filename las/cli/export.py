@@ -1,8 +1,8 @@
-"""The verb `average`: the mean of several checkpoints of a run, which is often better than any of them.
+"""The verbs `average` and `export`, which make one model file from the checkpoints of a run.
 
-Parameters and running statistics are averaged, whole numbers (counters) are the newest checkpoint's.
-
-The verb `export`: a trained model as one file for another machine, and as programs that need no las.
+`average` takes the mean of several checkpoints, which is often better than any of them: parameters and running
+statistics are averaged, integers (counters) are the newest checkpoint's. `export` writes a model as one file for
+another machine, and as programs that need no las.
 """
 
 from collections.abc import Sequence
@@ -92,7 +92,7 @@ def write(folder: Path, directories: Sequence[Path]) -> Path:
 
 
 def _require_alike(sums: dict[str, Tensor], found: Checkpoint) -> None:
-    """That a checkpoint has the tensors of those before it."""
+    """Raise StorageError unless a checkpoint has the tensors of those before it."""
     shapes = {name: tensor.shape for name, tensor in found.model.items() if tensor.is_floating_point()}
     if sums and shapes != {name: tensor.shape for name, tensor in sums.items()}:
         raise StorageError(f"{found.directory}: its parameters are not those of the checkpoints before it")

@@ -1,8 +1,7 @@
-"""The verb `train_lm`: an LSTM language model of transcripts or of a text, by the trainer of recognisers.
+"""The verbs `train_lm` and `perplexity`: an LSTM language model is trained, and language models are compared.
 
-A sentence is an utterance without audio, as long as it has tokens.
-
-The verb `perplexity`: language models of the same tokens, compared on the same sentences with the same counting.
+`train_lm` uses the trainer of recognisers: a sentence is an utterance without audio, as long as it has tokens.
+`perplexity` compares language models of one tokenizer on the same sentences, with the same counting.
 """
 
 import math
@@ -42,7 +41,7 @@ METRIC = "perplexity"
 
 
 class TextValidator:
-    """Validates a language model: its error is the perplexity, of every token and every end of a sentence.
+    """Validation of a language model: its error is the perplexity per token, ends of sentences included.
 
     The arguments are those of `validation.Validator`; there is nothing to search and no audio to read.
     """
@@ -78,13 +77,13 @@ class TextValidator:
         return f"{METRIC} {found.error:.2f}"
 
     def remark(self, found: Validation) -> str:
-        """How often the most probable token is the true one."""
+        """The accuracy of the most probable token, in words."""
         return f"{100 * found.token_accuracy:.1f} % of the dev tokens are the most probable ones"
 
     def pictures(
         self, board: SummaryWriter, run: run_directory.RunDirectory, step: int, histograms: bool, attention: bool
     ) -> None:
-        """Histograms of the parameters; nothing attends."""
+        """Write histograms of the parameters; a language model has no attention."""
         if histograms:
             for name, parameter in self.model.named_parameters():
                 board.add_histogram(name, parameter.detach().cpu(), step)
@@ -194,7 +193,7 @@ def _sentence(name: str, text: str, tokens: Tokenizer) -> Utterance:
 
 
 def perplexity(overrides: list[str]) -> dict[str, Perplexity]:
-    """Print each model's perplexity, of every token and every end of a sentence: see configs/perplexity.yaml.
+    """Print each model's perplexity per token, ends of sentences included: see configs/perplexity.yaml.
 
     Returns them by the names that were given.
     """

@@ -1,4 +1,4 @@
-"""The console command: `las <verb> key=value ...`, the same as `python scripts/<verb>.py key=value ...`.
+"""The console command: `las <verb> key=value ...`; the scripts of `scripts/` call it with their own verb.
 
 This module imports nothing heavy, so that `las --help` answers at once.
 """
@@ -160,7 +160,7 @@ PATH_KEYS = (
 
 
 def help_text() -> str:
-    """What `las --help` prints."""
+    """The text of `las --help`."""
     width = max(map(len, VERBS))
     lines = ["usage: las <verb> [key=value ...]", ""]
     lines += [f"  {name:{width}}  {verb.help}" for name, verb in VERBS.items()]
@@ -215,7 +215,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def module_of(name: str, overrides: list[str]) -> str:
-    """Where the function of a verb is; with `-m` it is that of a sweep."""
+    """The module of a verb's function; with `-m` that of the sweep."""
     if not SWEEPS & set(overrides):
         return VERBS[name].module
     if name != "train":

@@ -27,7 +27,7 @@ Sentences = list[Sequence[str]]
 
 
 def ngram(overrides: list[str]) -> dict[str, Any]:
-    """Estimate a model, print what it is like, write it, and return the same numbers: see configs/ngram.yaml."""
+    """Estimate a model, print its statistics, write it, and return the statistics: see configs/ngram.yaml."""
     for override in overrides:
         if re.fullmatch(r"order=\d+", override):
             length = override.replace("order", "n")
@@ -138,7 +138,7 @@ def require_known(path: str, numbered: Sequence[tuple[int, str]], tokens: Tokeni
 
 
 def _splitter(tokens: Tokenizer | None) -> Callable[[str], Sequence[str]]:
-    """What cuts a text into the words of the model."""
+    """The function that splits a text into the words of the model."""
     if tokens is None:
         return str.split
     words = vocabulary.words_of(tokens)

@@ -1,4 +1,4 @@
-"""The verb `check`: every audio file and every transcript of a corpus, read completely, each bad one named."""
+"""The verbs `prepare` and `check`: manifests of a corpus, and the problems of its audio files and transcripts."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from las.training.data_preparation import PreparedCorpus, Splits
 
 
 def check(overrides: list[str]) -> None:
-    """Read a corpus to its last sample and print what is wrong with it; nothing is trained.
+    """Read a corpus completely and print its problems; nothing is trained.
 
     Raises DataError when a training utterance would be left out, or an utterance of another split cannot be decoded.
     """
@@ -53,12 +53,12 @@ def blocking(corpus: Corpus, split: str, problems: list[QualityProblem]) -> list
 
 
 def describe(problem: QualityProblem) -> str:
-    """File and reason; many reasons begin with the file already."""
+    """`file: reason`, with the file once where the reason begins with it already."""
     return problem.reason if problem.file in problem.reason else f"{problem.file}: {problem.reason}"
 
 
 def print_kinds(name: str, problems: dict[str, list[QualityProblem]]) -> None:
-    """How many problems of each kind each split has."""
+    """Print how many problems of each kind each split has."""
     table = Table("problem", title=f"{name}: problems")
     for split in problems:
         table.add_column(split, justify="right")
@@ -69,7 +69,7 @@ def print_kinds(name: str, problems: dict[str, list[QualityProblem]]) -> None:
 
 
 def _say_unknown(data: PreparedCorpus, split: str) -> bool:
-    """Name the symbols that the tokens lack; whether there are more than the limit allows."""
+    """Print the symbols that the tokenizer lacks; returns True if there are more than the limit allows."""
     unknown = data.unknown(split)
     if unknown.found:
         progress.say(f"{split}: the tokens lack {unknown}. {data.remedy()}")

@@ -47,7 +47,7 @@ UNSHOWN = ("runs_dir", "results_dir", "data_dir", "jobs", "report")
 
 
 class Request(NamedTuple):
-    """What the command asks for; `given` are the overrides that go to every row."""
+    """The checked request; `given` are the overrides that go to every row."""
 
     recipe: Recipe
     tier: str
@@ -63,7 +63,7 @@ class Request(NamedTuple):
 
 
 def reproduce(overrides: list[str]) -> None:
-    """`recipe=<name> tier=<name>` and any override of the training config, e.g. `seeds=5 optim.lr=0.002`.
+    """Reproduce a paper's table: `recipe=<name> tier=<name>` and any override of the training config.
 
     Prints the plan, trains what is missing, and writes the table (.md, .json, .html) and the claims that can be judged
     by all tables there are. `dry_run=true` ends before the first training, `report=true` trains nothing.
@@ -132,7 +132,7 @@ def split(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def command(overrides: Sequence[str]) -> str:
-    """The command for a report that others read: without where things lie on this machine."""
+    """The command for a report that others read: without the paths of this machine."""
     shown = []
     for override in overrides:
         key, _, value = override.partition("=")
@@ -143,7 +143,7 @@ def command(overrides: Sequence[str]) -> str:
 
 
 def show(asked: Request, jobs: Sequence[Job]) -> None:
-    """The plan: each job, how far it is, and how long it still takes."""
+    """Print the plan: each job, its state, and the time it still needs."""
     finished = [job for job in jobs if job.result is not None]
     needs = {job.directory: reproduction_jobs.expected(job, finished) for job in jobs if job not in finished}
     progress.console.print(_table(asked, jobs, needs))
@@ -159,7 +159,7 @@ def show(asked: Request, jobs: Sequence[Job]) -> None:
 
 
 def _table(asked: Request, jobs: Sequence[Job], needs: Mapping[Path, float | None]) -> Printed:
-    """A line for each job, as wide as it must be: folders are there to be copied.
+    """The table of jobs, wide enough that paths can be copied.
 
     `needs` are the seconds that those still need which are not finished; unless some are known they have no column.
     """
@@ -225,7 +225,7 @@ def train(jobs: Sequence[Job], at_once: int, look_every: int | None = None) -> N
 
 
 def train_one(overrides: Sequence[str], look_every: int | None = None) -> str:
-    """Train, decode and score; a broken training leaves its result. Returns what came out, in a line.
+    """Train, decode and score; a diverged training leaves its result. Returns a one-line summary.
 
     With `look_every` covariate shift and smoothness are measured on the way (`las.analysis`).
     """
@@ -241,13 +241,13 @@ def train_one(overrides: Sequence[str], look_every: int | None = None) -> str:
 
 
 def train_unseen(overrides: Sequence[str], look_every: int | None = None) -> str:
-    """`train_one` in a process of its own, which speaks only to the logs of its runs."""
+    """Run `train_one` in a process of its own, which writes only to the logs of its runs."""
     with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
         return train_one(overrides, look_every)
 
 
 def report(asked: Request, jobs: Sequence[Job], command: str) -> None:
-    """Write table, page and claims from what is finished."""
+    """Write table, page and claims from the finished trainings."""
     table = reproduction_results.collect(asked.recipe, asked.tier, jobs, command)
     results = asked.results
     reproduction_results.write(table, results / f"{table.stem}.json")

@@ -66,7 +66,7 @@ def run(config: Config) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ScoredTest:
-    """References that are read, and how hypotheses of them are scored. `record` goes into the result."""
+    """References, and how hypotheses of them are scored. `record` goes into the result."""
 
     convention: str
     metric: str
@@ -148,7 +148,7 @@ def as_dict(found: Score, metric: str) -> dict[str, Any]:
 
 
 def comparison_as_dict(comparison: Comparison) -> dict[str, Any]:
-    """What the JSON of the second system holds beside its score."""
+    """The comparison with the first system in the JSON of the second."""
     return {
         "difference": comparison.difference,
         "tests": {name: outcome._asdict() for name, outcome in comparison.tests.items()},
@@ -157,7 +157,7 @@ def comparison_as_dict(comparison: Comparison) -> dict[str, Any]:
 
 
 def show(found: Score, comparison: Comparison | None, names: tuple[str, str], metric: str) -> None:
-    """Print a score, and what a second system makes of the same test."""
+    """Print a score, and the comparison with a second system."""
     tables.print_score(found, metric, progress.console)
     progress.say(error_rates.line(found, metric))
     if comparison is not None:
@@ -165,7 +165,7 @@ def show(found: Score, comparison: Comparison | None, names: tuple[str, str], me
 
 
 def write(config: Config, result: dict[str, Any], found: Score, test: ScoredTest) -> None:
-    """The files that the config asks for."""
+    """Write the files that the config asks for."""
     if config["output"] is not None:
         atomic.write_json(Path(config["output"]), result)
     if config["alignments"] is not None:

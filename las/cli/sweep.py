@@ -64,7 +64,7 @@ def train(overrides: list[str]) -> list[dict[str, Any] | None]:
 
 
 def train_one(composed: Any) -> None:
-    """What a launcher runs, here or elsewhere. Whatever becomes of one training, the next one is not concerned.
+    """Run one training of a sweep, here or elsewhere. A failure does not end the others.
 
     A signal is for the whole sweep: the process ends with the code of a training that was stopped.
     """
@@ -122,7 +122,7 @@ def _require_apart(jobs: Sequence[tuple[str, ...]], folders: Sequence[Path]) -> 
 
 
 def _require_known(overrides: Sequence[str]) -> None:
-    """Of Hydra's own keys those that a sweep has a use for: the others would be taken and do nothing, or harm."""
+    """Raise ConfigError for Hydra keys that a sweep does not support: they would do nothing, or harm."""
     for override in overrides:
         key = override.lstrip("+~").partition("=")[0]
         if HYDRA.match(key) and not key.startswith(OF_SWEEPS):

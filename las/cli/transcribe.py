@@ -116,7 +116,7 @@ class Output:
         """The transcription of the recording at `path`."""
 
     def finish(self) -> None:
-        """There are no more."""
+        """Write what is still to be written and close."""
 
 
 class OneFile(Output):
@@ -198,7 +198,7 @@ class Listening:
             self.live.stop()
 
     def heard(self, seconds: float) -> None:
-        """So much more was heard."""
+        """Count more seconds of audio as transcribed."""
         self.heard_s += seconds
         self.live.update(self.task, completed=self.heard_s, description=self.line())
         now = time.monotonic()
@@ -219,7 +219,7 @@ class Listening:
         return said if factor is None else f"{said}, real-time factor {factor:.3f}"
 
     def summary(self, num_recordings: int) -> str:
-        """The last line."""
+        """The last line: recordings, duration and speed."""
         taken_s = time.monotonic() - self.started
         plural = "" if num_recordings == 1 else "s"
         said = f"{num_recordings} recording{plural}, {self.heard_s:.1f} s of audio in {taken_s:.1f} s"

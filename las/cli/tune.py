@@ -42,12 +42,12 @@ class Point(NamedTuple):
 
     @property
     def has_lm(self) -> bool:
-        """Whether a language model takes part."""
+        """True if a language model takes part."""
         return any(self.weights.get(name) for name in LANGUAGE_MODELS)
 
 
 class Tried(NamedTuple):
-    """A combination and the errors that it makes."""
+    """A combination and the errors of its hypotheses."""
 
     point: Point
     score: Score
@@ -111,7 +111,7 @@ def grid(weights: Mapping[str, Any], exponents: Any, search: BeamSearch) -> list
 
 
 def of(search: BeamSearch, point: Point) -> BeamSearch:
-    """The search with other weights."""
+    """A search with the weights of a point."""
     return search.reweighted(point.weights, point.length_normalisation)
 
 
@@ -123,7 +123,7 @@ def heard(
     size: BatchSize,
     corpus: Corpus,
 ) -> list[dict[str, str]]:
-    """What each search finds, text by utterance."""
+    """The hypotheses of each search, as texts by utterance."""
     model, tokens = transcriber.model.eval(), transcriber.tokens
     loader = Loader(drop_unknown_symbols(utterances, tokens), tokens, corpus.sample_rate)
     order = sequential(utterances, size)
@@ -171,7 +171,7 @@ def reweighted(search: Config, point: Point) -> Config:
 
 
 def card(search: Config, found: str) -> str:
-    """A card of configs/search."""
+    """A config of the group configs/search."""
     return "\n".join([f"{FIRST_LINE}: {found}", *_lines(search)]) + "\n"
 
 

@@ -1,26 +1,27 @@
 """Curves with bands and heat maps as inline SVG: colours come from the page's style, so that they follow its theme."""
 
 import base64
+import io
 import math
 import re
-import struct
-import zlib
 from collections.abc import Sequence
 from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
+from markupsafe import Markup
+from PIL import Image
 
 WIDTH, HEIGHT = 560, 280
 LEFT, RIGHT, TOP, BOTTOM = 52, 20, 12, 38
 COLOURS = 8
-"""Series have the classes s0 to s7, again and again."""
+"""Number of colours: series have the classes s0 to s7, repeated where there are more."""
 HEAT = ((12, 8, 38), (87, 16, 110), (188, 55, 84), (249, 142, 9), (252, 255, 164))
-"""From weight 0 to the largest: dark to bright, as bright in grey as in colour."""
+"""Colours from weight 0 to the largest, dark to bright, in grey as well."""
 
 
 class Series(NamedTuple):
-    """A line, its band, and what the legend calls it."""
+    """A line, its band, and its name in the legend."""
 
     name: str
     x: Sequence[float]
@@ -36,15 +37,21 @@ def chart(
     size: tuple[int, int] = (WIDTH, HEIGHT),
     title: str = "",
     colours: Sequence[int] = tuple(range(COLOURS)),
-) -> str:
-    """Lines with bands over common axes; nothing where there are no points. `title` is read out and shown above.
+) -> Markup:
+    """Lines with bands over common axes as SVG; empty where there are no points.
 
-    `colours` are those of the series, again and again.
+    Args:
+        series: the lines, each with its band.
+        x_label: below the x axis.
+        y_label: beside the y axis.
+        size: width and height in units of the SVG.
+        title: shown above, and read out by screen readers.
+        colours: classes of the series by number, repeated where there are more series.
     """
     width, height = size
     drawn = [each for each in series if each.x]
     if not drawn:
-        return ""
+        return Markup("")
     bottom, top = _ends([v for each in drawn for v in (*each.low, *each.high)])
     first, last = min(min(each.x) for each in drawn), max(max(each.x) for each in drawn)
     last = last if last > first else first + 1
@@ -68,13 +75,13 @@ def chart(
     label = escape(title or f"{y_label} against {x_label}", quote=True)
     svg = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
     heading = f"<figcaption>{_breakable(title)}</figcaption>" if title else ""
-    return f"<figure>{heading}{svg}</figure>"
+    return Markup(f"<figure>{heading}{svg}</figure>")
 
 
-def legend(names: Sequence[str]) -> str:
-    """Which colour is which."""
+def legend(names: Sequence[str]) -> Markup:
+    """A list of the series' names with their colours."""
     keys = (f'<li><i class="key s{number % COLOURS}"></i>{escape(name)}</li>' for number, name in enumerate(names))
-    return f'<ul class="legend">{"".join(keys)}</ul>'
+    return Markup(f'<ul class="legend">{"".join(keys)}</ul>')
 
 
 def heat_map(
@@ -83,11 +90,11 @@ def heat_map(
     seconds: float,
     title: str,
     caption: str,
-    said: Sequence[tuple[float, float]] = (),
-) -> str:
-    """Attention [tokens, states]: a row for each token from the top, time along x.
+    intervals: Sequence[tuple[float, float]] = (),
+) -> Markup:
+    """Attention weights [tokens, states] as SVG: a row for each token from the top, time along x.
 
-    `said` are the true start and end of the first tokens in seconds, drawn as outlines, where they are known.
+    `intervals` are the true start and end of the first tokens in seconds, drawn as outlines, where they are known.
     """
     values = np.asarray(weights, dtype=float)
     tokens = len(values)
@@ -99,21 +106,21 @@ def heat_map(
     )
     every = max(1, math.ceil(9 / row))
     rows = "".join(
-        f'<text x="{left - 6}" y="{(at + 0.5) * row + 3:.1f}" class="end">{escape(shown(symbol))}</text>'
-        for at, symbol in enumerate(symbols)
-        if at % every == 0
+        f'<text x="{left - 6}" y="{(index + 0.5) * row + 3:.1f}" class="end">{escape(shown(symbol))}</text>'
+        for index, symbol in enumerate(symbols)
+        if index % every == 0
     )
     times = "".join(
         f'<text x="{left + width * time / seconds:.1f}" y="{height + 13}" class="middle">{time:g}</text>'
         for time in ticks(0.0, seconds)
     )
     outlines = "".join(
-        f'<rect class="true" x="{left + width * start / seconds:.1f}" y="{at * row}" '
+        f'<rect class="true" x="{left + width * start / seconds:.1f}" y="{index * row}" '
         f'width="{width * (end - start) / seconds:.1f}" height="{row}"/>'
-        for at, (start, end) in enumerate(said)
+        for index, (start, end) in enumerate(intervals)
     )
     label = f'<text x="{left + width / 2}" y="{height + 27}" class="middle">seconds</text>'
-    return (
+    return Markup(
         f"<figure><figcaption>{escape(title)}</figcaption>"
         f'<svg class="heat" viewBox="0 0 {left + width + 8} {height + 32}" role="img" '
         f'aria-label="{escape(f"attention: {title}", quote=True)}">{picture}{outlines}{rows}{times}{label}</svg>'
@@ -121,28 +128,27 @@ def heat_map(
     )
 
 
-def png(values: Any) -> str:
-    """A matrix as a picture in a data URI, one pixel for each value, brightest at the largest."""
-    matrix = np.asarray(values, dtype=float)
+def png(weights: Any) -> str:
+    """A matrix as a PNG in a data URI, one pixel for each value, brightest at the largest."""
+    matrix = np.asarray(weights, dtype=float)
     largest = matrix.max() if matrix.size and matrix.max() > 0 else 1.0
     levels = np.clip(np.round(255 * matrix / largest), 0, 255).astype(np.uint8)
     shares = np.linspace(0, len(HEAT) - 1, 256)
     palette = np.stack([np.interp(shares, range(len(HEAT)), [c[i] for c in HEAT]) for i in range(3)], axis=1)
-    rows = b"".join(b"\0" + row.tobytes() for row in levels)
-    header = struct.pack(">IIBBBBB", matrix.shape[1], matrix.shape[0], 8, 3, 0, 0, 0)
-    colours = palette.round().astype(np.uint8).tobytes()
-    chunks = [(b"IHDR", header), (b"PLTE", colours), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b"")]
-    data = b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*each) for each in chunks)
-    return f"data:image/png;base64,{base64.b64encode(data).decode()}"
+    picture = Image.frombytes("P", (matrix.shape[1], matrix.shape[0]), levels.tobytes())
+    picture.putpalette(palette.round().astype(np.uint8).tobytes())
+    file = io.BytesIO()
+    picture.save(file, "PNG", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-def ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round numbers within a range."""
-    span = (high - low) / most
+def ticks(low: float, high: float, limit: int = 6) -> list[float]:
+    """Round numbers within a range, about `limit` of them."""
+    span = (high - low) / limit
     step = 10.0 ** math.floor(math.log10(span)) if span > 0 else 1.0
     step *= next(factor for factor in (1, 2, 5, 10) if step * factor >= span)
     first = math.ceil(low / step - 1e-9)
-    return [round(at * step, 10) for at in range(first, math.floor(high / step + 1e-9) + 1)]
+    return [round(index * step, 10) for index in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
 def short(number: float) -> str:
@@ -154,12 +160,8 @@ def short(number: float) -> str:
 
 
 def _breakable(title: str) -> str:
-    """As HTML; the long names of parameters may be broken after their dots and underscores."""
+    """HTML of a title, in which long names of parameters may be broken after dots and underscores."""
     return re.sub(r"(?<=[._])", "<wbr>", escape(title))
-
-
-def _chunk(kind: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
 
 def _ends(values: Sequence[float]) -> tuple[float, float]:
@@ -193,5 +195,5 @@ def _axes(
 
 
 def shown(symbol: str) -> str:
-    """A symbol as it is written beside a row: a space by its name."""
+    """The label of a symbol: itself, or `(space)`."""
     return "(space)" if symbol.isspace() else symbol

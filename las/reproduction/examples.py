@@ -1,4 +1,4 @@
-"""One test utterance as every row hears it: attention with the true tokens fed, what was decoded, and the sound."""
+"""One test utterance by every row of a recipe: teacher-forced attention, hypothesis, and the audio."""
 
 import base64
 import io
@@ -28,7 +28,7 @@ SHORTEST_S, LONGEST_S = 1.5, 8.0
 
 @dataclass(frozen=True)
 class RowTranscript:
-    """What a row makes of the example: attention weights [tokens + 1, states] as lists, their numbers, its text."""
+    """One row's output for the example: attention weights [tokens + 1, states] as lists, diagnostics, text."""
 
     label: str
     weights: Any
@@ -39,11 +39,11 @@ class RowTranscript:
 
 @dataclass(frozen=True)
 class DecodedExample:
-    """The utterance, its sound as a data URI (empty where it may not be passed on), and each row's view."""
+    """The utterance, its audio as a data URI (empty where it may not be passed on), and each row's output."""
 
     utterance: Utterance
     audio: str
-    heard: tuple[RowTranscript, ...]
+    rows: tuple[RowTranscript, ...]
 
 
 def example(jobs: Sequence[Job], with_audio: bool) -> DecodedExample | None:
@@ -58,10 +58,10 @@ def example(jobs: Sequence[Job], with_audio: bool) -> DecodedExample | None:
     if not chosen:
         return None
     utterance, split = _utterance(next(iter(chosen.values())).config)
-    heard = [each for job in chosen.values() if (each := _heard(job, utterance, split)) is not None]
+    rows = [each for job in chosen.values() if (each := _row(job, utterance, split)) is not None]
     config = next(iter(chosen.values())).config
     rate = int(build(config["corpus"], where="corpus").sample_rate)
-    return DecodedExample(utterance, sound(utterance, rate) if with_audio else "", tuple(heard))
+    return DecodedExample(utterance, sound(utterance, rate) if with_audio else "", tuple(rows))
 
 
 def sound(utterance: Utterance, sample_rate: int) -> str:
@@ -88,7 +88,7 @@ def fitting(utterances: Sequence[Utterance]) -> Utterance:
     return next((each for each in utterances if SHORTEST_S <= each.duration_s <= LONGEST_S), utterances[0])
 
 
-def _heard(job: Job, utterance: Utterance, split: str) -> RowTranscript | None:
+def _row(job: Job, utterance: Utterance, split: str) -> RowTranscript | None:
     try:
         transcriber = load(job.directory)
     except StorageError:

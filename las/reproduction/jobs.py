@@ -1,4 +1,4 @@
-"""What a recipe asks to be trained: one job for each row and seed, where it lies, and how far it is.
+"""The trainings of a recipe: one job for each row and seed, with its directory and its progress.
 
 A job's folder is `<runs>/<row>/<corpus>/seed<n>-<digest>`; the digest is of all that decides what is trained, so that
 rows of several recipes share what is the same, and another setting never meets the run of a former one.
@@ -32,27 +32,27 @@ class Job:
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """Its result.json if it is finished, broken ones too, else None."""
+        """The content of result.json if the training is finished or has diverged, else None."""
         path = self.directory / "result.json"
         return bounded.stored(path) if path.exists() else None
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Its events so far; half a line at the end is none."""
+        """The events so far, without an incomplete line at the end."""
         return events(self.directory)
 
     @property
     def step(self) -> int:
-        """The last step that it has written down."""
+        """The last step in metrics.jsonl."""
         return max((int(event.get("step", 0)) for event in self.metrics()), default=0)
 
     @property
     def max_steps(self) -> int:
-        """Updates at most."""
+        """The number of updates at which the training ends at the latest."""
         return int(self.config["trainer"]["max_steps"])
 
 
 def merge(*groups: Iterable[str]) -> tuple[str, ...]:
-    """Overrides of which later ones take the place of earlier ones with the same key, with a plus or without."""
+    """Overrides without those that a later one replaces (same key, with or without a plus)."""
     merged: dict[str, str] = {}
     for override in (each for group in groups for each in group):
         merged[override.partition("=")[0].lstrip("+")] = override
@@ -60,7 +60,7 @@ def merge(*groups: Iterable[str]) -> tuple[str, ...]:
 
 
 def overrides_of(recipe: Recipe, row: Row, tier_name: str, given: Sequence[str] = ()) -> tuple[str, ...]:
-    """All overrides of a row but name, seed and folder: those of the tier, the row, the corpus, and at last `given`."""
+    """All overrides of a row except name, seed and directory: of the tier, the row, the corpus, and last `given`."""
     tier = recipe.tier(tier_name)
     at = row.at.get(tier_name, ())
     before = merge(tier.overrides, row.overrides, at, given)
@@ -114,7 +114,7 @@ def events(directory: Path) -> list[dict[str, Any]]:
 
 
 def seconds(metrics: Sequence[dict[str, Any]]) -> float:
-    """How long a training computed: the time between its events, without the pauses in which it was stopped."""
+    """Seconds that a training computed: the time between its events, without pauses in which it was stopped."""
     times = [event["time"] for event in metrics]
     gaps = [after - before for before, after in itertools.pairwise(times)]
     return sum(gap for gap in gaps if gap <= LONGEST_GAP_S)

@@ -42,7 +42,7 @@ def document(recipe: Recipe, table: Table, verdicts: Mapping[str, Verdict]) -> s
 
 
 def explanation(recipe: Recipe, table: Table) -> str:
-    """How the columns are to be read."""
+    """The explanation of the columns."""
     compared = f" {tables.DIFFERENCE.capitalize()} is in points." if tables.comparable(recipe, table) else ""
     return (
         "SD is the sample standard deviation over trainings, SE that of the mean, the interval Student's; one marked "
@@ -75,7 +75,7 @@ def _verdicts(verdicts: Mapping[str, Verdict]) -> list[str]:
 
 
 def _broken(table: Table) -> list[str]:
-    """Why trainings are broken."""
+    """The reasons of trainings that diverged."""
     found = [
         f"- {line.label}, seed {outcome.seed}, step {outcome.steps:,}: {outcome.broken[:BROKEN_SHOWN]}"
         for line in table.lines

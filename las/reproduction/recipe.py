@@ -72,7 +72,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Tier:
-    """What all rows share: overrides, further ones by the name of the corpus, and how many seeds and runs."""
+    """Settings that all rows share: overrides, further ones by corpus name, and how many seeds and runs."""
 
     overrides: Overrides
     per_corpus: Mapping[str, Overrides]
@@ -97,7 +97,7 @@ class Recipe:
         return [key for key in PAPER if any(key in row.paper for row in self.rows)]
 
     def tier(self, name: str) -> Tier:
-        """Raises ConfigError for an unknown tier, and for one that this recipe has no settings of."""
+        """A tier by name. Raises ConfigError for an unknown one, and for one that this recipe does not have."""
         if name not in TIERS:
             raise ConfigError(f"tier={name}: there is no such tier.{suggest(name, TIERS)}")
         return self.tiers[name]

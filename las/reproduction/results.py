@@ -1,4 +1,4 @@
-"""What the trainings of a recipe came to, as plain numbers: the table's source, and the claims'.
+"""The results of a recipe's trainings as plain numbers, from which tables and verdicts are made.
 
 They are written beside the table (`recipes/results/<recipe>-<tier>-<corpus>.json`), so that verdicts can be computed
 again without the runs.
@@ -45,7 +45,7 @@ MEASURES = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """One training: numbers by name, or why it is broken. `interval` is that of the test error over utterances."""
+    """One training: numbers by name, or why it diverged. `interval` is the test error's, over utterances."""
 
     seed: int
     copy: int
@@ -66,11 +66,11 @@ class Line:
 
     @property
     def sound(self) -> list[Outcome]:
-        """Those that are not broken."""
+        """The outcomes of trainings that did not diverge."""
         return [outcome for outcome in self.outcomes if not outcome.broken]
 
     def values(self, measure: str) -> list[float]:
-        """A number of all trainings that have it."""
+        """The values of a measure, of all trainings that have it."""
         return [outcome.values[measure] for outcome in self.sound if measure in outcome.values]
 
     def summary(self, measure: str) -> Summary | None:
@@ -95,7 +95,7 @@ class Table:
 
     @property
     def stem(self) -> str:
-        """What its files are called."""
+        """The common stem of the table's file names."""
         return f"{self.recipe}-{self.tier}-{self.corpus}"
 
 
@@ -119,7 +119,7 @@ def outcome(job: Job, result: Mapping[str, Any]) -> Outcome:
     values = _of_metrics(metrics) | rates(result["splits"])
     steps = ("steps_to_converge", "steps_to_within_one_percent")
     values |= {key: float(result[key]) for key in steps if key in result}
-    values |= looks(job.directory / "analysis")
+    values |= probes(job.directory / "analysis")
     if (drift := weight_drift(job.directory / "tensorboard")) is not None:
         values["weight_drift"] = drift
     interval = test_split(result["splits"]).get("interval")
@@ -160,7 +160,7 @@ def _metrics(values: Mapping[str, Any]) -> list[str]:
 
 
 def _of_metrics(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """What the events of a training tell."""
+    """Numbers from the events of a training."""
     losses = [event["loss"] for event in metrics if event.get("event") == "train"]
     validations = [event for event in metrics if event.get("event") == "validation"]
     found = {"seconds": seconds(list(map(dict, metrics)))}
@@ -178,7 +178,7 @@ def _of_metrics(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def weight_drift(board: Path) -> float | None:
-    """How much the distributions of the weights change, from the histograms of a run; None where it left none."""
+    """The change of the weights' distributions, from the histograms of a run; None where there are none."""
     changes = [
         statistics.fmean(weight_histograms.changes(each))
         for each in weight_histograms.read(board).values()
@@ -187,8 +187,8 @@ def weight_drift(board: Path) -> float | None:
     return statistics.fmean(changes) if changes else None
 
 
-def looks(folder: Path) -> dict[str, float]:
-    """Means over the looks that `las analyze` took during a training; nothing where it did not look."""
+def probes(folder: Path) -> dict[str, float]:
+    """Means over the probes of `las analyze` during a training; empty where there are none."""
     found = {}
     if smoothness := bounded.stored_lines(folder / "smoothness.jsonl"):
         of = [(each, each["gradient"]) for each in smoothness]
@@ -203,7 +203,7 @@ def looks(folder: Path) -> dict[str, float]:
 
 
 def write(table: Table, path: Path) -> None:
-    """As JSON."""
+    """Write a table as JSON."""
     atomic.write_json(path, asdict(table))
 
 

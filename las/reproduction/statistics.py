@@ -1,7 +1,7 @@
-"""Numbers of a few repeated trainings: mean, spread, intervals, and whether two sets differ.
+"""Statistics of a few repeated trainings: mean, spread, confidence intervals, and tests of two sets against each other.
 
-All intervals are 95 % and all tests two-tailed. They speak about trainings (another seed, another draw), not about the
-utterances of the test, which `las.scoring.bootstrap` is for.
+All intervals are 95 % and all tests two-tailed. They are about trainings with other seeds, not about other test
+utterances, which `las.scoring.bootstrap` is for.
 """
 
 import math
@@ -9,12 +9,13 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import mpmath
+
 CONFIDENCE = 0.95
-STEPS = 300  # of the continued fraction, far more than it needs
 
 
 class Summary(NamedTuple):
-    """Of n values; `deviation` is the sample standard deviation (n - 1), `error` that of the mean."""
+    """Summary of n values; `deviation` is the sample standard deviation (n - 1), `error` that of the mean."""
 
     n: int
     mean: float
@@ -26,7 +27,7 @@ class Summary(NamedTuple):
 
 
 class StatisticalTest(NamedTuple):
-    """Two sets compared: the second's mean minus the first's, its 95 % interval, and p. `name` says which test."""
+    """Comparison of two sets: the second's mean minus the first's, its 95 % interval, and p. `name` is the test's."""
 
     name: str
     difference: float
@@ -35,7 +36,7 @@ class StatisticalTest(NamedTuple):
 
 
 def summary(values: Sequence[float]) -> Summary:
-    """Of at least one value; spread and interval need two. The interval is Student's."""
+    """Summary of at least one value; spread and interval need two. The interval is Student's."""
     mean = statistics.fmean(values)
     if len(values) < 2:
         return Summary(1, mean, None, None, None, mean, mean)
@@ -46,7 +47,7 @@ def summary(values: Sequence[float]) -> Summary:
 
 
 def welch(first: Sequence[float], second: Sequence[float]) -> StatisticalTest:
-    """Do the means differ, whatever the variances? Welch 1947, Biometrika 34; degrees of freedom after Satterthwaite.
+    """Welch's t-test of equal means (Biometrika 34, 1947), with degrees of freedom after Satterthwaite.
 
     Without two values on each side there is a difference, but neither interval nor p. Sets without any spread differ
     for certain or not at all.
@@ -65,7 +66,7 @@ def welch(first: Sequence[float], second: Sequence[float]) -> StatisticalTest:
 
 
 def brown_forsythe(first: Sequence[float], second: Sequence[float]) -> StatisticalTest:
-    """Does one set spread wider? Distances from the median compared by their means (Brown and Forsythe 1974, JASA 69).
+    """Test of equal spread: distances from the median compared by their means (Brown and Forsythe 1974, JASA 69).
 
     The difference is that of the mean distances; below 0 where the second set is narrower.
     """
@@ -74,7 +75,7 @@ def brown_forsythe(first: Sequence[float], second: Sequence[float]) -> Statistic
 
 
 def relative_gain(before: Sequence[float], after: Sequence[float]) -> StatisticalTest:
-    """By what share the mean fell from `before` to `after`; the interval is Welch's, divided by the mean before."""
+    """Relative reduction of the mean from `before` to `after`; the interval is Welch's, divided by the mean before."""
     test, base = welch(before, after), statistics.fmean(before)
     bounds = None if test.interval is None else (-test.interval[1] / base, -test.interval[0] / base)
     return StatisticalTest(test.name, -test.difference / base, bounds, test.p)
@@ -83,14 +84,12 @@ def relative_gain(before: Sequence[float], after: Sequence[float]) -> Statistica
 def student(t: float, degrees: float) -> float:
     """The distribution function of Student's t (Abramowitz and Stegun 26.7.1)."""
     square = t * t
-    if square < degrees:  # near the middle: the share between 0 and t, which a tail near a half would round away
-        return 0.5 + math.copysign(0.5 * _incomplete_beta(0.5, degrees / 2, square / (degrees + square)), t)
-    tail = 0.5 * _incomplete_beta(degrees / 2, 0.5, degrees / (degrees + square))
-    return 1 - tail if t > 0 else tail
+    central = mpmath.betainc(0.5, degrees / 2, 0, square / (degrees + square), regularized=True)
+    return 0.5 + math.copysign(0.5 * float(central), t)
 
 
 def student_quantile(share: float, degrees: float) -> float:
-    """The t below which a share of Student's distribution lies, for shares above a half."""
+    """The quantile of Student's distribution at a share above a half."""
     low, high = 0.0, 1.0
     while student(high, degrees) < share:
         high *= 2
@@ -98,21 +97,3 @@ def student_quantile(share: float, degrees: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if student(middle, degrees) < share else (low, middle)
     return high
-
-
-def _incomplete_beta(a: float, b: float, x: float) -> float:
-    """The regularised incomplete beta function I_x(a, b) by its continued fraction (Abramowitz and Stegun 26.5.8)."""
-    if x in (0.0, 1.0):
-        return x
-    if x > (a + 1) / (a + b + 2):  # there the fraction of the other side converges fast
-        return 1 - _incomplete_beta(b, a, 1 - x)
-    front = a * math.log(x) + b * math.log1p(-x) + math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
-    value = 1.0
-    for step in range(STEPS, 0, -1):  # from the inside out
-        half, odd = divmod(step, 2)
-        if odd:
-            term = -(a + half) * (a + b + half) / ((a + 2 * half) * (a + 2 * half + 1))
-        else:
-            term = half * (b - half) / ((a + 2 * half - 1) * (a + 2 * half))
-        value = 1 + term * x / value
-    return math.exp(front) / (a * value)

@@ -1,4 +1,4 @@
-"""The cells of a recipe's table as text: the paper's numbers, ours, and what they differ by."""
+"""The cells of a recipe's table as text: the paper's numbers, ours, and the differences."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ NOTHING = ""
 
 
 def headings(recipe: Recipe, table: Table) -> list[str]:
-    """One for each cell of `rows`."""
+    """The headings, one for each cell of `rows`."""
     metric = error_rates.SHORT_NAMES[table.metric]
     compared = [DIFFERENCE] if comparable(recipe, table) else []
     own = [f"our {metric}: mean", *OWN_HEADINGS, *compared, "trainings"]
@@ -58,7 +58,7 @@ def written(key: str, value: Any) -> str:
 
 
 def interval(line: Line) -> str:
-    """Student's over trainings; of a single training that over the utterances of the test, marked with u."""
+    """The confidence interval: Student's over trainings; of a single one that over utterances, marked with u."""
     summary = line.summary("test")
     if summary is None:
         return NOTHING
@@ -69,7 +69,7 @@ def interval(line: Line) -> str:
 
 
 def comparable(recipe: Recipe, table: Table) -> bool:
-    """Whether the paper has the measure that we have."""
+    """True if the paper reports the measure that we have."""
     return table.metric in recipe.columns()
 
 

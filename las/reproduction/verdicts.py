@@ -45,7 +45,7 @@ def lower(row: str, than: str, measure: str = "test") -> Rule:
 
 
 def far_worse(row: str, than: Sequence[str]) -> Rule:
-    """Higher than the worst of other rows, certainly, and at least `FAR` times as high."""
+    """The mean is significantly higher than the worst of other rows, and at least `FAR` times as high."""
 
     def rule(table: Table) -> Verdict:
         found, others = table.line(row), [table.line(name) for name in than]
@@ -180,7 +180,7 @@ def less_spread_over(rows: Sequence[str], than: Sequence[str]) -> Rule:
 
 
 def attention_fails(row: str, than: str) -> Rule:
-    """Counted: in every training attention has a diagonality below `FAILS`, while another row's is above it."""
+    """Attention of every training has a diagonality below `FAILS`, while another row's is above it: counted."""
 
     def rule(table: Table) -> Verdict:
         found, other = table.line(row), table.line(than)
@@ -249,7 +249,7 @@ def elsewhere(where: str) -> Rule:
 
 
 def _missing(table: Table, measure: str, *lines: Line) -> Verdict | None:
-    """What a rule lacks, None if every row has values."""
+    """The rows without values that a rule needs, None if every row has some."""
     absent = [line.name for line in lines if not line.outcomes]
     if absent:
         return Verdict(UNDECIDED, f"{table.recipe}: no trainings of {', '.join(dict.fromkeys(absent))}")
@@ -263,13 +263,13 @@ def _missing(table: Table, measure: str, *lines: Line) -> Verdict | None:
 
 
 def _few(*lines: Line) -> Verdict | None:
-    """For rules that count: one training of a row is no evidence."""
+    """The reason why a rule that counts cannot decide: one training of a row is no evidence."""
     few = [line.name for line in lines if len(line.outcomes) < 2]
     return Verdict(UNDECIDED, f"one training of {', '.join(few)}") if few else None
 
 
 def _direction(test: StatisticalTest) -> str:
-    """Of a claim that the second set is lower."""
+    """The verdict of a claim that the second set is lower."""
     if test.p is None or test.p > CERTAIN:
         return UNDECIDED
     return SUPPORTED if test.difference < 0 else NOT_SUPPORTED

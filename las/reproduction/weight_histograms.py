@@ -15,7 +15,7 @@ DECILES = [SHARES.index(share) for share in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 
 
 
 class Distribution(NamedTuple):
-    """Of a parameter at a step: the values below which the `SHARES` of its entries lie, and their deviation."""
+    """The distribution of a parameter at a step: quantiles at `SHARES`, and the standard deviation."""
 
     step: int
     quantiles: tuple[float, ...]
@@ -23,7 +23,7 @@ class Distribution(NamedTuple):
 
 
 def read(board: Path) -> dict[str, list[Distribution]]:
-    """By the name of the parameter, step after step, repeated ones once; empty where no histograms were kept."""
+    """Distributions by parameter name and in order of steps, repeated steps once; empty without histograms."""
     if not [bounded.size(path, bounded.TENSORS) for path in board.glob("events.*")]:
         return {}
     from tensorboard.backend.event_processing import event_accumulator
@@ -52,7 +52,7 @@ def _distribution(step: int, histogram: Any) -> Distribution:
 
 
 def changes(found: Sequence[Distribution]) -> list[float]:
-    """From one step to the next: the mean distance between deciles, in standard deviations of the later step.
+    """The mean distance between deciles from one step to the next, in standard deviations of the later step.
 
     A parameter whose entries are all alike has no spread to measure in, and no change.
     """

@@ -17,6 +17,8 @@ from las.scoring.alignment import Aligned, AlignmentRules, align
 
 SHORT_NAMES = {"phone_error_rate": "PER", "wer": "WER", "cer": "CER"}
 """The metrics and what they are called in print."""
+UNITS = {"phone_error_rate": "phones", "wer": "words", "cer": "characters"}
+"""The reference tokens that each metric counts, as headings of tables."""
 
 NO_SPEAKER = "(no speaker)"
 

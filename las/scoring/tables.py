@@ -6,7 +6,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from las.scoring.error_rates import SHORT_NAMES, Alignment, ErrorRate, Score, count, percent
+from las.scoring.error_rates import SHORT_NAMES, UNITS, Alignment, ErrorRate, Score, count, percent
 from las.scoring.significance import Comparison
 
 COLUMNS = 110  # of a line of aligned words
@@ -22,7 +22,7 @@ TESTS = {
 
 def print_score(score: Score, metric: str, console: Console, num_confusions: int = 10) -> None:
     """Errors by speaker, by subset and in total, the most frequent confusions, and what is missing."""
-    table = _table("", "utterances", "words", "correct %", "sub %", "del %", "ins %", f"{SHORT_NAMES[metric]} %")
+    table = _table("", "utterances", UNITS[metric], "correct %", "sub %", "del %", "ins %", f"{SHORT_NAMES[metric]} %")
     for part in (score.speakers, score.subsets, {"total": score.total}):
         for name, rate in part.items():
             table.add_row(name, *_cells(rate))
@@ -39,7 +39,7 @@ def print_score(score: Score, metric: str, console: Console, num_confusions: int
 def print_comparison(comparison: Comparison, names: tuple[str, str], metric: str, console: Console) -> None:
     """Both systems, their difference, and every p value."""
     systems = _table(
-        "system", "utterances", "words", "correct %", "sub %", "del %", "ins %", f"{SHORT_NAMES[metric]} %"
+        "system", "utterances", UNITS[metric], "correct %", "sub %", "del %", "ins %", f"{SHORT_NAMES[metric]} %"
     )
     for name, rate in zip(names, (comparison.first, comparison.second), strict=True):
         systems.add_row(name, *_cells(rate))

@@ -90,12 +90,3 @@ def pixels(path: Path) -> Any:
     from matplotlib.image import imread
 
     return imread(path)
-
-
-def monotonicity(weights: Float[Tensor, "tokens states"]) -> float:
-    """Share of steps at which the centre of attention does not move backwards: 1 for a monotone alignment."""
-    if weights.shape[0] < 2:
-        return 1.0
-    positions = weights.new_tensor(range(weights.shape[1]))
-    centre = weights @ positions
-    return float((centre[1:] >= centre[:-1]).double().mean())

@@ -145,7 +145,7 @@ def test_every_analysis_leaves_the_subject_alone(looked_at: Probe, tmp_path: Pat
     """
     model, optimiser = looked_at.model, looked_at.updates.optimiser
     before, drawn = state(model, optimiser), random.getstate()
-    found = AnalysisLog(tmp_path, [*ANALYSES], Grid(points=2)).look(looked_at)
+    found = AnalysisLog(tmp_path, [*ANALYSES], Grid(points=2)).record(looked_at)
     random.setstate(drawn)
     assert state(model, optimiser) == before and found.keys() == ANALYSES.keys()
 
@@ -154,7 +154,7 @@ def test_numbers_of_the_same_point_are_the_same(looked_at: Probe, tmp_path: Path
     """Frozen draws: a probe is a function of the checkpoint; without draws it is another one."""
     notebooks = [AnalysisLog(tmp_path / name, ["smoothness"], Grid(points=2)) for name in ("a", "b", "c")]
     off = looked_at._replace(draws="off")
-    one, two, other = (book.look(each) for book, each in zip(notebooks, (looked_at, looked_at, off), strict=True))
+    one, two, other = (book.record(each) for book, each in zip(notebooks, (looked_at, looked_at, off), strict=True))
     assert one == two and one["smoothness"]["loss"] != other["smoothness"]["loss"]
 
 
@@ -163,9 +163,9 @@ def test_a_step_that_is_looked_at_again_replaces_what_was_found_then_and_later(
 ) -> None:
     book = AnalysisLog(tmp_path, ["gradient_norms"], Grid())
     for step in (1, 3, 5):
-        book.look(looked_at._replace(step=step))
+        book.record(looked_at._replace(step=step))
     resumed = AnalysisLog(tmp_path, ["gradient_norms"], Grid())
-    resumed.look(looked_at._replace(step=3))
+    resumed.record(looked_at._replace(step=3))
     lines = (tmp_path / "gradient_norms.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [0, 2]
 
@@ -209,7 +209,7 @@ def test_without_matplotlib_there_are_numbers_and_no_pictures(
 ) -> None:
     monkeypatch.setattr(plots, "available", lambda: False)
     book = AnalysisLog(tmp_path, ["alignments"], Grid())
-    book.look(looked_at)
+    book.record(looked_at)
     assert book.pictures("title") == [] and len(book.tables()) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["alignments.jsonl"]
 

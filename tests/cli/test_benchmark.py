@@ -126,13 +126,6 @@ def test_what_was_not_measured_has_no_ratio() -> None:
     assert "times_faster_than_plain" not in table[1] and table[0]["times_faster_than_plain"] == 1.0
 
 
-def test_targets_are_for_ln_global() -> None:
-    row = {"implementation": "cpu", "shape": "C4", "cell": "ln_global", "total_ms": 1.0, "peak_bytes": 1}
-    assert shapes.target(row) == {"ratio_to_packed": 0.25, "peak_to_lstm": 1.3}
-    for other in ({"cell": "ln_joined"}, {"shape": "D1"}, {"implementation": "plain"}):
-        assert shapes.target(row | other) == {}
-
-
 def test_lengths_are_the_same_every_time_and_fill_the_batch() -> None:
     for shape in shapes.SHAPES.values():
         lengths = shape.num_frames()

@@ -159,8 +159,9 @@ def test_any_file_name_reaches_the_verb(name: str, tmp_path: Path, las: Callable
     assert answer.code == 0, answer.err
 
 
-def test_every_script_is_its_verb_and_short() -> None:
-    assert {path.stem for path in SCRIPTS} == set(main.VERBS)
+def test_the_scripts_of_a_first_session_are_verbs_and_short() -> None:
+    stations = {"prepare", "train", "decode", "score", "transcribe", "analyze", "reproduce", "benchmark", "demo"}
+    assert {path.stem for path in SCRIPTS} == stations <= set(main.VERBS)
     for path in SCRIPTS:
         lines = path.read_text().splitlines()
         assert len(lines) <= 40

@@ -16,7 +16,6 @@ import pytest
 import shorten_encoder
 import soundfile
 from console import Answer
-from places import REPOSITORY
 from tiny import LABELS, RATE, damage, overrides, sound, steps, tree, utterance, wav
 
 Las = Callable[..., Answer]
@@ -148,8 +147,7 @@ def spoil(root: Path, per_fault: int) -> dict[str, Fault]:
 
 def require_named(root: Path, faults: dict[str, Fault]) -> None:
     """`las check` ends, with 3, and names these utterances with the right reasons, and no other."""
-    script = REPOSITORY / "scripts" / "check.py"
-    command = [sys.executable, str(script), *overrides(root)]
+    command = [sys.executable, "-m", "las", "check", *overrides(root)]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert answer.returncode == 3, answer.stderr
     assert f"timit: {len(faults)} of {len(faults) + 12} utterances cannot be used" in answer.stderr

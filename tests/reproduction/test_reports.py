@@ -181,7 +181,7 @@ def test_errors_in_the_hundreds_do_not_flatten_the_rest_of_their_curve(tmp_path:
     lines = (json.dumps(event) + "\n" for event in [*found, {"event": "train", "step": 3}])
     (tmp_path / "metrics.jsonl").write_text("".join(lines))
     job = Job(recipe.read("bo18_table3").rows[0], 1, 1, (), {}, tmp_path)
-    assert learning_curves.of_errors(job) == {1: learning_curves.MOST_PERCENT, 2: 50.0}
+    assert learning_curves.of_errors(job) == {1: learning_curves.HIGHEST_PERCENT, 2: 50.0}
 
 
 def test_long_names_break_after_dots_and_underscores() -> None:
@@ -231,13 +231,13 @@ def test_a_band_goes_over_the_seeds_that_have_a_step(reported: tuple[Path, list[
     assert found == Series("row", [1.0, 2.0], [3.0, 1.0], [2.0, 1.0], [4.0, 1.0])
 
 
-def test_an_example_is_heard_by_every_row(reported: tuple[Path, list[Job]]) -> None:
+def test_every_row_decodes_the_example(reported: tuple[Path, list[Job]]) -> None:
     _, jobs = reported
     found = examples.example(jobs, with_audio=True)
-    assert found is not None and [each.label for each in found.heard] == ["layer norm in the listener", "no layer norm"]
-    assert found.utterance.id == "mdab0_sx0" and found.heard[0].symbols[-1] == "(end)"
-    weights = np.array(found.heard[0].weights)
-    assert len(weights) == len(found.heard[0].symbols)
+    assert found is not None and [each.label for each in found.rows] == ["layer norm in the listener", "no layer norm"]
+    assert found.utterance.id == "mdab0_sx0" and found.rows[0].symbols[-1] == "(end)"
+    weights = np.array(found.rows[0].weights)
+    assert len(weights) == len(found.rows[0].symbols)
     np.testing.assert_allclose(weights.sum(1), 1, atol=1e-5)
     waveform, rate = soundfile.read(io.BytesIO(base64.b64decode(found.audio.partition(",")[2])))
     assert rate == 16000 and len(waveform) == round(found.utterance.duration_s * rate)
@@ -254,7 +254,7 @@ def test_a_row_whose_checkpoint_is_gone_is_left_out(reported: tuple[Path, list[J
         moved.append(Job(job.row, job.seed, job.copy, job.overrides, job.config, copy))
     shutil.rmtree(moved[0].directory / "checkpoints")
     found = examples.example(moved, with_audio=False)
-    assert found is not None and [each.label for each in found.heard] == ["no layer norm"]
+    assert found is not None and [each.label for each in found.rows] == ["no layer norm"]
 
 
 def test_the_page_needs_nothing_else_and_has_tables_pictures_and_sound(reported: tuple[Path, list[Job]]) -> None:
@@ -268,6 +268,7 @@ def test_the_page_needs_nothing_else_and_has_tables_pictures_and_sound(reported:
     assert found.tags["figure"] > 10 and found.tags["polygon"] > 4
     for heading in ("Results", "Claims", "Training", "Attention on one utterance", "Distributions of parameters"):
         assert f"<h2>{heading}</h2>" in text
+    assert "diagonality: correlation of token and position" in text  # the legend of the attention measures
     assert "prefers-color-scheme: dark" in text and 'name="viewport"' in text
 
 
@@ -314,15 +315,15 @@ def test_a_browser_shows_the_page(reported: tuple[Path, list[Job]], tmp_path: Pa
     assert shown[3] == "0" and "net::ERR" not in done.stderr
 
 
-def test_looks_during_a_training_become_means(tmp_path: Path) -> None:
-    assert results.looks(tmp_path) == {}
+def test_probes_during_a_training_become_means(tmp_path: Path) -> None:
+    assert results.probes(tmp_path) == {}
     look = {"loss": 2.0, "gradient_norm": 4.0}
     near = look | {"gradient": {"losses": [1.0, 2.0], "differences": [1.0, 2.0], "scale_free_beta": 3.0}}
     far = look | {"gradient": {"losses": [1.0, 5.0], "differences": [4.0, 2.0], "scale_free_beta": 5.0}}
     (tmp_path / "smoothness.jsonl").write_text("".join(json.dumps(each) + "\n" for each in (near, far)))
     groups = [{"weights": {"relative": value}} for value in (0.0, 0.5, 1.5)]
     (tmp_path / "covariate_shift.jsonl").write_text(json.dumps({"groups": groups}) + "\n")
-    assert results.looks(tmp_path) == {"loss_range": 1.25, "gradient_change": 0.75, "beta": 4.0, "ics": 1.0}
+    assert results.probes(tmp_path) == {"loss_range": 1.25, "gradient_change": 0.75, "beta": 4.0, "ics": 1.0}
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,15 @@ def test_the_table_shows_parts_total_confusions_and_what_is_missing() -> None:
     assert "1 without a hypothesis, counted as deleted: b" in lines
 
 
+@pytest.mark.parametrize(("metric", "unit"), [("phone_error_rate", "phones"), ("wer", "words"), ("cer", "characters")])
+def test_reference_tokens_are_named_by_the_metric(metric: str, unit: str) -> None:
+    found = error_rate(REFERENCES, HYPOTHESES)
+    assert any(f"┃ {unit} ┃" in line for line in printed(tables.print_score, found, metric))
+    compared = printed(tables.print_comparison, significance.compare(*scores()), ("a.trn", "b.trn"), metric)
+    assert any(f"┃ {unit} ┃" in line for line in compared)
+    assert f"2 errors of 3 {unit} in 2 utterances" in Page(html.page(found, metric, "x", "nist")).text
+
+
 def test_subsets_have_rows_of_their_own() -> None:
     alignments = {"a": [Aligned("x", "x", "correct")], "b": [Aligned("x", None, "deletion")]}
     found = summarise(alignments, {"a": "mary", "b": "john"}, subsets={"a": ["SWB"], "b": ["CH"]})

@@ -62,12 +62,3 @@ def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
     assert not plots.available()
     with pytest.raises(LasError, match=r"pip install 'las\[plots\]'"):
         plots.attention_picture(diagonal(2), ["a", "b"], 40.0, tmp_path / "a.png")
-
-
-def test_monotonicity_is_the_share_of_steps_that_do_not_go_back() -> None:
-    weights = torch.eye(5)
-    assert plots.monotonicity(diagonal()) == 1.0
-    assert plots.monotonicity(weights[[0, 1, 1, 3, 4]]) == 1.0
-    assert plots.monotonicity(weights[[0, 2, 1, 3, 4]]) == 0.75
-    assert plots.monotonicity(weights[[4, 3, 2, 1, 0]]) == 0.0
-    assert plots.monotonicity(weights[:1]) == plots.monotonicity(weights[:0]) == 1.0

@@ -54,11 +54,11 @@ def mean(alignments: Sequence[Alignment]) -> Alignment:
 def verdict(alignment: Alignment) -> str:
     """A verdict in plain words, the most basic fault first."""
     if alignment.entropy > 0.9:
-        return "looks everywhere alike: nothing is aligned yet"
+        return "is flat: nothing is aligned yet"
     if alignment.diagonality < 0.5:
         return "does not follow the speech: the speller writes from memory"
     if alignment.coverage < 0.3:
-        return "sees few of the states: most of the speech is passed over"
+        return "covers few of the states: most of the speech is passed over"
     if alignment.diagonality < 0.9:
         return "follows the speech, with jumps"
     return "follows the speech"
@@ -68,3 +68,10 @@ def line(alignment: Alignment) -> str:
     """`attention follows the speech (entropy 0.21, diagonality 0.97, coverage 0.80, monotonicity 0.95)`"""
     numbers = ", ".join(f"{name} {value:.2f}" for name, value in alignment._asdict().items())
     return f"attention {verdict(alignment)} ({numbers})"
+
+
+LEGEND = (
+    "entropy: 0 one state, 1 flat; diagonality: correlation of token and position, 1 is best; "
+    "coverage: share of the states attended to; monotonicity: share of tokens that do not step back"
+)
+"""The meaning of the four measures, printed below tables and pictures."""

@@ -21,10 +21,10 @@ def test_a_diagonal_is_healthy() -> None:
     assert diagnostics.verdict(found) == "follows the speech"
 
 
-def test_looking_everywhere_has_the_largest_entropy_and_goes_with_nothing() -> None:
+def test_flat_attention_has_the_largest_entropy_and_no_diagonality() -> None:
     found = diagnostics.measure(torch.full((6, 8), 1 / 8))
     assert found == pytest.approx(Alignment(1.0, 0.0, 1.0, 1.0))
-    assert "everywhere" in diagnostics.verdict(found)
+    assert diagnostics.verdict(found) == "is flat: nothing is aligned yet"
 
 
 def test_the_numbers_of_a_small_alignment_by_hand() -> None:
@@ -37,6 +37,10 @@ def test_the_numbers_of_a_small_alignment_by_hand() -> None:
     assert found.entropy == pytest.approx(math.log(2) / 3 / math.log(3))
     assert found.diagonality == pytest.approx(covariance / spread)
     assert (found.coverage, found.monotonicity) == (1.0, 0.5)
+
+
+def test_the_legend_explains_every_measure() -> None:
+    assert [part.partition(":")[0] for part in diagnostics.LEGEND.split("; ")] == list(Alignment._fields)
 
 
 @pytest.mark.parametrize(
@@ -64,3 +68,9 @@ def test_means_and_the_line_of_the_log() -> None:
     assert diagnostics.line(found) == (
         "attention follows the speech (entropy 0.20, diagonality 0.95, coverage 0.80, monotonicity 0.75)"
     )
+
+
+def test_monotonicity_is_the_share_of_tokens_that_do_not_go_back() -> None:
+    weights = torch.eye(5)
+    orders = {(0, 1, 2, 3, 4): 1.0, (0, 1, 1, 3, 4): 1.0, (0, 2, 1, 3, 4): 0.75, (4, 3, 2, 1, 0): 0.0, (0,): 1.0}
+    assert {order: diagnostics.measure(weights[list(order)]).monotonicity for order in orders} == orders

@@ -1,0 +1,25 @@
+"""HTML pages from the Jinja templates in `las/templates`, with everything that is inserted escaped."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+FOLDER = Path(__file__).parents[1] / "templates"
+
+
+def render(template: str, **values: Any) -> str:
+    """The text of a template with its variables. Raises jinja2.UndefinedError for a variable that is not given."""
+    return _environment().get_template(template).render(values)
+
+
+def macro(template: str, name: str, **values: Any) -> str:
+    """The text of one macro of a template, without surrounding white space."""
+    return str(getattr(_environment().get_template(template).module, name)(**values)).strip()
+
+
+@cache
+def _environment() -> Environment:
+    options: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    return Environment(loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, **options)
