@@ -8,7 +8,8 @@ from torch import Tensor
 
 from las.data.loader import Batch
 from las.data.tokenizers import Tokenizer
-from las.decoding.search import BeamSearch, GreedySearch, Hypothesis
+from las.decoding.base import Hypothesis
+from las.decoding.search import BeamSearch, GreedySearch
 from las.nn.attention import diagnostics
 from las.nn.attention.diagnostics import Alignment
 from las.nn.losses import LabelSmoothedCrossEntropy

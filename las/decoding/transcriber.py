@@ -14,8 +14,8 @@ from las.data.audio import streaming
 from las.data.audio.segmentation import AudioSegment, Segmenter
 from las.data.audio.streaming import Channel
 from las.decoding import word_timing
+from las.decoding.base import Hypothesis
 from las.decoding.evaluation import Search
-from las.decoding.search import Hypothesis
 from las.decoding.transcription import SegmentTranscript, Transcription
 from las.decoding.word_timing import TimedToken, TimedWord
 from las.nn.model import ListenAttendSpell

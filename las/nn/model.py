@@ -38,7 +38,7 @@ class Decoder:
         self.ctc = ctc
         self.answer = speller.answers(memory)
 
-    def keep(self, rows: Int[Tensor, " kept"]) -> "Decoder":
+    def select_utterances(self, rows: Int[Tensor, " selected"]) -> "Decoder":
         """The same for some of the utterances."""
         return Decoder(self.speller, AttentionMemory(*(part[rows] for part in self.memory)), self.ctc)
 

@@ -44,7 +44,7 @@ class CoverageBatchScorer(BatchScorer):
         self.threshold = threshold
         self.num_states = num_states
 
-    def keep(self, rows: Int[Tensor, " kept"]) -> "CoverageBatchScorer":
+    def select_utterances(self, rows: Int[Tensor, " selected"]) -> "CoverageBatchScorer":
         return CoverageBatchScorer(self.threshold, self.num_states[rows])
 
     def start(self) -> Covered:
@@ -58,5 +58,5 @@ class CoverageBatchScorer(BatchScorer):
         count = (attention > self.threshold).sum(-1).to(state.states.dtype)
         return (count - state.states).unsqueeze(-1), Covered(attention, count)
 
-    def room(self, state: Covered, left: Int[Tensor, "batch beam"]) -> Tensor:
+    def score_upper_bound(self, state: Covered, steps_left: Int[Tensor, "batch beam"]) -> Tensor:
         return self.num_states.unsqueeze(1) - state.states

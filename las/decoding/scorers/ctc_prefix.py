@@ -83,7 +83,7 @@ class CTCPrefixBatchScorer(BatchScorer):
         self.probs = probs
         self.sums = sums
 
-    def keep(self, rows: Int[Tensor, " kept"]) -> "CTCPrefixBatchScorer":
+    def select_utterances(self, rows: Int[Tensor, " selected"]) -> "CTCPrefixBatchScorer":
         return CTCPrefixBatchScorer(self.probs[rows], self.sums[rows])
 
     def start(self) -> Prefixes:

@@ -35,5 +35,5 @@ class LengthBatchScorer(BatchScorer):
     def score(self, state: State, step: SearchStep) -> tuple[Tensor, State]:
         return torch.ones_like(step.log_probs[:, :, :1]), state
 
-    def room(self, state: State, left: Int[Tensor, "batch beam"]) -> Tensor | float:
-        return left if self.is_gain else 0.0
+    def score_upper_bound(self, state: State, steps_left: Int[Tensor, "batch beam"]) -> Tensor | float:
+        return steps_left if self.is_gain else 0.0

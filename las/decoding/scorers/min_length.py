@@ -31,7 +31,7 @@ class LengthBatchConstraint(BatchConstraint):
         self.least = least
         self.eos = eos
 
-    def keep(self, rows: Int[Tensor, " kept"]) -> "LengthBatchConstraint":
+    def select_utterances(self, rows: Int[Tensor, " selected"]) -> "LengthBatchConstraint":
         return LengthBatchConstraint(self.least[rows], self.eos)
 
     def start(self) -> Tensor:

@@ -48,7 +48,7 @@ class RepetitionBatchConstraint(BatchConstraint):
         self.max_repeats = max_repeats
         self.batch = batch
 
-    def keep(self, rows: Int[Tensor, " kept"]) -> "RepetitionBatchConstraint":
+    def select_utterances(self, rows: Int[Tensor, " selected"]) -> "RepetitionBatchConstraint":
         return RepetitionBatchConstraint(self.periods, self.max_repeats, len(rows))
 
     def start(self) -> Past:
