@@ -96,7 +96,7 @@ def grid(weights: Mapping[str, Any], exponents: Any, search: BeamSearch) -> list
         check_value(where, values, list[float])
         if not values or (name != "length_reward" and min(values) < 0):
             raise ConfigError(f"{where}={values} should list values of 0 or more, for example [0.0,0.1,0.3]")
-    for name in lists.keys() - search.parts.scorers.keys():
+    for name in lists.keys() - search.components.scorers.keys():
         raise ConfigError(
             f"weights.{name}: the search has no such scorer: leave it out (weights.{name}=null), or add it "
             "(configs/scorer has them, search=beam_lm and search=beam_ctc_lm have language models)"

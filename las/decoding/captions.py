@@ -1,4 +1,4 @@
-"""Transcriptions as files: text, JSON lines, NIST's CTM, and captions as SubRip (.srt) and WebVTT (.vtt) have them."""
+"""Transcriptions as files: text, JSON lines, NIST CTM, and captions in SubRip (.srt) and WebVTT (.vtt)."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -9,27 +9,30 @@ from las.decoding.word_timing import TimedWord
 from las.scoring import ctm
 
 LONGEST_TEXT, LONGEST_S = 84, 6.0
-"""Of one caption: two lines of 42 characters, as long as is usual on a screen."""
+"""Maximum length of a caption in characters (two lines of 42, as is usual on screens) and in seconds."""
 PAUSE_S = 0.8
-"""A pause between words that begins a new caption."""
+"""A pause between words, in seconds, that starts a new caption."""
 
 
 def text(recordings: Sequence[Transcription]) -> str:
-    """One line for each recording: what was said alone if there is one recording, after name and tab if more."""
+    """One line for each recording: its text, after its id and a tab if there are several recordings."""
     if len(recordings) == 1:
         return f"{recordings[0].text}\n"
     return "".join(f"{each.id}\t{each.text}\n" for each in recordings)
 
 
 def json_lines(recordings: Sequence[Transcription]) -> Iterator[str]:
-    """One object for each recording, with words, tokens, times and confidences; in parts, as hours have many tokens."""
+    """One JSON object per line and recording, with words, tokens, times and confidences; in parts, to bound memory."""
     for each in recordings:
         yield from each.json_parts()
         yield "\n"
 
 
 def time_marks(recordings: Sequence[Transcription]) -> str:
-    """CTM: a line for each word. A recording is called by its file's name without suffix and blanks, channel 1."""
+    """NIST CTM, a line for each word, times in seconds.
+
+    A recording is named by its file name without the suffix, blanks replaced by `_`; its channel is 1.
+    """
     return ctm.text(
         ctm.CTMWord(
             re.sub(r"\s", "_", Path(each.id).stem),
@@ -45,7 +48,7 @@ def time_marks(recordings: Sequence[Transcription]) -> str:
 
 
 def subrip(recordings: Sequence[Transcription]) -> str:
-    """SubRip, of one recording."""
+    """SubRip captions (.srt) of one recording."""
     (recording,) = recordings
     return "\n".join(
         f"{number}\n{clock(cue[0].start_s, ',')} --> {clock(cue[-1].end_s, ',')}\n{_lines(cue)}\n"
@@ -54,7 +57,7 @@ def subrip(recordings: Sequence[Transcription]) -> str:
 
 
 def web_vtt(recordings: Sequence[Transcription]) -> str:
-    """WebVTT, of one recording."""
+    """WebVTT captions (.vtt) of one recording."""
     (recording,) = recordings
     blocks = [
         f"{clock(cue[0].start_s, '.')} --> {clock(cue[-1].end_s, '.')}\n{_escaped(_lines(cue))}\n"
@@ -70,13 +73,13 @@ FORMATS: dict[str, Callable[[Sequence[Transcription]], str | Iterator[str]]] = {
     "srt": subrip,
     "vtt": web_vtt,
 }
-"""By name, which is the suffix too."""
+"""Writers by the name of the format, which is also its suffix."""
 OF_ONE = ("srt", "vtt")
-"""Formats that hold one recording."""
+"""Formats whose files hold one recording."""
 
 
 def cues(words: Sequence[TimedWord]) -> Iterator[list[TimedWord]]:
-    """Words that are shown together: no pause within, not too long to read or to wait for."""
+    """Words grouped into captions: without a long pause inside, and within the limits of length and duration."""
     cue: list[TimedWord] = []
     for word in words:
         length = sum(len(each.text) + 1 for each in cue) + len(word.text)
@@ -90,14 +93,14 @@ def cues(words: Sequence[TimedWord]) -> Iterator[list[TimedWord]]:
 
 
 def clock(seconds: float, point: str) -> str:
-    """`01:02:03,045`"""
+    """A time as `01:02:03,045`, with `point` before the milliseconds."""
     minutes, milliseconds = divmod(round(1000 * seconds), 60_000)
     hours, minutes = divmod(minutes, 60)
     return f"{hours:02d}:{minutes:02d}:{milliseconds // 1000:02d}{point}{milliseconds % 1000:03d}"
 
 
 def _lines(cue: Sequence[TimedWord]) -> str:
-    """The words in two lines if they are too many for one; the first is not the longer one by more than a word."""
+    """The words of a caption, in two lines of about the same length if they do not fit into one."""
     whole = " ".join(word.text for word in cue)
     if len(whole) <= LONGEST_TEXT // 2:
         return whole

@@ -1,4 +1,4 @@
-"""A model on a split: the loss with true previous tokens, and what search writes without them."""
+"""Evaluation of a model on a split: teacher-forced loss, and the hypotheses of a search."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -8,7 +8,8 @@ from torch import Tensor
 
 from las.data.loader import Batch
 from las.data.tokenizers import Tokenizer
-from las.decoding.search import BeamSearch, GreedySearch, Hypothesis
+from las.decoding.base import Hypothesis
+from las.decoding.search import BeamSearch, GreedySearch
 from las.nn.attention import diagnostics
 from las.nn.attention.diagnostics import Alignment
 from las.nn.losses import LabelSmoothedCrossEntropy
@@ -25,20 +26,20 @@ class Decoded(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """What a pass over a split found; the first three are sums over tokens, end of sentence included."""
+    """The results of a pass over a split; the first three are sums over tokens, end of sentence included."""
 
     cross_entropy: float
-    """Unsmoothed."""
+    """Without label smoothing, in nats."""
     correct: int
     tokens: int
     decoded: list[Decoded]
     alignments: list[Alignment]
-    """One per utterance, true tokens fed."""
+    """One per utterance, teacher-forced."""
 
 
 @torch.no_grad()
 def decode(model: ListenAttendSpell, search: Search, batches: Iterable[tuple[int, Batch]]) -> Iterator[Decoded]:
-    """The n-best lists of all utterances, batch by batch."""
+    """Decode all utterances; yields their n-best lists, batch by batch."""
     model.eval()
     for _, batch in batches:
         batch = batch.to(model.device)
@@ -54,7 +55,7 @@ def evaluate(
     search: Search,
     batches: Iterable[tuple[int, Batch]],
 ) -> Evaluation:
-    """Loss and decoded text of a split; the listener runs once for both."""
+    """The loss and the decoded hypotheses of a split; the listener runs once for both."""
     model.eval()
     cross_entropy, correct, tokens = 0.0, 0, 0
     decoded: list[Decoded] = []
@@ -71,14 +72,14 @@ def evaluate(
             diagnostics.measure(weights[: int(count) + 1, : int(states)])
             for weights, count, states in zip(spelling.weights, batch.num_tokens, num_states, strict=True)
         ]
-        found = search(Decoder(model.speller, memory, model.ctc), num_states)
-        decoded += [Decoded(name, hypotheses) for name, hypotheses in zip(batch.ids, found, strict=True)]
+        nbest_lists = search(Decoder(model.speller, memory, model.ctc), num_states)
+        decoded += [Decoded(name, hypotheses) for name, hypotheses in zip(batch.ids, nbest_lists, strict=True)]
     return Evaluation(cross_entropy, correct, tokens, decoded, alignments)
 
 
 @torch.no_grad()
 def attention_weights(model: ListenAttendSpell, batch: Batch) -> Tensor:
-    """Teacher-forced attention of the first utterance of a batch, [tokens + 1, states], padding cut off."""
+    """Teacher-forced attention weights of the first utterance of a batch, [tokens + 1, states], without padding."""
     model.eval()
     batch = batch.to(model.device)
     spelling = model(batch.waveforms[:1], batch.num_samples[:1], batch.targets[:1])
@@ -86,20 +87,20 @@ def attention_weights(model: ListenAttendSpell, batch: Batch) -> Tensor:
     return spelling.weights[0, : int(batch.num_tokens[0]) + 1, :states].cpu()
 
 
-def entry(found: Decoded, tokens: Tokenizer, nbest: int) -> dict[str, Any]:
-    """An utterance in a file of hypotheses: its best one, and where more were asked for (`nbest`) the list of them."""
-    best = found.hypotheses[0]
-    written = {"id": found.id, "text": tokens.decode(best.tokens), "score": round(best.score, 4)}
-    return written if nbest == 1 else written | {"nbest": [_listed(each, tokens) for each in found.hypotheses]}
+def entry(decoded: Decoded, tokens: Tokenizer, nbest: int) -> dict[str, Any]:
+    """An utterance as JSON data: the best hypothesis, and the n-best list where `nbest` is above 1."""
+    best = decoded.hypotheses[0]
+    written = {"id": decoded.id, "text": tokens.decode(best.tokens), "score": round(best.score, 4)}
+    return written if nbest == 1 else written | {"nbest": [_listed(each, tokens) for each in decoded.hypotheses]}
 
 
-def _listed(one: Hypothesis, tokens: Tokenizer) -> dict[str, Any]:
+def _listed(hypothesis: Hypothesis, tokens: Tokenizer) -> dict[str, Any]:
     return {
-        "text": tokens.decode(one.tokens),
-        "score": round(one.score, 4),
-        "normalised_score": round(one.normalised_score, 4),
-        "scores": {name: round(score, 4) for name, score in one.scores.items()},
-        "finished_by": one.finished_by,
+        "text": tokens.decode(hypothesis.tokens),
+        "score": round(hypothesis.score, 4),
+        "normalised_score": round(hypothesis.normalised_score, 4),
+        "scores": {name: round(score, 4) for name, score in hypothesis.scores.items()},
+        "finished_by": hypothesis.finished_by,
     }
 
 

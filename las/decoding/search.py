@@ -1,4 +1,4 @@
-"""Greedy and beam search over anything that can start and step.
+"""Greedy and beam search over any decoder with `start` and `step` (`las.decoding.base.Decoder`).
 
 A decoder gives the log-probabilities of the next symbol; a search gives, for every utterance of the batch, its best
 complete hypotheses. Three promises hold for both searches:
@@ -10,83 +10,34 @@ complete hypotheses. Three promises hold for both searches:
 
 Scores are summed in float64: sums of float32 log-probabilities are then exact enough that two ways of adding the same
 numbers agree, and near ties are decided by the model instead of by rounding.
+
+`BeamSearch.__call__` is the loop. Below it stand its three parts: the open hypotheses (`BeamState`), their expansion by
+one symbol (`BeamExpansion`), and the record of the steps, from which the hypotheses are read at the end (`Backtrace`).
+Scorers and constraints are one call, `CombinedScorer.score`.
 """
 
 import copy
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from las.data.tokenizers import Tokenizer
-from las.decoding import beam
-from las.decoding.beam import Backtrace, BacktracedHypothesis, BeamExpansion, BeamState, BeamStep
+from las.decoding.base import CanDropUtterances, Decoder, HasAttention, Hypothesis, LengthLimit
 from las.decoding.scorers import combined
-from las.decoding.scorers.base import Constraint, Scorer, SearchStep, State, kept, reorder
+from las.decoding.scorers.base import Constraint, Scorer, SearchStep, reorder, score_type, select_utterances
 from las.runtime.errors import ArgumentError
 
+STEPS_BETWEEN_CHECKS = 8
+"""Steps on a GPU between two checks for finished utterances."""
 
-@runtime_checkable
-class Decoder(Protocol):
-    """What a search needs: `model.Decoder`, or a toy in a test.
-
-    `sos` is fed first, `eos` ends a sequence; they may be the same symbol. `start()` is the state before the first
-    symbol, one beam per utterance (tensors [batch, 1, ...]). `step(tokens, state)` takes the symbols chosen last,
-    [batch, beam], and gives log-probabilities [batch, beam, vocab], none above 0, and the next state. A state is a
-    value: nested tuples or named tuples of tensors [batch, beam, ...].
-    """
-
-    sos: int
-    eos: int
-
-    def start(self) -> State: ...
-
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]: ...
-
-
-@runtime_checkable
-class HasAttention(Protocol):
-    """A decoder that shows where it looked: the weights [batch, beam, states] in one of its states."""
-
-    def weights(self, state: State) -> Tensor: ...
-
-
-@runtime_checkable
-class CanDropUtterances(Protocol):
-    """A decoder that can go on with some of its utterances, `rows` [kept] of them."""
-
-    def keep(self, rows: Tensor) -> "Decoder": ...
-
-
-STEPS_BETWEEN_LOOKS = 8
-"""Steps of a GPU after which it is asked whether all is done."""
-
-SHARE_LEFT = 0.75
-"""Once no more of the utterances than this are left, the others are taken out of the tensors."""
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """One complete decoded sequence.
-
-    `tokens` leaves the boundary symbols out; `score` is the natural log-probability of the tokens and the end symbol,
-    with the weighted scores of other scorers where there are any; `normalised_score` is what it was ranked by;
-    `finished_by` is `max_length` where the end symbol was forced, `dead_end` where nothing was possible any more.
-    `scores` are those of each scorer by its name, without its weight (`las` is the decoder); `confidences` are the
-    decoder's probabilities of each token.
-    """
-
-    tokens: list[int]
-    score: float
-    normalised_score: float
-    finished_by: Literal["eos", "max_length", "dead_end"]
-    scores: dict[str, float] = field(default_factory=dict)
-    confidences: list[float] = field(default_factory=list)
+MAX_UNFINISHED_SHARE = 0.75
+"""Finished utterances are dropped from the tensors once at most this share of the batch is unfinished."""
 
 
 class GreedySearch:
@@ -99,37 +50,40 @@ class GreedySearch:
     nbest = 1
 
     def __init__(self, max_length_ratio: float = 1.0, max_length: int | None = None) -> None:
-        self.limits = _Limits(max_length_ratio, max_length)
+        self.limits = LengthLimit(max_length_ratio, max_length)
 
     def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
-        """There are no scorers that want to know."""
+        """Do nothing: there are no scorers that need the tokenizer."""
 
     @torch.no_grad()
     def __call__(self, decoder: Decoder, num_states: Int[Tensor, " batch"]) -> list[list[Hypothesis]]:
         """One hypothesis per utterance. `num_states` lies on the decoder's device."""
-        limits, trail, rules = self.limits(num_states), Backtrace(num_states), BeamExpansion(decoder.eos, 1, 0.0)
-        beams, state, full = beam.first(decoder.sos, num_states), decoder.start(), _column(limits, num_states)
+        limits = self.limits(num_states)
+        max_tokens = torch.tensor(limits, device=num_states.device).unsqueeze(1)
+        expansion, backtrace = BeamExpansion(decoder.eos, 1, 0.0), Backtrace(num_states)
+        beams, state = first_beams(decoder.sos, num_states), decoder.start()
         for step in range(max(limits) + 1):
             log_probs, state = decoder.step(beams.tokens, state)
             log_probs = combined.possible(log_probs)
-            beams, parents = rules.extend(beams, log_probs, log_probs[:, :, decoder.eos], step >= full)
-            gains = log_probs.gather(2, beams.tokens.unsqueeze(-1))
-            trail.add(BeamStep(beams.tokens, parents, gains.movedim(2, 0)))
-            if _is_time_to_look(step, num_states) and beams.finished.all():
+            beams, parents = expansion.extend(beams, log_probs, log_probs[:, :, decoder.eos], step >= max_tokens)
+            scores = log_probs.gather(2, beams.tokens.unsqueeze(-1))
+            backtrace.add(BeamStep(beams.tokens, parents, scores.movedim(2, 0)))
+            if _is_time_to_check(step, num_states) and beams.finished.all():
                 break
-        return _hypotheses(trail, beams, limits, [combined.DECODER], nbest=1)
+        backtrace.end_all(beams, self.nbest)
+        return _hypotheses(backtrace, limits, [combined.DECODER])
 
 
 class BeamSearch:
     """Beam search, all beams of all utterances as one batch.
 
     Hypotheses are ranked by score / length ** `length_normalisation`; the length counts the end symbol, 0 ranks by the
-    score itself. Finished hypotheses keep their seats and compete with the others. The beam grows from one to `size`
-    seats as continuations allow, so that a beam as wide as the space searches all of it; a beam of one is
+    score itself. Finished hypotheses stay in the beam and compete with the others. The beam grows from one to `size`
+    hypotheses as continuations allow, so that a beam as wide as the space searches all of it; a beam of one is
     `GreedySearch`. At most `nbest` hypotheses are returned per utterance; limits and ties are those of `GreedySearch`,
     ties between beams go to the one that ranked higher before.
 
-    Scorers add to the score of every symbol, guards forbid symbols (`las.decoding.scorers`, configs/scorer):
+    Scorers add to the score of every symbol, constraints forbid symbols (`las.decoding.scorers`, configs/scorer):
 
         score = (1 - weight of ctc) log p(decoder) + sum over scorers of weight * score
     """
@@ -163,127 +117,276 @@ class BeamSearch:
         self.size = size
         self.length_normalisation = length_normalisation
         self.nbest = nbest
-        self.limits = _Limits(max_length_ratio, max_length)
-        self.parts = combined.parts(
+        self.limits = LengthLimit(max_length_ratio, max_length)
+        self.components = combined.scorer_set(
             dict(ctc=ctc, lm=lm, second_lm=second_lm, length_reward=length_reward, coverage=coverage),
             dict(end_threshold=end_threshold, min_length=min_length, repetition=repetition),
         )
 
     def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
-        """Tell scorers what the recogniser writes; raises ConfigError or DataError where that does not fit."""
-        for part in (*self.parts.scorers.values(), *self.parts.guards.values()):
-            part.bind(tokens, has_ctc)
+        """Prepare scorers and constraints for a recogniser of these tokens; `has_ctc`: it was trained with CTC.
+
+        Raises ConfigError or DataError where one of them does not fit the recogniser.
+        """
+        for component in (*self.components.scorers.values(), *self.components.constraints.values()):
+            component.bind(tokens, has_ctc)
 
     def reweighted(self, weights: Mapping[str, float], length_normalisation: float) -> "BeamSearch":
-        """The same search with other weights for some of its scorers, which stay as they were bound."""
-        scorers = {name: copy.copy(scorer) for name, scorer in self.parts.scorers.items()}
+        """A copy of this search with other weights for some of its scorers, which stay as they were bound."""
+        scorers = {name: copy.copy(scorer) for name, scorer in self.components.scorers.items()}
         for name, weight in weights.items():
             scorers[name].weight = weight
         other = copy.copy(self)
-        other.length_normalisation, other.parts = length_normalisation, combined.parts(scorers, self.parts.guards)
+        other.length_normalisation = length_normalisation
+        other.components = combined.scorer_set(scorers, self.components.constraints)
         return other
 
     @torch.no_grad()
     def __call__(self, decoder: Decoder, num_states: Int[Tensor, " batch"]) -> list[list[Hypothesis]]:
         """The `nbest` best hypotheses per utterance, best first. `num_states` lies on the decoder's device."""
-        limits, trail = self.limits(num_states), Backtrace(num_states)
-        judges, full = self.parts.on(decoder, num_states), _column(limits, num_states)
-        rules = BeamExpansion(decoder.eos, self.size, self.length_normalisation)
-        beams, state = beam.first(decoder.sos, num_states), (decoder.start(), judges.start())
+        limits = self.limits(num_states)
+        max_tokens = torch.tensor(limits, device=num_states.device).unsqueeze(1)
+        scorer = self.components.on(decoder, num_states)
+        expansion = BeamExpansion(decoder.eos, self.size, self.length_normalisation)
+        backtrace, beams = Backtrace(num_states), first_beams(decoder.sos, num_states)
+        decoder_state, scorer_state = decoder.start(), scorer.start()
         for step in range(max(limits) + 1):
-            log_probs, spelled = decoder.step(beams.tokens, state[0])
-            judged, scored = judges.judge(
-                SearchStep(combined.possible(log_probs), _weights(decoder, spelled)), state[1]
-            )
-            beams, parents = rules.extend(beams, judged.allowed, judged.gains[:, :, decoder.eos], step >= full)
-            trail.add(BeamStep(beams.tokens, parents, judged.of(parents, beams.tokens)))
-            state = reorder((spelled, scored), parents)
-            if _is_time_to_look(step, num_states):
-                settled = self._settled(rules, beams, full, judges.room(state[1], full + 1 - beams.lengths))
-                left = (~settled).nonzero().squeeze(1)
-                if not len(left):
+            # 1. Score every symbol that may come next in every beam.
+            log_probs, decoder_state = decoder.step(beams.tokens, decoder_state)
+            attention = decoder.weights(decoder_state) if isinstance(decoder, HasAttention) else None
+            scores, scorer_state = scorer.score(scorer_state, SearchStep(combined.possible(log_probs), attention))
+
+            # 2. Replace the beams by their best continuations.
+            ending = scores.total[:, :, decoder.eos]
+            beams, parents = expansion.extend(beams, scores.allowed, ending, step >= max_tokens)
+            backtrace.add(BeamStep(beams.tokens, parents, scores.of(parents, beams.tokens)))
+            decoder_state, scorer_state = reorder((decoder_state, scorer_state), parents)
+
+            # 3. Drop the utterances whose n-best list cannot change any more.
+            if _is_time_to_check(step, num_states):
+                upper_bound = scorer.score_upper_bound(scorer_state, max_tokens + 1 - beams.lengths)
+                is_finished = expansion.is_final(beams, self.nbest, max_tokens, upper_bound)
+                unfinished = (~is_finished).nonzero().squeeze(1)
+                if not len(unfinished):
                     break
-                if isinstance(decoder, CanDropUtterances) and len(left) <= SHARE_LEFT * len(settled):
-                    trail.end(settled.nonzero().squeeze(1), *_ends(beams, self.nbest))
-                    trail.keep(left)
-                    decoder, judges, full = decoder.keep(left), judges.keep(left), full[left]
-                    beams, state = kept((beams, state), left)
-            state = (state[0], judges.advance(state[1], beams.tokens))
-        return _hypotheses(trail, beams, limits, self.parts.names, self.nbest)
+                many_finished = len(unfinished) <= MAX_UNFINISHED_SHARE * len(is_finished)
+                if many_finished and isinstance(decoder, CanDropUtterances):
+                    backtrace.end(is_finished.nonzero().squeeze(1), beams, self.nbest)
+                    backtrace.select_utterances(unfinished)
+                    decoder, scorer = decoder.select_utterances(unfinished), scorer.select_utterances(unfinished)
+                    remaining = (beams, max_tokens, decoder_state, scorer_state)
+                    beams, max_tokens, decoder_state, scorer_state = select_utterances(remaining, unfinished)
 
-    def _settled(
-        self, rules: BeamExpansion, beams: BeamState, limits: Tensor, room: Tensor | float
+            scorer_state = scorer.advance(scorer_state, beams.tokens)
+        backtrace.end_all(beams, self.nbest)
+        return _hypotheses(backtrace, limits, self.components.names)
+
+
+class BeamState(NamedTuple):
+    """The hypotheses under construction. `lengths` counts the end symbol, `tokens` are their last symbols.
+
+    A score of -inf marks a hypothesis that is impossible or does not exist (there were fewer continuations than
+    beams). No continuation can make it possible, so it counts as finished, its last symbol as its end.
+    """
+
+    tokens: Int[Tensor, "batch beam"]
+    scores: Float[Tensor, "batch beam"]
+    ranks: Float[Tensor, "batch beam"]
+    lengths: Int[Tensor, "batch beam"]
+    finished: Bool[Tensor, "batch beam"]
+
+
+def first_beams(sos: int, num_states: Int[Tensor, " batch"]) -> BeamState:
+    """One beam per utterance that holds the start symbol only."""
+    shape, device = (len(num_states), 1), num_states.device
+    scores = torch.zeros(shape, dtype=score_type(device), device=device)
+    return BeamState(
+        tokens=torch.full(shape, sos, device=device),
+        scores=scores,
+        ranks=scores,
+        lengths=torch.zeros(shape, dtype=torch.long, device=device),
+        finished=torch.zeros(shape, dtype=torch.bool, device=device),
+    )
+
+
+class BeamExpansion(NamedTuple):
+    """Expansion of all beams by one symbol; the `size` continuations of the best rank become the new beams.
+
+    `eos` ends a hypothesis; `exponent` is that of the length normalisation.
+    """
+
+    eos: int
+    size: int
+    exponent: float
+
+    def ranks(self, scores: Float[Tensor, "*shape"], lengths: Int[Tensor, "*lengths"]) -> Float[Tensor, "*shape"]:
+        """score / length ** exponent."""
+        return scores / lengths.to(scores.dtype) ** self.exponent if self.exponent else scores
+
+    def extend(
+        self,
+        beams: BeamState,
+        symbol_scores: Float[Tensor, "batch beam vocab"],
+        end_scores: Float[Tensor, "batch beam"],
+        at_limit: Bool[Tensor, "batch 1"],
+    ) -> tuple[BeamState, Int[Tensor, "batch new_beam"]]:
+        """The best continuations of all beams, and the index of the beam that each of them continues.
+
+        `symbol_scores` are added to the score of a hypothesis. `at_limit` marks utterances that have reached the length
+        limit: only the end symbol may follow there, at `end_scores`. A finished hypothesis is continued by the end
+        symbol as well, at no cost, so that it stays as it is.
+        """
+        closed = beams.finished | at_limit
+        symbol_scores = symbol_scores.masked_fill(closed.unsqueeze(-1), -math.inf)
+        end_scores = torch.where(closed, end_scores.masked_fill(beams.finished, 0.0), symbol_scores[:, :, self.eos])
+        symbol_scores[:, :, self.eos] = end_scores
+        scores = beams.scores.unsqueeze(-1) + symbol_scores
+        lengths = beams.lengths + (~beams.finished).long()
+        candidates = self.ranks(scores, lengths.unsqueeze(-1)).flatten(1)
+        ranks, chosen = stable_topk(candidates, min(self.size, candidates.shape[1]))
+        vocab = symbol_scores.shape[-1]
+        parents, tokens, scores = chosen // vocab, chosen % vocab, scores.flatten(1).gather(1, chosen)
+        finished = (tokens == self.eos) | (scores == -math.inf)
+        return BeamState(tokens, scores, ranks, lengths.gather(1, parents), finished), parents
+
+    def is_final(
+        self, beams: BeamState, nbest: int, max_tokens: Int[Tensor, "batch 1"], upper_bound: Tensor | float
     ) -> Bool[Tensor, " batch"]:
-        """Whether more steps cannot change an utterance's n-best list: no beam is open, or the best are finished and
-        ahead of the highest rank any open beam can reach: with all that scorers can still add, at its greatest
-        possible length, or at the least if it is positive."""
-        done = beams.finished.all(dim=1)
-        if beams.finished.shape[1] < self.nbest:
-            return done
-        most = beams.scores + room
-        lengths = torch.where(most > 0, beams.lengths + 1, limits + 1)
-        ceiling = rules.ranks(most, lengths).masked_fill(beams.finished, -math.inf).amax(dim=1)
-        ahead = beams.finished[:, : self.nbest].all(dim=1) & (beams.ranks[:, self.nbest - 1] > ceiling)
-        return done | ahead
+        """Utterances whose `nbest` list no further step can change.
+
+        Either no beam is open, or the `nbest` best are finished and rank above every rank that an open beam can still
+        reach. Its score can grow by `upper_bound` [batch, beam] at most; normalised, that ranks highest at the greatest
+        possible length, or at the least one if it is positive.
+        """
+        all_finished = beams.finished.all(dim=1)
+        if beams.finished.shape[1] < nbest:
+            return all_finished
+        highest = beams.scores + upper_bound
+        lengths = torch.where(highest > 0, beams.lengths + 1, max_tokens + 1)
+        rank_bound = self.ranks(highest, lengths).masked_fill(beams.finished, -math.inf).amax(dim=1)
+        best_finished = beams.finished[:, :nbest].all(dim=1)
+        return all_finished | (best_finished & (beams.ranks[:, nbest - 1] > rank_bound))
 
 
-class _Limits:
-    """How many tokens each utterance may have."""
+def stable_topk(values: Float[Tensor, "rows candidates"], count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest values of each row and their indices, largest first, ties in order of index.
 
-    def __init__(self, max_length_ratio: float, max_length: int | None) -> None:
-        if not 0 < max_length_ratio < math.inf:
-            raise ArgumentError(f"max_length_ratio={max_length_ratio} must be above 0, for example 1.0.")
-        if max_length is not None and max_length < 1:
-            raise ArgumentError(f"max_length={max_length} must be at least 1, or null for no limit of its own.")
-        self.ratio = max_length_ratio
-        self.most = math.inf if max_length is None else max_length
-
-    def __call__(self, num_states: Tensor) -> list[int]:
-        # Rounded before ceil: 0.07 * 100 means 7, in binary it is a little more.
-        lengths = [math.ceil(round(self.ratio * count, 6)) for count in num_states.tolist()]
-        return [int(max(1, min(length, self.most))) for length in lengths]
-
-
-def _column(limits: list[int], num_states: Tensor) -> Int[Tensor, "batch 1"]:
-    return torch.tensor(limits, device=num_states.device).unsqueeze(1)
-
-
-def _is_time_to_look(step: int, num_states: Tensor) -> bool:
-    """Whether to ask if all is done: on a GPU the host waits for the answer, and a few steps too many cost less."""
-    return num_states.device.type == "cpu" or step % STEPS_BETWEEN_LOOKS == 0
+    `torch.topk` promises neither an order among equals nor which of them it takes, and a stable sort of all candidates
+    is slow: its choice is kept where no tie decided it, otherwise the leftmost of the equal values are taken.
+    """
+    top = values.topk(count, dim=1)
+    threshold, indices = top.values[:, -1:], top.indices
+    # Asking whether a tie decided it would make the host wait for a GPU.
+    if values.device.type != "cpu" or (values >= threshold).sum() > indices.numel():
+        above, equal = values > threshold, values == threshold
+        num_ties = count - above.sum(dim=1, keepdim=True)
+        selected = above | (equal & (equal.cumsum(dim=1) <= num_ties))
+        index = torch.arange(values.shape[1], device=values.device)
+        indices = torch.where(selected, index, values.shape[1]).topk(count, dim=1, largest=False).indices
+    indices = indices.sort(dim=1).values
+    ordered, order = values.gather(1, indices).sort(dim=1, descending=True, stable=True)
+    return ordered, indices.gather(1, order)
 
 
-def _weights(decoder: Decoder, state: State) -> Tensor | None:
-    return decoder.weights(state) if isinstance(decoder, HasAttention) else None
+class BeamStep(NamedTuple):
+    """One step: the new symbol of each beam, the beam it continues, its score by each scorer (unweighted)."""
+
+    tokens: Int[Tensor, "batch beam"]
+    parents: Int[Tensor, "batch beam"]
+    scores: Float[Tensor, "scorers batch beam"]
 
 
-def _ends(beams: BeamState, nbest: int) -> tuple[Tensor, Tensor, Tensor]:
-    """What `Backtrace.end` asks for."""
-    return beams.scores[:, :nbest], beams.ranks[:, :nbest], beams.lengths[:, :nbest]
+class BacktracedHypothesis(NamedTuple):
+    """One hypothesis: its symbols, the end among them, the score of each by each scorer, [scorers, symbols], and its
+    weighted score and rank."""
+
+    tokens: list[int]
+    symbol_scores: NDArray[np.float64]
+    score: float
+    rank: float
 
 
-def _hypotheses(
-    trail: Backtrace, beams: BeamState, limits: list[int], names: list[str], nbest: int
-) -> list[list[Hypothesis]]:
-    """Up to `nbest` per utterance; those that are still there end now."""
-    trail.end(torch.arange(len(beams.tokens), device=beams.tokens.device), *_ends(beams, nbest))
+class Backtrace:
+    """All steps of a search, from which the hypotheses are read at the end, so that no step copies histories.
+
+    `select_utterances` shrinks the batch that the following steps are of.
+    """
+
+    def __init__(self, num_states: Int[Tensor, " batch"]) -> None:
+        self._batch = len(num_states)
+        self._rows = torch.arange(self._batch, device=num_states.device)
+        self._steps: list[tuple[Tensor, BeamStep]] = []
+        self._ends: dict[int, list[tuple[float, float, int]]] = {}
+
+    def add(self, step: BeamStep) -> None:
+        """Record one step of the utterances that are still in the batch."""
+        self._steps.append((self._rows, step))
+
+    def end(self, rows: Int[Tensor, " ended"], beams: BeamState, nbest: int) -> None:
+        """Record the `nbest` final beams of some of the utterances that are still in the batch.
+
+        Impossible hypotheses (score -inf) count only where all of an utterance's are.
+        """
+        columns = (beams.scores, beams.ranks, beams.lengths)
+        ends = (self._rows[rows], *(column[:, :nbest][rows] for column in columns))
+        for row, *values in zip(*(column.tolist() for column in ends), strict=True):
+            hypotheses = list(zip(*values, strict=True))
+            self._ends[row] = [each for each in hypotheses if each[0] > -math.inf] or hypotheses[:1]
+
+    def end_all(self, beams: BeamState, nbest: int) -> None:
+        """Record the final beams of all utterances that are still in the batch."""
+        self.end(torch.arange(len(beams.tokens), device=beams.tokens.device), beams, nbest)
+
+    def select_utterances(self, rows: Int[Tensor, " selected"]) -> None:
+        """Continue with only these of the utterances that are still in the batch."""
+        self._rows = self._rows[rows]
+
+    def hypotheses(self) -> list[list[BacktracedHypothesis]]:
+        """The hypotheses of every utterance, in the order of their beams when it ended."""
+        shape = (self._batch, max(len(ends) for ends in self._ends.values()))
+        beams = np.broadcast_to(np.arange(shape[1]), shape).copy()
+        tokens = np.zeros((len(self._steps), *shape), dtype=np.int64)
+        scores = np.zeros((len(self._steps[0][1].scores), len(self._steps), *shape))
+        for index in reversed(range(len(self._steps))):
+            rows, step = self._steps[index][0].numpy(force=True), self._steps[index][1]
+            # Beams that an utterance does not have are filled as well, and never read.
+            current = np.minimum(beams[rows], step.tokens.shape[1] - 1)
+            tokens[index, rows] = np.take_along_axis(step.tokens.numpy(force=True), current, 1)
+            scores[:, index, rows] = np.take_along_axis(step.scores.numpy(force=True), current[None], 2)
+            beams[rows] = np.take_along_axis(step.parents.numpy(force=True), current, 1)
+        return [
+            [
+                BacktracedHypothesis(tokens[:length, row, beam].tolist(), scores[:, :length, row, beam], score, rank)
+                for beam, (score, rank, length) in enumerate(self._ends[row])
+            ]
+            for row in range(self._batch)
+        ]
+
+
+def _is_time_to_check(step: int, num_states: Tensor) -> bool:
+    """True on a CPU. On a GPU the host would wait for the answer, and a few steps too many cost less."""
+    return num_states.device.type == "cpu" or step % STEPS_BETWEEN_CHECKS == 0
+
+
+def _hypotheses(backtrace: Backtrace, limits: list[int], names: list[str]) -> list[list[Hypothesis]]:
+    """The hypotheses of each utterance, with the names of the scorers."""
     return [
         [
             Hypothesis(
-                tokens=path.tokens[:-1],
-                score=path.score,
-                normalised_score=path.rank,
-                finished_by=_finished_by(path, limit),
-                scores=dict(zip(names, path.gains.sum(1).tolist(), strict=True)),
-                confidences=np.exp(path.gains[0, :-1]).tolist(),
+                tokens=each.tokens[:-1],
+                score=each.score,
+                normalised_score=each.rank,
+                finished_by=_finished_by(each, limit),
+                scores=dict(zip(names, each.symbol_scores.sum(1).tolist(), strict=True)),
+                confidences=np.exp(each.symbol_scores[0, :-1]).tolist(),
             )
-            for path in paths
+            for each in hypotheses
         ]
-        for paths, limit in zip(trail.paths(), limits, strict=True)
+        for hypotheses, limit in zip(backtrace.hypotheses(), limits, strict=True)
     ]
 
 
-def _finished_by(path: BacktracedHypothesis, limit: int) -> Literal["eos", "max_length", "dead_end"]:
-    if path.score == -math.inf:
+def _finished_by(hypothesis: BacktracedHypothesis, limit: int) -> Literal["eos", "max_length", "dead_end"]:
+    if hypothesis.score == -math.inf:
         return "dead_end"
-    return "max_length" if len(path.tokens) > limit else "eos"
+    return "max_length" if len(hypothesis.tokens) > limit else "eos"

@@ -1,4 +1,4 @@
-"""Audio to text with a trained checkpoint: the same path as in training, from the waveform to the tokens."""
+"""Transcription of audio files with a trained checkpoint."""
 
 import glob
 from collections import deque
@@ -14,8 +14,8 @@ from las.data.audio import streaming
 from las.data.audio.segmentation import AudioSegment, Segmenter
 from las.data.audio.streaming import Channel
 from las.decoding import word_timing
+from las.decoding.base import Hypothesis
 from las.decoding.evaluation import Search
-from las.decoding.search import Hypothesis
 from las.decoding.transcription import SegmentTranscript, Transcription
 from las.decoding.word_timing import TimedToken, TimedWord
 from las.nn.model import ListenAttendSpell
@@ -28,9 +28,9 @@ AUDIO_SUFFIXES = (".wav", ".flac", ".sph", ".ogg", ".mp3", ".aiff", ".au")
 
 
 class Transcriber:
-    """A trained model with its tokens and a search; `las.load` makes one from a run folder.
+    """A trained model with its tokenizer and a search; `las.load` makes one from a run folder.
 
-    Files of any rate and number of channels are heard; long ones in the pieces that `cutter` makes.
+    Files may have any sample rate and number of channels; long ones are transcribed in segments, made by `cutter`.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class Transcriber:
         heard: Callable[[float], None] = lambda seconds: None,
         kept: Callable[[SegmentTranscript], SegmentTranscript] = lambda piece: piece,
     ) -> Iterator[Transcription]:
-        """Each file's, in their order; `batch_size` pieces are heard at once, of whatever files.
+        """Transcribe files; yields their transcriptions in order. A batch has `batch_size` segments, of any files.
 
-        `failed` is told of files that cannot be read, and the others go on; without it the error is raised. `heard`
-        is told how many seconds of audio were heard, each time some were. `kept` gives what is kept of a piece:
-        `SegmentTranscript.outline` for long audio whose attention nobody will look at.
+        `failed` is called with the error of a file that cannot be read, which is then left out; without it the error is
+        raised. `heard` is called after every batch with the seconds of audio decoded. `kept` maps each segment's
+        transcript to what is kept of it: `SegmentTranscript.outline` for long audio whose attention is not needed.
         """
         files: deque[_File] = deque()
         waiting: list[tuple[_File, AudioSegment]] = []
@@ -111,16 +111,16 @@ class Transcriber:
             yield piece
 
     def _hear(self, waiting: Sequence[tuple["_File", AudioSegment]]) -> None:
-        """Tell each file what was heard in its piece."""
-        loud = [piece for _, piece in waiting if not self.cutter.is_silent(piece.samples)]
-        found = iter(self.hear([piece.samples for piece in loud], [piece.start_s for piece in loud]))
-        sounding = {id(piece) for piece in loud}
+        """Decode segments of audio, and give each transcript to its file; silent segments are not decoded."""
+        not_silent = [piece for _, piece in waiting if not self.cutter.is_silent(piece.samples)]
+        transcripts = iter(self.hear([piece.samples for piece in not_silent], [piece.start_s for piece in not_silent]))
+        decoded = {id(piece) for piece in not_silent}
         for file, piece in waiting:
-            file.take(piece, next(found) if id(piece) in sounding else None)
+            file.take(piece, next(transcripts) if id(piece) in decoded else None)
 
     @torch.no_grad()
     def hear(self, waveforms: Sequence[Tensor], starts_s: Sequence[float]) -> list[SegmentTranscript]:
-        """What is heard in waveforms [samples] at the model's sample rate, all at once."""
+        """Decode waveforms, each [samples] at the model's sample rate, as one batch; `starts_s` in seconds."""
         if not waveforms:
             return []
         device = self.model.device
@@ -131,7 +131,7 @@ class Transcriber:
         spelling = self.model.speller(decoder.memory, targets)
         log_probs = torch.log_softmax(spelling.logits[:, :-1], -1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
         return [
-            self._heard(
+            self._transcript(
                 each,
                 weights=spelling.weights[row, : len(each.tokens) + 1, : int(num_states[row])].cpu(),
                 confidences=log_probs[row, : len(each.tokens)].exp().tolist(),
@@ -141,7 +141,7 @@ class Transcriber:
             for row, each in enumerate(best)
         ]
 
-    def _heard(
+    def _transcript(
         self, best: Hypothesis, weights: Tensor, confidences: list[float], start_s: float, duration_s: float
     ) -> SegmentTranscript:
         times = word_timing.token_times(weights, self.model.state_ms / 1000, duration_s, start_s)
@@ -149,12 +149,12 @@ class Transcriber:
             TimedToken(self.tokens.symbols[token], begin, end, confidence)
             for token, (begin, end), confidence in zip(best.tokens, times, confidences, strict=True)
         )
-        found = tuple(word_timing.of_tokens(timed, best.tokens, self.tokens))
-        return SegmentTranscript(timed, found, best.score, best.finished_by, weights.half())
+        words = tuple(word_timing.of_tokens(timed, best.tokens, self.tokens))
+        return SegmentTranscript(timed, words, best.score, best.finished_by, weights.half())
 
 
 class _File:
-    """What has been heard of a file so far."""
+    """The transcription of a file under construction."""
 
     def __init__(self, name: str, kept: Callable[[SegmentTranscript], SegmentTranscript]) -> None:
         self.name, self.kept = name, kept
@@ -162,22 +162,24 @@ class _File:
         self.expected, self.is_read = 0, False
         self.taken = 0
         self.words: list[TimedWord] = []
-        self.heard: list[SegmentTranscript] = []
+        self.transcripts: list[SegmentTranscript] = []
 
-    def take(self, piece: AudioSegment, heard: SegmentTranscript | None) -> None:
-        """The next piece; None is heard in silence."""
+    def take(self, piece: AudioSegment, transcript: SegmentTranscript | None) -> None:
+        """Add the next segment; the transcript of a silent one is None."""
         self.taken += 1
-        if heard is None:
+        if transcript is None:
             return
-        self.heard.append(self.kept(heard))
-        self.words = word_timing.stitch(self.words, heard.words, piece.core_start_s, piece.core_start_s - piece.start_s)
+        self.transcripts.append(self.kept(transcript))
+        self.words = word_timing.stitch(
+            self.words, transcript.words, piece.core_start_s, piece.core_start_s - piece.start_s
+        )
 
     def transcription(self, state_ms: float) -> Transcription:
-        return Transcription(self.name, self.duration_s, tuple(self.words), tuple(self.heard), state_ms)
+        return Transcription(self.name, self.duration_s, tuple(self.words), tuple(self.transcripts), state_ms)
 
 
 def _finished(files: "deque[_File]", state_ms: float) -> Iterator[Transcription]:
-    """The first files, as far as all of them was heard."""
+    """Remove the files at the front of the queue that are complete; yields their transcriptions."""
     while files and files[0].is_read and files[0].taken == files[0].expected:
         yield files.popleft().transcription(state_ms)
 
@@ -193,47 +195,47 @@ def load(
     cutter: Callable[[int], Segmenter] = Segmenter,
     strict: bool = False,
 ) -> Transcriber:
-    """A transcriber from a run folder (its best checkpoint), one checkpoint directory or a bundle.
+    """Load a transcriber from a run folder (its best checkpoint), a checkpoint directory or a bundle.
 
-    `search` is the run's own unless given; `cutter` makes what cuts long audio from the model's sample rate. Where the
-    best checkpoint is damaged the newest good one is used, and a line says so; `strict` refuses that.
+    `search` is the run's own unless given; `cutter` makes the segmenter of long audio from the model's sample rate.
+    If the best checkpoint is damaged, the newest undamaged one is loaded, and a line says so; `strict` raises instead.
     Raises StorageError when no checkpoint there can be read, ConfigError when its config names a class that is not
     one of this package's, or calls itself or its corpus by more than a name.
     """
-    found, complaints = checkpoint.find(Path(path), strict)
+    stored, complaints = checkpoint.find(Path(path), strict)
     for complaint in complaints:
         progress.say(complaint)
-    check_names(found.config)
+    check_names(stored.config)
     try:
-        corpus, plans = found.state["corpus"], (found.config["model"], found.config["search"])
-        kind, sample_rate = tokenizers.from_state(corpus["tokens"]), int(corpus["sample_rate"])
-        model: ListenAttendSpell = build(plans[0], where="model")(sample_rate, kind.size)
-        model.load_state_dict(found.model)
+        corpus, configs = stored.state["corpus"], (stored.config["model"], stored.config["search"])
+        tokens, sample_rate = tokenizers.from_state(corpus["tokens"]), int(corpus["sample_rate"])
+        model: ListenAttendSpell = build(configs[0], where="model")(sample_rate, tokens.size)
+        model.load_state_dict(stored.model)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise StorageError(f"{found.directory}: its parts do not fit together ({error!r})") from error
-    search = build(plans[1], where="search") if search is None else search
-    search.bind(kind, model.ctc is not None)
-    return Transcriber(model.to(device), kind, sample_rate, search, found.config, cutter(sample_rate))
+        raise StorageError(f"{stored.directory}: its parts do not fit together ({error!r})") from error
+    search = build(configs[1], where="search") if search is None else search
+    search.bind(tokens, model.ctc is not None)
+    return Transcriber(model.to(device), tokens, sample_rate, search, stored.config, cutter(sample_rate))
 
 
 def find_audio(names: str | Sequence[str]) -> list[Path]:
-    """Audio files from names of files, folders (searched below, sorted) and patterns with `*`, `?` or `[...]`.
+    """Find audio files by names of files, folders (searched recursively, sorted) and patterns with `*`, `?` or `[...]`.
 
-    Raises DataError for a folder without audio, and a name that does not exist and no pattern that fits.
+    Raises DataError for a folder without audio, and for a name that neither exists nor matches as a pattern.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     for name in [names] if isinstance(names, str) else names:
         path = Path(name)
-        fitting = sorted(map(Path, glob.glob(name, recursive=True)))
+        matches = sorted(map(Path, glob.glob(name, recursive=True)))
         if path.is_dir():
             inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in AUDIO_SUFFIXES)
             if not inside:
                 raise DataError(f"{path}: no audio in this folder (looked for {', '.join(AUDIO_SUFFIXES)})")
-            found += inside
+            paths += inside
         elif path.exists():
-            found.append(path)
-        elif fitting:
-            found += fitting
+            paths.append(path)
+        elif matches:
+            paths += matches
         else:
             raise DataError(f"{path}: there is no such audio file or folder")
-    return found
+    return paths

@@ -1,4 +1,4 @@
-"""What was heard in a file, and the JSON line that says so."""
+"""Transcriptions of audio files and their JSON."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -12,12 +12,12 @@ from torch import Tensor
 from las.decoding.word_timing import TimedToken, TimedWord
 
 NOTHING = torch.zeros(0, 0, dtype=torch.float16)
-"""Attention that was not kept: one for all, as thousands of small tensors would keep the heap from shrinking."""
+"""Attention weights that were dropped: one shared tensor, as thousands of small ones would fragment the heap."""
 
 
 @dataclass(frozen=True)
 class SegmentTranscript:
-    """What was heard in one piece of audio; times are those of the whole audio.
+    """The transcript of one segment of audio; times are in seconds from the start of the whole audio.
 
     `score` is the log-probability of the tokens, the end of the sentence included.
     """
@@ -27,26 +27,26 @@ class SegmentTranscript:
     score: float
     finished_by: str
     half_weights: Float16[Tensor, "tokens states"]
-    """Attention; the last row is the end's."""
+    """Attention weights in half precision; the last row is that of the end symbol."""
 
     @property
     def weights(self) -> Float[Tensor, "tokens states"]:
-        """Attention, to compute with."""
+        """Attention weights in single precision."""
         return self.half_weights.float()
 
     def outline(self) -> "SegmentTranscript":
-        """Score and end alone: hours of audio have many pieces, and what was said is in the words of the whole."""
+        """This transcript without tokens, words and attention, to bound memory: `Transcription` has the words."""
         return replace(self, tokens=(), words=(), half_weights=NOTHING)
 
     @property
     def symbols(self) -> list[str]:
-        """One for each row of the attention."""
+        """Symbols of the rows of the attention weights."""
         return [*(token.symbol for token in self.tokens), "(end)"]
 
 
 @dataclass(frozen=True)
 class Transcription:
-    """What was heard in one file: `words` of all pieces, stitched; a piece of silence is not among them."""
+    """The transcription of one file: the stitched `words` of all segments, and the segments that are not silent."""
 
     id: str
     duration_s: float
@@ -56,31 +56,31 @@ class Transcription:
 
     @property
     def text(self) -> str:
-        """The words with spaces between them."""
+        """The words, separated by spaces."""
         return " ".join(word.text for word in self.words)
 
     @property
     def tokens(self) -> tuple[TimedToken, ...]:
-        """Those of the words."""
+        """The tokens of all words."""
         return tuple(token for word in self.words for token in word.tokens)
 
     @property
     def score(self) -> float:
-        """Log-probability, all pieces added."""
+        """The log-probability, summed over all segments."""
         return sum((piece.score for piece in self.pieces), 0.0)
 
     @property
     def finished_by(self) -> str:
-        """`eos` where the model ended every piece itself, else what ended one of them, or `silence`."""
+        """`eos` if the model ended every segment itself, else what ended one of them; `silence` without segments."""
         reasons = sorted({piece.finished_by for piece in self.pieces} - {"eos"})
         return reasons[0] if reasons else "eos" if self.pieces else "silence"
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """The transcription as one line of JSON."""
         return "".join(self.json_parts())
 
     def json_parts(self) -> Iterator[str]:
-        """The same, word by word: so that hours of audio make no heap of small objects."""
+        """The line of JSON in parts, one per word or token, to bound memory for hours of audio."""
         values: dict[str, Any] = {
             "id": self.id,
             "text": self.text,
@@ -101,12 +101,16 @@ def _line(values: dict[str, Any]) -> str:
 
 
 def _listed(name: str, values: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """A list of JSON with its name."""
+    """A JSON list with its key, in parts."""
     yield f'"{name}": ['
     for number, each in enumerate(values):
         yield f"{', ' if number else ''}{_line(each)}"
     yield "]"
 
 
-def _times(of: TimedWord | TimedToken) -> dict[str, float]:
-    return {"start_s": round(of.start_s, 3), "end_s": round(of.end_s, 3), "confidence": round(of.confidence, 4)}
+def _times(timed: TimedWord | TimedToken) -> dict[str, float]:
+    return {
+        "start_s": round(timed.start_s, 3),
+        "end_s": round(timed.end_s, 3),
+        "confidence": round(timed.confidence, 4),
+    }

@@ -13,33 +13,33 @@ CHOICE = "search=tuned"
 
 
 def path_of(checkpoint: Path) -> Path:
-    """Where it is kept for a checkpoint. Raises ConfigError for a bundle."""
+    """The path of the tuned search of a checkpoint. Raises ConfigError for a bundle."""
     if checkpoint.is_file():
         raise ConfigError(f"{checkpoint} is a bundle, which knows no corpus to tune on: give the run folder")
     return output_paths.folder(checkpoint) / "tuned.json"
 
 
 def compose(name: str, overrides: list[str]) -> config.Config:
-    """`build.compose` of a verb with a checkpoint, where `search=tuned` is the search tuned for it.
+    """Compose the config of a verb with a checkpoint, where `search=tuned` stands for the search tuned for it.
 
-    Its settings come first, so that those of the command (`search.size=12`) change it.
+    Its settings come first, so that those of the command (`search.size=12`) override them.
     """
     if CHOICE not in overrides:
         return config.compose(name, overrides)
     others = [override for override in overrides if override != CHOICE]
     checkpoint = value_of("checkpoint", others)
-    if checkpoint is None or not Path(str(checkpoint)).exists():  # which is explained as without a tuned search
+    if checkpoint is None or not Path(str(checkpoint)).exists():  # the verb itself reports what is wrong
         return config.compose(name, ["search=beam", *others])
     path = path_of(Path(str(checkpoint)))
-    found = read(path, str(checkpoint))
-    progress.say(f"{CHOICE}: {path}, tuned on {found['tuned_on']}: {found['errors']}")
-    return config.compose(name, ["search=beam", *of_section(found["search"], "search"), *others])
+    tuned = read(path, str(checkpoint))
+    progress.say(f"{CHOICE}: {path}, tuned on {tuned['tuned_on']}: {tuned['errors']}")
+    return config.compose(name, ["search=beam", *of_section(tuned["search"], "search"), *others])
 
 
 def read(path: Path, checkpoint: str) -> dict[str, Any]:
-    """`search` as plain data, and in words what it was tuned on and its `errors` there.
+    """The tuned `search` as plain data, with descriptions of the data it was `tuned_on` and of its `errors` there.
 
-    Raises ConfigError where nothing was tuned yet, StorageError for a file that is damaged.
+    Raises ConfigError where nothing was tuned yet, StorageError for a damaged file.
     """
     if not path.is_file():
         raise ConfigError(
@@ -47,8 +47,8 @@ def read(path: Path, checkpoint: str) -> dict[str, Any]:
             f"las tune checkpoint={checkpoint} search.lm.path=lm.arpa"
         )
     try:
-        found = json.loads(path.read_text("utf-8"))
-        return {"tuned_on": found["tuned_on"], "errors": found["errors"], "search": dict(found["search"])}
+        tuned = json.loads(path.read_text("utf-8"))
+        return {"tuned_on": tuned["tuned_on"], "errors": tuned["errors"], "search": dict(tuned["search"])}
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         again = f"make it again with las tune checkpoint={checkpoint}"
         raise StorageError(f"{path}: damaged ({error!r}): {again}") from error

@@ -1,4 +1,4 @@
-"""Words with times: from the tokens of a model, and from pieces of long audio that overlap."""
+"""Word and token times from attention, and stitching of the words of overlapping segments."""
 
 import itertools
 import math
@@ -12,14 +12,14 @@ from torch import Tensor
 from las.data.tokenizers import Tokenizer
 
 SAME_S = 0.6
-"""Two pieces speak of the same word only if they place it this close: times read off attention are estimates."""
+"""Two segments have heard the same word only if their times differ by less, in seconds: the times are estimates."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedToken:
-    """A symbol, when it was said, and the probability that the model gave it after those before.
+    """A symbol, its times in seconds, and its probability given the previous tokens.
 
-    The times are read off the attention: an estimate, not a forced alignment.
+    The times are estimated from the attention; they are not a forced alignment.
     """
 
     symbol: str
@@ -29,7 +29,7 @@ class TimedToken:
 
 
 class TimedWord(NamedTuple):
-    """What stands between spaces; `confidence` is the geometric mean of its tokens'."""
+    """A word and its tokens; its `confidence` is the geometric mean of theirs."""
 
     text: str
     tokens: tuple[TimedToken, ...]
@@ -53,21 +53,22 @@ class TimedWord(NamedTuple):
 
 
 def token_times(weights: Tensor, state_s: float, duration_s: float, start_s: float = 0.0) -> list[tuple[float, float]]:
-    """Start and end of each token from its attention: borders lie halfway between neighbouring tokens' states.
+    """Start and end of each token in seconds, estimated from attention `weights` [tokens + 1, states].
 
-    The states are the path of greatest weight that never goes back, so that one diffuse row cannot pull others along.
-    `weights` is [tokens + 1, states]. Times tile the utterance, which begins at `start_s`.
+    Each token is assigned one state, by the monotonic path of greatest weight (so that one diffuse row cannot pull
+    others along); boundaries lie halfway between the states of neighbouring tokens. A state lasts `state_s`; the times
+    cover the whole utterance, which begins at `start_s` and lasts `duration_s`.
     """
     if weights.shape[0] < 2:
         return []
     logs = weights[:-1].clamp(min=torch.finfo(weights.dtype).tiny).log()
-    score, came_from = logs[0], []
+    score, backpointers = logs[0], []
     for row in logs[1:]:
         before, index = score.cummax(0)
-        came_from.append(index)
+        backpointers.append(index)
         score = row + before
     path = [int(score.argmax())]
-    for index in reversed(came_from):
+    for index in reversed(backpointers):
         path.append(int(index[path[-1]]))
     centres = [min((state + 0.5) * state_s, duration_s) for state in reversed(path)]
     borders = [0.0, *((a + b) / 2 for a, b in itertools.pairwise(centres)), duration_s]
@@ -75,9 +76,9 @@ def token_times(weights: Tensor, state_s: float, duration_s: float, start_s: flo
 
 
 def of_tokens(timed: Sequence[TimedToken], ids: Sequence[int], tokens: Tokenizer) -> list[TimedWord]:
-    """The words of a text, each with its tokens; tokens that only part words belong to none.
+    """The words of a token sequence, each with its tokens; tokens that only separate words belong to none.
 
-    The text of the first k tokens tells where token k stands, for any kind of tokens.
+    A token belongs to the last word of the text decoded up to it, which works for any tokenizer.
     """
     groups: list[list[TimedToken]] = []
     before = ""
@@ -92,11 +93,11 @@ def of_tokens(timed: Sequence[TimedToken], ids: Sequence[int], tokens: Tokenizer
 
 
 def stitch(left: Sequence[TimedWord], right: Sequence[TimedWord], border_s: float, overlap_s: float) -> list[TimedWord]:
-    """The words of two pieces that overlap by `overlap_s` on either side of a border, in one row.
+    """The words of two segments without duplicates; they overlap by `overlap_s` on either side of `border_s`.
 
-    Where both heard the same words at the same time, the one nearest to the border joins them: what was said before it
-    is taken from the left, what after it from the right. Where they agree on nothing, a word belongs to the side of the
-    border that its middle is on. With no overlap they stand one after the other.
+    Of the words that both segments have in common, the one nearest to the border joins them: the words before it are
+    taken from the left segment, those after it from the right. Where they have none in common, a word is taken from
+    the segment on whose side of the border its centre lies. Without overlap the words are concatenated.
     """
     if not overlap_s:
         return [*left, *right]
@@ -113,16 +114,16 @@ def stitch(left: Sequence[TimedWord], right: Sequence[TimedWord], border_s: floa
 
 
 def agreement(left: Sequence[TimedWord], right: Sequence[TimedWord]) -> list[tuple[int, int]]:
-    """The row of words (places in both) that both heard in this order, each at about the same time.
+    """The best common subsequence of words at about the same times, as pairs of indices into both.
 
-    Of all such rows the one of the greatest sum, to which a pair adds the more, the nearer its times are.
+    A pair counts the more, the closer its times are; the sum is maximised by dynamic programming.
     """
     best: dict[tuple[int, int], float] = {}
     for i, j in itertools.product(range(len(left) + 1), range(len(right) + 1)):
         best[i, j] = max(best.get((i - 1, j), 0.0), best.get((i, j - 1), 0.0))
         if i and j:
-            best[i, j] = max(best[i, j], best[i - 1, j - 1] + _likeness(left[i - 1], right[j - 1]))
-    found, i, j = [], len(left), len(right)
+            best[i, j] = max(best[i, j], best[i - 1, j - 1] + _similarity(left[i - 1], right[j - 1]))
+    pairs, i, j = [], len(left), len(right)
     while i and j:
         if best[i, j] == best[i - 1, j]:
             i -= 1
@@ -130,12 +131,12 @@ def agreement(left: Sequence[TimedWord], right: Sequence[TimedWord]) -> list[tup
             j -= 1
         else:
             i, j = i - 1, j - 1
-            found.append((i, j))
-    return found[::-1]
+            pairs.append((i, j))
+    return pairs[::-1]
 
 
-def _likeness(one: TimedWord, other: TimedWord) -> float:
-    """1 for the same word at the same time, 0 from `SAME_S` on and for another."""
+def _similarity(one: TimedWord, other: TimedWord) -> float:
+    """1 for equal words at equal times, falling to 0 at a difference of `SAME_S`; 0 for different words."""
     return max(1 - abs(one.centre_s - other.centre_s) / SAME_S, 0.0) if one.text == other.text else 0.0
 
 

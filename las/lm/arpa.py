@@ -1,9 +1,9 @@
-"""Back-off n-gram models and the ARPA files that hold them, plain or gzipped.
+"""Back-off n-gram models and ARPA files, plain or gzipped.
 
-A model is kept as a tree: an n-gram is its context, an index into the n-grams one shorter, and its last word. That
-takes the same room for any order, and what may follow a context lies side by side.
+A model is stored as a tree: an n-gram is its context, an index into the n-grams one shorter, and its last word. An
+n-gram takes the same memory at any order, and the successors of a context are contiguous.
 
-The file, as SRILM, KenLM and others write it: what comes before `\\data\\` is blank or a comment (#), then a line
+The file format, as of SRILM and KenLM: what comes before `\\data\\` is blank or a comment (#), then a line
 `ngram 1=COUNT` for each order, a part `\\1-grams:` for each order whose lines are a log10 probability, the words and,
 below the highest order, a log10 back-off weight (0 where it is left out), and `\\end\\`.
 """
@@ -26,7 +26,7 @@ from las.storage import atomic, bounded
 START, END, UNKNOWN = "<s>", "</s>", "<unk>"
 GZIP = b"\x1f\x8b"
 UNKNOWN_LOG10_PROB = -100.0
-"""Of unknown words, where a file has no entry for them; KenLM takes the same."""
+"""log10 probability of unknown words where a file has no entry for them, as in KenLM."""
 
 
 class NGrams(NamedTuple):
@@ -47,8 +47,8 @@ class NGrams(NamedTuple):
 class Model:
     """A back-off model: p(w | h) is that of the n-gram `h w`, else backoff(h) p(w | h without its first word).
 
-    `words` holds every word, the boundaries `<s>` and `</s>` and `<unk>` among them; `ngrams[k]` those of k + 1 words,
-    of single words in the order of `words`. `name` is said in errors: a file, or what it was estimated of.
+    `words` holds every word, the boundaries `<s>` and `</s>` and `<unk>` among them; `ngrams[k]` the n-grams of k + 1
+    words; single words are in the order of `words`. `name` stands in errors: the file, or the text of the estimate.
     """
 
     words: tuple[str, ...]
@@ -57,28 +57,28 @@ class Model:
 
     @property
     def order(self) -> int:
-        """Words of the longest n-gram."""
+        """The number of words of the longest n-grams."""
         return len(self.ngrams)
 
     @property
     def log10_end(self) -> float:
-        """Of `</s>`, whatever came before."""
+        """The log10 unigram probability of `</s>`."""
         return float(self.ngrams[0].log10_probs[self.words.index(END)])
 
 
 def find(ngrams_keys: NDArray[np.int64], keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each key is in sorted ones, -1 for those that are not there."""
+    """The index of each key in the sorted `ngrams_keys`, -1 for keys that are not there."""
     if not len(ngrams_keys):
         return np.full(len(keys), -1)
-    places = np.minimum(np.searchsorted(ngrams_keys, keys), len(ngrams_keys) - 1)
-    return np.where(ngrams_keys[places] == keys, places, -1)
+    indices = np.minimum(np.searchsorted(ngrams_keys, keys), len(ngrams_keys) - 1)
+    return np.where(ngrams_keys[indices] == keys, indices, -1)
 
 
 def write(path: str | Path, model: Model) -> None:
-    """Write a model in one piece; gzipped where the name ends in .gz."""
+    """Write a model to an ARPA file, atomically; gzipped if the name ends in .gz."""
     path = Path(path)
     text = "".join(_lines(model)).encode("utf-8")
-    # Without a time in it: equal models make equal files.
+    # Without a time stamp: equal models give equal files.
     atomic.write(path, gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
 
 
@@ -90,7 +90,7 @@ def _lines(model: Model) -> Iterator[str]:
     for size, ngrams in enumerate(model.ngrams, start=1):
         words = [model.words[word] for word in ngrams.words.tolist()]
         contexts = ngrams.contexts.tolist()
-        texts = [f"{texts[at]} {word}" for at, word in zip(contexts, words, strict=True)] if texts else words
+        texts = [f"{texts[context]} {word}" for context, word in zip(contexts, words, strict=True)] if texts else words
         yield f"\n\\{size}-grams:\n"
         rows = zip(ngrams.log10_probs.tolist(), texts, ngrams.log10_backoffs.tolist(), strict=True)
         if size < model.order:
@@ -101,18 +101,18 @@ def _lines(model: Model) -> Iterator[str]:
 
 
 def read(path: str | Path) -> Model:
-    """The model in an ARPA file, gzipped or not.
+    """Read a model from an ARPA file, gzipped or not.
 
     A word `<UNK>` is read as `<unk>`, which is added where it is missing. Raises DataError naming file and line: for a
-    line that is none, counts that differ, a probability above 1, a word that is no 1-gram, an n-gram whose context is
-    none or that is there twice, and a file that ends early; and where `<s>` or `</s>` is missing.
+    malformed line, counts that differ, a probability above 1, a word that is no 1-gram, an n-gram whose context is
+    missing or that occurs twice, a file that ends early; and where `<s>` or `</s>` is missing.
     """
     path = Path(path)
     try:
         with bounded.open_file(path, bounded.LANGUAGE_MODEL) as file:
             packed = file.peek(2)[:2] == GZIP
             with gzip.open(file) if packed else file as lines:
-                # What is too long for a line comes in parts, none of which is one.
+                # An overlong line is read in parts, each of which is then malformed.
                 return _Reader(path, iter(functools.partial(lines.readline, bounded.LINE), b"")).model()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path}: the gzip file is damaged ({error}). Copy it again") from error
@@ -121,7 +121,7 @@ def read(path: str | Path) -> Model:
 
 
 class _Rows(NamedTuple):
-    """Lines of one order as they stand in the file; `grams` is flat, `numbers` are those of the lines."""
+    """The n-grams of one order in the order of the file; `grams` is flat, `numbers` are the line numbers."""
 
     grams: "array[int]"
     log10_probs: "array[float]"
@@ -130,7 +130,7 @@ class _Rows(NamedTuple):
 
 
 class _Reader:
-    """One pass over the lines of a file; `line` is the current one, stripped, and `number` its own."""
+    """A parser of ARPA files; `line` is the current line, stripped, and `number` its number."""
 
     def __init__(self, path: Path, lines: Iterable[bytes]) -> None:
         self.path = path
@@ -142,7 +142,7 @@ class _Reader:
         self.keys: list[NDArray[np.int64]] = []
 
     def model(self) -> Model:
-        """The whole file."""
+        """Parse the whole file."""
         counts = self.counts()
         ngrams = tuple(self.part(size, count, len(counts)) for size, count in enumerate(counts, start=1))
         if self.line != b"\\end\\":
@@ -167,7 +167,7 @@ class _Reader:
         return repr(text if len(text) <= 80 else f"{text[:80]}...")
 
     def counts(self) -> list[int]:
-        """How many n-grams of each order the head announces; stops at the line after it."""
+        """Parse the header: the number of n-grams of each order. Stops at the line after it."""
         self.advance()
         while self.line.startswith(b"#"):
             self.advance()
@@ -186,7 +186,7 @@ class _Reader:
         return counts
 
     def part(self, size: int, count: int, highest: int) -> NGrams:
-        """The n-grams of one order, whose heading is the current line; stops at the line after them."""
+        """Parse the n-grams of one order, whose heading is the current line. Stops at the line after them."""
         heading = self.number
         if self.line != b"\\%d-grams:" % size:
             self.fail(f"expected \\{size}-grams:, found {self.shown()}")
@@ -203,7 +203,7 @@ class _Reader:
         return self.ngrams(size, rows)
 
     def row(self, size: int, rows: _Rows) -> None:
-        """Take the current line."""
+        """Parse the current line as an n-gram of `size` words."""
         fields = self.line.split()
         backoff = fields.pop() if len(fields) == size + 2 else b"0"
         if len(fields) != size + 1:
@@ -222,7 +222,7 @@ class _Reader:
         rows.numbers.append(self.number)
 
     def add(self, word: bytes) -> None:
-        """One more word of the model."""
+        """Add a word to the model."""
         if word in self.ids:
             self.fail(f"the word {word.decode()!r} is there twice")
         self.ids[word] = len(self.words)
@@ -233,7 +233,7 @@ class _Reader:
         self.words.append(UNKNOWN if text == "<UNK>" else text)
 
     def complete(self, rows: _Rows, heading: int) -> None:
-        """Ask for the boundaries, and add what unknown words get where the file does not say it."""
+        """Fail if a boundary is missing; add `<unk>` if the file has no entry for it."""
         others = [word for word in self.words if word.startswith("<") and word not in (START, END, UNKNOWN)]
         for symbol in (START, END):
             if symbol not in self.words:
@@ -247,21 +247,21 @@ class _Reader:
             rows.numbers.append(heading)
 
     def check(self, rows: _Rows, is_highest: bool) -> None:
-        """Numbers that can be logarithms of probabilities and of weights."""
+        """Fail if a log-probability or a back-off weight is out of range."""
         probs, backoffs = np.asarray(rows.log10_probs), np.asarray(rows.log10_backoffs)
         wrong = ~(np.isfinite(probs) & (probs <= 0) & np.isfinite(backoffs))
         if is_highest:
             wrong |= backoffs != 0
         if wrong.any():
-            at = int(wrong.argmax())
+            index = int(wrong.argmax())
             self.fail(
-                f"the log10 probability {probs[at]:g} must be finite and not above 0, the log10 back-off "
-                f"{backoffs[at]:g} finite, and 0 at the highest order",
-                rows.numbers[at],
+                f"the log10 probability {probs[index]:g} must be finite and not above 0, the log10 back-off "
+                f"{backoffs[index]:g} finite, and 0 at the highest order",
+                rows.numbers[index],
             )
 
     def ngrams(self, size: int, rows: _Rows) -> NGrams:
-        """The tree of one order; its keys are kept for the next one."""
+        """The n-grams of one order, sorted; their keys are kept to find the contexts of the next order."""
         grams = np.asarray(rows.grams, dtype=np.int64).reshape(-1, size)
         contexts = grams[:, 0] if size > 1 else np.zeros(len(grams), dtype=np.int64)
         for level in range(1, size - 1):
@@ -273,7 +273,7 @@ class _Reader:
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
         if len(twice := np.flatnonzero(keys[1:] == keys[:-1])):
-            first, second = (rows.numbers[at] for at in order[twice[0] : twice[0] + 2])
+            first, second = (rows.numbers[index] for index in order[twice[0] : twice[0] + 2])
             self.fail(f"this {size}-gram is already on line {first}", second)
         self.keys.append(keys)
         return NGrams(

@@ -1,7 +1,8 @@
-"""KenLM's models as a scorer for search: for its binary files, which only KenLM reads (an optional extra).
+"""KenLM models as scorers for search, for KenLM binary files, which only KenLM reads (an optional extra).
 
-The answers are those of `ngram.NGram` on the ARPA file of the same model. KenLM gives one log-probability at a time to
-Python, so a row costs as many calls as there are symbols; rows are remembered. For ARPA files the own scorer is faster.
+The scores are those of `ngram.NGram` on the ARPA file of the same model. KenLM's Python module gives one
+log-probability per call, so a row costs as many calls as there are symbols; rows are cached. For ARPA files `NGram` is
+faster.
 """
 
 import importlib
@@ -19,14 +20,14 @@ from las.lm.arpa import END
 from las.runtime.errors import ConfigError, DataError
 
 MAGIC = b"mmap lm "
-"""How KenLM's binary files begin."""
+"""The first bytes of a KenLM binary file."""
 
 
 class KenLM:
-    """Log-probabilities (natural) of a model in one of KenLM's files, binary or ARPA.
+    """Log-probabilities (natural) of a model in a file of KenLM, binary or ARPA.
 
-    `symbols` are words by the id that search knows them by; `words` are those of them that the model knows. States are
-    numbers of KenLM's own states, [batch, beam], which are kept as long as the scorer; `num_rows` rows are remembered.
+    `symbols` are words in the order of the ids of the search; `words` are those of them that the model knows. States
+    are indices of KenLM's own states, [batch, beam], which live as long as the scorer; `num_rows` rows are cached.
     Raises ConfigError where KenLM is not installed, DataError for a file that it cannot read.
     """
 
@@ -54,12 +55,12 @@ class KenLM:
 
     @property
     def words(self) -> list[str]:
-        """The symbols that the model knows: it does not tell which others it does."""
+        """The symbols that the model knows; KenLM does not list its other words."""
         return [symbol for symbol in self.symbols if symbol in self._model]
 
     @property
     def log10_end(self) -> float:
-        """Of the end of a sentence, whatever came before."""
+        """The log10 unigram probability of the end of a sentence."""
         state = self._make_state()
         self._model.NullContextWrite(state)
         return self._model.BaseScore(state, END, self._make_state())

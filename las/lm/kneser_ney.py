@@ -1,4 +1,4 @@
-"""Estimation of n-gram models: interpolated modified Kneser-Ney (Chen & Goodman 1999, as Heafield et al. 2013 do it).
+"""Interpolated modified Kneser-Ney estimation of n-gram models (Chen & Goodman 1999; Heafield et al. 2013).
 
 With c the count of an n-gram in the text, the adjusted count of an n-gram of the highest order, or one that begins a
 sentence, is a = c; of any other it is the number of different words (or `<s>`) that were seen before it. With n_j the
@@ -30,7 +30,7 @@ FALLBACK = (0.5, 1.0, 1.5)
 
 
 class Discounts(NamedTuple):
-    """D_1, D_2 and D_3 of one order; `are_fallback` where the text has too few n-grams of some count to tell."""
+    """D_1, D_2 and D_3 of one order; `are_fallback` if the text has too few n-grams of some count to estimate them."""
 
     values: tuple[float, float, float]
     are_fallback: bool
@@ -64,11 +64,11 @@ def estimate(
     fallback: tuple[float, float, float] = FALLBACK,
     name: str = "the text",
 ) -> Estimate:
-    """A model of the sentences, each a sequence of words without boundaries.
+    """Estimate a model from sentences, each a sequence of words without boundaries.
 
-    Words of `vocabulary` that are not in the text are known all the same, as words seen zero times. Where the discounts
-    of an order cannot be had from its counts, or are not above 0 and at most j, `fallback` is taken for them, as lmplz
-    does with --discount_fallback. `name` is that of the model.
+    Words of `vocabulary` that are not in the text are added as words seen zero times. If the discounts of an order
+    cannot be computed from its counts, or D_j is not in (0, j], `fallback` replaces them, as lmplz does with
+    --discount_fallback. `name` is the name of the model.
     Raises ConfigError for an order below 1; DataError when there is no sentence as long as the order, and for words
     that are empty, hold blanks, or are the names of boundaries or of unknown words.
     """
@@ -92,9 +92,9 @@ def estimate(
 
 
 def _stream(sentences: Iterable[Sequence[str]], ids: dict[str, int]) -> tuple[Integers, Integers]:
-    """All sentences with their boundaries as one row of ids, and the place of each word in its sentence, `<s>` at 0.
+    """All sentences with their boundaries as one sequence of ids, and the position of each word in its sentence.
 
-    Words that are new get the next id.
+    `<s>` is at position 0. New words get the next id.
     """
     listed: list[Integers] = []
     for number, sentence in enumerate(sentences, start=1):
@@ -109,14 +109,14 @@ def _stream(sentences: Iterable[Sequence[str]], ids: dict[str, int]) -> tuple[In
 
 
 def _check(words: Sequence[str]) -> None:
-    """An ARPA file could not hold a word with blanks in it."""
+    """Raise DataError for words that an ARPA file cannot hold: empty ones, and words with blanks."""
     for word in words:
         if word.encode().split() != [word.encode()]:
             raise DataError(f"the word {word!r} is empty or holds a blank, and cannot stand in a language model")
 
 
 def _count(text: Integers, places: Integers, num_words: int, order: int) -> Iterator[_Counted]:
-    """The n-grams of each order. A longer one is its context, counted before, and one more word."""
+    """Count the n-grams of each order; a longer one is an n-gram of the previous order and one more word."""
     singles = np.arange(num_words)
     none = np.zeros(num_words, dtype=np.int64)
     yield _Counted(none, singles, none, singles == 1, np.bincount(text, minlength=num_words) * (singles != 1))
@@ -132,7 +132,7 @@ def _count(text: Integers, places: Integers, num_words: int, order: int) -> Iter
 
 
 def _adjust(counted: list[_Counted]) -> list[Integers]:
-    """Adjusted counts of each order."""
+    """The adjusted counts of each order."""
     adjusted = []
     for here, longer in pairwise(counted):
         before = np.bincount(longer.suffixes, minlength=len(here.words))

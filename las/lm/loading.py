@@ -1,4 +1,4 @@
-"""Language models from files, by what is in the file."""
+"""Loading of language models: ARPA files, KenLM binary files, and runs of LSTM models."""
 
 from pathlib import Path
 
@@ -14,12 +14,12 @@ from las.storage import bounded, checkpoint
 
 
 def load(path: str | Path, tokens: Tokenizer, strict: bool = False) -> NGram | KenLM | LSTMLanguageModel:
-    """The scorer of a language model for these tokens.
+    """Load a language model as a scorer of these tokens.
 
-    An ARPA file, gzipped or not, a binary file of KenLM, or a folder: the run (its best checkpoint) or checkpoint of
-    an LSTM model, of which `strict` refuses any other than the best. Raises DataError for a file that cannot be used,
-    and naming the symbols in which the model and the tokens differ (of a binary file only those that it lacks can be
-    told); ConfigError where KenLM would be needed; StorageError for a checkpoint that cannot be read.
+    `path` is an ARPA file, gzipped or not, a KenLM binary file, or a folder: the run (its best checkpoint) or a
+    checkpoint of an LSTM model; `strict` refuses any other checkpoint than the best. Raises DataError for a file that
+    cannot be used, and naming the symbols in which the model and the tokens differ (for a binary file only those that
+    it lacks); ConfigError if KenLM is needed and missing; StorageError for a checkpoint that cannot be read.
     """
     path = Path(path)
     if path.is_dir():
@@ -38,17 +38,17 @@ def load(path: str | Path, tokens: Tokenizer, strict: bool = False) -> NGram | K
 
 
 def load_neural(path: Path, strict: bool = False) -> tuple[LSTMLanguageModel, Tokenizer]:
-    """An LSTM model and the tokens it was trained on, from a run folder or a checkpoint directory."""
-    found, complaints = checkpoint.find(path, strict)
+    """Load an LSTM model and the tokenizer it was trained with from a run folder or a checkpoint directory."""
+    stored, complaints = checkpoint.find(path, strict)
     for complaint in complaints:
         progress.say(complaint)
     try:
-        own = tokenizers.from_state(found.state["corpus"]["tokens"])
-        maker = config.build(found.config["model"], where="model")
-        if maker.func is not LSTMLanguageModel:
-            raise DataError(f"{found.directory}: this is a recogniser, not a language model: las train_lm makes one")
-        model: LSTMLanguageModel = maker(own.size)
-        model.load_state_dict(found.model)
+        own = tokenizers.from_state(stored.state["corpus"]["tokens"])
+        factory = config.build(stored.config["model"], where="model")
+        if factory.func is not LSTMLanguageModel:
+            raise DataError(f"{stored.directory}: this is a recogniser, not a language model: las train_lm makes one")
+        model: LSTMLanguageModel = factory(own.size)
+        model.load_state_dict(stored.model)
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise StorageError(f"{found.directory}: its parts do not fit together ({error!r})") from error
+        raise StorageError(f"{stored.directory}: its parts do not fit together ({error!r})") from error
     return model.eval(), own

@@ -1,4 +1,4 @@
-"""An LSTM language model of a recogniser's tokens, on the same cells and kernels (Zeyer et al. 2018, section 4).
+"""An LSTM language model of a recogniser's tokens, with the same cells and kernels (Zeyer et al. 2018, section 4).
 
     p(y_i | y_1 ... y_{i-1}) = softmax(linear(LSTM(embed(y_{i-1}), s_{i-1})))
 
@@ -23,26 +23,26 @@ from las.runtime.config import require
 
 
 class Prediction(NamedTuple):
-    """A pass over whole sentences: one row per token and one for the end. Nothing was heard."""
+    """Logits of whole sentences, one row per token and one for the end; there is no CTC output (`heard`)."""
 
     logits: Float[Tensor, "batch steps vocab"]
     ctc_output: CTCOutput | None = None
 
 
 class NeuralState(NamedTuple):
-    """After what was said so far; every tensor is [batch, beam, hidden]."""
+    """The LSTM states of all layers after the symbols so far; every tensor is [batch, beam, hidden]."""
 
     layers: tuple[LSTMState, ...]
 
 
 class LSTMLanguageModel(nn.Module):
-    """Tokens out of tokens.
+    """An LSTM language model: the distribution of the next token given the previous ones.
 
     Args:
         vocab_size: output symbols, the sentence boundary (id 0) included.
         cell: makes the cell of one layer from (input_size, hidden_size).
-        num_layers, hidden_size: of the LSTM.
-        embedding_size: of the previous token.
+        num_layers, hidden_size: depth and width of the LSTM.
+        embedding_size: width of the embedding of the previous token.
         dropout: on the embedding and on each layer's output, while training.
     """
 
@@ -71,7 +71,7 @@ class LSTMLanguageModel(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """The device of the parameters."""
         return self.embedding.weight.device
 
     @property
@@ -79,13 +79,13 @@ class LSTMLanguageModel(nn.Module):
         return [cast(RecurrentLayer, layer).cell for layer in self.layers]
 
     def explain(self) -> str:
-        """A line for the log of a run: what computes the recurrences, and why."""
+        """A line for the log of a run: the kernel of the recurrences, and why it was selected."""
         return rnn.explain(self._cells[0], self.embedding.weight)
 
     def predict(self, targets: Int[Tensor, "batch tokens"]) -> Float[Tensor, "batch steps vocab"]:
-        """Scores before the softmax: row i those of target i given targets before it; the last row is the end's.
+        """Logits: row i predicts target i from the targets before it, the last row predicts the end.
 
-        What follows a sentence in its row changes nothing before it.
+        Padding after a sentence does not affect the rows before it.
         """
         rows = self.dropout(self.embedding(nn.functional.pad(targets, (1, 0), value=self.boundary)))
         num_rows = torch.full((len(rows),), rows.shape[1], device=rows.device)
@@ -101,12 +101,12 @@ class LSTMLanguageModel(nn.Module):
         targets: Int[Tensor, "batch tokens"],
         change: Callable[[Tensor, Tensor], Tensor] | None = None,
     ) -> Prediction:
-        """The signature of `ListenAttendSpell`, so that one loop trains both: only the targets are looked at."""
+        """Predict the targets; the other arguments are those of `ListenAttendSpell`, so that one loop trains both."""
         return Prediction(self.predict(targets))
 
     @torch.no_grad()
     def start(self, batch: int, device: torch.device | str = "cpu") -> NeuralState:
-        """The state at the start of each of `batch` sentences. From then on the parameters lie on this device."""
+        """The state at the start of each of `batch` sentences. The parameters are moved to this device."""
         if self.device != torch.device(device):
             self.to(device)
         empty = NeuralState(tuple(cell.initial_state(batch, 1) for cell in self._cells))
@@ -133,8 +133,8 @@ class LSTMLanguageModel(nn.Module):
         return self.score(state).gather(-1, tokens.unsqueeze(-1)).squeeze(-1), self.advance(state, tokens)
 
 
-class Described(NamedTuple):
-    """What `vocabulary.check` asks of a language model."""
+class _Vocabulary(NamedTuple):
+    """The attributes of a language model that `vocabulary.check` reads."""
 
     words: Sequence[str]
     name: str
@@ -143,13 +143,13 @@ class Described(NamedTuple):
 
 @torch.no_grad()
 def of_tokens(model: LSTMLanguageModel, own: Tokenizer, tokens: Tokenizer, name: str) -> LSTMLanguageModel:
-    """A model of tokens `own` as the scorer of the same tokens, perhaps in another order.
+    """Reorder the outputs of a model of tokens `own` to those of `tokens`, the same symbols perhaps in another order.
 
-    Raises DataError as `vocabulary.check` does; `name` is said there.
+    Changes the model in place. Raises DataError as `vocabulary.check` does, which names the model by `name`.
     """
     model.eval()
     words, log10_end = vocabulary.words_of(own), float(model.score(model.start(1))[0, 0, 0]) / math.log(10)
-    vocabulary.check(Described(words, name, log10_end), tokens)
+    vocabulary.check(_Vocabulary(words, name, log10_end), tokens)
     order = torch.tensor([words.index(word) for word in vocabulary.words_of(tokens)])
     for parameter in (model.embedding.weight, model.output.weight, model.output.bias):
         parameter.copy_(parameter[order])

@@ -23,7 +23,7 @@ from las.data.tokenizers import Tokenizer
 from las.lm import arpa, automaton, vocabulary
 
 ROW_ENTRIES = 1 << 24
-"""Room for rows, in numbers of 4 bytes."""
+"""Maximum size of the table of rows, in numbers of 4 bytes."""
 
 
 class Tables(NamedTuple):
@@ -70,12 +70,12 @@ class NGram:
 
     @property
     def num_states(self) -> int:
-        """Contexts that are told apart."""
+        """The number of states (contexts) of the automaton."""
         return len(self._tables.fails)
 
     @property
     def num_bytes(self) -> int:
-        """Memory of all tables."""
+        """The memory of all tables, in bytes."""
         return sum(table.nbytes for table in self._tables)
 
     def start(self, batch: int, device: torch.device | str = "cpu") -> Int[Tensor, "batch 1"]:

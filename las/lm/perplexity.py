@@ -1,4 +1,4 @@
-"""How well a language model predicts text."""
+"""Perplexity of a language model on text."""
 
 import math
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 
 @runtime_checkable
-class Follows(Protocol):
-    """What is asked of a language model: where sentences start, and what it gave to a symbol."""
+class LanguageModel(Protocol):
+    """The interface of a language model: the state at the start, and log-probabilities of given symbols."""
 
     def start(self, batch: int) -> Any: ...
 
@@ -19,9 +19,10 @@ class Follows(Protocol):
 
 
 class Perplexity(NamedTuple):
-    """Of a text: `num_symbols` counts every symbol and every end of a sentence, `log_prob` is their sum (natural).
+    """Counts and log-probabilities (natural) of a text.
 
-    `num_unknown` of the symbols are words that the model does not know, and `unknown_log_prob` is their share.
+    `num_symbols` counts every symbol and every end of a sentence, `log_prob` is the sum over them. `num_unknown` of the
+    symbols are words that the model does not know; `unknown_log_prob` is the sum over these.
     """
 
     num_sentences: int
@@ -32,19 +33,19 @@ class Perplexity(NamedTuple):
 
     @property
     def of_all(self) -> float:
-        """Of every symbol, unknown words by what `<unk>` gets."""
+        """The perplexity of all symbols, with the probability of `<unk>` for unknown words."""
         return math.exp(-self.log_prob / self.num_symbols)
 
     @property
     def of_known(self) -> float:
-        """Of the symbols that the model knows, wherever they stand; infinite where there are none."""
+        """The perplexity of the symbols that the model knows; infinite if there are none."""
         known = self.num_symbols - self.num_unknown
         return math.exp((self.unknown_log_prob - self.log_prob) / known) if known else math.inf
 
 
-def log_probs(lm: Follows, sentences: Sequence[Sequence[int]], batch_size: int = 1024) -> list[Tensor]:
-    """Of each sentence, the log-probabilities of its symbols and of its end, [symbols + 1]."""
-    found: dict[int, Tensor] = {}
+def log_probs(lm: LanguageModel, sentences: Sequence[Sequence[int]], batch_size: int = 1024) -> list[Tensor]:
+    """The log-probabilities of the symbols and the end of each sentence (a list of ids), [symbols + 1]."""
+    rows: dict[int, Tensor] = {}
     by_length = sorted(range(len(sentences)), key=lambda index: len(sentences[index]))
     for first in range(0, len(sentences), batch_size):
         chosen = by_length[first : first + batch_size]
@@ -54,12 +55,12 @@ def log_probs(lm: Follows, sentences: Sequence[Sequence[int]], batch_size: int =
             column, state = lm.follow(state, tokens[:, step : step + 1])
             columns.append(column)
         for index, row in zip(chosen, torch.cat(columns, dim=1).double(), strict=True):
-            found[index] = row[: len(sentences[index]) + 1]
-    return [found[index] for index in range(len(sentences))]
+            rows[index] = row[: len(sentences[index]) + 1]
+    return [rows[index] for index in range(len(sentences))]
 
 
-def perplexity(lm: Follows, sentences: Sequence[Sequence[int]], unknown: int | None = None) -> Perplexity:
-    """Of a text as ids of the model's symbols, `unknown` the one of `<unk>` if it is among them."""
+def perplexity(lm: LanguageModel, sentences: Sequence[Sequence[int]], unknown: int | None = None) -> Perplexity:
+    """The perplexity of sentences, lists of ids of symbols; `unknown` is the id of `<unk>` if there is one."""
     log_prob = unknown_log_prob = 0.0
     num_symbols = num_unknown = 0
     for sentence, row in zip(sentences, log_probs(lm, sentences), strict=True):

@@ -1,4 +1,4 @@
-"""Do a language model and the tokens of a recogniser speak of the same symbols?"""
+"""Check that a language model and a tokenizer have the same symbols."""
 
 from collections.abc import Collection
 from typing import Protocol, runtime_checkable
@@ -8,15 +8,15 @@ from las.lm.arpa import END, START, UNKNOWN
 from las.runtime.errors import DataError
 
 SPACE = "<space>"
-"""How the character ' ' is written in a language model, where blanks stand between words."""
+"""The word for the character ' ' in a language model, as blanks separate its words."""
 
 NEVER = -90.0
-"""log10 probabilities below this say that something never happens; SRILM writes -99."""
+"""log10 probabilities below this stand for zero; SRILM writes -99."""
 
 
 @runtime_checkable
 class Vocabulary(Protocol):
-    """What `check` asks of a language model: its words, where it is from, and how often sentences end (log10)."""
+    """The attributes of a language model that `check` reads: words, name, and log10 probability of the end."""
 
     @property
     def words(self) -> Collection[str]: ...
@@ -29,14 +29,14 @@ class Vocabulary(Protocol):
 
 
 def written(symbol: str) -> str:
-    """A symbol of tokens as the word of a language model."""
+    """The word of a language model for a symbol of the tokenizer."""
     return SPACE if symbol == " " else symbol
 
 
 def words_of(tokens: Tokenizer) -> tuple[str, ...]:
-    """The words of a language model of these tokens, in the order of their ids.
+    """The words of a language model of these tokens, in the order of the ids.
 
-    Raises DataError naming the symbols that mean something else there.
+    Raises DataError naming symbols that have another meaning in a language model.
     """
     taken = {START, UNKNOWN} | ({SPACE} if " " in tokens.symbols else set())
     if clash := taken & set(tokens.symbols):
@@ -47,14 +47,14 @@ def words_of(tokens: Tokenizer) -> tuple[str, ...]:
 def check(lm: Vocabulary, tokens: Tokenizer) -> None:
     """Raise DataError unless a language model predicts the symbols of the tokens, all of them and no others.
 
-    The message names the symbols. `<s>` and `<unk>` are no predictions of a recogniser and may be there; `</s>` is
+    The message names the symbols. `<s>` and `<unk>` may be there, as a recogniser never predicts them; `</s>` is
     token 0, and must have a probability that lets sentences end.
     """
-    expected, found = set(words_of(tokens)), set(lm.words) - {START, UNKNOWN}
+    expected, words = set(words_of(tokens)), set(lm.words) - {START, UNKNOWN}
     parts = []
-    if missing := expected - found:
+    if missing := expected - words:
         parts.append(f"lacks {len(missing)} of the {len(expected)} symbols of the tokens: {_listed(missing)}")
-    if extra := found - expected:
+    if extra := words - expected:
         parts.append(f"has {len(extra)} words that the tokens lack: {_listed(extra)}")
     if parts:
         raise DataError(
@@ -69,7 +69,7 @@ def check(lm: Vocabulary, tokens: Tokenizer) -> None:
 
 
 def _listed(symbols: Collection[str], num_listed: int = 10) -> str:
-    """`'a', 'b' and 3 more`"""
+    """The first symbols in quotes, and the number of the others: `'a', 'b' and 3 more`."""
     names = [repr(symbol) for symbol in sorted(symbols)]
     more = f" and {len(names) - num_listed} more" if len(names) > num_listed else ""
     return ", ".join(names[:num_listed]) + more

@@ -38,7 +38,7 @@ class Decoder:
         self.ctc = ctc
         self.attend_fn = speller.select_attend_fn(memory)
 
-    def keep(self, rows: Int[Tensor, " kept"]) -> "Decoder":
+    def select_utterances(self, rows: Int[Tensor, " selected"]) -> "Decoder":
         """The decoder of a subset of the utterances, by their rows in the batch."""
         return Decoder(self.speller, AttentionMemory(*(part[rows] for part in self.memory)), self.ctc)
 

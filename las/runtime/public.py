@@ -96,7 +96,7 @@ TOOLS = {
     "use_kernel": "las.nn.rnn",
     "RecurrentLayer": "las.nn.rnn",
     "BidirectionalLayer": "las.nn.rnn",
-    "Hypothesis": "las.decoding.search",
+    "Hypothesis": "las.decoding.base",
     "NGram": "las.lm.ngram",
     "Corpus": "las.data.corpora.base",
     "Tokenizer": "las.data.tokenizers",

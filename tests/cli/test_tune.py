@@ -60,7 +60,7 @@ def test_combinations_are_those_of_decoding_and_the_best_is_a_card(
     written = build(yaml(card))
     assert isinstance(written, BeamSearch)
     best = tried[0].point
-    assert {name: part.weight for name, part in written.parts.scorers.items()} == {
+    assert {name: part.weight for name, part in written.components.scorers.items()} == {
         name: weight for name, weight in best.weights.items() if weight
     }
     assert written.length_normalisation == best.length_normalisation and written.size == 3

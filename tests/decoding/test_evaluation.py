@@ -9,7 +9,8 @@ from las.data.loader import Batch, Loader, collate, read
 from las.data.manifest import Utterance
 from las.data.sampler import BatchSize, sequential
 from las.decoding import evaluation
-from las.decoding.search import GreedySearch, Hypothesis
+from las.decoding.base import Hypothesis
+from las.decoding.search import GreedySearch
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.model import ListenAttendSpell
 from las.runtime.config import build, compose

@@ -7,7 +7,9 @@ import pytest
 import torch
 from table_decoders import MarkovDecoder, Past, PrefixDecoder, enumerate_all, num_sequences, teacher_forced
 
-from las.decoding.search import BeamSearch, GreedySearch, Hypothesis, reorder
+from las.decoding.base import CanDropUtterances, Hypothesis
+from las.decoding.scorers.base import reorder
+from las.decoding.search import BeamSearch, GreedySearch
 from las.nn.attention.location import LocationAttention
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.model import Decoder
@@ -111,7 +113,7 @@ def test_stopping_early_does_not_change_the_n_best_list(exponent):
         assert first == [hypotheses[:nbest] for hypotheses in everything]
 
 
-def test_a_search_stops_when_every_utterance_is_settled():
+def test_a_search_stops_when_every_utterance_is_finished():
     class Counting(MarkovDecoder):
         steps = 0
 
@@ -120,7 +122,7 @@ def test_a_search_stops_when_every_utterance_is_settled():
             return super().step(tokens, state)
 
     ending = torch.tensor([[0.98, 0.01, 0.01]] * 3).log()
-    # One hypothesis of this one never ends, but it can no longer win; the other utterance has empty seats.
+    # One hypothesis of this one never ends, but it can no longer win; the other one has fewer continuations than beams.
     endless = torch.tensor([[0.9, 0.1, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]).log()
     for search in (GreedySearch(), BeamSearch(size=3, length_normalisation=0.0)):
         for table, num_states in ((ending.unsqueeze(0), [1000]), (torch.stack([ending, endless]), [1, 1000])):
@@ -275,7 +277,9 @@ def test_a_speller_scores_its_hypotheses_as_teacher_forcing_does(search):
     speller.double().eval().requires_grad_(False)
     num_states = torch.tensor([9, 4, 1])
     memory = speller.attention.prepare(torch.randn(3, 9, 5, dtype=torch.float64), num_states)
-    found = search(Decoder(speller, memory), num_states)
+    decoder = Decoder(speller, memory)
+    assert isinstance(decoder, CanDropUtterances)
+    found = search(decoder, num_states)
     for index, hypotheses in enumerate(found):
         one = type(memory)(*(part[index : index + 1] for part in memory))
         for hypothesis in hypotheses:

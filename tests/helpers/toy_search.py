@@ -47,7 +47,7 @@ class ToyDecoder:
             draw(generator, batch, states, vocab).log_softmax(-1),
         )
 
-    def keep(self, rows: Tensor) -> "ToyDecoder":
+    def select_utterances(self, rows: Tensor) -> "ToyDecoder":
         return ToyDecoder(self.table[rows], self.attention[rows], self.heard[rows])
 
     def start(self) -> Tensor:
@@ -85,7 +85,7 @@ def hashed(prefix: Tensor, tokens: Tensor) -> Tensor:
 
 
 class Choice(NamedTuple):
-    """Which scorers and guards a search has: what `Beam` is given, by name."""
+    """Scorers and constraints of a search: arguments of `BeamSearch`, by name."""
 
     options: dict[str, Any]
 
@@ -118,7 +118,7 @@ class Found(NamedTuple):
 
 
 class Enumeration:
-    """All sequences of at most `limit` tokens that the guards let through, for one utterance."""
+    """All sequences of at most `limit` tokens that the constraints let through, for one utterance."""
 
     def __init__(self, decoder: ToyDecoder, choice: Choice, num_states: int, limit: int, exponent: float) -> None:
         self.decoder, self.choice, self.num_states = decoder, choice.options, num_states
@@ -127,7 +127,7 @@ class Enumeration:
 
     def ranked(self) -> list[Found]:
         """Best first, without what is impossible."""
-        found = [self._judged(tokens) for tokens in self._sequences([])]
+        found = [self._scored(tokens) for tokens in self._sequences([])]
         return sorted((each for each in found if each.rank > -math.inf), key=lambda each: -each.rank)
 
     def _sequences(self, prefix: list[int]) -> Iterator[list[int]]:
@@ -157,11 +157,11 @@ class Enumeration:
         if symbol == EOS:
             return self._is_early(prefix)
         if "repetition" in self.choice:
-            guard, text = self.choice["repetition"], [*prefix, symbol]
-            for period in range(1, guard.max_period + 1):
-                count = period * (guard.max_repeats + 1)
+            constraint, text = self.choice["repetition"], [*prefix, symbol]
+            for period in range(1, constraint.max_period + 1):
+                count = period * (constraint.max_repeats + 1)
                 end = text[-count:]
-                if len(end) == count and end == end[:period] * (guard.max_repeats + 1):
+                if len(end) == count and end == end[:period] * (constraint.max_repeats + 1):
                     return True
         return False
 
@@ -177,7 +177,7 @@ class Enumeration:
             value = (value * 31 + symbol + 7) % ROWS
         return value
 
-    def _judged(self, tokens: list[int]) -> Found:
+    def _scored(self, tokens: list[int]) -> Found:
         places = [self._hash(tokens[:length]) for length in range(len(tokens) + 1)]
         symbols = [*tokens, EOS]
         scores = {"las": float(self.decoder.table[0, places, symbols].sum())}

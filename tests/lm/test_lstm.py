@@ -9,7 +9,7 @@ import torch
 from cell_cards import factory_of
 
 from las.data.tokenizers import Characters
-from las.decoding import search
+from las.decoding.scorers import base
 from las.lm import loading, lstm
 from las.lm.lstm import LSTMLanguageModel
 from las.lm.perplexity import log_probs, perplexity
@@ -60,10 +60,10 @@ def test_probabilities_sum_to_one_after_any_history() -> None:
 
 def test_beams_are_reordered_as_values() -> None:
     lm = model()
-    state = search.reorder(lm.start(2), torch.tensor([[0, 0, 0], [0, 0, 0]]))
+    state = base.reorder(lm.start(2), torch.tensor([[0, 0, 0], [0, 0, 0]]))
     tokens = torch.tensor([[1, 2, 3], [3, 3, 4]])
     after = lm.advance(state, tokens)
-    swapped = search.reorder(after, torch.tensor([[2, 0, 1], [0, 2, 2]]))
+    swapped = base.reorder(after, torch.tensor([[2, 0, 1], [0, 2, 2]]))
     scores = lm.score(after)
     torch.testing.assert_close(lm.score(swapped)[0], scores[0, [2, 0, 1]])
     torch.testing.assert_close(lm.score(swapped)[1], scores[1, [0, 2, 2]])

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from las.data.tokenizers import Characters
-from las.decoding import search
+from las.decoding.scorers import base
 from las.lm import arpa, kneser_ney, ngram
 from las.lm.perplexity import log_probs, perplexity
 from las.runtime.errors import DataError
@@ -137,7 +137,7 @@ def test_hypotheses_are_independent_and_can_be_selected(model: arpa.Model) -> No
         state = lm.advance(state, tokens)
         alone = {(b, k): (lm.advance(s, tokens[b : b + 1, k : k + 1]), 0.0) for (b, k), (s, _) in alone.items()}
         parents = torch.randint(4, (3, 4), generator=draw)
-        state = search.reorder(state, parents)
+        state = base.reorder(state, parents)
         alone = {(b, k): alone[b, int(parents[b, k])] for b, k in alone}
         rows = lm.score(state)
         assert rows.shape == (3, 4, len(lm.symbols))

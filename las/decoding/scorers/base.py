@@ -1,4 +1,4 @@
-"""The contract of scorers and guards: what runs beside the decoder inside one search.
+"""The interface of scorers and constraints, which take part in a beam search beside the decoder.
 
 A `Scorer` is made from the config. `on` gives its `BatchScorer` of one batch of utterances, which sees every step of
 the search: `score` gives every symbol that may come next a number, `advance` is told what was chosen. A `Constraint`
@@ -20,9 +20,9 @@ State = Any  # nested (named) tuples of tensors, each [batch, beam, ...]
 
 
 class SearchStep(NamedTuple):
-    """What the decoder says of the next symbol.
+    """The decoder's distribution of the next symbol.
 
-    `log_probs` are natural, impossible symbols -inf; `weights` is its attention, None if it has none to show.
+    `log_probs` are natural, impossible symbols -inf; `weights` is its attention, None for a decoder without.
     """
 
     log_probs: Float[Tensor, "batch beam vocab"]
@@ -30,7 +30,7 @@ class SearchStep(NamedTuple):
 
 
 class BatchComponent:
-    """What scorings and guardings of a batch have in common; one without memory needs none of these."""
+    """Base of batch scorers and batch constraints; one without state overrides none of these methods."""
 
     def start(self) -> State:
         """The state before the first symbol, one beam per utterance."""
@@ -40,8 +40,8 @@ class BatchComponent:
         """The state after one more symbol."""
         return state
 
-    def keep(self, rows: Int[Tensor, " kept"]) -> "BatchComponent":
-        """The same of some of the utterances."""
+    def select_utterances(self, rows: Int[Tensor, " selected"]) -> "BatchComponent":
+        """This component for a subset of its utterances, given by their indices."""
         return self
 
 
@@ -49,49 +49,54 @@ class BatchScorer(BatchComponent):
     """A scorer on a batch of utterances."""
 
     def score(self, state: State, step: SearchStep) -> tuple[Float[Tensor, "batch beam symbols"], State]:
-        """A number for every next symbol, [batch, beam, vocab] or [batch, beam, 1], and the state that has seen it."""
+        """A score for every next symbol, [batch, beam, vocab] or one for all, [batch, beam, 1], and the new state."""
         raise TypeError(f"{type(self).__name__} must define score")
 
-    def room(self, state: State, left: Int[Tensor, "batch beam"]) -> Tensor | float:
-        """The most that it can add to each hypothesis by `left` more symbols (end included): 0 for probabilities."""
+    def score_upper_bound(self, state: State, steps_left: Int[Tensor, "batch beam"]) -> Tensor | float:
+        """The most that it can add to each hypothesis, [batch, beam] or one number, before its weight.
+
+        `steps_left` counts the symbols that may still come, the end included. 0 is right for log-probabilities.
+        """
         return 0.0
 
-    def keep(self, rows: Int[Tensor, " kept"]) -> "BatchScorer":
+    def select_utterances(self, rows: Int[Tensor, " selected"]) -> "BatchScorer":
         return self
 
 
 class BatchConstraint(BatchComponent):
-    """A guard on a batch of utterances."""
+    """A constraint on a batch of utterances."""
 
     def forbidden(self, state: State, step: SearchStep) -> Bool[Tensor, "batch beam vocab"]:
         """The symbols that may not come next. Where nothing else is possible, the search allows them again."""
         raise TypeError(f"{type(self).__name__} must define forbidden")
 
-    def keep(self, rows: Int[Tensor, " kept"]) -> "BatchConstraint":
+    def select_utterances(self, rows: Int[Tensor, " selected"]) -> "BatchConstraint":
         return self
 
 
 class SearchComponent:
-    """What the config makes, before there is any audio."""
+    """Base of scorers and constraints as the config makes them, before there is any audio."""
 
     def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
-        """Be told what the recogniser writes, and whether it was trained with CTC; raises ConfigError or DataError if
-        that does not fit."""
+        """Prepare for a recogniser of these tokens; `has_ctc`: it was trained with CTC.
+
+        Raises ConfigError or DataError if the component does not fit the recogniser.
+        """
 
 
 class Scorer(SearchComponent):
-    """A number per symbol that is multiplied by `weight` and added; a weight of 0 leaves it out."""
+    """A score per symbol that is multiplied by `weight` and added; a weight of 0 leaves the scorer out."""
 
     def __init__(self, weight: float) -> None:
         self.weight = weight
 
     @property
     def share(self) -> float:
-        """How much of the decoder's own weight of 1 it takes over."""
+        """The part of the decoder's own weight of 1 that it takes over."""
         return 0.0
 
     def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> BatchScorer:
-        """Its scoring of the utterances of a decoder."""
+        """The scorer of a decoder's utterances, which have `num_states` encoded states."""
         raise TypeError(f"{type(self).__name__} must define on")
 
 
@@ -99,28 +104,28 @@ class Constraint(SearchComponent):
     """A rule that forbids symbols."""
 
     def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> BatchConstraint:
-        """Its guarding of the utterances of a decoder."""
+        """The constraint on a decoder's utterances, which have `num_states` encoded states."""
         raise TypeError(f"{type(self).__name__} must define on")
 
 
-def reorder(state: State, parents: Int[Tensor, "batch seats"]) -> State:
-    """The state whose beam s of utterance b is the old beam `parents[b, s]`; tensors are [batch, beam, ...]."""
+def reorder(state: State, parents: Int[Tensor, "batch beam"]) -> State:
+    """The state whose beam k of utterance b is the old beam `parents[b, k]`; tensors are [batch, beam, ...]."""
     rows = torch.arange(parents.shape[0], device=parents.device).unsqueeze(1)
 
-    def moved(part: Tensor) -> Tensor:
-        chosen = (rows * part.shape[1] + parents).flatten()
-        return part.flatten(0, 1).index_select(0, chosen).unflatten(0, parents.shape)
+    def reordered(tensor: Tensor) -> Tensor:
+        chosen = (rows * tensor.shape[1] + parents).flatten()
+        return tensor.flatten(0, 1).index_select(0, chosen).unflatten(0, parents.shape)
 
-    return mapped(state, moved)
+    return mapped(state, reordered)
 
 
-def kept(state: State, rows: Int[Tensor, " kept"]) -> State:
-    """The state of some of the utterances."""
-    return mapped(state, lambda part: part[rows])
+def select_utterances(state: State, rows: Int[Tensor, " selected"]) -> State:
+    """The state of a subset of the utterances, given by their indices."""
+    return mapped(state, lambda tensor: tensor[rows])
 
 
 def mapped(state: State, change: Any) -> State:
-    """The state with every tensor changed."""
+    """The state with `change` applied to every tensor. Raises TypeError for anything but (named) tuples of tensors."""
     if isinstance(state, Tensor):
         return change(state)
     if isinstance(state, tuple):
@@ -130,7 +135,7 @@ def mapped(state: State, change: Any) -> State:
 
 
 def score_type(device: torch.device) -> torch.dtype:
-    """What scores are summed in."""
+    """The type in which scores are summed."""
     return torch.float32 if device.type == "mps" else torch.float64  # Metal has no float64
 
 

@@ -1,4 +1,4 @@
-"""All scorers and guards of a search on one batch of utterances, as one."""
+"""All scorers and constraints of a search on one batch of utterances, behind one call."""
 
 import math
 from collections.abc import Mapping
@@ -16,111 +16,132 @@ DECODER = "las"
 
 
 class CombinedScores(NamedTuple):
-    """What a hypothesis gains by each next symbol: together and weighted, the same with what guards forbid impossible,
-    and scorer by scorer without weights."""
+    """Scores of every next symbol of every beam.
 
-    gains: Float[Tensor, "batch beam vocab"]
+    `total` is the weighted sum; `allowed` equals it but for symbols that a constraint forbids, which are -inf;
+    `by_scorer` are the scores of each scorer without its weight, the decoder's first.
+    """
+
+    total: Float[Tensor, "batch beam vocab"]
     allowed: Float[Tensor, "batch beam vocab"]
     by_scorer: list[Tensor]
 
     def of(
-        self, parents: Int[Tensor, "batch seats"], tokens: Int[Tensor, "batch seats"]
-    ) -> Float[Tensor, "scorers batch seats"]:
-        """What each scorer gave for these symbols after these beams."""
-        chosen = parents * self.gains.shape[-1] + tokens
-        found = (
-            # One number for all symbols, or one for each.
+        self, parents: Int[Tensor, "batch new_beam"], tokens: Int[Tensor, "batch new_beam"]
+    ) -> Float[Tensor, "scorers batch new_beam"]:
+        """The unweighted scores of these symbols after these beams."""
+        chosen = parents * self.total.shape[-1] + tokens
+        selected = (
+            # A scorer gives one number for all symbols, or one for each.
             scores.squeeze(-1).gather(1, parents) if scores.shape[-1] == 1 else scores.flatten(1).gather(1, chosen)
-            for scores in (scores.expand(-1, self.gains.shape[1], -1) for scores in self.by_scorer)
+            for scores in (scores.expand(-1, self.total.shape[1], -1) for scores in self.by_scorer)
         )
-        return torch.stack(list(found))
+        return torch.stack(list(selected))
 
 
 class ScorerSet(NamedTuple):
-    """What the config made, by name."""
+    """The scorers and constraints that the config made, by name."""
 
     scorers: dict[str, Scorer]
-    guards: dict[str, Constraint]
+    constraints: dict[str, Constraint]
 
     @property
     def names(self) -> list[str]:
-        """The decoder first."""
+        """Names of the decoder and of the scorers, in the order of their scores."""
         return [DECODER, *self.scorers]
 
     def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> "CombinedScorer":
-        """All of them on a batch."""
-        scorings = [scorer.on(decoder, num_states) for scorer in self.scorers.values()]
-        guardings = [guard.on(decoder, num_states) for guard in self.guards.values()]
-        weights = [scorer.weight for scorer in self.scorers.values()]
-        return CombinedScorer(1.0 - sum(scorer.share for scorer in self.scorers.values()), weights, scorings, guardings)
+        """All of them on a decoder's utterances, which have `num_states` encoded states."""
+        return CombinedScorer(
+            1.0 - sum(scorer.share for scorer in self.scorers.values()),
+            [scorer.weight for scorer in self.scorers.values()],
+            [scorer.on(decoder, num_states) for scorer in self.scorers.values()],
+            [constraint.on(decoder, num_states) for constraint in self.constraints.values()],
+        )
 
 
-def parts(scorers: Mapping[str, Scorer | None], guards: Mapping[str, Constraint | None]) -> ScorerSet:
-    """Those that are there. Raises ConfigError where nothing would be left of the decoder's own weight."""
+def scorer_set(scorers: Mapping[str, Scorer | None], constraints: Mapping[str, Constraint | None]) -> ScorerSet:
+    """The scorers and constraints that are not None, without scorers of weight 0.
+
+    Raises ConfigError where nothing would be left of the decoder's own weight.
+    """
     present = {name: scorer for name, scorer in scorers.items() if scorer is not None and scorer.weight}
     if (taken := sum(scorer.share for scorer in present.values())) >= 1:
         raise ConfigError(f"search: scorers take {taken:g} of the speller's weight of 1, which leaves nothing of it")
-    return ScorerSet(present, {name: guard for name, guard in guards.items() if guard is not None})
+    return ScorerSet(present, {name: each for name, each in constraints.items() if each is not None})
 
 
 class CombinedScorer:
-    """`weight` is that of the decoder, `weights` are those of the scorings; a state is a tuple of theirs."""
+    """The decoder, all scorers and all constraints on a batch.
+
+    `decoder_weight` is the decoder's weight, `weights` are those of the scorers. A state is the tuple of the states of
+    the scorers, then of the constraints.
+    """
 
     def __init__(
-        self, weight: float, weights: list[float], scorings: list[BatchScorer], guardings: list[BatchConstraint]
+        self,
+        decoder_weight: float,
+        weights: list[float],
+        scorers: list[BatchScorer],
+        constraints: list[BatchConstraint],
     ) -> None:
-        self.weight = weight
+        self.decoder_weight = decoder_weight
         self.weights = weights
-        self.scorings = scorings
-        self.guardings = guardings
+        self.scorers = scorers
+        self.constraints = constraints
 
-    def keep(self, rows: Int[Tensor, " kept"]) -> "CombinedScorer":
-        """The same of some of the utterances."""
-        scorings = [scoring.keep(rows) for scoring in self.scorings]
-        return CombinedScorer(self.weight, self.weights, scorings, [guarding.keep(rows) for guarding in self.guardings])
+    def select_utterances(self, rows: Int[Tensor, " selected"]) -> "CombinedScorer":
+        """This scorer for a subset of its utterances, given by their indices."""
+        return CombinedScorer(
+            self.decoder_weight,
+            self.weights,
+            [scorer.select_utterances(rows) for scorer in self.scorers],
+            [constraint.select_utterances(rows) for constraint in self.constraints],
+        )
 
     def start(self) -> State:
-        """Of one beam per utterance."""
-        return tuple(each.start() for each in (*self.scorings, *self.guardings))
+        """The state before the first symbol, one beam per utterance."""
+        return tuple(component.start() for component in (*self.scorers, *self.constraints))
 
-    def judge(self, step: SearchStep, state: State) -> tuple[CombinedScores, State]:
-        """What each next symbol is worth; impossible ones -inf, whatever a scorer said."""
-        gains, by_scorer, seen = step.log_probs, [step.log_probs], []
-        if self.scorings:
-            gains = self.weight * gains.to(score_type(gains.device))
-        for weight, scoring, part in zip(self.weights, self.scorings, state, strict=False):
-            scores, after = scoring.score(part, step)
-            gains = gains + weight * scores.to(gains.dtype)
+    def score(self, state: State, step: SearchStep) -> tuple[CombinedScores, State]:
+        """The scores of every next symbol, and the new state. An impossible symbol gets -inf from all together."""
+        total, by_scorer, new_states = step.log_probs, [step.log_probs], []
+        if self.scorers:
+            total = self.decoder_weight * total.to(score_type(total.device))
+        for weight, scorer, scorer_state in zip(self.weights, self.scorers, state, strict=False):
+            scores, new_state = scorer.score(scorer_state, step)
+            total = total + weight * scores.to(total.dtype)
             by_scorer.append(scores)
-            seen.append(after)
-        guarded = state[len(seen) :]
-        if self.scorings:
-            gains = possible(gains)
-        return CombinedScores(gains, self._allowed(gains, step, guarded), by_scorer), (*seen, *guarded)
+            new_states.append(new_state)
+        if self.scorers:
+            total = possible(total)
+        constraint_states = state[len(self.scorers) :]
+        allowed = self._allowed(total, step, constraint_states)
+        return CombinedScores(total, allowed, by_scorer), (*new_states, *constraint_states)
 
-    def _allowed(self, gains: Tensor, step: SearchStep, state: State) -> Tensor:
-        """Forbidden symbols are impossible, unless nothing else is possible."""
-        if not self.guardings:
-            return gains
-        allowed = gains
-        for guarding, part in zip(self.guardings, state, strict=True):
-            allowed = allowed.masked_fill(guarding.forbidden(part, step), -math.inf)
-        return torch.where(allowed.amax(-1, keepdim=True) > -math.inf, allowed, gains)
+    def _allowed(self, total: Tensor, step: SearchStep, states: State) -> Tensor:
+        """The scores with -inf for forbidden symbols, unless nothing else is possible."""
+        if not self.constraints:
+            return total
+        allowed = total
+        for constraint, state in zip(self.constraints, states, strict=True):
+            allowed = allowed.masked_fill(constraint.forbidden(state, step), -math.inf)
+        return torch.where(allowed.amax(-1, keepdim=True) > -math.inf, allowed, total)
 
     def advance(self, state: State, tokens: Int[Tensor, "batch beam"]) -> State:
-        """After the symbols that were chosen."""
-        everyone = (*self.scorings, *self.guardings)
-        return tuple(each.advance(part, tokens) for each, part in zip(everyone, state, strict=True))
+        """The state after the chosen symbols."""
+        components = (*self.scorers, *self.constraints)
+        return tuple(component.advance(part, tokens) for component, part in zip(components, state, strict=True))
 
-    def room(self, state: State, left: Int[Tensor, "batch beam"]) -> Tensor | float:
+    def score_upper_bound(self, state: State, steps_left: Int[Tensor, "batch beam"]) -> Tensor | float:
         """The most that all scorers can still add, weighted; the decoder adds nothing."""
-        rooms = (
-            weight * each.room(part, left)
-            for weight, each, part in zip(self.weights, self.scorings, state, strict=False)
+        bounds = (
+            weight * scorer.score_upper_bound(part, steps_left)
+            for weight, scorer, part in zip(self.weights, self.scorers, state, strict=False)
         )
-        return sum(rooms, 0.0)
+        return sum(bounds, 0.0)
 
 
 def possible(log_probs: Tensor) -> Tensor:
-    """Values that are not log-probabilities (NaN, +inf) count as impossible."""
+    """Log-probabilities with -inf (impossible) in place of values that are none: NaN and +inf."""
     return torch.where(log_probs < math.inf, log_probs, -math.inf)  # NaN is not below infinity either

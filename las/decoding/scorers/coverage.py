@@ -1,9 +1,9 @@
-"""Coverage (Chorowski & Jaitly 2017): how many encoded states were attended to, all in all.
+"""Coverage (Chorowski & Jaitly 2017): a reward for the number of encoded states that were attended to.
 
     coverage = number of states s with sum over tokens of attention(token, s) > threshold
 
-A text that leaves out some of the speech covers less than one that does not, and looking at the same states again
-covers nothing new, so that loops gain nothing.
+A hypothesis that leaves out part of the speech covers fewer states; attending to the same states again covers nothing
+new, so that loops gain nothing.
 """
 
 from typing import Any, NamedTuple
@@ -16,15 +16,15 @@ from las.decoding.scorers.base import BatchScorer, Scorer, SearchStep, check_wei
 from las.runtime.errors import ArgumentError
 
 
-class Covered(NamedTuple):
-    """Of each hypothesis: all attention so far, and how many states it covers."""
+class CoverageState(NamedTuple):
+    """The attention weights of each hypothesis summed over its symbols, and the number of states that they cover."""
 
     attention: Float[Tensor, "batch beam states"]
     states: Float[Tensor, "batch beam"]
 
 
 class CoverageReward(Scorer):
-    """weight * number of covered states; `threshold` is the attention that covers a state, between 0 and 1."""
+    """weight * number of covered states; `threshold`, between 0 and 1, is the summed attention that covers a state."""
 
     def __init__(self, weight: float = 0.1, threshold: float = 0.5) -> None:
         check_weight(weight)
@@ -38,25 +38,25 @@ class CoverageReward(Scorer):
 
 
 class CoverageBatchScorer(BatchScorer):
-    """States that a step covers, whatever symbol comes of it."""
+    """The number of states that a step newly covers, which is the same for every next symbol."""
 
     def __init__(self, threshold: float, num_states: Int[Tensor, " batch"]) -> None:
         self.threshold = threshold
         self.num_states = num_states
 
-    def keep(self, rows: Int[Tensor, " kept"]) -> "CoverageBatchScorer":
+    def select_utterances(self, rows: Int[Tensor, " selected"]) -> "CoverageBatchScorer":
         return CoverageBatchScorer(self.threshold, self.num_states[rows])
 
-    def start(self) -> Covered:
+    def start(self) -> CoverageState:
         nothing = torch.zeros(len(self.num_states), 1, device=self.num_states.device)
-        return Covered(nothing.unsqueeze(-1), nothing)  # the first attention gives it its size
+        return CoverageState(nothing.unsqueeze(-1), nothing)  # the first attention gives it its size
 
-    def score(self, state: Covered, step: SearchStep) -> tuple[Tensor, Covered]:
+    def score(self, state: CoverageState, step: SearchStep) -> tuple[Tensor, CoverageState]:
         if step.weights is None:
             raise TypeError("search.coverage needs a decoder with attention")
         attention = state.attention + step.weights
         count = (attention > self.threshold).sum(-1).to(state.states.dtype)
-        return (count - state.states).unsqueeze(-1), Covered(attention, count)
+        return (count - state.states).unsqueeze(-1), CoverageState(attention, count)
 
-    def room(self, state: Covered, left: Int[Tensor, "batch beam"]) -> Tensor:
+    def score_upper_bound(self, state: CoverageState, steps_left: Int[Tensor, "batch beam"]) -> Tensor:
         return self.num_states.unsqueeze(1) - state.states

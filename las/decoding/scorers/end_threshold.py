@@ -1,8 +1,9 @@
-"""A sentence may end only where its end is probable beside the next symbol (Hannun et al. 2019):
+"""A threshold on the end of a sentence, relative to the best other symbol (Hannun et al. 2019):
 
     log p(end) > factor * max over other symbols of log p(symbol)
 
-Against texts that stop early. Logarithms are below 0, so that a factor above 1 asks for less than being the best.
+It prevents hypotheses that stop early. Logarithms are below 0, so that with a factor above 1 the end may also be less
+probable than the best other symbol.
 """
 
 import math
@@ -29,7 +30,7 @@ class EndThreshold(Constraint):
 
 
 class EndBatchConstraint(BatchConstraint):
-    """Whether the end may come, each step by itself."""
+    """The end is forbidden where it is not probable enough; every step is decided by itself."""
 
     def __init__(self, factor: float, eos: int) -> None:
         self.factor = factor

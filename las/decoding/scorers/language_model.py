@@ -19,7 +19,7 @@ from las.runtime.errors import ConfigError
 
 @runtime_checkable
 class Predicts(Protocol):
-    """What is asked of a language model."""
+    """The interface of a language model in a search."""
 
     def start(self, batch: int, device: torch.device) -> State: ...
 
@@ -51,7 +51,7 @@ class LanguageModelScorer(Scorer):
 
 
 class LanguageModelBatchScorer(BatchScorer):
-    """A language model beside the decoder."""
+    """The language model's log-probabilities of a batch."""
 
     def __init__(self, model: Predicts, batch: int, device: torch.device) -> None:
         self.model = model

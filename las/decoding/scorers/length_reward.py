@@ -1,6 +1,6 @@
-"""A reward for every symbol, the end included: against the preference of sums of log-probabilities for short texts.
+"""A reward for every symbol, the end included: it counters the bias of summed log-probabilities to short hypotheses.
 
-It means something where hypotheses are not ranked by their mean per symbol: `search.length_normalisation=0`.
+Meant for a search without length normalisation: `search.length_normalisation=0`.
 """
 
 import math
@@ -27,7 +27,7 @@ class LengthReward(Scorer):
 
 
 class LengthBatchScorer(BatchScorer):
-    """One for each symbol. What is not yet written counts as gain only if symbols are worth something."""
+    """A score of 1 for each symbol. `is_gain`: the weight is positive, so that symbols to come add to a score."""
 
     def __init__(self, is_gain: bool) -> None:
         self.is_gain = is_gain
@@ -35,5 +35,5 @@ class LengthBatchScorer(BatchScorer):
     def score(self, state: State, step: SearchStep) -> tuple[Tensor, State]:
         return torch.ones_like(step.log_probs[:, :, :1]), state
 
-    def room(self, state: State, left: Int[Tensor, "batch beam"]) -> Tensor | float:
-        return left if self.is_gain else 0.0
+    def score_upper_bound(self, state: State, steps_left: Int[Tensor, "batch beam"]) -> Tensor | float:
+        return steps_left if self.is_gain else 0.0

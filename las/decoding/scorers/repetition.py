@@ -1,7 +1,7 @@
-"""No loops: a pattern of symbols stands a few times in a row at most.
+"""A limit on repetitions: a pattern of symbols may occur only so many times in a row.
 
 Where each of the last `period * max_repeats` symbols equals the one `period` before it, a pattern of that length has
-been written once and then again `max_repeats` times. The symbol that would complete this is forbidden.
+occurred once and then `max_repeats` times more. The symbol that would complete this is forbidden.
 """
 
 from typing import Any, NamedTuple
@@ -14,18 +14,19 @@ from las.decoding.scorers.base import BatchConstraint, Constraint, SearchStep
 from las.runtime.errors import ArgumentError
 
 NOTHING = -1
-"""What stands before the first symbol."""
+"""Stands for the positions before the first symbol."""
 
 
-class Past(NamedTuple):
-    """For each period from 1: the symbol so far back, and how many symbols in a row equal those so far before them."""
+class RepetitionState(NamedTuple):
+    """For each period p from 1: the symbol p positions back, and the number of symbols in a row that equal the one p
+    positions before them."""
 
     symbols: Int[Tensor, "batch beam periods"]
     runs: Int[Tensor, "batch beam periods"]
 
 
 class RepetitionConstraint(Constraint):
-    """A pattern of up to `max_period` symbols stands at most `max_repeats` times in a row."""
+    """A pattern of up to `max_period` symbols may be repeated at most `max_repeats` times in a row."""
 
     def __init__(self, max_period: int = 32, max_repeats: int = 5) -> None:
         if max_period < 1:
@@ -41,26 +42,26 @@ class RepetitionConstraint(Constraint):
 
 
 class RepetitionBatchConstraint(BatchConstraint):
-    """`periods` are 1 ... max_period."""
+    """The constraint on a batch; `periods` are 1 ... max_period."""
 
     def __init__(self, periods: Int[Tensor, " periods"], max_repeats: int, batch: int) -> None:
         self.periods = periods
         self.max_repeats = max_repeats
         self.batch = batch
 
-    def keep(self, rows: Int[Tensor, " kept"]) -> "RepetitionBatchConstraint":
+    def select_utterances(self, rows: Int[Tensor, " selected"]) -> "RepetitionBatchConstraint":
         return RepetitionBatchConstraint(self.periods, self.max_repeats, len(rows))
 
-    def start(self) -> Past:
-        nothing = torch.full((self.batch, 1, len(self.periods)), NOTHING, device=self.periods.device)
-        return Past(nothing, torch.zeros_like(nothing))
+    def start(self) -> RepetitionState:
+        empty = torch.full((self.batch, 1, len(self.periods)), NOTHING, device=self.periods.device)
+        return RepetitionState(empty, torch.zeros_like(empty))
 
-    def advance(self, state: Past, tokens: Int[Tensor, "batch beam"]) -> Past:
+    def advance(self, state: RepetitionState, tokens: Int[Tensor, "batch beam"]) -> RepetitionState:
         symbol = tokens.unsqueeze(-1)
         runs = torch.where(state.symbols == symbol, state.runs + 1, 0)
-        return Past(torch.cat([symbol, state.symbols[:, :, :-1]], dim=-1), runs)
+        return RepetitionState(torch.cat([symbol, state.symbols[:, :, :-1]], dim=-1), runs)
 
-    def forbidden(self, state: Past, step: SearchStep) -> Bool[Tensor, "batch beam vocab"]:
+    def forbidden(self, state: RepetitionState, step: SearchStep) -> Bool[Tensor, "batch beam vocab"]:
         completes = (state.runs + 1 >= self.periods * self.max_repeats) & (state.symbols != NOTHING)
-        found = torch.zeros_like(step.log_probs, dtype=torch.long)
-        return found.scatter_add(2, state.symbols.clamp(min=0), completes.long()) > 0
+        counts = torch.zeros_like(step.log_probs, dtype=torch.long)
+        return counts.scatter_add(2, state.symbols.clamp(min=0), completes.long()) > 0

@@ -128,7 +128,9 @@ def test_an_utterance_does_not_depend_on_padding_or_order():
             alone = follow(log_probs[row : row + 1, :count], [count], (int(tokens[row, beam]),))[0, 1]
             assert torch.allclose(together[row, beam], alone, rtol=1e-12)
     rows = torch.tensor([2, 0])
-    fewer, _ = scoring.keep(rows).score(type(state)(*(part[rows] for part in state)), SearchStep(log_probs, None))
+    fewer, _ = scoring.select_utterances(rows).score(
+        type(state)(*(part[rows] for part in state)), SearchStep(log_probs, None)
+    )
     assert torch.equal(fewer, together[rows])
 
 

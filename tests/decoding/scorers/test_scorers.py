@@ -1,4 +1,4 @@
-"""Scorers and guards together in one search: what enumeration finds, whatever the batch, and never nothing."""
+"""Scorers and constraints together in one search: what enumeration finds, whatever the batch, and never nothing."""
 
 import itertools
 import math
@@ -11,6 +11,7 @@ from toy_search import EOS, Choice, Enumeration, ToyDecoder, ToyLM
 
 from las.cli import train
 from las.data import tokenizers
+from las.decoding.base import Hypothesis
 from las.decoding.scorers.base import BatchConstraint, BatchScorer, Constraint, Scorer, SearchStep
 from las.decoding.scorers.coverage import CoverageReward
 from las.decoding.scorers.ctc_prefix import CTCPrefixScorer
@@ -19,7 +20,7 @@ from las.decoding.scorers.language_model import LanguageModelScorer
 from las.decoding.scorers.length_reward import LengthReward
 from las.decoding.scorers.min_length import MinLength
 from las.decoding.scorers.repetition import RepetitionConstraint
-from las.decoding.search import BeamSearch, Hypothesis
+from las.decoding.search import BeamSearch
 from las.lm import arpa, kneser_ney, lstm
 from las.nn.cells.lstm import PlainLSTMCell
 from las.runtime.errors import ConfigError, DataError
@@ -157,13 +158,13 @@ def endless(row: list[float], states: int) -> ToyDecoder:
     return ToyDecoder(table, attention, table[:, :states])
 
 
-def test_the_repetition_guard_ends_a_loop() -> None:
+def test_the_repetition_constraint_ends_a_loop() -> None:
     decoder = endless([0.01, 0.7, 0.29], 20)
     looping = BeamSearch(1)(decoder, torch.tensor([20]))[0][0]
     assert looping.tokens == [1] * 20 and looping.finished_by == "max_length"
-    guarded = BeamSearch(1, repetition=RepetitionConstraint(4, 3))(decoder, torch.tensor([20]))[0][0].tokens
-    text = "".join(map(str, guarded))
-    assert guarded[:4] == [1, 1, 1, 2]
+    constrained = BeamSearch(1, repetition=RepetitionConstraint(4, 3))(decoder, torch.tensor([20]))[0][0].tokens
+    text = "".join(map(str, constrained))
+    assert constrained[:4] == [1, 1, 1, 2]
     for period in range(1, 5):
         assert not any(
             text[at : at + period] * 4 == text[at : at + 4 * period] for at in range(len(text) - 4 * period + 1)
@@ -181,7 +182,7 @@ def test_the_minimum_length_and_the_end_threshold_hold_back_the_end() -> None:
     assert BeamSearch(3, 0.0, end_threshold=EndThreshold(1.5))(unsure, torch.tensor([4]))[0][0].tokens == []
 
 
-def test_guards_give_way_where_nothing_else_is_possible() -> None:
+def test_constraints_give_way_where_nothing_else_is_possible() -> None:
     only_end = endless([1.0, 0.0, 0.0], 5)
     best = BeamSearch(2, min_length=MinLength(0.5))(only_end, torch.tensor([5]))[0][0]
     assert (best.tokens, best.finished_by, best.score) == ([], "eos", 0.0)
