@@ -33,6 +33,10 @@ class Tokenizer:
             twice = sorted({symbol for symbol in self.symbols if self.symbols.count(symbol) > 1})
             raise DataError(f"the symbols {twice} are listed more than once ({BOUNDARY} is always symbol 0)")
 
+    def __repr__(self) -> str:
+        first = " ".join(map(repr, self.symbols[1:6]))
+        return f"{type(self).__name__}({self.size} symbols: {first}{' ...' if len(self.symbols) > 6 else ''})"
+
     @property
     def size(self) -> int:
         """How many symbols there are, the boundary included."""

@@ -52,6 +52,9 @@ class GreedySearch:
     def __init__(self, max_length_ratio: float = 1.0, max_length: int | None = None) -> None:
         self.limits = LengthLimit(max_length_ratio, max_length)
 
+    def __repr__(self) -> str:
+        return f"GreedySearch(max_length_ratio={self.limits.ratio:g}, max_length={self.limits.most})"
+
     def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
         """Do nothing: there are no scorers that need the tokenizer."""
 
@@ -122,6 +125,11 @@ class BeamSearch:
             dict(ctc=ctc, lm=lm, second_lm=second_lm, length_reward=length_reward, coverage=coverage),
             dict(end_threshold=end_threshold, min_length=min_length, repetition=repetition),
         )
+
+    def __repr__(self) -> str:
+        scorers = [f"{name}={scorer.weight:g}" for name, scorer in self.parts.scorers.items()]
+        options = f"size={self.size}, length_normalisation={self.length_normalisation:g}, nbest={self.nbest}"
+        return f"BeamSearch({', '.join([options, *scorers, *self.parts.guards])})"
 
     def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
         """Prepare scorers and constraints for a recogniser of these tokens; `has_ctc`: it was trained with CTC.

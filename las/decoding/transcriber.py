@@ -4,7 +4,9 @@ import glob
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import cast, overload
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -12,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from las.data import tokenizers
 from las.data.audio import streaming
 from las.data.audio.segmentation import AudioSegment, Segmenter
-from las.data.audio.streaming import Channel
+from las.data.audio.streaming import Channel, Recording
 from las.decoding import word_timing
 from las.decoding.base import Hypothesis
 from las.decoding.evaluation import Search
@@ -21,8 +23,11 @@ from las.decoding.word_timing import TimedToken, TimedWord
 from las.nn.model import ListenAttendSpell
 from las.runtime import progress
 from las.runtime.config import Config, build, check_names
-from las.runtime.errors import DataError, StorageError
+from las.runtime.errors import ArgumentError, DataError, StorageError
 from las.storage import checkpoint
+
+Audio = str | Path | np.ndarray | Tensor
+"""A file, or samples [samples] or [channels, samples]."""
 
 AUDIO_SUFFIXES = (".wav", ".flac", ".sph", ".ogg", ".mp3", ".aiff", ".au")
 
@@ -49,17 +54,44 @@ class Transcriber:
         self.config = config
         self.cutter = cutter
 
-    def transcribe(self, path: str | Path, channel: Channel = streaming.MIX) -> Transcription:
-        """The text of one audio file; `channel` is a number counted from 0, or the mean of all.
+    def __repr__(self) -> str:
+        parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        return (
+            f"Transcriber({self.config.get('name', 'a model')}: {parameters:,} parameters on {self.model.device}, "
+            f"{self.sample_rate:,} Hz, {self.tokens!r}, {self.search!r})"
+        )
 
-        Raises DataError naming the file when it cannot be read or is shorter than one analysis window.
+    @overload
+    def transcribe(  # type: ignore[overload-overlap] # a str is a path, although it is a sequence of str as well
+        self, audio: Audio, channel: Channel = streaming.MIX, *, sample_rate: int | None = None
+    ) -> Transcription: ...
+
+    @overload
+    def transcribe(
+        self, audio: Sequence[Audio], channel: Channel = streaming.MIX, *, sample_rate: int | None = None
+    ) -> list[Transcription]: ...
+
+    def transcribe(
+        self, audio: Audio | Sequence[Audio], channel: Channel = streaming.MIX, *, sample_rate: int | None = None
+    ) -> Transcription | list[Transcription]:
+        """The text of a file or of samples, or of each one of a list, all decoded together.
+
+        Args:
+            audio: the path of an audio file; or a NumPy array or tensor [samples] or [channels, samples], amplitudes
+                in [-1, 1] or whole numbers (int16, int32); or a list of them.
+            channel: a number counted from 0, or the mean of all.
+            sample_rate: of arrays and tensors, in Hz, any; files know theirs.
+
+        Raises DataError naming the file (`audio0`, `audio1` ... are arrays) when it cannot be read or is shorter than
+        one analysis window, ArgumentError for samples without a rate and a rate without samples.
         """
-        (found,) = self.transcribe_all([path], channel)
-        return found
+        several = list(audio) if isinstance(audio, (list, tuple)) else [cast(Audio, audio)]
+        transcriptions = list(self.transcribe_all(_recordings(several, sample_rate), channel))
+        return transcriptions if isinstance(audio, (list, tuple)) else transcriptions[0]
 
     def transcribe_all(
         self,
-        paths: Iterable[str | Path],
+        paths: Iterable[str | Path | Recording],
         channel: Channel = streaming.MIX,
         batch_size: int = 8,
         failed: Callable[[DataError], None] | None = None,
@@ -75,7 +107,7 @@ class Transcriber:
         files: deque[_File] = deque()
         waiting: list[tuple[_File, AudioSegment]] = []
         for path in paths:
-            file = _File(str(path), kept)
+            file = _File(path.name if isinstance(path, Recording) else str(path), kept)
             files.append(file)
             try:
                 for piece in self._pieces(file, path, channel):
@@ -96,14 +128,17 @@ class Transcriber:
         heard(_seconds(waiting))
         yield from _finished(files, self.model.state_ms)
 
-    def _pieces(self, file: "_File", path: str | Path, channel: Channel) -> Iterator[AudioSegment]:
-        info, blocks = streaming.open_blocks(path, self.sample_rate, channel)
-        file.duration_s = info.duration_s
+    def _pieces(self, file: "_File", path: str | Path | Recording, channel: Channel) -> Iterator[AudioSegment]:
+        if isinstance(path, Recording):
+            file.duration_s, blocks = path.blocks(self.sample_rate, channel)
+        else:
+            info, blocks = streaming.open_blocks(path, self.sample_rate, channel)
+            file.duration_s = info.duration_s
         window = self.model.features.frame_length
         for piece in self.cutter(blocks):
             if len(piece.samples) < window:
                 raise DataError(
-                    f"{path}: {info.duration_s:.4f} s is shorter than one analysis window "
+                    f"{file.name}: {file.duration_s:.4f} s is shorter than one analysis window "
                     f"({window / self.sample_rate:.3f} s)",
                     kind="too short",
                 )
@@ -151,6 +186,23 @@ class Transcriber:
         )
         words = tuple(word_timing.of_tokens(timed, best.tokens, self.tokens))
         return SegmentTranscript(timed, words, best.score, best.finished_by, weights.half())
+
+
+def _recordings(audio: Sequence[Audio], sample_rate: int | None) -> list[str | Path | Recording]:
+    """Files as they are, samples with their rate and `audio<number in the list>` for a name."""
+    if sample_rate is None:
+        for each in audio:
+            if not isinstance(each, (str, Path)):
+                raise ArgumentError("sample_rate=None: samples do not say it: transcribe(samples, sample_rate=16000)")
+        return [each for each in audio if isinstance(each, (str, Path))]
+    if sample_rate < 1:
+        raise ArgumentError(f"sample_rate={sample_rate} must be at least 1, for example 16000")
+    if audio and all(isinstance(each, (str, Path)) for each in audio):
+        raise ArgumentError(f"sample_rate={sample_rate} is for arrays and tensors: files know theirs, leave it out")
+    return [
+        each if isinstance(each, (str, Path)) else Recording(each, sample_rate, f"audio{number}")
+        for number, each in enumerate(audio)
+    ]
 
 
 class _File:

@@ -54,6 +54,13 @@ class Transcription:
     pieces: tuple[SegmentTranscript, ...]
     state_ms: float
 
+    def __repr__(self) -> str:
+        text = self.text if len(self.text) <= 80 else f"{self.text[:80]}..."
+        return (
+            f"Transcription({self.id!r}, {self.duration_s:.2f} s, {len(self.words)} words: {text!r}, "
+            f"score={self.score:.2f}, finished_by={self.finished_by})"
+        )
+
     @property
     def text(self) -> str:
         """The words, separated by spaces."""

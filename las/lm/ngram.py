@@ -11,6 +11,7 @@ they back off to. How short is decided by the room for rows: with characters or 
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -67,6 +68,17 @@ class NGram:
         self._num_lists = automaton.longest_chain(graph, has_row)
         self._num_lookups = int(graph.depths.max()) + 1
         self._tables = _tables(graph, len(self.symbols), has_row)
+
+    @classmethod
+    def read(cls, path: str | Path, tokenizer: Tokenizer) -> "NGram":
+        """The model in an ARPA file, gzipped or not, for the symbols of a tokenizer.
+
+        Raises DataError as `las.lm.arpa.read` and `las.lm.vocabulary.check` do.
+        """
+        return of_tokens(arpa.read(path), tokenizer)
+
+    def __repr__(self) -> str:
+        return f"NGram(order={self.order}, symbols={len(self.symbols):,}, contexts={self.num_states:,})"
 
     @property
     def num_states(self) -> int:

@@ -216,3 +216,17 @@ class BidirectionalLayer(nn.Module):
             return kernel.layer_both(cells, frames, num_frames)
         gates = [layer.input_gates(frames, num_frames) for layer in layers]
         return kernel.unroll_both(cells, gates, num_frames)
+
+    def with_states(
+        self,
+        frames: Float[Tensor, "batch frames input"],
+        num_frames: Int[Tensor, "batch"],
+        states: Sequence[LSTMState | None] = (None, None),
+    ) -> tuple[Float[Tensor, "batch frames output"], tuple[LSTMState, LSTMState]]:
+        """Outputs as `forward` gives them and the last state of each direction, from initial states of each.
+
+        The last state backwards is that after a row's first frame. Each direction is computed by itself.
+        """
+        ahead, last = self.forwards(frames, num_frames, states[0])
+        back, first = self.backwards(reverse(frames, num_frames), num_frames, states[1])
+        return torch.cat([ahead, reverse(back, num_frames)], dim=-1), (last, first)

@@ -2,9 +2,7 @@
 
 A config is plain data. Where it names a class (`_target_`), `build` checks the name against an allow-list of its own
 before it imports anything, because the config inside a checkpoint comes from outside. Keyword arguments are checked
-against the class's signature, so that a misspelt key is an error that names the nearest right ones.
-
-Do plain values fit the arguments of a constructor? Asked before it runs, so that an error names the key.
+against the class's signature before it runs, so that a misspelt key is an error that names the nearest right ones.
 """
 
 import collections.abc
@@ -197,6 +195,17 @@ def compose(name: str, overrides: list[str]) -> Config:
     _check_keys(config, directory, name)
     check_names(config)
     return config
+
+
+def card(group: str, name: str) -> Config:
+    """`configs/<group>/<name>.yaml` by itself, resolved. Raises ConfigError with the nearest names if there is none."""
+    from omegaconf import OmegaConf
+
+    directory = config_directory()
+    if name not in (known := config_groups.options(directory, group)):
+        raise ConfigError(f"{group}={name!r}: there is no configs/{group}/{name}.yaml.{suggest(name, known)}")
+    composed: Any = OmegaConf.to_container(_compose(directory, f"{group}/{name}", []), resolve=True)
+    return dict(composed[group])
 
 
 def _deepest(overrides: list[str], directory: Path) -> str:

@@ -35,8 +35,8 @@ def check_deleted(directory: Path, overrides: list[str]) -> None:
             continue
         group, instead = key.partition("@")[0], f"write {key}=... for another value"
         if (directory / group).is_dir():
-            options = _options(directory, group)
-            instead = f"choose {key}={'none' if 'none' in options else '...'} (all: {', '.join(options)})"
+            names = options(directory, group)
+            instead = f"choose {key}={'none' if 'none' in names else '...'} (all: {', '.join(names)})"
         raise ConfigError(f"{override}: only scorers and front ends can be left out: {instead}")
 
 
@@ -59,11 +59,11 @@ def check_groups(directory: Path, name: str, overrides: list[str]) -> None:
         everywhere = _is_global(directory / group)
         if everywhere and not key.startswith("+"):
             raise ConfigError(f"{override}: this is added, it replaces nothing: write +{override}")
-        options = _options(directory, group)
-        if value not in options:
+        names = options(directory, group)
+        if value not in names:
             raise ConfigError(
-                f"{override}: there is no configs/{group}/{value}.yaml.{suggest(value, options)}"
-                f" (all: {', '.join(options)})"
+                f"{override}: there is no configs/{group}/{value}.yaml.{suggest(value, names)}"
+                f" (all: {', '.join(names)})"
             )
         if bare == group and not everywhere and group not in own_keys(directory, name):
             raise ConfigError(misplaced(directory, name, override, overrides))
@@ -134,7 +134,8 @@ def _places(directory: Path, group: str, card: str) -> list[str]:
     return [place for place, chosen in found.items() if chosen == card] or list(found)
 
 
-def _options(directory: Path, group: str) -> list[str]:
+def options(directory: Path, group: str) -> list[str]:
+    """Names of the cards of a group, sorted."""
     return sorted(path.stem for path in (directory / group).glob("*.yaml"))
 
 

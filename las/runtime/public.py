@@ -90,6 +90,7 @@ TOOLS = {
     "load": "las.decoding.transcriber",
     "Transcriber": "las.decoding.transcriber",
     "Transcription": "las.decoding.transcription",
+    "LSTM": "las.nn.lstm",
     "LSTMState": "las.nn.cells.base",
     "Attention": "las.nn.attention.base",
     "unroll": "las.nn.rnn",

@@ -86,6 +86,14 @@ class Score:
     confusions: tuple[Confusion, ...]
     utterances: dict[str, Alignment]
 
+    def __repr__(self) -> str:
+        total = self.total
+        limits = "" if self.interval is None else " [{:.1f}, {:.1f}]".format(*(100 * end for end in self.interval))
+        return (
+            f"Score({100 * total.rate:.1f} %{limits}: {total.errors:,} errors in {total.words:,} words of "
+            f"{total.utterances:,} utterances, {len(self.missing)} missing)"
+        )
+
     @cached_property
     def characters(self) -> CharacterCounts:
         """The same utterances by characters, with the fewest errors; of alternatives, those the alignment chose."""

@@ -309,3 +309,53 @@ def test_a_checkpoint_whose_parts_do_not_fit_is_refused_in_words(trained_copy: P
     forge(directory, "config", config)
     with pytest.raises((StorageError, DataError), match=r"do not fit together|kind None are unknown"):
         package.load(str(directory))
+
+
+def test_samples_in_memory_are_transcribed_as_their_file_is(transcriber: Transcriber, trained: Path) -> None:
+    path = wav(trained, "mdab0_sx1")
+    expected, amplitudes = transcriber.transcribe(path), files.load(path)
+    integers, _ = soundfile.read(path, dtype="int16")
+    stereo = torch.stack([torch.from_numpy(amplitudes), torch.zeros(len(amplitudes))])
+    for samples, channel in ((amplitudes, "mix"), (amplitudes[None], "mix"), (integers, "mix"), (stereo, 0)):
+        transcription = transcriber.transcribe(samples, channel, sample_rate=RATE)
+        assert transcription.id == "audio0" and transcription.score == expected.score
+        assert transcription.words == expected.words and transcription.duration_s == expected.duration_s
+    both = transcriber.transcribe([path, torch.from_numpy(amplitudes)], sample_rate=RATE)
+    assert [each.id for each in both] == [str(path), "audio1"]
+    assert [each.text for each in both] == [expected.text] * 2
+    assert [each.text for each in transcriber.transcribe([path])] == [expected.text]
+    assert transcriber.transcribe([]) == []
+
+
+def test_samples_of_another_rate_are_resampled_as_a_file_is(transcriber: Transcriber, tmp_path: Path) -> None:
+    path = sound(tmp_path / "8k.wav", 0.5, seed=3, rate=8000)
+    transcription = transcriber.transcribe(files.load(path), sample_rate=8000)
+    assert transcription.score == transcriber.transcribe(path).score and transcription.duration_s == 0.5
+
+
+def test_samples_that_cannot_be_used_are_explained(transcriber: Transcriber, trained: Path) -> None:
+    noise = torch.randn(RATE)
+    with pytest.raises(ConfigError, match=r"sample_rate=None: samples do not say it"):
+        transcriber.transcribe(noise)
+    with pytest.raises(ConfigError, match="files know theirs"):
+        transcriber.transcribe(wav(trained, "mdab0_sx1"), sample_rate=RATE)
+    with pytest.raises(ConfigError, match="sample_rate=0 must be at least 1"):
+        transcriber.transcribe(noise, sample_rate=0)
+    for samples, message in (
+        (noise.view(-1, 2), r"audio0: samples of the shape \[8000, 2\]: give \[samples\] or \[channels, samples\]"),
+        (noise.bool(), r"audio0: samples of the type torch.bool: give float32, int16 or int32"),
+        (noise / 0, "audio0: there are samples that are not finite"),
+        (noise[:100], r"audio0: 0.0063 s is shorter than one analysis window"),
+    ):
+        with pytest.raises(DataError, match=message):
+            transcriber.transcribe(samples, sample_rate=RATE)
+    with pytest.raises(DataError, match="audio0: there is no channel 1"):
+        transcriber.transcribe(noise, 1, sample_rate=RATE)
+
+
+def test_transcribers_and_transcriptions_are_shown_in_a_line(transcriber: Transcriber, trained: Path) -> None:
+    shown = repr(transcriber)
+    assert "parameters on cpu, 16,000 Hz, Phones(" in shown and "GreedySearch" in shown and "\n" not in shown
+    transcription = transcriber.transcribe(wav(trained, "mdab0_sx1"))
+    assert repr(transcription).startswith(f"Transcription({transcription.id!r}, {transcription.duration_s:.2f} s, ")
+    assert repr(transcription.text) in repr(transcription) and "tensor" not in repr(transcription)

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
-from typing import Final, Literal, Protocol, runtime_checkable
+from typing import Final, Literal, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Float, Float32
 from torch import Tensor
@@ -41,18 +42,52 @@ def open_blocks(
     """
     require_channel(channel)
     found = files.info(path)
-    if isinstance(channel, int) and channel >= found.channels:
-        raise DataError(
-            f"{path}: there is no channel {channel}: the file has {found.channels}, counted from 0", kind="channels"
-        )
+    _check_channel(path, channel, found.channels)
     blocks = (_one(block, channel) for block in map(torch.from_numpy, files.blocks(path, block_s)))
     return found, resampled(blocks, found.sample_rate, sample_rate)
+
+
+class Recording(NamedTuple):
+    """Samples in memory: [samples] or [channels, samples] at `sample_rate` (Hz), and a name for messages.
+
+    Numbers with a fraction are amplitudes, full scale is 1; whole numbers (int16, int32) have the full scale of their
+    type.
+    """
+
+    samples: np.ndarray | Tensor
+    sample_rate: int
+    name: str
+
+    def blocks(self, sample_rate: int, channel: Channel = MIX) -> tuple[float, Iterator[Tensor]]:
+        """Seconds, and blocks [samples] at `sample_rate` (Hz), as `open_blocks` gives them of a file.
+
+        Raises DataError for another shape or type, samples that are not finite, and a channel that does not exist.
+        """
+        require_channel(channel)
+        samples = torch.as_tensor(self.samples).detach().cpu()
+        shape = list(samples.shape)
+        if samples.dim() not in (1, 2) or (samples.dim() == 2 and shape[0] > max(shape[1], 1)):
+            raise DataError(f"{self.name}: samples of the shape {shape}: give [samples] or [channels, samples]")
+        if not samples.is_floating_point() and samples.dtype not in (torch.int16, torch.int32):
+            raise DataError(f"{self.name}: samples of the type {samples.dtype}: give float32, int16 or int32")
+        scale = 1.0 if samples.is_floating_point() else -float(torch.iinfo(samples.dtype).min)
+        amplitudes = torch.atleast_2d(samples.float() / scale).t()
+        if not amplitudes.isfinite().all():
+            raise DataError(f"{self.name}: there are samples that are not finite numbers")
+        _check_channel(self.name, channel, amplitudes.shape[1])
+        return len(amplitudes) / self.sample_rate, resampled([_one(amplitudes, channel)], self.sample_rate, sample_rate)
 
 
 def require_channel(channel: object) -> None:
     """Raise ConfigError unless this is `mix` or the number of a channel."""
     if channel != MIX and (not isinstance(channel, int) or isinstance(channel, bool) or channel < 0):
         raise ConfigError(f"channel={channel} is no channel: give its number, counted from 0, or mix for all of them")
+
+
+def _check_channel(name: str | Path, channel: Channel, channels: int) -> None:
+    if isinstance(channel, int) and channel >= channels:
+        message = f"{name}: there is no channel {channel}: the file has {channels}, counted from 0"
+        raise DataError(message, kind="channels")
 
 
 def _one(block: Float32[Tensor, "samples channels"], channel: Channel) -> Float32[Tensor, " samples"]:

@@ -53,6 +53,10 @@ class Corpus(ABC):
         self.name = name
         self.tokens = tokens
 
+    def __repr__(self) -> str:
+        splits = ", ".join(self.splits)
+        return f"{type(self).__name__}({self.name}: {splits}; {self.sample_rate:,} Hz, {self.tokens!r})"
+
     @abstractmethod
     def utterances(self, split: str) -> list[Utterance]:
         """The utterances of a split, sorted by id; those whose audio cannot be read have a duration of 0.

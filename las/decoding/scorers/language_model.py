@@ -14,7 +14,7 @@ from torch import Tensor
 from las.data.tokenizers import Tokenizer
 from las.decoding.scorers.base import BatchScorer, Scorer, SearchStep, State, check_weight
 from las.lm import loading
-from las.runtime.errors import ConfigError
+from las.runtime.errors import ArgumentError, ConfigError
 
 
 @runtime_checkable
@@ -29,24 +29,36 @@ class Predicts(Protocol):
 
 
 class LanguageModelScorer(Scorer):
-    """weight * log p(language model); `path` is an ARPA file, gzipped or not, or one of KenLM's binary files.
+    """weight * log p(language model), from a file or of a model that is there already.
 
-    The file is read when the tokens of the recogniser are known (`bind`), and must be of the same.
+    Args:
+        path: an ARPA file, gzipped or not, one of KenLM's binary files, or the run of an LSTM model; `bind` reads it
+            for the tokens of the recogniser, as `las.load` and trainings do for the searches of their configs.
+        weight: 0 or more; 0 leaves it out.
+        lm: a model of the same tokens instead, for example `NGram.read(path, tokenizer)`: nothing is left to bind.
+
+    Raises ArgumentError unless one of `path` and `lm` is given.
     """
 
-    def __init__(self, path: str, weight: float = 0.3) -> None:
+    def __init__(self, path: str | None = None, weight: float = 0.3, *, lm: Predicts | None = None) -> None:
         check_weight(weight)
+        if (path is None) == (lm is None):
+            raise ArgumentError(f"path={path}: give one language model, a file (path=...) or a model (lm=...)")
         super().__init__(weight)
-        self.path = Path(path)
-        self.model: Predicts | None = None
+        self.path = None if path is None else Path(path)
+        self.model = lm
 
     def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
-        """Read the model. Raises DataError for a file that cannot be used or is of other symbols."""
-        self.model = loading.load(self.path, tokens)
+        """Read the file if there is one. Raises DataError if it cannot be used or is of other symbols."""
+        if self.path is not None:
+            self.model = loading.load(self.path, tokens)
 
     def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> BatchScorer:
         if self.model is None:
-            raise ConfigError(f"{self.path}: a search with a language model must be told the tokens: search.bind(...)")
+            raise ConfigError(
+                f"{self.path}: a search with a language model must be told the tokens: give the scorer a model, "
+                "lm=NGram.read(path, tokenizer), or call search.bind(tokenizer, has_ctc)"
+            )
         return LanguageModelBatchScorer(self.model, len(num_states), num_states.device)
 
 

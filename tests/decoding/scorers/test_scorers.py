@@ -22,6 +22,7 @@ from las.decoding.scorers.min_length import MinLength
 from las.decoding.scorers.repetition import RepetitionConstraint
 from las.decoding.search import BeamSearch
 from las.lm import arpa, kneser_ney, lstm
+from las.lm.ngram import NGram
 from las.nn.cells.lstm import PlainLSTMCell
 from las.runtime.errors import ConfigError, DataError
 
@@ -119,12 +120,31 @@ def test_an_n_gram_model_scores_as_it_does_alone(tmp_path: Path) -> None:
         search.bind(tokenizers.Characters("abc "), has_ctc=False)
 
 
+def test_a_finished_model_needs_no_binding(tmp_path: Path) -> None:
+    letters, path = tokenizers.Characters("ab"), tmp_path / "lm.arpa"
+    arpa.write(path, kneser_ney.estimate([list("abab"), list("bbba")], 2, ["a", "b"]).model)
+    lm = NGram.read(path, letters)
+    assert repr(lm).startswith("NGram(order=2, symbols=3, contexts=")
+    finished = BeamSearch(3, lm=LanguageModelScorer(weight=0.5, lm=lm))
+    from_file = BeamSearch(3, lm=LanguageModelScorer(str(path), 0.5))
+    from_file.bind(letters, has_ctc=False)
+    decoder, num_states = ToyDecoder.random(1, [4, 6], letters.size), torch.tensor([4, 6])
+    expected = from_file(decoder, num_states)
+    assert finished(decoder, num_states) == expected
+    finished.bind(letters, has_ctc=False)  # as the config path does
+    assert finished(decoder, num_states) == expected
+    for options in ({}, {"path": str(path), "lm": lm}):
+        with pytest.raises(ConfigError, match=r"a file \(path=\.\.\.\) or a model \(lm=\.\.\.\)"):
+            LanguageModelScorer(**options)
+    with pytest.raises(DataError, match="'c'"):
+        NGram.read(path, tokenizers.Characters("abc"))
+
+
 def test_an_lstm_scores_every_hypothesis_as_the_pass_over_its_whole_sentence_does() -> None:
     torch.manual_seed(5)
     num_states = [2, 9, 4, 12, 1, 7]  # they leave the batch one by one
-    scorer = LanguageModelScorer("in memory", 0.7)
     lm = lstm.LSTMLanguageModel(5, cell=PlainLSTMCell, num_layers=2, hidden_size=8, embedding_size=4).eval()
-    scorer.model = lm
+    scorer = LanguageModelScorer(weight=0.7, lm=lm)
     with torch.no_grad():
         lm.output.weight.mul_(8)  # probabilities that differ much from one history to another
     for found in BeamSearch(4, 1.0, 4, lm=scorer)(ToyDecoder.random(2, num_states, 5), torch.tensor(num_states)):

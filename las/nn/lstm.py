@@ -1,0 +1,235 @@
+"""A stack of recurrent layers of any cell, called as `torch.nn.LSTM` is."""
+
+import functools
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from las.nn.cells.base import LSTMCell, LSTMState
+from las.nn.rnn import BidirectionalLayer, CellFactory, RecurrentLayer
+from las.runtime import config
+from las.runtime.errors import ArgumentError
+
+States = tuple[Tensor, Tensor]
+"""h and c, [layers * directions, batch, hidden_size]."""
+
+
+class LSTM(nn.Module):
+    """A replacement for `torch.nn.LSTM` with a choice of cells: layer-normalised by default.
+
+    >>> import torch
+    >>> lstm = LSTM(80, 32, num_layers=2, bidirectional=True, batch_first=True)
+    >>> output, (h_n, c_n) = lstm(torch.zeros(3, 7, 80), lengths=[7, 5, 2])
+    >>> output.shape, h_n.shape
+    (torch.Size([3, 7, 64]), torch.Size([4, 3, 32]))
+
+    Differences from `torch.nn.LSTM`: `lengths` may stand in for packing, and the cell decides which biases there are.
+    The recurrence is computed by the fastest kernel that knows the cell (`las.use_kernel` chooses another).
+
+    Names in `state_dict()`: `layers.<number>.cell.<parameter>`, with two directions
+    `layers.<number>.forwards.cell.<parameter>` and `layers.<number>.backwards.cell.<parameter>`. The parameters are
+    those of the cell's class, gates in the order i, f, g, o: `lstm` has `input_weight` [4H, input], `recurrent_weight`
+    [4H, H] and one `bias` [4H]; `ln_global` the two weights, `input_gain`, `recurrent_gain` and its biases, all [4H].
+
+    Args:
+        input_size: values per frame.
+        hidden_size: H, per direction.
+        num_layers: layers, each of which reads the outputs of the one below.
+        batch_first: tensors are [batch, frames, size] instead of [frames, batch, size].
+        dropout: probability, while training, for the outputs of every layer but the last.
+        bidirectional: a second cell in each layer reads backwards; outputs are [..., 2H], forwards first.
+        cell: a card of `configs/cell` by its name (`ln_global`, `lstm`, ...), a cell class, or a function from
+            (input_size, hidden_size, **options) to a cell.
+        options: of the cell, for example `cell_norm="output"` or `forget_bias=1.0`.
+
+    Raises ConfigError for a cell or an option that does not exist, and for sizes that cannot be.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        cell: str | CellFactory | Callable[..., LSTMCell] = "ln_global",
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        config.require("input_size", input_size, 1)
+        config.require("hidden_size", hidden_size, 1)
+        config.require("num_layers", num_layers, 1)
+        config.require("dropout", dropout, 0.0, 1.0)
+        if dropout and num_layers == 1:
+            warnings.warn(f"dropout={dropout} acts between layers, and num_layers=1 has one layer", stacklevel=2)
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.batch_first = batch_first
+        self.dropout = float(dropout)
+        self.bidirectional = bidirectional
+        self.cell = cell if isinstance(cell, str) else getattr(cell, "__name__", type(cell).__name__)
+        make = _factory(cell, options)
+        layer = BidirectionalLayer if bidirectional else RecurrentLayer
+        self.layers = nn.ModuleList()
+        for _ in range(num_layers):
+            self.layers.append(layer(make, input_size, hidden_size))
+            input_size = hidden_size * self.num_directions
+
+    @classmethod
+    def from_torch(cls, lstm: nn.LSTM) -> "LSTM":
+        """An equal stack of plain cells (`cell="lstm"`) with copies of the weights of a `torch.nn.LSTM`.
+
+        The gates have the same order; the two biases, of which only the sum matters, become one. Raises ArgumentError
+        for an LSTM with projections (`proj_size`), which no cell has.
+        """
+        if lstm.proj_size:
+            raise ArgumentError(f"proj_size={lstm.proj_size}: no cell projects its output: use proj_size=0")
+        made = cls(
+            lstm.input_size,
+            lstm.hidden_size,
+            lstm.num_layers,
+            batch_first=lstm.batch_first,
+            bidirectional=lstm.bidirectional,
+            cell="lstm",
+        )
+        made.dropout = lstm.dropout
+        made.to(lstm.get_parameter("weight_ih_l0")).train(lstm.training)
+        with torch.no_grad():
+            for index, layer in enumerate(made._directions()):
+                number, turn = divmod(index, made.num_directions)
+                suffix = f"l{number}{'_reverse' if turn else ''}"
+                layer.cell.get_parameter("input_weight").copy_(lstm.get_parameter(f"weight_ih_{suffix}"))
+                layer.cell.get_parameter("recurrent_weight").copy_(lstm.get_parameter(f"weight_hh_{suffix}"))
+                if lstm.bias:
+                    both = lstm.get_parameter(f"bias_ih_{suffix}") + lstm.get_parameter(f"bias_hh_{suffix}")
+                    layer.cell.get_parameter("bias").copy_(both)
+        return made
+
+    @property
+    def num_directions(self) -> int:
+        """1, or 2 for a bidirectional stack."""
+        return 2 if self.bidirectional else 1
+
+    def forward(
+        self,
+        input: Tensor | PackedSequence,
+        hx: States | None = None,
+        *,
+        lengths: Tensor | Sequence[int] | None = None,
+    ) -> tuple[Tensor | PackedSequence, States]:
+        """Outputs of the last layer and the last states of all, as `torch.nn.LSTM` gives them.
+
+        Args:
+            input: [frames, batch, input_size], with `batch_first` [batch, frames, input_size], unbatched
+                [frames, input_size], or a PackedSequence.
+            hx: (h_0, c_0), each [layers * directions, batch, H] (unbatched without batch); zeros by default.
+            lengths: true frames of each row of a padded batch, [batch]; padding reaches no output, state or gradient.
+
+        Returns:
+            Outputs [..., directions * H], packed if the input was, zero in padding, and (h_n, c_n) like `hx`: after
+            each row's last true frame, backwards after its first.
+
+        Raises ArgumentError for shapes that do not fit, and for `lengths` of an input that needs none.
+        """
+        batch = _read(input, lengths, self.batch_first)
+        if batch.frames.shape[-1] != self.input_size:
+            raise ArgumentError(
+                f"input has frames of {batch.frames.shape[-1]} values, but input_size={self.input_size}"
+            )
+        output, states = self._run(batch, self._initial(hx, batch))
+        h_n, c_n = (torch.stack(parts) for parts in zip(*states, strict=True))
+        if isinstance(input, PackedSequence):
+            return _packed_like(output, batch.lengths, input), (h_n, c_n)
+        if input.dim() == 2:
+            return output.squeeze(0), (h_n.squeeze(1), c_n.squeeze(1))
+        return output if self.batch_first else output.transpose(0, 1), (h_n, c_n)
+
+    def _run(self, batch: "_Batch", initial: Sequence[LSTMState | None]) -> tuple[Tensor, list[LSTMState]]:
+        """All layers over a padded batch: outputs [batch, frames, directions * H], last states layer by layer."""
+        frames = batch.frames
+        states: list[LSTMState] = []
+        for number, layer in enumerate(self.layers):
+            if number:
+                frames = functional.dropout(frames, self.dropout, self.training)
+            if isinstance(layer, BidirectionalLayer):
+                both = initial[2 * number], initial[2 * number + 1]
+                frames, last = layer.with_states(frames, batch.lengths, both)
+                states += last
+            else:
+                frames, state = layer(frames, batch.lengths, initial[number])
+                states.append(state)
+        return frames, states
+
+    def _initial(self, hx: States | None, batch: "_Batch") -> list[LSTMState | None]:
+        """The state that each layer and direction starts from, [batch, H]."""
+        count = self.num_layers * self.num_directions
+        if hx is None:
+            return [None] * count
+        expected = (count, self.hidden_size) if batch.is_single else (count, len(batch.frames), self.hidden_size)
+        for name, part in zip(("h_0", "c_0"), hx, strict=True):
+            if part.shape != expected:
+                raise ArgumentError(f"{name} has the shape {list(part.shape)}, expected {list(expected)}")
+        hidden, cell = (part.unsqueeze(1) if batch.is_single else part for part in hx)
+        return [LSTMState(*pair) for pair in zip(hidden.unbind(0), cell.unbind(0), strict=True)]
+
+    def _directions(self) -> list[RecurrentLayer]:
+        """Layers of one direction in the order of `h_n`."""
+        return [module for module in self.modules() if isinstance(module, RecurrentLayer)]
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, batch_first={self.batch_first}, "
+            f"dropout={self.dropout:g}, bidirectional={self.bidirectional}, cell={self.cell!r}"
+        )
+
+
+class _Batch(NamedTuple):
+    """A padded batch: frames [batch, frames, input_size] and true lengths [batch]."""
+
+    frames: Tensor
+    lengths: Tensor
+    is_single: bool
+
+
+def _read(input: Tensor | PackedSequence, lengths: Tensor | Sequence[int] | None, batch_first: bool) -> _Batch:
+    if lengths is not None and (isinstance(input, PackedSequence) or input.dim() == 2):
+        reason = "a PackedSequence knows its own" if isinstance(input, PackedSequence) else "the input has one row"
+        raise ArgumentError(f"lengths are for a padded batch, and {reason}: leave lengths out")
+    if isinstance(input, PackedSequence):
+        frames, known = pad_packed_sequence(input, batch_first=True)
+        return _Batch(frames, known.to(frames.device), False)
+    if input.dim() not in (2, 3):
+        raise ArgumentError(f"input has {input.dim()} dimensions, expected 3, or 2 without a batch")
+    frames = input.unsqueeze(0) if input.dim() == 2 else input if batch_first else input.transpose(0, 1)
+    batch, most = frames.shape[:2]
+    if lengths is None:
+        return _Batch(frames, torch.full((batch,), most, device=frames.device), input.dim() == 2)
+    known = torch.as_tensor(lengths, device=frames.device)
+    if known.shape != (batch,) or known.is_floating_point():
+        raise ArgumentError(f"lengths should be {batch} whole numbers, one for each row of the batch")
+    if batch and not 0 <= int(known.min()) <= int(known.max()) <= most:
+        raise ArgumentError(f"lengths run from {int(known.min())} to {int(known.max())}, but rows have {most} frames")
+    return _Batch(frames, known, False)
+
+
+def _packed_like(output: Tensor, lengths: Tensor, like: PackedSequence) -> PackedSequence:
+    """Outputs [batch, frames, size] packed in the order of the packed input."""
+    if like.sorted_indices is not None:
+        output, lengths = output[like.sorted_indices], lengths[like.sorted_indices]
+    data = pack_padded_sequence(output, lengths.cpu(), batch_first=True).data
+    return PackedSequence(data, like.batch_sizes, like.sorted_indices, like.unsorted_indices)
+
+
+def _factory(cell: str | CellFactory | Callable[..., LSTMCell], options: dict[str, Any]) -> CellFactory:
+    if isinstance(cell, str):
+        return cast(CellFactory, config.build(config.card("cell", cell) | options, where=f"cell={cell}"))
+    if isinstance(cell, type):
+        return config.checked(cell, options, where="cell")
+    return functools.partial(cell, **options)

@@ -1,0 +1,241 @@
+"""`las.LSTM` against `torch.nn.LSTM`, with every card of configs/cell and with every kernel."""
+
+import copy
+import functools
+import pickle  # noqa: TID251 - its own output, as a data loader's worker gets it
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from cell_cards import every_cell
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+import las
+from las.nn import rnn
+from las.nn.cells.ln_joined import LNJoinedLSTMCell
+from las.nn.lstm import LSTM
+from las.runtime.errors import ConfigError
+
+INPUT, HIDDEN, FRAMES = 3, 5, 6
+LENGTHS = (4, 6, 1, 3)
+STACKS = [
+    pytest.param(layers, both, id=f"{layers} layers, {1 + both} directions") for layers, both in product((1, 3), (0, 1))
+]
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(1)
+
+
+def pair(layers: int, both: int, batch_first: bool, dtype: torch.dtype = torch.float64) -> tuple[nn.LSTM, LSTM]:
+    theirs = nn.LSTM(INPUT, HIDDEN, layers, batch_first=batch_first, bidirectional=bool(both), dtype=dtype)
+    return theirs, LSTM.from_torch(theirs)
+
+
+def padded(batch_first: bool = True, dtype: torch.dtype = torch.float64) -> Tensor:
+    shape = (len(LENGTHS), FRAMES) if batch_first else (FRAMES, len(LENGTHS))
+    return torch.randn(*shape, INPUT, dtype=dtype, requires_grad=True)
+
+
+def states(lstm: nn.LSTM, *batch: int) -> tuple[Tensor, Tensor]:
+    count = lstm.num_layers * (2 if lstm.bidirectional else 1)
+    h, c = torch.randn(2, count, *batch, HIDDEN, dtype=lstm.weight_ih_l0.dtype)
+    return h.requires_grad_(), c.requires_grad_()
+
+
+def pack(frames: Tensor, batch_first: bool) -> PackedSequence:
+    return pack_padded_sequence(frames, torch.tensor(LENGTHS), batch_first=batch_first, enforce_sorted=False)
+
+
+def flat(result: Any) -> list[Tensor]:
+    output, (h_n, c_n) = result
+    return [output.data if isinstance(output, PackedSequence) else output, h_n, c_n]
+
+
+def gradients(results: list[Tensor], wanted: list[Tensor]) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(2)
+    weights = [torch.randn(part.shape, generator=generator, dtype=torch.float64).to(part) for part in results]
+    total = sum(((part * weight).sum() for part, weight in zip(results, weights, strict=True)), torch.tensor(0.0))
+    return list(torch.autograd.grad(total, wanted))
+
+
+def by_their_names(lstm: nn.LSTM) -> Iterator[tuple[str, str]]:
+    """Parameters of a plain `las.LSTM` and the parameter of `nn.LSTM` with the same gradient."""
+    for number, turn in product(range(lstm.num_layers), ("", "_reverse")[: 1 + lstm.bidirectional]):
+        direction = {"": "forwards.", "_reverse": "backwards."}[turn] if lstm.bidirectional else ""
+        for own, other in (("input_weight", "weight_ih"), ("recurrent_weight", "weight_hh"), ("bias", "bias_ih")):
+            yield f"layers.{number}.{direction}cell.{own}", f"{other}_l{number}{turn}"
+
+
+def assert_equal(theirs: nn.LSTM, ours: LSTM, expected: Any, actual: Any, given: list[Tensor]) -> None:
+    """Outputs, states, and gradients of everything that was given and of all parameters, to 1e-6 of the largest."""
+    names = list(by_their_names(theirs))
+    assert {own for own, _ in names} == dict(ours.named_parameters()).keys()
+    their_results, our_results = flat(expected), flat(actual)
+    theirs_wanted = [*given, *(theirs.get_parameter(name) for _, name in names)]
+    ours_wanted = [*given, *(ours.get_parameter(name) for name, _ in names)]
+    compared = [
+        *zip(our_results, their_results, strict=True),
+        *zip(gradients(our_results, ours_wanted), gradients(their_results, theirs_wanted), strict=True),
+    ]
+    for one, other in compared:
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-6 * max(1.0, float(other.detach().abs().max())))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("layers, both", STACKS)
+def test_padded_batches_equal_torch(layers: int, both: int, batch_first: bool, dtype: torch.dtype) -> None:
+    theirs, ours = pair(layers, both, batch_first, dtype)
+    frames, hx = padded(batch_first, dtype), states(theirs, len(LENGTHS))
+    assert_equal(theirs, ours, theirs(frames), ours(frames), [frames])
+    assert_equal(theirs, ours, theirs(frames, hx), ours(frames, hx), [frames, *hx])
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("layers, both", STACKS)
+def test_packed_batches_equal_torch(layers: int, both: int, batch_first: bool) -> None:
+    theirs, ours = pair(layers, both, batch_first)
+    frames, hx = padded(batch_first), states(theirs, len(LENGTHS))
+    expected, actual = (lstm(pack(frames, batch_first), hx) for lstm in (theirs, ours))
+    assert isinstance(actual[0], PackedSequence)
+    for one, other in zip(actual[0][1:], expected[0][1:], strict=True):
+        assert torch.equal(one, other)
+    assert_equal(theirs, ours, expected, actual, [frames, *hx])
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("layers, both", STACKS)
+def test_lengths_equal_packing(layers: int, both: int, batch_first: bool) -> None:
+    theirs, ours = pair(layers, both, batch_first)
+    frames, hx = padded(batch_first), states(theirs, len(LENGTHS))
+    packed, last = theirs(pack(frames, batch_first), hx)
+    expected = pad_packed_sequence(packed, batch_first=batch_first, total_length=FRAMES)[0], last
+    actual = ours(frames, hx, lengths=torch.tensor(LENGTHS))
+    assert torch.equal(ours(frames, hx, lengths=LENGTHS)[0], actual[0])
+    assert_equal(theirs, ours, expected, actual, [frames, *hx])
+
+
+def test_sorted_packing_stays_sorted() -> None:
+    theirs, ours = pair(1, 1, True)
+    packed = pack_padded_sequence(padded(), torch.tensor([6, 5, 5, 2]), batch_first=True)
+    output, _ = ours(packed)
+    assert output.sorted_indices is None and output.unsorted_indices is None
+    torch.testing.assert_close(output.data, theirs(packed)[0].data, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("layers, both", STACKS)
+def test_unbatched_frames_equal_torch(layers: int, both: int) -> None:
+    theirs, ours = pair(layers, both, True)
+    frames, hx = torch.randn(FRAMES, INPUT, dtype=torch.float64, requires_grad=True), states(theirs)
+    assert_equal(theirs, ours, theirs(frames), ours(frames), [frames])
+    assert_equal(theirs, ours, theirs(frames, hx), ours(frames, hx), [frames, *hx])
+
+
+def test_an_lstm_without_biases_is_copied_and_one_with_projections_refused() -> None:
+    theirs = nn.LSTM(INPUT, HIDDEN, 2, bias=False, dropout=0.5).eval()
+    ours = LSTM.from_torch(theirs)
+    assert not ours.training and ours.dropout == 0.5
+    frames = torch.randn(FRAMES, 2, INPUT)
+    torch.testing.assert_close(ours(frames)[0], theirs(frames)[0], rtol=0, atol=1e-6)
+    with pytest.raises(ConfigError, match="proj_size=2"):
+        LSTM.from_torch(nn.LSTM(INPUT, HIDDEN, proj_size=2))
+
+
+@every_cell
+def test_every_card_runs_and_kernels_agree_with_the_plain_loop(name: str) -> None:
+    lstm = LSTM(INPUT, HIDDEN, 2, True, bidirectional=True, cell=name).double().eval()
+    with torch.no_grad():
+        for parameter in lstm.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    frames, hx = padded(), torch.randn(2, 4, len(LENGTHS), HIDDEN, dtype=torch.float64)
+    found = []
+    for kernel in ("auto", "plain"):
+        with rnn.use_kernel(kernel):
+            results = flat(lstm(frames, tuple(hx), lengths=LENGTHS))
+        found.append([*results, *gradients(results, [frames, *lstm.parameters()])])
+    for fast, plain in zip(*found, strict=True):
+        torch.testing.assert_close(fast, plain, rtol=1e-7, atol=1e-9)
+    output, h_n, c_n = found[0][:3]
+    assert output.shape == (len(LENGTHS), FRAMES, 2 * HIDDEN) and h_n.shape == c_n.shape == hx[0].shape
+    for row, length in enumerate(LENGTHS):
+        assert torch.equal(output[row, length - 1, :HIDDEN], h_n[-2, row])
+        assert not output[row, length:].any()
+        assert torch.equal(output[row, 0, HIDDEN:], h_n[-1, row])
+
+
+def test_padding_reaches_nothing() -> None:
+    lstm, frames = LSTM(INPUT, HIDDEN, 2, True, bidirectional=True), padded(dtype=torch.float32)
+    poisoned = frames.detach().clone()
+    for row, length in enumerate(LENGTHS):
+        poisoned[row, length:] = float("nan")
+    expected, actual = (flat(lstm(each, lengths=LENGTHS)) for each in (frames, poisoned))
+    assert all(torch.equal(one, other) for one, other in zip(actual, expected, strict=True))
+
+
+def test_cells_are_chosen_by_class_and_function_as_well() -> None:
+    by_class = LSTM(INPUT, HIDDEN, cell=LNJoinedLSTMCell, cell_norm="both")
+    function = functools.partial(LNJoinedLSTMCell, cell_norm="both")
+    by_name, by_function = LSTM(INPUT, HIDDEN, cell="ln_joined", cell_norm="both"), LSTM(INPUT, HIDDEN, cell=function)
+    for lstm in (by_name, by_function):
+        lstm.load_state_dict(by_class.state_dict())
+        frames = torch.randn(FRAMES, 2, INPUT)
+        assert torch.equal(lstm(frames)[0], by_class(frames)[0])
+    assert "layers.0.cell.cell_gain" in by_class.state_dict()
+
+
+def test_dropout_acts_between_layers_while_training() -> None:
+    lstm, frames = LSTM(INPUT, HIDDEN, 2, dropout=1.0), torch.randn(FRAMES, 2, INPUT)
+    silent = torch.zeros(FRAMES, 2, HIDDEN)
+    upper, _ = lstm.layers[1](silent.transpose(0, 1), torch.full((2,), FRAMES))
+    assert torch.equal(lstm(frames)[0], upper.transpose(0, 1))
+    assert not torch.equal(lstm.eval()(frames)[0], upper.transpose(0, 1))
+    with pytest.warns(UserWarning, match="acts between layers"):
+        LSTM(INPUT, HIDDEN, dropout=0.1)
+
+
+def test_it_is_pickled_copied_and_shown() -> None:
+    lstm, frames = las.LSTM(INPUT, HIDDEN, 2, bidirectional=True, cell="zoneout").eval(), torch.randn(FRAMES, 2, INPUT)
+    for other in (pickle.loads(pickle.dumps(lstm)), copy.deepcopy(lstm)):  # noqa: S301
+        assert torch.equal(other(frames)[0], lstm(frames)[0])
+        assert other.layers[0] is not lstm.layers[0]
+    shown = repr(lstm)
+    assert "3, 5, num_layers=2, batch_first=False, dropout=0, bidirectional=True, cell='zoneout'" in shown
+    assert "PlainLSTMCell(3, 5" in shown
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"cell": "ln_globl"}, r"cell='ln_globl': there is no configs/cell/ln_globl.yaml. Did you mean ln_global"),
+        ({"cell_nrm": "both"}, r"cell=ln_global.cell_nrm: LNGlobalLSTMCell has no such key. Did you mean cell_norm"),
+        ({"cell": LNJoinedLSTMCell, "bias": True}, r"cell.bias: LNJoinedLSTMCell has no such key"),
+        ({"cell_norm": "all"}, r"cell_norm='all' does not exist"),
+        ({"num_layers": 0}, r"num_layers=0 must be at least 1"),
+        ({"dropout": 1.5}, r"dropout=1.5 must be from 0 to 1"),
+    ],
+)
+def test_what_cannot_be_made_is_explained(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        LSTM(INPUT, HIDDEN, **options)
+
+
+def test_what_cannot_be_read_is_explained() -> None:
+    lstm, frames = LSTM(INPUT, HIDDEN, batch_first=True), torch.randn(2, FRAMES, INPUT)
+    zeros = torch.zeros(1, 2, HIDDEN)
+    with pytest.raises(ConfigError, match="frames of 4 values, but input_size=3"):
+        lstm(torch.randn(2, FRAMES, 4))
+    with pytest.raises(ConfigError, match="lengths run from 3 to 7, but rows have 6 frames"):
+        lstm(frames, lengths=[7, 3])
+    with pytest.raises(ConfigError, match="2 whole numbers"):
+        lstm(frames, lengths=[3])
+    with pytest.raises(ConfigError, match="a PackedSequence knows its own"):
+        lstm(pack_padded_sequence(frames, torch.tensor([6, 6]), batch_first=True), lengths=[6, 6])
+    with pytest.raises(ConfigError, match=r"c_0 has the shape \[1, 3, 5\], expected \[1, 2, 5\]"):
+        lstm(frames, (zeros, torch.zeros(1, 3, HIDDEN)))
+    with pytest.raises(ConfigError, match="4 dimensions"):
+        lstm(frames.unsqueeze(0))
