@@ -53,7 +53,7 @@ class GreedySearch:
         self.limits = LengthLimit(max_length_ratio, max_length)
 
     def __repr__(self) -> str:
-        return f"GreedySearch(max_length_ratio={self.limits.ratio:g}, max_length={self.limits.most})"
+        return f"GreedySearch(max_length_ratio={self.limits.ratio:g}, max_length={self.limits.max_length})"
 
     def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
         """Do nothing: there are no scorers that need the tokenizer."""
@@ -127,9 +127,9 @@ class BeamSearch:
         )
 
     def __repr__(self) -> str:
-        scorers = [f"{name}={scorer.weight:g}" for name, scorer in self.parts.scorers.items()]
+        scorers = [f"{name}={scorer.weight:g}" for name, scorer in self.components.scorers.items()]
         options = f"size={self.size}, length_normalisation={self.length_normalisation:g}, nbest={self.nbest}"
-        return f"BeamSearch({', '.join([options, *scorers, *self.parts.guards])})"
+        return f"BeamSearch({', '.join([options, *scorers, *self.components.constraints])})"
 
     def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
         """Prepare scorers and constraints for a recogniser of these tokens; `has_ctc`: it was trained with CTC.
