@@ -52,7 +52,7 @@ def test_examples_in_docstrings_run(module: str) -> None:
     assert result.attempted >= 3 and result.failed == 0
 
 
-def test_scores_tokenizers_searches_and_corpora_are_shown_in_a_line(tmp_path: Path) -> None:
+def test_scores_tokenizers_and_searches_are_shown_in_a_line() -> None:
     score = las.error_rate({"u1": ["a", "b"], "u2": ["c"]}, {"u1": ["a"], "u2": ["c"]})
     assert re.fullmatch(
         r"Score\(33\.3 % \[[\d.]+, [\d.]+\]: 1 errors in 3 words of 2 utterances, 0 missing\)", repr(score)
