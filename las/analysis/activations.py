@@ -39,13 +39,13 @@ class RecordedStep(NamedTuple):
     """One token of the speller."""
 
     inputs: list[Tensor]
-    """What each layer reads, [batch, size]."""
+    """The input of each layer, [batch, size]."""
     before: list[Tensor]
     """Each layer's hidden state before, [batch, H]."""
     after: list[Tensor]
     """And after, [batch, 1, H]: nodes of the graph where gradients are wanted."""
     readout: Tensor
-    """What the output layer reads, [batch, size]."""
+    """The input of the output layer, [batch, size]."""
 
 
 class RecordedPass(NamedTuple):

@@ -119,9 +119,9 @@ def example_of(transcriber: Transcriber, given: str | None, folder: Path) -> Dem
 
 PRIVACY = "Recordings are heard by the program that serves this page, and deleted when it ends. They go nowhere else."
 FONTS = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
-"""Those of the browser: none is fetched."""
+"""The browser's own fonts: none is fetched."""
 PREFIX = "las-demo-app-"
-"""Of the folder with recordings, among the temporary files."""
+"""The prefix of the temporary directory with recordings."""
 UPLOAD = "/gradio_api/upload"
 LOOK = r"/|/theme\.css|/manifest\.json|/favicon\.ico|/(assets|static)/.+"
 ENDED_S = 5.0
