@@ -39,13 +39,13 @@ class RecordedStep(NamedTuple):
     """One token of the speller."""
 
     inputs: list[Tensor]
-    """What each layer reads, [batch, size]."""
+    """The input of each layer, [batch, size]."""
     before: list[Tensor]
     """Each layer's hidden state before, [batch, H]."""
     after: list[Tensor]
     """And after, [batch, 1, H]: nodes of the graph where gradients are wanted."""
     readout: Tensor
-    """What the output layer reads, [batch, size]."""
+    """The input of the output layer, [batch, size]."""
 
 
 class RecordedPass(NamedTuple):
@@ -106,11 +106,11 @@ def spell(model: ListenAttendSpell, memory: AttentionMemory, targets: Tensor) ->
 def layers(model: ListenAttendSpell, batch: Batch) -> list[LayerActivations]:
     """The activations of every cell of the model on a batch, bottom first."""
     with evaluating(model):
-        heard = listen(model, batch)
-        steps = list(spell(model, heard.memory, batch.targets))
+        encoding = listen(model, batch)
+        steps = list(spell(model, encoding.memory, batch.targets))
     found = []
     for number, (layer, *of_layer) in enumerate(
-        zip(model.listener.layers, heard.inputs, heard.outputs, heard.num_rows, strict=True)
+        zip(model.listener.layers, encoding.inputs, encoding.outputs, encoding.num_rows, strict=True)
     ):
         found += _both(f"listener {number}", cast(BidirectionalLayer, layer), *of_layer)
     true = mask_of(batch.num_tokens + 1, len(steps))

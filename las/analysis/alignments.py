@@ -40,14 +40,14 @@ def measure(subject: Probe) -> dict[str, Any]:
     return {"state_ms": model.state_ms, "mean": mean._asdict(), "utterances": utterances}
 
 
-def table(found: dict[str, Any]) -> Table:
+def table(results: dict[str, Any]) -> Table:
     """A table with a row for each utterance, and the means with a verdict in words."""
-    mean = Alignment(**found["mean"])
+    mean = Alignment(**results["mean"])
     shown = Table("utterance", title=f"attention {diagnostics.verdict(mean)}", caption=diagnostics.LEGEND)
     for heading in Alignment._fields:
         shown.add_column(heading, justify="right")
-    rows = [(each["id"], each["numbers"]) for each in found["utterances"]]
-    for name, numbers in [*rows, ("mean", found["mean"])]:
+    rows = [(each["id"], each["numbers"]) for each in results["utterances"]]
+    for name, numbers in [*rows, ("mean", results["mean"])]:
         shown.add_row(name, *(f"{numbers[field]:.3f}" for field in Alignment._fields))
     return shown
 
@@ -62,5 +62,5 @@ def draw(history: Sequence[dict[str, Any]], place: plots.Place) -> None:
         attention_picture(torch.tensor(each["weights"]), each["symbols"], last["state_ms"], path, title)
         place.written.append(path)
     if len(history) > 1:
-        curves = {field: [found["mean"][field] for found in history] for field in Alignment._fields}
-        place.lines("alignments", [found["step"] for found in history], [plots.Panel("mean", "linear", curves)])
+        curves = {field: [point["mean"][field] for point in history] for field in Alignment._fields}
+        place.lines("alignments", [point["step"] for point in history], [plots.Panel("mean", "linear", curves)])

@@ -66,12 +66,12 @@ def measure(subject: Probe) -> dict[str, Any]:
     return {"groups": shifts(of, groups_of(of.names), after.point), "update_norm": after.distance}
 
 
-def table(found: dict[str, Any]) -> Table:
+def table(results: dict[str, Any]) -> Table:
     """A table with a row for each layer."""
     shown = Table("layer", title="internal covariate shift of the next update (weight matrices)")
     for heading in ("L2 ‖G - G'‖", "cos(G, G')", "L2 / ‖G‖"):
         shown.add_column(heading, justify="right")
-    for row in found["groups"]:
+    for row in results["groups"]:
         of = row["weights"]
         shown.add_row(row["group"], f"{of['l2']:.3e}", f"{of['cosine']:.4f}", f"{of['relative']:.4f}")
     return shown
@@ -80,9 +80,9 @@ def table(found: dict[str, Any]) -> Table:
 def draw(history: Sequence[dict[str, Any]], place: plots.Place) -> None:
     """Draw both measures of every layer against the step."""
     names = [row["group"] for row in history[0]["groups"]]
-    steps = [found["step"] for found in history]
+    steps = [point["step"] for point in history]
     panels = []
     for key, label in (("l2", "‖G - G'‖"), ("cosine", "cos(G, G')")):
-        rows = [[found["groups"][at]["weights"][key] for found in history] for at in range(len(names))]
+        rows = [[point["groups"][index]["weights"][key] for point in history] for index in range(len(names))]
         panels.append(plots.Panel(label, "log" if key == "l2" else "linear", dict(zip(names, rows, strict=True))))
     place.lines("covariate_shift", steps, panels)

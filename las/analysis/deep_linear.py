@@ -95,13 +95,13 @@ def quantiles(cosines: Sequence[float]) -> tuple[float, float, float]:
     return float(low), float(middle), float(high)
 
 
-def table(found: dict[str, Any]) -> Table:
+def table(results: dict[str, Any]) -> Table:
     """A table of our numbers over the seeds beside the published ones."""
-    seeds = len(found["cosines"]["batch norm"][0])
+    seeds = len(results["cosines"]["batch norm"][0])
     shown = Table("deep linear network", title=f"cos(G, G') at step 0, median [5 %, 95 %] of {seeds} seeds (reference)")
-    for layer in found["layers"]:
+    for layer in results["layers"]:
         shown.add_column(f"layer {layer} of {LAYERS}", justify="right")
-    for name, layers in found["cosines"].items():
+    for name, layers in results["cosines"].items():
         cells = []
         for cosines, reference in zip(layers, REFERENCE[name], strict=True):
             low, middle, high = quantiles(cosines)

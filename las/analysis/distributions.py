@@ -53,14 +53,14 @@ def measure(subject: Probe) -> dict[str, Any]:
     }
 
 
-def table(found: dict[str, Any]) -> Table:
+def table(results: dict[str, Any]) -> Table:
     """A table with mean, standard deviation and the central 90 % of each."""
     shown = Table(title="distributions")
     shown.add_column("values", overflow="fold")
     for heading in ("mean", "deviation", "5 %", "95 %"):
         shown.add_column(heading, justify="right")
-    named = dict(found["parameters"])
-    for layer, parts in found["gates"].items():
+    named = dict(results["parameters"])
+    for layer, parts in results["gates"].items():
         if "refused" in parts:
             shown.add_row(f"gates of {layer}", parts["refused"], "", "", "")
             continue
@@ -81,7 +81,7 @@ def draw(history: Sequence[dict[str, Any]], place: plots.Place) -> None:
     weights = {name: {"values": of} for name, of in last["parameters"].items() if name.endswith(("weight", "gain"))}
     place.histograms("weights", weights)
     if len(history) > 1:
-        over = {name: [found["parameters"][name]["quantiles"] for found in history] for name in weights}
+        over = {name: [point["parameters"][name]["quantiles"] for point in history] for name in weights}
         for layer in seen:
-            over[f"gates, {layer}"] = [found["gates"][layer]["after"]["quantiles"] for found in history]
-        place.ridges("distributions", [found["step"] for found in history], over)
+            over[f"gates, {layer}"] = [point["gates"][layer]["after"]["quantiles"] for point in history]
+        place.ridges("distributions", [point["step"] for point in history], over)

@@ -38,20 +38,20 @@ def by_time(subject: Probe) -> dict[str, list[float]]:
     """Norms of the gradient of rows, bottom first, in `PARTS` parts of an utterance."""
     batch, model = subject.examples, subject.model
     with evaluating(model), torch.enable_grad():
-        heard = activations.listen(model, batch)
-        spelled = list(activations.spell(model, heard.memory, batch.targets))
+        encoding = activations.listen(model, batch)
+        spelled = list(activations.spell(model, encoding.memory, batch.targets))
         logits = model.speller.logits(torch.stack([step.readout for step in spelled], dim=1))
         sums = LabelSmoothedCrossEntropy()(logits, batch.targets, batch.num_tokens)
-        nodes = {f"listener {number} reads": each for number, each in enumerate(heard.inputs)}
-        nodes["listener writes"] = heard.encoded
+        nodes = {f"listener {number} reads": each for number, each in enumerate(encoding.inputs)}
+        nodes["listener writes"] = encoding.encoded
         hidden = [[step.after[number] for step in spelled] for number in range(len(model.speller.cells))]
         flat = [*nodes.values(), *(each for layer in hidden for each in layer)]
-        found = list(torch.autograd.grad(sums.loss / sums.tokens, flat))
-    rows = [*heard.num_rows, heard.num_states]
-    by = {name: _parts(found[at], rows[at]) for at, name in enumerate(nodes)}
+        gradients = list(torch.autograd.grad(sums.loss / sums.tokens, flat))
+    rows = [*encoding.num_rows, encoding.num_states]
+    by = {name: _parts(gradients[index], rows[index]) for index, name in enumerate(nodes)}
     for number, layer in enumerate(hidden):
         start = len(nodes) + number * len(layer)
-        written = torch.cat(found[start : start + len(layer)], dim=1)
+        written = torch.cat(gradients[start : start + len(layer)], dim=1)
         by[f"speller {number} writes"] = _parts(written, batch.num_tokens + 1)
     return by
 
@@ -70,15 +70,15 @@ def _parts(gradient: Tensor, lengths: Tensor) -> list[float]:
     return found
 
 
-def table(found: dict[str, Any]) -> Table:
+def table(results: dict[str, Any]) -> Table:
     """A table by layer; then the first and the last tenth of an utterance relative to the largest part."""
     shown = Table("gradient of", title="gradient norms")
     for heading in ("norm", "relative", "first tenth / strongest", "last tenth / strongest"):
         shown.add_column(heading, justify="right")
-    for row in found["layers"]:
+    for row in results["layers"]:
         shown.add_row(row["layer"], f"{row['norm']:.3e}", f"{row['relative']:.3e}", "", "")
     tenth = PARTS // 10
-    for name, values in found["time"].items():
+    for name, values in results["time"].items():
         strongest = max(values) or 1.0
         ends = (sum(part) / tenth / strongest for part in (values[:tenth], values[-tenth:]))
         shown.add_row(name, f"{max(values):.3e}", "", *(f"{end:.3f}" for end in ends))
@@ -91,6 +91,7 @@ def draw(history: Sequence[dict[str, Any]], place: plots.Place) -> None:
     shares = [(number + 0.5) / PARTS for number in range(PARTS)]
     place.lines("gradients_by_time", shares, [plots.Panel("‖∂L/∂row‖", "log", time)], "share of the utterance")
     curves = {
-        row["layer"]: [found["layers"][at]["norm"] for found in history] for at, row in enumerate(history[0]["layers"])
+        row["layer"]: [point["layers"][layer]["norm"] for point in history]
+        for layer, row in enumerate(history[0]["layers"])
     }
     place.lines("gradients_by_layer", [each["step"] for each in history], [plots.Panel("‖∇L‖", "log", curves)])

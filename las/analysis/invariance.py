@@ -91,9 +91,9 @@ def difference(one: Tensor, other: Tensor) -> float:
     return float((one - other).abs().max() / one.abs().max())
 
 
-def verdict(found: float) -> str:
+def verdict(change: float) -> str:
     """`yes`, `no`, or what should not happen: a difference that is neither."""
-    return "yes" if found < SAME else "no" if found > MOVES else f"unclear ({found:.0e})"
+    return "yes" if change < SAME else "no" if change > MOVES else f"unclear ({change:.0e})"
 
 
 def of_norms(seed: int = 1) -> dict[str, dict[str, float]]:
@@ -172,9 +172,9 @@ def _moved(kind: type[LSTMCell], change: CellChange, seed: int) -> float:
     return difference(before, after)
 
 
-def table(found: dict[str, dict[str, float]], title: str) -> Table:
+def table(results: dict[str, dict[str, float]], title: str) -> Table:
     """A table of invariances: one row for each change, one column for each norm or cell."""
-    shown = Table("the same after", *found, title=title)
-    for change in next(iter(found.values())):
-        shown.add_row(change, *(verdict(changes[change]) for changes in found.values()))
+    shown = Table("the same after", *results, title=title)
+    for change in next(iter(results.values())):
+        shown.add_row(change, *(verdict(changes[change]) for changes in results.values()))
     return shown

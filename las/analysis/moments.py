@@ -36,12 +36,12 @@ def measure(subject: Probe) -> dict[str, Any]:
     return {"layers": found}
 
 
-def table(found: dict[str, Any]) -> Table:
+def table(results: dict[str, Any]) -> Table:
     """A table with a row for each layer."""
     shown = Table("gates of", title="moments of gate pre-activations, means over the units")
     for heading in ("mean", "variance", "|change of the mean|", "|change of the variance|"):
         shown.add_column(heading, justify="right")
-    for row in found["layers"]:
+    for row in results["layers"]:
         if "refused" in row:
             shown.add_row(row["layer"], row["refused"], "", "", "")
             continue
@@ -52,12 +52,12 @@ def table(found: dict[str, Any]) -> Table:
 
 def draw(history: Sequence[dict[str, Any]], place: plots.Place) -> None:
     """Draw both changes against the step."""
-    steps = [found["step"] for found in history]
+    steps = [point["step"] for point in history]
     panels = []
     for key, label in (("mean_change", "|change of the mean|"), ("variance_change", "|change of the variance|")):
         curves = {
-            row["layer"]: [found["layers"][at][key] for found in history]
-            for at, row in enumerate(history[0]["layers"])
+            row["layer"]: [point["layers"][layer][key] for point in history]
+            for layer, row in enumerate(history[0]["layers"])
             if "refused" not in row
         }
         panels.append(plots.Panel(label, "log", curves))

@@ -42,12 +42,12 @@ class Place:
     ) -> None:
         """Draw curves, one panel beside the other."""
         figure, axes = self._panels(len(panels), axis)
-        for panel, at in zip(panels, axes, strict=True):
+        for panel, ax in zip(panels, axes, strict=True):
             for label, values in panel.curves.items():
-                at.plot(along, values, label=label, marker="o", markersize=2.5, linewidth=1)
-            at.set_ylabel(panel.label)
-            self._scale(at, panel.scale, [value for values in panel.curves.values() for value in values])
-            at.legend(fontsize=7)
+                ax.plot(along, values, label=label, marker="o", markersize=2.5, linewidth=1)
+            ax.set_ylabel(panel.label)
+            self._scale(ax, panel.scale, [value for values in panel.curves.values() for value in values])
+            ax.legend(fontsize=7)
         self._save(figure, name)
 
     def bands(
@@ -55,23 +55,23 @@ class Place:
     ) -> None:
         """Draw ranges, one panel beside the other."""
         figure, axes = self._panels(len(bands), axis)
-        for band, at in zip(bands, axes, strict=True):
-            at.fill_between(along, band.least, band.most, alpha=0.5)
-            at.set_ylabel(band.label)
-            self._scale(at, band.scale, [*band.least, *band.most])
+        for band, ax in zip(bands, axes, strict=True):
+            ax.fill_between(along, band.least, band.most, alpha=0.5)
+            ax.set_ylabel(band.label)
+            self._scale(ax, band.scale, [*band.least, *band.most])
         self._save(figure, name)
 
     def histograms(self, name: str, rows: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
         """Draw a panel for each row, an outline for each of its histograms (`edges` and `density`)."""
         figure = plots.blank_figure(7.0, 1.2 + 1.4 * len(rows))
         axes = figure.subplots(len(rows), 1, squeeze=False)[:, 0]
-        for (label, found), at in zip(rows.items(), axes, strict=True):
+        for (label, found), ax in zip(rows.items(), axes, strict=True):
             for kind, values in found.items():
-                at.stairs(values["density"], values["edges"], label=kind, fill=True, alpha=0.4)
-            at.set_title(label, fontsize=8, loc="left")
-            at.set_yticks([])
+                ax.stairs(values["density"], values["edges"], label=kind, fill=True, alpha=0.4)
+            ax.set_title(label, fontsize=8, loc="left")
+            ax.set_yticks([])
             if len(found) > 1:
-                at.legend(fontsize=7)
+                ax.legend(fontsize=7)
         self._save(figure, name)
 
     def ridges(
@@ -80,21 +80,21 @@ class Place:
         """Draw a panel for each row: quantiles against the step, in pairs around the median."""
         figure = plots.blank_figure(7.0, 1.2 + 1.6 * len(rows))
         axes = figure.subplots(len(rows), 1, squeeze=False)[:, 0]
-        for (label, found), at in zip(rows.items(), axes, strict=True):
+        for (label, found), ax in zip(rows.items(), axes, strict=True):
             curves = [list(curve) for curve in zip(*found, strict=True)]
             middle = len(curves) // 2
             for low, high in zip(curves[:middle], reversed(curves[middle + 1 :]), strict=True):
-                at.fill_between(along, low, high, alpha=0.18, color="tab:blue", linewidth=0)
-            at.plot(along, curves[middle], color="tab:blue", linewidth=1)
-            at.set_title(label, fontsize=8, loc="left")
+                ax.fill_between(along, low, high, alpha=0.18, color="tab:blue", linewidth=0)
+            ax.plot(along, curves[middle], color="tab:blue", linewidth=1)
+            ax.set_title(label, fontsize=8, loc="left")
         axes[-1].set_xlabel("step")
         self._save(figure, name)
 
     def _panels(self, count: int, axis: str) -> tuple[Any, Sequence[Any]]:
         figure = plots.blank_figure(4.6 * count, 3.4)
         axes = figure.subplots(1, count, squeeze=False)[0].tolist()
-        for at in axes:
-            at.set_xlabel(axis)
+        for ax in axes:
+            ax.set_xlabel(axis)
         return figure, axes
 
     def _scale(self, axes: Any, scale: str, values: Sequence[float]) -> None:

@@ -149,16 +149,16 @@ def _largest_ratio(values: Sequence[float], distances: Sequence[float]) -> float
     return max(value / distance if distance else 0.0 for value, distance in zip(values, distances, strict=True))
 
 
-def table(found: dict[str, Any]) -> Table:
+def table(results: dict[str, Any]) -> Table:
     """A table of both directions side by side."""
-    shown = Table("", "along the gradient", "a random direction", title=f"smoothness, grid of unit {found['unit']}")
-    pair = [found["gradient"], found["random"]]
-    shown.add_row("distances", *[_ends(found["distances"])] * 2)
-    shown.add_row(f"losses ({found['loss']:.4e} here)", *(_ends(each["losses"]) for each in pair))
+    shown = Table("", "along the gradient", "a random direction", title=f"smoothness, grid of unit {results['unit']}")
+    pair = [results["gradient"], results["random"]]
+    shown.add_row("distances", *[_ends(results["distances"])] * 2)
+    shown.add_row(f"losses ({results['loss']:.4e} here)", *(_ends(each["losses"]) for each in pair))
     shown.add_row("‖change of the gradient‖", *(_ends(each["differences"]) for each in pair))
     for name, label in (("beta", "effective β"), ("lipschitz", "Lipschitz ratio")):
         shown.add_row(label, *(f"{each[name]:.3e}" for each in pair))
-    shown.add_row("scale-free β", f"{found['gradient']['scale_free_beta']:.3e}", "")
+    shown.add_row("scale-free β", f"{results['gradient']['scale_free_beta']:.3e}", "")
     return shown
 
 
@@ -171,27 +171,27 @@ def draw(history: Sequence[dict[str, Any]], place: plots.Place) -> None:
     if len(history) == 1:
         _draw_rays(history[0], place)
         return
-    steps = [found["step"] for found in history]
+    steps = [point["step"] for point in history]
     bands = [
-        plots.Band(label, scale, *zip(*((min(of(found)), max(of(found))) for found in history), strict=True))
+        plots.Band(label, scale, *zip(*((min(of(point)), max(of(point))) for point in history), strict=True))
         for label, scale, of in (
-            ("loss along the gradient", "linear", lambda found: found["gradient"]["losses"]),
-            ("‖change of the gradient‖", "log", lambda found: found["gradient"]["differences"]),
+            ("loss along the gradient", "linear", lambda point: point["gradient"]["losses"]),
+            ("‖change of the gradient‖", "log", lambda point: point["gradient"]["differences"]),
         )
     ]
     curves = {
-        "effective β": [found["gradient"]["beta"] for found in history],
-        "random direction": [found["random"]["beta"] for found in history],
-        "scale-free β": [found["gradient"]["scale_free_beta"] for found in history],
+        "effective β": [point["gradient"]["beta"] for point in history],
+        "random direction": [point["random"]["beta"] for point in history],
+        "scale-free β": [point["gradient"]["scale_free_beta"] for point in history],
     }
-    lipschitz = {"Lipschitz ratio": [found["gradient"]["lipschitz"] for found in history]}
+    lipschitz = {"Lipschitz ratio": [point["gradient"]["lipschitz"] for point in history]}
     place.bands("smoothness", steps, bands)
     place.lines("beta", steps, [plots.Panel("β", "log", curves), plots.Panel("|ΔL| / distance", "log", lipschitz)])
 
 
-def _draw_rays(found: dict[str, Any], place: plots.Place) -> None:
+def _draw_rays(point: dict[str, Any], place: plots.Place) -> None:
     panels = [
-        plots.Panel(label, "linear", {key: found[key][name] for key in ("gradient", "random")})
+        plots.Panel(label, "linear", {key: point[key][name] for key in ("gradient", "random")})
         for name, label in (("losses", "loss"), ("differences", "‖change of the gradient‖"))
     ]
-    place.lines("smoothness", found["distances"], panels, "distance")
+    place.lines("smoothness", point["distances"], panels, "distance")

@@ -152,9 +152,9 @@ class Baseline(NamedTuple):
     dtype: torch.dtype | None = None
     """The only one it is measured in."""
     captured: bool = False
-    """Whether its kernels are replayed from CUDA graphs."""
+    """True if its kernels are replayed from CUDA graphs."""
     cell: str = "lstm"
-    """What it computes."""
+    """The kind of cell that it computes."""
 
 
 BASELINES = {

@@ -139,8 +139,8 @@ def _kernel(
 def _compiled(name: str, shape: Shape, cell: CellFactory, dtype: torch.dtype, frames: Tensor) -> Candidate | Refused:
     """The plain recurrence by `torch.compile`, with a first pass in either mode, which is when it compiles."""
     if shape.frames > MOST_COMPILED_FRAMES or shape.ragged:
-        most = f"takes minutes to compile: only for rows of one length, at most {MOST_COMPILED_FRAMES} frames"
-        return Refused(COMPILED, name, most)
+        reason = f"takes minutes to compile: only for rows of one length, at most {MOST_COMPILED_FRAMES} frames"
+        return Refused(COMPILED, name, reason)
     layers = Stack(shape, lambda *sizes: LayerLoop(cell, *sizes)).to(frames.device, dtype)
     rows, num_frames = frames.detach().to(dtype).requires_grad_(), shape.num_frames()
     began = time.perf_counter()

@@ -78,7 +78,7 @@ def _measured(
     """Measure batches from files, from the cache in memory, and a few for a slow consumer."""
     loader = _loader(subject, utterances, workers)
     first_s, second_s = (_milliseconds(loader, plan) / 1e3 for _ in range(2))
-    audio_s = sum(utterances[at].duration_s for batch in plan for at in batch)
+    audio_s = sum(utterances[index].duration_s for batch in plan for index in batch)
     consumed = _loader(subject, utterances, workers).batches(plan[:CONSUMED], 0, KEY_OF)
     return {
         "audio_s": audio_s,
@@ -104,7 +104,7 @@ def _trained(subject: BenchmarkModel, utterances: list[Utterance], plan: Plan, w
             update([batch.to(subject.built.device)], step)
             asked = time.perf_counter()
     took_s = time.perf_counter() - began
-    audio_s = sum(utterances[at].duration_s for batch in plan for at in batch)
+    audio_s = sum(utterances[index].duration_s for batch in plan for index in batch)
     return {
         "trained_batches": step,
         "trained_wait_share": waited_s / took_s,

@@ -53,16 +53,16 @@ def rewrite(path: Path) -> None:
 def page(measurements: Sequence[Sequence[Row]]) -> str:
     """The text of the page; each element holds the measurements of one command."""
     parts = [OPENING]
-    if not any(row["device"] == "cuda" for found in measurements for row in found):
+    if not any(row["device"] == "cuda" for rows in measurements for row in rows):
         parts.append(NO_GPU)
     parts.append(_shapes())
     for name in SUITES:
-        parts += [_section(found) for found in measurements if found and found[0]["suite"] == name]
+        parts += [_section(rows) for rows in measurements if rows and rows[0]["suite"] == name]
     return "\n".join(parts)
 
 
-def _section(found: Sequence[Row]) -> str:
-    first = found[0]
+def _section(rows: Sequence[Row]) -> str:
+    first = rows[0]
     suite = SUITES[first["suite"]]
     lines = [
         f"## suite={first['suite']}, {first['machine']}",
@@ -74,7 +74,7 @@ def _section(found: Sequence[Row]) -> str:
         f"torch {first['torch']}, {first['threads']} threads, {first['dtype']}, commit {first['commit']}.",
         "",
     ]
-    for shape, group in groupby(found, key=lambda row: row["shape"]):
+    for shape, group in groupby(rows, key=lambda row: row["shape"]):
         members = list(group)
         headings, table = records.table(members, suite.columns)
         lines += [f"### {suite.title(shape)}", "", *_table(headings, table), ""]

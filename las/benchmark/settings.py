@@ -18,7 +18,7 @@ from las.storage import run_directory
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ON_DEVICE = {"cpu": ("float32", 7, ON_CPU), "cuda": ("bfloat16", 50, ON_CUDA)}
-"""What is taken where the config says nothing: type, repeats, shapes."""
+"""Defaults where the config has none: type, repeats, shapes."""
 
 KEYS = {
     "shapes": list[str] | None,

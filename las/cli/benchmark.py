@@ -12,7 +12,7 @@ from las.runtime.errors import ConfigError, suggest
 from las.storage import atomic
 
 EXPERIMENT = "+experiment=ln_encoder_only"
-"""What is measured unless another one is named: the demo's."""
+"""The default experiment, the demo's."""
 
 
 def benchmark(overrides: list[str]) -> list[records.Row]:

@@ -23,21 +23,21 @@ def demo(overrides: list[str]) -> None:
     folder = Path(config["run_dir"])
     corpus: Corpus = build(config["corpus"], where="corpus")
     example = corpus.prepare(Path(config["data_dir"]) / "manifests")["test"][0]
-    heard = transcriber.load(folder).transcribe(example.audio)
+    transcription = transcriber.load(folder).transcribe(example.audio)
 
-    table = Table(title=f"{example.audio}, {heard.duration_s:.2f} s")
+    table = Table(title=f"{example.audio}, {transcription.duration_s:.2f} s")
     table.add_column("phone")
     table.add_column("seconds", justify="right")
-    for token in heard.tokens:
+    for token in transcription.tokens:
         table.add_row(token.symbol, f"{token.start_s:.2f} - {token.end_s:.2f}")
     progress.console.print(table)
     progress.say(f"reference   {example.text}")
-    progress.say(f"hypothesis  {heard.text}")
+    progress.say(f"hypothesis  {transcription.text}")
     if plots.available():
-        (piece,) = heard.pieces
+        (piece,) = transcription.pieces
         title = f"{example.id}, an unseen speaker: {config['name']}"
         picture = folder / "attention.png"
-        plots.attention_picture(piece.weights, piece.symbols, heard.state_ms, picture, title)
+        plots.attention_picture(piece.weights, piece.symbols, transcription.state_ms, picture, title)
         share = diagnostics.measure(piece.weights).monotonicity
         progress.say(f"attention   {picture} (moves forward at {100 * share:.0f} % of the tokens)")
         progress.say(f"curves      {folder / 'curves.png'}")

@@ -61,11 +61,16 @@ class DemoBackend:
         try:
             with rnn.use_kernel(self.kernel):
                 self.require_short(path, files.info(path).duration_s)
-                heard = self.hear(transcriber, path)
+                transcription = self.hear(transcriber, path)
         except LasError as error:
             return Shown("", transcription_html.problem(str(error).replace(path, Path(path).name)))
-        status = transcription_html.status(heard, time.monotonic() - started)
-        return Shown(heard.text, status, transcription_html.attention(heard), transcription_html.tokens(heard))
+        status = transcription_html.status(transcription, time.monotonic() - started)
+        return Shown(
+            transcription.text,
+            status,
+            transcription_html.attention(transcription),
+            transcription_html.tokens(transcription),
+        )
 
     def hear(self, transcriber: Transcriber, path: str) -> Transcription:
         """The transcription of a file. Its duration is checked while reading: some headers state less than there is."""
@@ -76,8 +81,8 @@ class DemoBackend:
             heard_s += seconds
             self.require_short(path, heard_s)
 
-        (found,) = transcriber.transcribe_all([path], heard=heard)
-        return found
+        (transcription,) = transcriber.transcribe_all([path], heard=heard)
+        return transcription
 
     def require_short(self, path: str, seconds: float) -> None:
         """Raise DataError for a recording that is too long."""
@@ -114,9 +119,9 @@ def example_of(transcriber: Transcriber, given: str | None, folder: Path) -> Dem
 
 PRIVACY = "Recordings are heard by the program that serves this page, and deleted when it ends. They go nowhere else."
 FONTS = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
-"""Those of the browser: none is fetched."""
+"""The browser's own fonts: none is fetched."""
 PREFIX = "las-demo-app-"
-"""Of the folder with recordings, among the temporary files."""
+"""The prefix of the temporary directory with recordings."""
 UPLOAD = "/gradio_api/upload"
 LOOK = r"/|/theme\.css|/manifest\.json|/favicon\.ico|/(assets|static)/.+"
 ENDED_S = 5.0

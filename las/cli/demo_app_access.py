@@ -22,7 +22,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 AUTHORITY = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
 DEFAULT_PORTS = {"http": 80, "https": 443}
 SMALL_BYTES = 1 << 20
-"""Of a request that brings no recording, and of what stands around a recording in one that does."""
+"""Bytes of a request without a recording, and of what surrounds a recording in one with it."""
 NUM_KEPT = 10
 """Recordings of the largest size that there is room for at a time."""
 

@@ -26,7 +26,7 @@ from las.storage import bounded
 
 FLAGS = ("-m", "--multirun")
 OF_SWEEPS = ("hydra/launcher", "hydra.launcher", "hydra/sweeper", "hydra.sweeper", "hydra.sweep")
-"""What the keys of Hydra's own begin with that a sweep may be given."""
+"""The prefixes of Hydra's own keys that a sweep accepts."""
 LAUNCHERS = {
     "submitit_local": ("hydra-submitit-launcher", "slurm"),
     "submitit_slurm": ("hydra-submitit-launcher", "slurm"),

@@ -93,7 +93,7 @@ def _recordings(names: str | Sequence[str]) -> Iterator[Recordings]:
 
 
 def duration_s(path: Path) -> float:
-    """What the header says, 0 for what has none."""
+    """The duration in the header in seconds, 0 without one."""
     try:
         return files.info(path).duration_s
     except DataError:
@@ -108,7 +108,7 @@ def _size(transcription: Transcription) -> str:
 
 
 class Output:
-    """What becomes of transcriptions: here nothing but what is printed."""
+    """A destination of transcriptions; this one only prints them."""
 
     is_screen = True
 
@@ -156,7 +156,7 @@ class Folder(Output):
 
 
 def output_of(output: str | None, kind: str | None, paths: Sequence[Path]) -> Output:
-    """Where transcriptions go.
+    """The destination of transcriptions.
 
     A name that ends in a format's suffix is one file for all recordings; any other is a folder with a file for each,
     in the format `kind`. Raises ConfigError for a format that does not exist and captions of many in one file.
@@ -177,7 +177,7 @@ def output_of(output: str | None, kind: str | None, paths: Sequence[Path]) -> Ou
 
 
 class Listening:
-    """How much was heard, of how much, and how fast: a bar on a terminal, elsewhere a line now and then.
+    """Progress in seconds of audio, with the real-time factor: a bar on a terminal, else a line now and then.
 
     Use it as a context manager; `total_s` is the length of all recordings.
     """

@@ -31,7 +31,7 @@ from las.training import data_preparation
 LANGUAGE_MODELS = ("lm", "second_lm")
 FIRST_LINE = "# Written by las tune"
 NUM_ROWS = 20
-"""What is printed of a table: so many of the best, and the best without a language model."""
+"""The number of best rows printed of a table; the best without a language model is added."""
 
 
 class Point(NamedTuple):

@@ -19,7 +19,7 @@ from las.scoring import error_rates
 from las.storage import atomic, bounded
 
 LATE_SHARE = 0.1
-"""Of the updates: the last ones, whose mean loss is called the training loss in the end."""
+"""The share of the last updates, whose mean loss is the final training loss."""
 
 MEASURES = {
     "test": "error rate of the test",

@@ -8,7 +8,7 @@ from las.reproduction.results import Line, Table
 from las.scoring import error_rates
 
 RATE_KEYS = ("phone_error_rate", "wer")
-"""Of the paper's numbers, those that stand for its test error."""
+"""Keys of the paper's numbers that are its test error."""
 DIFFERENCE = "ours - paper"
 OWN_HEADINGS = ("SD", "SE", "95 % interval", "lowest to highest")
 LAST_HEADINGS = ("our steps to converge", "within 1 %", "hours", "commit")

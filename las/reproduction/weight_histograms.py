@@ -32,11 +32,11 @@ def read(board: Path) -> dict[str, list[Distribution]]:
     # It would warn of every run that was resumed.
     accumulator = event_accumulator.EventAccumulator(str(board), everything, purge_orphaned_data=False)
     accumulator.Reload()
-    found = {}
+    parameters = {}
     for name in accumulator.Tags()["histograms"]:
         last = {event.step: event.histogram_value for event in accumulator.Histograms(name)}
-        found[name] = [_distribution(step, last[step]) for step in sorted(last)]
-    return found
+        parameters[name] = [_distribution(step, last[step]) for step in sorted(last)]
+    return parameters
 
 
 def _distribution(step: int, histogram: Any) -> Distribution:
@@ -51,21 +51,21 @@ def _distribution(step: int, histogram: Any) -> Distribution:
     return Distribution(step, tuple(map(float, np.interp(SHARES, reached, places))), float(variance**0.5))
 
 
-def changes(found: Sequence[Distribution]) -> list[float]:
+def changes(steps: Sequence[Distribution]) -> list[float]:
     """The mean distance between deciles from one step to the next, in standard deviations of the later step.
 
     A parameter whose entries are all alike has no spread to measure in, and no change.
     """
     moved = []
-    for before, after in itertools.pairwise(found):
-        distance = statistics.fmean(abs(after.quantiles[at] - before.quantiles[at]) for at in DECILES)
+    for before, after in itertools.pairwise(steps):
+        distance = statistics.fmean(abs(after.quantiles[decile] - before.quantiles[decile]) for decile in DECILES)
         moved.append(distance / after.deviation if after.deviation > 1e-9 else 0.0)
     return moved
 
 
-def notable(found: Mapping[str, list[Distribution]], most: int = 8) -> dict[str, list[Distribution]]:
+def notable(parameters: Mapping[str, list[Distribution]], limit: int = 8) -> dict[str, list[Distribution]]:
     """The parameters that a page shows: W, U and gains of the first cells of listener and speller."""
     endings = ("input_weight", "recurrent_weight", "gain")
-    names = [name for name in found if ".cell" in name and name.endswith(endings) and ".backwards." not in name]
+    names = [name for name in parameters if ".cell" in name and name.endswith(endings) and ".backwards." not in name]
     names.sort(key=lambda name: (not name.startswith("listener.layers.0"), not name.startswith("speller"), name))
-    return {name: found[name] for name in names[:most]}
+    return {name: parameters[name] for name in names[:limit]}
