@@ -44,7 +44,7 @@ def read(path: str | Path, ignore_case: bool = False) -> dict[str, Transcript]:
     try:
         bounded.size(path, bounded.LINES)
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({bounded.why(error)})") from error
+        raise DataError(f"{path}: cannot be read ({bounded.reason(error)})") from error
     for number, line in numbered_lines(path):
         if reader is _read_trn and line.startswith(_COMMENTS):
             continue
