@@ -1,4 +1,4 @@
-"""A score as one HTML file that needs nothing else: no network, no script; light and dark, wide and narrow screens."""
+"""HTML page of a score, self-contained: no network, no script; for light and dark, wide and narrow screens."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ del { color: var(--del); text-decoration: line-through; } ins { color: var(--ins
 
 
 def page(score: Score, metric: str, title: str, convention: str) -> str:
-    """The page of a score: rate and interval, parts, frequent errors, and every utterance, most errors first."""
+    """HTML page of a score: rate and interval, parts, frequent errors, and every utterance, most errors first."""
     total = score.total
     limits = "" if score.interval is None else f" [{100 * score.interval[0]:.1f}, {100 * score.interval[1]:.1f}]"
     missing = f"<p>{len(score.missing)} without a hypothesis, counted as deleted</p>" if score.missing else ""
@@ -67,9 +67,9 @@ def _lists(score: Score) -> str:
     inserted = Counter(str(each.hypothesis) for each in aligned if each.kind == "insertion")
     lists = (("confused", pairs), ("deleted", deleted.most_common()), ("inserted", inserted.most_common()))
     return "".join(
-        f"<div>{_table((title, 'times'), [(name, str(number)) for name, number in found[:LISTED]])}</div>"
-        for title, found in lists
-        if found
+        f"<div>{_table((title, 'times'), [(name, str(number)) for name, number in entries[:LISTED]])}</div>"
+        for title, entries in lists
+        if entries
     )
 
 
@@ -90,7 +90,7 @@ def _utterances(utterances: Mapping[str, Alignment]) -> str:
 
 
 def _edit(reference: str | None, hypothesis: str | None, kind: str) -> str:
-    """One aligned pair: plain where it is right, else struck out and underlined."""
+    """HTML of one aligned pair: plain if correct, else reference struck out and hypothesis underlined."""
     said = "" if reference is None else f"<del>{escape(reference)}</del>"
     written = "" if hypothesis is None else f"<ins>{escape(hypothesis)}</ins>"
     match kind:
