@@ -211,7 +211,7 @@ def main(arguments: list[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         print(f"\nlas {name}: stopped; {VERBS[name].again}", file=sys.stderr)
-        return signals.BY_HAND
+        return signals.INTERRUPT
 
 
 def module_of(name: str, overrides: list[str]) -> str:

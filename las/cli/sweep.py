@@ -18,10 +18,11 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from las.cli.train import summary, train_config
-from las.runtime import progress, quoting, signals
+from las.runtime import progress, signals
 from las.runtime.config import compose, config_directory
 from las.runtime.config_groups import HYDRA
 from las.runtime.errors import ConfigError, LasError, NumericalError
+from las.runtime.overrides import require_readable
 from las.storage import bounded
 
 FLAGS = ("-m", "--multirun")
@@ -90,7 +91,7 @@ def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
     """
     own = [override for override in overrides if not HYDRA.match(override)]
     try:
-        quoting.require_read(own)
+        require_readable(own)
         parsed = OverridesParser.create().parse_overrides(own)
         choices = [
             [f"{each.get_key_element()}={value}" for value in each.sweep_string_iterator()]

@@ -1,16 +1,13 @@
-"""Training speech made more various: speed perturbation of waveforms, SpecAugment on features.
+"""Data augmentation: speed perturbation of waveforms; masking and time warping of features (SpecAugment).
 
-Every draw depends on the key of its utterance and on nothing else, so that augmentation is the same whatever shares
-the batch, however many workers read ahead, and after a restart. `batches.key` makes keys of (seed, epoch, id).
+Every draw depends on the key of its utterance only, so that augmentation is the same whatever the batch and the number
+of workers, and after a restart. `las.data.loader.augmentation_seed` makes keys of (seed, epoch, id).
 
 Speed perturbation: Ko et al. 2015 (Interspeech). SpecAugment: Park et al. 2019 (Interspeech), section 2; the paper's
-policies are cards (`configs/augment/specaugment_*.yaml`).
-
-Time warping of SpecAugment: a point in the middle of the spectrogram is pulled along time, the image follows.
-
-Park et al. 2019, section 2: an image warp whose control point lies on the middle band and whose six anchors (the four
-corners and the middles of the two vertical edges) stay. Between them the displacement is a thin-plate spline, the
-smoothest surface through all seven (Duchon 1977). It has a part along time only, since no point moves along frequency.
+policies are `configs/augment/specaugment_*.yaml`. Its time warping is an image warp whose control point lies on the
+middle band and whose six anchors (the four corners and the middles of the two vertical edges) stay. Between them the
+displacement is a thin-plate spline, the smoothest surface through all seven (Duchon 1977). It has a part along time
+only, since no point moves along frequency.
 """
 
 from collections.abc import Sequence

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from las.runtime import quoting
+from las.runtime import overrides
 from las.runtime.errors import ArgumentError, DataError, suggest
 from las.scoring import phones
 from las.storage import atomic
@@ -132,7 +132,7 @@ class Characters(Tokenizer):
         if all(self._ids.get(symbol.swapcase()) for symbol in missing):
             return "The tokens have them in the other case: convert the texts, or choose tokens@corpus.tokens=..."
         alphabet = "".join([*self.symbols[1:], *sorted(filter(str.isprintable, missing))])
-        return f"To add them: {quoting.override('corpus.tokens.alphabet', alphabet)}; or mend the texts"
+        return f"To add them: {overrides.quoted('corpus.tokens.alphabet', alphabet)}; or mend the texts"
 
     def nearest(self, symbol: str) -> str:
         return " In this alphabet it stands in the other case." if self._ids.get(symbol.swapcase()) else ""

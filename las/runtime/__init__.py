@@ -1,1 +1,1 @@
-"""What every process needs: configs, errors, devices, signals, progress. Knows no model and no corpus."""
+"""Foundations of every process: configs, errors, devices, signals, progress. Knows no model and no corpus."""

@@ -1,8 +1,8 @@
-"""From configs to objects.
+"""Hydra composition, construction of objects from configs, and type checks of their arguments.
 
-A config is plain data. Where it names a class (`_target_`), `build` checks the name against an allow-list of its own
-before it imports anything, because the config inside a checkpoint comes from outside. Keyword arguments are checked
-against the class's signature before it runs, so that a misspelt key is an error that names the nearest right ones.
+A config is plain data. `build` checks every class that it names (`_target_`) against an allow-list before it imports
+anything, because the config inside a checkpoint comes from outside. Names and types of keyword arguments are compared
+with the constructor's signature before it runs, so that an error names the key, and the nearest known ones.
 """
 
 import collections.abc
@@ -17,8 +17,9 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from las.runtime import config_groups, public, quoting
+from las.runtime import config_groups, public
 from las.runtime.errors import ArgumentError, ConfigError, suggest
+from las.runtime.overrides import explain_sweep, explain_unreadable
 
 BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 SEQUENCES = (list, tuple, collections.abc.Sequence)
@@ -26,8 +27,16 @@ WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "
 LISTED = {int: "whole numbers", float: "numbers", str: "texts"}
 EXAMPLES: dict[Any, Any] = {int: 2, float: 0.1, bool: True, str: "x"}
 PART = "a part of its own (keys with a _target_)"
-PLACES = {"name": "run_dir=... says where a run lies", "corpus.name": "corpus.root=... says where a corpus lies"}
-"""Names that folders are called by, and what a person may have meant who wrote a path."""
+PATH_HINTS = {"name": "run_dir=... says where a run lies", "corpus.name": "corpus.root=... says where a corpus lies"}
+"""Keys whose values name folders, with a hint for users who meant a path."""
+
+TORCH = ("torch.optim", "torch.nn")
+"""Namespaces of torch whose optimisers and modules a config may name."""
+
+RESOLVER = re.compile(r"\$\{[^{}]*:")
+"""The beginning of an interpolation that calls a resolver."""
+
+Config = dict[str, Any]
 
 
 def check(cls: type, values: dict[str, Any], where: str, kinds: Collection[Any] = BY_NAME) -> None:
@@ -43,22 +52,22 @@ def check(cls: type, values: dict[str, Any], where: str, kinds: Collection[Any] 
 
 
 def check_value(where: str, value: Any, annotation: Any, default: Any = None) -> None:
-    """Raise ConfigError unless a value is of the type of an annotation; the example it gives is the default."""
+    """Raise ConfigError unless a value has the type of an annotation. The message gives the default as an example."""
     if not fits(value, annotation):
         wanted = " or ".join(dict.fromkeys(map(_in_words, _alternatives(annotation))))
         raise ConfigError(f"{where}={value!r} should be {wanted}{_example(where, annotation, default)}")
 
 
-def require(key: str, value: Any, least: int | float, most: int | float = math.inf) -> None:
-    """Raise ArgumentError unless a number, or each one of a list, lies within its limits; None does."""
+def require(key: str, value: Any, minimum: int | float, maximum: int | float = math.inf) -> None:
+    """Raise ArgumentError unless a number, or each number of a list, lies within limits; None is always allowed."""
     numbers = value if isinstance(value, (list, tuple)) else [value]
-    if not all(number is None or least <= number <= most for number in numbers):
-        limits = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
+    if not all(number is None or minimum <= number <= maximum for number in numbers):
+        limits = f"at least {minimum:g}" if maximum == math.inf else f"from {minimum:g} to {maximum:g}"
         raise ArgumentError(f"{key}={shown(value)} must be {limits}")
 
 
 def shown(value: Any) -> str:
-    """A plain value as it is typed after `key=`."""
+    """Format a plain value as it is typed after `key=`."""
     if isinstance(value, (list, tuple)):
         return f"[{','.join(map(shown, value))}]"
     if value is None or isinstance(value, bool):
@@ -67,22 +76,24 @@ def shown(value: Any) -> str:
 
 
 def check_names(config: dict[str, Any]) -> None:
-    """Raise ConfigError unless the names in a config, by which folders are called, are one part of a path each."""
+    """Raise ConfigError unless the names in a config that become folder names are single path components."""
     for key, section in (("name", config), ("corpus.name", config.get("corpus"))):
         if isinstance(section, dict) and "name" in section:
             check_name(key, section["name"])
 
 
 def check_name(key: str, value: Any) -> None:
-    """Raise ConfigError unless a value can be the name of a folder: `..` or a path would lead out of the one above."""
+    """Raise ConfigError unless a value can be the name of a folder; `..` or a path could lead outside its parent."""
     text = "" if value is None else str(value)
     if not text.strip() or text in (".", "..") or not text.isprintable() or set(text) & set("/\\"):
-        raise ConfigError(f"{key}={text!r}: a name is that of one folder, not empty and without / in it. {PLACES[key]}")
+        raise ConfigError(
+            f"{key}={text!r}: a name is that of one folder, not empty and without / in it. {PATH_HINTS[key]}"
+        )
 
 
 def parameters(cls: type, kinds: Collection[Any] = BY_NAME) -> dict[str, inspect.Parameter]:
     """Parameters of a constructor that may be given by name, following **options into the base classes."""
-    found: dict[str, inspect.Parameter] = {}
+    accepted: dict[str, inspect.Parameter] = {}
     for base in cls.__mro__:
         init: Callable[..., None] | None = vars(base).get("__init__")
         if init is None or base is object:
@@ -90,16 +101,16 @@ def parameters(cls: type, kinds: Collection[Any] = BY_NAME) -> dict[str, inspect
         own = list(inspect.signature(init).parameters.values())[1:]
         for parameter in own:
             if parameter.kind in kinds:
-                found.setdefault(parameter.name, parameter)
+                accepted.setdefault(parameter.name, parameter)
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in own):
             break
-    return found
+    return accepted
 
 
 def fits(value: Any, annotation: Any) -> bool:
-    """Whether a value is of an annotation's type: a whole number fits float, a list fits any sequence.
+    """Return whether a value has an annotation's type: an int fits float, a list fits any sequence.
 
-    A number is finite. What cannot be told (no annotation, type variables, annotations as text) fits.
+    Floats must be finite. Annotations that cannot be checked (none, type variables, strings) accept every value.
     """
     if annotation is None:
         return value is None
@@ -109,7 +120,7 @@ def fits(value: Any, annotation: Any) -> bool:
     if origin is collections.abc.Callable:
         return callable(value)
     if origin in SEQUENCES:
-        # A text is a sequence of texts as well: an alphabet is written as one.
+        # A string counts as a sequence of strings: an alphabet is written as one.
         listed = isinstance(value, (list, tuple)) or (isinstance(value, str) and inner[0] is str)
         return listed and all(fits(each, inner[0]) for each in value)
     if annotation in (Any, inspect.Parameter.empty) or not inspect.isclass(annotation):
@@ -122,7 +133,7 @@ def fits(value: Any, annotation: Any) -> bool:
 
 
 def _alternatives(annotation: Any) -> list[Any]:
-    """The types of a union that a person can type: no tensors, and null at the end."""
+    """The types of a union that can be typed in a config: no tensors, and None last."""
     if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
         return [annotation]
     kinds = [each for each in typing.get_args(annotation) if getattr(each, "__name__", "") != "Tensor"]
@@ -147,15 +158,6 @@ def _example(where: str, annotation: Any, default: Any) -> str:
         value = EXAMPLES.get(inner)
         value = [value] if listed and value is not None else value
     return "" if value is None else f", for example {where}={shown(value)}"
-
-
-TORCH = ("torch.optim", "torch.nn")
-"""Namespaces of torch whose optimisers and modules a config may name."""
-
-RESOLVER = re.compile(r"\$\{[^{}]*:")
-"""The beginning of an interpolation that calls something."""
-
-Config = dict[str, Any]
 
 
 def config_directory() -> Path:
@@ -209,7 +211,7 @@ def card(group: str, name: str) -> Config:
 
 
 def _deepest(overrides: list[str], directory: Path) -> str:
-    """The override with the most brackets, shortened; where none has many it is one of the files."""
+    """The override with the most brackets, shortened; a phrase for the config files where no override has many."""
     override = max(overrides, key=lambda each: each.count("[") + each.count("{"), default="")
     return f"{override[:60]}..." if override.count("[") + override.count("{") > 50 else f"a card of {directory}"
 
@@ -223,7 +225,7 @@ def _compose(directory: Path, name: str, overrides: list[str]) -> Any:
 
 
 def _require_plain(composed: Any) -> None:
-    """A config refers to its own keys at most: `${oc.env:HOME}` would read what is none of its business."""
+    """Raise ConfigError for an interpolation that calls a resolver: `${oc.env:HOME}` would read the environment."""
     from omegaconf import OmegaConf
 
     for key, value in _flatten(OmegaConf.to_container(composed, resolve=False)).items():
@@ -232,11 +234,11 @@ def _require_plain(composed: Any) -> None:
 
 
 def _explain(error: Exception, name: str, overrides: list[str], directory: Path) -> str:
-    """The nearest keys when one of the overrides names a key that is not there, else Hydra's own message."""
+    """Message with the nearest keys when an override names an unknown key, else Hydra's own message."""
     from hydra.errors import HydraException
 
-    if says := quoting.mistake(overrides) or quoting.ambiguous(overrides):
-        return says
+    if message := explain_unreadable(overrides) or explain_sweep(overrides):
+        return message
     for override in overrides:
         key = override.partition("=")[0]
         if "@" in key and str(error).startswith(f"Could not override '{key}'"):
@@ -260,21 +262,21 @@ def _explain(error: Exception, name: str, overrides: list[str], directory: Path)
 
 
 def _keys(config: Any, prefix: str = "") -> set[str]:
-    """Every key and section of a composed config as a dotted path, interpolations and missing values left alone."""
+    """Dotted paths of all keys and sections of a composed config, without resolving interpolations."""
     from omegaconf import DictConfig, OmegaConf
 
-    found: set[str] = set()
+    paths: set[str] = set()
     for key in config:
         path = f"{prefix}{key}"
-        found.add(path)
+        paths.add(path)
         section = not (OmegaConf.is_missing(config, key) or OmegaConf.is_interpolation(config, key))
         if section and isinstance(config[key], DictConfig):
-            found |= _keys(config[key], f"{path}.")
-    return found
+            paths |= _keys(config[key], f"{path}.")
+    return paths
 
 
 def _flatten(config: Any, prefix: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} to {"a.b": 1}; lists are values."""
+    """Flatten {"a": {"b": 1}} to {"a.b": 1}; lists count as values."""
     if not isinstance(config, dict) or not config:
         return {prefix: config}
     flat: dict[str, Any] = {}
@@ -308,8 +310,8 @@ def resolve(target: str) -> type:
             raise ConfigError(
                 f"_target_: {target} is not allowed: las has no such component.{suggest(class_name, public.COMPONENTS)}"
             )
-        found: type = getattr(importlib.import_module(public.COMPONENTS[class_name]), class_name)
-        return found
+        component: type = getattr(importlib.import_module(public.COMPONENTS[class_name]), class_name)
+        return component
     if any(module_name == package or module_name.startswith(package + ".") for package in public.OPEN_PACKAGES):
         return _own_class(target, module_name, class_name)
     if module_name in TORCH:
@@ -335,24 +337,25 @@ def _own_class(target: str, module_name: str, class_name: str) -> type:
 def _torch_class(target: str, module_name: str, class_name: str) -> type:
     import torch
 
-    found = vars(importlib.import_module(module_name)).get(class_name)
-    if not inspect.isclass(found):
+    torch_class = vars(importlib.import_module(module_name)).get(class_name)
+    if not inspect.isclass(torch_class):
         raise ConfigError(f"_target_: {target}: {module_name} has no such class")
     bases = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.nn.Module)
-    if not issubclass(found, bases):
+    if not issubclass(torch_class, bases):
         raise ConfigError(f"_target_: {target} is neither an optimiser nor a module")
-    return found
+    return torch_class
 
 
 def build(config: Any, *positional: Any, where: str = "") -> Any:
-    """Objects from plain data: every dictionary with a `_target_` becomes an instance of that class.
+    """Build objects from plain data: every dictionary with a `_target_` becomes an instance of that class.
 
     Args:
         config: nested dictionaries, lists and values.
         positional: positional arguments of the outermost class, e.g. sizes that only the caller knows.
         where: the key under which the config lies, for error messages.
 
-    `_partial_: true` gives a `Factory` instead, a `functools.partial` that the parent calls.
+    Returns the object, or with `_partial_: true` a `Factory` (a `functools.partial`) that the parent calls. Raises
+    ConfigError for a class that is not allowed and for arguments that its constructor does not accept.
     """
     if isinstance(config, list):
         return [build(item, where=f"{where}[{index}]") for index, item in enumerate(config)]
@@ -366,14 +369,15 @@ def build(config: Any, *positional: Any, where: str = "") -> Any:
     if "_target_" not in config:
         return values
     cls = resolve(str(config["_target_"]))
-    make = checked(cls, values, where or cls.__name__, *positional)
-    return make if config.get("_partial_", False) else make()
+    factory = checked(cls, values, where or cls.__name__, *positional)
+    return factory if config.get("_partial_", False) else factory()
 
 
 class Factory(functools.partial[Any]):
-    """A constructor with its keyword arguments; what it does not accept is an error of the config, `where` in it."""
+    """Constructor with bound keyword arguments. What it does not accept is raised as ConfigError naming `where`."""
 
     where = ""
+    """Key of the section that the arguments come from."""
 
     def __call__(self, /, *positional: Any, **options: Any) -> Any:
         try:
@@ -385,15 +389,15 @@ class Factory(functools.partial[Any]):
 
 
 def checked(cls: type, values: Config, where: str, *positional: Any, kinds: Collection[Any] = BY_NAME) -> Factory:
-    """A constructor with a section of the config as its keyword arguments, their names and types checked."""
+    """Bind a section of the config to a constructor, after checking the names and types of its keys."""
     check(cls, values, where, kinds)
-    maker = Factory(cls, *positional, **values)
-    maker.where = where
-    return maker
+    factory = Factory(cls, *positional, **values)
+    factory.where = where
+    return factory
 
 
 def _check_keys(config: Config, directory: Path, name: str) -> None:
-    """A key beside those of the card was added with `+` and has no reader."""
+    """Raise ConfigError for a top-level key that was added with `+` and that nothing reads."""
     known = config_groups.own_keys(directory, name)
     for key in config.keys() - known:
         nearest = suggest(key, {*known, "experiment"})

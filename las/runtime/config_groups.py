@@ -1,6 +1,6 @@
-"""The cards and keys that a command chooses, looked at before Hydra does: its messages do not say what to type.
+"""Checks of the config groups and keys of a command, made before Hydra's: its messages do not say what to type.
 
-What Hydra would take without doing anything, or leave out although it is read, is refused here as well.
+Overrides that Hydra would accept without any effect, and deletions of keys that are read, are refused as well.
 """
 
 import re
@@ -12,11 +12,11 @@ from las.runtime.errors import ConfigError, suggest
 HYDRA = re.compile(r"[+~]*hydra\b")
 """The beginning of a key of Hydra's own."""
 OPTIONAL = re.compile(r"(scorer|front_end)@.*|(validation_)?search\.[a-z]\w*|model\.listener\.front_end")
-"""What `~key` may take out of a config."""
+"""Keys that `~key` may remove from a config."""
 
 
 def check_hydra(directory: Path, name: str, overrides: list[str]) -> None:
-    """Hydra's own keys are for sweeps (`las.cli.sweep`): here they would be taken and do nothing."""
+    """Raise ConfigError for Hydra's own keys, which only sweeps (`las.cli.sweep`) use."""
     for override in overrides:
         key, _, value = override.partition("=")
         if not HYDRA.match(key):
@@ -28,7 +28,7 @@ def check_hydra(directory: Path, name: str, overrides: list[str]) -> None:
 
 
 def check_deleted(directory: Path, overrides: list[str]) -> None:
-    """Almost every key is read by somebody, so that what is not wanted is replaced."""
+    """Raise ConfigError for a `~key` that is not optional, with the override that replaces it instead."""
     for override in overrides:
         key = override.removeprefix("~").partition("=")[0]
         if not override.startswith("~") or OPTIONAL.fullmatch(key):
@@ -41,7 +41,7 @@ def check_deleted(directory: Path, overrides: list[str]) -> None:
 
 
 def check_groups(directory: Path, name: str, overrides: list[str]) -> None:
-    """Group choices first: Hydra's own message for them does not say what a person should type."""
+    """Raise ConfigError for group choices that do not exist or stand in the wrong place, with what to type instead."""
     groups = {path.name for path in directory.iterdir() if path.is_dir()}
     for override in overrides:
         key, separator, value = override.partition("=")
@@ -70,7 +70,7 @@ def check_groups(directory: Path, name: str, overrides: list[str]) -> None:
 
 
 def misplaced(directory: Path, name: str, override: str, overrides: list[str]) -> str:
-    """What to type for a group that is chosen where a config has no place for it: `cell=lstm`."""
+    """Message for a group chosen where a config has no place for it (`cell=lstm`), with the places it has."""
     bare, _, value = override.lstrip("+").partition("=")
     group = bare.partition("@")[0]
     own = own_keys(directory, name)
@@ -86,22 +86,22 @@ def misplaced(directory: Path, name: str, override: str, overrides: list[str]) -
 
 
 def of_checkpoint(name: str, section: str) -> str:
-    """What to say of a key that was decided when the checkpoint was trained."""
+    """Message for a key that was decided when the checkpoint was trained."""
     return f"{name} uses the {section} of the checkpoint: leave this key out"
 
 
 def is_group(override: str, directory: Path) -> bool:
-    """Whether an override chooses a card."""
+    """Return whether an override chooses an option of a config group."""
     return (directory / override.partition("=")[0].lstrip("+/").partition("@")[0]).is_dir()
 
 
 def own_keys(directory: Path, name: str) -> set[str]:
-    """The keys of a card, the groups it mounts, and all of the cards it includes whole."""
+    """Keys of a config file, the groups it mounts, and the keys of the files it includes."""
     from omegaconf import OmegaConf
 
-    card = OmegaConf.load(directory / f"{name}.yaml")
-    known = {str(key) for key in card} - {"defaults"}
-    for entry in card.defaults if "defaults" in card else []:
+    file = OmegaConf.load(directory / f"{name}.yaml")
+    known = {str(key) for key in file} - {"defaults"}
+    for entry in file.defaults if "defaults" in file else []:
         if not isinstance(entry, str):
             known |= {group.partition("@")[2] or group for group in map(str, entry)}
         elif entry != "_self_":
@@ -110,7 +110,7 @@ def own_keys(directory: Path, name: str) -> set[str]:
 
 
 def _chosen(directory: Path, name: str, overrides: list[str]) -> list[str]:
-    """Every group of a config with its place, `cell@model.listener.cell`, for the model and corpus asked for."""
+    """Groups of a config with their places, `cell@model.listener.cell`, for the chosen model and corpus."""
     from hydra import compose, initialize_config_dir
 
     own = own_keys(directory, name)
@@ -120,18 +120,18 @@ def _chosen(directory: Path, name: str, overrides: list[str]) -> list[str]:
     return [str(key) for key in composed.hydra.runtime.choices]
 
 
-def _places(directory: Path, group: str, card: str) -> list[str]:
-    """Where other cards put this one (`search.coverage`), or any of its group where none does."""
+def _places(directory: Path, group: str, option: str) -> list[str]:
+    """Places where other config files mount this one (`search.coverage`), or else any of its group."""
     from omegaconf import OmegaConf
 
-    found: dict[str, str] = {}
+    places: dict[str, str] = {}
     for path in directory.glob("*/*.yaml"):
         values: Any = OmegaConf.load(path)
         for entry in values.get("defaults", []):
             for mount, chosen in {} if isinstance(entry, str) else entry.items():
                 if mount.startswith(f"/{group}@"):
-                    found[f"{path.parent.name}.{mount.partition('@')[2]}"] = chosen
-    return [place for place, chosen in found.items() if chosen == card] or list(found)
+                    places[f"{path.parent.name}.{mount.partition('@')[2]}"] = chosen
+    return [place for place, chosen in places.items() if chosen == option] or list(places)
 
 
 def options(directory: Path, group: str) -> list[str]:
@@ -140,5 +140,5 @@ def options(directory: Path, group: str) -> list[str]:
 
 
 def _is_global(group: Path) -> bool:
-    """Whether the cards of a group change keys all over the config, so that they need no place."""
-    return all(card.read_text("utf-8").startswith("# @package _global_") for card in group.glob("*.yaml"))
+    """Return whether the files of a group set keys anywhere in the config, so that they need no place."""
+    return all(path.read_text("utf-8").startswith("# @package _global_") for path in group.glob("*.yaml"))

@@ -1,4 +1,4 @@
-"""Where tensors live, the CPU or a GPU, and how many threads of the CPU compute one operation."""
+"""Device of a computation (CPU or GPU), and the number of CPU threads of one operation."""
 
 import os
 
@@ -6,12 +6,12 @@ import torch
 
 from las.runtime.errors import ConfigError, suggest
 
-MOST_PER_CORE = 4
-"""Threads of one operation; many more of them hang a machine."""
+MAX_THREADS_PER_CORE = 4
+"""Limit for the threads of one operation; many more make a machine hang."""
 
 
 def pick(name: str) -> torch.device:
-    """`auto` is a GPU where there is one. Raises ConfigError for a device that does not exist here."""
+    """Resolve a device name; `auto` is a GPU where there is one. Raises ConfigError for an unavailable device."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     kind = name.partition(":")[0]
@@ -23,22 +23,22 @@ def pick(name: str) -> torch.device:
 
 
 def cores() -> int:
-    """Processors of this machine."""
+    """Number of processors of this machine."""
     return os.cpu_count() or 1
 
 
 def check_threads(key: str, wanted: int | None) -> None:
-    """Raise ConfigError for so many threads that the machine would do nothing but change from one to the next."""
-    most = MOST_PER_CORE * cores()
-    if wanted is not None and wanted > most:
+    """Raise ConfigError for so many threads that the machine would only switch between them."""
+    maximum = MAX_THREADS_PER_CORE * cores()
+    if wanted is not None and wanted > maximum:
         raise ConfigError(
-            f"{key}={wanted} is too many for {cores()} cores, at most {most}: try {key}={cores()}, or null"
+            f"{key}={wanted} is too many for {cores()} cores, at most {maximum}: try {key}={cores()}, or null"
         )
 
 
 def threads(wanted: int | None) -> int:
-    """What was wanted, or two where torch would use so many by itself; more of them were never measured.
+    """Number of threads to use: `wanted`, or by default at most two, because more were never measured.
 
-    torch's own number is that of the cores, or of the environment variable OMP_NUM_THREADS.
+    torch's own default is the number of cores, or the environment variable OMP_NUM_THREADS.
     """
     return min(2, torch.get_num_threads()) if wanted is None else wanted

@@ -1,8 +1,8 @@
-"""Many processes that train one model: which of them this is, and what they decide together.
+"""Distributed training over `torch.distributed`: ranks, sums, gathers, broadcasts.
 
-`torchrun` starts the processes. In a process that was started alone every function is there and does nothing, so that
-no caller asks how many there are. An exchange waits for a process as long as that one lives (`las.runtime.heartbeat`),
-be it that it reads a corpus or writes a checkpoint.
+`torchrun` starts the processes. In a process that was started alone every function works trivially, so that no caller
+asks how many there are. A collective operation waits for a process as long as that one is alive
+(`las.runtime.heartbeat`), also while it reads a corpus or writes a checkpoint.
 """
 
 import datetime
@@ -23,16 +23,16 @@ from las.runtime import heartbeat
 from las.runtime.errors import LasError, StorageError
 from las.runtime.heartbeat import PeerLost, Peers
 
-FOREVER = datetime.timedelta(days=30)
-"""The limit of torch's own clock, which does not tell slow processes from dead ones."""
-NAP_S = 0.0002
-"""Between two looks whether an exchange is done."""
+TORCH_TIMEOUT = datetime.timedelta(days=30)
+"""torch's own timeout, in effect switched off: it does not tell slow processes from dead ones."""
+POLL_S = 0.0002
+"""Seconds between two checks of a running operation."""
 
 _peers: Peers | None = None
 
 
 class ReportedElsewhere(LasError):
-    """An error that another process found as well and has printed: without words."""
+    """Error that another process has raised and printed as well: without a message of its own."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__()
@@ -45,22 +45,22 @@ def rank() -> int:
 
 
 def world_size() -> int:
-    """How many processes train together."""
+    """Number of processes of this training."""
     return 1 if _peers is None else _peers.world_size
 
 
 def is_main() -> bool:
-    """Whether this process is the one that prints and writes."""
+    """Return whether this is the main process, which prints and writes."""
     return rank() == 0
 
 
 @contextmanager
 def process_group(device: torch.device) -> Iterator[torch.device]:
-    """Within it this process belongs to those that `torchrun` started: over NCCL on GPUs, over gloo on CPUs.
+    """Join the processes that `torchrun` started while the body runs: over NCCL on GPUs, over gloo on CPUs.
 
-    Gives the device of this process: each of a machine's processes has a GPU of its own. An error that several
-    processes raise is raised as SaidElsewhere in all but one. With PeerLost the process ends here, because torch would
-    wait for the exchange that nobody will answer.
+    Yields the device of this process: each process of a machine has its own GPU. An error that several processes raise
+    becomes ReportedElsewhere in all but one. PeerLost ends the process here, because torch would wait for an operation
+    that the lost process never joins.
     """
     global _peers
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
@@ -72,7 +72,7 @@ def process_group(device: torch.device) -> Iterator[torch.device]:
     store, number, size = next(rendezvous("env://"))
     _peers = Peers(store, number, size)
     backend = "nccl" if device.type == "cuda" else "gloo"
-    distributed.init_process_group(backend, store=store, rank=number, world_size=size, timeout=FOREVER)
+    distributed.init_process_group(backend, store=store, rank=number, world_size=size, timeout=TORCH_TIMEOUT)
     error: BaseException | None = None
     try:
         yield device
@@ -80,20 +80,20 @@ def process_group(device: torch.device) -> Iterator[torch.device]:
         error = raised
         raise _once(raised, _peers) from raised
     finally:
-        _peers.leave(error)
+        _peers.stop(error)
         _peers = None
         distributed.destroy_process_group()
 
 
-def _once(error: BaseException, others: Peers) -> BaseException:
-    """The error as it is, or without words if another process says the same."""
+def _once(error: BaseException, peers: Peers) -> BaseException:
+    """The error itself, or ReportedElsewhere if another process has reported the same."""
     if not isinstance(error, LasError):
         return error
-    first = others.says_first(str(error))
+    first = peers.is_first_to_report(str(error))
     if isinstance(error, PeerLost):
         if first:
             print(f"las: {error}", file=sys.stderr)
-        others.leave(error)
+        peers.stop(error)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(error.exit_code)
@@ -101,14 +101,14 @@ def _once(error: BaseException, others: Peers) -> BaseException:
 
 
 def announce_step(step: int, utterances: Sequence[str]) -> None:
-    """Tell the others which update this process computes, of what: they name it if this process dies."""
+    """Tell the other processes which step this one computes and on which utterances; they name both if it dies."""
     if _peers is not None:
-        _peers.note(step, utterances)
+        _peers.announce_step(step, utterances)
 
 
 @contextmanager
 def main_first() -> Iterator[None]:
-    """The body runs in the main process, and then in the others, which find what it left on the disk."""
+    """Run the body in the main process first, then in the others, which read what it has written to the disk."""
     if not is_main():
         wait()
     yield
@@ -117,77 +117,77 @@ def main_first() -> Iterator[None]:
 
 
 def wait() -> None:
-    """Until all processes are here."""
+    """Wait until all processes have called this (a barrier)."""
     total(0)
 
 
-def any_of(*facts: bool) -> tuple[bool, ...]:
-    """For each fact, whether it holds in any process: the same answer in all of them, for one exchange."""
-    return tuple(value > 0 for value in total(*map(float, facts)))
+def any_of(*flags: bool) -> tuple[bool, ...]:
+    """Logical or of each flag over all processes, in one all-reduce."""
+    return tuple(value > 0 for value in total(*map(float, flags)))
 
 
 def total(*values: float | int) -> tuple[float, ...]:
-    """Each value summed over the processes, in double precision."""
+    """Sum each value over the processes, in double precision."""
     if _peers is None:
         return tuple(map(float, values))
     return tuple(_sum(torch.tensor(values, dtype=torch.float64, device=_device())).tolist())
 
 
 def add_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Each gradient summed over the processes, in one exchange; a parameter that this one did not reach adds zero."""
-    everyone = [parameter for parameter in parameters if parameter.requires_grad]
+    """Sum every gradient over the processes, in one all-reduce; a parameter without a gradient here adds zero."""
+    trainable = [parameter for parameter in parameters if parameter.requires_grad]
     with torch.no_grad():
-        gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in everyone]
+        gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in trainable]
         nn.utils.vector_to_parameters(_sum(nn.utils.parameters_to_vector(gradients)), gradients)
-    for parameter, gradient in zip(everyone, gradients, strict=True):
+    for parameter, gradient in zip(trainable, gradients, strict=True):
         parameter.grad = gradient
 
 
 def gather(value: Any) -> list[Any]:
-    """The values of all processes, by rank, in all of them: what JSON can hold (tuples come back as lists)."""
+    """Gather JSON values of all processes, by rank, in every process; tuples come back as lists."""
     if _peers is None:
         return [value]
-    mine = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-    sizes = [int(size) for size in total(*(len(mine) * (each == rank()) for each in range(world_size())))]
+    content = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+    sizes = [int(size) for size in total(*(len(content) * (each == rank()) for each in range(world_size())))]
     parts = torch.zeros(sum(sizes), dtype=torch.uint8).split(sizes)
-    parts[rank()].copy_(mine)
+    parts[rank()].copy_(content)
     everything = _sum(torch.cat(parts).to(_device())).cpu()
     return [json.loads(bytes(part.tolist())) for part in everything.split(sizes)]
 
 
 def broadcast_parameters(module: nn.Module) -> None:
-    """Parameters and buffers of the main process, in all of them."""
+    """Copy parameters and buffers of the main process to all others."""
     if _peers is not None:
         for tensor in module.state_dict().values():
-            _exchange(partial(distributed.broadcast, tensor, 0, async_op=True))
+            _run_collective(partial(distributed.broadcast, tensor, 0, async_op=True))
 
 
-def require_same(what: str, value: Any) -> None:
+def require_same(name: str, value: Any) -> None:
     """Raise StorageError, in all processes, unless the value is the same in all of them."""
-    found = gather(value)
-    if any(each != found[0] for each in found):
+    values = gather(value)
+    if any(each != values[0] for each in values):
         raise StorageError(
-            f"the processes do not find the same {what}: {', '.join(map(str, found))}, by process. All machines must "
+            f"the processes do not find the same {name}: {', '.join(map(str, values))}, by process. All machines must "
             "see the same run folder and data"
         )
 
 
 def _sum(tensor: Tensor) -> Tensor:
-    """The tensor summed over the processes, in place."""
-    _exchange(partial(distributed.all_reduce, tensor, async_op=True))
+    """Sum a tensor over the processes, in place."""
+    _run_collective(partial(distributed.all_reduce, tensor, async_op=True))
     return tensor
 
 
-def _exchange(start: Callable[[], Any]) -> None:
-    """Until an exchange is done, however long it takes while the others live. Raises PeerLost."""
+def _run_collective(start: Callable[[], Any]) -> None:
+    """Run a collective operation, for however long it takes while all processes are alive. Raises PeerLost."""
     assert _peers is not None
     try:
-        work, looked = start(), time.monotonic()
+        work, checked = start(), time.monotonic()
         while not work.is_completed():
-            time.sleep(NAP_S)
-            if time.monotonic() - looked > heartbeat.BEAT_S:
-                looked = time.monotonic()
-                _peers.require(heartbeat.PATIENCE_S)
+            time.sleep(POLL_S)
+            if time.monotonic() - checked > heartbeat.INTERVAL_S:
+                checked = time.monotonic()
+                _peers.require_alive(heartbeat.TIMEOUT_S)
         work.wait()
     except RuntimeError as error:
         raise _peers.explain(error) from error

@@ -1,4 +1,4 @@
-"""Errors for people: what is wrong, where, why, and the next command to type.
+"""Errors that say what is wrong, where, why, and which command to type next.
 
 Every error of the package carries the exit code of the console command: 2 usage or configuration, 3 data,
 4 numerical, 5 storage.
@@ -15,20 +15,19 @@ class LasError(Exception):
 
 
 class ConfigError(LasError):
-    """A command, key, group or value that does not exist or does not fit."""
+    """Unknown or unsuitable command, key, group or value."""
 
     exit_code = 2
 
 
 class ArgumentError(ConfigError):
-    """A value that a constructor refuses, named as its argument: `las.runtime.config` puts the section's key before
-    it."""
+    """Value that a constructor refuses, named by its argument; `las.runtime.config` prepends the section's key."""
 
 
 class DataError(LasError):
-    """Audio, transcripts, manifests or a corpus tree that cannot be used as they are.
+    """Unusable audio, transcripts, manifests or corpus trees.
 
-    `kind` is the fault in a word or two, the same for all faults that are counted together.
+    `kind` names the fault in a word or two; faults are counted by it.
     """
 
     exit_code = 3
@@ -39,13 +38,13 @@ class DataError(LasError):
 
 
 class NumericalError(LasError):
-    """A loss or gradient that is not finite."""
+    """Loss or gradient that is not finite."""
 
     exit_code = 4
 
 
 class StorageError(LasError):
-    """A run folder or checkpoint that cannot be written, read or trusted."""
+    """Run folder or checkpoint that cannot be written, read or trusted."""
 
     exit_code = 5
 

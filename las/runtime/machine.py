@@ -1,4 +1,4 @@
-"""What a training needs of the machine itself: memory, cores, limits, the disk. Needs no torch."""
+"""Checks of the machine: memory, cores, limits, disk. Needs no torch."""
 
 import fcntl
 import importlib
@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 GB = 1e9
-LEAST_MEMORY, LEAST_DISK = 2 * GB, 1 * GB
-LEAST_SPEED = 20e6  # bytes per second
-LEAST_FILES = 256  # open at once
-TRIED = 32 << 20  # bytes that are written to see how fast a disk is
+MIN_MEMORY, MIN_DISK = 2 * GB, 1 * GB
+MIN_SPEED = 20e6  # bytes per second
+MIN_FILES = 256  # open at once
+TEST_BYTES = 32 << 20  # written to measure the speed of a disk
 
 
 class Check(NamedTuple):
-    """One thing: what was found, whether that will do (`ok`, `note`, `problem`), and what to type if it will not."""
+    """Result of one check: finding, verdict (`ok`, `note`, `problem`), and the command that helps."""
 
     name: str
     verdict: str
@@ -27,16 +27,16 @@ class Check(NamedTuple):
 
 
 def memory() -> Check:
-    """What is free, for this process."""
+    """Check the memory that is free for this process."""
     free = available_memory()
     if free is None:
         return Check("memory", NOTE, "this system does not say how much is free")
-    verdict = OK if free >= LEAST_MEMORY else PROBLEM
+    verdict = OK if free >= MIN_MEMORY else PROBLEM
     return Check("memory", verdict, f"{free / GB:.1f} GB free", "" if verdict == OK else "stop other programs")
 
 
 def available_memory() -> int | None:
-    """Bytes that this process can still get: of the machine, and of the container it runs in. None if nobody says."""
+    """Bytes this process can still allocate on the machine and in its container; None if the system does not say."""
     listed = Path("/proc/meminfo")
     if not listed.exists():
         return None
@@ -48,42 +48,42 @@ def available_memory() -> int | None:
 
 
 def cores() -> Check:
-    """How many there are, how many this process may use, and how many threads it would start."""
-    there = os.cpu_count() or 1
-    usable = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else there)
+    """Check the number of cores, those this process may use, and the threads it would start."""
+    existing_cores = os.cpu_count() or 1
+    usable = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else existing_cores)
     words = _words(Path("/sys/fs/cgroup/cpu.max"))
     if len(words) == 2 and words[0] != "max":
         usable = min(usable, int(words[0]) / int(words[1]))
     threads = int(os.environ.get("OMP_NUM_THREADS") or 0) if os.environ.get("OMP_NUM_THREADS", "0").isdecimal() else 0
-    found = f"{there}, {usable:g} of them usable"
-    found += f", OMP_NUM_THREADS={threads}" if threads else ""
-    wanted = threads or min(2, there)
+    finding = f"{existing_cores}, {usable:g} of them usable"
+    finding += f", OMP_NUM_THREADS={threads}" if threads else ""
+    wanted = threads or min(2, existing_cores)
     if wanted > max(usable, 1):
-        return Check("cores", NOTE, f"{found}: {wanted} threads would wait for each other", "trainer.threads=1")
-    return Check("cores", OK, found)
+        return Check("cores", NOTE, f"{finding}: {wanted} threads would wait for each other", "trainer.threads=1")
+    return Check("cores", OK, finding)
 
 
 def limits() -> Check:
-    """What the shell allows a process."""
+    """Check the limits that the shell sets for a process."""
     try:
         resource: Any = importlib.import_module("resource")
     except ImportError:
         return Check("limits", OK, "none on this system")
-    files, size, room = (
+    files, size, address_space = (
         resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0] for name in ("NOFILE", "FSIZE", "AS")
     )
     free = resource.RLIM_INFINITY
-    found = f"{'any number of' if files == free else f'{files:,}'} open files"
-    for what, value, command in (("file size", size, "ulimit -f"), ("address space", room, "ulimit -v")):
+    finding = f"{'any number of' if files == free else f'{files:,}'} open files"
+    for what, value, command in (("file size", size, "ulimit -f"), ("address space", address_space, "ulimit -v")):
         if value != free:
-            return Check("limits", PROBLEM, f"{found}, {what} at most {value:,} bytes", f"{command} unlimited")
-    if files != free and files < LEAST_FILES:
-        return Check("limits", PROBLEM, f"only {found}", "ulimit -n 4096")
-    return Check("limits", OK, found)
+            return Check("limits", PROBLEM, f"{finding}, {what} at most {value:,} bytes", f"{command} unlimited")
+    if files != free and files < MIN_FILES:
+        return Check("limits", PROBLEM, f"only {finding}", "ulimit -n 4096")
+    return Check("limits", OK, finding)
 
 
 def run_folder(folder: Path) -> Check:
-    """Whether the file system has what checkpoints and locks are made of: links, renames, locks, flushed folders."""
+    """Check that the file system has what checkpoints and locks need: links, renames, locks, flushed folders."""
     place = existing(folder)
     try:
         with tempfile.TemporaryDirectory(prefix=".las-doctor-", dir=place) as name:
@@ -102,22 +102,22 @@ def run_folder(folder: Path) -> Check:
 
 
 def disk(folder: Path) -> Check:
-    """Room, and how fast a file reaches the disk."""
+    """Check the free space of a disk and its write speed, by writing and flushing one file."""
     place = existing(folder)
     free = shutil.disk_usage(place).free
-    if free < LEAST_DISK:
+    if free < MIN_DISK:
         return Check("disk", PROBLEM, f"{free / GB:.1f} GB free", "run_dir=... on another disk, or remove old runs")
     with tempfile.TemporaryFile(dir=place) as file:
-        block = os.urandom(TRIED)
+        block = os.urandom(TEST_BYTES)
         began = time.perf_counter()
         file.write(block)
         file.flush()
         os.fsync(file.fileno())
-        speed = TRIED / (time.perf_counter() - began)
-    found = f"{free / GB:.0f} GB free, {speed / 1e6:.0f} MB/s"
-    if speed < LEAST_SPEED:
-        return Check("disk", NOTE, f"{found}: checkpoints will take long", "run_dir=... on another disk")
-    return Check("disk", OK, found)
+        speed = TEST_BYTES / (time.perf_counter() - began)
+    finding = f"{free / GB:.0f} GB free, {speed / 1e6:.0f} MB/s"
+    if speed < MIN_SPEED:
+        return Check("disk", NOTE, f"{finding}: checkpoints will take long", "run_dir=... on another disk")
+    return Check("disk", OK, finding)
 
 
 def existing(folder: Path) -> Path:
@@ -130,6 +130,6 @@ def _words(path: Path) -> list[str]:
 
 
 def _number(path: Path) -> int | None:
-    """The number a file holds; None for `max` and where there is no such file."""
+    """Number that a file holds; None for `max` and for a missing file."""
     words = _words(path)
     return int(words[0]) if words and words[0].isdecimal() else None

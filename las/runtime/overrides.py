@@ -1,14 +1,18 @@
-"""Hydra's grammar of overrides, `key=value`: values read and written."""
+"""Hydra's grammar of overrides, `key=value`: values read, written, quoted for a shell, and errors explained."""
 
 import json
+import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from las.runtime.errors import ConfigError
 
+CLOSING = {"[": "]", "{": "}"}
+
 
 def value_of(key: str, overrides: Sequence[str]) -> Any:
-    """The value that overrides give a key, without its quotes; None where none of them does."""
+    """The value that the last of some overrides gives a key, without its quotes; None if none sets the key."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
@@ -20,7 +24,7 @@ def value_of(key: str, overrides: Sequence[str]) -> Any:
 
 
 def of_section(section: Mapping[str, Any], where: str) -> Iterator[str]:
-    """Overrides that put every value of a section below a key, whatever is there."""
+    """Overrides that set every value of a section under the key `where`, adding keys that are not there."""
     for key, value in section.items():
         if isinstance(value, dict):
             yield from of_section(value, f"{where}.{key}")
@@ -29,7 +33,74 @@ def of_section(section: Mapping[str, Any], where: str) -> Iterator[str]:
 
 
 def written(value: Any) -> str:
-    """A plain value as it is typed after the equals sign."""
+    """Format a plain value as it is typed after the equals sign."""
     from hydra.core.override_parser.types import Quote, QuotedString
 
     return QuotedString(value, Quote.single).with_quotes() if isinstance(value, str) else json.dumps(value)
+
+
+def quoted(key: str, value: str) -> str:
+    """Override `key=value` for any string value, quoted for Hydra's grammar and for the shell."""
+    escaped = re.sub(r'(\\*)"', r'\1\1\\"', value)
+    escaped = re.sub(r"(\\+)$", r"\1\1", escaped)
+    return shlex.quote(f'{key}="{escaped}"')
+
+
+def require_readable(overrides: Sequence[str]) -> None:
+    """Raise ConfigError for the first override that Hydra's grammar cannot read."""
+    if message := explain_unreadable(overrides):
+        raise ConfigError(message)
+
+
+def explain_unreadable(overrides: Sequence[str]) -> str | None:
+    """Message for the first override that Hydra's grammar cannot read, with a corrected one; None if all can be."""
+    for each in overrides:
+        key, _, value = each.partition("=")
+        if not _is_readable(each):
+            better = _with_closed_brackets(key, value) if value[:1] in CLOSING else quoted(key, value.strip("'\""))
+            return (
+                f"{each}: this value cannot be read. Letters beyond English ones, brackets, quotes, = and most signs "
+                f"stand in two pairs of quotes, the outer one for the shell{f': {better}' if better else ''}"
+            )
+    return None
+
+
+def explain_sweep(overrides: Sequence[str]) -> str | None:
+    """Message for the first value with a comma outside quotes and brackets, which is a sweep; None if there is none."""
+    for each in overrides:
+        if _is_sweep(each):
+            key, _, value = each.partition("=")
+            return (
+                f"{each}: commas stand between several values. For a list: {shlex.quote(f'{key}=[{value}]')}; for a "
+                f"text: {quoted(key, value)}; for a training with each of them: las train -m {shlex.quote(each)}"
+            )
+    return None
+
+
+def _with_closed_brackets(key: str, value: str) -> str | None:
+    """Override with its brackets closed, quoted for the shell; None if it is still not readable then."""
+    missing: list[str] = []
+    for character in value:
+        if character in CLOSING:
+            missing.append(CLOSING[character])
+        elif missing and character == missing[-1]:
+            missing.pop()
+    whole = f"{key}={value}{''.join(reversed(missing))}"
+    return shlex.quote(whole) if _is_readable(whole) else None
+
+
+def _is_readable(text: str) -> bool:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        OverridesParser.create().parse_override(text)
+    except HydraException:
+        return False
+    return True
+
+
+def _is_sweep(text: str) -> bool:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    return bool(OverridesParser.create().parse_override(text).is_sweep_override())

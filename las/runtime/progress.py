@@ -1,4 +1,4 @@
-"""What a person sees while work goes on: a live line on a terminal, plain lines anywhere else, and a log file."""
+"""Console output: progress lines on a terminal, plain lines elsewhere, and log files."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ console = Console(highlight=False, soft_wrap=True)
 
 
 def duration(seconds: float) -> str:
-    """`3:07` or `1:02:45`."""
+    """Format seconds as `3:07` or `1:02:45`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
@@ -31,7 +31,7 @@ def duration(seconds: float) -> str:
 class TrainingProgress:
     """The progress line of a training: epoch, step, loss, dev error, utterances per second, time left at most.
 
-    Away from a terminal it prints only what `say` is given, so that a log holds no control characters.
+    Away from a terminal it prints only the lines given to `say`, so that a log holds no control characters.
     Use it as a context manager.
     """
 
@@ -57,13 +57,13 @@ class TrainingProgress:
             self.live.stop()
 
     def update(self, epoch: int, step: int, loss: float, num_utterances: int) -> None:
-        """After every update of the model."""
+        """Advance the line after an update of the model."""
         self.utterances += num_utterances
         if console.is_terminal:
             self.live.update(self.task, completed=step, description=self.line(epoch, step, loss))
 
     def line(self, epoch: int, step: int, loss: float) -> str:
-        """`epoch 3 | step 150 | loss 1.234 | dev PER 23.1 % | 45 utt/s | at most 2:10 left`"""
+        """Format the line: `epoch 3 | step 150 | loss 1.234 | dev PER 23.1 % | 45 utt/s | at most 2:10 left`"""
         elapsed = max(time.monotonic() - self.started, 1e-9)
         left = elapsed / max(step - self.first_step, 1) * (self.max_steps - step)
         return (
@@ -72,7 +72,7 @@ class TrainingProgress:
         )
 
     def say(self, text: str) -> None:
-        """Print a line that stays, and write it to the log file."""
+        """Print a line above the progress line, and write it to the log file."""
         say(text, self.log)
 
 
@@ -88,7 +88,7 @@ def say(text: str, log: Path | None = None) -> None:
 
 @contextmanager
 def silent() -> Iterator[None]:
-    """Within it nothing is printed or logged: of many processes that do the same, one speaks."""
+    """Suppress all printing and logging in the body: of many processes that do the same, only one prints."""
     console.quiet = True
     try:
         yield
@@ -97,9 +97,9 @@ def silent() -> Iterator[None]:
 
 
 def counted(items: Iterable[T], total: int, what: str, every_s: float = 30.0) -> Iterator[T]:
-    """The same items, with a bar on a terminal; elsewhere, and only when it takes long, a line every `every_s` seconds.
+    """Iterate over items with a progress bar on a terminal, elsewhere with a line every `every_s` seconds.
 
-    `what` says what is done to how many: `train: audio files read`.
+    `total` is the number of items, `what` their description in the output: `train: audio files read`.
     """
     if console.is_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn())

@@ -1,4 +1,4 @@
-"""The public names of the package: where each is defined, and what it was called in earlier releases.
+"""Public names of the package: the module of each, and its names in earlier releases.
 
 `import las` offers these names and a config's `_target_` may name the classes among them (`las.LNGlobalLSTMCell`), so
 that files may move without a change in any config or checkpoint. Names are strings here: nothing is imported.
@@ -84,7 +84,7 @@ OPEN_PACKAGES = (
     "las.decoding.scorers",
     "las.training.schedules",
 )
-"""Where variants multiply: a config may also name a class by its module there, so that adding one edits no list."""
+"""Packages of variants: a config may also name a class in them by its module, so that a new one needs no entry here."""
 
 TOOLS = {
     "load": "las.decoding.transcriber",
@@ -187,12 +187,12 @@ FORMER = {
 
 
 def with_public_names(config: Any) -> Any:
-    """Copy of a config read from a checkpoint, bundle or run directory, in which every `_target_` is a public name."""
+    """Copy a config read from a checkpoint, bundle or run directory, with public names for every `_target_`."""
     return _rename_targets(config, FORMER)
 
 
 def with_former_names(config: Any) -> Any:
-    """Copy of a config with the targets of release 0.1.0, for digests that must stay what they were."""
+    """Copy a config with the targets of release 0.1.0, for digests that must not change."""
     return _rename_targets(config, {public: former for former, public in FORMER.items()})
 
 

@@ -1,4 +1,4 @@
-"""Where a training's random numbers come from: always from a seed and a place, never from what was drawn before."""
+"""Seeds and random generators derived from keys, never from earlier draws."""
 
 import hashlib
 import random
@@ -7,25 +7,25 @@ import torch
 
 
 def seed(number: int, *place: int | str) -> None:
-    """Seed every generator: for the parameters a model begins with, those of some place if it has several models."""
+    """Seed every generator, for the initial parameters of a model; `place` tells several models of a training apart."""
     number = _number("parameters", number, *place) if place else number
     random.seed(number)
     torch.manual_seed(number)
 
 
 def seed_update(number: int, step: int, process: int) -> None:
-    """Seed everything that update number `step` of a training draws in one of its processes.
+    """Seed every generator for update number `step` in one process of a training.
 
-    A function of these three and nothing else: an update is repeated bit for bit after any restart.
+    Draws depend on these three numbers only, so an update is repeated bit for bit after any restart.
     """
     seed(_number("update", number, step, process))
 
 
 def generator(device: torch.device | str, *key: int | str) -> torch.Generator:
-    """A generator of its own for whatever the key names, e.g. ("gradient noise", seed, step).
+    """Create a generator seeded by a key, e.g. ("gradient noise", seed, step).
 
-    The same key gives the same draws on every process and after any restart, and leaves all other draws as they are.
-    Devices of different kinds draw differently.
+    Equal keys give equal draws in every process and after any restart, without changing other draws. Devices of
+    different kinds draw differently.
     """
     return torch.Generator(device).manual_seed(_number(*key))
 

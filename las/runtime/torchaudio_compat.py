@@ -1,4 +1,4 @@
-"""The one place that imports torchaudio.
+"""Import of torchaudio without its compiled extension, the only one in the package.
 
 torchaudio's wheel links its compiled extension against CUDA, so a plain import raises OSError beside a CPU-only
 torch. Its Python part (transforms, functional) needs no extension: a stand-in module for the extension makes it
@@ -18,7 +18,7 @@ def _unavailable(*_: Any, **__: Any) -> NoReturn:
 
 @functools.cache
 def torchaudio() -> types.ModuleType:
-    """torchaudio itself, with or without its compiled extension.
+    """Import torchaudio, with or without its compiled extension.
 
     Raises ImportError when torchaudio is not installed.
     """

@@ -1,1 +1,1 @@
-"""Reference against hypothesis, with counts equal to those of NIST's sclite."""
+"""Scoring of hypotheses against references, with counts equal to those of NIST's sclite."""

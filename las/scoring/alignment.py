@@ -1,12 +1,9 @@
-"""Alignment of hypotheses with references, token by token, with the counts of NIST's sclite.
+"""Dynamic-programming alignment of hypotheses with references, with the counts of NIST's sclite.
 
-Which of several alignments that cost the same is taken decides how many errors there are of each kind. So costs and
-order of preference are sclite's (read from SCTK 2.4; the tests compare with the program), markup included.
-
-The least cost of aligning networks of words, for many pairs at once.
-
-Costs are kept in single precision, as sclite keeps them: the thousandths that an empty word costs round differently
-along different paths, and that decides between paths of equal cost.
+The choice among alignments of equal cost decides how many errors there are of each kind. So costs and order of
+preference are sclite's (read from SCTK 2.4; the tests compare with the program), markup included. Costs are kept in
+single precision, as in sclite: the thousandths that an empty word costs round differently along different paths, which
+decides between paths of equal cost. Many pairs are aligned at once, as word networks where they hold alternatives.
 """
 
 import re
@@ -23,24 +20,35 @@ from las.scoring import word_network
 Table = np.ndarray[Any, np.dtype[Any]]
 
 MATCHED, SUBSTITUTED, DELETED, INSERTED = range(4)
-"""The moves into a cell."""
+"""Moves into a cell."""
+
+NULL = "@"
+"""Empty word, which stands for nothing being said."""
+
+CELLS = 1 << 20  # of the tables that are filled at once, which bounds the memory
+_SUBSTITUTION, _NULL_FOR_NULL = 4.0, 1.0
+_OMISSION, _OPTIONAL_OMISSION, _NULL_OMISSION = 3.0, 2.0, 0.001
+_KINDS = ("correct", "substitution", "deletion", "insertion")  # by move
+
+_TAGS = re.compile(r"(?<!\\);.*", re.DOTALL)
+_CAPITALS = {ord(letter): letter.lower() for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
 
 
 def fill(
-    substitutions: Table, deletions: Table, insertions: Table, before_spoken: Table, before_heard: Table
+    substitutions: Table, deletions: Table, insertions: Table, before_reference: Table, before_hypothesis: Table
 ) -> tuple[Table, Table]:
-    """The least cost of reaching each cell, a pair of arcs, and the move that does: both [spoken heard batch].
+    """Fill the tables of least costs and of moves for pairs of arcs: both [reference hypothesis batch].
 
-    Costs of words: `substitutions` [spoken heard batch], infinite for arc 0, `deletions` [spoken batch], `insertions`
-    [heard batch]. Arcs that may come before each: `before_spoken` [choices spoken batch] and `before_heard`, of lower
-    numbers; arc 0 comes before itself. Of moves that cost the same a match or substitution is taken before an
-    insertion, and that before a deletion. Cells whose numbers of arcs have the same sum depend on cells of smaller
-    sums only and are computed together.
+    Costs of words: `substitutions` [reference hypothesis batch], infinite for arc 0, `deletions` [reference batch],
+    `insertions` [hypothesis batch]. Predecessors of each arc: `before_reference` [choices reference batch] and
+    `before_hypothesis`, which have lower numbers; arc 0 precedes itself. Of moves of equal cost a match or
+    substitution is preferred to an insertion, and that to a deletion. Cells whose arc numbers have the same sum depend
+    on cells of smaller sums only and are computed together.
     """
     rows, columns, lanes = substitutions.shape
     lane = np.arange(lanes)
-    above = before_spoken * (columns * lanes) + lane
-    left = before_heard * lanes + lane
+    above = before_reference * (columns * lanes) + lane
+    left = before_hypothesis * lanes + lane
     costs = np.full((rows * columns, lanes), np.inf, np.float32)
     costs[0] = 0
     entered = np.full_like(costs, np.inf)  # the least cost in the same row of a cell whose arc may come before
@@ -69,20 +77,8 @@ def _least(table: Table, choices: Table) -> Table:
     return table.take(choices).min(axis=0)
 
 
-NULL = "@"
-"""The word that says nothing."""
-
-CELLS = 1 << 20  # of the tables that are filled at once, which bounds the memory
-_SUBSTITUTION, _NULL_FOR_NULL = 4.0, 1.0
-_OMISSION, _OPTIONAL_OMISSION, _NULL_OMISSION = 3.0, 2.0, 0.001
-_KINDS = ("correct", "substitution", "deletion", "insertion")  # by move
-
-_TAGS = re.compile(r"(?<!\\);.*", re.DOTALL)
-_CAPITALS = {ord(letter): letter.lower() for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
-
-
 class Aligned(NamedTuple):
-    """A reference token and the hypothesis token aligned with it, as they are compared; None where there is none.
+    """Reference token and the hypothesis token aligned with it, in compared form; None where there is none.
 
     `kind` is "correct", "substitution", "deletion" or "insertion". An optional word without a partner is correct.
     """
@@ -94,7 +90,7 @@ class Aligned(NamedTuple):
 
 @dataclass(frozen=True)
 class AlignmentRules:
-    """NIST's conventions for comparing words.
+    """Options of NIST for comparing words.
 
     `optional_words`: a `(word)` may be left out, and is compared without its brackets (sclite's -D). `fragments`:
     `frag-` matches every word that begins with it, `-ment` every word that ends with it (-F). `ignore_case`: the
@@ -107,12 +103,12 @@ class AlignmentRules:
 
 
 def fold_case(text: str) -> str:
-    """The letters A to Z in lower case, and no others: what sclite makes of words and ids that ignore case."""
+    """Lower-case the letters A to Z and no others, as sclite does with words and ids when it ignores case."""
     return text.translate(_CAPITALS)
 
 
 class _Word(NamedTuple):
-    """A token as it is printed (`text`), as it is compared (`spoken`), and what leaving it out costs."""
+    """Token in printed form (`text`) and compared form (`spoken`), with the cost of omitting it."""
 
     text: str
     spoken: str
@@ -121,7 +117,7 @@ class _Word(NamedTuple):
 
 
 class _Vocabulary:
-    """The words of a call by number; number 0 is the empty arc that precedes all words."""
+    """Numbered words of one call of `align`; number 0 is the empty arc that precedes all words."""
 
     def __init__(self, rules: AlignmentRules) -> None:
         self.words = [_Word("", "", _OMISSION, fragment=False)]
@@ -146,7 +142,7 @@ class _Vocabulary:
 
 
 def _word(token: str, rules: AlignmentRules) -> _Word:
-    """A token without what sclite drops: tags behind a semicolon, backslashes, and a final asterisk."""
+    """Parse a token, dropping what sclite drops: tags behind a semicolon, backslashes, and a final asterisk."""
     text = _TAGS.sub("", token).replace("\\", "")
     if len(text) > 1:
         text = text.removesuffix("*")
@@ -161,7 +157,7 @@ def _word(token: str, rules: AlignmentRules) -> _Word:
 
 
 class _Side(NamedTuple):
-    """The reference or the hypothesis of a pair; without `alternatives` each word follows the one before it."""
+    """Reference or hypothesis of a pair; without `alternatives` its words form a chain."""
 
     numbers: list[int]
     alternatives: word_network.Network | None
@@ -208,7 +204,7 @@ def _plain(pair: _Pair) -> bool:
 
 
 def _identical(pair: _Pair, vocabulary: _Vocabulary) -> list[Aligned]:
-    """The alignment of a pair that says the same on both sides in one way only; empty for every other."""
+    """Alignment of a pair whose sides are identical and without alternatives; empty for every other pair."""
     if not _plain(pair) or pair.reference.numbers != pair.hypothesis.numbers:
         return []
     texts = [vocabulary.words[number].text for number in pair.reference.numbers[1:]]
@@ -216,7 +212,7 @@ def _identical(pair: _Pair, vocabulary: _Vocabulary) -> list[Aligned]:
 
 
 def _batches(pairs: Sequence[_Pair]) -> Iterator[list[_Pair]]:
-    """Pairs of about the same size together, with at most CELLS cells where there is more than one pair."""
+    """Group pairs of similar size, with at most CELLS cells in groups of more than one pair."""
 
     def size(pair: _Pair) -> tuple[bool, int, int]:
         numbers = len(pair.reference.numbers), len(pair.hypothesis.numbers)
@@ -229,14 +225,15 @@ def _batches(pairs: Sequence[_Pair]) -> Iterator[list[_Pair]]:
 
 
 def _align(batch: Sequence[_Pair], vocabulary: _Vocabulary) -> Iterator[list[Aligned]]:
-    spoken, heard = _numbers([pair.reference for pair in batch]), _numbers([pair.hypothesis for pair in batch])
+    reference = _numbers([pair.reference for pair in batch])
+    hypothesis = _numbers([pair.hypothesis for pair in batch])
     omissions = np.array([word.omission for word in vocabulary.words], np.float32)
     costs, moves = fill(
-        substitutions=_substitutions(spoken, heard, vocabulary),
-        deletions=omissions[spoken],
-        insertions=omissions[heard],
-        before_spoken=_previous([pair.reference for pair in batch], len(spoken)),
-        before_heard=_previous([pair.hypothesis for pair in batch], len(heard)),
+        substitutions=_substitutions(reference, hypothesis, vocabulary),
+        deletions=omissions[reference],
+        insertions=omissions[hypothesis],
+        before_reference=_previous([pair.reference for pair in batch], len(reference)),
+        before_hypothesis=_previous([pair.hypothesis for pair in batch], len(hypothesis)),
     )
     by_pair = np.ascontiguousarray(np.moveaxis(moves, 2, 0))
     for lane, pair in enumerate(batch):
@@ -244,7 +241,7 @@ def _align(batch: Sequence[_Pair], vocabulary: _Vocabulary) -> Iterator[list[Ali
 
 
 def _numbers(sides: Sequence[_Side]) -> Table:
-    """Numbers of words, [arcs batch], 0 behind the last."""
+    """Word numbers [arcs batch], padded with 0."""
     longest = max(len(side.numbers) for side in sides)
     table = np.zeros((len(sides), longest), np.int64)
     for row, side in zip(table, sides, strict=True):
@@ -253,7 +250,7 @@ def _numbers(sides: Sequence[_Side]) -> Table:
 
 
 def _previous(sides: Sequence[_Side], longest: int) -> Table:
-    """Arcs that may come before each, [choices arcs batch], the last of them repeated to fill the choices."""
+    """Predecessors of each arc [choices arcs batch]; the last one is repeated as padding."""
     networks = [(lane, side.alternatives.previous) for lane, side in enumerate(sides) if side.alternatives is not None]
     choices = max((len(arcs) for _, previous in networks for arcs in previous), default=1)
     chain = np.maximum(np.arange(longest) - 1, 0)
@@ -264,15 +261,16 @@ def _previous(sides: Sequence[_Side], longest: int) -> Table:
     return table
 
 
-def _substitutions(spoken: Table, heard: Table, vocabulary: _Vocabulary) -> Table:
-    """The cost of each word for each other, [spoken heard batch]; infinite for arc 0."""
+def _substitutions(references: Table, hypotheses: Table, vocabulary: _Vocabulary) -> Table:
+    """Costs of substitutions [reference hypothesis batch]; infinite for arc 0."""
     spelling = np.array(vocabulary.spoken)
-    table = np.where(spelling[spoken][:, None] == spelling[heard], np.float32(0), np.float32(_SUBSTITUTION))
+    table = np.where(spelling[references][:, None] == spelling[hypotheses], np.float32(0), np.float32(_SUBSTITUTION))
     special = np.array([word.fragment or word.text == NULL for word in vocabulary.words])
     if special.any():
-        for place in np.argwhere(special[spoken][:, None] | special[heard]):
+        for place in np.argwhere(special[references][:, None] | special[hypotheses]):
             row, column, lane = place.tolist()
-            reference, hypothesis = vocabulary.words[spoken[row, lane]], vocabulary.words[heard[column, lane]]
+            reference = vocabulary.words[references[row, lane]]
+            hypothesis = vocabulary.words[hypotheses[column, lane]]
             table[row, column, lane] = _substitution(reference, hypothesis)
     table[0] = table[:, 0] = np.inf
     return table
@@ -291,29 +289,29 @@ def _substitution(reference: _Word, hypothesis: _Word) -> float:
 
 
 def _trace(pair: _Pair, costs: Table, moves: Table, vocabulary: _Vocabulary) -> list[Aligned]:
-    """The alignment of one pair, from its end to its beginning and turned round."""
-    words, spoken, heard = vocabulary.words, pair.reference.numbers, pair.hypothesis.numbers
-    before_spoken, before_heard = _before(pair.reference), _before(pair.hypothesis)
+    """Backtrace of the alignment of one pair."""
+    words, references, hypotheses = vocabulary.words, pair.reference.numbers, pair.hypothesis.numbers
+    before_reference, before_hypothesis = _before(pair.reference), _before(pair.hypothesis)
     row, column = _cheapest(costs, _last(pair.reference), _last(pair.hypothesis))
     columns, path = moves.shape[1], moves.tobytes()
     alignment = []
     while row or column:
         move = path[row * columns + column]
-        reference = words[spoken[row]] if move != INSERTED else None
-        hypothesis = words[heard[column]] if move != DELETED else None
+        reference = words[references[row]] if move != INSERTED else None
+        hypothesis = words[hypotheses[column]] if move != DELETED else None
         aligned = _aligned(reference, hypothesis, _KINDS[move])
         if aligned is not None:
             alignment.append(aligned)
         row, column = _cheapest(
             costs,
-            (row,) if reference is None else before_spoken[row],
-            (column,) if hypothesis is None else before_heard[column],
+            (row,) if reference is None else before_reference[row],
+            (column,) if hypothesis is None else before_hypothesis[column],
         )
     return alignment[::-1]
 
 
 def _aligned(reference: _Word | None, hypothesis: _Word | None, kind: str) -> Aligned | None:
-    """What an arc with an arc, or with none, says; None where that is nothing."""
+    """Aligned tokens of a pair of arcs, or of one arc without a partner; None if nothing is said."""
     if reference is None or hypothesis is None:
         (word,) = (word for word in (reference, hypothesis) if word is not None)
         if word.text == NULL:
@@ -326,7 +324,7 @@ def _aligned(reference: _Word | None, hypothesis: _Word | None, kind: str) -> Al
 
 
 def _cheapest(costs: Table, rows: Sequence[int], columns: Sequence[int]) -> tuple[int, int]:
-    """The first of the cheapest cells, in the order of rows and then of columns."""
+    """First of the cheapest cells, in the order of rows and then of columns."""
     if len(rows) == len(columns) == 1:
         return rows[0], columns[0]
     return min(product(rows, columns), key=lambda cell: costs[cell])

@@ -1,4 +1,4 @@
-"""Resampled tests: how much an error rate, or the difference of two, owes to which utterances were chosen.
+"""Bootstrap confidence intervals of error rates, and comparisons of two systems on resampled tests.
 
 Bisani and Ney, "Bootstrap estimates for confidence intervals in ASR performance evaluation", ICASSP 2004: as many
 utterances as the test has are drawn with replacement, many times.
@@ -27,7 +27,7 @@ def interval(errors: Sequence[int], words: Sequence[int], seed: int = 0) -> tupl
 
 
 def share_won(first: Sequence[Sequence[int]], second: Sequence[Sequence[int]], seed: int = 0) -> float:
-    """The share of resampled tests in which the second system has the lower rate; each is its errors and its words."""
+    """Share of resampled tests in which the second system has the lower rate. Each system: errors and words."""
     errors, words, other_errors, other_words = resample([*first, *second], seed)
     return float((other_errors * words < errors * other_words).mean())
 

@@ -12,12 +12,12 @@ from las.scoring import phones
 from las.scoring.alignment import AlignmentRules
 
 Tokens = Callable[[str], list[str]]
-"""From a text to the tokens that are scored. Raises DataError for what is not a token."""
+"""Tokenisation of a text for scoring. Raises DataError for symbols that are not tokens."""
 
 
 @dataclass(frozen=True)
 class Convention:
-    """How reference and hypothesis become tokens, how those are aligned, and what their error rate is called."""
+    """Scoring convention: tokenisation of reference and hypothesis, alignment rules, and name of the error rate."""
 
     name: str
     metric: str
@@ -27,7 +27,7 @@ class Convention:
 
 
 def words(text: str) -> list[str]:
-    """What spaces separate, NIST's markup included."""
+    """Split a text at spaces, NIST's markup included."""
     return text.split()
 
 
@@ -37,7 +37,7 @@ def timit_phones(text: str) -> list[str]:
 
 
 def timit_phones_and_q(text: str) -> list[str]:
-    """As `timit_phones`, but `q` stays as a 40th phone."""
+    """Phones as in `timit_phones`, with `q` as a 40th phone."""
     return [symbol if symbol == "q" else phone for symbol in text.split() if (phone := phones.fold(symbol, 39) or "q")]
 
 

@@ -1,4 +1,4 @@
-"""NIST's word time marks (.ctm): what a recogniser heard, word by word, with times.
+"""NIST's word time marks (.ctm): hypotheses word by word, with times.
 
 A line is `file channel begin duration word confidence`, the confidence being optional; `;;` starts a comment. Words
 between the lines `<ALT_BEGIN>`, `<ALT>` and `<ALT_END>`, whose times are `*`, are alternatives (NIST SCTK,
@@ -26,7 +26,7 @@ _ENGLISH = re.compile(r"[A-Za-z'-]+|[A-Za-z]\..*|.*@.*|.*%(?:BCN?ACK|HESITATION)
 
 
 class CTMWord(NamedTuple):
-    """One line: times in seconds from the start of the recording. Tags of alternatives have time and duration 0."""
+    """Line of a ctm: times in seconds from the start of the recording; tags of alternatives have times of 0."""
 
     file: str
     channel: str
@@ -42,7 +42,7 @@ class CTMWord(NamedTuple):
 
 
 def read(path: str | Path) -> list[CTMWord]:
-    """Words and tags in file order; a file without any is a recogniser that heard nothing.
+    """Words and tags in file order; a file without any is an empty hypothesis.
 
     A 7th and 8th field (type and speaker of the word) are read over. Raises DataError naming file, line and what is
     wrong with it: fields, times, confidences, or alternatives that sclite would misread.
@@ -60,7 +60,7 @@ def write(path: str | Path, words: Iterable[CTMWord]) -> None:
 
 
 def text(words: Iterable[CTMWord]) -> str:
-    """What `write` writes."""
+    """Format words as `write` writes them."""
     content = []
     for word in words:
         times = "* *" if word.tag else f"{stm.seconds(word.start_s)} {stm.seconds(word.duration_s)}"
@@ -96,16 +96,18 @@ def check_alternatives(words: Sequence[CTMWord], places: Sequence[str]) -> None:
 
 
 def problems(path: str | Path) -> list[str]:
-    """What NIST's validator of English ctm files objects to, as `file:line: why`. It is stricter than `read` and
-    sclite: names of files, channels, types and speakers, and what an English word may look like."""
+    """Objections of NIST's validator of English ctm files, as `file:line: reason`.
+
+    It is stricter than `read` and sclite: names of files, channels, types and speakers, and the form of English words.
+    """
     path = Path(path)
-    found = []
+    objections = []
     for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
         if not line.startswith(";;"):
             # A blank before the first field makes an empty field of it, as it does for NIST.
             fields = re.split(r"\s+", line.rstrip())
-            found += [f"{path}:{number}: {reason}" for reason in _objections(fields)]
-    return found
+            objections += [f"{path}:{number}: {reason}" for reason in _objections(fields)]
+    return objections
 
 
 def _objections(fields: list[str]) -> list[str]:

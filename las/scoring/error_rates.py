@@ -1,6 +1,6 @@
-"""Error rates with what they are made of: kinds of errors, speakers, subsets, confusions, and a confidence interval.
+"""Error rates (WER, CER, PER) with counts of each kind, speakers, subsets, confusions, and a confidence interval.
 
-Rates are fractions here and become % only where they are printed.
+Rates are fractions; they become % only in print.
 """
 
 from collections import Counter, defaultdict
@@ -16,7 +16,7 @@ from las.scoring import bootstrap
 from las.scoring.alignment import Aligned, AlignmentRules, align
 
 SHORT_NAMES = {"phone_error_rate": "PER", "wer": "WER", "cer": "CER"}
-"""The metrics and what they are called in print."""
+"""Metrics with their names in print."""
 UNITS = {"phone_error_rate": "phones", "wer": "words", "cer": "characters"}
 """The reference tokens that each metric counts, as headings of tables."""
 
@@ -54,7 +54,7 @@ class ErrorRate:
 
 @dataclass(frozen=True)
 class Confusion:
-    """How often `hypothesis` stood where `reference` was spoken."""
+    """Number of substitutions of `hypothesis` for `reference`."""
 
     reference: str
     hypothesis: str
@@ -96,7 +96,7 @@ class Score:
 
     @cached_property
     def characters(self) -> CharacterCounts:
-        """The same utterances by characters, with the fewest errors; of alternatives, those the alignment chose."""
+        """Character errors of the same utterances (edit distance); of alternatives, those that the alignment chose."""
         rates = [_characters(alignment) for alignment in self.utterances.values()]
         return CharacterCounts(_sum(rates), interval(rates))
 
@@ -163,7 +163,7 @@ def interval(rates: Sequence[ErrorRate], seed: int = 0) -> Interval:
 
 
 def as_dict(score: Score, metric: str) -> dict[str, Any]:
-    """What result.json keeps of a score; `metric` is the key of the rate. With `wer` come the characters' errors."""
+    """Convert a score to plain data for result.json; `metric` is the key of the rate. `wer` comes with `cer`."""
     kept = {
         **rate_as_dict(score.total, metric),
         "missing": len(score.missing),
@@ -183,8 +183,7 @@ def rate_as_dict(rate: ErrorRate, metric: str) -> dict[str, Any]:
 
 
 def line(score: Score, metric: str) -> str:
-    """`PER 12.3 % [11.0, 13.6]  (sub 7.1 del 3.0 ins 2.2)`, for words the characters' rate, and how many hypotheses
-    are missing if any are."""
+    """Format a score: `PER 12.3 % [11.0, 13.6]  (sub 7.1 del 3.0 ins 2.2)`, with CER for words."""
     total = score.total
     kinds = (("sub", total.substitutions), ("del", total.deletions), ("ins", total.insertions))
     parts = " ".join(f"{name} {percent(number, total)}" for name, number in kinds)
@@ -195,7 +194,7 @@ def line(score: Score, metric: str) -> str:
 
 
 def percent(number: int, rate: ErrorRate) -> str:
-    """A number of errors in % of the reference tokens, with one decimal."""
+    """Format a number of errors in % of the reference tokens, with one decimal."""
     return f"{100 * number / max(rate.words, 1):.1f}"
 
 
@@ -216,7 +215,7 @@ def _sum(rates: Iterable[ErrorRate]) -> ErrorRate:
 
 
 def _parts(rates: Mapping[str, ErrorRate], names: Callable[[str], Iterable[str]]) -> dict[str, ErrorRate]:
-    """The rates of utterances added up by what `names` says they belong to."""
+    """Sum rates of utterances over the parts that `names` gives for each."""
     parts: dict[str, list[ErrorRate]] = defaultdict(list)
     for utterance, rate in rates.items():
         for name in names(utterance):
@@ -232,11 +231,11 @@ def _confusions(alignments: Iterable[Alignment]) -> tuple[Confusion, ...]:
         if aligned.kind == "substitution"
     )
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return tuple(Confusion(spoken, heard, number) for (spoken, heard), number in ordered)
+    return tuple(Confusion(reference, hypothesis, number) for (reference, hypothesis), number in ordered)
 
 
 def _characters(alignment: Alignment) -> ErrorRate:
-    """Errors of one utterance by characters. An optional word that was not said is not asked for."""
+    """Character errors of one utterance. Optional words that the hypothesis omits are left out of the reference."""
     spoken = [aligned.reference for aligned in alignment if (aligned.kind, aligned.hypothesis) != ("correct", None)]
     reference = " ".join(token for token in spoken if token is not None)
     hypothesis = " ".join(aligned.hypothesis for aligned in alignment if aligned.hypothesis is not None)

@@ -34,7 +34,7 @@ _VALUE = re.compile(r"[\"']([^\"']*)")
 
 @dataclass(frozen=True)
 class Rule:
-    """`source` becomes `target` where it stands right behind `before` and right in front of `after`."""
+    """Rule that rewrites `source` as `target` between `before` and `after`."""
 
     source: str
     target: str
@@ -44,7 +44,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class MappingRules:
-    """The rules that hold for one kind of input, in file order, with their headers.
+    """Rules for one kind of input, in file order, with their headers.
 
     Where case does not matter, what a rule looks for is in upper case.
     """
@@ -94,7 +94,7 @@ class MappingRules:
         return None
 
     def _candidates(self, start: str) -> list[Rule]:
-        """The few rules that can fit where a text goes on with `start`."""
+        """Rules that can match where a text continues with `start`."""
         if start not in self._fitting:
             among = self._candidates(start[:-1]) if len(start) > 1 else [rule for rule in self.rules if rule.source]
             self._fitting[start] = [rule for rule in among if start.startswith(rule.source[: len(start)])]
@@ -103,15 +103,15 @@ class MappingRules:
 
 @dataclass(frozen=True)
 class Glm:
-    """A file of mapping rules. `name` and `sha256` say in a result which it was."""
+    """Global mapping rules of a file, which `name` and `sha256` identify in results."""
 
     path: Path
     name: str
     sha256: str
     reference: MappingRules
-    """What holds for a stm that is a reference."""
+    """Rules for a stm that is a reference."""
     hypothesis: MappingRules
-    """What holds for a ctm that is a hypothesis."""
+    """Rules for a ctm that is a hypothesis."""
 
     @classmethod
     def read(cls, path: str | Path) -> "Glm":
@@ -171,12 +171,12 @@ class Glm:
 
 
 def upper(text: str) -> str:
-    """Only ASCII letters change, as in NIST's tools for English."""
+    """Upper-case ASCII letters and no others, as NIST's tools for English do."""
     return text.translate(_ASCII_UPPER)
 
 
 def _shared(word: CTMWord, texts: list[str]) -> list[CTMWord]:
-    """The duration of a word shared among its parts; milliseconds, as csrfilt.sh prints them."""
+    """Divide the duration of a word among its parts, in milliseconds, as csrfilt.sh prints them."""
     duration_s = word.duration_s / max(len(texts), 1)
     starts = (word.start_s + duration_s * index for index in range(len(texts)))
     return [
@@ -257,7 +257,7 @@ def _rule(line: str, where: str) -> Rule:
 
 
 def _part(text: str) -> str:
-    """What follows the first token (arrow, slash or slot)."""
+    """Text behind the first token (arrow, slash or slot)."""
     pieces = _GAP.split(text.rstrip(_BLANKS), maxsplit=1)
     return _unquoted(pieces[1]) if len(pieces) > 1 else ""
 

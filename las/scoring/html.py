@@ -1,4 +1,4 @@
-"""A score as one HTML file that needs nothing else: no network, no script; light and dark, wide and narrow screens."""
+"""HTML page of a score, self-contained: no network, no script; for light and dark, wide and narrow screens."""
 
 from collections import Counter
 from collections.abc import Iterator

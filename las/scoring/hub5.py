@@ -45,7 +45,7 @@ def score(reference: Iterable[Segment], hypothesis: Iterable[CTMWord], glm: Glm,
 def filtered(
     reference: Iterable[Segment], hypothesis: Iterable[CTMWord], glm: Glm
 ) -> tuple[list[Segment], list[CTMWord]]:
-    """Both sides sorted and filtered: what hubscr.pl writes into its .filt files."""
+    """Sort and filter both sides, as hubscr.pl does for its .filt files."""
     words = sorted(hypothesis, key=lambda word: (word.file, word.channel, word.start_s))
     for word in words:
         if word.tag:
@@ -56,8 +56,10 @@ def filtered(
 
 
 def repaired(reference: Sequence[Segment]) -> list[Segment]:
-    """The reference without what csrfilt.sh refuses in LDC's files: `((` and `))` are one bracket each, and the marks
-    of an aside (`<B_ASIDE>`, `<E_ASIDE>`) go. Kaldi's preparation of eval2000 does the same."""
+    """Reference without what csrfilt.sh refuses in LDC's files, as Kaldi's preparation of eval2000 repairs it.
+
+    `((` and `))` become one bracket each, and the marks of an aside (`<B_ASIDE>`, `<E_ASIDE>`) are removed.
+    """
     changes = ((r"\({2,}", "("), (r"\){2,}", ")"), (r"<[BE]_ASIDE>", ""))
     repaired_segments = []
     for segment in reference:
@@ -69,7 +71,7 @@ def repaired(reference: Sequence[Segment]) -> list[Segment]:
 
 
 def without_noises(hypothesis: Iterable[CTMWord]) -> list[CTMWord]:
-    """The hypothesis without what is not scored as a word: noises, `<unk>`, hesitations and partial words (`wor-`).
+    """Hypothesis without tokens that are not scored as words: noises, `<unk>`, hesitations, partial words (`wor-`).
 
     Hesitations are optional in the reference, so leaving them out costs nothing and saves insertions. Kaldi's
     Switchboard recipe (s5c, score_sclite.sh) drops these words too; its pattern also drops the word `laughter`.

@@ -1,11 +1,10 @@
-"""Which words of a ctm belong to which segment of a stm: sclite's rule, and its scoring of the two.
+"""Assignment of the words of a ctm to the segments of a stm, and scoring of the two, as sclite does it.
 
-Files and channels are gone through in the order of the stm. Of the words of a channel, each segment takes those whose
-middle lies before its end, as they come, up to the first that does not; the last segment takes all that are left. So
-what is heard in a gap counts with the segment behind the gap, and where segments overlap, the earlier line of the
-file has what it says first. A channel without words is one in which nothing was heard; words of a channel that the
-stm does not have, or has in another order, are an error, as they are for sclite (SCTK 2.4, stm2ctm.c). Names of
-files, channels and speakers are the same in both cases of letters.
+Files and channels are processed in the order of the stm. Of the words of a channel, each segment takes those whose
+middle lies before its end, in order, up to the first that does not; the last segment takes all that are left. So
+words in a gap count with the segment behind the gap, and where segments overlap, the earlier line of the file takes
+them first. A channel without words has empty hypotheses; words of a channel that the stm lacks, or has in another
+order, are an error, as they are for sclite (SCTK 2.4, stm2ctm.c). Names of files, channels and speakers ignore case.
 """
 
 import re
@@ -29,7 +28,7 @@ _TOKEN = re.compile(r"\S+", re.ASCII)
 
 @dataclass(frozen=True)
 class Pair:
-    """A segment that is scored, under sclite's id for it, with the tokens of the text and of what was heard."""
+    """Scored segment with sclite's id and the tokens of reference and hypothesis."""
 
     id: str
     segment: Segment
@@ -37,16 +36,15 @@ class Pair:
     hypothesis: list[str]
 
 
-class _Heard(NamedTuple):
-    """A word, or alternatives as one, with the time in seconds that decides where it belongs."""
+class _TimedWord(NamedTuple):
+    """Word, or a group of alternatives, with the time in seconds that decides its segment."""
 
     middle_s: float
     words: tuple[CTMWord, ...]
 
 
 def time_segments(segments: Sequence[Segment], words: Sequence[CTMWord], reduce: Collection[str] = ()) -> list[Pair]:
-    """The segments to score, in order, with the words that belong to each. Ignored segments keep their words and are
-    left out, words and all.
+    """Assign words to the segments that are scored, in order. Ignored segments are left out together with their words.
 
     `reduce` is sclite's -m: with "reference", segments outside the time that the words span are left out; with
     "hypothesis", words outside the time that the remaining segments span. Raises DataError for words without a
@@ -54,14 +52,14 @@ def time_segments(segments: Sequence[Segment], words: Sequence[CTMWord], reduce:
     """
     check_alternatives(words, [f"{word.file} {word.channel}: ctm line {n} of words" for n, word in enumerate(words, 1)])
     channels = [(name, list(group)) for name, group in groupby(words, _channel)]
-    spoken: Counter[str] = Counter()
+    num_segments: Counter[str] = Counter()
     pairs = []
     for name, group in groupby(segments, _channel):
-        heard = channels.pop(0)[1] if channels and channels[0][0] == name else []
-        for segment, taken in _shared_out(list(group), heard, reduce):
+        in_channel = channels.pop(0)[1] if channels and channels[0][0] == name else []
+        for segment, taken in _assign(list(group), in_channel, reduce):
             speaker = segment.speaker.lower()
-            pairs.append(Pair(f"{speaker}-{spoken[speaker]:03d}", segment, tokens(segment.text), _tokens(taken)))
-            spoken[speaker] += 1
+            pairs.append(Pair(f"{speaker}-{num_segments[speaker]:03d}", segment, tokens(segment.text), _tokens(taken)))
+            num_segments[speaker] += 1
     if channels:
         file, channel = channels[0][0]
         raise DataError(
@@ -106,17 +104,17 @@ def _channel(line: Segment | CTMWord) -> tuple[str, str]:
     return line.file.lower(), line.channel.lower()
 
 
-def _shared_out(
+def _assign(
     segments: list[Segment], words: list[CTMWord], reduce: Collection[str]
 ) -> Iterable[tuple[Segment, list[CTMWord]]]:
-    """The scored segments of a channel with their words."""
+    """Scored segments of a channel with their words."""
     last = segments[-1]
     if REFERENCE in reduce and words:
         start_s, end_s = words[0].start_s, words[-1].start_s + words[-1].duration_s
         kept = [each for each in segments if start_s < _single(each.end_s) and end_s > _single(each.start_s)]
     else:
         kept = segments
-    left = _heard(words)
+    left = _timed_words(words)
     for segment in kept:
         count = len(left) if segment is last else 0
         while count < len(left) and left[count].middle_s < _single(segment.end_s):
@@ -127,34 +125,34 @@ def _shared_out(
             yield segment, [word for each in inside for word in each.words]
 
 
-def _heard(words: list[CTMWord]) -> list[_Heard]:
-    heard = []
+def _timed_words(words: list[CTMWord]) -> list[_TimedWord]:
+    timed = []
     start = 0
     for end, word in enumerate(words, start=1):
         if word.tag in (None, END) and (words[start].tag is None or word.tag == END):
             middles = (each.start_s + each.duration_s / 2 for each in words[start:end] if not each.tag)
-            heard.append(_Heard(max(middles, default=0.0), tuple(words[start:end])))
+            timed.append(_TimedWord(max(middles, default=0.0), tuple(words[start:end])))
             start = end
-    return heard
+    return timed
 
 
 def _within(words: tuple[CTMWord, ...], segments: Sequence[Segment]) -> bool:
-    """Whether any of the words touches the time that the segments span."""
+    """Return whether any of the words touches the time that the segments span."""
     start_s = _single(min(segment.start_s for segment in segments))
     end_s = _single(max(segment.end_s for segment in segments))
     return any(not (word.start_s > end_s or word.start_s + word.duration_s < start_s) for word in words if not word.tag)
 
 
 def _single(value: float) -> float:
-    """The value in single precision, in which sclite keeps times of segments, but not those of words."""
+    """Round a value to single precision, in which sclite keeps times of segments, but not those of words."""
     return float(struct.unpack("f", struct.pack("f", value))[0])
 
 
 def _tokens(words: list[CTMWord]) -> list[str]:
-    """Words as tokens of alignment, where alternatives are `{ a / b }` and an empty one is `@`."""
-    found: list[str] = []
+    """Convert words to tokens of an alignment, alternatives to `{ a / b }`, empty ones to `@`."""
+    listed: list[str] = []
     for word in words:
-        if word.tag == END and found[-1] == "/":
-            found.append("@")
-        found.append({BEGIN: "{", OR: "/", END: "}"}.get(word.tag or "", word.text))
-    return found
+        if word.tag == END and listed[-1] == "/":
+            listed.append("@")
+        listed.append({BEGIN: "{", OR: "/", END: "}"}.get(word.tag or "", word.text))
+    return listed

@@ -1,4 +1,4 @@
-"""Is one system better than another on the same test? The tests of NIST's sc_stats, and a paired bootstrap.
+"""Significance tests of the difference between two systems: those of NIST's sc_stats, and a paired bootstrap.
 
 Every test is two-tailed. Its null hypothesis is that the systems do not differ. `p` is the probability, under the null
 hypothesis, of a statistic at least as extreme; `sc_stats_p` is the number that sc_stats prints for the same statistic,
@@ -23,8 +23,10 @@ EXACT_TRIALS = 20  # up to so many trials sc_stats sums the binomial distributio
 
 
 class SignificanceTest(NamedTuple):
-    """`pairs`: what was compared (segments, speakers or utterances). `statistic` is above 0 where the second system
-    is better, and has the distribution that the test's docstring names."""
+    """Outcome of a test. `pairs` is the number of compared segments, speakers or utterances.
+
+    `statistic` is above 0 if the second system is better; its distribution is named in the docstring of the test.
+    """
 
     pairs: int
     statistic: float
@@ -34,8 +36,11 @@ class SignificanceTest(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two systems on the same test. `tests` are the outcomes by name (`mapsswe`, `mcnemar`, and where speakers are
-    known `sign` and `wilcoxon`), `second_better` is the share of resampled tests that the second system wins."""
+    """Comparison of two systems on the same test.
+
+    `tests` are the outcomes by name (`mapsswe`, `mcnemar`, and where speakers are known `sign` and `wilcoxon`);
+    `second_better` is the share of resampled tests that the second system wins.
+    """
 
     first: ErrorRate
     second: ErrorRate
@@ -49,31 +54,31 @@ class Comparison:
 
 
 def compare(first: Score, second: Score) -> Comparison:
-    """All tests on the scores of two systems. Raises DataError unless both are of the same utterances."""
+    """Run all tests on the scores of two systems. Raises DataError unless both are of the same utterances."""
     for name in sorted(first.utterances.keys() ^ second.utterances.keys()):
         raise DataError(f"only one of the systems has utterance {name!r}: score both on the same test")
     return Comparison(first.total, second.total, tests(first, second), resampled(first, second))
 
 
 def tests(first: Score, second: Score) -> dict[str, SignificanceTest]:
-    """The tests of sc_stats on two systems with the same utterances."""
+    """Run the tests of sc_stats on two systems with the same utterances."""
     aligned = (list(first.utterances.values()), [second.utterances[name] for name in first.utterances])
-    found = {"mapsswe": mapsswe(*aligned), "mcnemar": mcnemar(*aligned)}
+    outcomes = {"mapsswe": mapsswe(*aligned), "mcnemar": mcnemar(*aligned)}
     if first.speakers:
         percents = [{name: 100 * rate.rate for name, rate in score.speakers.items()} for score in (first, second)]
-        found |= {"sign": sign(*percents), "wilcoxon": wilcoxon(*percents)}
-    return found
+        outcomes |= {"sign": sign(*percents), "wilcoxon": wilcoxon(*percents)}
+    return outcomes
 
 
 class ErrorSegment(NamedTuple):
-    """Errors of both systems in one stretch of an utterance."""
+    """Errors of both systems in one segment of an utterance."""
 
     first: int
     second: int
 
 
 class _AlignedWord(NamedTuple):
-    """What happened at one reference word: insertions before it, and was it itself right?"""
+    """Reference word: number of insertions before it, and whether it is correct."""
 
     insertions: int
     right: bool
@@ -85,23 +90,22 @@ def mapsswe(first: Sequence[Alignment], second: Sequence[Alignment]) -> Signific
     z = mean(d) / (s(d) / √n), where d is the difference in errors (first - second) of each of the n segments and s its
     standard deviation with n - 1; 0 where all differences are equal. Utterances are paired by their order.
     """
-    found = [segment for pair in zip(first, second, strict=True) for segment in segments(*pair)]
-    differences = [segment.first - segment.second for segment in found]
+    error_segments = [segment for pair in zip(first, second, strict=True) for segment in segments(*pair)]
+    differences = [segment.first - segment.second for segment in error_segments]
     if len(set(differences)) < 2:
-        return _normal(len(found), 0.0)
+        return _normal(len(error_segments), 0.0)
     mean = sum(differences) / len(differences)
     variance = sum((difference - mean) ** 2 for difference in differences) / (len(differences) - 1)
     # In this order of operations: where z lies on a step of sc_stats's table, rounding decides.
-    return _normal(len(found), mean / (math.sqrt(variance) / math.sqrt(len(differences))))
+    return _normal(len(error_segments), mean / (math.sqrt(variance) / math.sqrt(len(differences))))
 
 
 def segments(first: Alignment, second: Alignment) -> list[ErrorSegment]:
-    """The stretches of an utterance with errors of either system, apart by `BOUNDARY` words that both have right.
+    """Segments of an utterance with errors of either system, separated by `BOUNDARY` words that both have right.
 
-    An insertion between those words starts the count of right words again. What follows the last boundary ends with
-    the utterance.
+    An insertion between those words restarts the count of correct words. The last segment ends with the utterance.
     """
-    found: list[ErrorSegment] = []
+    finished: list[ErrorSegment] = []
     errors = [0, 0]
     right = 0
     for one, other in zip_longest(_words(first), _words(second)):
@@ -112,13 +116,13 @@ def segments(first: Alignment, second: Alignment) -> list[ErrorSegment]:
             right = 0
         right = right + 1 if all(word is not None and word.right for word in (one, other)) else 0
         if right >= BOUNDARY and any(errors):
-            found.append(ErrorSegment(*errors))
+            finished.append(ErrorSegment(*errors))
             errors = [0, 0]
-    return [*found, ErrorSegment(*errors)] if any(errors) else found
+    return [*finished, ErrorSegment(*errors)] if any(errors) else finished
 
 
 def _words(alignment: Alignment) -> Iterator[_AlignedWord]:
-    """The reference words of an alignment; insertions at its end come as a word that is right."""
+    """Reference words of an alignment; insertions at its end come as a correct word."""
     insertions = 0
     for aligned in alignment:
         if aligned.kind == "insertion":
@@ -169,7 +173,7 @@ def wilcoxon(first: Mapping[str, float], second: Mapping[str, float]) -> Signifi
 
 
 def mcnemar(first: Sequence[Alignment], second: Sequence[Alignment]) -> SignificanceTest:
-    """McNemar's test on whole utterances: of those that one system alone has right, how many are whose?
+    """McNemar's test on whole utterances, over those that only one of the systems has right.
 
     The statistic is the number that only the second system has right minus that of the first; the smaller of the two
     has the binomial distribution with p = 1/2. `pairs` is their sum.
@@ -183,7 +187,7 @@ def mcnemar(first: Sequence[Alignment], second: Sequence[Alignment]) -> Signific
 
 
 def resampled(first: Score, second: Score, seed: int = 0) -> float:
-    """The share of resampled tests in which the second system has the lower error rate."""
+    """Share of resampled tests in which the second system has the lower error rate."""
     columns = []
     for score in (first, second):
         rates = [count([score.utterances[name]]) for name in first.utterances]
@@ -192,18 +196,18 @@ def resampled(first: Score, second: Score, seed: int = 0) -> float:
 
 
 def _differences(first: Mapping[str, float], second: Mapping[str, float]) -> list[float]:
-    """Per speaker, rate of the system that is worse by the sum of rates minus that of the other."""
+    """Difference of rates for each speaker: the system with the larger sum of rates minus the other."""
     worse, better = (first, second) if _direction(first, second) > 0 else (second, first)
     return [worse[speaker] - better[speaker] for speaker in first]
 
 
 def _direction(first: Mapping[str, float], second: Mapping[str, float]) -> int:
-    """1 where the second system has the smaller sum of rates, else -1."""
+    """Sign of the comparison: 1 if the second system has the smaller sum of rates, else -1."""
     return 1 if sum(first.values()) > sum(second[speaker] for speaker in first) else -1
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """Places in ascending order from 1; equal values share the mean of their places."""
+    """Ranks in ascending order from 1; equal values share the mean of their ranks."""
     places: dict[float, list[int]] = {}
     for place, value in enumerate(sorted(values), start=1):
         places.setdefault(value, []).append(place)
@@ -211,14 +215,14 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 
 def _normal(pairs: int, z: float) -> SignificanceTest:
-    """Two tails of the normal distribution; for sc_stats |z| is cut, not rounded, to two decimals."""
+    """Two-tailed test by the normal distribution; for sc_stats |z| is cut, not rounded, to two decimals."""
     step = round(abs(z) * 100)
     cut = step / 100 if step / 100 <= abs(z) else (step - 1) / 100
     return SignificanceTest(pairs, z, math.erfc(abs(z) / math.sqrt(2)), math.erfc(cut / math.sqrt(2)))
 
 
 def _binomial(plus: int, minus: int) -> SignificanceTest:
-    """Two tails of the binomial distribution with p = 1/2 at the smaller count."""
+    """Two-tailed test by the binomial distribution with p = 1/2 at the smaller count."""
     trials, fewer = plus + minus, min(plus, minus)
     if plus == minus:
         return SignificanceTest(trials, 0.0, 1.0, 1.0)

@@ -1,4 +1,4 @@
-"""NIST's segment time marks (.stm): who says what from when to when in a channel of a recording.
+"""NIST's segment time marks (.stm): references by segment, with channel, speaker and times.
 
 A line is `file channel speaker begin end <label,label> text`; labels and text may be missing, `;;` starts a comment,
 and the comments `;; CATEGORY "id" "title" "description"` and `;; LABEL ...` say what the labels mean (NIST SCTK,
@@ -16,11 +16,11 @@ from las.scoring import transcript_files
 from las.storage import atomic
 
 IGNORED = "IGNORE_TIME_SEGMENT_IN_SCORING"
-"""The text of a segment that is not scored; what the hypothesis says there is not scored either."""
+"""Text of a segment that is not scored; words of the hypothesis in it are not scored either."""
 
 _TIME = re.compile(r"\d+\.?\d*|\.\d+")
 _HEADING = re.compile(r';; +(CATEGORY|LABEL) +"([^"]*)" +"([^"]*)" +"([^"]*)"', re.IGNORECASE)
-# What the validator of NIST takes for English (STMList.pm), one kind of token an alternative.
+# Tokens that the validator of NIST accepts as English (STMList.pm), one kind per alternative.
 _WORD = r"(?:[a-z]*-)*[a-z]+"
 _ENGLISH = re.compile(
     rf"{IGNORED}|{_WORD}|\({_WORD}\)|[a-z]+\.(?:'s|s)*|\([a-z]+\.(?:'s|s)*\)|[a-z]+-|\([a-z]+-\)"
@@ -32,7 +32,7 @@ _ENGLISH = re.compile(
 
 @dataclass(frozen=True)
 class Segment:
-    """One line: times in seconds from the start of the recording, labels as `("O", "WA")`, text in NIST's markup."""
+    """Line of a stm: times in seconds from the start of the recording, labels `("O", "WA")`, text in NIST's markup."""
 
     file: str
     channel: str
@@ -44,7 +44,7 @@ class Segment:
 
     @property
     def ignored(self) -> bool:
-        """Whether the segment is left out of scoring; sclite also takes the mark without its underscores."""
+        """True for a segment that is left out of scoring; sclite also accepts the mark without its underscores."""
         text = self.text.upper()
         return IGNORED in text or IGNORED.replace("_", "") in text
 
@@ -73,10 +73,10 @@ def read(path: str | Path) -> list[Segment]:
 
 
 def read_headings(path: str | Path) -> list[Heading]:
-    """What the comments of the file say about its labels, each heading once, in file order."""
+    """Headings in the comments of a file, which explain its labels; each once, in file order."""
     matches = (_HEADING.match(line) for _, line in transcript_files.numbered_lines(Path(path)))
-    found = (Heading(match[1].upper(), match[2], match[3], match[4]) for match in matches if match)
-    return list(dict.fromkeys(found))
+    headings = (Heading(match[1].upper(), match[2], match[3], match[4]) for match in matches if match)
+    return list(dict.fromkeys(headings))
 
 
 def write(path: str | Path, segments: Sequence[Segment], headings: Iterable[Heading] = ()) -> None:
@@ -90,21 +90,24 @@ def write(path: str | Path, segments: Sequence[Segment], headings: Iterable[Head
 
 
 def problems(path: str | Path) -> list[str]:
-    """What NIST's validator of English stm files objects to, as `file:line: why`: tokens that are not English words,
-    contractions, acronyms, fragments, hesitations or markup. `read` accepts such tokens, and so does sclite."""
+    """Objections of NIST's validator of English stm files, as `file:line: reason`.
+
+    It accepts English words, contractions, acronyms, fragments, hesitations and markup; `read` and sclite accept any
+    token.
+    """
     path = Path(path)
-    found = []
+    objections = []
     for number, line in transcript_files.numbered_lines(path):
         if not line.startswith(";;"):
             text, _, _ = _segment(line, f"{path}:{number}").text.partition(";;")
             for token in text.split():
                 if not _ENGLISH.fullmatch(token):
-                    found.append(f"{path}:{number}: {token!r} is not an English token of NIST's conventions")
-    return found
+                    objections.append(f"{path}:{number}: {token!r} is not an English token of NIST's conventions")
+    return objections
 
 
 def seconds(value: float) -> str:
-    """A time without an exponent, with as many digits as it takes to read the same value back."""
+    """Format a time without an exponent, with as many digits as reading back the same value takes."""
     return format(Decimal(repr(value)), "f")
 
 
@@ -124,7 +127,7 @@ def _segment(line: str, where: str) -> Segment:
 
 
 def _labels(rest: str, where: str) -> tuple[tuple[str, ...], str]:
-    """Labels and text of what follows the times: a first token that opens with `<` is the labels."""
+    """Split the text behind the times into labels and text: a first token that opens with `<` is the labels."""
     if not rest.startswith("<"):
         return (), rest
     token, *text = re.split(r"[ \t]+", rest, maxsplit=1)

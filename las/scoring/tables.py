@@ -1,4 +1,4 @@
-"""What a person reads about a score: tables on the terminal, and a text file of aligned utterances."""
+"""Tables of scores and comparisons for the terminal, and aligned utterances as text."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -17,11 +17,11 @@ TESTS = {
     "wilcoxon": ("Wilcoxon signed rank", "speakers"),
     "mcnemar": ("McNemar on utterances", "utterances only one has right"),
 }
-"""The tests of a comparison: what they are called in print, and what their pairs are."""
+"""Tests of a comparison: their names in print, and the unit of their pairs."""
 
 
 def print_score(score: Score, metric: str, console: Console, num_confusions: int = 10) -> None:
-    """Errors by speaker, by subset and in total, the most frequent confusions, and what is missing."""
+    """Print errors by speaker, by subset and in total, the most frequent confusions, and missing hypotheses."""
     table = _table("", "utterances", UNITS[metric], "correct %", "sub %", "del %", "ins %", f"{SHORT_NAMES[metric]} %")
     for part in (score.speakers, score.subsets, {"total": score.total}):
         for name, rate in part.items():
@@ -37,7 +37,7 @@ def print_score(score: Score, metric: str, console: Console, num_confusions: int
 
 
 def print_comparison(comparison: Comparison, names: tuple[str, str], metric: str, console: Console) -> None:
-    """Both systems, their difference, and every p value."""
+    """Print both systems, their difference, and every p value."""
     systems = _table(
         "system", "utterances", UNITS[metric], "correct %", "sub %", "del %", "ins %", f"{SHORT_NAMES[metric]} %"
     )
@@ -56,21 +56,21 @@ def print_comparison(comparison: Comparison, names: tuple[str, str], metric: str
 
 
 def difference(comparison: Comparison, names: tuple[str, str]) -> str:
-    """`b.trn is 2.3 points below a.trn (-12.1 %)`"""
+    """Describe the difference of two systems: `b.trn is 2.3 points below a.trn (-12.1 %)`"""
     points = 100 * comparison.difference
     relative = f" ({points / comparison.first.rate:+.1f} %)" if comparison.first.errors else ""
     return f"{names[1]} is {abs(points):.2f} points {'below' if points < 0 else 'above'} {names[0]}{relative}"
 
 
 def probability(p: float) -> str:
-    """With three decimals, `<0.001` below them."""
+    """Format a probability with three decimals, `<0.001` below them."""
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def aligned_text(utterances: Mapping[str, Alignment]) -> str:
-    """Every utterance as blocks of three lines: reference, hypothesis and S, D or I under each error.
+    """Format every utterance as blocks of three lines: reference, hypothesis and S, D or I under each error.
 
-    What is wrong stands in capitals, what is missing on one side as asterisks.
+    Errors are in capitals, words missing on one side are asterisks.
     """
     blocks = []
     for name, alignment in utterances.items():
@@ -92,7 +92,7 @@ def _lines(alignment: Alignment) -> Iterator[str]:
 
 
 def _column(reference: str | None, hypothesis: str | None, kind: str) -> tuple[str, str, str]:
-    """Two words one above the other, and the mark of their error."""
+    """Reference word, hypothesis word and error mark of one column."""
     if kind == "correct":
         return reference or "", hypothesis or "", ""
     stars = "*" * cell_len(reference or hypothesis or "")
@@ -101,7 +101,7 @@ def _column(reference: str | None, hypothesis: str | None, kind: str) -> tuple[s
 
 
 def _chunks(columns: Iterable[tuple[str, str, str]]) -> Iterator[list[tuple[str, str, str]]]:
-    """Columns of one line of text each."""
+    """Group columns into lines of text."""
     chunk: list[tuple[str, str, str]] = []
     used = 0
     for column in columns:
@@ -115,7 +115,7 @@ def _chunks(columns: Iterable[tuple[str, str, str]]) -> Iterator[list[tuple[str,
 
 
 def _table(first: str, *numbers: str) -> Table:
-    """A table whose first column is text and whose others are numbers."""
+    """Create a table whose first column is text and whose others are numbers."""
     table = Table()
     table.add_column(first, overflow="fold")  # a path is told by its end, which an ellipsis would hide
     for heading in numbers:

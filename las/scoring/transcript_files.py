@@ -1,6 +1,6 @@
-"""References and hypotheses in files: NIST transcripts (.trn) and JSON lines (.jsonl).
+"""Files of references and hypotheses, NIST transcripts (.trn) and JSON lines (.jsonl), read line by line.
 
-Lines of text files: the numbered lines every reader of a NIST format starts from.
+The readers of other NIST formats share `numbered_lines`.
 """
 
 import re
@@ -20,14 +20,14 @@ _COMMENTS = (";;", "**")
 
 @dataclass(frozen=True)
 class Transcript:
-    """The words of an utterance, separated by spaces, and who spoke them where the file says so."""
+    """Words of an utterance, separated by spaces, and its speaker if the file names one."""
 
     text: str
     speaker: str | None
 
 
 def read(path: str | Path, ignore_case: bool = False) -> dict[str, Transcript]:
-    """Transcripts by utterance id, in file order.
+    """Read transcripts by utterance id, in file order.
 
     Formats by file name: `.trn` has lines `words (id)`, lines that begin with `;;` or `**` are comments, and the
     speaker is the id up to the first `-`, or the first `_` where it has none (sclite's `-i spu_id`); `.jsonl` has one
@@ -44,7 +44,7 @@ def read(path: str | Path, ignore_case: bool = False) -> dict[str, Transcript]:
     try:
         bounded.size(path, bounded.LINES)
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({bounded.why(error)})") from error
+        raise DataError(f"{path}: cannot be read ({bounded.reason(error)})") from error
     for number, line in numbered_lines(path):
         if reader is _read_trn and line.startswith(_COMMENTS):
             continue
@@ -109,7 +109,7 @@ def _read_json(line: str, where: str) -> tuple[str, Transcript]:
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines that are not blank, with their numbers from 1, without blanks around them.
+    """Read the non-blank lines of a file with their numbers from 1, without surrounding blanks.
 
     Raises DataError for a file that cannot be read or is not UTF-8 text.
     """

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from las.runtime.errors import DataError
 
-DEEPEST = 30  # levels of nesting; one more is too much for sclite, too
+MAX_DEPTH = 30  # levels of nesting; sclite fails at one more, too
 BLANKS = " \t\n\v\f\r"
-"""What separates words; no other blanks do, for sclite."""
+"""Characters that separate words in sclite; other blanks do not."""
 
 
 class Alternatives(NamedTuple):
-    """What stands between braces: several sequences of words and alternatives."""
+    """Alternatives between braces: several sequences of words and alternatives."""
 
     sequences: list[list["str | Alternatives"]]
 
@@ -27,7 +27,7 @@ Item = str | Alternatives
 
 
 class Network(NamedTuple):
-    """Arcs in the order in which they are aligned. Arc 0 is an empty one that precedes all words.
+    """Word network as arcs in the order of alignment. Arc 0 is an empty one that precedes all words.
 
     `words` are the words of the arcs but the first; `previous` has for every arc the arcs that may come before it, and
     `last` the arcs that may come last, in the order in which they are tried.
@@ -39,12 +39,12 @@ class Network(NamedTuple):
 
 
 def has_alternatives(tokens: Iterable[str]) -> bool:
-    """Whether any of the tokens opens a list of alternatives."""
+    """Return whether any of the tokens opens a list of alternatives."""
     return "{" in "".join(tokens)
 
 
 def parse(tokens: Sequence[str]) -> Network:
-    """The network of a transcript that is split at spaces.
+    """Parse a transcript, split at spaces, into a word network.
 
     Raises DataError for a `{` that does not begin a word or has no `}`, and for alternatives without a word.
     """
@@ -74,8 +74,8 @@ def _sequence(text: str, position: int, depth: int) -> tuple[list[Item], int]:
 
 def _alternatives(text: str, start: int, depth: int) -> tuple[Alternatives, int]:
     """The alternatives that open at `start`, and the position behind their `}`."""
-    if depth > DEEPEST:
-        raise DataError(f"alternatives {text[start : start + 40]!r} are nested more than {DEEPEST} deep")
+    if depth > MAX_DEPTH:
+        raise DataError(f"alternatives {text[start : start + 40]!r} are nested more than {MAX_DEPTH} deep")
     sequences: list[list[Item]] = []
     position = start
     while text[position] != "}":

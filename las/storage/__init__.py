@@ -1,1 +1,1 @@
-"""Files that must not be lost or trusted blindly: run directories, checkpoints, bundles, archives, downloads."""
+"""Files on disk: run directories, checkpoints, bundles, archives, downloads; written atomically, read with checks."""

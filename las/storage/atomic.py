@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Atomic writes: files appear whole or not at all."""
 
 import json
 import os
@@ -11,10 +11,10 @@ from las.runtime.errors import StorageError
 
 
 def write(path: Path, content: bytes | str | Iterable[str], *, durable: bool = False) -> None:
-    """Write a file (text as UTF-8) so that a reader sees the old one or the new one; makes its folder.
+    """Write a file (text as UTF-8) so that a reader sees the old or the new one. Creates its folder.
 
-    What comes in parts is never held as a whole. A write that the disk refuses leaves nothing behind. What is `durable`
-    outlives a power cut: it is on the disk before it gets its name.
+    Content given in parts is never held in memory as a whole. A failed write leaves nothing behind. With `durable` the
+    content is flushed to the disk before the file gets its name, so that it survives a power cut.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -32,9 +32,9 @@ def write(path: Path, content: bytes | str | Iterable[str], *, durable: bool = F
 
 
 def require_place(path: Path) -> None:
-    """Raise StorageError unless a file can be written at `path`, tried before the work whose result goes there.
+    """Raise StorageError unless a file can be written at `path`; for a check before the work whose result goes there.
 
-    Leaves nothing behind, no folder either.
+    Creates neither file nor folder.
     """
     if path.exists() and not path.is_file():
         kind = "a folder" if path.is_dir() else "no regular file"
@@ -43,18 +43,18 @@ def require_place(path: Path) -> None:
 
 
 def require_folder(folder: Path, wanted: Path | None = None) -> None:
-    """The same of a folder that files, or the file `wanted`, will be written into."""
-    there = folder.absolute()
-    while not there.exists():
-        there = there.parent
+    """Raise StorageError unless files can be written into a folder; `wanted` is the file that messages name."""
+    existing = folder.absolute()
+    while not existing.exists():
+        existing = existing.parent
     try:
-        with tempfile.TemporaryFile(dir=there):
+        with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
-        says = f"{wanted or folder}: cannot be written ({there}: {error.strerror})"
-        raise StorageError(f"{says}. Nothing was begun: name another place") from error
+        message = f"{wanted or folder}: cannot be written ({existing}: {error.strerror})"
+        raise StorageError(f"{message}. Nothing was begun: name another place") from error
 
 
 def write_json(path: Path, value: Any, *, durable: bool = False) -> None:
-    """The same of plain data."""
+    """Write plain data as JSON, as `write` does."""
     write(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n", durable=durable)

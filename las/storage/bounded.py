@@ -1,7 +1,7 @@
-"""Files that come from outside, read within bounds: regular files only, none larger or deeper than it can rightly be.
+"""Bounded reading of untrusted files: regular files only, limited in size and in depth of their JSON.
 
-The files of a checkpoint, a bundle and a run folder are read by this module. A link to a regular file is followed; a
-device, a FIFO, a socket or a directory is refused, neither read nor waited for.
+The files of checkpoints, bundles and run folders are read by this module. Links to regular files are followed; devices,
+FIFOs, sockets and directories are refused without reading from them or waiting for them.
 """
 
 import errno
@@ -15,7 +15,7 @@ from typing import Any
 from las.runtime.errors import StorageError
 
 POINTER = 1 << 12
-"""Bytes at most of a file that names a checkpoint; below, of other kinds of files."""
+"""Size limit in bytes of a file that names a checkpoint; below, those of other kinds of files."""
 MANIFEST = 1 << 20
 JSON = 1 << 26
 LINE = 1 << 24
@@ -23,8 +23,8 @@ LINES = 1 << 30
 TENSORS = 1 << 34
 LANGUAGE_MODEL = 1 << 40
 
-DEEPEST = 100
-"""Levels at most of lists and objects inside each other."""
+MAX_DEPTH = 100
+"""Limit for the depth of nested lists and objects."""
 
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -36,16 +36,16 @@ _KINDS = {
 
 
 def size(path: Path, limit: int) -> int:
-    """Bytes of a regular file. Raises OSError for anything else, and for a file of more than `limit` bytes."""
+    """Size of a regular file in bytes. Raises OSError for anything else, and for a file of more than `limit` bytes."""
     return _require(path, os.stat(path), limit)
 
 
 def open_file(path: Path, limit: int) -> BufferedReader:
-    """A regular file of at most `limit` bytes, open for reading. Raises OSError for anything else."""
+    """Open a regular file of at most `limit` bytes for reading. Raises OSError for anything else."""
     size(path, limit)
     file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     try:
-        _require(path, os.fstat(file.fileno()), limit)  # it may be another one since
+        _require(path, os.fstat(file.fileno()), limit)  # the path may name another file by now
     except OSError:
         file.close()
         raise
@@ -53,20 +53,20 @@ def open_file(path: Path, limit: int) -> BufferedReader:
 
 
 def read(path: Path, limit: int) -> bytes:
-    """The content of a regular file of at most `limit` bytes. Raises OSError for anything else."""
+    """Read a regular file of at most `limit` bytes. Raises OSError for anything else."""
     with open_file(path, limit) as file:
         return file.read(limit)
 
 
 def parse(text: str | bytes) -> Any:
-    """The value of a JSON text. Raises ValueError for what is none, and for one nested deeper than `DEEPEST`."""
-    too_deep = f"lists and objects inside each other, more than {DEEPEST} deep"
+    """Parse a JSON text. Raises ValueError for invalid JSON and for values nested deeper than `MAX_DEPTH`."""
+    too_deep = f"lists and objects inside each other, more than {MAX_DEPTH} deep"
     try:
         value = json.loads(text)
     except RecursionError as error:
         raise ValueError(too_deep) from error
     level = [value]
-    for _ in range(DEEPEST):
+    for _ in range(MAX_DEPTH):
         level = [inner for each in level for inner in _inside(each) if isinstance(inner, list | dict)]
         if not level:
             return value
@@ -74,12 +74,12 @@ def parse(text: str | bytes) -> Any:
 
 
 def read_object(path: Path, limit: int = JSON) -> dict[str, Any]:
-    """The JSON object in a file. Raises OSError as `read` does, ValueError for any other content."""
+    """Read the JSON object in a file. Raises OSError as `read` does, ValueError for any other content."""
     return _object(read(path, limit))
 
 
 def stored(path: Path) -> dict[str, Any]:
-    """The same of a file that las has written. Raises StorageError in words."""
+    """Read the JSON object in a file written by las. Raises StorageError naming the file and what is wrong with it."""
     try:
         return read_object(path)
     except (OSError, ValueError) as error:
@@ -87,13 +87,13 @@ def stored(path: Path) -> dict[str, Any]:
 
 
 def stored_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects of a file of JSON lines that las has written, none where there is no file.
+    """Read the objects of a JSON lines file written by las; an empty list where there is no file.
 
-    Half a line at the end, of a process that was killed, is none. Raises StorageError naming the line.
+    An incomplete last line, as a killed process leaves it, is dropped. Raises StorageError naming the line.
     """
     if not path.exists():
         return []
-    found, number = [], 0
+    objects, number = [], 0
     try:
         with open_file(path, LINES) as file:
             while line := file.readline(LINE + 1):
@@ -101,10 +101,10 @@ def stored_lines(path: Path) -> list[dict[str, Any]]:
                 if len(line) > LINE:
                     raise ValueError(f"a line of more than {LINE:,} bytes")
                 if line.endswith(b"\n"):
-                    found.append(_object(line))
+                    objects.append(_object(line))
     except (OSError, ValueError) as error:
         raise _damaged(f"{path}:{number}" if number else str(path), error) from error
-    return found
+    return objects
 
 
 def _object(text: bytes) -> dict[str, Any]:
@@ -120,21 +120,21 @@ def _inside(value: Any) -> Any:
     return value if isinstance(value, list) else ()
 
 
-def _require(path: Path, found: os.stat_result, limit: int) -> int:
-    if not stat.S_ISREG(found.st_mode):
-        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
+def _require(path: Path, status: os.stat_result, limit: int) -> int:
+    if not stat.S_ISREG(status.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
         raise OSError(errno.EINVAL, f"{kind}, not a regular file", str(path))
-    if found.st_size > limit:
-        raise OSError(errno.EFBIG, f"{found.st_size:,} bytes, more than the {limit:,} that it may have", str(path))
-    return found.st_size
+    if status.st_size > limit:
+        raise OSError(errno.EFBIG, f"{status.st_size:,} bytes, more than the {limit:,} that it may have", str(path))
+    return status.st_size
 
 
-def why(error: Exception) -> str:
-    """The reason in an error of reading, without the system's number and the path again."""
+def reason(error: Exception) -> str:
+    """Reason of a reading error, without the system's error number and the path."""
     return str(getattr(error, "strerror", None) or error)
 
 
 def _damaged(where: str, error: Exception) -> StorageError:
     return StorageError(
-        f"{where}: damaged ({why(error)}): restore it, or move it away, and type the same command again"
+        f"{where}: damaged ({reason(error)}): restore it, or move it away, and type the same command again"
     )

@@ -1,7 +1,7 @@
-"""A trained model as one file for another machine: safetensors, with what it is made of in the file's own header.
+"""Bundles: a trained model in one safetensors file, with its config and state in the header.
 
-The header's metadata are texts: `config` (model and search), `state` (tokens, sample rate, what is scored) as JSON, and
-`sha256` of both and of all tensors. No paths of the machine that trained it, and nothing pickled.
+The header's metadata are strings: `config` (model and search) and `state` (tokens, sample rate, metric) as JSON, and
+the `sha256` of both and of all tensors. It holds no paths of the training machine, and nothing pickled.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ KEPT_CONFIG, KEPT_STATE = ("name", "seed", "model", "search"), ("step", "corpus"
 
 
 class Bundle(NamedTuple):
-    """What a verified file holds."""
+    """Content of a verified bundle: parameters and buffers by name, state, config."""
 
     model: dict[str, Tensor]
     state: dict[str, Any]
@@ -31,9 +31,9 @@ class Bundle(NamedTuple):
 
 
 def write(path: Path, model: dict[str, Tensor], state: dict[str, Any], config: dict[str, Any]) -> None:
-    """Write a model with as much of a checkpoint's state and config as it takes to use it.
+    """Write a model with the part of a checkpoint's state and config that is needed to use it.
 
-    Raises StorageError when the disk refuses; whatever was there before is intact then.
+    Raises StorageError if the file cannot be written; an existing file is intact then.
     """
     kept = {
         "config": _json({key: config[key] for key in KEPT_CONFIG if key in config}),
@@ -48,7 +48,7 @@ def write(path: Path, model: dict[str, Tensor], state: dict[str, Any], config: d
 
 
 def read(path: Path) -> Bundle:
-    """Raises StorageError for a file that is no bundle, or whose content is not what was written."""
+    """Read and verify a bundle. Raises StorageError for a file that is not a bundle or is damaged."""
     try:
         bounded.size(path, bounded.TENSORS)
         with safetensors.safe_open(path, framework="pt") as file:
@@ -64,7 +64,9 @@ def read(path: Path) -> Bundle:
             raise StorageError(f"{path}: damaged: its content is not what was written. Copy it again")
         return Bundle(tensors, bounded.parse(kept["state"]), with_public_names(bounded.parse(kept["config"])))
     except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
-        raise StorageError(f"{path}: not a bundle, or a damaged one ({bounded.why(error)}). Copy it again") from error
+        raise StorageError(
+            f"{path}: not a bundle, or a damaged one ({bounded.reason(error)}). Copy it again"
+        ) from error
 
 
 def _json(value: dict[str, Any]) -> str:

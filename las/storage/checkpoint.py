@@ -1,4 +1,4 @@
-"""Checkpoints that cannot be half written, silently damaged, or run code.
+"""Checkpoints: written atomically, verified by hash, free of pickle.
 
 A checkpoint is a directory:
 
@@ -37,7 +37,7 @@ FILES = ("model.safetensors", "optim.safetensors", "state.json", "config.json")
 
 
 class Checkpoint(NamedTuple):
-    """What a verified directory holds."""
+    """Content of a verified checkpoint: tensors of model and optimiser by name, state, config."""
 
     directory: Path
     model: dict[str, Tensor]
@@ -47,7 +47,7 @@ class Checkpoint(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """A checkpoint that cannot be used, and why: where, and what is wrong there."""
+    """Damaged checkpoint, with its directory and the reason."""
 
     directory: Path
     reason: str
@@ -63,7 +63,7 @@ def save(
 ) -> Path:
     """Write `<folder>/step-<step>` atomically and verify it by reading it back.
 
-    Raises StorageError when the disk refuses; whatever was there before is intact then.
+    Raises StorageError if it cannot be written; earlier checkpoints are intact then.
     """
     final = directory(folder, step)
     temporary = folder / f".tmp-{step:08d}-{uuid.uuid4().hex[:8]}"
@@ -99,7 +99,7 @@ def save(
 
 
 def directory(folder: Path, step: int) -> Path:
-    """Where the checkpoint of a step lies."""
+    """Directory of the checkpoint of a step."""
     return folder / f"step-{step:08d}"
 
 
@@ -112,11 +112,11 @@ def point(folder: Path, name: str, target: Path) -> None:
 
 
 def prune(folder: Path, keep: int) -> None:
-    """Remove all but the newest `keep` checkpoints and the one `best` names, and what killed processes left."""
+    """Remove all but the newest `keep` checkpoints and the best one, and temporary directories of killed processes."""
     best = folder / "best"
-    spared = {named(best).name} if best.exists() else set()
+    protected = {named(best).name} if best.exists() else set()
     for directory in list(_newest_first(folder))[keep:]:
-        if directory.name not in spared:
+        if directory.name not in protected:
             shutil.rmtree(directory)
     for leftover in folder.glob(".tmp-*"):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -136,7 +136,7 @@ def verify(directory: Path) -> None:
                 raise StorageError(f"{path}: damaged: its content is not what was written")
     except OSError as error:
         where = error.filename or directory
-        raise StorageError(f"{where}: damaged or incomplete checkpoint ({bounded.why(error)})") from error
+        raise StorageError(f"{where}: damaged or incomplete checkpoint ({bounded.reason(error)})") from error
     except (ValueError, KeyError, TypeError) as error:
         where = directory / "MANIFEST.json"
         raise StorageError(f"{where}: damaged or incomplete checkpoint ({error!r})") from error
@@ -154,22 +154,22 @@ def load(directory: Path) -> Checkpoint:
             with_public_names(bounded.read_object(directory / "config.json")),
         )
     except (OSError, ValueError, safetensors.SafetensorError) as error:
-        raise StorageError(f"{directory}: its files are not those of a checkpoint ({bounded.why(error)})") from error
+        raise StorageError(f"{directory}: its files are not those of a checkpoint ({bounded.reason(error)})") from error
 
 
 def named(pointer: Path) -> Path:
-    """The checkpoint that a pointer (`latest`, `best`) names, beside it wherever the name would lead.
+    """Directory that a pointer file (`latest`, `best`) names, always beside the pointer.
 
     Raises StorageError when the pointer cannot be read.
     """
     try:
         return pointer.with_name(Path(bounded.read(pointer, bounded.POINTER).decode().strip()).name)
     except (OSError, ValueError) as error:
-        raise StorageError(f"{pointer}: does not name a checkpoint ({bounded.why(error)})") from error
+        raise StorageError(f"{pointer}: does not name a checkpoint ({bounded.reason(error)})") from error
 
 
 def newest(folder: Path) -> tuple[Checkpoint | None, list[Damage]]:
-    """The newest checkpoint that verifies, and those newer than it, which do not."""
+    """Newest checkpoint that can be verified (None if there is none), and the damaged ones newer than it."""
     damaged: list[Damage] = []
     for directory in _newest_first(folder):
         try:
@@ -180,9 +180,9 @@ def newest(folder: Path) -> tuple[Checkpoint | None, list[Damage]]:
 
 
 def best(folder: Path, strict: bool = False) -> tuple[Checkpoint, list[str]]:
-    """The best checkpoint, or the newest good one if it is damaged, and a line that says so.
+    """Best checkpoint, or the newest intact one if it is damaged, with warnings that say so.
 
-    Raises StorageError when there is none that can be read, and with `strict` in place of using another than the best.
+    Raises StorageError if no checkpoint can be read, and with `strict` instead of falling back to another one.
     """
     pointer, damaged = folder / "best", list[Damage]()
     if pointer.exists():
@@ -192,35 +192,35 @@ def best(folder: Path, strict: bool = False) -> tuple[Checkpoint, list[str]]:
             return load(directory), []
         except StorageError as error:
             damaged.append(Damage(directory, str(error)))
-    found, more = newest(folder)
+    checkpoint, more = newest(folder)
     damaged += [each for each in more if each not in damaged]
-    if found is None:
+    if checkpoint is None:
         raise StorageError(
             "\n  ".join([f"{folder}: no checkpoint that can be read", *(each.reason for each in damaged)])
         )
     if not damaged:
-        return found, []
+        return checkpoint, []
     if strict:
         raise StorageError(
-            f"{_reasons(damaged)}. strict=true refuses to use {found.directory.name} in its place, "
-            f"{_age(damaged[0], found)}: leave strict out, or name that one: checkpoint={found.directory}"
+            f"{_reasons(damaged)}. strict=true refuses to use {checkpoint.directory.name} in its place, "
+            f"{_age(damaged[0], checkpoint)}: leave strict out, or name that one: checkpoint={checkpoint.directory}"
         )
-    return found, [instead(damaged, found)]
+    return checkpoint, [fallback_message(damaged, checkpoint)]
 
 
-def instead(damaged: Sequence[Damage], found: Checkpoint) -> str:
-    """Which checkpoints are damaged and why, which one is used in their place, and how much older it is: one line."""
-    return f"{_reasons(damaged)}. {found.directory.name} is used in its place, {_age(damaged[0], found)}"
+def fallback_message(damaged: Sequence[Damage], checkpoint: Checkpoint) -> str:
+    """Line that names damaged checkpoints with reasons, the one used in their place, and how much older it is."""
+    return f"{_reasons(damaged)}. {checkpoint.directory.name} is used in its place, {_age(damaged[0], checkpoint)}"
 
 
 def find(path: Path, strict: bool = False) -> tuple[Checkpoint, list[str]]:
-    """A checkpoint from a run folder (its best one), a checkpoint directory or a bundle, and complaints on the way.
+    """Load a checkpoint from a run folder (its best one), a checkpoint directory or a bundle, with warnings.
 
-    With `strict` a run folder's best one and no other. Raises StorageError where there is none that can be read.
+    With `strict`, only the best one of a run folder is accepted. Raises StorageError if there is none that can be read.
     """
     if path.is_file():
-        found = bundle.read(path)
-        return Checkpoint(path, found.model, {}, found.state, found.config), []
+        content = bundle.read(path)
+        return Checkpoint(path, content.model, {}, content.state, content.config), []
     if (path / "MANIFEST.json").exists() or (path.name.startswith("step-") and path.is_dir()):
         return load(path), []
     if (path / "checkpoints").is_dir():
@@ -232,7 +232,7 @@ def find(path: Path, strict: bool = False) -> tuple[Checkpoint, list[str]]:
 
 
 def pack_optimiser(optimiser: torch.optim.Optimizer) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
-    """An optimiser's state as named tensors and its groups as plain values."""
+    """State of an optimiser as named tensors, and its parameter groups as plain values."""
     state = optimiser.state_dict()
     tensors = {}
     for index, values in state["state"].items():
@@ -244,7 +244,7 @@ def pack_optimiser(optimiser: torch.optim.Optimizer) -> tuple[dict[str, Tensor],
 def unpack_optimiser(
     optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor], groups: list[dict[str, Any]]
 ) -> None:
-    """The inverse of `pack_optimiser`."""
+    """Restore an optimiser from the output of `pack_optimiser`."""
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         index, _, name = key.partition(".")
@@ -256,9 +256,9 @@ def _reasons(damaged: Sequence[Damage]) -> str:
     return "; ".join(" ".join(each.reason.split()) for each in damaged)
 
 
-def _age(wanted: Damage, found: Checkpoint) -> str:
-    """`200 steps (3:20) older`: the time is that between the two in the metrics of the run, where they know it."""
-    before, step = _step(wanted.directory), _step(found.directory)
+def _age(wanted: Damage, checkpoint: Checkpoint) -> str:
+    """Age of a checkpoint against another one, `200 steps (3:20) older`, with the time from the run's metrics."""
+    before, step = _step(wanted.directory), _step(checkpoint.directory)
     if before is None or step is None:
         return "which may be older"
     times = _times(wanted.directory.parent.parent)
@@ -273,7 +273,7 @@ def _step(directory: Path) -> int | None:
 
 
 def _times(run: Path) -> dict[int, float]:
-    """When each step of a run was written down; nothing where that cannot be read."""
+    """Time of each step in the metrics of a run, in seconds; empty if they cannot be read."""
     try:
         events = bounded.stored_lines(run / "metrics.jsonl")
         return {int(each["step"]): float(each["time"]) for each in events if "step" in each}

@@ -1,6 +1,6 @@
-"""Large files from the internet: continued where they broke off, accepted only with the size and hash that were named.
+"""Resumable downloads, accepted only with the expected size and hash.
 
-Only https, also after redirects; plain http is for a server on this machine.
+Only https is used, also after redirects; plain http is allowed for servers on this machine.
 """
 
 import hashlib
@@ -21,15 +21,15 @@ from las.runtime import progress
 from las.runtime.errors import ConfigError, DataError, StorageError
 
 _CHUNK = 1 << 20
-_ATTEMPTS = 5  # in a row that bring nothing new; each waits twice as long as the one before
+_ATTEMPTS = 5  # consecutive ones without new bytes; each waits twice as long as the one before
 _WAIT_S = 1.0
 _TIMEOUT_S = 60.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_PASSING = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)  # and all of 500 and above: worth another try
+_TRANSIENT = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)  # and all of 500 and above
 
 
 class _Dropped(Exception):
-    """The connection ended before the file did."""
+    """End of a connection before the end of the file."""
 
 
 def fetch(url: str, path: Path, size: int, sha256: str = "", md5: str = "") -> Path:
@@ -62,7 +62,7 @@ def fetch(url: str, path: Path, size: int, sha256: str = "", md5: str = "") -> P
 
 
 def _fetch_all(url: str, part: Path, size: int) -> None:
-    """Bring `part` to its full size, over as many connections as it takes."""
+    """Download until `part` has its full size, over as many connections as needed."""
     failures = 0
     while (have := part.stat().st_size if part.exists() else 0) != size:
         if have > size:
@@ -74,7 +74,7 @@ def _fetch_all(url: str, part: Path, size: int) -> None:
             if isinstance(error, urllib.error.HTTPError) and error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 part.unlink(missing_ok=True)  # what the server has is shorter than what was begun
             failures = 0 if part.exists() and part.stat().st_size > have else failures + 1
-            if failures == _ATTEMPTS or not _is_passing(error):
+            if failures == _ATTEMPTS or not _is_transient(error):
                 raise DataError(
                     f"{url}: cannot be downloaded ({error}). The same command tries again, and continues {part} if "
                     "that is there"
@@ -83,7 +83,7 @@ def _fetch_all(url: str, part: Path, size: int) -> None:
 
 
 def _fetch_rest(url: str, part: Path, have: int, size: int) -> None:
-    """Append what one connection brings to the `have` bytes that are there, and never more than `size` in all."""
+    """Append the bytes of one connection to the `have` existing ones, never more than `size` in total."""
     request = urllib.request.Request(url, headers={"User-Agent": "las", "Accept-Encoding": "identity"})
     if have:
         request.add_header("Range", f"bytes={have}-")
@@ -112,7 +112,7 @@ def _fetch_rest(url: str, part: Path, have: int, size: int) -> None:
 
 
 def _chunks(response: Any, name: str, have: int, size: int) -> Iterator[bytes]:
-    """What the server sends, until the file has its size. Raises _Dropped when it ends before, DataError after."""
+    """Read chunks until the file has its size. Raises _Dropped for a shorter response, DataError for a longer one."""
     total = -(-(size - have) // _CHUNK)
     for _ in progress.counted(range(total), total, f"{name}: MiB fetched"):
         chunk = response.read(min(_CHUNK, size - have))
@@ -127,7 +127,7 @@ def _chunks(response: Any, name: str, have: int, size: int) -> Iterator[bytes]:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to https only; those of a server on this machine may stay on it."""
+    """Redirect handler that follows https only; a server on this machine may redirect to itself."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
@@ -137,7 +137,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def _opener(url: str) -> urllib.request.OpenerDirector:
-    """Speaks https and http and nothing else, least of all file."""
+    """Create an opener for https and http only, not for `file:` and others."""
     opener = urllib.request.OpenerDirector()
     proxies: dict[str, str] | None = {} if _is_local(url) else None  # None: those of the environment
     for handler in (
@@ -153,13 +153,13 @@ def _opener(url: str) -> urllib.request.OpenerDirector:
 
 
 def _is_local(url: str) -> bool:
-    """Whether this is plain http to a server on this machine."""
+    """Return whether a url is plain http to a server on this machine."""
     parts = urlsplit(url)
     return parts.scheme == "http" and parts.hostname in _LOOPBACK
 
 
 def _require_safe(url: str, asked: str) -> None:
-    """Raise ConfigError unless a url is https; DataError where a server leads elsewhere. Local ones may stay local."""
+    """Raise ConfigError for a url that is neither https nor local, DataError for a redirect to one."""
     if urlsplit(url).scheme == "https" or (_is_local(url) and _is_local(asked)):
         return
     if url != asked:
@@ -167,15 +167,15 @@ def _require_safe(url: str, asked: str) -> None:
     raise ConfigError(f"{url}: las downloads by https only. Fetch the file by hand if you trust the source")
 
 
-def _is_passing(error: Exception) -> bool:
-    """Whether the same request may work later: not where the server understood it and said no."""
+def _is_transient(error: Exception) -> bool:
+    """Return whether the same request may succeed later: the server did not refuse it."""
     if isinstance(error, urllib.error.HTTPError):
-        return error.code >= 500 or error.code in _PASSING
+        return error.code >= 500 or error.code in _TRANSIENT
     return not isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError)
 
 
 def _wrong_hash(path: Path, hashes: dict[str, str]) -> str | None:
-    """Which hash of a file is not the one expected, in words."""
+    """Message about a hash of a file that differs from the expected one; None if all agree."""
     digests = {name: hashlib.new(name) for name, expected in hashes.items() if expected}
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):

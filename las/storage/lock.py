@@ -1,7 +1,7 @@
-"""One process per run folder: the second one refuses and says who the first is.
+"""Lock of a run folder, for one process at a time.
 
-The lock is a file that names its holder. A holder on this machine that no longer lives (killed, crashed) holds nothing;
-whether one on another machine still lives cannot be known from here, so that its lock stays until a person removes it.
+The lock is a file that names its holder. The lock of a dead process of this machine (killed, crashed) is taken over.
+Processes of another machine cannot be checked, so their lock stays until somebody removes it.
 """
 
 import json
@@ -18,17 +18,17 @@ from las.runtime.errors import StorageError
 from las.storage import bounded
 
 NAME = "lock.json"
-GUARD_S = 10.0
-"""Seconds after which the file that guards a takeover, which takes none, is a leftover."""
+STALE_GUARD_S = 10.0
+"""Age in seconds from which the guard file of a takeover counts as stale; a takeover itself takes almost no time."""
 
 
 @contextmanager
 def held(directory: Path) -> Iterator[None]:
-    """Hold the folder's lock. Raises StorageError with the holder's pid, host and age if another process does."""
+    """Hold the lock of a folder while the body runs. Raises StorageError naming the process that holds it already."""
     path = directory / NAME
     own = directory / f".{NAME}.{os.getpid()}"
-    me = {"pid": os.getpid(), "host": socket.gethostname(), "born": _born(os.getpid()), "since": time.time()}
-    own.write_text(json.dumps(me))
+    holder_entry = {"pid": os.getpid(), "host": socket.gethostname(), "born": _born(os.getpid()), "since": time.time()}
+    own.write_text(json.dumps(holder_entry))
     try:
         while not _take(own, path):
             holder = _holder(path)
@@ -45,7 +45,7 @@ def held(directory: Path) -> Iterator[None]:
 
 
 def _take(own: Path, path: Path) -> bool:
-    """Make `path` another name of the file that names this process, unless it is there: atomic on any file system."""
+    """Link the file that names this process to `path`, atomically. Returns False if `path` exists."""
     try:
         os.link(own, path)
     except FileExistsError:
@@ -54,7 +54,7 @@ def _take(own: Path, path: Path) -> bool:
 
 
 def _holder(path: Path) -> dict[str, Any] | None:
-    """Who holds the lock; None if nobody does any more, or if the file says nothing."""
+    """Holder of the lock; None if it was released or the file is unreadable."""
     try:
         holder = bounded.read_object(path)
         return holder if {"pid", "host", "since"} <= set(holder) else None
@@ -70,7 +70,7 @@ def _alive(holder: dict[str, Any]) -> bool:
 
 
 def _born(pid: int) -> str | None:
-    """When a process of this machine was started, in the system's own count: another one may have its number now."""
+    """Start time of a process of this machine, in clock ticks, which tells it from a later one with the same pid."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -85,13 +85,15 @@ def _born(pid: int) -> str | None:
 
 
 def _remove_dead(path: Path) -> None:
-    """Remove the lock if its holder is dead, one process at a time: else it could be a new holder's already."""
+    """Remove the lock if its holder is dead, guarded so that no process removes the lock of a new holder."""
     guard = path.with_name(f"{NAME}.changing")
     try:
         os.close(os.open(guard, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     except FileExistsError:
-        if time.time() - guard.stat().st_mtime > GUARD_S:
-            raise StorageError(f"{guard}: left by a process that was killed in an unlucky moment: remove it") from None
+        if time.time() - guard.stat().st_mtime > STALE_GUARD_S:
+            raise StorageError(
+                f"{guard}: stale lock file of a killed process: delete it and run the command again"
+            ) from None
         time.sleep(0.05)
         return
     try:
@@ -107,7 +109,7 @@ def _remove_dead(path: Path) -> None:
 
 
 def _remove_leftovers(directory: Path) -> None:
-    """Remove the files that dead processes were about to rename: `.<name>.<pid>`, here and among the checkpoints."""
+    """Remove temporary files of dead processes, `.<name>.<pid>`, in the folder and among its checkpoints."""
     for path in (*directory.glob(".*"), *directory.glob("checkpoints/.*")):
         pid = path.suffix[1:]
         if pid.isdecimal() and path.is_file() and _born(int(pid)) is None:

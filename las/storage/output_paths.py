@@ -1,6 +1,6 @@
-"""Where verbs leave what they make of a checkpoint: in its run folder, named by what was asked for.
+"""Paths of the outputs that verbs make from a checkpoint, in its run folder.
 
-A checkpoint that lies in no run folder (an averaged one) has it beside it; so has a bundle, which is a single file.
+Outputs of a checkpoint outside any run folder (an averaged one) and of a bundle lie beside it.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from las.runtime.errors import ConfigError
 
 
 def folder(checkpoint: Path) -> Path:
-    """The run folder of a checkpoint that is given by its run folder, as a directory or as a bundle."""
+    """Run folder of a checkpoint, given as a run folder, checkpoint directory or bundle."""
     if not checkpoint.is_file() and not (checkpoint / "MANIFEST.json").exists():
         return checkpoint
     beside = checkpoint.parent if checkpoint.parent.name else checkpoint.absolute().parent
@@ -20,7 +20,7 @@ def folder(checkpoint: Path) -> Path:
 
 
 def decoded(checkpoint: Path, what: str) -> Path:
-    """The file of hypotheses of a split or of recordings (`name_of`), one checkpoint of a run apart from another."""
+    """Path of the hypotheses for a split or for recordings (`name_of`), different for every checkpoint of a run."""
     name = f"hypotheses.{what}.jsonl"
     if checkpoint.is_file():
         return folder(checkpoint) / f"{checkpoint.stem}.decoded" / name
@@ -29,7 +29,7 @@ def decoded(checkpoint: Path, what: str) -> Path:
 
 
 def name_of(audio: str | Sequence[str]) -> str:
-    """`x.wav-1f3870be` for recordings by their names: the first one's, how many more, digits that tell paths apart."""
+    """Short name for recordings, `x.wav-1f3870be`: first file, number of further ones, hash of all paths."""
     paths = [Path(name).absolute() for name in ([audio] if isinstance(audio, str) else audio)]
     if not paths:
         raise ConfigError("audio=[] names no recording: give audio=x.wav, a folder, or a list [a.wav,b.wav]")

@@ -1,17 +1,17 @@
-"""A run folder knows itself: its resolved config, where and how it was started, its metrics and its result.
+"""Run directories: resolved config, environment, metrics and result of one training, and what changed since it began.
 
 runs/<name>/<corpus>/seed<seed>/
     config.json         resolved config; entering with another one stops and lists the keys that differ
     environment.json    versions, machine, commit, command
-    metrics.jsonl       one line per event, what reports read
+    metrics.jsonl       one line per event, read by reports
     log.txt             what was printed
     checkpoints/        see las.storage.checkpoint
     attention/          one picture per validation
     hypotheses.<split>.jsonl, result.json
-    decoded/            what `las decode` wrote, see las.storage.output_paths
-    tuned.json          what `las tune` found, see las.decoding.tuned_search
+    decoded/            outputs of `las decode`, see las.storage.output_paths
+    tuned.json          result of `las tune`, see las.decoding.tuned_search
 
-What has changed between the start of a run and its continuation, and may change its numbers.
+A run is continued only with the config, software and data it began with, or with changes that are allowed by name.
 """
 
 import hashlib
@@ -34,14 +34,24 @@ from las.runtime.version import __version__
 from las.storage import atomic, bounded
 
 UNSIGNED = ("data_dir", "run_dir", "kernel")
-"""Keys that say where things lie and how they are computed, not what is trained: a run may go on with others."""
+"""Keys that do not affect what is trained (locations, kernels): a run may continue with other values."""
 LATER: Config = {"pretraining": {"new_layers": "below_top", "stages": []}}
-"""Keys that configs of earlier releases lack, with what those did."""
+"""Keys that configs of earlier releases lack, with the behaviour of those releases."""
 UNSIGNED_TRAINER = ("device", "num_workers", "threads", "histograms", "attention_pictures", "allow_drift")
+KINDS = {
+    "torch": "the version of torch",
+    "code": "the version of las (or its commit)",
+    "vocabulary": "the output symbols",
+    "manifest_hash": "the training utterances",
+    "seed": "the seed",
+}
+"""Properties of a run that are compared when it continues, with their names in messages."""
+NEVER_ALLOWED = ("vocabulary", "manifest_hash", "seed")
+"""Properties that may not change: they decide the order of the data or the meaning of the parameters."""
 
 
 def signature(config: Config) -> Config:
-    """The part of a config that decides what a run computes."""
+    """Part of a config that decides what a run computes."""
     kept = {key: value for key, value in config.items() if key not in UNSIGNED}
     kept["trainer"] = {key: value for key, value in config["trainer"].items() if key not in UNSIGNED_TRAINER}
     kept["corpus"] = {key: value for key, value in config["corpus"].items() if key != "root"}
@@ -55,7 +65,7 @@ def signature_digest(config: Config) -> str:
 
 
 class RunDirectory:
-    """One configured training and its folder, which the main process alone writes to.
+    """Directory of one configured training, which only the main process writes to.
 
     Raises StorageError when the folder cannot be written, or belongs to a run of another configuration.
     """
@@ -74,7 +84,7 @@ class RunDirectory:
 
     def _enter(self) -> None:
         path = self.directory / "config.json"
-        # Before training begins there is nothing to protect: a config that led nowhere may be mended.
+        # Before training begins there is nothing to protect: the config may still be corrected.
         if any((self.directory / name).exists() for name in ("metrics.jsonl", "checkpoints", "result.json")):
             differing = differences(signature(LATER | self._own_config(path)), signature(self.config))
             if differing:
@@ -93,7 +103,7 @@ class RunDirectory:
             signature(config)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise StorageError(
-                f"{path}: missing or damaged ({bounded.why(error)}), so nobody can tell what this run is of: "
+                f"{path}: missing or damaged ({bounded.reason(error)}), so nobody can tell what this run is of: "
                 f"restore it, or start a run of its own: name={self.config['name']}_2"
             ) from error
         return config
@@ -107,19 +117,19 @@ class RunDirectory:
             file.write(line + "\n")
 
     @property
-    def way_out(self) -> str:
-        """The advice to type something else where the disk is full."""
+    def disk_full_advice(self) -> str:
+        """Advice for a full disk, with the key that chooses another one."""
         return (
             "Make room and type the same command again, or train on another disk: add "
             f"run_dir=/another/disk/{self.directory.name} to it."
         )
 
     def metrics(self) -> list[dict[str, Any]]:
-        """All events so far; half a line at the end, of a process that was killed, is none."""
+        """Read all events so far; an incomplete last line, as a killed process leaves it, is dropped."""
         return bounded.stored_lines(self.directory / "metrics.jsonl")
 
     def forget_after(self, step: int) -> None:
-        """Drop events past a step: a resumed run repeats them, and each step must be there once."""
+        """Drop events after a step: a resumed run repeats them, and each step must occur once."""
         if not self.writes:
             return
         kept = [event for event in self.metrics() if event.get("step", 0) <= step]
@@ -128,7 +138,7 @@ class RunDirectory:
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """The result of a finished run, else None."""
+        """Result of a finished run, else None."""
         path = self.directory / "result.json"
         return bounded.stored(path) if path.exists() else None
 
@@ -139,7 +149,7 @@ class RunDirectory:
 
 
 def environment() -> dict[str, Any]:
-    """What a reader needs to judge a number: versions, machine, commit and command."""
+    """Versions, machine, commit and command of this process, for judging its results."""
     import torch
 
     return {
@@ -155,12 +165,12 @@ def environment() -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The checkout's commit, with `+` when it has uncommitted changes; None outside a checkout."""
-    where = Path(__file__).parent
+    """Commit of the checkout, with `+` if it has uncommitted changes; None outside a checkout."""
+    package = Path(__file__).parent
     try:
         described = subprocess.run(
             ["git", "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"],
-            cwd=where,
+            cwd=package,
             capture_output=True,
             text=True,
             timeout=10,
@@ -171,37 +181,26 @@ def commit() -> str | None:
     return described.stdout.strip()
 
 
-KINDS = {
-    "torch": "the version of torch",
-    "code": "the version of las (or its commit)",
-    "vocabulary": "the output symbols",
-    "manifest_hash": "the training utterances",
-    "seed": "the seed",
-}
-NEVER = ("vocabulary", "manifest_hash", "seed")
-"""With these another training begins: the order of the data, or the meaning of the parameters."""
-
-
 def origin(vocabulary_hash: str) -> dict[str, str]:
-    """What a checkpoint keeps of where it comes from, beside seed and manifest."""
+    """Properties of a run that its checkpoints keep, beside seed and manifest: torch, code, vocabulary."""
     return {"torch": str(torch.__version__), "code": commit() or __version__, "vocabulary": vocabulary_hash}
 
 
 def require(before: Mapping[str, Any], now: Mapping[str, Any], allowed: Collection[str], directory: Path) -> list[str]:
-    """Lines for the log about changes that are allowed.
+    """Compare the properties of a run with those it began with; returns lines for the log about allowed changes.
 
-    Raises StorageError listing those that are not, ConfigError when `allowed` names what cannot be allowed.
+    Raises StorageError listing changes that are not allowed, ConfigError if `allowed` names one that cannot be.
     """
     for name in allowed:
-        if name not in KINDS or name in NEVER:
-            may = [kind for kind in KINDS if kind not in NEVER]
+        if name not in KINDS or name in NEVER_ALLOWED:
+            may = [kind for kind in KINDS if kind not in NEVER_ALLOWED]
             raise ConfigError(f"allow_drift: {name!r} is none of {', '.join(may)}.{suggest(name, may)}")
     changed = [name for name in KINDS if name in before and before[name] != now[name]]
     lines = [f"{KINDS[name]}: {_short(before[name])} -> {_short(now[name])}" for name in changed]
     refused = [name for name in changed if name not in allowed]
     if not refused:
         return [f"continuing although it changed since this run began: {line}" for line in lines]
-    if set(refused) & set(NEVER):
+    if set(refused) & set(NEVER_ALLOWED):
         advice = "Restore what it was, or start a run of its own under another name=..."
     else:
         advice = f"Go on all the same with allow_drift=[{','.join(refused)}], or start another run with name=..."

@@ -1,4 +1,4 @@
-"""A temporary folder of a long-lived program. One that was killed leaves it behind: the next one removes it."""
+"""Temporary folders of long-running programs, removed by the next program where one was killed."""
 
 import fcntl
 import os
@@ -11,10 +11,10 @@ from pathlib import Path
 
 @contextmanager
 def folder(prefix: str) -> Iterator[Path]:
-    """A new folder that only this user may enter, removed afterwards.
+    """Create a folder that only this user may enter, and remove it after the body.
 
-    Before, folders of this prefix whose programs no longer live are removed. A living program holds a lock (flock) on
-    its folder, of which the system lets go however the program ends.
+    Folders of the same prefix left by killed programs are removed first. A running program holds a lock (flock) on its
+    folder, which the system releases however the program ends.
     """
     _remove_abandoned(prefix)
     path, lock = _locked(prefix)
@@ -26,12 +26,12 @@ def folder(prefix: str) -> Iterator[Path]:
 
 
 def _locked(prefix: str) -> tuple[Path, int]:
-    """A new folder, and the open file that holds its lock."""
+    """Create a folder and lock it. Returns the folder and the descriptor that holds the lock."""
     while True:
         path = Path(tempfile.mkdtemp(prefix=prefix))
         try:
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except FileNotFoundError:  # another program took it for abandoned in between
+        except FileNotFoundError:  # another program removed it as abandoned in between
             continue
         fcntl.flock(lock, fcntl.LOCK_EX)
         if path.is_dir():
@@ -40,7 +40,7 @@ def _locked(prefix: str) -> tuple[Path, int]:
 
 
 def _remove_abandoned(prefix: str) -> None:
-    """Those of this user on which nobody has a lock; links are not followed."""
+    """Remove this user's folders of a prefix that nobody has locked; links are not followed."""
     for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         try:
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -51,6 +51,6 @@ def _remove_abandoned(prefix: str) -> None:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(path, ignore_errors=True)
         except BlockingIOError:
-            pass  # its program lives
+            pass  # its program is running
         finally:
             os.close(lock)

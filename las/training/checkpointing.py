@@ -108,7 +108,7 @@ class Checkpointer:
         except (StorageError, OSError) as error:
             self.failed, self.refusal = self.failed + 1, str(error)
             if self.failed == FAILED_SAVES:
-                raise StorageError(f"{error} {self.run.way_out}") from error
+                raise StorageError(f"{error} {self.run.disk_full_advice}") from error
             progress.say(f"{error} Training goes on, and the next checkpoint will be tried as well.", self.log)
             return
         self.failed = 0
@@ -118,7 +118,7 @@ class Checkpointer:
         if self.refusal and not any(self.folder.glob("step-*")):
             raise StorageError(
                 f"{self.folder}: training has ended and none of its checkpoints could be written, so its parameters "
-                f"are lost: {self.refusal} {self.run.way_out}"
+                f"are lost: {self.refusal} {self.run.disk_full_advice}"
             )
 
     def resume(self) -> TrainingState | None:
@@ -138,7 +138,7 @@ class Checkpointer:
             self.run.forget_after(0)
             return None
         if damaged:
-            progress.say(checkpoint.instead(damaged, found), self.log)
+            progress.say(checkpoint.fallback_message(damaged, found), self.log)
         for line in run_directory.require(found.state["origin"], self.origin, self.allow_drift, self.run.directory):
             progress.say(line, self.log)
         standing = self.restore(found)

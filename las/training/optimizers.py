@@ -1,4 +1,4 @@
-"""Nadam as TensorFlow 1 has it: Adam with Nesterov momentum, which Zeineldeen et al. 2020 train hybrid models with."""
+"""Nadam as TensorFlow 1 has it (Zeineldeen et al. 2020 train hybrid models with it), and checks of settings."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -7,7 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from las.runtime.errors import ArgumentError
+from las.runtime import config
+from las.runtime.errors import ArgumentError, ConfigError
+
+FRACTIONS = ("betas", "momentum", "dampening", "rho", "alpha", "lr_decay")
+"""Settings of optimisers that lie between 0 and 1."""
+NOT_NEGATIVE = ("eps", "weight_decay", "lambd")
 
 
 class Nadam(torch.optim.Optimizer):
@@ -89,3 +94,17 @@ def _side_by_side(parameters: list[Tensor]) -> list[list[Tensor]]:
     on_gpu = [parameter for parameter in parameters if parameter.is_cuda]
     one_by_one = [[parameter] for parameter in parameters if not parameter.is_cuda]
     return [on_gpu, *one_by_one] if on_gpu else one_by_one
+
+
+def check_settings(section: dict[str, Any]) -> None:
+    """Raise ConfigError for an unusable setting of `optim`, such as a learning rate of 0, which torch accepts."""
+    try:
+        for key in FRACTIONS:
+            config.require(key, section.get(key), 0.0, 1.0)
+        for key in NOT_NEGATIVE:
+            config.require(key, section.get(key), 0.0)
+    except ArgumentError as error:
+        raise ConfigError(f"optim.{error}") from error
+    rate = section.get("lr")
+    if isinstance(rate, int | float) and rate <= 0:
+        raise ConfigError(f"optim.lr={rate} trains nothing: it must be above 0, for example optim.lr=0.001")

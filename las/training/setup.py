@@ -19,7 +19,7 @@ from las.runtime import devices, distributed, progress, seeding, signals
 from las.runtime.config import Config, Factory, build, check_value, checked, resolve
 from las.runtime.errors import ConfigError, StorageError
 from las.storage import run_directory
-from las.training import checkpointing, data_preparation, optimizer_checks, pretraining
+from las.training import checkpointing, data_preparation, optimizers, pretraining
 from las.training.data_preparation import PreparedCorpus
 from las.training.pretraining import Stage
 from las.training.step import Trainable
@@ -65,7 +65,7 @@ def build_parts(config: Config, corpus: Corpus, *place: int | str) -> TrainingSe
         search=build(config["validation_search"], where="validation_search"),
         **{key: build(config[key], where=key) for key in TRAINING_PARTS},
     )
-    optimizer_checks.check(config["optim"])
+    optimizers.check_settings(config["optim"])
     parts.optim(parts.model.parameters())  # what it refuses is told now
     return TrainingSetup(
         trainer=made,

@@ -39,7 +39,7 @@ def test_a_problem_is_an_error_that_names_it(
         raise ZeroDivisionError("words")
 
     monkeypatch.setattr(machine, "cores", broken)
-    monkeypatch.setattr(machine, "LEAST_MEMORY", 1e18)
+    monkeypatch.setattr(machine, "MIN_MEMORY", 1e18)
     answer = las("doctor", f"run_dir={tmp_path}")
     assert answer.code == 1
     assert answer.err == "las doctor: 2 of 13 checks found a problem: memory, cores\n"
@@ -155,7 +155,7 @@ def test_a_disk_without_links_or_room(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(os, "link", refuse)
     found = machine.run_folder(tmp_path)
     assert found.verdict == PROBLEM and "Operation not permitted" in found.found and list(tmp_path.iterdir()) == []
-    monkeypatch.setattr(machine, "LEAST_SPEED", 1e18)
+    monkeypatch.setattr(machine, "MIN_SPEED", 1e18)
     assert machine.disk(tmp_path).verdict == NOTE
     monkeypatch.setattr(shutil, "disk_usage", lambda place: types.SimpleNamespace(free=5))
     assert machine.disk(tmp_path).verdict == PROBLEM

@@ -148,5 +148,5 @@ class Impatient(NamedTuple):
     body: Training
 
     def __call__(self) -> int:
-        heartbeat.PATIENCE_S = 2.0
+        heartbeat.TIMEOUT_S = 2.0
         return self.body()

@@ -187,7 +187,7 @@ def exchanges() -> int:
 
 def slow_main() -> int:
     """A body: the main process takes longer than the patience of the others, and lives."""
-    heartbeat.PATIENCE_S = 1.5
+    heartbeat.TIMEOUT_S = 1.5
     with distributed.process_group(torch.device("cpu")), distributed.main_first():
         time.sleep(3.0 * distributed.is_main())
     return 0

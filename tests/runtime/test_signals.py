@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from las.runtime.signals import OF_CLUSTERS, WATCHED, Signals, Stopped, at_once, queued_again, requeue
+from las.runtime.signals import CLUSTER_SIGNALS, HANDLED_SIGNALS, Signals, Stopped, at_once, queued_again, requeue
 
 pytestmark = pytest.mark.usefixtures("interruptible")
 
@@ -19,16 +19,16 @@ class Answered(Exception):
     ("number", "code"), [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)], ids=lambda value: str(value)
 )
 def test_a_signal_is_noted_and_the_handlers_come_back(number: signal.Signals, code: int) -> None:
-    before = [signal.getsignal(each) for each in WATCHED]
+    before = [signal.getsignal(each) for each in HANDLED_SIGNALS]
     with pytest.raises(Answered), Signals() as signals:
         assert signals.received is None
         os.kill(os.getpid(), number)
         assert signals.received == number and signals.exit_code == code
         raise Answered
-    assert [signal.getsignal(each) for each in WATCHED] == before
+    assert [signal.getsignal(each) for each in HANDLED_SIGNALS] == before
 
 
-@pytest.mark.parametrize("number", WATCHED, ids=lambda value: value.name)
+@pytest.mark.parametrize("number", HANDLED_SIGNALS, ids=lambda value: value.name)
 def test_what_nobody_answered_is_answered_outside(number: signal.Signals) -> None:
     expected = KeyboardInterrupt if number == signal.SIGINT else Stopped
     with at_once(), pytest.raises(expected) as raised, Signals():
@@ -46,18 +46,18 @@ def test_a_second_ctrl_c_stops_at_once_and_other_signals_wait() -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
 
-@pytest.mark.parametrize("number", OF_CLUSTERS, ids=lambda value: value.name)
+@pytest.mark.parametrize("number", CLUSTER_SIGNALS, ids=lambda value: value.name)
 def test_elsewhere_the_first_signal_stops_and_the_next_ones_disturb_nothing(number: signal.Signals) -> None:
-    before = [signal.getsignal(each) for each in WATCHED]
+    before = [signal.getsignal(each) for each in HANDLED_SIGNALS]
     cleaned = False
     with pytest.raises(Stopped, match=f"stopped by {number.name}"), at_once():
         try:
             os.kill(os.getpid(), number)
         finally:
-            for again in OF_CLUSTERS:
+            for again in CLUSTER_SIGNALS:
                 os.kill(os.getpid(), again)
             cleaned = True
-    assert cleaned and [signal.getsignal(each) for each in WATCHED] == before
+    assert cleaned and [signal.getsignal(each) for each in HANDLED_SIGNALS] == before
 
 
 def slurm(folder: Path, monkeypatch: pytest.MonkeyPatch, exit_code: int) -> Path:

@@ -118,7 +118,7 @@ def test_other_files_of_a_run(tmp_path: Path, las: Las) -> None:
 
 
 def test_depth_has_a_bound_below_that_of_python() -> None:
-    deepest = "[" * bounded.DEEPEST + "]" * bounded.DEEPEST
+    deepest = "[" * bounded.MAX_DEPTH + "]" * bounded.MAX_DEPTH
     assert bounded.parse(deepest) and bounded.parse('{"a": 1}') == {"a": 1} and bounded.parse("3") == 3
     for text in (f"[{deepest}]", '{"a":' * 101 + "1" + "}" * 101, DEEP + "]" * 3000, DEEP, '{"a":' * 200_000):
         with pytest.raises(ValueError, match="inside each other, more than 100 deep"):

@@ -234,5 +234,5 @@ def test_what_is_said_of_a_long_download(
 
 def test_a_certificate_that_is_wrong_is_not_asked_for_again() -> None:
     wrong = urllib.error.URLError(ssl.SSLCertVerificationError("self-signed certificate"))
-    assert not download._is_passing(wrong)
-    assert download._is_passing(urllib.error.URLError(TimeoutError("timed out")))
+    assert not download._is_transient(wrong)
+    assert download._is_transient(urllib.error.URLError(TimeoutError("timed out")))

@@ -1,9 +1,8 @@
 """LibriSpeech and Mini LibriSpeech, in the tree that OpenSLR's archives (resources 12 and 31) unpack to.
 
 <part>/<speaker>/<chapter>/ holds <speaker>-<chapter>-<number>.flac and one <speaker>-<chapter>.trans.txt with lines
-`<id> WORDS`. Parts are trained on together and tested apart.
-
-The parts of LibriSpeech (OpenSLR resource 12) and Mini LibriSpeech (resource 31), and the archives they come in.
+`<id> WORDS`. The training parts are trained on together, the others tested apart. `PARTS` lists all parts with the
+sizes and hashes of their archives.
 """
 
 import functools

@@ -2,8 +2,6 @@
 
 Training: 462 speakers without the SA sentences (3696 utterances); development 50 speakers (400) and core test 24
 speakers (192) of the test part. Any case of folder and file names, RIFF or SPHERE audio.
-
-The speakers of TIMIT's test part that Kaldi's recipe uses for development (50) and core test (24).
 """
 
 import functools

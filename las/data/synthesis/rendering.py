@@ -179,7 +179,7 @@ def _read_record(root: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
-        why = f"{root / RECORD}: cannot be read ({bounded.why(error)})"
+        why = f"{root / RECORD}: cannot be read ({bounded.reason(error)})"
         raise DataError(f"{why}. Remove {root}: it will be made again") from error
     return record
 

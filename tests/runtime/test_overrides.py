@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from las.cli import sweep
 from las.data.tokenizers import Characters, Phones
-from las.runtime import config, quoting
+from las.runtime import config, overrides
 from las.runtime.errors import ConfigError
 
 Las = Callable[..., Answer]
@@ -28,7 +28,7 @@ def pasted(line: str) -> str:
 def test_any_text_arrives_as_it_was(text: str) -> None:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    assert OverridesParser.create().parse_override(pasted(quoting.override("name", text))).value() == text
+    assert OverridesParser.create().parse_override(pasted(overrides.quoted("name", text))).value() == text
 
 
 @pytest.mark.parametrize(
