@@ -119,30 +119,32 @@ def subject(config: Config) -> tuple[Probe, Path]:
     trained = config | found.config
     trained["trainer"] = config["trainer"] | found.config.get("trainer", {}) | {"device": config["device"]}
     corpus: Corpus = build(trained["corpus"], where="corpus")
-    built = setup.build_parts(trained, corpus)
-    updates = _updates(built, found, trained["trainer"]["precision"])
+    training_setup = setup.build_parts(trained, corpus)
+    updates = _updates(training_setup, found, trained["trainer"]["precision"])
     splits = data_preparation.prepared(corpus, config["data_dir"])
     train, options = splits[corpus.splits[0]], trained["trainer"]
     size = BatchSize(options["batch_size"], options["max_batch_s"])
-    plan = built.parts.order.plan(train, manifest.content_hash(train), built.seed, found.state["epoch"], size)
+    plan = training_setup.parts.order.plan(
+        train, manifest.content_hash(train), training_setup.seed, found.state["epoch"], size
+    )
     start, count = found.state["next_batch"], options["accumulate"]
     chosen = plan[start : start + count] or plan[:count]
     loader = Loader(drop_unknown_symbols(train, corpus.tokens), corpus.tokens, corpus.sample_rate, 0)
     looked_at = Probe(
         updates,
         found.state["step"] + 1,
-        [batch.to(built.device) for _, batch in loader.batches(chosen)],
-        examples(corpus, splits, config["num_utterances"]).to(built.device),
+        [batch.to(training_setup.device) for _, batch in loader.batches(chosen)],
+        examples(corpus, splits, config["num_utterances"]).to(training_setup.device),
         corpus.tokens.symbols,
         config["draws"],
     )
     return looked_at, output_paths.folder(found.directory) / "analysis" / found.directory.name
 
 
-def _updates(built: setup.TrainingSetup, found: Checkpoint, precision: str) -> TrainingStep:
+def _updates(training_setup: setup.TrainingSetup, found: Checkpoint, precision: str) -> TrainingStep:
     """Those of the training, with parameters, optimiser and learning rate as they stood in a checkpoint."""
-    parts, state = built.parts, found.state
-    optimiser = parts.optim(parts.model.to(built.device).parameters())
+    parts, state = training_setup.parts, found.state
+    optimiser = parts.optim(parts.model.to(training_setup.device).parameters())
     rates = [group["lr"] for group in optimiser.param_groups]
     try:
         parts.model.load_state_dict(found.model)
@@ -155,7 +157,7 @@ def _updates(built: setup.TrainingSetup, found: Checkpoint, precision: str) -> T
         group["lr"] = rate * factor
     scheduled.update_scheduled_values((parts.model, parts.loss), state["step"] + 1, parts.schedule.sub_epochs + 1)
     changing = parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment
-    return TrainingStep(*changing, built.seed, precision)
+    return TrainingStep(*changing, training_setup.seed, precision)
 
 
 def examples(corpus: Corpus, splits: Splits, count: int) -> Batch:

@@ -15,10 +15,10 @@ TOKENS_PER_SECOND = 12  # phones of read speech
 
 
 class BenchmarkModel(NamedTuple):
-    """What a training config describes."""
+    """A corpus and the parts of a training, as a config describes them."""
 
     corpus: Corpus
-    built: TrainingSetup
+    setup: TrainingSetup
 
 
 def subject(config: Config) -> BenchmarkModel:
