@@ -116,30 +116,32 @@ def subject(config: Config) -> tuple[Probe, Path]:
     trained = config | stored.config
     trained["trainer"] = config["trainer"] | stored.config.get("trainer", {}) | {"device": config["device"]}
     corpus: Corpus = build(trained["corpus"], where="corpus")
-    built = setup.build_parts(trained, corpus)
-    updates = _updates(built, stored, trained["trainer"]["precision"])
+    training_setup = setup.build_parts(trained, corpus)
+    updates = _updates(training_setup, stored, trained["trainer"]["precision"])
     splits = data_preparation.prepared(corpus, config["data_dir"])
     train, options = splits[corpus.splits[0]], trained["trainer"]
     size = BatchSize(options["batch_size"], options["max_batch_s"])
-    plan = built.parts.order.plan(train, manifest.content_hash(train), built.seed, stored.state["epoch"], size)
+    plan = training_setup.parts.order.plan(
+        train, manifest.content_hash(train), training_setup.seed, stored.state["epoch"], size
+    )
     start, count = stored.state["next_batch"], options["accumulate"]
     chosen = plan[start : start + count] or plan[:count]
     loader = Loader(drop_unknown_symbols(train, corpus.tokens), corpus.tokens, corpus.sample_rate, 0)
     prepared = Probe(
         updates,
         stored.state["step"] + 1,
-        [batch.to(built.device) for _, batch in loader.batches(chosen)],
-        examples(corpus, splits, config["num_utterances"]).to(built.device),
+        [batch.to(training_setup.device) for _, batch in loader.batches(chosen)],
+        examples(corpus, splits, config["num_utterances"]).to(training_setup.device),
         corpus.tokens.symbols,
         config["draws"],
     )
     return prepared, output_paths.folder(stored.directory) / "analysis" / stored.directory.name
 
 
-def _updates(built: setup.TrainingSetup, stored: Checkpoint, precision: str) -> TrainingStep:
+def _updates(training_setup: setup.TrainingSetup, stored: Checkpoint, precision: str) -> TrainingStep:
     """The steps of a training, with parameters, optimiser and learning rate from a checkpoint."""
-    parts, state = built.parts, stored.state
-    optimiser = parts.optim(parts.model.to(built.device).parameters())
+    parts, state = training_setup.parts, stored.state
+    optimiser = parts.optim(parts.model.to(training_setup.device).parameters())
     rates = [group["lr"] for group in optimiser.param_groups]
     try:
         parts.model.load_state_dict(stored.model)
@@ -152,7 +154,7 @@ def _updates(built: setup.TrainingSetup, stored: Checkpoint, precision: str) -> 
         group["lr"] = rate * factor
     scheduled.update_scheduled_values((parts.model, parts.loss), state["step"] + 1, parts.schedule.sub_epochs + 1)
     changing = parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment
-    return TrainingStep(*changing, built.seed, precision)
+    return TrainingStep(*changing, training_setup.seed, precision)
 
 
 def examples(corpus: Corpus, splits: Splits, count: int) -> Batch:

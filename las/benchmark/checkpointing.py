@@ -14,7 +14,8 @@ from las.nn import rnn
 from las.runtime import machine
 from las.runtime.config import Config, build
 from las.storage.run_directory import RunDirectory
-from las.training import data_preparation, setup
+from las.training import setup
+from las.training.setup import TrainingRun
 from las.training.trainer import Trainer
 
 COLUMNS = (
@@ -42,7 +43,10 @@ def measure(settings: Settings) -> Iterator[Group]:
         config = settings.config | {"trainer": options, "run_dir": name}
         with rnn.use_kernel(str(config["kernel"])):
             trainer = _trainer(config)
-            clocks = {"validation": SaveTimer(trainer, "validator"), "checkpoint": SaveTimer(trainer.keeper, "save")}
+            clocks = {
+                "validation": SaveTimer(trainer, "validator"),
+                "checkpoint": SaveTimer(trainer.checkpointer, "save"),
+            }
             began = time.perf_counter()
             trainer.fit()
             total_s = time.perf_counter() - began
@@ -67,11 +71,10 @@ def _shares(seconds: list[float], total_s: float, updates_s: float) -> Row:
 
 def _trainer(config: Config) -> Trainer:
     corpus: Corpus = build(config["corpus"], where="corpus")
-    stages, built = setup.build_all(config, corpus)
-    data = data_preparation.prepare(corpus, Path(config["data_dir"]), built.limits)
-    folder = RunDirectory(config)
-    train = setup.filter_training_utterances(built, data, folder)
-    return next(setup.trainers(stages, built, train, data, folder, built.device))
+    stages, training_setup = setup.build_all(config, corpus)
+    run = TrainingRun(corpus, stages, training_setup, RunDirectory(config), training_setup.device)
+    data = run.prepare()
+    return next(setup.trainers(run, data, setup.filter_training_utterances(run, data)))
 
 
 class SaveTimer:

@@ -121,7 +121,7 @@ def trained(settings: Settings) -> Task:
 def untrained(settings: Settings) -> Task:
     """An untrained model on noise: its hypotheses are as long as allowed, because it predicts no end."""
     subject = inputs.subject(settings.config)
-    model = subject.built.recogniser.to(settings.device)
+    model = subject.setup.speech_model.to(settings.device)
     size, seconds = settings.config["batch_size"], settings.config["seconds"]
     batched = [inputs.batch(size, seconds, subject.corpus, seed) for seed in range(-(-NUM_GENERATED // size))]
     single = [_row(batch, index) for batch in batched for index in range(size)]

@@ -18,7 +18,7 @@ class BenchmarkModel(NamedTuple):
     """The model and loss of a training config."""
 
     corpus: Corpus
-    built: TrainingSetup
+    setup: TrainingSetup
 
 
 def subject(config: Config) -> BenchmarkModel:

@@ -64,7 +64,7 @@ def measure(settings: Settings) -> Iterator[Group]:
 
 
 def _loader(subject: BenchmarkModel, utterances: list[Utterance], workers: int) -> Loader:
-    corpus, augment = subject.corpus, subject.built.parts.augment
+    corpus, augment = subject.corpus, subject.setup.parts.augment
     return Loader(utterances, corpus.tokens, corpus.sample_rate, workers, augment=augment)
 
 
@@ -92,16 +92,16 @@ def _measured(
 
 def _trained(subject: BenchmarkModel, utterances: list[Utterance], plan: Plan, workers: int, config: Config) -> Row:
     """The share of its time that a training waits for batches, read from files, whose first one it waits for whole."""
-    parts, loader = subject.built.parts, _loader(subject, utterances, workers)
-    optimiser = parts.optim(parts.model.to(subject.built.device).parameters())
+    parts, loader = subject.setup.parts, _loader(subject, utterances, workers)
+    optimiser = parts.optim(parts.model.to(subject.setup.device).parameters())
     made = parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment
-    update = TrainingStep(*made, subject.built.seed, config["trainer"]["precision"])
+    update = TrainingStep(*made, subject.setup.seed, config["trainer"]["precision"])
     waited_s, step, began = 0.0, 0, time.perf_counter()
     asked = began
     with rnn.use_kernel(str(config["kernel"])):
         for step, (_, batch) in enumerate(loader.batches(plan, 0, KEY_OF), start=1):
             waited_s += time.perf_counter() - asked
-            update([batch.to(subject.built.device)], step)
+            update([batch.to(subject.setup.device)], step)
             asked = time.perf_counter()
     took_s = time.perf_counter() - began
     audio_s = sum(utterances[index].duration_s for batch in plan for index in batch)

@@ -44,7 +44,7 @@ def measure(settings: Settings) -> Iterator[Group]:
     size, seconds = settings.config["trainer"]["batch_size"], settings.config["seconds"]
     batch = benchmark_inputs.batch(size, seconds, subject.corpus).to(settings.device)
     shape = f"{settings.config['name']}, {size} utterances of {seconds[0]:g} to {seconds[1]:g} s"
-    model = subject.built.recogniser.to(settings.device).train()
+    model = subject.setup.speech_model.to(settings.device).train()
     clock = StepTimer(subject, settings.device)
     cells, card = benchmark_inputs.cells(model), benchmark_inputs.card(model)
     steps, table = {}, []
@@ -89,8 +89,8 @@ class StepTimer:
     def __init__(self, subject: BenchmarkModel, device: torch.device) -> None:
         self.device = device
         self.marks: list[float] = []
-        model = subject.built.recogniser
-        for module in (model.features, model.listener, subject.built.parts.loss):
+        model = subject.setup.speech_model
+        for module in (model.features, model.listener, subject.setup.parts.loss):
             module.register_forward_hook(self._after)
         model.listener.register_forward_hook(self._listened)
 
@@ -111,10 +111,10 @@ class TimedStep:
     """The trainer's update of one batch with a kernel; the model is shared, the optimiser is its own."""
 
     def __init__(self, kernel: str, subject: BenchmarkModel, batch: Batch, clock: StepTimer, precision: str) -> None:
-        parts = subject.built.parts
+        parts = subject.setup.parts
         optimiser = parts.optim(parts.model.parameters())
         optimiser.register_step_pre_hook(clock.mark)
-        seed = subject.built.seed
+        seed = subject.setup.seed
         self.update = TrainingStep(
             *(parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment, seed, precision)
         )

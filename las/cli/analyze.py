@@ -13,8 +13,8 @@ from las.nn import rnn
 from las.runtime import distributed, progress
 from las.runtime.config import Config, build, check_value, checked, compose
 from las.runtime.errors import ConfigError, suggest
-from las.storage import atomic, lock, run_directory
-from las.training import data_preparation, plots, setup
+from las.storage import atomic
+from las.training import plots, setup
 from las.training.step import TrainingStep
 
 WITHOUT_MODEL = ("invariance", "deep_linear")
@@ -99,22 +99,21 @@ def _training(config: Config, names: Sequence[str], grid: Grid) -> tuple[Analysi
     """Train as `las train` would in the same run directory, and measure on the way. Started again, it resumes."""
     training = {key: value for key, value in config.items() if key not in OWN_KEYS}
     corpus: Corpus = build(training["corpus"], where="corpus")
-    stages, built = setup.build_all(training, corpus)
-    with distributed.process_group(built.device) as device:
+    with setup.opened(training, corpus, *setup.build_all(training, corpus)) as run:
         if distributed.world_size() > 1:
             raise ConfigError("analyses during a training run in one process: start it without torchrun")
-        folder = run_directory.RunDirectory(training)
-        log = AnalysisLog(Path(config["output"] or folder.directory / "analysis"), names, grid)
-        with lock.held(folder.directory):
-            data = data_preparation.prepare(corpus, Path(training["data_dir"]), built.limits)
-            examples = probe.examples(corpus, data.splits, config["num_utterances"]).to(device)
-            train = setup.filter_training_utterances(built, data, folder)
-            for trainer in setup.trainers(stages, built, train, data, folder, device):
+        directory = run.folder.directory
+        log = AnalysisLog(Path(config["output"] or directory / "analysis"), names, grid)
+        with run.locked():
+            data = run.prepare()
+            examples = probe.examples(corpus, data.splits, config["num_utterances"]).to(run.device)
+            train = setup.filter_training_utterances(run, data)
+            for trainer in setup.trainers(run, data, train):
                 symbols = corpus.tokens.symbols
-                trainer.updates = _watched(trainer.updates, log, examples, symbols, config)
+                trainer.training_step = _watched(trainer.training_step, log, examples, symbols, config)
                 trainer.fit()
-    progress.say(f"{folder.directory}: trained to step {trainer.at.step}; `las train` with the same keys decodes it")
-    return log, str(folder.directory)
+    progress.say(f"{directory}: trained to step {trainer.state.step}; `las train` with the same keys decodes it")
+    return log, str(directory)
 
 
 def _watched(

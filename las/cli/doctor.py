@@ -210,9 +210,9 @@ def dry_run(config: Config) -> Iterator[Check]:
 
     corpus: Corpus = build(config["corpus"], where="corpus")
     own = {key: value for key, value in config.items() if key != "dry_run"}
-    _, built = setup.build_all(own, corpus)
+    _, training_setup = setup.build_all(own, corpus)
     train = corpus.prepare(Path(config["data_dir"]) / "manifests")[corpus.splits[0]]
-    return checks(own, built, corpus, train)
+    return checks(own, training_setup, corpus, train)
 
 
 def show(found: list[Check]) -> None:

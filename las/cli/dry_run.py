@@ -49,26 +49,27 @@ class Forecast(NamedTuple):
     """None where memory cannot be measured."""
 
 
-def checks(config: Config, built: TrainingSetup, corpus: Corpus, train: Sequence[Utterance]) -> Iterator[Check]:
+def checks(config: Config, setup: TrainingSetup, corpus: Corpus, train: Sequence[Utterance]) -> Iterator[Check]:
     """The longest batch of a training, and what to set if it does not fit.
 
     Args:
         config: of the training.
-        built: its parts; the model and its random numbers are used up.
+        setup: its parts; the model and its random numbers are used up.
         train: its utterances.
     """
-    usable = [each for each in train if each.duration_s <= built.limits.longest_s]
+    usable = [each for each in train if each.duration_s <= setup.limits.longest_s]
     if not usable:
-        yield Check("longest batch", PROBLEM, f"no training utterance is of at most {built.limits.longest_s:g} s")
+        limit = f"limits.longest_s={setup.limits.longest_s:g}"
+        yield Check("longest batch", PROBLEM, f"all training utterances are longer than {limit}")
         return
     size = BatchSize(config["trainer"]["batch_size"], config["trainer"]["max_batch_s"])
     longest = [usable[at] for at in sampler.cut(sampler.by_length(usable)[::-1], usable, size)[0]]
     with rnn.use_kernel(str(config["kernel"])):
-        found = forecast(_updates(built, config["trainer"]["precision"]), longest, corpus, built.device)
+        found = forecast(_updates(setup, config["trainer"]["precision"]), longest, corpus, setup.device)
     longest_s = longest[0].duration_s
     wanted_s = len(longest) * longest_s
     what = f"{len(longest)} of {longest_s:.1f} s, {wanted_s:,.0f} s with padding"
-    yield verdict(found, what, wanted_s, wanted_s / min(*built.parts.augment.speeds, 1.0))
+    yield verdict(found, what, wanted_s, wanted_s / min(*setup.parts.augment.speeds, 1.0))
 
 
 def verdict(found: Forecast, what: str, wanted_s: float, slowed_s: float) -> Check:
@@ -118,12 +119,12 @@ def forecast(updates: TrainingStep, utterances: Sequence[Utterance], corpus: Cor
     return Forecast(trials, free, failed, most_s)
 
 
-def _updates(built: TrainingSetup, precision: str) -> TrainingStep:
-    parts = built.parts
-    parts.model.to(built.device)
+def _updates(setup: TrainingSetup, precision: str) -> TrainingStep:
+    parts = setup.parts
+    parts.model.to(setup.device)
     optimiser = parts.optim(parts.model.parameters())
     return TrainingStep(
-        *(parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment), built.seed, precision
+        *(parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment), setup.seed, precision
     )
 
 
@@ -143,7 +144,7 @@ def _trial(
         measured = memory.allocated(update, device) if device.type == "cuda" else memory.resident(update, device)
     except LasError:  # not even one utterance at a time
         return None
-    if updates.most is not None:
+    if updates.micro_batch_size is not None:
         return None
     seconds = len(utterances) * utterances[0].duration_s
     return Trial(len(utterances), seconds, measured or 0, time.perf_counter() - began)

@@ -5,7 +5,6 @@
 """
 
 import math
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +25,15 @@ from las.lm.lstm import LSTMLanguageModel
 from las.lm.ngram import NGram
 from las.lm.perplexity import Perplexity
 from las.lm.perplexity import perplexity as measure
-from las.nn import rnn
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.runtime import distributed, progress
-from las.runtime.config import Config, build, check_value, compose
+from las.runtime.config import build, check_value, compose
 from las.runtime.errors import DataError
-from las.storage import lock, run_directory
+from las.storage import run_directory
 from las.training import data_preparation, setup
 from las.training.data_preparation import PreparedCorpus
 from las.training.pretraining import Stage
+from las.training.setup import TrainingRun
 from las.training.validation import Validation
 
 METRIC = "perplexity"
@@ -62,25 +61,25 @@ class TextValidator:
     @torch.no_grad()
     def __call__(self) -> Validation:
         self.model.eval()
-        found = torch.zeros(3, dtype=torch.float64)
+        totals = torch.zeros(3, dtype=torch.float64)
         plan = sequential(self.dev, self.size)[distributed.rank() :: distributed.world_size()]
         for _, batch in self.loader.batches(plan):
             batch = batch.to(self.model.device)
             sums = self.loss(self.model.predict(batch.targets), batch.targets, batch.num_tokens)
-            found += torch.tensor([float(sums.cross_entropy), float(sums.correct), float(sums.tokens)])
-        cross_entropy, correct, tokens = distributed.total(*found.tolist())
+            totals += torch.tensor([float(sums.cross_entropy), float(sums.correct), float(sums.tokens)])
+        cross_entropy, correct, tokens = distributed.total(*totals.tolist())
         loss = cross_entropy / tokens
         return Validation(loss, math.exp(min(loss, 700.0)), correct / tokens, None)
 
-    def shown(self, found: Validation) -> str:
+    def format_error(self, validation: Validation) -> str:
         """`perplexity 2.53`"""
-        return f"{METRIC} {found.error:.2f}"
+        return f"{METRIC} {validation.error:.2f}"
 
-    def remark(self, found: Validation) -> str:
-        """The accuracy of the most probable token, in words."""
-        return f"{100 * found.token_accuracy:.1f} % of the dev tokens are the most probable ones"
+    def describe(self, validation: Validation) -> str:
+        """The share of tokens that are the most probable ones, true tokens fed."""
+        return f"{100 * validation.token_accuracy:.1f} % of the dev tokens are the most probable ones"
 
-    def pictures(
+    def log_images(
         self, board: SummaryWriter, run: run_directory.RunDirectory, step: int, histograms: bool, attention: bool
     ) -> None:
         """Write histograms of the parameters; a language model has no attention."""
@@ -92,7 +91,7 @@ class TextValidator:
 def train_lm(overrides: list[str]) -> dict[str, Any]:
     """Train a language model, then measure it on dev and test. The same command again resumes.
 
-    Returns what result.json holds (a process that is not the main one: nothing).
+    Returns the content of result.json (a process that is not the main one: nothing).
     """
     config = compose("language_model", overrides)
     config["model"] = config.pop("lm")
@@ -100,54 +99,55 @@ def train_lm(overrides: list[str]) -> dict[str, Any]:
         check_value(key, config[key], str | None)
     corpus: Corpus = build(config["corpus"], where="corpus")
     corpus.metric = METRIC
-    built = setup.build_parts(config, corpus)
-    built = built._replace(parts=built.parts._replace(validator=TextValidator))
-    with (
-        rnn.use_kernel(str(config["kernel"])),
-        distributed.process_group(built.device) as device,
-        setup.only_main_process_prints(),
-    ):
-        folder = run_directory.RunDirectory(config)
-        if folder.result is not None:
-            progress.say(f"{folder.directory} is finished: {summary(folder.result)}")
-            return folder.result
-        with lock.held(folder.directory) if distributed.is_main() else nullcontext():
-            return _train(built, corpus, folder, device)
-
-
-def _train(
-    built: setup.TrainingSetup, corpus: Corpus, folder: run_directory.RunDirectory, device: torch.device
-) -> dict[str, Any]:
-    config, log = folder.config, folder.directory / "log.txt"
-    with distributed.main_first():
-        data = _of_sentences(corpus, config, built)
-    data_preparation.save_vocabulary(corpus.tokens, folder.directory)
+    parts = setup.build_parts(config, corpus)
+    parts = parts._replace(parts=parts.parts._replace(validator=TextValidator))
     stages = [Stage(1, 1, config, math.inf, None, "top", [])]
-    (trainer,) = setup.trainers(stages, built, data.train, data, folder, device)
+    with setup.opened(config, corpus, stages, parts) as run:
+        if run.folder.result is not None:
+            progress.say(f"{run.folder.directory} is finished: {summary(run.folder.result)}")
+            return run.folder.result
+        with run.locked():
+            data = _as_sentences(run)
+            data_preparation.save_vocabulary(corpus.tokens, run.folder.directory)
+            result = _train(run, data)
+            if not distributed.is_main():
+                return {}
+            result["splits"] = _measure(run, data)
+            run.folder.finish(result)
+            progress.say(f"{run.folder.directory}: {summary(result)}", run.log)
+            return result
+
+
+def _train(run: TrainingRun, data: PreparedCorpus) -> dict[str, Any]:
+    """Train the model; the entries of result.json, without a split."""
+    (trainer,) = setup.trainers(run, data, data.train)
     convergence = trainer.fit()
-    if not distributed.is_main():
-        return {}
-    progress.say(f"stopped at step {trainer.at.step}; best dev perplexity at step {convergence.best_step}", log)
-    result: dict[str, Any] = {
-        "name": config["name"],
-        "corpus": corpus.name,
-        "seed": config["seed"],
+    steps, best_step = trainer.state.step, convergence.best_step
+    if distributed.is_main():
+        progress.say(f"finished after {steps} steps; best dev perplexity at step {best_step}", run.log)
+    return {
+        "name": run.folder.config["name"],
+        "corpus": run.corpus.name,
+        "seed": run.setup.seed,
         "parameters": setup.num_parameters(trainer.model),
         "train_sentences": len(data.train),
-        "vocabulary_hash": corpus.tokens.vocabulary_hash,
+        "vocabulary_hash": run.corpus.tokens.vocabulary_hash,
         "commit": run_directory.commit(),
-        "steps": trainer.at.step,
-        "steps_to_converge": convergence.best_step,
+        "steps": steps,
+        "steps_to_converge": best_step,
         "splits": {},
     }
-    lm, own = loading.load_neural(folder.directory)
-    lm = lstm.of_tokens(lm, own, corpus.tokens, str(folder.directory))
-    for split in [split for split in corpus.splits[1:] if data.splits[split]]:
-        found = measure(lm, [corpus.tokens.encode(sentence.text) for sentence in data.splits[split]])
-        result["splits"][split] = {METRIC: found.of_all, "sentences": found.num_sentences, "symbols": found.num_symbols}
-    folder.finish(result)
-    progress.say(f"{folder.directory}: {summary(result)}", log)
-    return result
+
+
+def _measure(run: TrainingRun, data: PreparedCorpus) -> dict[str, Any]:
+    """Perplexity of the best checkpoint on every split with sentences but the training one."""
+    tokens, splits = run.corpus.tokens, {}
+    lm, own = loading.load_neural(run.folder.directory)
+    lm = lstm.of_tokens(lm, own, tokens, str(run.folder.directory))
+    for split in [split for split in run.corpus.splits[1:] if data.splits[split]]:
+        measured = measure(lm, [tokens.encode(sentence.text) for sentence in data.splits[split]])
+        splits[split] = {METRIC: measured.of_all, "sentences": measured.num_sentences, "symbols": measured.num_symbols}
+    return splits
 
 
 def summary(result: dict[str, Any]) -> str:
@@ -156,12 +156,12 @@ def summary(result: dict[str, Any]) -> str:
     return f"{', '.join(measured)}, converged at step {result['steps_to_converge']}"
 
 
-def _of_sentences(corpus: Corpus, config: Config, built: setup.TrainingSetup) -> PreparedCorpus:
+def _as_sentences(run: TrainingRun) -> PreparedCorpus:
     """The corpus as sentences; with `text` and `dev` those in place of its training and development parts.
 
     Raises DataError for a split to train or validate on that is empty.
     """
-    data = data_preparation.prepare(corpus, Path(config["data_dir"]), built.limits)
+    corpus, config, data = run.corpus, run.folder.config, run.prepare()
     splits = {split: sentences(data, split) for split in corpus.splits}
     for key, split in (("text", corpus.splits[0]), ("dev", corpus.splits[1])):
         if config[key] is not None:

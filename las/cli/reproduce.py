@@ -188,9 +188,9 @@ def require_built(read: Recipe, jobs: Sequence[Job]) -> None:
     for job in first.values():
         try:
             corpus: Corpus = config.build(job.config["corpus"], where="corpus")
-            _, built = setup.build_all(job.config, corpus)
+            _, training_setup = setup.build_all(job.config, corpus)
             if len(corpus.tokens.symbols) == corpus.tokens.size:  # others are learned when the corpus is prepared
-                setup.bind_searches(built, corpus.tokens)
+                setup.bind_searches(training_setup, corpus.tokens)
         except LasError as error:
             raise type(error)(f"recipe {read.name}, row {job.row.name}: {error}") from error
 

@@ -1,25 +1,19 @@
-"""What each verb does: overrides in, files and a printed answer out."""
+"""The verb `train`: from a config to a trained model and its error rates in result.json."""
 
-from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
-
-import torch
 
 from las.cli.decode import decode_split
 from las.data.corpora.base import Corpus
-from las.decoding.evaluation import Search
+from las.data.manifest import Utterance
 from las.decoding.transcriber import load
-from las.nn import rnn
 from las.runtime import distributed, progress
 from las.runtime.config import Config, build, compose
 from las.runtime.errors import NumericalError
 from las.scoring import error_rates
-from las.storage import lock, run_directory
-from las.training import data_preparation, plots, setup
+from las.storage import run_directory
+from las.training import plots, setup
 from las.training.data_preparation import PreparedCorpus
-from las.training.pretraining import Stage
-from las.training.setup import TrainingSetup
+from las.training.setup import TrainingRun
 
 
 def train(overrides: list[str]) -> dict[str, Any]:
@@ -27,100 +21,99 @@ def train(overrides: list[str]) -> dict[str, Any]:
 
     Started by `torchrun`, all processes train; the main one alone decodes and writes.
 
-    Returns what result.json holds (a process that is not the main one: nothing).
+    Returns the content of result.json (a process that is not the main one: nothing).
     Raises NumericalError when the training is broken, which result.json holds too.
     """
     return train_config(compose("train", overrides))
 
 
 def train_config(config: Config) -> dict[str, Any]:
-    """The same, of a composed config."""
+    """Train by a composed config; otherwise like `train`."""
     corpus: Corpus = build(config["corpus"], where="corpus")
-    stages, built = setup.build_all(config, corpus)
-    with (
-        rnn.use_kernel(str(config["kernel"])),
-        distributed.process_group(built.device) as device,
-        setup.only_main_process_prints(),
-    ):
-        folder = run_directory.RunDirectory(config)
-        if folder.result is not None:
-            progress.say(f"{folder.directory} is finished: {summary(folder.result)}")
-            return folder.result
-        with lock.held(folder.directory) if distributed.is_main() else nullcontext():
-            return _train(stages, built, corpus, folder, device)
+    with setup.opened(config, corpus, *setup.build_all(config, corpus)) as run:
+        if run.folder.result is not None:
+            progress.say(f"{run.folder.directory} is finished: {summary(run.folder.result)}")
+            return run.folder.result
+        with run.locked():
+            data = run.prepare()
+            train = setup.filter_training_utterances(run, data)
+            result = _describe(run, train)
+            result |= _train_stages(run, data, train, result)
+            if not distributed.is_main():
+                return {}
+            result["splits"] = _decode_and_score(run, data)
+            _write(result, run)
+            return result
 
 
-def _train(
-    stages: list[Stage], built: TrainingSetup, corpus: Corpus, folder: run_directory.RunDirectory, device: torch.device
-) -> dict[str, Any]:
-    config, log = folder.config, folder.directory / "log.txt"
-    with distributed.main_first():
-        data = data_preparation.prepare(corpus, Path(config["data_dir"]), built.limits)
-    train = setup.filter_training_utterances(built, data, folder)
-    result: dict[str, Any] = {
-        "name": config["name"],
-        "corpus": corpus.name,
-        "seed": config["seed"],
-        "parameters": setup.num_parameters(built.parts.model),
+def _describe(run: TrainingRun, train: list[Utterance]) -> dict[str, Any]:
+    """The entries of result.json that are known before training."""
+    return {
+        "name": run.folder.config["name"],
+        "corpus": run.corpus.name,
+        "seed": run.setup.seed,
+        "parameters": setup.num_parameters(run.setup.parts.model),
         "train_utterances": len(train),
-        "vocabulary_hash": corpus.tokens.vocabulary_hash,
+        "vocabulary_hash": run.corpus.tokens.vocabulary_hash,
         "commit": run_directory.commit(),
         "splits": {},
     }
-    for trainer in setup.trainers(stages, built, train, data, folder, device):
+
+
+def _train_stages(
+    run: TrainingRun, data: PreparedCorpus, train: list[Utterance], known: dict[str, Any]
+) -> dict[str, Any]:
+    """Train stage after stage; the entries of result.json about it. A broken training is written with those `known`."""
+    for trainer in setup.trainers(run, data, train):
         try:
             convergence = trainer.fit()
         except NumericalError as error:
-            folder.finish(result | {"steps": trainer.at.step, "broken": str(error)})
+            run.folder.finish(known | {"steps": trainer.state.step, "broken": str(error)})
             raise
-    if not distributed.is_main():
-        return {}
-    progress.say(f"stopped at step {trainer.at.step}; best dev error at step {convergence.best_step}", log)
-    result |= {
-        "steps": trainer.at.step,
-        "steps_to_converge": convergence.best_step,
+    steps, best_step = trainer.state.step, convergence.best_step
+    if distributed.is_main():
+        progress.say(f"finished after {steps} steps; best dev error at step {best_step}", run.log)
+    return {
+        "steps": steps,
+        "steps_to_converge": best_step,
         "steps_to_within_one_percent": convergence.within_one_percent_step,
     }
-    _decode_and_score(result, built.search, corpus, data, folder, device)
-    if plots.available():
-        name = error_rates.SHORT_NAMES[corpus.metric]
-        plots.curves_picture(folder.metrics(), folder.directory / "curves.png", name, str(folder.directory))
-    folder.finish(result)
-    progress.say(f"{folder.directory}: {summary(result)}", log)
-    return result
 
 
-def _decode_and_score(
-    result: dict[str, Any],
-    search: Search,
-    corpus: Corpus,
-    data: PreparedCorpus,
-    folder: run_directory.RunDirectory,
-    device: torch.device,
-) -> None:
-    """Every split but the training one, by the best checkpoint, into `result`."""
-    log = folder.directory / "log.txt"
-    transcriber = load(folder.directory, search, str(device))
+def _decode_and_score(run: TrainingRun, data: PreparedCorpus) -> dict[str, Any]:
+    """Decode every split but the training one with the best checkpoint; their entries in result.json."""
+    corpus, splits = run.corpus, {}
+    transcriber = load(run.folder.directory, run.setup.search, str(run.device))
     for split in corpus.splits[1:]:
-        score = decode_split(
-            transcriber, corpus, split, data.splits[split], folder.directory / f"hypotheses.{split}.jsonl"
-        )
-        result["splits"][split] = split_result(score, corpus, split)
-        progress.say(f"{split}: {error_rates.line(score, corpus.metric)}", log)
+        output = run.folder.directory / f"hypotheses.{split}.jsonl"
+        score = decode_split(transcriber, corpus, split, data.splits[split], output)
+        splits[split] = split_result(score, corpus, split)
+        progress.say(f"{split}: {error_rates.line(score, corpus.metric)}", run.log)
         for name, part in score.subsets.items():
-            progress.say(f"{split} {name}: {100 * part.rate:.1f} % of {part.words:,} words", log)
+            progress.say(f"{split} {name}: {100 * part.rate:.1f} % of {part.words:,} words", run.log)
+    return splits
+
+
+def _write(result: dict[str, Any], run: TrainingRun) -> None:
+    """Draw the learning curves, write result.json and print the result."""
+    directory = run.folder.directory
+    if plots.available():
+        name = error_rates.SHORT_NAMES[run.corpus.metric]
+        plots.curves_picture(run.folder.metrics(), directory / "curves.png", name, str(directory))
+    run.folder.finish(result)
+    progress.say(f"{directory}: {summary(result)}", run.log)
 
 
 def split_result(score: error_rates.Score, corpus: Corpus, split: str) -> dict[str, Any]:
-    """What result.json keeps of a split: its errors, those of its named parts, and what it was scored with."""
-    found = error_rates.as_dict(score, corpus.metric)
+    """Entry of a split in result.json: its errors, those of its named parts, and what it was scored with."""
+    entry = error_rates.as_dict(score, corpus.metric)
     if score.subsets:
-        found["subsets"] = {name: error_rates.rate_as_dict(rate, corpus.metric) for name, rate in score.subsets.items()}
-    return found | corpus.provenance(split)
+        entry["subsets"] = {name: error_rates.rate_as_dict(rate, corpus.metric) for name, rate in score.subsets.items()}
+    return entry | corpus.provenance(split)
 
 
 def summary(result: dict[str, Any]) -> str:
-    """`dev PER 4.1 %, test PER 4.9 %, converged at step 850`"""
+    """A result in one line: `dev PER 4.1 %, test PER 4.9 %, converged at step 850`."""
     if "broken" in result:
         return f"broken at step {result['steps']}: {result['broken']}"
     rates = []

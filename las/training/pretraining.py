@@ -3,7 +3,7 @@
 A stage is one model with an optimiser of its own. It is trained with the config of the whole training but for what the
 stage changes; the last stage is the whole training as it is. Schedule, epochs and steps go on over all of them.
 
-What a model takes over from that of the stage before (`carry`):
+The parameters that a model takes over from that of the stage before (`transfer_parameters`):
 
 1. Tensors are those of the same name. The listener's layers are called by their place, and a model that has more of
    them takes the new ones in below its top layer (`below_top`) or above it (`on_top`).
@@ -37,7 +37,7 @@ LAYER = re.compile(r"(listener\.(?:layers|norms)\.)(\d+)(\..+)")
 
 @dataclass(frozen=True)
 class Changes:
-    """How a stage differs from the whole training: an entry of `pretraining.stages`.
+    """Differences between a stage and the whole training: an entry of `pretraining.stages`.
 
     sub_epochs: its length. width: the listener's hidden size as a share of that in the whole training. accumulate:
     batches of one update. longest_tokens: of an utterance; longer ones wait for a later stage. The others are sections
@@ -56,14 +56,14 @@ class Changes:
 
 
 class Stage(NamedTuple):
-    """One of the parts of a training, each with a model of its own."""
+    """One part of a training, with a model of its own."""
 
     number: int
-    """From 1."""
+    """Counted from 1."""
     total: int
     config: Config
     until: float
-    """The sub-epochs of the training that are over at its end; the last stage has none."""
+    """Sub-epochs of the training that are over at its end; infinite for the last stage."""
     longest_tokens: int | None
     new_layers: str
     changes: list[str]
@@ -71,34 +71,35 @@ class Stage(NamedTuple):
 
     @property
     def is_last(self) -> bool:
-        """Whether this is the training as its config says."""
+        """True for the whole training, as its config says."""
         return self.number == self.total
 
     @property
     def name(self) -> str:
-        """For the log."""
+        """Name in the log."""
         return f"stage {self.number} of {self.total}"
 
     @property
     def ending(self) -> str:
-        """For the log, of a stage that has an end of its own."""
+        """End of the stage in the log; empty for the last one."""
         return "" if self.is_last else f", to the end of sub-epoch {self.until}"
 
 
 def stages(config: Config) -> list[Stage]:
-    """The stages of a training, of which the last is the whole one.
+    """List the stages of a training, of which the last is the whole one.
 
-    Raises ConfigError, naming the key, for what no stage can be.
+    Raises ConfigError naming the key of a stage that cannot be.
     """
     section = config["pretraining"]
     new_layers = section["new_layers"]
     if new_layers not in NEW_LAYERS:
         raise ConfigError(
-            f"pretraining.new_layers={new_layers}: there is no such place.{suggest(new_layers, NEW_LAYERS)}"
+            f"pretraining.new_layers={new_layers}: unknown value, choose {' or '.join(NEW_LAYERS)}."
+            f"{suggest(new_layers, NEW_LAYERS)}"
         )
     if section["stages"] and "listener" not in config["model"]:
         raise ConfigError("pretraining.stages: this model has no listener that could grow: choose pretraining=none")
-    found, until, count = [], 0, len(section["stages"]) + 1
+    listed, until, count = [], 0, len(section["stages"]) + 1
     for number, entry in enumerate(section["stages"], start=1):
         where = f"pretraining.stages[{number - 1}]"
         if not isinstance(entry, dict):
@@ -108,14 +109,14 @@ def stages(config: Config) -> list[Stage]:
             raise ConfigError(f"{where}: sub_epochs must be at least 1, width above 0 and at most 1")
         until += changes.sub_epochs
         own = _changed(config, changes)
-        listed = [line for line in differences(_shown(config), _shown(own)) if "_partial_" not in line]
-        listed += [] if changes.longest_tokens is None else [f"at most {changes.longest_tokens} tokens"]
-        found.append(Stage(number, count, own, until, changes.longest_tokens, new_layers, listed))
-    found.append(Stage(count, count, config, inf, None, new_layers, []))
-    for before, after in pairwise(found):
-        if any(_listener(before, key) > _listener(after, key) for key in ("num_layers", "hidden_size")):
+        changed = [line for line in differences(_compared(config), _compared(own)) if "_partial_" not in line]
+        changed += [] if changes.longest_tokens is None else [f"at most {changes.longest_tokens} tokens"]
+        listed.append(Stage(number, count, own, until, changes.longest_tokens, new_layers, changed))
+    listed.append(Stage(count, count, config, inf, None, new_layers, []))
+    for before, after in pairwise(listed):
+        if any(_listener_size(before, key) > _listener_size(after, key) for key in ("num_layers", "hidden_size")):
             raise ConfigError(f"pretraining: {after.name} has a smaller listener than {before.name}: it can only grow")
-    return found
+    return listed
 
 
 def _changed(config: Config, changes: Changes) -> Config:
@@ -137,22 +138,23 @@ def _merged(values: Any, changes: Any) -> Any:
     return values | {key: _merged(values.get(key), change) for key, change in changes.items()}
 
 
-def _shown(config: Config) -> Config:
-    shown = {key: config[key] for key in SECTIONS}
-    return shown | {"trainer": {"accumulate": config["trainer"]["accumulate"]}}
+def _compared(config: Config) -> Config:
+    """The part of a config that a stage may change."""
+    compared = {key: config[key] for key in SECTIONS}
+    return compared | {"trainer": {"accumulate": config["trainer"]["accumulate"]}}
 
 
-def _listener(stage: Stage, key: str) -> int:
+def _listener_size(stage: Stage, key: str) -> int:
     return int(stage.config["model"]["listener"][key])
 
 
-def current(listed: Sequence[Stage], sub_epochs: int) -> Stage:
-    """The stage that goes on when so many sub-epochs are over."""
-    return next(stage for stage in listed if sub_epochs < stage.until)
+def current_stage(stages: Sequence[Stage], sub_epochs: int) -> Stage:
+    """Find the stage that goes on when `sub_epochs` are over."""
+    return next(stage for stage in stages if sub_epochs < stage.until)
 
 
-def within(utterances: Sequence[Utterance], tokens: Tokenizer, stage: Stage) -> list[Utterance]:
-    """The training utterances of a stage. Raises DataError when there is none."""
+def utterances_of_stage(utterances: Sequence[Utterance], tokens: Tokenizer, stage: Stage) -> list[Utterance]:
+    """Choose the training utterances of a stage. Raises DataError when there is none."""
     longest = stage.longest_tokens
     if longest is None:
         return list(utterances)
@@ -162,31 +164,35 @@ def within(utterances: Sequence[Utterance], tokens: Tokenizer, stage: Stage) -> 
     return kept
 
 
-class Carried(NamedTuple):
-    """What became of the tensors of a model: taken over whole, taken over into larger ones, new; and those left."""
+class ParameterTransfer(NamedTuple):
+    """Names of the tensors of a model: copied whole, copied into larger ones, new; and the old ones left behind."""
 
-    whole: list[str]
-    grown: list[str]
+    copied: list[str]
+    enlarged: list[str]
     new: list[str]
-    left: list[str]
+    dropped: list[str]
 
     def __str__(self) -> str:
-        taken = f"{len(self.whole) + len(self.grown)} tensors"
-        grown = f", {len(self.grown)} of them into larger ones" if self.grown else ""
-        lists = (("new", self.new), ("left behind", self.left))
-        return taken + grown + "".join(f"; {what}: {', '.join(self._short(names))}" for what, names in lists if names)
+        taken = f"{len(self.copied) + len(self.enlarged)} tensors"
+        enlarged = f", {len(self.enlarged)} of them into larger ones" if self.enlarged else ""
+        lists = (("new", self.new), ("left behind", self.dropped))
+        return (
+            taken + enlarged + "".join(f"; {what}: {', '.join(self._short(names))}" for what, names in lists if names)
+        )
 
     def _short(self, names: Sequence[str]) -> list[str]:
         """`listener.layers.3` in place of all its tensors, unless others of it were taken over."""
-        found = []
+        short = []
         for name in names:
             module = ".".join(name.split(".")[: 3 if LAYER.fullmatch(name) else 2])
-            partly = any(taken.startswith(f"{module}.") for taken in (*self.whole, *self.grown))
-            found.append(name if partly else module)
-        return list(dict.fromkeys(found))
+            partly = any(taken.startswith(f"{module}.") for taken in (*self.copied, *self.enlarged))
+            short.append(name if partly else module)
+        return list(dict.fromkeys(short))
 
 
-def carry(before: Mapping[str, Tensor], model: ListenAttendSpell, hidden_size: int, new_layers: str) -> Carried:
+def transfer_parameters(
+    before: Mapping[str, Tensor], model: ListenAttendSpell, hidden_size: int, new_layers: str
+) -> ParameterTransfer:
     """Fill a new model from the tensors of a smaller one, by the rules above.
 
     Args:
@@ -195,24 +201,24 @@ def carry(before: Mapping[str, Tensor], model: ListenAttendSpell, hidden_size: i
         new_layers: where it has the new ones: one of `NEW_LAYERS`.
     """
     own = model.state_dict()
-    source = {_renamed(name, before, own, new_layers): tensor for name, tensor in before.items()}
+    source = {_name_in_new_model(name, before, own, new_layers): tensor for name, tensor in before.items()}
     sizes = hidden_size, model.listener.hidden_size
-    carried = Carried([], [], [], sorted(source.keys() - own.keys()))
+    transfer = ParameterTransfer([], [], [], sorted(source.keys() - own.keys()))
     with torch.no_grad():
         for name, tensor in own.items():
-            places = _places(source[name].shape, tensor.shape, sizes) if name in source else None
+            places = _index(source[name].shape, tensor.shape, sizes) if name in source else None
             if places is None:
-                carried.new.append(name)
+                transfer.new.append(name)
             elif source[name].shape == tensor.shape:
-                carried.whole.append(name)
+                transfer.copied.append(name)
                 tensor.copy_(source[name])
             else:
-                carried.grown.append(name)
+                transfer.enlarged.append(name)
                 tensor[places] = source[name].to(tensor.device)
-    return carried
+    return transfer
 
 
-def _renamed(name: str, before: Mapping[str, Tensor], own: Mapping[str, Tensor], new_layers: str) -> str:
+def _name_in_new_model(name: str, before: Mapping[str, Tensor], own: Mapping[str, Tensor], new_layers: str) -> str:
     """The name in the new model of a tensor of the old one: only the top layer may have moved, and not the first."""
     layer = LAYER.fullmatch(name)
     top = _num_layers(before) - 1
@@ -225,17 +231,18 @@ def _num_layers(tensors: Mapping[str, Tensor]) -> int:
     return 1 + max(int(layer[2]) for name in tensors if (layer := LAYER.fullmatch(name)))
 
 
-def _places(before: torch.Size, after: torch.Size, sizes: tuple[int, int]) -> tuple[Tensor, ...] | None:
-    """Where the entries along each axis go in the larger tensor, as its index; None if another thing made it larger."""
+def _index(before: torch.Size, after: torch.Size, sizes: tuple[int, int]) -> tuple[Tensor, ...] | None:
+    """The index in the larger tensor of the entries of the smaller; None if another size than the hidden one grew."""
     if len(before) != len(after):
         return None
-    axes = [_axis(old, new, *sizes) for old, new in zip(before, after, strict=True)]
+    axes = [_axis_index(old, new, *sizes) for old, new in zip(before, after, strict=True)]
     known = [axis for axis in axes if axis is not None]
-    shapes = [[-1 if at == axis else 1 for at in range(len(axes))] for axis in range(len(axes))]
+    shapes = [[-1 if other == axis else 1 for other in range(len(axes))] for axis in range(len(axes))]
     return tuple(map(torch.reshape, known, shapes)) if len(known) == len(axes) else None
 
 
-def _axis(before: int, after: int, small: int, large: int) -> Tensor | None:
+def _axis_index(before: int, after: int, small: int, large: int) -> Tensor | None:
+    """The positions of a smaller axis, of c + k `small` entries, on a larger one (rule 2 above)."""
     if before == after:
         return torch.arange(before)
     parts, rest = divmod(after - before, large - small) if large > small else (0, 1)

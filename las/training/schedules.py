@@ -1,10 +1,10 @@
-"""Learning rates over time. A schedule is plain data plus two questions, so that a checkpoint can carry it.
+"""Learning rates over time. A schedule is plain data with two methods, so that a checkpoint can carry it.
 
-factor(step)                what the optimiser's base learning rate is multiplied by at this step
+factor(step)                multiplier of the optimiser's base learning rate at this step
 validated(dev_loss)         tells the schedule the outcome of a validation, which ends a sub-epoch
 
 Steps are counted from 1. Sub-epochs are counted by the calls of `validated`: before the first call runs the first one.
-What a schedule remembers is its attributes that are no arguments; the arguments come from the config.
+The state of a schedule is its attributes that are no arguments; the arguments come from the config.
 """
 
 import math
@@ -41,10 +41,10 @@ class Schedule:
         for index, rate in enumerate(self.warmup_rates):
             require(f"warmup_rates[{index}]", rate, 0.0)
         if self.warmup_sub_epochs == 1:
-            raise ArgumentError("warmup_sub_epochs=1: a line has a first and a last sub-epoch, give 2 or more")
+            raise ArgumentError("warmup_sub_epochs=1: warmup_sub_epochs must be 0 or at least 2")
         given = [key for key in ("warmup_steps", "warmup_sub_epochs", "warmup_rates") if getattr(self, key)]
         if len(given) > 1:
-            raise ArgumentError(f"{' and '.join(given)} are given, but there is one warm-up")
+            raise ArgumentError(f"{' and '.join(given)} are set: set only one of them")
 
     def factor(self, step: int) -> float:
         """Multiplier of the base learning rate for the update number `step`, counted from 1."""
@@ -61,7 +61,7 @@ class Schedule:
         return 1.0 - (1.0 - self.warmup_from) * to_go / (self.warmup_sub_epochs - 1) if to_go > 0 else 1.0
 
     def validated(self, dev_loss: float) -> None:
-        """Called after each validation, at the end of a sub-epoch, with the dev loss (lower is better).
+        """Take the dev loss (lower is better) of a validation, which ends a sub-epoch.
 
         Raises NumericalError unless it is finite: it cannot be compared, nor written as JSON.
         """
@@ -73,11 +73,11 @@ class Schedule:
         self.sub_epochs += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """What the schedule remembers, as plain JSON values."""
+        """State of the schedule, as plain JSON values."""
         return {each.name: getattr(self, each.name) for each in fields(self) if not each.init}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The inverse of `state_dict`. Checkpoints from before sub-epochs were counted lack their number."""
+        """Restore what `state_dict` gave. Checkpoints from before sub-epochs were counted lack their number."""
         remembered = {"sub_epochs": 0, **state}
         for name in self.state_dict():
             setattr(self, name, remembered[name])

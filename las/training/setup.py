@@ -1,8 +1,13 @@
-"""From a config to trainers: all parts of a training built and checked, one trainer for each of its stages."""
+"""From a config to trainers: all parts of a training built and checked, one trainer for each of its stages.
 
-from collections.abc import Callable, Iterator, Sequence
+A verb that trains goes through these in order: `build_all`, `opened`, `TrainingRun.locked`, `TrainingRun.prepare`,
+`filter_training_utterances`, `trainers`.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from inspect import Parameter
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -14,25 +19,27 @@ from las.data.quality import QualityLimits
 from las.data.tokenizers import Tokenizer
 from las.decoding.evaluation import Search
 from las.lm.lstm import LSTMLanguageModel
+from las.nn import rnn
 from las.nn.model import ListenAttendSpell
 from las.runtime import devices, distributed, progress, seeding, signals
 from las.runtime.config import Config, Factory, build, check_value, checked, resolve
 from las.runtime.errors import ConfigError, StorageError
-from las.storage import run_directory
+from las.storage import lock
+from las.storage.run_directory import RunDirectory
 from las.training import checkpointing, data_preparation, optimizers, pretraining
 from las.training.data_preparation import PreparedCorpus
 from las.training.pretraining import Stage
 from las.training.step import Trainable
-from las.training.trainer import Trainer, TrainingParts, require_settings
+from las.training.trainer import Trainer, TrainerOptions, TrainingData, TrainingParts
 
 TRAINING_PARTS = ("loss", "optim", "schedule", "gradients", "weight_noise", "augment", "order")
 
 
 class TrainingSetup(NamedTuple):
-    """What a training is made of, built from the sections of its config."""
+    """Parts and options of a training, built from the sections of its config."""
 
     parts: TrainingParts
-    trainer: Callable[..., Trainer]
+    trainer: TrainerOptions
     limits: QualityLimits
     search: Search
     seed: int
@@ -40,14 +47,40 @@ class TrainingSetup(NamedTuple):
     max_bad_fraction: float
 
     @property
-    def recogniser(self) -> ListenAttendSpell:
-        """The model, where it is one that hears."""
+    def speech_model(self) -> ListenAttendSpell:
+        """The model of a training that hears audio; a language model is none."""
         assert isinstance(self.parts.model, ListenAttendSpell)
         return self.parts.model
 
 
+class TrainingRun(NamedTuple):
+    """One training in its run directory."""
+
+    corpus: Corpus
+    stages: Sequence[Stage]
+    setup: TrainingSetup
+    """The parts of the last stage."""
+    folder: RunDirectory
+    device: torch.device
+    """The device of this process."""
+
+    @property
+    def log(self) -> Path:
+        """Path of the log of the run."""
+        return self.folder.directory / "log.txt"
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Lock the run directory, in the main process. Raises StorageError while another training holds it."""
+        return lock.held(self.folder.directory) if distributed.is_main() else contextlib.nullcontext()
+
+    def prepare(self) -> PreparedCorpus:
+        """Prepare the corpus, the main process first, so that the others find its manifests."""
+        with distributed.main_first():
+            return data_preparation.prepare(self.corpus, Path(self.folder.config["data_dir"]), self.setup.limits)
+
+
 def build_parts(config: Config, corpus: Corpus, *place: int | str) -> TrainingSetup:
-    """All parts of a training, before anything is written: a mistake in the config costs no time and leaves nothing.
+    """Build all parts of a training before anything is written: a mistake in the config leaves nothing behind.
 
     The parameters that the model begins with are drawn from the seed and `place`. Raises ConfigError naming the key.
     """
@@ -57,8 +90,7 @@ def build_parts(config: Config, corpus: Corpus, *place: int | str) -> TrainingSe
     check_value("seed", config["seed"], int)
     if not 0 <= max_bad_fraction <= 1:
         raise ConfigError(f"trainer.max_bad_fraction={max_bad_fraction} must be from 0 to 1, for example 0.005")
-    made = checked(Trainer, options, "trainer", kinds=[Parameter.KEYWORD_ONLY])
-    require_settings(options)
+    trainer: TrainerOptions = checked(TrainerOptions, options, "trainer")()
     seeding.seed(config["seed"], *place)
     parts = TrainingParts(
         model=build_model(config["model"], corpus),
@@ -66,10 +98,10 @@ def build_parts(config: Config, corpus: Corpus, *place: int | str) -> TrainingSe
         **{key: build(config[key], where=key) for key in TRAINING_PARTS},
     )
     optimizers.check_settings(config["optim"])
-    parts.optim(parts.model.parameters())  # what it refuses is told now
+    parts.optim(parts.model.parameters())  # raises now what it refuses
     return TrainingSetup(
-        trainer=made,
         parts=parts,
+        trainer=trainer,
         limits=build(config["limits"], where="limits"),
         search=build(config["search"], where="search"),
         seed=config["seed"],
@@ -78,125 +110,129 @@ def build_parts(config: Config, corpus: Corpus, *place: int | str) -> TrainingSe
     )
 
 
-def build_model(plan: Config, corpus: Corpus) -> Trainable:
-    """A recogniser of a corpus; or a language model, which is not told of audio."""
-    spoken = resolve(plan["_target_"]) is not LSTMLanguageModel
-    maker: Factory = build(plan, where="model" if spoken else "lm")
-    model: Trainable
-    model = (
-        maker(corpus.tokens.size) if maker.func is LSTMLanguageModel else maker(corpus.sample_rate, corpus.tokens.size)
-    )
+def build_model(section: Config, corpus: Corpus) -> Trainable:
+    """Build a speech model for a corpus; or a language model, which needs no sample rate."""
+    is_speech = resolve(section["_target_"]) is not LSTMLanguageModel
+    factory: Factory = build(section, where="model" if is_speech else "lm")
+    is_lm = factory.func is LSTMLanguageModel
+    sizes = (corpus.tokens.size,) if is_lm else (corpus.sample_rate, corpus.tokens.size)
+    model: Trainable = factory(*sizes)
     return model
 
 
 def build_stage(stage: Stage, corpus: Corpus) -> TrainingSetup:
-    """The parts of one stage. Each draws its parameters from a place of its own, the last as if there were no other."""
+    """Build the parts of one stage.
+
+    The parameters of each stage are drawn from a place of its own, those of the last as if there were no other stage.
+    """
     return build_parts(stage.config, corpus, *(() if stage.is_last else ("stage", stage.number)))
 
 
 def build_all(config: Config, corpus: Corpus) -> tuple[list[Stage], TrainingSetup]:
-    """The stages of a training and the parts of the last one. Those of the others are built to see that they can be."""
+    """Build the parts of every stage, so that mistakes show now; return the stages and the parts of the last one."""
     stages = pretraining.stages(config)
     for stage in stages[:-1]:
         build_stage(stage, corpus)
     return stages, build_stage(stages[-1], corpus)
 
 
+@contextlib.contextmanager
+def opened(config: Config, corpus: Corpus, stages: Sequence[Stage], setup: TrainingSetup) -> Iterator[TrainingRun]:
+    """Join the processes of a training, choose its kernel and open its run directory, which is not locked yet.
+
+    Raises StorageError when the folder cannot be written or belongs to a run of another configuration.
+    """
+    with (
+        rnn.use_kernel(str(config["kernel"])),
+        distributed.process_group(setup.device) as device,
+        only_main_process_prints(),
+    ):
+        yield TrainingRun(corpus, stages, setup, RunDirectory(config), device)
+
+
 def only_main_process_prints() -> AbstractContextManager[None]:
-    """Of the processes of a training the main one prints, and asks SLURM to queue it again when a signal stops it."""
+    """Silence all processes but the main one, which asks SLURM to queue it again when a signal stops it."""
     return signals.queued_again() if distributed.is_main() else progress.silent()
 
 
-def filter_training_utterances(
-    built: TrainingSetup, data: PreparedCorpus, folder: run_directory.RunDirectory
-) -> list[Utterance]:
-    """The training utterances; what cannot be used is listed before step 1, and dev and test must be decodable."""
-    num_states = data_preparation.num_states_of(built.recogniser)
-    found = data_preparation.filter_training_utterances(data, num_states, folder.directory, built.max_bad_fraction)
+def filter_training_utterances(run: TrainingRun, data: PreparedCorpus) -> list[Utterance]:
+    """Return the training utterances that can be used; the others are listed in the run directory before step 1.
+
+    Raises DataError when too many cannot be used or dev and test cannot be decoded, ConfigError or DataError when a
+    search does not fit the model or its tokens.
+    """
+    num_states = data_preparation.num_states_of(run.setup.speech_model)
+    max_bad_fraction = run.setup.max_bad_fraction
+    train = data_preparation.filter_training_utterances(data, num_states, run.folder.directory, max_bad_fraction)
     for split in data.corpus.splits[1:]:
-        data_preparation.require_decodable(data, split, folder.directory / "log.txt")
-    bind_searches(built, data.corpus.tokens)
-    data_preparation.save_vocabulary(data.corpus.tokens, folder.directory)
-    return found
+        data_preparation.require_decodable(data, split, run.log)
+    bind_searches(run.setup, data.corpus.tokens)
+    data_preparation.save_vocabulary(data.corpus.tokens, run.folder.directory)
+    return train
 
 
-def bind_searches(built: TrainingSetup, tokens: Tokenizer) -> None:
-    """Tell both searches what the model writes; raises ConfigError or DataError where that does not fit."""
-    for search in (built.parts.search, built.search):
-        search.bind(tokens, built.recogniser.ctc is not None)
+def bind_searches(setup: TrainingSetup, tokens: Tokenizer) -> None:
+    """Give both searches the tokens of the model; raises ConfigError or DataError where they do not fit."""
+    for search in (setup.parts.search, setup.search):
+        search.bind(tokens, setup.speech_model.ctc is not None)
 
 
-def trainers(
-    stages: Sequence[Stage],
-    last: TrainingSetup,
-    train: Sequence[Utterance],
-    data: PreparedCorpus,
-    folder: run_directory.RunDirectory,
-    device: torch.device,
-) -> Iterator[Trainer]:
-    """The trainer of one stage after the other, from the one at which the run stands; each is to be trained at once.
+def trainers(run: TrainingRun, data: PreparedCorpus, train: Sequence[Utterance]) -> Iterator[Trainer]:
+    """Yield the trainer of each stage, from the current one on; each is to be trained before the next is asked for.
 
     A stage begins with the checkpoint that the one before ended with, so that it is the same whether the process that
     trained that one lives or not. Raises StorageError when the disk refused it.
     """
     manifest_hash = manifest.content_hash(train)
     while True:
-        stage = _current(stages, folder)
-        built = last if stage.is_last else build_stage(stage, data.corpus)
-        trainer = _trainer(built, stage, train, manifest_hash, data, folder, device)
+        stage = _current_stage(run)
+        setup = run.setup if stage.is_last else build_stage(stage, run.corpus)
+        setup.parts.model.to(run.device)
+        chosen = pretraining.utterances_of_stage(train, run.corpus.tokens, stage)
+        stage_data = TrainingData(run.corpus, chosen, data.splits[run.corpus.splits[1]], manifest_hash)
+        trainer = Trainer(setup.parts, setup.trainer, stage, stage_data, run.folder, setup.seed)
+        _log_start(trainer, run)
         yield trainer
-        if trainer.schedule.sub_epochs < stage.until or trainer.at.step >= trainer.max_steps:
+        if trainer.schedule.sub_epochs < stage.until or trainer.state.step >= trainer.options.max_steps:
             break
-        if checkpointing.reached(folder)[0] < stage.until:
+        if checkpointing.reached(run.folder)[0] < stage.until:
             raise StorageError(
-                f"{trainer.keeper.folder}: the checkpoint at the end of {stage.name} could not be written, and the next"
-                " stage begins with it. Make room: the same command goes on from the one before"
+                f"{trainer.checkpointer.folder}: the checkpoint at the end of {stage.name} could not be written, and "
+                "the next stage begins with it. Make room: the same command goes on from the one before"
             )
     if not stage.is_last:
-        progress.say(
-            f"ended in {stage.name} of pretraining: raise trainer.max_steps under another name=...", trainer.log
-        )
+        progress.say(f"ended in {stage.name} of pretraining: raise trainer.max_steps under another name=...", run.log)
 
 
-def _current(stages: Sequence[Stage], folder: run_directory.RunDirectory) -> Stage:
-    """The stage that goes on, or in which all steps were taken."""
+def _current_stage(run: TrainingRun) -> Stage:
+    """The stage that goes on, or in which the last step was taken."""
+    stages = run.stages
     if len(stages) == 1:
         return stages[0]
-    sub_epochs, steps = checkpointing.reached(folder)
-    return pretraining.current(stages, sub_epochs - (steps >= stages[-1].config["trainer"]["max_steps"]))
+    sub_epochs, steps = checkpointing.reached(run.folder)
+    return pretraining.current_stage(stages, sub_epochs - (steps >= stages[-1].config["trainer"]["max_steps"]))
 
 
-def _trainer(
-    built: TrainingSetup,
-    stage: Stage,
-    train: Sequence[Utterance],
-    manifest_hash: str,
-    data: PreparedCorpus,
-    folder: run_directory.RunDirectory,
-    device: torch.device,
-) -> Trainer:
-    corpus, model, log = data.corpus, built.parts.model, folder.directory / "log.txt"
-    model.to(device)
-    chosen = pretraining.within(train, corpus.tokens, stage)
-    texts = chosen, data.splits[corpus.splits[1]]
-    trainer = built.trainer(built.parts, stage, corpus, *texts, manifest_hash, folder, built.seed)
-    size = f"batches of {trainer.size.utterances}"
-    if trainer.accumulate > 1:
-        size += f", {trainer.accumulate} of them an update ({trainer.accumulate * trainer.size.utterances} utterances)"
+def _log_start(trainer: Trainer, run: TrainingRun) -> None:
+    """Print and log the size of the model, of the data and of the batches."""
+    stage, accumulate, batch_size = trainer.stage, trainer.options.accumulate, trainer.options.batch_size
+    size = f"batches of {batch_size}"
+    if accumulate > 1:
+        size += f", {accumulate} of them an update ({accumulate * batch_size} utterances)"
     processes = distributed.world_size()
     if stage.total > 1:
-        progress.say(f"{stage.name}{stage.ending}: {', '.join(stage.changes) or 'the whole training'}", log)
+        progress.say(f"{stage.name}{stage.ending}: {', '.join(stage.changes) or 'the whole training'}", run.log)
     progress.say(
-        f"{folder.config['name']}: {num_parameters(model):,} parameters, {len(chosen)} training utterances, {size}, "
-        f"{device}, {f'{processes} processes, ' if processes > 1 else ''}{torch.get_num_threads()} threads",
-        log,
+        f"{run.folder.config['name']}: {num_parameters(trainer.model):,} parameters, {len(trainer.data.train)} "
+        f"training utterances, {size}, {run.device}, {f'{processes} processes, ' if processes > 1 else ''}"
+        f"{torch.get_num_threads()} threads",
+        run.log,
     )
     if torch.get_num_threads() > devices.cores():
-        progress.say(f"trainer.threads is more than the {devices.cores()} cores: threads wait for each other", log)
-    progress.say(model.explain(), log)
-    return trainer
+        progress.say(f"trainer.threads is more than the {devices.cores()} cores: threads wait for each other", run.log)
+    progress.say(trainer.model.explain(), run.log)
 
 
 def num_parameters(model: torch.nn.Module) -> int:
-    """Trained values of a model."""
+    """Count the trained values of a model."""
     return sum(parameter.numel() for parameter in model.parameters())

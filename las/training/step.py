@@ -1,6 +1,6 @@
 """One update of a model: from batches to a gradient, from the gradient to new parameters, or to none.
 
-The gradient is that of the loss of the whole update, whatever it is computed in: parts of a batch that fit into memory,
+The gradient is that of the loss of the whole update, however it is cut up: parts of a batch that fit into memory,
 several batches (accumulation), several processes. Gradients of processes are added after the backward pass and not
 during it, because a process whose memory ran out half-way would keep the others waiting.
 """
@@ -28,14 +28,14 @@ Trainable = ListenAttendSpell | LSTMLanguageModel
 
 
 class StepResult(NamedTuple):
-    """What one update found: the loss of all batches and processes, the gradient's norm before clipping."""
+    """Loss of one update, over all batches and processes, and the norm of its gradient before clipping."""
 
     loss: float
     norm: float
 
     @property
     def finite(self) -> bool:
-        """Whether the parameters were changed: a loss or a gradient that is not finite changes nothing."""
+        """True if the parameters were changed: a loss or a gradient that is not finite changes nothing."""
         return math.isfinite(self.loss) and math.isfinite(self.norm)
 
 
@@ -65,11 +65,11 @@ class TrainingStep:
         self.orders = model.features.orders if isinstance(model, ListenAttendSpell) else 1
         self.gradients, self.weight_noise, self.augment = gradients, weight_noise, augment
         self.seed, self.precision = seed, PRECISIONS[precision]
-        self.most: int | None = None
-        """Utterances that are computed at once, found when memory ran out; None while it never has."""
+        self.micro_batch_size: int | None = None
+        """Utterances that are computed at once, set when memory ran out; None while it never has."""
 
     def __call__(self, batches: Sequence[Batch], step: int) -> StepResult:
-        """Update number `step` from this process's share of some batches.
+        """Take update number `step` (from 1) from this process's share of one or more batches.
 
         Raises LasError when a single utterance does not fit into memory.
         """
@@ -90,20 +90,20 @@ class TrainingStep:
         return update
 
     def _gradient(self, batches: Sequence[Batch], divisor: float, step: int) -> float:
-        """This process's share of the loss, its gradient left in the parameters; in parts if memory runs out."""
+        """Compute this process's share of the loss, gradient left in the parameters; in parts if memory runs out."""
         while True:
             seeding.seed_update(self.seed, step, distributed.rank())
             self.optimiser.zero_grad(set_to_none=True)
             failed, share = False, 0.0
             try:
                 for batch in batches:
-                    share += sum(self._part(part, divisor) for part in batch.split(self.most))
+                    share += sum(self._part(part, divisor) for part in batch.split(self.micro_batch_size))
             except torch.OutOfMemoryError:
                 failed = True
             (somewhere,) = distributed.any_of(failed)
             if not somewhere:
                 return share
-            self._take_less(batches, step)
+            self._halve_micro_batch(batches, step)
 
     def _part(self, batch: Batch, divisor: float) -> float:
         change = functools.partial(self.augment.features, keys=batch.keys, orders=self.orders)
@@ -114,11 +114,11 @@ class TrainingStep:
         loss.backward()
         return float(loss.detach())
 
-    def _take_less(self, batches: Sequence[Batch], step: int) -> None:
-        """Halve what is computed at once, in all processes alike."""
+    def _halve_micro_batch(self, batches: Sequence[Batch], step: int) -> None:
+        """Halve the utterances that are computed at once, in all processes alike."""
         everywhere = distributed.gather([batch.ids for batch in batches])
         largest = max(len(ids) for process in everywhere for ids in process)
-        at_once = min(largest, self.most or largest)
+        at_once = min(largest, self.micro_batch_size or largest)
         if at_once == 1:
             ids = [name for process in everywhere for ids in process for name in ids]
             raise LasError(
@@ -128,4 +128,4 @@ class TrainingStep:
         self.optimiser.zero_grad(set_to_none=True)
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        self.most = at_once // 2
+        self.micro_batch_size = at_once // 2

@@ -7,6 +7,7 @@ validation and a checkpoint.
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -21,30 +22,31 @@ from las.nn import scheduled
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.model import ListenAttendSpell
 from las.runtime import config, devices, distributed, progress, signals
-from las.runtime.errors import ConfigError, NumericalError, suggest
+from las.runtime.errors import ArgumentError, ConfigError, NumericalError, suggest
+from las.storage import run_directory
 from las.storage.run_directory import RunDirectory
 from las.training import data_preparation
-from las.training.checkpointing import Checkpointer, Convergence, TrainingState, convergence
+from las.training.checkpointing import Checkpointer, Convergence, TrainedParts, TrainingState, convergence
 from las.training.gradients import GradientTransform
 from las.training.pretraining import Stage
 from las.training.schedules import Schedule
 from las.training.step import PRECISIONS, StepResult, Trainable, TrainingStep
-from las.training.validation import AnyValidator, Validation, Validator
+from las.training.validation import Validation, Validator, ValidatorProtocol
 from las.training.weight_noise import WeightNoise
 
-NOT_FINITE_WINDOW, NOT_FINITE_MOST = 100, 10
-"""So many updates of so many steps may be left out because they are not finite before training goes back."""
+NOT_FINITE_WINDOW, NOT_FINITE_LIMIT = 100, 10
+"""Training goes back when NOT_FINITE_LIMIT of NOT_FINITE_WINDOW updates were left out because they are not finite."""
 BROKEN_ERROR = 0.9
-"""Of the dev tokens, with the true ones before them fed: above it nothing was learned."""
+"""Teacher-forced dev token error (a fraction) above which nothing was learned."""
 AT_LEAST_ONE = (
     *("max_steps", "batch_size", "accumulate", "validate_every", "sub_epochs"),
     *("patience", "keep_checkpoints", "threads"),
 )
-"""Settings that count something of which there is one at least."""
+"""Options that count something of which there is one at least."""
 
 
 class TrainingParts(NamedTuple):
-    """What a training is made of; `optim` makes the optimiser from the parameters."""
+    """Finished parts of a training; `optim` makes the optimiser from the parameters."""
 
     model: Trainable
     loss: LabelSmoothedCrossEntropy
@@ -55,36 +57,26 @@ class TrainingParts(NamedTuple):
     augment: Augmentation
     order: BatchSampler
     search: Search
-    validator: Callable[..., AnyValidator] = Validator
+    validator: Callable[..., ValidatorProtocol] = Validator
 
 
-def require_settings(options: Mapping[str, Any]) -> None:
-    """Raise ConfigError for settings of a trainer, by key, without sense: before anything is read there is none yet."""
-    for key in AT_LEAST_ONE:
-        config.require(f"trainer.{key}", options[key], 1)
-    for key in ("num_workers", "broken_after_epochs"):
-        config.require(f"trainer.{key}", options[key], 0)
-    if options["max_batch_s"] is not None and options["max_batch_s"] <= 0:
-        raise ConfigError(f"trainer.max_batch_s={options['max_batch_s']} must be above 0, or null for no limit")
-    if (options["validate_every"] is None) == (options["sub_epochs"] is None):
-        raise ConfigError("give trainer.validate_every (steps) or trainer.sub_epochs (of an epoch), the other null")
-    if options["precision"] not in PRECISIONS:
-        suggested = suggest(options["precision"], PRECISIONS)
-        raise ConfigError(f"trainer.precision={options['precision']} does not exist.{suggested}")
-    devices.check_threads("trainer.threads", options["threads"])
+class TrainingData(NamedTuple):
+    """Utterances of one stage of a training."""
+
+    corpus: Corpus
+    """Gives tokens, sample rate and the scored form of texts."""
+    train: Sequence[Utterance]
+    """Without those that cannot be used, or not in this stage."""
+    dev: Sequence[Utterance]
+    manifest_hash: str
+    """Hash of all training utterances, of every stage: their order comes from it."""
 
 
-class Trainer:
-    """Trains a model until it stops getting better, or its stage is over.
+@dataclass(frozen=True, kw_only=True)
+class TrainerOptions:
+    """Options of a trainer: the section `trainer` of the config without `max_bad_fraction` and `device`.
 
     Args:
-        parts: finished, the model on its device.
-        stage: what is trained: all of it, or a part of pretraining.
-        corpus: for tokens, sample rate and the scored form of texts.
-        train, dev: utterances; train without those that cannot be used, or not in this stage.
-        manifest_hash: of all training utterances: their order comes from it.
-        run: the run folder.
-        seed: of the data order and of all draws (the caller has seeded the model's parameters).
         max_steps: updates at most.
         batch_size: utterances of a batch at most, over all processes.
         max_batch_s: seconds of a batch with padding at most, None for no limit.
@@ -98,162 +90,204 @@ class Trainer:
         num_workers: threads that read audio ahead, each with a process for it (`las.data.audio.worker_pool`).
         threads: CPU threads of one operation of torch, None as `devices.threads` says.
         precision: `fp32` or `bf16`.
-        histograms, attention_pictures: whether validations leave them.
+        histograms: write histograms of the parameters at each validation.
+        attention_pictures: draw the attention of one dev utterance at each validation.
+
+    Raises ArgumentError or ConfigError naming the option whose value makes no sense.
+    """
+
+    max_steps: int
+    batch_size: int
+    max_batch_s: float | None
+    accumulate: int
+    validate_every: int | None
+    sub_epochs: int | None
+    patience: int
+    broken_after_epochs: int
+    keep_checkpoints: int
+    allow_drift: Sequence[str]
+    num_workers: int
+    threads: int | None
+    precision: str
+    histograms: bool
+    attention_pictures: bool
+
+    def __post_init__(self) -> None:
+        for key in AT_LEAST_ONE:
+            config.require(key, getattr(self, key), 1)
+        for key in ("num_workers", "broken_after_epochs"):
+            config.require(key, getattr(self, key), 0)
+        if self.max_batch_s is not None and self.max_batch_s <= 0:
+            raise ArgumentError(f"max_batch_s={self.max_batch_s} must be above 0, or null for no limit")
+        if (self.validate_every is None) == (self.sub_epochs is None):
+            raise ConfigError("give trainer.validate_every (steps) or trainer.sub_epochs (of an epoch), the other null")
+        if self.precision not in PRECISIONS:
+            raise ArgumentError(f"precision={self.precision} does not exist.{suggest(self.precision, PRECISIONS)}")
+        devices.check_threads("trainer.threads", self.threads)
+
+
+class Trainer:
+    """Trains a model until it stops getting better, or its stage is over.
+
+    Args:
+        parts: finished parts, the model on its device.
+        options: the section `trainer` of the config.
+        stage: the whole training, or a stage of pretraining.
+        data: the utterances to train and validate on.
+        run: the run directory.
+        seed: of the data order and of all draws (the caller has seeded the model's parameters).
     """
 
     def __init__(
         self,
         parts: TrainingParts,
+        options: TrainerOptions,
         stage: Stage,
-        corpus: Corpus,
-        train: Sequence[Utterance],
-        dev: Sequence[Utterance],
-        manifest_hash: str,
+        data: TrainingData,
         run: RunDirectory,
         seed: int,
-        *,
-        max_steps: int,
-        batch_size: int,
-        max_batch_s: float | None,
-        accumulate: int,
-        validate_every: int | None,
-        sub_epochs: int | None,
-        patience: int,
-        broken_after_epochs: int,
-        keep_checkpoints: int,
-        allow_drift: Sequence[str],
-        num_workers: int,
-        threads: int | None,
-        precision: str,
-        histograms: bool,
-        attention_pictures: bool,
     ) -> None:
-        torch.set_num_threads(devices.threads(threads))
-        self.parts, self.stage, self.model, self.schedule = parts, stage, parts.model, parts.schedule
+        torch.set_num_threads(devices.threads(options.threads))
+        self.parts, self.options, self.stage, self.data = parts, options, stage, data
+        self.run, self.seed, self.log = run, seed, run.directory / "log.txt"
+        self.model, self.schedule, self.corpus = parts.model, parts.schedule, data.corpus
+        self.size = BatchSize(options.batch_size, options.max_batch_s)
+        self.state = TrainingState(utterances=len(data.train))
         self.optimiser = parts.optim(parts.model.parameters())
         self.base_rates = [group["lr"] for group in self.optimiser.param_groups]
-        self.updates = TrainingStep(
-            parts.model, parts.loss, self.optimiser, parts.gradients, parts.weight_noise, parts.augment, seed, precision
+        self.training_step = TrainingStep(
+            *(parts.model, parts.loss, self.optimiser, parts.gradients, parts.weight_noise, parts.augment),
+            seed,
+            options.precision,
         )
-        self.corpus, self.train, self.dev, self.run, self.seed = corpus, train, dev, run, seed
-        self.size, self.accumulate, self.max_steps = BatchSize(batch_size, max_batch_s), accumulate, max_steps
-        self.validate_every, self.sub_epochs = validate_every, sub_epochs
-        self.patience, self.broken_after_epochs = patience, broken_after_epochs
-        self.loader = loader.Loader(train, corpus.tokens, corpus.sample_rate, num_workers, augment=parts.augment)
-        self.validator = parts.validator(parts.model, parts.loss, parts.search, corpus, dev, self.size, num_workers)
-        self.histograms, self.attention_pictures = histograms, attention_pictures
-        self.manifest_hash, self.log = manifest_hash, run.directory / "log.txt"
-        self.at, changing = TrainingState(utterances=len(train)), (stage, parts.model, self.optimiser, parts.schedule)
-        self.keeper = Checkpointer(*changing, corpus, run, seed, manifest_hash, keep_checkpoints, list(allow_drift))
+        corpus, workers = data.corpus, options.num_workers
+        self.loader = loader.Loader(data.train, corpus.tokens, corpus.sample_rate, workers, augment=parts.augment)
+        self.validator = parts.validator(parts.model, parts.loss, parts.search, corpus, data.dev, self.size, workers)
+        self.checkpointer = Checkpointer(
+            stage,
+            TrainedParts(parts.model, self.optimiser, parts.schedule),
+            corpus,
+            run,
+            origin={
+                "seed": seed,
+                "manifest_hash": data.manifest_hash,
+                **run_directory.origin(corpus.tokens.vocabulary_hash),
+            },
+            keep=options.keep_checkpoints,
+            allow_drift=list(options.allow_drift),
+        )
 
     def fit(self) -> Convergence:
-        """Train from where the run folder stands to the end of the stage.
+        """Train from the newest checkpoint of the run directory, if there is one, to the end of the stage.
 
         Raises NumericalError when the training is broken, Interrupted when a signal asked to stop, StorageError when
         the disk has refused every checkpoint.
         """
         from torch.utils.tensorboard import SummaryWriter
 
-        self._enter(self.keeper.resume())
-        if not self.at.step and isinstance(self.model, ListenAttendSpell):
-            data_preparation.fit_features(self.model.features, self.train, self.corpus, self.size)
+        self._enter(self.checkpointer.resume())
+        if not self.state.step and isinstance(self.model, ListenAttendSpell):
+            data_preparation.fit_features(self.model.features, self.data.train, self.corpus, self.size)
         distributed.broadcast_parameters(self.model)
         place = str(self.run.directory / "tensorboard")
-        self.board = SummaryWriter(place, purge_step=self.at.step + 1) if distributed.is_main() else None
+        self.board = SummaryWriter(place, purge_step=self.state.step + 1) if distributed.is_main() else None
         try:
             with (
                 signals.Signals() as self.signals,
-                progress.TrainingProgress(self.max_steps, self.log, self.at.step) as self.progress,
+                progress.TrainingProgress(self.options.max_steps, self.log, self.state.step) as self.progress,
             ):
                 while not self._finished():
                     self._epoch()
         finally:
             if self.board is not None:
                 self.board.close()
-        self.keeper.require_saved()
-        return convergence(self.at.validations)
+        self.checkpointer.require_saved()
+        return convergence(self.state.validations)
 
     def _finished(self) -> bool:
-        best_step = convergence(self.at.validations).best_step if self.at.validations else 0
-        since_best = sum(step > best_step for step, _ in self.at.validations)
-        ended = self.at.step >= self.max_steps or self.schedule.sub_epochs >= self.stage.until
-        return ended or (bool(self.at.validations) and since_best >= self.patience)
+        best_step = convergence(self.state.validations).best_step if self.state.validations else 0
+        since_best = sum(step > best_step for step, _ in self.state.validations)
+        ended = self.state.step >= self.options.max_steps or self.schedule.sub_epochs >= self.stage.until
+        return ended or (bool(self.state.validations) and since_best >= self.options.patience)
 
     def _epoch(self) -> None:
-        """The rest of the current epoch, or up to where training ends or goes back."""
-        plan = self.parts.order.plan(self.train, self.manifest_hash, self.seed, self.at.epoch, self.size)
+        """Train for the rest of the current epoch, or up to where training ends or goes back."""
+        train = self.data.train
+        plan = self.parts.order.plan(train, self.data.manifest_hash, self.seed, self.state.epoch, self.size)
         share = [batch[distributed.rank() :: distributed.world_size()] for batch in plan]
-        key_of = functools.partial(loader.augmentation_seed, self.seed, self.at.epoch)
+        key_of = functools.partial(loader.augmentation_seed, self.seed, self.state.epoch)
         waiting: list[loader.Batch] = []
-        for index, batch in self.loader.batches(share, self.at.next_batch, key_of):
+        for index, batch in self.loader.batches(share, self.state.next_batch, key_of):
             waiting.append(batch.to(self.model.device))
-            if len(waiting) < self.accumulate and index + 1 < len(plan):
+            if len(waiting) < self.options.accumulate and index + 1 < len(plan):
                 continue
-            ids = [self.train[at].id for each in plan[self.at.next_batch : index + 1] for at in each]
+            ids = [train[number].id for each in plan[self.state.next_batch : index + 1] for number in each]
             update, waiting = self._update(waiting), []
-            ends = self._ends_sub_epoch(self.at.next_batch, index + 1, len(plan))
-            self.at.next_batch = index + 1
+            ends = self._ends_sub_epoch(self.state.next_batch, index + 1, len(plan))
+            self.state.next_batch = index + 1
             if not update.finite and self._goes_back(update, ids):
                 return
-            self._note(update, len(ids))
-            if ends or self.at.step == self.max_steps:
+            self._record(update, len(ids))
+            if ends or self.state.step == self.options.max_steps:
                 self._validate(update.loss)
             self._answer_signals()
             if self._finished():
                 return
-        self.at.epoch, self.at.next_batch = self.at.epoch + 1, 0
+        self.state.epoch, self.state.next_batch = self.state.epoch + 1, 0
 
     def _ends_sub_epoch(self, before: int, after: int, total: int) -> bool:
-        """Whether an update that took the batches from `before` to `after` of `total` ends a sub-epoch."""
-        if self.validate_every is not None:
-            return self.at.step % self.validate_every == 0
-        assert self.sub_epochs is not None
-        return before * self.sub_epochs // total < after * self.sub_epochs // total
+        """Tell whether an update that took the batches from `before` to `after` of `total` ends a sub-epoch."""
+        if self.options.validate_every is not None:
+            return self.state.step % self.options.validate_every == 0
+        sub_epochs = self.options.sub_epochs
+        assert sub_epochs is not None
+        return before * sub_epochs // total < after * sub_epochs // total
 
     def _update(self, waiting: list[loader.Batch]) -> StepResult:
-        self.at.step += 1
-        factor = self.at.rate_scale * self.schedule.factor(self.at.step)
+        self.state.step += 1
+        factor = self.state.rate_scale * self.schedule.factor(self.state.step)
         for group, rate in zip(self.optimiser.param_groups, self.base_rates, strict=True):
             group["lr"] = rate * factor
-        scheduled.update_scheduled_values((self.model, self.parts.loss), self.at.step, self.schedule.sub_epochs + 1)
-        return self.updates(waiting, self.at.step)
+        scheduled.update_scheduled_values((self.model, self.parts.loss), self.state.step, self.schedule.sub_epochs + 1)
+        return self.training_step(waiting, self.state.step)
 
-    def _note(self, update: StepResult, num_utterances: int) -> None:
-        self.progress.update(self.at.epoch + 1, self.at.step, update.loss, num_utterances)
+    def _record(self, update: StepResult, num_utterances: int) -> None:
+        """Write an update to the progress bar, metrics.jsonl and TensorBoard."""
+        self.progress.update(self.state.epoch + 1, self.state.step, update.loss, num_utterances)
         if not update.finite:
             return
         rate = self.optimiser.param_groups[0]["lr"]
         values = {"loss": update.loss, "gradient_norm": update.norm, "learning_rate": rate}
-        self.run.record(event="train", step=self.at.step, **values)
+        self.run.record(event="train", step=self.state.step, **values)
         self._plot("train", values)
 
     def _plot(self, group: str, values: Mapping[str, float]) -> None:
         if self.board is not None:
             for name, value in values.items():
-                self.board.add_scalar(f"{group}/{name}", value, self.at.step)
+                self.board.add_scalar(f"{group}/{name}", value, self.state.step)
 
     def _goes_back(self, update: StepResult, ids: Sequence[str]) -> bool:
-        """After an update that was left out. With too many of them training goes back once, with half the rate."""
-        what = f"the loss is {update.loss} and the gradient's norm {update.norm}"
+        """Record an update that was left out. After too many of them, go back once, with half the learning rate."""
+        reason = f"the loss is {update.loss} and the gradient's norm {update.norm}"
         listed = ", ".join(ids[:20]) + (f" and {len(ids) - 20} others" if len(ids) > 20 else "")
-        self.progress.say(f"step {self.at.step}: {what}, on {listed}. This update was left out")
-        self.run.record(event="left out", step=self.at.step, reason=what, utterances=list(ids))
-        recent = [step for step in self.at.not_finite if step > self.at.step - NOT_FINITE_WINDOW]
-        self.at.not_finite = [*recent, self.at.step]
-        if len(self.at.not_finite) < NOT_FINITE_MOST:
+        self.progress.say(f"step {self.state.step}: {reason}, on {listed}. This update was left out")
+        self.run.record(event="left out", step=self.state.step, reason=reason, utterances=list(ids))
+        recent = [step for step in self.state.not_finite if step > self.state.step - NOT_FINITE_WINDOW]
+        self.state.not_finite = [*recent, self.state.step]
+        if len(self.state.not_finite) < NOT_FINITE_LIMIT:
             return False
-        before = self.keeper.go_back() if self.at.rate_scale == 1.0 else None
+        before = self.checkpointer.go_back() if self.state.rate_scale == 1.0 else None
         if before is None:
             raise NumericalError(
-                f"{len(self.at.not_finite)} of the last {NOT_FINITE_WINDOW} updates were not finite; in the last one "
-                f"{what}. The parameters in {self.keeper.folder} are finite. Try a lower optim.lr or a longer warm-up "
-                f"under another name=..."
+                f"{len(self.state.not_finite)} of the last {NOT_FINITE_WINDOW} updates were not finite; in the last "
+                f"one {reason}. The parameters in {self.checkpointer.folder} are finite. Try a lower optim.lr or a "
+                "longer warm-up under another name=..."
             )
         self._enter(before)
-        self.at.rate_scale, self.at.not_finite = 0.5, []
+        self.state.rate_scale, self.state.not_finite = 0.5, []
         self.progress.say(
-            f"{NOT_FINITE_MOST} of {NOT_FINITE_WINDOW} updates were not finite: back to step {self.at.step}, with half "
-            "the learning rate"
+            f"{NOT_FINITE_LIMIT} of {NOT_FINITE_WINDOW} updates were not finite: back to step {self.state.step}, with "
+            "half the learning rate"
         )
         return True
 
@@ -264,53 +298,59 @@ class Trainer:
         code = max(distributed.gather(self.signals.exit_code if self.signals.received else 0))
         self._save()
         again = signals.requeue() if code == signals.REQUEUE and distributed.is_main() else ""
-        saved = f"stopped by a signal at step {self.at.step}, which is saved: the same command continues from there"
+        saved = f"stopped by a signal at step {self.state.step}, which is saved: the same command continues from there"
         raise signals.Interrupted(f"{saved}. {again}" if again else saved, code)
 
     def _validate(self, train_loss: float) -> None:
-        """Dev loss and decoded dev error, what they mean for the schedule, and a checkpoint."""
-        found = self.validator()
-        self.schedule.validated(found.loss)
-        improved = not self.at.validations or found.error < min(before for _, before in self.at.validations)
-        self.at.validations.append((self.at.step, found.error))
-        self.progress.dev = f"dev {self.validator.shown(found)}"
+        """Validate the model, tell the schedule, log the result and save a checkpoint."""
+        validation = self.validator()
+        self.schedule.validated(validation.loss)
+        state = self.state
+        improved = not state.validations or validation.error < min(before for _, before in state.validations)
+        state.validations.append((state.step, validation.error))
+        self.progress.dev = f"dev {self.validator.format_error(validation)}"
         self.progress.say(
-            f"{self.progress.line(self.at.epoch + 1, self.at.step, train_loss)} | dev loss {found.loss:.3f}"
+            f"{self.progress.line(state.epoch + 1, state.step, train_loss)} | dev loss {validation.loss:.3f}"
             f"{' | best so far' if improved else ''}"
         )
-        self.progress.say(f"  {self.validator.remark(found)}")
+        self.progress.say(f"  {self.validator.describe(validation)}")
         self.run.record(
             event="validation",
-            step=self.at.step,
-            dev_loss=found.loss,
-            dev_error=found.error,
-            token_accuracy=found.token_accuracy,
-            alignment=found.alignment and found.alignment._asdict(),
+            step=state.step,
+            dev_loss=validation.loss,
+            dev_error=validation.error,
+            token_accuracy=validation.token_accuracy,
+            alignment=validation.alignment and validation.alignment._asdict(),
         )
-        self._plot("dev", {"loss": found.loss, self.corpus.metric: found.error})
-        self._plot("attention", found.alignment._asdict() if found.alignment else {})
+        self._plot("dev", {"loss": validation.loss, self.corpus.metric: validation.error})
+        self._plot("attention", validation.alignment._asdict() if validation.alignment else {})
         if self.board is not None:
-            self.validator.pictures(self.board, self.run, self.at.step, self.histograms, self.attention_pictures)
+            options = self.options
+            self.validator.log_images(self.board, self.run, state.step, options.histograms, options.attention_pictures)
         self._save()
-        self._require_learning(found)
+        self._require_learning(validation)
 
-    def _require_learning(self, found: Validation) -> None:
-        if self.at.epoch >= self.broken_after_epochs and 1.0 - found.token_accuracy > BROKEN_ERROR:
+    def _require_learning(self, validation: Validation) -> None:
+        token_error = 1 - validation.token_accuracy
+        if self.state.epoch >= self.options.broken_after_epochs and token_error > BROKEN_ERROR:
             raise NumericalError(
-                f"after {self.at.epoch} epochs {100 * (1 - found.token_accuracy):.0f} % of the dev tokens are wrong "
-                f"although the true ones before them are fed: this training is broken. {self.validator.remark(found)}"
+                f"after {self.state.epoch} epochs the teacher-forced dev token error is still "
+                f"{100 * token_error:.0f} %: the model is not learning. {self.validator.describe(validation)}. Try a "
+                "lower optim.lr or a longer schedule.warmup_steps under another name=..."
             )
 
     def _save(self) -> None:
-        self.at.most = self.updates.most
-        self.keeper.save(self.at)
+        self.state.micro_batch_size = self.training_step.micro_batch_size
+        self.checkpointer.save(self.state)
         distributed.wait()  # else another process could end, and torchrun with it, while the main one writes
 
-    def _enter(self, standing: TrainingState | None) -> None:
-        distributed.require_same("checkpoint", standing and standing.step)
-        if standing is None:
+    def _enter(self, state: TrainingState | None) -> None:
+        """Continue from a state that was read; None leaves the training where it stands."""
+        distributed.require_same("checkpoint", state and state.step)
+        if state is None:
             return
-        self.at, self.updates.most = standing, standing.most
-        if standing.utterances not in (None, len(self.train)):  # other ones than in the stage before: a new epoch
-            self.at.epoch, self.at.next_batch = standing.epoch + 1, 0
-        self.at.utterances = len(self.train)
+        self.state, self.training_step.micro_batch_size = state, state.micro_batch_size
+        num_utterances = len(self.data.train)
+        if state.utterances not in (None, num_utterances):  # other ones than in the stage before: a new epoch
+            state.epoch, state.next_batch = state.epoch + 1, 0
+        state.utterances = num_utterances

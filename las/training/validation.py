@@ -1,4 +1,4 @@
-"""The dev split during training: loss, decoded error, attention's health; shared out over the processes."""
+"""Validation during training: dev loss, decoded dev error, attention diagnostics; shared out over the processes."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -22,31 +22,31 @@ from las.training import plots
 
 
 class Validation(NamedTuple):
-    """What a validation found; the same in all processes."""
+    """Result of a validation; the same in all processes."""
 
     loss: float
     """Cross-entropy per token without smoothing, true tokens fed."""
     error: float
-    """Of what search writes without them: the corpus's metric, a fraction."""
+    """Error of the decoded hypotheses: the corpus's metric, a fraction."""
     token_accuracy: float
-    """Share of tokens that are the most probable ones, true tokens fed."""
+    """Share of tokens that are the most probable ones, a fraction, true tokens fed."""
     alignment: Alignment | None
     """None where nothing attends."""
 
 
-class AnyValidator(Protocol):
-    """What a training asks of what validates its model."""
+class ValidatorProtocol(Protocol):
+    """Interface of a validator: measures a model, and words and draws the result."""
 
     def __call__(self) -> Validation: ...
 
-    def shown(self, found: Validation) -> str:
+    def format_error(self, validation: Validation) -> str:
         """The error with its name, for the progress line."""
 
-    def remark(self, found: Validation) -> str:
-        """A line about what stands behind it."""
+    def describe(self, validation: Validation) -> str:
+        """A line about what stands behind the error."""
 
-    def pictures(self, board: SummaryWriter, run: RunDirectory, step: int, histograms: bool, attention: bool) -> None:
-        """What a validation leaves for the eye."""
+    def log_images(self, board: SummaryWriter, run: RunDirectory, step: int, histograms: bool, attention: bool) -> None:
+        """Write histograms of the parameters and a picture of attention to TensorBoard, where asked for."""
 
 
 class Validator:
@@ -76,28 +76,29 @@ class Validator:
 
     def __call__(self) -> Validation:
         plan = sequential(self.dev, self.size)[distributed.rank() :: distributed.world_size()]
-        found = evaluation.evaluate(self.model, self.loss, self.search, self.loader.batches(plan))
-        cross_entropy, correct, tokens = distributed.total(found.cross_entropy, found.correct, found.tokens)
+        evaluated = evaluation.evaluate(self.model, self.loss, self.search, self.loader.batches(plan))
+        cross_entropy, correct, tokens = distributed.total(evaluated.cross_entropy, evaluated.correct, evaluated.tokens)
         texts: dict[str, str] = {}
         alignments: list[Alignment] = []
-        for part, looked in distributed.gather((evaluation.texts(found.decoded, self.corpus.tokens), found.alignments)):
-            texts |= part
-            alignments += [Alignment(*each) for each in looked]
+        own = evaluation.texts(evaluated.decoded, self.corpus.tokens), evaluated.alignments
+        for some_texts, some_alignments in distributed.gather(own):
+            texts |= some_texts
+            alignments += [Alignment(*each) for each in some_alignments]
         score = self.corpus.score(self.corpus.splits[1], list(self.dev), texts)
         tokens = max(tokens, 1.0)
         return Validation(cross_entropy / tokens, score.total.rate, correct / tokens, diagnostics.mean(alignments))
 
-    def shown(self, found: Validation) -> str:
+    def format_error(self, validation: Validation) -> str:
         """`PER 23.1 %`"""
-        return f"{error_rates.SHORT_NAMES[self.corpus.metric]} {100 * found.error:.1f} %"
+        return f"{error_rates.SHORT_NAMES[self.corpus.metric]} {100 * validation.error:.1f} %"
 
-    def remark(self, found: Validation) -> str:
-        """How attention looks."""
-        assert found.alignment is not None
-        return diagnostics.line(found.alignment)
+    def describe(self, validation: Validation) -> str:
+        """A line about the shape of attention."""
+        assert validation.alignment is not None
+        return diagnostics.line(validation.alignment)
 
-    def pictures(self, board: SummaryWriter, run: RunDirectory, step: int, histograms: bool, attention: bool) -> None:
-        """What a validation leaves for the eye: histograms of the parameters, the attention of one utterance."""
+    def log_images(self, board: SummaryWriter, run: RunDirectory, step: int, histograms: bool, attention: bool) -> None:
+        """Write histograms of the parameters and a picture of the attention of the first dev utterance by id."""
         if histograms:
             for name, parameter in self.model.named_parameters():
                 board.add_histogram(name, parameter.detach().cpu(), step)

@@ -32,7 +32,7 @@ def test_each_combination_is_trained_and_a_broken_training_is_a_result(short: li
     for seed in (1, 2):
         folders = [Path(f"runs/after{after}/timit/seed{seed}") for after in (1, 100)]
         broken, whole = (json.loads((folder / "result.json").read_text()) for folder in folders)
-        assert "this training is broken" in broken["broken"] and "broken" not in whole
+        assert "the model is not learning" in broken["broken"] and "broken" not in whole
         assert broken["seed"] == whole["seed"] == seed
         lines = answer.out.splitlines()
         assert any(line.startswith(f"{folders[0]}: broken at step") for line in lines)

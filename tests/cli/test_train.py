@@ -55,7 +55,10 @@ def test_a_run_leaves_what_it_promises(trained: Path) -> None:
         assert all(line.keys() == {"id", "text", "score"} for line in hypotheses)
     assert (run / "bad_utterances.jsonl").read_text() == ""
     log = (run / "log.txt").read_text()
-    assert re.search(r"^test: PER [\d.]+ %", log, re.MULTILINE) and "stopped at step 4" in log
+    assert (
+        re.search(r"^test: PER [\d.]+ %", log, re.MULTILINE)
+        and "finished after 4 steps; best dev error at step " in log
+    )
 
 
 def test_the_finished_command_trains_nothing(corpus: Path, las: Las) -> None:

@@ -149,7 +149,7 @@ def test_memory_that_runs_out(count: int, tally: Tally) -> None:
             assert math.isclose(one.loss, other.loss, rel_tol=1e-6)
             for mine, others in zip(gradients(small), gradients(whole), strict=True):
                 assert float((mine - others).abs().max()) <= 1e-6 * max(1.0, one.norm)
-            assert small.most is None or small.most <= most
+            assert small.micro_batch_size is None or small.micro_batch_size <= most
     tally.close("F11 memory runs out: the gradient of the parts is that of the batch")
 
 

@@ -210,7 +210,7 @@ def at_step(owner: type, name: str, step: int, happens: Callable[[], None]) -> N
 
     def noting(self: Trainer, *args: Any) -> Any:
         found = update(self, *args)
-        where["step"] = self.at.step
+        where["step"] = self.state.step
         return found
 
     def called(self: Any, *args: Any) -> Any:

@@ -17,7 +17,7 @@ def stopped_after(monkeypatch: pytest.MonkeyPatch, root: Path, step: int, *more:
 
     def stopping(self: Trainer, batch):
         outcome = update(self, batch)
-        if self.at.step == step:
+        if self.state.step == step:
             raise KeyboardInterrupt
         return outcome
 

@@ -37,21 +37,21 @@ class Stage(NamedTuple):
     def behind(self, owner: Any, name: str) -> None:
         """After the first call behind the end of the stage."""
         over = list[bool]()
-        self._replace(happens=lambda: over.append(True)).after(Trainer, "fit", lambda _, it: it.at.step == self.last)
+        self._replace(happens=lambda: over.append(True)).after(Trainer, "fit", lambda _, it: it.state.step == self.last)
         self.after(owner, name, lambda *_: bool(over))
 
 
 def in_the_last_save(stage: Stage) -> None:
-    stage.after(Checkpointer, "save", lambda _, keeper, standing: standing.step == stage.last)
+    stage.after(Checkpointer, "save", lambda _, checkpointer, state: state.step == stage.last)
 
 
 def after_the_last_answer(stage: Stage) -> None:
     """When the stage looks for signals no more, and has not left them to those around it."""
-    stage.after(Trainer, "_finished", lambda finished, trainer: finished and trainer.at.step == stage.last)
+    stage.after(Trainer, "_finished", lambda finished, trainer: finished and trainer.state.step == stage.last)
 
 
 def between(stage: Stage) -> None:
-    stage.after(Trainer, "fit", lambda _, trainer: trainer.at.step == stage.last)
+    stage.after(Trainer, "fit", lambda _, trainer: trainer.state.step == stage.last)
 
 
 def while_it_is_built(stage: Stage) -> None:
@@ -59,11 +59,11 @@ def while_it_is_built(stage: Stage) -> None:
 
 
 def while_it_takes_over(stage: Stage) -> None:
-    stage.behind(pretraining, "carry")
+    stage.behind(pretraining, "transfer_parameters")
 
 
 def in_the_first_update(stage: Stage) -> None:
-    stage.after(Trainer, "_update", lambda _, trainer, *batches: trainer.at.step == stage.last + 1)
+    stage.after(Trainer, "_update", lambda _, trainer, *batches: trainer.state.step == stage.last + 1)
 
 
 PLACES = (

@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import inspect
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +21,7 @@ from las.runtime import config as runtime_config
 from las.runtime.errors import ConfigError
 from las.storage import run_directory
 from las.training import setup
-from las.training.trainer import Trainer
+from las.training.trainer import TrainerOptions
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -110,7 +109,7 @@ def test_every_other_card_builds(cards: tuple[list[str] | None, ...]) -> None:
     assert plan == [] and runtime_config.build(config["loss"], where="loss").divisor(3.0) == 3.0
     elsewhere = ("max_bad_fraction", "device")
     options = {key: value for key, value in config["trainer"].items() if key not in elsewhere}
-    runtime_config.check(Trainer, options, "trainer", [inspect.Parameter.KEYWORD_ONLY])
+    runtime_config.checked(TrainerOptions, options, "trainer")()
 
 
 @pytest.mark.parametrize("name", names("corpus"))
@@ -185,7 +184,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> runtime_config.Config:
         ("trainer.histograms", 1, r"trainer\.histograms=1 should be true or false"),
         ("trainer.max_bad_fraction", "x", r"trainer\.max_bad_fraction='x' should be a number"),
         ("trainer.device", "gpu", r"device=gpu: there is no such device\. Did you mean cpu, cuda or auto\?"),
-        ("trainer.loss", 1, r"trainer\.loss: Trainer has no such key\. Did you mean \w+, \w+ or \w+\?"),
+        ("trainer.loss", 1, r"trainer\.loss: TrainerOptions has no such key\. Did you mean \w+, \w+ or \w+\?"),
         ("seed", "abc", r"seed='abc' should be a whole number"),
         ("seed", 1.5, r"seed=1\.5 should be a whole number"),
         ("optim.lr", "abc", r"^optim\.lr='abc' should be a number, for example optim\.lr=0\.001$"),

@@ -48,7 +48,7 @@ def test_a_stage_is_the_training_with_some_changes() -> None:
     assert first.config["trainer"]["patience"] == 2, "a stage is not cut short"
     assert second.config["model"]["listener"] == whole["model"]["listener"] | {"dropout": [0.0, 0.2]}
     assert second.config["optim"] == whole["optim"] and "ctc" not in whole["model"]
-    over = [pretraining.current([first, second, last], done).number for done in (0, 1, 2, 4, 5, 99)]
+    over = [pretraining.current_stage([first, second, last], done).number for done in (0, 1, 2, 4, 5, 99)]
     assert over == [1, 1, 2, 2, 3, 3]
 
 
@@ -65,7 +65,11 @@ def test_a_stage_is_the_training_with_some_changes() -> None:
         ([{"width": 0.5}], {}, r"pretraining\.stages\[0\]: .*sub_epochs"),
         ([5], {}, r"pretraining\.stages\[0\]=5 should be a mapping"),
         ([{"sub_epochs": 1, "loss": 3}], {}, r"pretraining\.stages\[0\]\.loss=3 should be"),
-        ([], {"new_layers": "below"}, r"pretraining\.new_layers=below: .* Did you mean below_top"),
+        (
+            [],
+            {"new_layers": "below"},
+            r"pretraining\.new_layers=below: unknown value, choose below_top or on_top\. Did you mean below_top",
+        ),
         (
             [{"sub_epochs": 1}, {"sub_epochs": 1, "width": 0.5}],
             {},
@@ -290,8 +294,10 @@ def test_the_stages_of_the_papers(card: str) -> None:
         0.0,
     ]
     for small, large, stage in zip(models, models[1:], stages[1:], strict=False):
-        carried = pretraining.carry(small.state_dict(), large, small.listener.hidden_size, stage.new_layers)
-        assert not carried.left and not carried.grown
+        transfer = pretraining.transfer_parameters(
+            small.state_dict(), large, small.listener.hidden_size, stage.new_layers
+        )
+        assert not transfer.dropped and not transfer.enlarged
         depths = len(small.listener.layers), len(large.listener.layers)
         layer = f"listener.layers.{depths[1] - 2}."
-        assert all(name.startswith(layer) for name in carried.new) and bool(carried.new) == (depths[0] < depths[1])
+        assert all(name.startswith(layer) for name in transfer.new) and bool(transfer.new) == (depths[0] < depths[1])

@@ -46,21 +46,21 @@ def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
 def test_new_layers_go_where_the_config_says(place: str, came_from: list[int | None]) -> None:
     small, large = layered(3), layered(4)
     before, drawn = copy.deepcopy(small.state_dict()), copy.deepcopy(large.state_dict())
-    carried = pretraining.carry(small.state_dict(), large, 4, place)
+    transfer = pretraining.transfer_parameters(small.state_dict(), large, 4, place)
     after = large.state_dict()
     for index, source in enumerate(came_from):
         assert same(of_layer(after, index), of_layer(drawn, index) if source is None else of_layer(before, source))
     others = [name for name in after if not name.startswith("listener.layers.")]
     assert same([after[name] for name in others], [before[name] for name in others])
     new = came_from.index(None)
-    assert str(carried) == f"{len(before)} tensors; new: listener.layers.{new}"
+    assert str(transfer) == f"{len(before)} tensors; new: listener.layers.{new}"
     assert all(map(torch.equal, small.state_dict().values(), before.values()))
 
 
 def test_the_only_layer_stays_the_first_one() -> None:
     small, large = layered(1), layered(3)
     drawn = copy.deepcopy(large.state_dict())
-    pretraining.carry(small.state_dict(), large, 4, "below_top")
+    pretraining.transfer_parameters(small.state_dict(), large, 4, "below_top")
     after = large.state_dict()
     assert same(of_layer(after, 0), of_layer(small.state_dict(), 0))
     assert same(of_layer(after, 1) + of_layer(after, 2), of_layer(drawn, 1) + of_layer(drawn, 2))
@@ -83,8 +83,8 @@ def test_a_wider_model_whose_new_units_are_silent_is_the_smaller_one(options: li
     with torch.no_grad():
         for parameter in large.parameters():
             parameter.zero_()
-    carried = pretraining.carry(small.state_dict(), large, 4, "below_top")
-    assert carried.grown and not carried.new and not carried.left
+    transfer = pretraining.transfer_parameters(small.state_dict(), large, 4, "below_top")
+    assert transfer.enlarged and not transfer.new and not transfer.dropped
     given = torch.randn(2, 6000), torch.tensor([6000, 4000]), torch.tensor([[3, 1, 2], [4, 5, 0]])
     one, other = small(*given), large(*given)
     torch.testing.assert_close(other.logits, one.logits, atol=1e-4, rtol=1e-4)
@@ -99,10 +99,10 @@ def test_what_was_there_is_in_the_grown_tensors_and_the_rest_is_as_drawn(cell: s
     card = f"cell@model.listener.cell={cell}"
     small, large = (model(f"model.listener.hidden_size={size}", card) for size in (4, 7))
     drawn = copy.deepcopy(large.state_dict())
-    carried = pretraining.carry(small.state_dict(), large, 4, "below_top")
-    assert not carried.new and not carried.left
-    assert len(carried.grown) >= 2 * 2 * 3
-    for name in carried.grown:
+    transfer = pretraining.transfer_parameters(small.state_dict(), large, 4, "below_top")
+    assert not transfer.new and not transfer.dropped
+    assert len(transfer.enlarged) >= 2 * 2 * 3
+    for name in transfer.enlarged:
         old, new, first = small.state_dict()[name], large.state_dict()[name], drawn[name]
         kept = new == first
         assert int(kept.sum()) == new.numel() - old.numel()
@@ -114,8 +114,12 @@ def test_what_was_there_is_in_the_grown_tensors_and_the_rest_is_as_drawn(cell: s
 def test_a_head_that_only_one_of_them_has() -> None:
     with_ctc, without = (layered(2, *more) for more in (["loss=joint_ctc"], []))
     drawn = copy.deepcopy(with_ctc.state_dict())
-    assert str(pretraining.carry(with_ctc.state_dict(), without, 4, "on_top")).endswith("; left behind: ctc.output")
-    assert str(pretraining.carry(without.state_dict(), with_ctc, 4, "on_top")).endswith("; new: ctc.output")
+    assert str(pretraining.transfer_parameters(with_ctc.state_dict(), without, 4, "on_top")).endswith(
+        "; left behind: ctc.output"
+    )
+    assert str(pretraining.transfer_parameters(without.state_dict(), with_ctc, 4, "on_top")).endswith(
+        "; new: ctc.output"
+    )
     assert torch.equal(with_ctc.ctc.output.weight, drawn["ctc.output.weight"])
 
 
@@ -125,7 +129,7 @@ def test_what_changed_in_another_way_begins_anew() -> None:
         model("model.listener.hidden_size=4", f"model.listener.time_reduction={f}") for f in ("[4,1]", "[2,1]")
     )
     drawn = copy.deepcopy(large.state_dict())
-    carried = pretraining.carry(small.state_dict(), large, 4, "below_top")
-    assert carried.new == [f"listener.layers.1.{way}.cell.input_weight" for way in ("forwards", "backwards")]
-    assert str(carried).endswith(f"; new: {', '.join(carried.new)}")
-    assert all(torch.equal(large.state_dict()[name], drawn[name]) for name in carried.new)
+    transfer = pretraining.transfer_parameters(small.state_dict(), large, 4, "below_top")
+    assert transfer.new == [f"listener.layers.1.{way}.cell.input_weight" for way in ("forwards", "backwards")]
+    assert str(transfer).endswith(f"; new: {', '.join(transfer.new)}")
+    assert all(torch.equal(large.state_dict()[name], drawn[name]) for name in transfer.new)

@@ -63,9 +63,9 @@ def test_a_warmup_by_sub_epoch_counts_validations() -> None:
     [
         ({"warmup_steps": -1}, "warmup_steps=-1 must be at least 0"),
         ({"warmup_from": 1.5}, "warmup_from=1.5 must be from 0 to 1"),
-        ({"warmup_sub_epochs": 1}, "give 2 or more"),
+        ({"warmup_sub_epochs": 1}, "warmup_sub_epochs must be 0 or at least 2"),
         ({"warmup_rates": [0.5, -0.1]}, r"warmup_rates\[1\]=-0.1"),
-        ({"warmup_steps": 5, "warmup_rates": [0.5]}, "warmup_steps and warmup_rates are given"),
+        ({"warmup_steps": 5, "warmup_rates": [0.5]}, "warmup_steps and warmup_rates are set: set only one of them"),
     ],
 )
 def test_a_warmup_that_cannot_be_is_refused(options: dict[str, Any], words: str) -> None:

@@ -30,7 +30,7 @@ def test_memory_that_runs_out_costs_no_utterance(monkeypatch: pytest.MonkeyPatch
     whole, small = updates(), updates()
     tried = limited(small, monkeypatch, 2)
     assert small([batch()], 1) == pytest.approx(whole([batch()], 1), rel=1e-6)
-    assert tried == [6, 3, 1, 1, 1, 1, 1, 1] and small.most == 1
+    assert tried == [6, 3, 1, 1, 1, 1, 1, 1] and small.micro_batch_size == 1
     torch.testing.assert_close(parameters(small), parameters(whole), rtol=0, atol=1e-6)
     tried.clear()
     small([batch()], 2)

@@ -49,7 +49,7 @@ def test_a_killed_process_is_continued_by_another(corpus: Path) -> None:
         "from las.training.trainer import Trainer; update = Trainer._update\n"
         "def dying(self, batch):\n"
         "    outcome = update(self, batch)\n"
-        "    return os._exit(9) if self.at.step == 3 else outcome\n"
+        "    return os._exit(9) if self.state.step == 3 else outcome\n"
         "Trainer._update = dying if sys.argv[1] == 'die' else update\n"
         "sys.exit(main(['train', *sys.argv[2:]]))"
     )
@@ -127,8 +127,8 @@ def test_an_update_that_is_not_finite_is_left_out_and_named(
 
     def watching(self: Trainer, given: list[Batch]) -> StepResult:
         found = update(self, given)
-        seen[self.at.step] = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
-        seen[-self.at.step] = {str(k): v["exp_avg"].clone() for k, v in enumerate(self.optimiser.state.values())}
+        seen[self.state.step] = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+        seen[-self.state.step] = {str(k): v["exp_avg"].clone() for k, v in enumerate(self.optimiser.state.values())}
         return found
 
     monkeypatch.setattr(Trainer, "_update", watching)
@@ -186,8 +186,8 @@ def test_a_training_that_learns_nothing_is_broken(corpus: Path, las: Callable[..
     more = ["trainer.broken_after_epochs=1", "optim.lr=1e-12", "trainer.max_steps=20", "trainer.patience=20"]
     answer = las("train", *overrides(corpus, *more))
     assert answer.code == 4
-    assert "after 1 epochs" in answer.err and "of the dev tokens are wrong" in answer.err and "attention" in answer.err
-    assert "this training is broken" in json.loads((corpus / "run/result.json").read_text())["broken"]
+    assert "after 1 epochs" in answer.err and "dev token error is still " in answer.err and "attention" in answer.err
+    assert "the model is not learning" in json.loads((corpus / "run/result.json").read_text())["broken"]
 
 
 def test_other_training_utterances_are_not_continued_with(
