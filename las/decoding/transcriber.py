@@ -22,7 +22,8 @@ from las.decoding.transcription import SegmentTranscript, Transcription
 from las.decoding.word_timing import TimedToken, TimedWord
 from las.nn.model import ListenAttendSpell
 from las.runtime import progress
-from las.runtime.config import Config, build, check_names
+from las.runtime.config import Config, build
+from las.runtime.config_groups import check_names
 from las.runtime.errors import ArgumentError, DataError, StorageError
 from las.storage import checkpoint
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from las.reproduction.recipe import Recipe, Row, Tier
-from las.runtime.config import Config, check_name, compose
+from las.runtime.config import Config, compose
+from las.runtime.config_groups import check_name
 from las.runtime.errors import ConfigError
 from las.storage import bounded, run_directory
 

@@ -27,9 +27,6 @@ WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "
 LISTED = {int: "whole numbers", float: "numbers", str: "texts"}
 EXAMPLES: dict[Any, Any] = {int: 2, float: 0.1, bool: True, str: "x"}
 PART = "a part of its own (keys with a _target_)"
-PATH_HINTS = {"name": "run_dir=... says where a run lies", "corpus.name": "corpus.root=... says where a corpus lies"}
-"""Keys whose values name folders, with a hint for users who meant a path."""
-
 TORCH = ("torch.optim", "torch.nn")
 """Namespaces of torch whose optimisers and modules a config may name."""
 
@@ -73,22 +70,6 @@ def shown(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return str(value)
-
-
-def check_names(config: dict[str, Any]) -> None:
-    """Raise ConfigError unless the names in a config that become folder names are single path components."""
-    for key, section in (("name", config), ("corpus.name", config.get("corpus"))):
-        if isinstance(section, dict) and "name" in section:
-            check_name(key, section["name"])
-
-
-def check_name(key: str, value: Any) -> None:
-    """Raise ConfigError unless a value can be the name of a folder; `..` or a path could lead outside its parent."""
-    text = "" if value is None else str(value)
-    if not text.strip() or text in (".", "..") or not text.isprintable() or set(text) & set("/\\"):
-        raise ConfigError(
-            f"{key}={text!r}: a name is that of one folder, not empty and without / in it. {PATH_HINTS[key]}"
-        )
 
 
 def parameters(cls: type, kinds: Collection[Any] = BY_NAME) -> dict[str, inspect.Parameter]:
@@ -195,7 +176,7 @@ def compose(name: str, overrides: list[str]) -> Config:
     assert isinstance(resolved, dict)
     config = {str(key): value for key, value in resolved.items()}
     _check_keys(config, directory, name)
-    check_names(config)
+    config_groups.check_names(config)
     return config
 
 

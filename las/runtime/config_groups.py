@@ -13,6 +13,8 @@ HYDRA = re.compile(r"[+~]*hydra\b")
 """The beginning of a key of Hydra's own."""
 OPTIONAL = re.compile(r"(scorer|front_end)@.*|(validation_)?search\.[a-z]\w*|model\.listener\.front_end")
 """Keys that `~key` may remove from a config."""
+PATH_HINTS = {"name": "run_dir=... says where a run lies", "corpus.name": "corpus.root=... says where a corpus lies"}
+"""Keys whose values name folders, with a hint for users who meant a path."""
 
 
 def check_hydra(directory: Path, name: str, overrides: list[str]) -> None:
@@ -142,3 +144,19 @@ def options(directory: Path, group: str) -> list[str]:
 def _is_global(group: Path) -> bool:
     """Return whether the files of a group set keys anywhere in the config, so that they need no place."""
     return all(path.read_text("utf-8").startswith("# @package _global_") for path in group.glob("*.yaml"))
+
+
+def check_names(config: dict[str, Any]) -> None:
+    """Raise ConfigError unless the names in a config that become folder names are single path components."""
+    for key, section in (("name", config), ("corpus.name", config.get("corpus"))):
+        if isinstance(section, dict) and "name" in section:
+            check_name(key, section["name"])
+
+
+def check_name(key: str, value: Any) -> None:
+    """Raise ConfigError unless a value can be the name of a folder; `..` or a path could lead outside its parent."""
+    text = "" if value is None else str(value)
+    if not text.strip() or text in (".", "..") or not text.isprintable() or set(text) & set("/\\"):
+        raise ConfigError(
+            f"{key}={text!r}: a name is that of one folder, not empty and without / in it. {PATH_HINTS[key]}"
+        )

@@ -12,7 +12,8 @@ from las.cli import sweep
 from las.decoding import transcriber
 from las.reproduction import jobs, recipe
 from las.runtime import config_groups
-from las.runtime.config import check_name, compose, config_directory
+from las.runtime.config import compose, config_directory
+from las.runtime.config_groups import check_name
 from las.runtime.errors import ConfigError
 
 Las = Callable[..., Answer]

@@ -13,7 +13,6 @@ from las.data.audio_scan import AudioScanCache
 from las.data.manifest import Utterance
 from las.data.quality import QualityCriteria, QualityLimits, QualityProblem
 from las.data.tokenizers import Tokenizer
-from las.runtime import config
 from las.runtime.errors import ConfigError, DataError, suggest
 from las.scoring import error_rates
 from las.scoring.error_rates import Score
@@ -49,7 +48,7 @@ class Corpus(ABC):
     channels: int = 1
 
     def __init__(self, name: str, tokens: Tokenizer) -> None:
-        config.check_name("corpus.name", name)
+        config_groups.check_name("corpus.name", name)
         self.name = name
         self.tokens = tokens
 
