@@ -13,6 +13,7 @@ from las.data.audio_scan import AudioScanCache
 from las.data.manifest import Utterance
 from las.data.quality import QualityCriteria, QualityLimits, QualityProblem
 from las.data.tokenizers import Tokenizer
+from las.runtime import config_groups
 from las.runtime.errors import ConfigError, DataError, suggest
 from las.scoring import error_rates
 from las.scoring.error_rates import Score
