@@ -116,7 +116,7 @@ def test_a_training_that_breaks_is_a_result(
     table = (corpus / "results" / "bo18_table3-smoke-timit.md").read_text()
     assert "| broken |" in table and "| 1, 1 broken |" in table and "Broken:" in table
     page = (corpus / "results" / "bo18_table3-smoke-timit.html").read_text()
-    assert "Broken trainings, which are results" in page
+    assert "Diverged trainings, recorded as results" in page
     answer = las(*command, "dry_run=true")
     assert answer.out.count("broken") == 2 and "nothing is left to train" in answer.out
 

@@ -89,8 +89,8 @@ def test_a_wider_model_whose_new_units_are_silent_is_the_smaller_one(options: li
     one, other = small(*given), large(*given)
     torch.testing.assert_close(other.logits, one.logits, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(other.weights, one.weights, atol=1e-4, rtol=1e-4)
-    if one.heard is not None:
-        torch.testing.assert_close(other.heard.log_probs, one.heard.log_probs, atol=1e-4, rtol=1e-4)
+    if one.ctc_output is not None:
+        torch.testing.assert_close(other.ctc_output.log_probs, one.ctc_output.log_probs, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("cell", ["ln_global", "ln_per_gate", "zeineldeen2020_joined_cell", "weight_norm", "bn_input"])
