@@ -1,3 +1,5 @@
+"""The verb `decode`: hypotheses of a checkpoint for audio files, or for a split of its corpus with their score."""
+
 import json
 from pathlib import Path
 
@@ -95,4 +97,4 @@ def _decode_own_split(transcriber: Transcriber, config: Config, size: BatchSize,
 
 
 def _write_lines(path: Path, lines: list[str]) -> None:
-    atomic.write(path, "".join(line + "\n" for line in lines))
+    atomic.write(path, (line + "\n" for line in lines))

@@ -156,9 +156,9 @@ def demo_app(overrides: list[str]) -> None:
         device = str(devices.pick(config["device"]))
         transcriber = load(config["checkpoint"], search, device, cutter, config["strict"])
         example = example_of(transcriber, config["example"], folder)
-        ear = DemoBackend(transcriber, str(config["kernel"]), config["max_duration_s"])
+        backend = DemoBackend(transcriber, str(config["kernel"]), config["max_duration_s"])
         most_bytes = round(1e6 * config["max_upload_mb"])
-        app = application(gradio, page(gradio, ear, example), most_bytes)
+        app = application(gradio, page(gradio, backend, example), most_bytes)
         serve(Guard(app, hosts, paths(folder), UPLOAD, folder, most_bytes), config["host"], config["port"])
 
 
@@ -203,11 +203,11 @@ def require_free(host: str, port: int) -> None:
         raise ConfigError(f"{where}: try port={port % 65535 + 1}, or host=127.0.0.1") from error
 
 
-def page(gradio: Any, ear: DemoBackend, example: DemoExample | None) -> Any:
+def page(gradio: Any, backend: DemoBackend, example: DemoExample | None) -> Any:
     """The layout of the page: recording and beam size on one side, transcription on the other."""
-    search = ear.transcriber.search
+    search = backend.transcriber.search
     beam = search if isinstance(search, BeamSearch) else BeamSearch()
-    title = f"las: {ear.transcriber.config.get('name', 'speech to text')}"
+    title = f"las: {backend.transcriber.config.get('name', 'speech to text')}"
     with gradio.Blocks(title=title, analytics_enabled=False, delete_cache=(3600, 3600)) as blocks:
         gradio.Markdown(f"# {title}\n{PRIVACY}")
         with gradio.Row():
@@ -226,7 +226,7 @@ def page(gradio: Any, ear: DemoBackend, example: DemoExample | None) -> Any:
                 hint = "What is heard appears here."
                 text = gradio.Textbox(label="Text", placeholder=hint, lines=2, max_lines=12, buttons=["copy"])
                 shown = [text, *(gradio.HTML() for _ in range(3))]
-        button.click(ear, [audio, size, length], shown, show_progress_on=text, api_visibility="private")
+        button.click(backend, [audio, size, length], shown, show_progress_on=text, api_visibility="private")
     return blocks.queue(api_open=False)  # the page waits in the queue, and nothing passes it
 
 

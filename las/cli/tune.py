@@ -63,9 +63,9 @@ def tune(overrides: list[str]) -> list[Tried]:
         raise ConfigError("tune needs a beam search with scorers: search=beam_lm or search=beam_ctc_lm")
     points = grid(config["weights"], config["length_normalisation"], search)
     kept = tuned_search.path_of(Path(config["checkpoint"]))
+    atomic.require_place(Path(config["output"] or kept))
     if config["output"] is not None:
         check_output(Path(config["output"]))
-    atomic.require_place(Path(config["output"] or kept))
     with rnn.use_kernel(str(config["kernel"])):
         device = str(devices.pick(config["device"]))
         transcriber = load(config["checkpoint"], search, device, strict=config["strict"])
@@ -186,5 +186,9 @@ def _lines(section: Config, indent: str = "") -> Iterator[str]:
 
 def check_output(path: Path) -> None:
     """Raise ConfigError rather than replace a file that was written by somebody else."""
-    if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(FIRST_LINE):
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8", errors="replace") as file:
+        beginning = file.read(len(FIRST_LINE))
+    if beginning != FIRST_LINE:
         raise ConfigError(f"output={path}: this file was not written by las tune, and is not replaced. Name another")

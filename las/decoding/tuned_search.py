@@ -1,13 +1,12 @@
 """`search=tuned`: the search that `las tune` found for a run, kept in its folder as `tuned.json`."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from las.runtime import config, progress
 from las.runtime.errors import ConfigError, StorageError
 from las.runtime.overrides import of_section, value_of
-from las.storage import output_paths
+from las.storage import bounded, output_paths
 
 CHOICE = "search=tuned"
 
@@ -47,8 +46,8 @@ def read(path: Path, checkpoint: str) -> dict[str, Any]:
             f"las tune checkpoint={checkpoint} search.lm.path=lm.arpa"
         )
     try:
-        tuned = json.loads(path.read_text("utf-8"))
+        tuned = bounded.read_object(path)
         return {"tuned_on": tuned["tuned_on"], "errors": tuned["errors"], "search": dict(tuned["search"])}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         again = f"make it again with las tune checkpoint={checkpoint}"
-        raise StorageError(f"{path}: damaged ({error!r}): {again}") from error
+        raise StorageError(f"{path}: damaged ({type(error).__name__}: {bounded.reason(error)}): {again}") from error

@@ -112,9 +112,8 @@ def build_parts(config: Config, corpus: Corpus, *place: int | str) -> TrainingSe
 
 def build_model(section: Config, corpus: Corpus) -> Trainable:
     """Build a speech model for a corpus; or a language model, which needs no sample rate."""
-    is_speech = resolve(section["_target_"]) is not LSTMLanguageModel
-    factory: Factory = build(section, where="model" if is_speech else "lm")
-    is_lm = factory.func is LSTMLanguageModel
+    is_lm = resolve(section["_target_"]) is LSTMLanguageModel
+    factory: Factory = build(section, where="lm" if is_lm else "model")
     sizes = (corpus.tokens.size,) if is_lm else (corpus.sample_rate, corpus.tokens.size)
     model: Trainable = factory(*sizes)
     return model

@@ -174,6 +174,13 @@ def test_a_damaged_tuned_search_is_named(content: str, trained_copy: Path, las: 
     assert answer.err.startswith(f"las decode: {trained_copy / 'tuned.json'}: damaged (")
 
 
+def test_a_tuned_search_is_read_within_bounds(trained_copy: Path, las: Las) -> None:
+    with (trained_copy / "tuned.json").open("wb") as file:
+        file.truncate(60_000_000_000)
+    answer = las("decode", f"checkpoint={trained_copy}", "split=dev", "search=tuned")
+    assert answer.code == 5 and "60,000,000,000 bytes, more than the" in answer.err
+
+
 def test_a_tuned_search_from_elsewhere_runs_nothing(trained_copy: Path, las: Las) -> None:
     """Neither does it change what is beside the search."""
     witness = trained_copy / "witness"

@@ -63,7 +63,7 @@ def compose(verb: str, overrides: list[str]) -> None:
         return
     if verb == "reproduce":
         asked = reproduce.request(overrides)
-        row = asked.recipe.rows[0]  # tests/test_reproduce.py composes all of them
+        row = asked.recipe.rows[0]  # tests/cli/test_reproduce.py composes all of them
         compose("train", [*jobs.overrides_of(asked.recipe, row, asked.tier, asked.given)])
         return
     config = runtime_config.compose(

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import las
-from las.runtime import public
 
 PAGE = (Path(__file__).parents[2] / "docs" / "library.md").read_text("utf-8")
 
@@ -32,13 +31,6 @@ def test_the_snippets_run_one_after_another() -> None:
     )
     assert results[3]["outputs"].shape == (2, 50, 512) and results[3]["h"].shape == (4, 2, 256)
     assert results[4]["score"].total.rate == 1 / 3
-
-
-@pytest.mark.parametrize("name", sorted({**public.COMPONENTS, **public.TOOLS, **public.MODULES}))
-def test_every_public_name_resolves(name: str) -> None:
-    assert name in dir(las)
-    value = getattr(las, name)
-    assert value.__name__.rpartition(".")[2] == public.MODULES.get(name, name).rpartition(".")[2]
 
 
 def test_importing_and_listing_the_package_imports_no_torch() -> None:

@@ -33,8 +33,8 @@ LACKING = {
         "ba2016_swapped": "remembers the hidden state",
     },
 }
-"""Property, card, reason. In evaluation all other properties hold for every card; `tests/test_cells_compared.py` has
-what training changes: batch norm looks at a whole batch, zoneout and dropout draw."""
+"""Property, card, reason. In evaluation all other properties hold for every card; what training
+changes is in `tests/nn/cells/test_cells_compared.py`: batch norm looks at a whole batch, zoneout and dropout draw."""
 
 
 def cells_whose(*properties: str) -> pytest.MarkDecorator:

@@ -12,7 +12,7 @@ from las.scoring import ctm, stm
 from las.scoring.glm import Glm
 
 GOLD = Path(__file__).parents[1] / "gold" / "glm.json"
-"""What NIST's programs make of the first cases; `python tests/mapping_rules.py` writes it where they are installed."""
+"""Output of NIST's programs for the first cases; `python tests/helpers/mapping_rules.py` writes it where they exist."""
 
 PARTS = ("A", "B", "AB", "ABC", "C", "CA", "B C", "A B", "A-B", "'S", "A'S", "!A", "x", "aB", "A.", "B C A")
 TARGETS = ("B", "B C", "{A / B}", "{A B / C / @}", "{ A/B C }", "B-C", "D", "abc", "%HESITATION", "@", "E{A B/C}")

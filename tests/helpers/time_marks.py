@@ -14,7 +14,7 @@ from las.scoring.alignment import AlignmentRules, align
 from las.scoring.error_rates import count
 
 GOLD = Path(__file__).parents[1] / "gold" / "stm_ctm.json"
-"""sclite's counts of the first cases; `python tests/time_marks.py` writes them where sclite is installed."""
+"""sclite's counts of the first cases; `python tests/helpers/time_marks.py` writes them where sclite is installed."""
 
 WORDS = ("a", "b", "c", "d", "ab", "abc", "Abd", "cab", "a-", "ab-", "-b", "-ab", "c*")
 

@@ -19,11 +19,13 @@ def targets(config: object) -> set[str]:
     return set(re.findall(r'"_target_": "([\w.]+)"', json.dumps(config)))
 
 
-@pytest.mark.parametrize("name", sorted({**public.COMPONENTS, **public.TOOLS}))
+@pytest.mark.parametrize("name", sorted({**public.COMPONENTS, **public.TOOLS, **public.MODULES}))
 def test_every_public_name_is_where_the_table_says(name: str) -> None:
-    module = public.COMPONENTS.get(name) or public.TOOLS[name]
-    assert getattr(las, name) is getattr(importlib.import_module(module), name)
     assert name in dir(las)
+    value = getattr(las, name)
+    assert value.__name__.rpartition(".")[2] == public.MODULES.get(name, name).rpartition(".")[2]
+    if module := public.COMPONENTS.get(name) or public.TOOLS.get(name):
+        assert value is getattr(importlib.import_module(module), name)
 
 
 def test_every_former_name_has_one_public_name_that_a_config_may_use() -> None:
