@@ -1,4 +1,4 @@
-"""The verb `analyze`: tables, numbers and pictures of a checkpoint, or of a training while it goes on."""
+"""The verb `analyze`: tables, numbers and pictures of a checkpoint, or of a training while it runs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,7 +33,7 @@ OWN_KEYS = {
 
 
 def analyze(overrides: list[str]) -> None:
-    """Measure what `what` names and print it. Raises ConfigError for a name that does not exist."""
+    """Run the analyses that `what` names and print them. Raises ConfigError for a name that does not exist."""
     config = compose("analyze", overrides)
     names = _checked(config)
     if "invariance" in names:
@@ -51,10 +51,10 @@ def _checked(config: Config) -> list[str]:
     for key, kind in OWN_KEYS.items():
         check_value(key, config[key], kind)
     names = [config["what"]] if isinstance(config["what"], str) else list(config["what"])
-    known = (*ANALYSES, *WITHOUT_MODEL)
+    analyses = (*ANALYSES, *WITHOUT_MODEL)
     for name in names:
-        if name not in known:
-            raise ConfigError(f"what={name}: there is no such analysis.{suggest(name, known)}")
+        if name not in analyses:
+            raise ConfigError(f"what={name}: there is no such analysis.{suggest(name, analyses)}")
     if config["draws"] not in DRAWS:
         raise ConfigError(f"draws={config['draws']} does not exist.{suggest(config['draws'], DRAWS)}")
     for key in ("num_utterances", "seeds", "every"):
@@ -96,7 +96,7 @@ def _checkpoint(config: Config, names: Sequence[str], grid: Grid) -> tuple[Analy
 
 
 def _training(config: Config, names: Sequence[str], grid: Grid) -> tuple[AnalysisLog, str]:
-    """Train as `las train` would in the same run directory, and measure on the way. Started again, it resumes."""
+    """Train as `las train` would in the same run directory, and measure on the way. The same command again resumes."""
     training = {key: value for key, value in config.items() if key not in OWN_KEYS}
     corpus: Corpus = build(training["corpus"], where="corpus")
     with setup.opened(training, corpus, *setup.build_all(training, corpus)) as run:
@@ -110,16 +110,16 @@ def _training(config: Config, names: Sequence[str], grid: Grid) -> tuple[Analysi
             train = setup.filter_training_utterances(run, data)
             for trainer in setup.trainers(run, data, train):
                 symbols = corpus.tokens.symbols
-                trainer.training_step = _watched(trainer.training_step, log, examples, symbols, config)
+                trainer.training_step = _monitored(trainer.training_step, log, examples, symbols, config)
                 trainer.fit()
     progress.say(f"{directory}: trained to step {trainer.state.step}; `las train` with the same keys decodes it")
     return log, str(directory)
 
 
-def _watched(
+def _monitored(
     updates: TrainingStep, log: AnalysisLog, examples: Batch, symbols: Sequence[str], config: Config
 ) -> MonitoredStep:
-    """The steps of a trainer, measured as often as the config says."""
+    """The training step of a trainer, with the analyses recorded every `every` updates."""
 
     def record(batches: Sequence[Batch], step: int) -> None:
         log.record(Probe(updates, step, batches, examples, symbols, config["draws"]))

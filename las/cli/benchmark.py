@@ -25,21 +25,21 @@ def benchmark(overrides: list[str]) -> list[records.Row]:
     for path in (output, config["page"]):
         if path is not None:
             atomic.require_place(Path(path))
-    found: list[records.Row] = []
+    rows: list[records.Row] = []
     if suite is not None:
         if suite not in SUITES:
             raise ConfigError(f"suite={suite}: there is no such suite.{suggest(str(suite), SUITES)}")
         for group in SUITES[suite].measure(settings(config, suite, command(overrides))):
             records.show(group, SUITES[suite].columns)
-            found += group.rows
+            rows += group.rows
     if output is not None:
-        records.write(Path(output), found)
+        records.write(Path(output), rows)
     if config["page"] is not None:
         report.rewrite(Path(config["page"]))
-    return found
+    return rows
 
 
 def command(overrides: list[str]) -> str:
-    """The command line of these overrides, without the quotes that the console command puts around paths."""
+    """The command line of these overrides, without the quotes that `las.cli.main.protect` puts around paths."""
     plain = [re.sub(r"^([\w.]+)='([^'\\]*)'$", r"\1=\2", override) for override in overrides]
     return shlex.join(["python", "scripts/benchmark.py", *plain])

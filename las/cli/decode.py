@@ -34,9 +34,9 @@ def decode_split(
     order = sequential(utterances, size)
     decoded = list(evaluation.decode(transcriber.model, transcriber.search, loader.batches(order)))
     texts = evaluation.texts(decoded, tokens)
-    by_id = sorted(decoded, key=lambda each: each.id)
-    entries = [evaluation.entry(each, tokens, transcriber.search.nbest) for each in by_id]
-    _write_lines(output, [json.dumps(each, ensure_ascii=False) for each in entries])
+    by_id = sorted(decoded, key=lambda utterance: utterance.id)
+    entries = (evaluation.entry(utterance, tokens, transcriber.search.nbest) for utterance in by_id)
+    _write_lines(output, [json.dumps(entry, ensure_ascii=False) for entry in entries])
     return corpus.score(split, utterances, texts)
 
 
@@ -54,8 +54,8 @@ def _decode(config: Config) -> None:
     check_value("strict", config["strict"], bool)
     search: Search = build(config["search"], where="search")
     device = str(devices.pick(config["device"]))
-    what = config["split"] or output_paths.name_of(config["audio"])
-    output = Path(config["output"] or output_paths.decoded(Path(config["checkpoint"]), what))
+    subject = config["split"] or output_paths.name_of(config["audio"])
+    output = Path(config["output"] or output_paths.decoded(Path(config["checkpoint"]), subject))
     atomic.require_place(output)
     if config["pictures"] is not None:
         atomic.require_folder(Path(config["pictures"]))
@@ -74,10 +74,10 @@ def _decode(config: Config) -> None:
 
 
 def _attention_pictures(transcription: Transcription, folder: Path) -> None:
-    """Heat maps of attention, one for each segment of a file."""
+    """Draw heat maps of attention, one for each segment of a file."""
     for number, piece in enumerate(transcription.pieces, start=1):
-        part = f".{number}" if len(transcription.pieces) > 1 else ""
-        picture = folder / f"{Path(transcription.id).stem}{part}.png"
+        suffix = f".{number}" if len(transcription.pieces) > 1 else ""
+        picture = folder / f"{Path(transcription.id).stem}{suffix}.png"
         plots.attention_picture(piece.weights, piece.symbols, transcription.state_ms, picture, transcription.id)
         progress.say(f"  {picture}")
 
@@ -85,7 +85,7 @@ def _attention_pictures(transcription: Transcription, folder: Path) -> None:
 def _decode_own_split(transcriber: Transcriber, config: Config, size: BatchSize, output: Path) -> None:
     if "corpus" not in transcriber.config:
         raise ConfigError(
-            f"{config['checkpoint']} is a bundle, which knows no corpus: give recordings (audio=...), or a run folder"
+            f"{config['checkpoint']} is a bundle, which has no corpus: give recordings (audio=...), or a run folder"
         )
     corpus: Corpus = build(transcriber.config["corpus"], where="corpus")
     split = corpus.known_split(config["split"])

@@ -1,4 +1,4 @@
-"""The whole job in minutes: synthesise the embedded corpus, train, decode, score, and show what came out."""
+"""The verb `demo`: synthesise the embedded corpus, train, decode, score, and show the result, in minutes."""
 
 from pathlib import Path
 

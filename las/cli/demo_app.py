@@ -32,7 +32,7 @@ from las.runtime.errors import ConfigError, DataError, LasError
 from las.storage import temporary
 
 
-class Shown(NamedTuple):
+class PageOutputs(NamedTuple):
     """The page's outputs for a recording: its text, and three parts of HTML."""
 
     text: str
@@ -46,13 +46,13 @@ class DemoBackend:
 
     def __init__(self, transcriber: Transcriber, kernel: str, max_duration_s: float = 3600.0) -> None:
         self.transcriber, self.kernel, self.max_duration_s = transcriber, kernel, max_duration_s
-        with rnn.use_kernel(kernel):  # compiles what is not yet compiled, so that the first person need not wait
+        with rnn.use_kernel(kernel):  # compiles the kernels now rather than at the first recording
             transcriber.hear([torch.zeros(transcriber.sample_rate)], [0.0])
 
-    def __call__(self, path: str | None, size: int, length_normalisation: float) -> Shown:
+    def __call__(self, path: str | None, size: int, length_normalisation: float) -> PageOutputs:
         """Transcribe a file with a beam of this size; an error becomes a message with the file's own name."""
         if path is None:
-            return Shown("", transcription_html.problem("Record something first, or choose a file."))
+            return PageOutputs("", transcription_html.problem("Record something first, or choose a file."))
         transcriber = copy.copy(self.transcriber)
         if isinstance(transcriber.search, BeamSearch):
             transcriber.search = transcriber.search.reweighted({}, length_normalisation)
@@ -61,27 +61,27 @@ class DemoBackend:
         try:
             with rnn.use_kernel(self.kernel):
                 self.require_short(path, files.info(path).duration_s)
-                transcription = self.hear(transcriber, path)
+                transcription = self._transcribe(transcriber, path)
         except LasError as error:
-            return Shown("", transcription_html.problem(str(error).replace(path, Path(path).name)))
+            return PageOutputs("", transcription_html.problem(str(error).replace(path, Path(path).name)))
         status = transcription_html.status(transcription, time.monotonic() - started)
-        return Shown(
+        return PageOutputs(
             transcription.text,
             status,
             transcription_html.attention(transcription),
             transcription_html.tokens(transcription),
         )
 
-    def hear(self, transcriber: Transcriber, path: str) -> Transcription:
-        """The transcription of a file. Its duration is checked while reading: some headers state less than there is."""
-        heard_s = 0.0
+    def _transcribe(self, transcriber: Transcriber, path: str) -> Transcription:
+        """Transcribe a file, and check its duration while reading: some headers state a shorter one."""
+        decoded_s = 0.0
 
-        def heard(seconds: float) -> None:
-            nonlocal heard_s
-            heard_s += seconds
-            self.require_short(path, heard_s)
+        def advance(seconds: float) -> None:
+            nonlocal decoded_s
+            decoded_s += seconds
+            self.require_short(path, decoded_s)
 
-        (transcription,) = transcriber.transcribe_all([path], heard=heard)
+        (transcription,) = transcriber.transcribe_all([path], heard=advance)
         return transcription
 
     def require_short(self, path: str, seconds: float) -> None:
@@ -98,10 +98,10 @@ class DemoExample(NamedTuple):
     text: str
 
 
-def example_of(transcriber: Transcriber, given: str | None, folder: Path) -> DemoExample | None:
-    """The recording given, or else one of the test split, as a wav in `folder`, if the corpus is still there."""
-    if given is not None:
-        (path,) = find_audio(given)[:1]
+def example_of(transcriber: Transcriber, chosen: str | None, folder: Path) -> DemoExample | None:
+    """The chosen recording, or else one of the test split, as a wav in `folder`; None if the corpus is not here."""
+    if chosen is not None:
+        (path,) = find_audio(chosen)[:1]
         return DemoExample(str(path), path.name)
     config = transcriber.config
     if "corpus" not in config:  # an exported bundle
@@ -112,20 +112,20 @@ def example_of(transcriber: Transcriber, given: str | None, folder: Path) -> Dem
         path = folder / f"{utterance.id}.wav"
         path.write_bytes(examples.wav(utterance, transcriber.sample_rate))
     except (IndexError, DataError) as error:
-        progress.say(f"no example on the page, which example=x.wav gives: the corpus is not here ({error})")
+        progress.say(f"the page has no example, because the corpus is not here ({error}): example=x.wav sets one")
         return None
     return DemoExample(str(path), utterance.text)
 
 
-PRIVACY = "Recordings are heard by the program that serves this page, and deleted when it ends. They go nowhere else."
+PRIVACY = "Recordings are sent only to the program that serves this page, which deletes them when it ends."
 FONTS = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
 """The browser's own fonts: none is fetched."""
 PREFIX = "las-demo-app-"
 """The prefix of the temporary directory with recordings."""
 UPLOAD = "/gradio_api/upload"
 LOOK = r"/|/theme\.css|/manifest\.json|/favicon\.ico|/(assets|static)/.+"
-ENDED_S = 5.0
-"""For which visitors are waited when the server ends."""
+SHUTDOWN_S = 5.0
+"""The time in seconds that open requests have to finish when the server ends."""
 
 
 def paths(folder: Path) -> dict[str, re.Pattern[str]]:
@@ -139,9 +139,9 @@ def paths(folder: Path) -> dict[str, re.Pattern[str]]:
 
 
 def demo_app(overrides: list[str]) -> None:
-    """Serve the page until the program is told to stop: see configs/demo_app.yaml.
+    """Serve the page until Ctrl-C: see configs/demo_app.yaml.
 
-    Raises ConfigError without gradio, and for an address that cannot be had.
+    Raises ConfigError without gradio, and for an address that cannot be bound.
     """
     config = tuned_search.compose("demo_app", overrides)
     check(config)
@@ -190,7 +190,7 @@ def load_gradio(folder: str) -> Any:
 
 
 def require_free(host: str, port: int) -> None:
-    """Raise ConfigError unless a server can listen there."""
+    """Raise ConfigError unless a server can be bound to this address."""
     if not 0 < port < 65536:
         raise ConfigError(f"port={port} must be between 1 and 65535, for example port=7860")
     try:
@@ -199,8 +199,8 @@ def require_free(host: str, port: int) -> None:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             trial.bind(address)
     except OSError as error:
-        where = f"host={host} port={port}: no page can be served there ({error.strerror})"
-        raise ConfigError(f"{where}: try port={port % 65535 + 1}, or host=127.0.0.1") from error
+        refusal = f"host={host} port={port}: no page can be served there ({error.strerror})"
+        raise ConfigError(f"{refusal}: try port={port % 65535 + 1}, or host=127.0.0.1") from error
 
 
 def page(gradio: Any, backend: DemoBackend, example: DemoExample | None) -> Any:
@@ -223,11 +223,11 @@ def page(gradio: Any, backend: DemoBackend, example: DemoExample | None) -> Any:
                     length = gradio.Slider(0, 2, beam.length_normalisation, step=0.1, label="Length normalisation")
                 button = gradio.Button("Transcribe", variant="primary")
             with gradio.Column(scale=3, min_width=320):
-                hint = "What is heard appears here."
+                hint = "The transcription appears here."
                 text = gradio.Textbox(label="Text", placeholder=hint, lines=2, max_lines=12, buttons=["copy"])
-                shown = [text, *(gradio.HTML() for _ in range(3))]
-        button.click(backend, [audio, size, length], shown, show_progress_on=text, api_visibility="private")
-    return blocks.queue(api_open=False)  # the page waits in the queue, and nothing passes it
+                outputs = [text, *(gradio.HTML() for _ in range(3))]
+        button.click(backend, [audio, size, length], outputs, show_progress_on=text, api_visibility="private")
+    return blocks.queue(api_open=False)  # requests can only go through the page's queue
 
 
 def application(gradio: Any, blocks: Any, most_bytes: int) -> App:
@@ -245,21 +245,21 @@ def serve(app: App, host: str, port: int) -> None:
     """Answer browsers until Ctrl-C."""
     with serving(app, host, port):
         try:
-            progress.say(f"open http://{_shown(host)}:{port} in a browser; Ctrl-C ends it")
+            progress.say(f"open http://{_browser_host(host)}:{port} in a browser; Ctrl-C ends it")
             threading.Event().wait()
         except KeyboardInterrupt:
             progress.say("ended")
 
 
-def _shown(host: str) -> str:
-    """The address of a host as a browser accepts it."""
-    here = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
-    return here.get(host, f"[{host}]" if ":" in host else host)
+def _browser_host(host: str) -> str:
+    """The host of the page's address, in the form that a browser accepts."""
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+    return reachable.get(host, f"[{host}]" if ":" in host else host)
 
 
 @contextmanager
 def serving(app: App, host: str, port: int) -> Iterator[None]:
-    """Run the server in a thread of its own, so that signals reach this one."""
+    """Run the server in a thread of its own, so that signals reach the main thread."""
     uvicorn = importlib.import_module("uvicorn")
     options = {"log_level": "critical", "timeout_graceful_shutdown": 1, "ws": "none", "server_header": False}
     server = uvicorn.Server(uvicorn.Config(app, host=host, port=port, **options))
@@ -273,4 +273,4 @@ def serving(app: App, host: str, port: int) -> Iterator[None]:
         yield
     finally:
         server.should_exit = True
-        thread.join(ENDED_S)
+        thread.join(SHUTDOWN_S)

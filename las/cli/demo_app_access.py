@@ -1,8 +1,8 @@
 """Access control of `las demo_app`: only requests of its own page, under its own address, not too large.
 
-Every site that a browser on this machine shows can send requests to 127.0.0.1, and can give 127.0.0.1 a name of its own
-(DNS rebinding). Such requests tell on themselves: by Host, by Origin, and by the browser's Sec-Fetch headers
-(https://www.w3.org/TR/fetch-metadata/). This is a middleware of ASGI, and knows nothing of what makes the page.
+Any site open in a browser on this machine can send requests to 127.0.0.1, and can give 127.0.0.1 a name of its own (DNS
+rebinding). Such requests are recognised by their headers Host, Origin and Sec-Fetch-*
+(https://www.w3.org/TR/fetch-metadata/). `Guard` is an ASGI middleware, independent of the application behind it.
 """
 
 import ipaddress
@@ -23,8 +23,8 @@ AUTHORITY = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(?P<port>[0-9
 DEFAULT_PORTS = {"http": 80, "https": 443}
 SMALL_BYTES = 1 << 20
 """Bytes of a request without a recording, and of what surrounds a recording in one with it."""
-NUM_KEPT = 10
-"""Recordings of the largest size that there is room for at a time."""
+NUM_STORED = 10
+"""The number of recordings of the largest size that may be stored at a time."""
 
 
 class Refusal(NamedTuple):
@@ -35,12 +35,12 @@ class Refusal(NamedTuple):
 
 
 class Hosts:
-    """The names under which the page may be asked for.
+    """The host names under which the page may be requested.
 
     Args:
-        host: the address it is bound to; one that means every address takes any number, which no site can rebind.
-        port: it is bound to.
-        allowed: further names, with a port or for any.
+        host: the address the server is bound to; 0.0.0.0 and :: accept every IP address, which no site can rebind.
+        port: the port it is bound to.
+        allowed: further names, each with a port or for every port.
     """
 
     def __init__(self, host: str, port: int, allowed: Iterable[str] = ()) -> None:
@@ -50,34 +50,34 @@ class Hosts:
         is_here = self.is_everywhere or name == "localhost" or _is_loopback(name)
         self.names = {name, *(LOOPBACK if is_here else ())}
         self.allowed = set()
-        for each in allowed:
-            if not AUTHORITY.fullmatch(each.lower()):
+        for name_or_authority in allowed:
+            if not AUTHORITY.fullmatch(name_or_authority.lower()):
                 raise ConfigError(
-                    f"allow_hosts: {each!r} is no host's name, for example allow_hosts=[demo.example.org]"
+                    f"allow_hosts: {name_or_authority!r} is no host's name, for example allow_hosts=[demo.example.org]"
                 )
-            self.allowed.add(each.lower())
+            self.allowed.add(name_or_authority.lower())
 
     def allows(self, authority: str) -> bool:
-        """True if a Host header, `name` or `name:port`, is one of them."""
-        found = AUTHORITY.fullmatch(authority.lower())
-        if found is None:
+        """True if a Host header, `name` or `name:port`, is allowed."""
+        match = AUTHORITY.fullmatch(authority.lower())
+        if match is None:
             return False
-        name, port = found["name"], int(found["port"] or DEFAULT_PORTS["http"])
+        name, port = match["name"], int(match["port"] or DEFAULT_PORTS["http"])
         if {name, authority.lower()} & self.allowed:
             return True
         return port == self.port and (name in self.names or (self.is_everywhere and _is_address(name)))
 
 
 class Guard:
-    """An ASGI application that passes on to another one what its own page asks for, and refuses everything else.
+    """An ASGI middleware that passes on the requests of the application's own page, and refuses all others.
 
     Args:
-        app: the other one.
-        hosts: the names that are its own.
+        app: the application.
+        hosts: the names under which it is served.
         paths: for each method a pattern of the paths that its page needs.
         upload: the path to which recordings are sent.
-        folder: where recordings are kept.
-        most_bytes: of a recording; there is room for NUM_KEPT such.
+        folder: the folder that stores recordings.
+        most_bytes: the largest size of a recording; `NUM_STORED` recordings of that size may be stored.
     """
 
     def __init__(
@@ -102,10 +102,10 @@ class Guard:
             return
         headers = _by_name(scope["headers"])
         refusal = (
-            self._stranger(scope, headers)
+            self._foreign(scope, headers)
             or self._unknown(scope)
             or self._too_large(scope, headers)
-            or self._no_room(scope)
+            or self._storage_full(scope)
         )
         if refusal is not None:
             await _refuse(refusal, send)
@@ -117,13 +117,15 @@ class Guard:
         finally:
             self.num_arriving -= is_upload
 
-    def _stranger(self, scope: Message, headers: Mapping[str, list[str]]) -> Refusal | None:
+    def _foreign(self, scope: Message, headers: Mapping[str, list[str]]) -> Refusal | None:
         """The refusal of a request under another name, or from the page of another site."""
-        given = headers.get("host", [])
-        if len(given) != 1 or not all(map(self.hosts.allows, given + headers.get("x-forwarded-host", []))):
-            said = ", ".join(given + headers.get("x-forwarded-host", [])) or "none"
-            return Refusal(403, f"this page is not served as {said!r}: start it with allow_hosts=[...] if it should be")
-        if any(not _is_same(origin, given[0]) for origin in headers.get("origin", [])):
+        requested = headers.get("host", [])
+        if len(requested) != 1 or not all(map(self.hosts.allows, requested + headers.get("x-forwarded-host", []))):
+            authorities = ", ".join(requested + headers.get("x-forwarded-host", [])) or "none"
+            return Refusal(
+                403, f"this page is not served as {authorities!r}: start it with allow_hosts=[...] if it should be"
+            )
+        if any(not _is_same(origin, requested[0]) for origin in headers.get("origin", [])):
             return Refusal(403, "requests of other sites' pages are not answered")
         foreign = any(site not in ("same-origin", "none") for site in headers.get("sec-fetch-site", []))
         is_link = scope["method"] == "GET" and headers.get("sec-fetch-dest") == ["document"]
@@ -144,43 +146,43 @@ class Guard:
         """The refusal of a request whose header declares more than the limit; its body is not read."""
         lengths = headers.get("content-length", [])
         if not all(length.isdecimal() for length in lengths):
-            return Refusal(400, "its Content-Length is no number")
+            return Refusal(400, "the Content-Length is not a number")
         return self._large() if any(int(length) > self._most_bytes(scope) for length in lengths) else None
 
     def _large(self) -> Refusal:
         return Refusal(413, f"a recording may have {self.most_bytes / 1e6:g} MB: max_upload_mb=... allows more")
 
-    def _no_room(self, scope: Message) -> Refusal | None:
-        """The refusal of a recording for which there is no room beside those stored and arriving."""
+    def _storage_full(self, scope: Message) -> Refusal | None:
+        """The refusal of a recording when those stored and arriving fill the storage."""
         if scope["path"] != self.upload:
             return None
-        kept = sum(map(_size, self.folder.rglob("*")))
-        if kept + (self.num_arriving + 1) * self.most_bytes > NUM_KEPT * self.most_bytes:
-            return Refusal(507, "too many recordings are kept: they are deleted after two hours, and by a new start")
+        stored_bytes = sum(map(_size, self.folder.rglob("*")))
+        if stored_bytes + (self.num_arriving + 1) * self.most_bytes > NUM_STORED * self.most_bytes:
+            return Refusal(507, "too many recordings are stored: they are deleted after two hours, or by a restart")
         return None
 
     async def _pass_on(self, scope: Message, receive: Receive, send: Send) -> None:
-        """To the application, which hears that the visitor is gone as soon as more comes than may."""
-        left, is_answered = self._most_bytes(scope), False
+        """Call the application; a body larger than the limit ends as if the client had disconnected."""
+        bytes_left, is_answered = self._most_bytes(scope), False
 
         async def bounded() -> Message:
-            nonlocal left
-            message = await receive() if left >= 0 else {"type": "http.disconnect"}
-            left -= len(message.get("body", b""))
-            return message if left >= 0 else {"type": "http.disconnect"}
+            nonlocal bytes_left
+            message = await receive() if bytes_left >= 0 else {"type": "http.disconnect"}
+            bytes_left -= len(message.get("body", b""))
+            return message if bytes_left >= 0 else {"type": "http.disconnect"}
 
         async def answer(message: Message) -> None:
             nonlocal is_answered
-            if left >= 0 or is_answered:
+            if bytes_left >= 0 or is_answered:
                 is_answered = True
                 await send(message)
 
         try:
             await self.app(scope, bounded, answer)
         except Exception:
-            if left >= 0:
+            if bytes_left >= 0:
                 raise
-        if left < 0 and not is_answered:
+        if bytes_left < 0 and not is_answered:
             await _refuse(self._large(), send)
 
 
@@ -192,15 +194,15 @@ def _size(path: Path) -> int:
 
 
 def _by_name(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, list[str]]:
-    """All values of each header, its name in small letters."""
-    found: dict[str, list[str]] = {}
+    """All values of each header by its lower-case name."""
+    values_by_name: dict[str, list[str]] = {}
     for name, value in headers:
-        found.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1").strip())
-    return found
+        values_by_name.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1").strip())
+    return values_by_name
 
 
 def _is_same(origin: str, host: str) -> bool:
-    """True if an Origin is the page that a Host header names; `null` is nobody's."""
+    """True if an Origin is the site that a Host header names; `null` never is."""
     scheme, _, authority = origin.lower().partition("://")
     if scheme not in DEFAULT_PORTS:
         return False
@@ -221,7 +223,7 @@ def _is_loopback(name: str) -> bool:
 
 
 async def _refuse(refusal: Refusal, send: Send) -> None:
-    """Answer with a line of text, and hang up: what the visitor still sends is not read."""
+    """Answer with a line of text and close the connection, without reading the rest of the request."""
     body = f"las demo_app: {refusal.reason}\n".encode()
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
     headers += [(b"connection", b"close"), (b"x-content-type-options", b"nosniff")]

@@ -1,6 +1,6 @@
 """The verb `doctor`: checks of the installation, and of whether a training's longest batches fit into memory.
 
-It runs whatever is missing or broken, torch included, and names the command that mends each problem.
+It works without torch and other packages, and names the command that fixes each problem.
 """
 
 import importlib
@@ -28,12 +28,12 @@ TORCH = "pip install torch (https://pytorch.org/get-started/locally names the on
 
 def python() -> Check:
     """Check the version of Python and that processes can be forked, which synthesis needs."""
-    found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    version = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     if sys.version_info[:2] < OLDEST_PYTHON:
-        return Check("python", PROBLEM, found, "install Python 3.11 or newer")
+        return Check("python", PROBLEM, version, "install Python 3.11 or newer")
     if not hasattr(os, "fork"):
-        return Check("python", NOTE, f"{found}: no fork, so the synthetic corpora cannot be made here")
-    return Check("python", OK, found)
+        return Check("python", NOTE, f"{version}: no fork, so the synthetic corpora cannot be made here")
+    return Check("python", OK, version)
 
 
 def packages() -> Check:
@@ -50,29 +50,31 @@ def packages() -> Check:
             wrong.append((requirement, version))
     if wrong:
         listed = ", ".join(f"{requirement.name} {version or 'missing'}" for requirement, version in wrong)
-        wanted = " ".join(f"'{requirement}'" for requirement, _ in wrong)
-        return Check("packages", PROBLEM, listed, f"pip install {wanted}")
+        requirements = " ".join(f"'{requirement}'" for requirement, _ in wrong)
+        return Check("packages", PROBLEM, listed, f"pip install {requirements}")
     return Check("packages", OK, f"the {required} that las requires")
 
 
 def torch() -> Check:
-    """Check that torch can be imported, and tell what it was built for."""
+    """Check that torch can be imported; reports the CUDA version that it was built for."""
     try:
-        found: Any = importlib.import_module("torch")
+        torch: Any = importlib.import_module("torch")
     except (ImportError, OSError) as error:
         return Check("torch", PROBLEM, str(error), TORCH)
-    built = f"CUDA {found.version.cuda}" if found.version.cuda else "CPU only"
-    return Check("torch", OK, f"{found.__version__}, {built}")
+    built = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU only"
+    return Check("torch", OK, f"{torch.__version__}, {built}")
 
 
 def torchaudio() -> Check:
     """Check that the Python part of torchaudio, which is all that las uses, can be imported."""
     try:
-        found = torchaudio_compat.torchaudio()
+        module = torchaudio_compat.torchaudio()
     except ImportError as error:
         return Check("torchaudio", PROBLEM, str(error), "pip install torchaudio")
-    whole = hasattr(sys.modules["torchaudio._extension"], "__file__")
-    return Check("torchaudio", OK, f"{found.__version__}{'' if whole else ', its Python part, which is enough'}")
+    has_extension = hasattr(sys.modules["torchaudio._extension"], "__file__")
+    return Check(
+        "torchaudio", OK, f"{module.__version__}{'' if has_extension else ', its Python part, which is enough'}"
+    )
 
 
 def audio_files() -> Check:
@@ -101,18 +103,18 @@ def gpu() -> Check:
     """Check the GPU, its driver, and Triton."""
     driver = _driver()
     try:
-        found: Any = importlib.import_module("torch")
+        torch: Any = importlib.import_module("torch")
     except (ImportError, OSError):
-        return Check("GPU", NOTE, f"cannot be asked without torch{driver and f'; nvidia-smi finds {driver}'}")
-    if found.cuda.is_available():
-        properties = found.cuda.get_device_properties(0)
-        count, triton = found.cuda.device_count(), _version("triton")
-        what = f"{count} x {properties.name}, {properties.total_memory / GB:.0f} GB, {driver or 'no nvidia-smi'}"
+        return Check("GPU", NOTE, f"cannot be checked without torch{driver and f'; nvidia-smi finds {driver}'}")
+    if torch.cuda.is_available():
+        properties = torch.cuda.get_device_properties(0)
+        count, triton = torch.cuda.device_count(), _version("triton")
+        description = f"{count} x {properties.name}, {properties.total_memory / GB:.0f} GB, {driver or 'no nvidia-smi'}"
         if triton is None:
-            return Check("GPU", NOTE, f"{what}, no Triton: LSTMs take a slower kernel", "pip install triton")
-        return Check("GPU", OK, f"{what}, Triton {triton}")
+            return Check("GPU", NOTE, f"{description}, no Triton: LSTMs take a slower kernel", "pip install triton")
+        return Check("GPU", OK, f"{description}, Triton {triton}")
     if driver:
-        return Check("GPU", PROBLEM, f"nvidia-smi finds {driver}, torch {found.__version__} cannot use it", TORCH)
+        return Check("GPU", PROBLEM, f"nvidia-smi finds {driver}, torch {torch.__version__} cannot use it", TORCH)
     return Check("GPU", OK, "none: trainings run on the CPU")
 
 
@@ -122,18 +124,18 @@ EXTRAS = {
     "kenlm": ("lm", "binary language models"),
     "submitit": ("slurm", "sweeps through SLURM"),
 }
-"""Packages that something needs, the extra that installs each, and what needs it."""
+"""Optional packages: for each the extra that installs it, and its purpose."""
 
 
 def extras() -> Check:
     """Check the optional packages; the default corpus needs one of them."""
-    there = {package: _version(package) for package in EXTRAS}
-    found = [f"{package} {version}" for package, version in there.items() if version]
-    lacking = [f"{package} ({what})" for package, (_, what) in EXTRAS.items() if there[package] is None]
+    versions = {package: _version(package) for package in EXTRAS}
+    installed = [f"{package} {version}" for package, version in versions.items() if version]
+    lacking = [f"{package} ({purpose})" for package, (_, purpose) in EXTRAS.items() if versions[package] is None]
     sclite = shutil.which("sclite")
-    found.append(f"sclite in {sclite}" if sclite else "no sclite: las scores by itself")
-    text = ", ".join(found) + (f"; without {', '.join(lacking)}" if lacking else "")
-    if there["espeakng-loader"] is None:
+    installed.append(f"sclite in {sclite}" if sclite else "no sclite: las scores by itself")
+    text = ", ".join(installed) + (f"; without {', '.join(lacking)}" if lacking else "")
+    if versions["espeakng-loader"] is None:
         return Check("extras", NOTE, text, "pip install 'las[synth]'")
     return Check("extras", OK, text)
 
@@ -152,8 +154,8 @@ def _driver() -> str:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
         return ""
-    first = next(iter(done.stdout.splitlines()), "")
-    name, _, version = first.partition(", ")
+    first_line = next(iter(done.stdout.splitlines()), "")
+    name, _, version = first_line.partition(", ")
     return f"{name}, driver {version}" if version else ""
 
 
@@ -161,14 +163,14 @@ STYLES = {OK: "green", NOTE: "yellow", PROBLEM: "red"}
 
 
 def doctor(overrides: list[str]) -> list[Check]:
-    """Check everything, print a table and what to type against each problem; see configs/doctor.yaml.
+    """Run all checks, print a table and the command that fixes each problem; see configs/doctor.yaml.
 
     Raises LasError when there is a problem.
     """
     config = compose("doctor", overrides)
     check_value("dry_run", config["dry_run"], bool)
     folder = Path(config["run_dir"])
-    asked: dict[str, Callable[[], Check]] = {
+    probes: dict[str, Callable[[], Check]] = {
         "python": python,
         "packages": packages,
         "torch": torch,
@@ -183,49 +185,51 @@ def doctor(overrides: list[str]) -> list[Check]:
         "run folder": lambda: machine.run_folder(folder),
         "disk": lambda: machine.disk(folder),
     }
-    found = [ask_for(name, ask) for name, ask in asked.items()]
+    checks = [ask_for(name, ask) for name, ask in probes.items()]
     if config["dry_run"]:
-        found += dry_run(config)
-    show(found)
-    problems = [check for check in found if check.verdict == PROBLEM]
+        checks += dry_run(config)
+    show(checks)
+    problems = [check for check in checks if check.verdict == PROBLEM]
     if problems:
-        raise LasError(f"{len(problems)} of {len(found)} checks found a problem: {', '.join(c.name for c in problems)}")
+        raise LasError(
+            f"{len(problems)} of {len(checks)} checks found a problem: {', '.join(c.name for c in problems)}"
+        )
     progress.say("ready" if config["dry_run"] else "ready. next: las demo, or las doctor dry_run=true for a training")
-    return found
+    return checks
 
 
 def ask_for(name: str, ask: Callable[[], Check]) -> Check:
     """Run one check; an exception is reported as a problem."""
     try:
         return ask()
-    except Exception as error:  # whatever is wrong with a machine, the rest of the list is wanted all the more
+    except Exception as error:  # the other checks must still run
         return Check(name, PROBLEM, f"{type(error).__name__}: {error}")
 
 
 def dry_run(config: Config) -> Iterator[Check]:
-    """The longest batches of the training that the config describes. Raises what its parts and its corpus raise."""
+    """Try the longest batches of the training that the config describes. Raises the errors of its parts and corpus."""
     from las.cli.dry_run import checks
     from las.data.corpora.base import Corpus
-    from las.training import setup  # needs torch, which may be what is wrong with the machine
+    from las.training import setup  # needs torch, which may be missing
 
     corpus: Corpus = build(config["corpus"], where="corpus")
-    own = {key: value for key, value in config.items() if key != "dry_run"}
-    _, training_setup = setup.build_all(own, corpus)
+    training_config = {key: value for key, value in config.items() if key != "dry_run"}
+    _, training_setup = setup.build_all(training_config, corpus)
     train = corpus.prepare(Path(config["data_dir"]) / "manifests")[corpus.splits[0]]
-    return checks(own, training_setup, corpus, train)
+    return checks(training_config, training_setup, corpus, train)
 
 
-def show(found: list[Check]) -> None:
-    """Print the table on a terminal, lines of text anywhere else; below it the commands to type, problems first."""
+def show(checks: list[Check]) -> None:
+    """Print a table on a terminal and plain lines elsewhere, then the commands to type, problems first."""
     if progress.console.is_terminal:
         table = Table("", "", "found")
-        for check in found:
+        for check in checks:
             table.add_row(check.name, f"[{STYLES[check.verdict]}]{check.verdict}[/]", check.found.replace("[", r"\["))
         progress.console.print(table)
     else:
-        for check in found:
+        for check in checks:
             progress.say(f"{check.name:13}  {check.verdict:7}  {check.found}")
     for verdict in (PROBLEM, NOTE):
-        for check in found:
+        for check in checks:
             if check.verdict == verdict and check.command:
                 progress.say(f"{check.name}: {check.command}")

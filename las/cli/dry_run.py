@@ -1,8 +1,8 @@
 """A trial of a training's longest batches before step 1: the memory they take, and how large they may be.
 
-Utterances are taken longest first, 1, 2, 4, ... of them at a time up to the batch size, which no batch of any epoch
-exceeds. What an update takes grows in proportion to the seconds it computes, padding included; so the sizes tried say
-what others would take, and no size is tried of which that is more than there is.
+Updates of the 1, 2, 4, ... longest utterances are tried, up to the batch size, which no batch of any epoch exceeds. The
+memory of an update grows in proportion to its seconds of audio, padding included. The trials therefore predict the
+memory of larger batches, and a batch that is predicted to need more than the free memory is not tried.
 """
 
 import time
@@ -26,7 +26,7 @@ from las.runtime.machine import GB, NOTE, OK, PROBLEM, Check
 from las.training.setup import TrainingSetup
 from las.training.step import TrainingStep
 
-SPARED = 0.1  # of the memory that is free, for what was not tried
+RESERVE = 0.1  # share of the free memory that a prediction leaves unused
 
 
 class Trial(NamedTuple):
@@ -39,60 +39,63 @@ class Trial(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """The result of the trials: free memory, whether one did not fit, how many seconds a batch may have."""
+    """The result of the trials: free bytes, and the seconds of audio, padding included, that a batch may have."""
 
     trials: list[Trial]
     free: int
     failed: int | None
-    """Utterances of the trial for which memory did not suffice."""
-    most_s: float | None
+    """The number of utterances of the trial that ran out of memory."""
+    longest_batch_s: float | None
     """None where memory cannot be measured."""
 
 
 def checks(config: Config, setup: TrainingSetup, corpus: Corpus, train: Sequence[Utterance]) -> Iterator[Check]:
-    """The longest batch of a training, and what to set if it does not fit.
+    """Check that the longest batch of a training fits into memory; names the setting to change if it does not.
 
     Args:
-        config: of the training.
-        setup: its parts; the model and its random numbers are used up.
-        train: its utterances.
+        config: the config of the training.
+        setup: its parts; the trials train the model and draw its random numbers.
+        corpus: its corpus.
+        train: its training utterances.
     """
-    usable = [each for each in train if each.duration_s <= setup.limits.longest_s]
+    usable = [utterance for utterance in train if utterance.duration_s <= setup.limits.longest_s]
     if not usable:
         limit = f"limits.longest_s={setup.limits.longest_s:g}"
         yield Check("longest batch", PROBLEM, f"all training utterances are longer than {limit}")
         return
     size = BatchSize(config["trainer"]["batch_size"], config["trainer"]["max_batch_s"])
-    longest = [usable[at] for at in sampler.cut(sampler.by_length(usable)[::-1], usable, size)[0]]
+    longest = [usable[index] for index in sampler.cut(sampler.by_length(usable)[::-1], usable, size)[0]]
     with rnn.use_kernel(str(config["kernel"])):
-        found = forecast(_updates(setup, config["trainer"]["precision"]), longest, corpus, setup.device)
+        prediction = forecast(_updates(setup, config["trainer"]["precision"]), longest, corpus, setup.device)
     longest_s = longest[0].duration_s
     wanted_s = len(longest) * longest_s
-    what = f"{len(longest)} of {longest_s:.1f} s, {wanted_s:,.0f} s with padding"
-    yield verdict(found, what, wanted_s, wanted_s / min(*setup.parts.augment.speeds, 1.0))
+    batch = f"{len(longest)} of {longest_s:.1f} s, {wanted_s:,.0f} s with padding"
+    yield verdict(prediction, batch, wanted_s, wanted_s / min(*setup.parts.augment.speeds, 1.0))
 
 
-def verdict(found: Forecast, what: str, wanted_s: float, slowed_s: float) -> Check:
-    """The finding for a batch of `wanted_s` seconds, `slowed_s` at the slowest speed of augmentation."""
+def verdict(forecast: Forecast, batch: str, wanted_s: float, slowed_s: float) -> Check:
+    """The result of the check for a batch of `wanted_s` seconds, `slowed_s` at the slowest speed of augmentation."""
     name = "longest batch"
-    if not found.trials:
+    if not forecast.trials:
         command = "limits.longest_s=... (seconds), or a smaller model"
-        return Check(name, PROBLEM, f"{what}: memory does not suffice for the longest utterance alone", command)
-    last = found.trials[-1]
+        return Check(name, PROBLEM, f"{batch}: memory does not suffice for the longest utterance alone", command)
+    last = forecast.trials[-1]
     pace = f"{last.utterances} took {last.took_s:.1f} s"
-    if found.most_s is None:
-        return Check(name, NOTE, f"{what}: {pace}; this system does not say how much memory they took")
-    budget_s = found.most_s * wanted_s / slowed_s
-    took = f"{last.num_bytes / GB:.2f} of {found.free / GB:.1f} GB for {last.utterances}, {pace}"
-    if budget_s < wanted_s or found.failed is not None:
-        return Check(name, PROBLEM, f"{what}: {took}; all will not fit", f"trainer.max_batch_s={max(int(budget_s), 1)}")
-    return Check(name, OK, f"{what}: {took}; memory is enough for trainer.max_batch_s={int(budget_s):,}")
+    if forecast.longest_batch_s is None:
+        return Check(name, NOTE, f"{batch}: {pace}; this system does not say how much memory they took")
+    budget_s = forecast.longest_batch_s * wanted_s / slowed_s
+    took = f"{last.num_bytes / GB:.2f} of {forecast.free / GB:.1f} GB for {last.utterances}, {pace}"
+    if budget_s < wanted_s or forecast.failed is not None:
+        return Check(
+            name, PROBLEM, f"{batch}: {took}; all will not fit", f"trainer.max_batch_s={max(int(budget_s), 1)}"
+        )
+    return Check(name, OK, f"{batch}: {took}; memory is enough for trainer.max_batch_s={int(budget_s):,}")
 
 
 def forecast(updates: TrainingStep, utterances: Sequence[Utterance], corpus: Corpus, device: torch.device) -> Forecast:
     """Try updates of 1, 2, 4, ... utterances, longest first, as long as they fit.
 
-    The first update of all is not among the trials: the optimiser's memory and the kernels' own come with it.
+    The first update does not count as a trial: it also allocates the memory of optimiser and kernels.
     """
     free = _free(device)
     trials: list[Trial] = []
@@ -112,11 +115,11 @@ def forecast(updates: TrainingStep, utterances: Sequence[Utterance], corpus: Cor
             trials.append(trial)
     if free is None or not trials or not any(trial.num_bytes for trial in trials):
         return Forecast(trials, free or 0, failed, None)
-    fixed, each = _line(trials)
-    most_s = ((1 - SPARED) * free - fixed) / each if each > 0 else trials[-1].seconds
+    fixed, per_second = _line(trials)
+    longest_batch_s = ((1 - RESERVE) * free - fixed) / per_second if per_second > 0 else trials[-1].seconds
     if failed is not None:
-        most_s = min(most_s, trials[-1].seconds)
-    return Forecast(trials, free, failed, most_s)
+        longest_batch_s = min(longest_batch_s, trials[-1].seconds)
+    return Forecast(trials, free, failed, longest_batch_s)
 
 
 def _updates(setup: TrainingSetup, precision: str) -> TrainingStep:
@@ -131,7 +134,7 @@ def _updates(setup: TrainingSetup, precision: str) -> TrainingStep:
 def _trial(
     updates: TrainingStep, utterances: Sequence[Utterance], corpus: Corpus, device: torch.device, step: int
 ) -> Trial | None:
-    """One update; None if memory ran out."""
+    """Run and measure one update; None if memory ran out."""
     loader = Loader(utterances, corpus.tokens, corpus.sample_rate, 0)
     ((_, batch),) = loader.batches([list(range(len(utterances)))])
     batch = batch.to(device)
@@ -151,7 +154,7 @@ def _trial(
 
 
 def _line(trials: Sequence[Trial]) -> tuple[float, float]:
-    """(bytes of any update, bytes per second): the straight line that no pair of neighbouring trials exceeds."""
+    """An upper line through the trials: bytes of any update, and bytes per second of audio."""
     if len(trials) == 1:
         return 0.0, trials[0].num_bytes / trials[0].seconds
     slopes = [(b.num_bytes - a.num_bytes) / (b.seconds - a.seconds) for a, b in pairwise(trials)]
@@ -159,12 +162,12 @@ def _line(trials: Sequence[Trial]) -> tuple[float, float]:
     return max(trials[-1].num_bytes - slope * trials[-1].seconds, 0.0), slope
 
 
-def _doubling(most: int) -> Iterator[int]:
+def _doubling(largest: int) -> Iterator[int]:
     count = 1
-    while count < most:
+    while count < largest:
         yield count
         count *= 2
-    yield most
+    yield largest
 
 
 def _free(device: torch.device) -> int | None:

@@ -36,42 +36,41 @@ def average(overrides: list[str]) -> Path:
     chosen = (last if kind == "last" else best)(run / "checkpoints", count)
     for line in chosen:
         progress.say(f"  {line.name}")
-    written = write(folder, chosen)
-    progress.say(f"the mean of {count} checkpoints: {written}")
-    progress.say(f"next:  las decode checkpoint={written} split=dev")
-    return written
+    directory = write(folder, chosen)
+    progress.say(f"the mean of {count} checkpoints: {directory}")
+    progress.say(f"next:  las decode checkpoint={directory} split=dev")
+    return directory
 
 
 def last(folder: Path, count: int) -> list[Path]:
     """The newest `count` checkpoints of a run's folder, oldest first."""
-    return _enough(folder, [folder / name for name in sorted(path.name for path in folder.glob("step-*"))], count)[
-        -count:
-    ]
+    return _enough(folder, sorted(folder.glob("step-*")), count)[-count:]
 
 
 def best(folder: Path, count: int) -> list[Path]:
-    """The `count` checkpoints of the lowest dev errors, oldest first; of equals the earlier."""
+    """The `count` checkpoints of the lowest dev errors, oldest first; among equals the earlier ones."""
     newest, damaged = checkpoint.newest(folder)
     if newest is None:
-        raise StorageError("\n".join([f"{folder}: no checkpoint that can be read", *(each.reason for each in damaged)]))
+        reasons = (problem.reason for problem in damaged)
+        raise StorageError("\n".join([f"{folder}: no checkpoint that can be read", *reasons]))
     errors = {checkpoint.directory(folder, int(step)): error for step, error in newest.state["validations"]}
-    there = sorted((path for path in errors if path.exists()), key=lambda path: (errors[path], path.name))
-    return sorted(_enough(folder, there, count)[:count])
+    existing = sorted((path for path in errors if path.exists()), key=lambda path: (errors[path], path.name))
+    return sorted(_enough(folder, existing, count)[:count])
 
 
-def _enough(folder: Path, found: list[Path], count: int) -> list[Path]:
-    if len(found) < count:
+def _enough(folder: Path, checkpoints: list[Path], count: int) -> list[Path]:
+    if len(checkpoints) < count:
         raise StorageError(
-            f"{folder}: {len(found)} checkpoint{'' if len(found) == 1 else 's'} here, {count} asked for. A training "
-            f"keeps the newest, and the best one: train with trainer.keep_checkpoints={count}"
+            f"{folder}: {len(checkpoints)} checkpoint{'' if len(checkpoints) == 1 else 's'} here, {count} asked for. A "
+            f"training keeps the newest, and the best one: train with trainer.keep_checkpoints={count}"
         )
-    return found
+    return checkpoints
 
 
 def write(folder: Path, directories: Sequence[Path]) -> Path:
-    """Write the mean as a checkpoint, under the step of the newest. Raises StorageError for one that is damaged.
+    """Write the mean as a checkpoint, under the step of the newest. Raises StorageError for a damaged checkpoint.
 
-    It has no optimiser, so that no training goes on from it.
+    The mean has no optimiser state, so no training can resume from it.
     """
     newest: Checkpoint | None = None
     sums: dict[str, Tensor] = {}
@@ -91,11 +90,11 @@ def write(folder: Path, directories: Sequence[Path]) -> Path:
     return checkpoint.save(folder, int(newest.state["step"]), mean, {}, state, newest.config)
 
 
-def _require_alike(sums: dict[str, Tensor], found: Checkpoint) -> None:
-    """Raise StorageError unless a checkpoint has the tensors of those before it."""
-    shapes = {name: tensor.shape for name, tensor in found.model.items() if tensor.is_floating_point()}
+def _require_alike(sums: dict[str, Tensor], other: Checkpoint) -> None:
+    """Raise StorageError unless a checkpoint has the tensors of the checkpoints before it."""
+    shapes = {name: tensor.shape for name, tensor in other.model.items() if tensor.is_floating_point()}
     if sums and shapes != {name: tensor.shape for name, tensor in sums.items()}:
-        raise StorageError(f"{found.directory}: its parameters are not those of the checkpoints before it")
+        raise StorageError(f"{other.directory}: its parameters are not those of the checkpoints before it")
 
 
 def export(overrides: list[str]) -> Path:
@@ -109,13 +108,13 @@ def export(overrides: list[str]) -> Path:
     atomic.require_place(output)
     if config["programs"]:
         atomic.require_folder(Path(config["programs"]))
-    found, complaints = checkpoint.find(Path(config["checkpoint"]), config["strict"])
+    source, complaints = checkpoint.find(Path(config["checkpoint"]), config["strict"])
     for complaint in complaints:
         progress.say(complaint)
-    search = portable(found.config.get("search", {}))
-    bundle.write(output, found.model, found.state, found.config | {"search": search})
-    transcriber = load(output)  # opens as it will elsewhere
-    progress.say(f"{found.directory}: {output}, {output.stat().st_size:,} bytes, opens")
+    search = portable(source.config.get("search", {}))
+    bundle.write(output, source.model, source.state, source.config | {"search": search})
+    transcriber = load(output)  # verifies the file
+    progress.say(f"{source.directory}: {output}, {output.stat().st_size:,} bytes, written and verified")
     if config["programs"]:
         folder = Path(config["programs"])
         save(listener(transcriber.model, transcriber.sample_rate), folder / "listener.pt2")
@@ -126,13 +125,14 @@ def export(overrides: list[str]) -> Path:
 
 
 def portable(search: dict[str, Any]) -> dict[str, Any]:
-    """A search without scorers that live in files of this machine, such as language models; those are named."""
-    kept = {}
-    for name, part in search.items():
-        if isinstance(part, dict) and "path" in part:
+    """A search without scorers that read files of this machine, such as language models; their names are printed."""
+    portable_search = {}
+    for name, component in search.items():
+        if isinstance(component, dict) and "path" in component:
             progress.say(
-                f"left out of the bundle: search.{name}, which is the file {part['path']}: give it again there"
+                f"left out of the bundle: search.{name}, which reads the file {component['path']}: pass it again "
+                "when you decode with the bundle"
             )
         else:
-            kept[name] = part
-    return kept
+            portable_search[name] = component
+    return portable_search

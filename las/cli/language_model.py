@@ -72,11 +72,11 @@ class TextValidator:
         return Validation(loss, math.exp(min(loss, 700.0)), correct / tokens, None)
 
     def format_error(self, validation: Validation) -> str:
-        """`perplexity 2.53`"""
+        """The dev error in a log line: `perplexity 2.53`."""
         return f"{METRIC} {validation.error:.2f}"
 
     def describe(self, validation: Validation) -> str:
-        """The share of tokens that are the most probable ones, true tokens fed."""
+        """The teacher-forced token accuracy in words."""
         return f"{100 * validation.token_accuracy:.1f} % of the dev tokens are the most probable ones"
 
     def log_images(
@@ -119,7 +119,7 @@ def train_lm(overrides: list[str]) -> dict[str, Any]:
 
 
 def _train(run: TrainingRun, data: PreparedCorpus) -> dict[str, Any]:
-    """Train the model; the entries of result.json, without a split."""
+    """Train the model; returns the content of result.json, with no splits yet."""
     (trainer,) = setup.trainers(run, data, data.train)
     convergence = trainer.fit()
     steps, best_step = trainer.state.step, convergence.best_step
@@ -142,8 +142,8 @@ def _train(run: TrainingRun, data: PreparedCorpus) -> dict[str, Any]:
 def _measure(run: TrainingRun, data: PreparedCorpus) -> dict[str, Any]:
     """Perplexity of the best checkpoint on every split with sentences but the training one."""
     tokens, splits = run.corpus.tokens, {}
-    lm, own = loading.load_neural(run.folder.directory)
-    lm = lstm.of_tokens(lm, own, tokens, str(run.folder.directory))
+    lm, lm_tokens = loading.load_neural(run.folder.directory)
+    lm = lstm.of_tokens(lm, lm_tokens, tokens, str(run.folder.directory))
     for split in [split for split in run.corpus.splits[1:] if data.splits[split]]:
         measured = measure(lm, [tokens.encode(sentence.text) for sentence in data.splits[split]])
         splits[split] = {METRIC: measured.of_all, "sentences": measured.num_sentences, "symbols": measured.num_symbols}
@@ -151,13 +151,13 @@ def _measure(run: TrainingRun, data: PreparedCorpus) -> dict[str, Any]:
 
 
 def summary(result: dict[str, Any]) -> str:
-    """`dev perplexity 2.41, test perplexity 2.47, converged at step 850`"""
+    """A result in one line: `dev perplexity 2.41, test perplexity 2.47, converged at step 850`."""
     measured = (f"{split} {METRIC} {values[METRIC]:.2f}" for split, values in result["splits"].items())
     return f"{', '.join(measured)}, converged at step {result['steps_to_converge']}"
 
 
 def _as_sentences(run: TrainingRun) -> PreparedCorpus:
-    """The corpus as sentences; with `text` and `dev` those in place of its training and development parts.
+    """The corpus as sentences; the files `text` and `dev`, if given, replace its training and development parts.
 
     Raises DataError for a split to train or validate on that is empty.
     """
@@ -172,13 +172,17 @@ def _as_sentences(run: TrainingRun) -> PreparedCorpus:
 
 
 def sentences(data: PreparedCorpus, split: str) -> list[Utterance]:
-    """The transcripts of a split; those that are empty or that the tokens cannot spell are left out, and counted."""
+    """The transcripts of a split; the number of empty and unspellable ones, which are left out, is printed."""
     data_preparation.require_known(data, split)
-    found, tokens = data.splits[split], data.corpus.tokens
-    usable = [each for each in found if each.text.strip() and not tokens.unknown(each.text)]
-    if left_out := len(found) - len(usable):
-        progress.say(f"{split}: {left_out} of {len(found)} transcripts, empty or with unknown symbols, are left out")
-    return [_sentence(each.id, each.text, tokens) for each in usable]
+    transcripts, tokens = data.splits[split], data.corpus.tokens
+    usable = [
+        transcript for transcript in transcripts if transcript.text.strip() and not tokens.unknown(transcript.text)
+    ]
+    if left_out := len(transcripts) - len(usable):
+        progress.say(
+            f"{split}: {left_out} of {len(transcripts)} transcripts, empty or with unknown symbols, are left out"
+        )
+    return [_sentence(transcript.id, transcript.text, tokens) for transcript in usable]
 
 
 def sentences_of_file(path: str, tokens: Tokenizer) -> list[Utterance]:
@@ -198,8 +202,8 @@ def perplexity(overrides: list[str]) -> dict[str, Perplexity]:
     Returns them by the names that were given.
     """
     config = compose("perplexity", overrides)
-    given = config["models"]
-    names = [str(name) for name in (given if isinstance(given, list) else [given])]
+    models = config["models"]
+    names = [str(name) for name in (models if isinstance(models, list) else [models])]
     check_value("text", config["text"], str | None)
     check_value("strict", config["strict"], bool)
     corpus: Corpus = build(config["corpus"], where="corpus")
@@ -208,24 +212,24 @@ def perplexity(overrides: list[str]) -> dict[str, Perplexity]:
     text = config["text"]
     chosen = sentences(data, split) if text is None else sentences_of_file(text, corpus.tokens)
     ids = [corpus.tokens.encode(sentence.text) for sentence in chosen]
-    found = {name: measure(_load(name, corpus.tokens, config["strict"]), ids) for name in names}
-    print_table(found, config["text"] or f"{corpus.name} {split}")
-    return found
+    perplexities = {name: measure(_load(name, corpus.tokens, config["strict"]), ids) for name in names}
+    print_table(perplexities, config["text"] or f"{corpus.name} {split}")
+    return perplexities
 
 
 def _load(name: str, tokens: Tokenizer, strict: bool) -> NGram | LSTMLanguageModel:
     lm = loading.load(name, tokens, strict)
     if isinstance(lm, KenLM):
-        raise DataError(f"{name}: a binary file of KenLM tells only whole rows: give the ARPA file that it was made of")
+        raise DataError(f"{name}: perplexity is not available for KenLM binary files: give the ARPA file")
     return lm
 
 
-def print_table(found: dict[str, Perplexity], name: str) -> None:
-    """One row for each model, the best last."""
-    first = next(iter(found.values()))
+def print_table(perplexities: dict[str, Perplexity], name: str) -> None:
+    """Print a row for each model, the best last."""
+    first = next(iter(perplexities.values()))
     title = f"{name}: {first.num_sentences:,} sentences, {first.num_symbols:,} tokens and ends"
     table = Table("language model", title=title)
     table.add_column("perplexity", justify="right")
-    for each in sorted(found, key=lambda each: -found[each].of_all):
-        table.add_row(each, f"{found[each].of_all:.3f}")
+    for model in sorted(perplexities, key=lambda model: -perplexities[model].of_all):
+        table.add_row(model, f"{perplexities[model].of_all:.3f}")
     progress.console.print(table)

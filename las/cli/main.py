@@ -49,7 +49,7 @@ VERBS = {
     "decode": Verb(
         "las.cli.decode",
         "decode",
-        "write what a checkpoint hears in audio files or a split",
+        "write a checkpoint's hypotheses for audio files or a split",
         "checkpoint=runs/ln_encoder_only/synthetic/seed1 audio=x.wav",
     ),
     "transcribe": Verb(
@@ -117,7 +117,7 @@ VERBS = {
         "analyze",
         "alignments, distributions, gradients, smoothness: of a checkpoint or during training",
         "checkpoint=runs/ln_encoder_only/synthetic/seed1",
-        "the same command looks again; with every=... it continues the training from its last checkpoint",
+        "the same command measures again; with every=... it continues the training from its last checkpoint",
     ),
     "doctor": Verb("las.cli.doctor", "doctor", "check this machine, and whether a training's longest batches fit", ""),
     "benchmark": Verb(
@@ -199,12 +199,12 @@ def main(arguments: list[str] | None = None) -> int:
             getattr(module, name)([protect(override) for override in overrides])
         return 0
     except LasError as error:
-        if str(error):  # without words: another process of this training has printed it
+        if str(error):  # an empty message: another process of this training has printed it
             print(f"las {name}: {error}", file=sys.stderr)
         return error.exit_code
     except OSError as error:
-        room = f". {FULL_DISK}" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-        print(f"las {name}: {error.filename or 'a file'}: {error.strerror or error}{room}", file=sys.stderr)
+        remedy = f". {FULL_DISK}" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        print(f"las {name}: {error.filename or 'a file'}: {error.strerror or error}{remedy}", file=sys.stderr)
         return StorageError.exit_code
     except signals.Stopped as error:
         print(f"las {name}: {error}; {VERBS[name].again}", file=sys.stderr)
@@ -219,22 +219,26 @@ def module_of(name: str, overrides: list[str]) -> str:
     if not SWEEPS & set(overrides):
         return VERBS[name].module
     if name != "train":
-        raise ConfigError(f"only trainings are swept: las train {' '.join(overrides)}")
+        raise ConfigError(f"only train runs sweeps: las train {' '.join(overrides)}")
     return "las.cli.sweep"
 
 
 def by_config(name: str, overrides: list[str]) -> tuple[str, list[str]]:
-    """`train --config-name=language_model` is `train_lm`: the verb of that kind with this config."""
+    """The verb that uses the config of `--config-name=...`: `train --config-name=language_model` is `train_lm`."""
     option = "--config-name="
-    rest = [override for override in overrides if not override.startswith(option)]
-    verbs = {verb.config: other for other, verb in VERBS.items() if other == name or other.startswith(f"{name}_")}
+    remaining = [override for override in overrides if not override.startswith(option)]
+    verbs = {
+        verb.config: candidate
+        for candidate, verb in VERBS.items()
+        if candidate == name or candidate.startswith(f"{name}_")
+    }
     for override in overrides:
         if (config := override.removeprefix(option)) == override:
             continue
         if config not in verbs:
             raise ConfigError(f"{override}: {name} has no such config.{suggest(config, verbs)}")
         name = verbs[config]
-    return name, rest
+    return name, remaining
 
 
 def describe(name: str) -> str:
@@ -251,7 +255,7 @@ def describe(name: str) -> str:
 
 
 def protect(override: str) -> str:
-    """Quote a path so that the override grammar takes spaces, brackets and commas in file names as they are."""
+    """Quote a path so that the override grammar reads spaces, brackets and commas in file names literally."""
     key, separator, value = override.partition("=")
     if key not in PATH_KEYS or not separator or value[:1] in "'\"[" or value == "null":
         return override

@@ -31,7 +31,9 @@ def ngram(overrides: list[str]) -> dict[str, Any]:
     for override in overrides:
         if re.fullmatch(r"order=\d+", override):
             length = override.replace("order", "n")
-            raise ConfigError(f"{override}: order chooses that of training utterances; for n-grams write {length}")
+            raise ConfigError(
+                f"{override}: order= chooses the order of training utterances; for n-grams write {length}"
+            )
     config = compose("ngram", overrides)
     for key, kind in (("n", int), ("output", str), ("text", str | None), ("dev", str | None)):
         check_value(key, config[key], kind)
@@ -45,42 +47,41 @@ def ngram(overrides: list[str]) -> dict[str, Any]:
     train, dev = _sentences(config, corpus, tokens)
     name = config["text"] or f"the transcripts of {corpus.name}"
     progress.say(f"{name}: {len(train):,} sentences, {sum(map(len, train)):,} {config['units']}")
-    known = vocabulary.words_of(tokens)[1:] if tokens else ()
-    estimate = kneser_ney.estimate(train, config["n"], known, name=name)
+    symbols = vocabulary.words_of(tokens)[1:] if tokens else ()
+    estimate = kneser_ney.estimate(train, config["n"], symbols, name=name)
     print_table(estimate, name)
     result: dict[str, Any] = {
         "ngrams": [len(ngrams.words) for ngrams in estimate.model.ngrams],
         "discounts": [discounts.values for discounts in estimate.discounts],
     }
     if dev:
-        found = measure(estimate.model, dev)
-        progress.say(describe(found))
-        result |= {"dev_perplexity": found.of_all, "dev_perplexity_of_known": found.of_known}
+        dev_perplexity = measure(estimate.model, dev)
+        progress.say(describe(dev_perplexity))
+        result |= {"dev_perplexity": dev_perplexity.of_all, "dev_perplexity_of_known": dev_perplexity.of_known}
     progress.say(f"writing {config['output']}")
     arpa.write(config["output"], estimate.model)
     return result
 
 
 def measure(model: arpa.Model, sentences: Sentences) -> Perplexity:
-    """The perplexity of sentences, each a sequence of words; those that the model lacks are `<unk>`."""
+    """The perplexity of sentences, each a sequence of words; words that the model lacks count as `<unk>`."""
     lm = of_words(model)
     ids = {word: index for index, word in enumerate(lm.symbols)}
     unknown = ids[arpa.UNKNOWN]
     return perplexity(lm, [[ids.get(word, unknown) for word in sentence] for sentence in sentences], unknown)
 
 
-def describe(found: Perplexity) -> str:
-    """`dev: 120 sentences, 2,310 symbols and ends, perplexity 6.12`"""
-    text = (
-        f"dev: {found.num_sentences:,} sentences, {found.num_symbols:,} symbols and ends, perplexity {found.of_all:.2f}"
-    )
-    if found.num_unknown:
-        text += f", {found.of_known:.2f} without the {found.num_unknown:,} unknown ones"
+def describe(measured: Perplexity) -> str:
+    """The perplexity in one line: `dev: 120 sentences, 2,310 symbols and ends, perplexity 6.12`."""
+    size = f"{measured.num_sentences:,} sentences, {measured.num_symbols:,} symbols and ends"
+    text = f"dev: {size}, perplexity {measured.of_all:.2f}"
+    if measured.num_unknown:
+        text += f", {measured.of_known:.2f} without the {measured.num_unknown:,} unknown ones"
     return text
 
 
 def print_table(estimate: Estimate, name: str) -> None:
-    """One row for each order; a star marks discounts that the text was too small to tell."""
+    """Print a row for each order; a star marks discounts that the text is too small to estimate."""
     table = Table("order", title=f"interpolated modified Kneser-Ney of {name}")
     for heading in ("n-grams", "D1", "D2", "D3+"):
         table.add_column(heading, justify="right")
@@ -89,7 +90,7 @@ def print_table(estimate: Estimate, name: str) -> None:
         table.add_row(str(order), f"{len(ngrams.words):,}", *(f"{value:.3f}{star}" for value in discounts.values))
     progress.console.print(table)
     if any(discounts.are_fallback for discounts in estimate.discounts):
-        progress.say("* there are too few n-grams of some count to tell: common values instead")
+        progress.say("* there are too few n-grams of some count to estimate this discount: common values instead")
 
 
 def _sentences(config: Config, corpus: Corpus, tokens: Tokenizer | None) -> tuple[Sentences, Sentences]:
@@ -105,7 +106,7 @@ def _sentences(config: Config, corpus: Corpus, tokens: Tokenizer | None) -> tupl
 
 
 def _of_split(data: data_preparation.PreparedCorpus, split: str, tokens: Tokenizer | None) -> Sentences:
-    """The transcripts of a split; those that are empty or that the tokens cannot spell are left out, and counted."""
+    """The transcripts of a split; the number of empty and unspellable ones, which are left out, is printed."""
     if tokens:
         data_preparation.require_known(data, split)
     texts = [utterance.text for utterance in data.splits[split]]
@@ -127,13 +128,13 @@ def _of_file(path: str, tokens: Tokenizer | None) -> Sentences:
 
 def require_known(path: str, numbered: Sequence[tuple[int, str]], tokens: Tokenizer, hint: str = "") -> None:
     """Raise DataError with the symbols of a text's lines that the tokens lack: their counts, lines, and a remedy."""
-    found: dict[str, list[str]] = {}
+    lines_by_symbol: dict[str, list[str]] = {}
     for number, line in numbered:
         for symbol in tokens.unknown(line):
-            found.setdefault(symbol, []).append(f"line {number}")
-    if found:
-        unknown = quality.Unknown(sum(len(tokens.split(line)) for _, line in numbered), found)
-        says = f"{path}: the tokens lack {unknown}. {tokens.remedy(found)}"
+            lines_by_symbol.setdefault(symbol, []).append(f"line {number}")
+    if lines_by_symbol:
+        unknown = quality.Unknown(sum(len(tokens.split(line)) for _, line in numbered), lines_by_symbol)
+        says = f"{path}: the tokens lack {unknown}. {tokens.remedy(lines_by_symbol)}"
         raise DataError(f"{says}.{hint}" if hint else says, "unknown symbols")
 
 

@@ -27,7 +27,7 @@ def check(overrides: list[str]) -> None:
     model: ListenAttendSpell = build(config["model"], where="model")(corpus.sample_rate, corpus.tokens.size)
     data_dir = Path(config["data_dir"])
     data = data_preparation.prepare(corpus, data_dir, limits)
-    # What earlier readings found is not believed here, but what is found now is remembered for trainings.
+    # Cached scans are ignored here, and the new ones are cached for trainings.
     data = data._replace(readings=AudioScanCache(data_preparation.readings_path(corpus, data_dir)))
     problems = {split: data.problems(split, data_preparation.num_states_of(model)) for split in corpus.splits}
     ledger = data_preparation.write_ledger(data_dir / "checks" / corpus.name / data_preparation.LEDGER, problems)
@@ -53,7 +53,7 @@ def blocking(corpus: Corpus, split: str, problems: list[QualityProblem]) -> list
 
 
 def describe(problem: QualityProblem) -> str:
-    """`file: reason`, with the file once where the reason begins with it already."""
+    """A problem as `file: reason`, with the file once where the reason begins with it already."""
     return problem.reason if problem.file in problem.reason else f"{problem.file}: {problem.reason}"
 
 

@@ -1,6 +1,6 @@
 """A paper's table from its recipe: plan, train the rows that are not finished, and report.
 
-A row whose training breaks is a result. The same command again goes on where the last one stopped.
+A training that diverges is recorded as a result. The same command again goes on where the last one stopped.
 """
 
 import contextlib
@@ -40,14 +40,14 @@ KINDS: dict[str, Any] = {
     "results_dir": str | None,
 }
 """The keys of configs/reproduce.yaml; all others are overrides of every row."""
-LOOKS = ("covariate_shift", "smoothness")
-"""What is measured on the way if asked for."""
-UNSHOWN = ("runs_dir", "results_dir", "data_dir", "jobs", "report")
-"""Keys that do not decide what is in a report."""
+MONITORED = ("covariate_shift", "smoothness")
+"""The analyses that `look_every` records during trainings."""
+OMITTED_KEYS = ("runs_dir", "results_dir", "data_dir", "jobs", "report")
+"""Keys without effect on the numbers of a report; its command leaves them out."""
 
 
 class Request(NamedTuple):
-    """The checked request; `given` are the overrides that go to every row."""
+    """The checked request; `overrides` go to every row."""
 
     recipe: Recipe
     tier: str
@@ -59,7 +59,7 @@ class Request(NamedTuple):
     jobs: int
     runs: Path
     results: Path
-    given: tuple[str, ...]
+    overrides: tuple[str, ...]
 
 
 def reproduce(overrides: list[str]) -> None:
@@ -68,102 +68,104 @@ def reproduce(overrides: list[str]) -> None:
     Prints the plan, trains what is missing, and writes the table (.md, .json, .html) and the claims that can be judged
     by all tables there are. `dry_run=true` ends before the first training, `report=true` trains nothing.
     """
-    asked = request(overrides)
-    if asked.recipe.unavailable:
-        progress.say(f"recipe {asked.recipe.name} cannot be trained: {asked.recipe.unavailable}")
+    requested = request(overrides)
+    if requested.recipe.unavailable:
+        progress.say(f"recipe {requested.recipe.name} cannot be trained: {requested.recipe.unavailable}")
         jobs: list[Job] = []
     else:
-        jobs = reproduction_jobs.jobs(asked.recipe, asked.tier, asked.seeds, asked.runs, asked.given)
-    chosen = [job for job in jobs if job.row.name in asked.rows]
-    if not asked.dry_run:
-        atomic.require_folder(asked.results)
+        jobs = reproduction_jobs.jobs(
+            requested.recipe, requested.tier, requested.seeds, requested.runs, requested.overrides
+        )
+    chosen = [job for job in jobs if job.row.name in requested.rows]
+    if not requested.dry_run:
+        atomic.require_folder(requested.results)
     if jobs:
-        show(asked, chosen)
+        show(requested, chosen)
     waiting = [job for job in chosen if job.result is None]
-    if not asked.report:
-        require_built(asked.recipe, waiting)
-    if asked.dry_run:
+    if not requested.report:
+        require_built(requested.recipe, waiting)
+    if requested.dry_run:
         return
-    if not asked.report:
-        train(waiting, asked.jobs, asked.look_every)
-    report(asked, jobs, command(overrides))
+    if not requested.report:
+        train(waiting, requested.jobs, requested.look_every)
+    report(requested, jobs, command(overrides))
 
 
 def request(overrides: Sequence[str]) -> Request:
-    """The command's own keys, checked, and the rest. Raises ConfigError for what does not exist or fit."""
-    own, given = split(overrides)
-    values = config.compose("reproduce", own)
+    """The command's own keys, checked, and the overrides of every row. Raises ConfigError for wrong names or values."""
+    own_overrides, row_overrides = split(overrides)
+    values = config.compose("reproduce", own_overrides)
     for key, kind in KINDS.items():
         config.check_value(key, values[key], kind)
     for key in ("jobs", "seeds", "look_every"):
         if values[key] is not None and values[key] < 1:
             raise ConfigError(f"{key}={values[key]} must be at least 1")
-    read = reproduction_recipe.read(values["recipe"])
-    read.tier(values["tier"])
+    recipe = reproduction_recipe.read(values["recipe"])
+    recipe.tier(values["tier"])
     return Request(
-        read,
+        recipe,
         values["tier"],
         values["seeds"],
-        rows_of(read, values["rows"]),
+        rows_of(recipe, values["rows"]),
         values["dry_run"],
         values["report"],
         values["look_every"],
         values["jobs"],
         Path(values["runs_dir"]),
         reproduction_recipe.directory() / "results" if values["results_dir"] is None else Path(values["results_dir"]),
-        tuple(given),
+        tuple(row_overrides),
     )
 
 
-def rows_of(read: Recipe, names: str | Sequence[str] | None) -> tuple[str, ...]:
+def rows_of(recipe: Recipe, names: str | Sequence[str] | None) -> tuple[str, ...]:
     """The rows to train: those named, or all. Raises ConfigError for a name that no row has."""
-    known = tuple(row.name for row in read.rows)
+    all_names = tuple(row.name for row in recipe.rows)
     names = [names] if isinstance(names, str) else names
     for name in names or ():
-        if name not in known:
-            raise ConfigError(f"rows: {read.name} has no row {name}.{suggest(name, known)}")
-    return known if names is None else tuple(names)
+        if name not in all_names:
+            raise ConfigError(f"rows: {recipe.name} has no row {name}.{suggest(name, all_names)}")
+    return all_names if names is None else tuple(names)
 
 
 def split(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     """Overrides of configs/reproduce.yaml, and those that go to every row."""
-    own = [override for override in overrides if override.partition("=")[0] in KINDS]
-    return own, [override for override in overrides if override not in own]
+    own_overrides = [override for override in overrides if override.partition("=")[0] in KINDS]
+    return own_overrides, [override for override in overrides if override not in own_overrides]
 
 
 def command(overrides: Sequence[str]) -> str:
-    """The command for a report that others read: without the paths of this machine."""
-    shown = []
+    """The command as a report prints it: without the paths of this machine."""
+    portable = []
     for override in overrides:
         key, _, value = override.partition("=")
-        if key in UNSHOWN:
+        if key in OMITTED_KEYS:
             continue
-        shown.append(f"{key}=..." if "/" in value else override)
-    return " ".join(["las reproduce", *shown])
+        portable.append(f"{key}=..." if "/" in value else override)
+    return " ".join(["las reproduce", *portable])
 
 
-def show(asked: Request, jobs: Sequence[Job]) -> None:
+def show(requested: Request, jobs: Sequence[Job]) -> None:
     """Print the plan: each job, its state, and the time it still needs."""
     finished = [job for job in jobs if job.result is not None]
     needs = {job.directory: reproduction_jobs.expected(job, finished) for job in jobs if job not in finished}
-    progress.console.print(_table(asked, jobs, needs))
-    progress.say(f"folders are below {asked.runs}")
+    progress.console.print(_table(requested, jobs, needs))
+    progress.say(f"folders are below {requested.runs}")
     waiting = list(needs.values())
     if not waiting:
         progress.say("nothing is left to train")
     elif None in waiting:
         progress.say(f"{len(waiting)} to train; how long is unknown until one of them is finished")
     else:
-        total = sum(seconds for seconds in waiting if seconds is not None) / asked.jobs
+        total = sum(seconds for seconds in waiting if seconds is not None) / requested.jobs
         progress.say(f"{len(waiting)} to train, {progress.duration(total)} at most by the speed of finished ones")
 
 
-def _table(asked: Request, jobs: Sequence[Job], needs: Mapping[Path, float | None]) -> Printed:
+def _table(requested: Request, jobs: Sequence[Job], needs: Mapping[Path, float | None]) -> Printed:
     """The table of jobs, wide enough that paths can be copied.
 
-    `needs` are the seconds that those still need which are not finished; unless some are known they have no column.
+    `needs` are the seconds that each unfinished job still needs, None where unknown; without any there is no column.
     """
-    title = f"{asked.recipe.name}, tier {asked.tier}: {len(jobs)} trainings, {len(jobs) - len(needs)} finished"
+    title = f"{requested.recipe.name}, tier {requested.tier}: {len(jobs)} trainings, {len(jobs) - len(needs)} finished"
     table = Printed(title=title)
     is_known = any(seconds is not None for seconds in needs.values())
     for heading in ("row", "seed", "state", *(["at most"] if is_known else []), "folder"):
@@ -172,31 +174,31 @@ def _table(asked: Request, jobs: Sequence[Job], needs: Mapping[Path, float | Non
         seed = str(job.seed) + (f", run {job.copy}" if job.row.repeat == "runs" else "")
         seconds = needs.get(job.directory)
         time = ["" if seconds is None else progress.duration(seconds)] if is_known else []
-        table.add_row(job.row.name, seed, state(job), *time, str(job.directory.relative_to(asked.runs)))
+        table.add_row(job.row.name, seed, state(job), *time, str(job.directory.relative_to(requested.runs)))
     table.width = Measurement.get(progress.console, progress.console.options.update(width=10_000), table).maximum
     return table
 
 
-def require_built(read: Recipe, jobs: Sequence[Job]) -> None:
+def require_built(recipe: Recipe, jobs: Sequence[Job]) -> None:
     """Build corpus, models and searches of each row, so that a mistake in the last one costs no training of the first.
 
-    Raises what building raises, naming the row.
+    Errors of the parts are raised again with the names of recipe and row.
     """
-    first: dict[str, Job] = {}
+    first_jobs: dict[str, Job] = {}
     for job in jobs:
-        first.setdefault(job.row.name, job)
-    for job in first.values():
+        first_jobs.setdefault(job.row.name, job)
+    for job in first_jobs.values():
         try:
             corpus: Corpus = config.build(job.config["corpus"], where="corpus")
             _, training_setup = setup.build_all(job.config, corpus)
             if len(corpus.tokens.symbols) == corpus.tokens.size:  # others are learned when the corpus is prepared
                 setup.bind_searches(training_setup, corpus.tokens)
         except LasError as error:
-            raise type(error)(f"recipe {read.name}, row {job.row.name}: {error}") from error
+            raise type(error)(f"recipe {recipe.name}, row {job.row.name}: {error}") from error
 
 
 def state(job: Job) -> str:
-    """`finished`, `broken`, `at step 250 of 500` or `to do`."""
+    """The state of a job: `finished`, `broken`, `at step 250 of 500` or `to do`."""
     if (result := job.result) is not None:
         return "broken" if "broken" in result else "finished"
     return f"at step {job.step} of {job.max_steps}" if job.step else "to do"
@@ -229,13 +231,13 @@ def train_one(overrides: Sequence[str], look_every: int | None = None) -> str:
 
     With `look_every` covariate shift and smoothness are measured on the way (`las.analysis`).
     """
-    name = next(each for each in reversed(overrides) if each.startswith("name="))
+    name = next(override for override in reversed(overrides) if override.startswith("name="))
     try:
         if look_every is not None:
-            analyze.analyze([f"what=[{','.join(LOOKS)}]", f"every={look_every}", *overrides])
+            analyze.analyze([f"what=[{','.join(MONITORED)}]", f"every={look_every}", *overrides])
         result = cli_train.train(list(overrides))
     except NumericalError as error:
-        progress.say(f"broken, which is a result: {error}")
+        progress.say(f"diverged; recorded as a result: {error}")
         return f"{name} broken: {error}"
     return f"{name} seed={result['seed']}: {cli_train.summary(result)}"
 
@@ -246,19 +248,19 @@ def train_unseen(overrides: Sequence[str], look_every: int | None = None) -> str
         return train_one(overrides, look_every)
 
 
-def report(asked: Request, jobs: Sequence[Job], command: str) -> None:
+def report(requested: Request, jobs: Sequence[Job], command: str) -> None:
     """Write table, page and claims from the finished trainings."""
-    table = reproduction_results.collect(asked.recipe, asked.tier, jobs, command)
-    results = asked.results
+    table = reproduction_results.collect(requested.recipe, requested.tier, jobs, command)
+    results = requested.results
     reproduction_results.write(table, results / f"{table.stem}.json")
-    verdicts = claims.judge(claims.of(asked.recipe.name), [table])
-    (results / f"{table.stem}.md").write_text(markdown.document(asked.recipe, table, verdicts), "utf-8")
-    html_report.write(asked.recipe, table, jobs, verdicts, results / f"{table.stem}.html")
+    verdicts = claims.judge(claims.of(requested.recipe.name), [table])
+    (results / f"{table.stem}.md").write_text(markdown.document(requested.recipe, table, verdicts), "utf-8")
+    html_report.write(requested.recipe, table, jobs, verdicts, results / f"{table.stem}.html")
     for claim, verdict in verdicts.items():
         progress.say(f"{claim}: {verdict.verdict}. {verdict.test}")
-    written = [f"{table.stem}.{suffix}" for suffix in ("md", "json", "html")]
-    written.append(claims_page(results, asked.tier, table.corpus))
-    progress.say(f"written to {results}: {', '.join(written)}")
+    names = [f"{table.stem}.{suffix}" for suffix in ("md", "json", "html")]
+    names.append(claims_page(results, requested.tier, table.corpus))
+    progress.say(f"written to {results}: {', '.join(names)}")
 
 
 def claims_page(results: Path, tier: str, corpus: str) -> str:

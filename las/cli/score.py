@@ -49,24 +49,24 @@ def run(config: Config) -> dict[str, Any]:
         if config[key] is not None:
             atomic.require_place(Path(config[key]))
     test = time_marks(config) if Path(config["reference"]).suffix.lower() == ".stm" else transcripts(config)
-    first = test.score(Path(config["hypothesis"]))
-    result = {"convention": test.convention, **test.record, **as_dict(first, test.metric)}
+    score = test.score(Path(config["hypothesis"]))
+    result = {"convention": test.convention, **test.record, **as_dict(score, test.metric)}
     comparison = None
     if config["compare"] is not None:
-        second = test.score(Path(config["compare"]))
-        comparison = significance.compare(first, second)
-        result["compare"] = {**as_dict(second, test.metric), **comparison_as_dict(comparison)}
+        other_score = test.score(Path(config["compare"]))
+        comparison = significance.compare(score, other_score)
+        result["compare"] = {**as_dict(other_score, test.metric), **comparison_as_dict(comparison)}
     if config["json"]:
         print(json.dumps(result, ensure_ascii=False))
     else:
-        show(first, comparison, system_names(config["hypothesis"], config["compare"] or ""), test.metric)
-    write(config, result, first, test)
+        show(score, comparison, system_names(config["hypothesis"], config["compare"] or ""), test.metric)
+    write(config, result, score, test)
     return result
 
 
 @dataclass(frozen=True)
 class ScoredTest:
-    """References, and how hypotheses of them are scored. `record` goes into the result."""
+    """References, and a function that scores hypotheses of them. `record` goes into the result."""
 
     convention: str
     metric: str
@@ -78,18 +78,18 @@ def transcripts(config: Config) -> ScoredTest:
     """References in a .trn or .jsonl file; a folder of hypotheses is that of a run."""
     if config["glm"] is not None:
         raise ConfigError("glm= is for the conventions hub5 and hub5_kaldi, which score a .ctm against a .stm")
-    # As sclite compares the ids of its own format.
+    # sclite compares the ids of its own format this way.
     ignore_case = config["ignore_case"] and Path(config["reference"]).suffix.lower() == ".trn"
     references = transcript_files.read(config["reference"], ignore_case)
     convention = conventions.convention(config["convention"] or guess(references))
-    spoken = _tokens(references, convention.reference, config["reference"])
+    reference_tokens = _tokens(references, convention.reference, config["reference"])
     speakers = {name: transcript.speaker for name, transcript in references.items()}
     rules = replace(_rules(config), optional_words=config["optional_words"] or convention.rules.optional_words)
 
     def score_file(path: Path) -> Score:
         path = hypotheses_of_run(path, references) if path.is_dir() else path
-        heard = _tokens(transcript_files.read(path, ignore_case), convention.hypothesis, str(path))
-        return error_rates.error_rate(spoken, heard, speakers, rules)
+        hypotheses = _tokens(transcript_files.read(path, ignore_case), convention.hypothesis, str(path))
+        return error_rates.error_rate(reference_tokens, hypotheses, speakers, rules)
 
     return ScoredTest(convention.name, convention.metric, score_file)
 
@@ -98,8 +98,8 @@ def time_marks(config: Config) -> ScoredTest:
     """References in a .stm file, hypotheses in .ctm files: with a glm as the Hub5 evaluations are scored."""
     name = config["convention"] or ("nist" if config["glm"] is None else "hub5")
     if name not in TIME_MARK_CONVENTIONS:
-        known = suggest(name, TIME_MARK_CONVENTIONS)
-        raise ConfigError(f"convention={name}: there is no such convention for a .stm file.{known}")
+        suggestion = suggest(name, TIME_MARK_CONVENTIONS)
+        raise ConfigError(f"convention={name}: there is no such convention for a .stm file.{suggestion}")
     if (name == "nist") != (config["glm"] is None):
         raise ConfigError(
             f"convention={name} {'takes no' if name == 'nist' else 'needs a'} file of mapping rules (glm=)"
@@ -125,30 +125,36 @@ def guess(references: Transcripts) -> str:
 
 
 def hypotheses_of_run(folder: Path, references: Transcripts) -> Path:
-    """The one file of hypotheses in a run's folder whose utterances the references have. Raises DataError if there is
-    none, or more than one."""
+    """The only file of hypotheses in a run's folder whose utterances the references have.
+
+    Raises DataError if there is none, or more than one.
+    """
     candidates = sorted(folder.glob("hypotheses.*.jsonl"))
     matching = [path for path in candidates if transcript_files.read(path).keys() <= references.keys()]
-    if len(matching) != 1:
-        found = ", ".join(path.name for path in matching or candidates) or "no hypotheses.<split>.jsonl"
-        ask = "Name one of them" if matching else "Is the reference the manifest of the same split?"
-        raise DataError(f"{folder}: which hypotheses are those of the reference? There is {found}. {ask}")
+    names = ", ".join(path.name for path in matching or candidates)
+    if not matching:
+        raise DataError(
+            f"{folder}: no hypotheses.<split>.jsonl there has the utterances of the reference (found: "
+            f"{names or 'none'}). Is the reference the manifest of the same split?"
+        )
+    if len(matching) > 1:
+        raise DataError(f"{folder}: several files fit the reference: {names}. Name one of them")
     return matching[0]
 
 
-def as_dict(found: Score, metric: str) -> dict[str, Any]:
-    """The JSON of one system."""
-    parts = {"speakers": found.speakers, "subsets": found.subsets}
+def as_dict(score: Score, metric: str) -> dict[str, Any]:
+    """The score of one system as JSON data."""
+    parts = {"speakers": score.speakers, "subsets": score.subsets}
     return {
-        "wer": found.total.rate,
-        **error_rates.as_dict(found, metric),
-        **{key: {name: _part(rate, metric) for name, rate in part.items()} for key, part in parts.items()},
-        "confusions": [[c.reference, c.hypothesis, c.count] for c in found.confusions],
+        "wer": score.total.rate,
+        **error_rates.as_dict(score, metric),
+        **{key: {name: _rate_entry(rate, metric) for name, rate in rates.items()} for key, rates in parts.items()},
+        "confusions": [[c.reference, c.hypothesis, c.count] for c in score.confusions],
     }
 
 
 def comparison_as_dict(comparison: Comparison) -> dict[str, Any]:
-    """The comparison with the first system in the JSON of the second."""
+    """The comparison with the first system as JSON data, part of the second system's."""
     return {
         "difference": comparison.difference,
         "tests": {name: outcome._asdict() for name, outcome in comparison.tests.items()},
@@ -156,22 +162,22 @@ def comparison_as_dict(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def show(found: Score, comparison: Comparison | None, names: tuple[str, str], metric: str) -> None:
+def show(score: Score, comparison: Comparison | None, names: tuple[str, str], metric: str) -> None:
     """Print a score, and the comparison with a second system."""
-    tables.print_score(found, metric, progress.console)
-    progress.say(error_rates.line(found, metric))
+    tables.print_score(score, metric, progress.console)
+    progress.say(error_rates.line(score, metric))
     if comparison is not None:
         tables.print_comparison(comparison, names, metric, progress.console)
 
 
-def write(config: Config, result: dict[str, Any], found: Score, test: ScoredTest) -> None:
+def write(config: Config, result: dict[str, Any], score: Score, test: ScoredTest) -> None:
     """Write the files that the config asks for."""
     if config["output"] is not None:
         atomic.write_json(Path(config["output"]), result)
     if config["alignments"] is not None:
-        atomic.write(Path(config["alignments"]), tables.aligned_text(found.utterances))
+        atomic.write(Path(config["alignments"]), tables.aligned_text(score.utterances))
     if config["page"] is not None:
-        page = html.page(found, test.metric, Path(config["hypothesis"]).name, test.convention)
+        page = html.page(score, test.metric, Path(config["hypothesis"]).name, test.convention)
         atomic.write(Path(config["page"]), page)
 
 
@@ -185,15 +191,15 @@ def _rules(config: Config) -> AlignmentRules:
     return AlignmentRules(config["optional_words"], config["fragments"], config["ignore_case"])
 
 
-def _part(rate: ErrorRate, metric: str) -> dict[str, Any]:
+def _rate_entry(rate: ErrorRate, metric: str) -> dict[str, Any]:
     return {"wer": rate.rate, **error_rates.rate_as_dict(rate, metric)}
 
 
 def _tokens(transcripts: Transcripts, tokens: conventions.Tokens, path: str) -> dict[str, list[str]]:
-    found = {}
+    tokens_by_id = {}
     for name, transcript in transcripts.items():
         try:
-            found[name] = tokens(transcript.text)
+            tokens_by_id[name] = tokens(transcript.text)
         except DataError as error:
             raise DataError(f"{path}: utterance {name!r}: {error} For words, score with convention=nist") from error
-    return found
+    return tokens_by_id

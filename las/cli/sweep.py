@@ -1,7 +1,7 @@
 """`las train -m seed=1,2,3 +experiment=a,b`: one training for each combination, by Hydra's sweeper and launchers.
 
 Each training has the run folder that it would have alone, so a sweep that was stopped goes on where it was, and a
-training that is finished is not repeated. One that is broken is a result, and the others go on.
+training that is finished is not repeated. One that diverges is recorded as a result, and the others go on.
 """
 
 import importlib.metadata
@@ -49,17 +49,18 @@ def train(overrides: list[str]) -> list[dict[str, Any] | None]:
     folders = [Path(compose("train", list(job))["run_dir"]) for job in jobs]
     _require_apart(jobs, folders)
     progress.say(f"{len(jobs)} trainings")
-    before, sys.argv = sys.argv, ["las", "-m", *chosen]
+    original_arguments, sys.argv = sys.argv, ["las", "-m", *chosen]
     try:
         hydra.main(str(config_directory().resolve()), "sweep", version_base="1.3")(train_one)()
     finally:
-        sys.argv = before
+        sys.argv = original_arguments
     results = [_result(folder) for folder in folders]
     for folder, result in zip(folders, results, strict=True):
         progress.say(f"{folder}: {summary(result) if result else 'no result'}")
     if None in results:
         raise LasError(
-            f"{results.count(None)} of {len(jobs)} trainings have no result: see above why. The same command goes on"
+            f"{results.count(None)} of {len(jobs)} trainings have no result: the reasons are above. The same command "
+            "continues"
         )
     return results
 
@@ -80,24 +81,24 @@ def train_one(composed: Any) -> None:
         progress.say(str(error))
     except LasError as error:
         print(f"las train: {error}", file=sys.stderr)
-    except Exception:  # a mistake of the program: its traceback is shown, and the sweep goes on
+    except Exception:  # a bug: its traceback is printed, and the sweep goes on
         traceback.print_exc()
 
 
 def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
     """The overrides of each training, in Hydra's order: the last key that has several values changes fastest.
 
-    Raises ConfigError for an override that is none.
+    Raises ConfigError for an override that cannot be parsed.
     """
-    own = [override for override in overrides if not HYDRA.match(override)]
+    training_overrides = [override for override in overrides if not HYDRA.match(override)]
     try:
-        require_readable(own)
-        parsed = OverridesParser.create().parse_overrides(own)
+        require_readable(training_overrides)
+        parsed = OverridesParser.create().parse_overrides(training_overrides)
         choices = [
-            [f"{each.get_key_element()}={value}" for value in each.sweep_string_iterator()]
-            if each.is_sweep_override()
-            else [given]
-            for given, each in zip(own, parsed, strict=True)
+            [f"{parsed_override.get_key_element()}={value}" for value in parsed_override.sweep_string_iterator()]
+            if parsed_override.is_sweep_override()
+            else [override]
+            for override, parsed_override in zip(training_overrides, parsed, strict=True)
         ]
     except HydraException as error:
         raise ConfigError(str(error)) from error
@@ -112,9 +113,9 @@ def _result(folder: Path) -> dict[str, Any] | None:
 
 
 def _require_apart(jobs: Sequence[tuple[str, ...]], folders: Sequence[Path]) -> None:
-    first: dict[Path, tuple[str, ...]] = {}
+    job_by_folder: dict[Path, tuple[str, ...]] = {}
     for job, folder in zip(jobs, folders, strict=True):
-        if (other := first.setdefault(folder, job)) is not job:
+        if (other := job_by_folder.setdefault(folder, job)) is not job:
             changed = next(b.partition("=")[0] for a, b in zip(other, job, strict=True) if a != b).lstrip("+")
             raise ConfigError(
                 f"two trainings would share {folder}: {' '.join(other)} and {' '.join(job)}. Name them by what "

@@ -22,7 +22,7 @@ def train(overrides: list[str]) -> dict[str, Any]:
     Started by `torchrun`, all processes train; the main one alone decodes and writes.
 
     Returns the content of result.json (a process that is not the main one: nothing).
-    Raises NumericalError when the training is broken, which result.json holds too.
+    Raises NumericalError when the training diverges, which result.json records too.
     """
     return train_config(compose("train", overrides))
 
@@ -61,14 +61,14 @@ def _describe(run: TrainingRun, train: list[Utterance]) -> dict[str, Any]:
 
 
 def _train_stages(
-    run: TrainingRun, data: PreparedCorpus, train: list[Utterance], known: dict[str, Any]
+    run: TrainingRun, data: PreparedCorpus, train: list[Utterance], entries: dict[str, Any]
 ) -> dict[str, Any]:
-    """Train stage after stage; the entries of result.json about it. A broken training is written with those `known`."""
+    """Train stage after stage; returns what result.json has about it. A diverged training is written with `entries`."""
     for trainer in setup.trainers(run, data, train):
         try:
             convergence = trainer.fit()
         except NumericalError as error:
-            run.folder.finish(known | {"steps": trainer.state.step, "broken": str(error)})
+            run.folder.finish(entries | {"steps": trainer.state.step, "broken": str(error)})
             raise
     steps, best_step = trainer.state.step, convergence.best_step
     if distributed.is_main():
@@ -89,8 +89,8 @@ def _decode_and_score(run: TrainingRun, data: PreparedCorpus) -> dict[str, Any]:
         score = decode_split(transcriber, corpus, split, data.splits[split], output)
         splits[split] = split_result(score, corpus, split)
         progress.say(f"{split}: {error_rates.line(score, corpus.metric)}", run.log)
-        for name, part in score.subsets.items():
-            progress.say(f"{split} {name}: {100 * part.rate:.1f} % of {part.words:,} words", run.log)
+        for name, subset in score.subsets.items():
+            progress.say(f"{split} {name}: {100 * subset.rate:.1f} % of {subset.words:,} words", run.log)
     return splits
 
 

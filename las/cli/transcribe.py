@@ -29,18 +29,18 @@ SAY_EVERY_S = 30.0
 
 
 class Recordings(NamedTuple):
-    """The files to hear; what came from standard input is kept in a file whose path says nothing to a person."""
+    """The files to transcribe; `stdin_path` is the temporary file with the audio from standard input, if any."""
 
     paths: list[Path]
-    kept: Path | None = None
+    stdin_path: Path | None = None
 
-    def shown(self, text: str) -> str:
-        """A text with `stdin` for that path."""
-        return text if self.kept is None else text.replace(str(self.kept), "stdin")
+    def display(self, text: str) -> str:
+        """A text with `stdin` in place of the temporary file's path."""
+        return text if self.stdin_path is None else text.replace(str(self.stdin_path), "stdin")
 
 
 def transcribe(overrides: list[str]) -> list[Transcription]:
-    """Write what a checkpoint hears in recordings: see configs/transcribe.yaml. Returns the transcriptions.
+    """Transcribe recordings and write the results: see configs/transcribe.yaml. Returns the transcriptions.
 
     Recordings that cannot be read are named, and the others are written; then DataError is raised, which names them.
     """
@@ -64,22 +64,22 @@ def _transcribe(config: Config, recordings: Recordings, output: "Output") -> lis
     bad: list[str] = []
 
     def failed(error: DataError) -> None:
-        bad.append(recordings.shown(str(error)))
+        bad.append(recordings.display(str(error)))
         progress.say(f"left out: {bad[-1]}")
 
-    found = []
-    with Listening(sum(map(duration_s, recordings.paths))) as listening:
-        options = config["channel"], config["batch_size"], failed, listening.heard, SegmentTranscript.outline
-        for each in transcriber.transcribe_all(recordings.paths, *options):
-            found.append(dataclasses.replace(each, id=recordings.shown(each.id)))
-            progress.say(f"{found[-1].id}: {each.text if output.is_screen else _size(each)}")
-            output.take(found[-1], Path(each.id))
+    transcriptions = []
+    with DecodingProgress(sum(map(duration_s, recordings.paths))) as decoding:
+        options = config["channel"], config["batch_size"], failed, decoding.advance, SegmentTranscript.outline
+        for transcription in transcriber.transcribe_all(recordings.paths, *options):
+            transcriptions.append(dataclasses.replace(transcription, id=recordings.display(transcription.id)))
+            progress.say(f"{transcriptions[-1].id}: {transcription.text if output.is_screen else _size(transcription)}")
+            output.take(transcriptions[-1], Path(transcription.id))
     output.finish()
-    progress.say(listening.summary(len(found)))
+    progress.say(decoding.summary(len(transcriptions)))
     if bad:
         listed = "\n  ".join(bad)
         raise DataError(f"{len(bad)} of {len(recordings.paths)} recordings could not be transcribed:\n  {listed}")
-    return found
+    return transcriptions
 
 
 @contextmanager
@@ -101,9 +101,9 @@ def duration_s(path: Path) -> float:
 
 
 def _size(transcription: Transcription) -> str:
-    """`3:20, 451 words, heard in 12 pieces`"""
+    """The duration, words and pieces of a transcription: `3:20, 451 words, decoded in 12 pieces`."""
     length, pieces = progress.duration(transcription.duration_s), len(transcription.pieces)
-    in_pieces = f", heard in {pieces} pieces" if pieces > 1 else ""
+    in_pieces = f", decoded in {pieces} pieces" if pieces > 1 else ""
     return f"{length}, {len(transcription.words):,} words{in_pieces}"
 
 
@@ -113,7 +113,7 @@ class Output:
     is_screen = True
 
     def take(self, transcription: Transcription, path: Path) -> None:
-        """The transcription of the recording at `path`."""
+        """Accept the transcription of the recording at `path`."""
 
     def finish(self) -> None:
         """Write what is still to be written and close."""
@@ -127,19 +127,19 @@ class OneFile(Output):
     def __init__(self, path: Path, kind: str) -> None:
         atomic.require_place(path)
         self.path, self.render = path, captions.FORMATS[kind]
-        self.taken: list[Transcription] = []
+        self.transcriptions: list[Transcription] = []
 
     def take(self, transcription: Transcription, path: Path) -> None:
-        self.taken.append(transcription)
+        self.transcriptions.append(transcription)
 
     def finish(self) -> None:
-        if self.taken:
-            atomic.write(self.path, self.render(self.taken))
+        if self.transcriptions:
+            atomic.write(self.path, self.render(self.transcriptions))
             progress.say(f"written to {self.path}")
 
 
 class Folder(Output):
-    """A file for each recording, written as soon as it was heard; folders below the common one are kept."""
+    """A file for each recording, written as soon as it is decoded; folders below the common one are kept."""
 
     is_screen = False
 
@@ -165,30 +165,30 @@ def output_of(output: str | None, kind: str | None, paths: Sequence[Path]) -> Ou
         raise ConfigError(f"format={kind} does not exist.{suggest(kind, captions.FORMATS)}")
     if output is None:
         if kind is not None:
-            raise ConfigError(f"format={kind} needs a place: add output=x.{kind}, or output=folder")
+            raise ConfigError(f"format={kind} needs output=..., for example output=x.{kind} or output=folder")
         return Output()
     suffix = Path(output).suffix.removeprefix(".")
     if suffix not in captions.FORMATS:
         return Folder(Path(output), kind or "txt", paths)
     kind = kind or suffix
     if kind in captions.OF_ONE and len(paths) > 1:
-        raise ConfigError(f"a .{kind} file has captions of one recording, and these are {len(paths)}: output=folder")
+        raise ConfigError(f".{kind} holds one recording, but {len(paths)} were given: set output to a folder")
     return OneFile(Path(output), kind)
 
 
-class Listening:
-    """Progress in seconds of audio, with the real-time factor: a bar on a terminal, else a line now and then.
+class DecodingProgress:
+    """Progress in seconds of audio, with the real-time factor: a bar on a terminal, else a line every 30 seconds.
 
     Use it as a context manager; `total_s` is the length of all recordings.
     """
 
     def __init__(self, total_s: float) -> None:
-        self.total_s, self.heard_s = total_s, 0.0
-        self.started = self.said = time.monotonic()
+        self.total_s, self.decoded_s = total_s, 0.0
+        self.started = self.last_printed = time.monotonic()
         self.live = Progress(TextColumn("{task.description}"), BarColumn(20), console=progress.console, transient=True)
         self.task = self.live.add_task("", total=max(total_s, 1e-9), visible=progress.console.is_terminal)
 
-    def __enter__(self) -> "Listening":
+    def __enter__(self) -> "DecodingProgress":
         if progress.console.is_terminal:
             self.live.start()
         return self
@@ -197,32 +197,32 @@ class Listening:
         if progress.console.is_terminal:
             self.live.stop()
 
-    def heard(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         """Count more seconds of audio as transcribed."""
-        self.heard_s += seconds
-        self.live.update(self.task, completed=self.heard_s, description=self.line())
+        self.decoded_s += seconds
+        self.live.update(self.task, completed=self.decoded_s, description=self.line())
         now = time.monotonic()
-        if now - self.said >= SAY_EVERY_S and not progress.console.is_terminal:
-            self.said = now
+        if now - self.last_printed >= SAY_EVERY_S and not progress.console.is_terminal:
+            self.last_printed = now
             progress.say(self.line())
 
     @property
     def real_time_factor(self) -> float | None:
-        """Seconds that it took for each second of audio; None before anything was heard."""
-        taken = time.monotonic() - self.started
-        return taken / self.heard_s if self.heard_s else None
+        """Seconds of computation for each second of audio; None before the first audio is decoded."""
+        elapsed_s = time.monotonic() - self.started
+        return elapsed_s / self.decoded_s if self.decoded_s else None
 
     def line(self) -> str:
-        """`3:20 of 1:00:00 heard, real-time factor 0.041`"""
-        said = f"{progress.duration(self.heard_s)} of {progress.duration(self.total_s)} heard"
+        """The progress so far: `3:20 of 1:00:00 decoded, real-time factor 0.041`."""
+        duration = f"{progress.duration(self.decoded_s)} of {progress.duration(self.total_s)} decoded"
         factor = self.real_time_factor
-        return said if factor is None else f"{said}, real-time factor {factor:.3f}"
+        return duration if factor is None else f"{duration}, real-time factor {factor:.3f}"
 
     def summary(self, num_recordings: int) -> str:
         """The last line: recordings, duration and speed."""
-        taken_s = time.monotonic() - self.started
+        elapsed_s = time.monotonic() - self.started
         plural = "" if num_recordings == 1 else "s"
-        said = f"{num_recordings} recording{plural}, {self.heard_s:.1f} s of audio in {taken_s:.1f} s"
+        text = f"{num_recordings} recording{plural}, {self.decoded_s:.1f} s of audio in {elapsed_s:.1f} s"
         if (factor := self.real_time_factor) is None:
-            return said
-        return f"{said}: real-time factor {factor:.3f}, {1 / factor:.0f} times as fast as it was said"
+            return text
+        return f"{text}: real-time factor {factor:.3f}, {1 / factor:.0f} times real time"

@@ -1,6 +1,6 @@
 """The verb `tune`: weights of scorers and the length normalisation that make the fewest errors on a split.
 
-The listener hears the split once; every combination then searches what it made of it.
+The listener encodes the split once; every combination then searches the same encoded states.
 """
 
 import itertools
@@ -35,7 +35,7 @@ NUM_ROWS = 20
 
 
 class Point(NamedTuple):
-    """One combination: a weight for each scorer that is tried, 0 leaves it out."""
+    """One combination: a weight for each tuned scorer (0 leaves it out), and the length normalisation."""
 
     weights: dict[str, float]
     length_normalisation: float
@@ -62,8 +62,8 @@ def tune(overrides: list[str]) -> list[Tried]:
     if not isinstance(search, BeamSearch):
         raise ConfigError("tune needs a beam search with scorers: search=beam_lm or search=beam_ctc_lm")
     points = grid(config["weights"], config["length_normalisation"], search)
-    kept = tuned_search.path_of(Path(config["checkpoint"]))
-    atomic.require_place(Path(config["output"] or kept))
+    tuned_path = tuned_search.path_of(Path(config["checkpoint"]))
+    atomic.require_place(Path(config["output"] or tuned_path))
     if config["output"] is not None:
         check_output(Path(config["output"]))
     with rnn.use_kernel(str(config["kernel"])):
@@ -72,18 +72,22 @@ def tune(overrides: list[str]) -> list[Tried]:
         corpus: Corpus = build(transcriber.config["corpus"], where="corpus")
         split = corpus.known_split(config["split"] or corpus.splits[1])
         utterances = data_preparation.prepared(corpus, config["data_dir"])[split]
-        texts = heard(transcriber, [of(search, point) for point in points], utterances, size, corpus)
-    tried = [Tried(point, corpus.score(split, utterances, each)) for point, each in zip(points, texts, strict=True)]
-    tried.sort(key=lambda each: each.score.total.rate)  # of equals, the one that was given first
-    what = f"{corpus.name} {split}: {len(utterances)} utterances"
-    print_table(tried, what, corpus.metric)
+        searches = [with_weights(search, point) for point in points]
+        texts = decode_split(transcriber, searches, utterances, size, corpus)
+    tried = [
+        Tried(point, corpus.score(split, utterances, hypotheses))
+        for point, hypotheses in zip(points, texts, strict=True)
+    ]
+    tried.sort(key=lambda result: result.score.total.rate)  # stable: of equals, the one that was given first
+    test_set = f"{corpus.name} {split}: {len(utterances)} utterances"
+    print_table(tried, test_set, corpus.metric)
     best, errors = reweighted(config["search"], tried[0].point), error_rates.line(tried[0].score, corpus.metric)
     if config["output"] is not None:
         atomic.write(Path(config["output"]), card(best, errors))
         progress.say(f"the best is written to {config['output']}")
     else:
-        atomic.write_json(kept, {"tuned_on": what, "errors": errors, "search": best})
-        progress.say(f"the best is written to {kept}")
+        atomic.write_json(tuned_path, {"tuned_on": test_set, "errors": errors, "search": best})
+        progress.say(f"the best is written to {tuned_path}")
         progress.say(f"next:  las decode checkpoint={config['checkpoint']} split={corpus.splits[-1]} search=tuned")
     return tried
 
@@ -92,10 +96,10 @@ def grid(weights: Mapping[str, Any], exponents: Any, search: BeamSearch) -> list
     """All combinations. Raises ConfigError for a scorer that the search lacks and for values that are no weights."""
     lists = {name: values for name, values in weights.items() if values is not None}
     for name, values in {**lists, "length_normalisation": exponents}.items():
-        where = name if name == "length_normalisation" else f"weights.{name}"
-        check_value(where, values, list[float])
+        key = name if name == "length_normalisation" else f"weights.{name}"
+        check_value(key, values, list[float])
         if not values or (name != "length_reward" and min(values) < 0):
-            raise ConfigError(f"{where}={values} should list values of 0 or more, for example [0.0,0.1,0.3]")
+            raise ConfigError(f"{key}={values} should list values of 0 or more, for example [0.0,0.1,0.3]")
     for name in lists.keys() - search.components.scorers.keys():
         raise ConfigError(
             f"weights.{name}: the search has no such scorer: leave it out (weights.{name}=null), or add it "
@@ -106,17 +110,17 @@ def grid(weights: Mapping[str, Any], exponents: Any, search: BeamSearch) -> list
         for exponent, *chosen in itertools.product(exponents, *lists.values())
     ]
     for point in points:
-        of(search, point)  # raises for weights that do not fit together, before anything is heard
+        with_weights(search, point)  # raises for weights that do not fit together, before anything is decoded
     return points
 
 
-def of(search: BeamSearch, point: Point) -> BeamSearch:
+def with_weights(search: BeamSearch, point: Point) -> BeamSearch:
     """A search with the weights of a point."""
     return search.reweighted(point.weights, point.length_normalisation)
 
 
 @torch.no_grad()
-def heard(
+def decode_split(
     transcriber: Transcriber,
     searches: Sequence[BeamSearch],
     utterances: list[Utterance],
@@ -127,16 +131,16 @@ def heard(
     model, tokens = transcriber.model.eval(), transcriber.tokens
     loader = Loader(drop_unknown_symbols(utterances, tokens), tokens, corpus.sample_rate)
     order = sequential(utterances, size)
-    found: list[dict[str, str]] = [{} for _ in searches]
-    what = f"{len(searches)} combinations, batches heard"
+    texts_by_search: list[dict[str, str]] = [{} for _ in searches]
+    description = f"{len(searches)} combinations, batches decoded"
     loaded: Iterator[tuple[int, Batch]] = loader.batches(order)
-    for _, batch in progress.counted(loaded, len(order), what):
-        here = batch.to(model.device)
-        decoder, num_states = model.decoder(here.waveforms, here.num_samples)
-        for search, texts in zip(searches, found, strict=True):
+    for _, batch in progress.counted(loaded, len(order), description):
+        on_device = batch.to(model.device)
+        decoder, num_states = model.decoder(on_device.waveforms, on_device.num_samples)
+        for search, texts in zip(searches, texts_by_search, strict=True):
             for name, hypotheses in zip(batch.ids, search(decoder, num_states), strict=True):
                 texts[name] = tokens.decode(hypotheses[0].tokens)
-    return found
+    return texts_by_search
 
 
 def print_table(tried: Sequence[Tried], title: str, metric: str) -> None:
@@ -145,8 +149,8 @@ def print_table(tried: Sequence[Tried], title: str, metric: str) -> None:
     table = Table(title=f"{title}, {len(tried)} combinations")
     for heading in (*names, "length_^", f"{error_rates.SHORT_NAMES[metric]} %", "sub", "del", "ins"):
         table.add_column(heading.replace("_", "\n"), justify="right", no_wrap=True)
-    table.add_column()  # it may take lines, so that no number is cut off where there is little room
-    without = next((place for place, each in enumerate(tried) if not each.point.has_lm), None)
+    table.add_column()  # wraps on a narrow terminal, so that no number is cut off
+    without = next((place for place, result in enumerate(tried) if not result.point.has_lm), None)
     for place in sorted({*range(min(NUM_ROWS, len(tried))), *([] if without is None else [without])}):
         point, total = tried[place].point, tried[place].score.total
         notes = ["best"] * (place == 0) + ["best without lm"] * (place == without)
@@ -170,9 +174,9 @@ def reweighted(search: Config, point: Point) -> Config:
     return chosen
 
 
-def card(search: Config, found: str) -> str:
+def card(search: Config, errors: str) -> str:
     """A config of the group configs/search."""
-    return "\n".join([f"{FIRST_LINE}: {found}", *_lines(search)]) + "\n"
+    return "\n".join([f"{FIRST_LINE}: {errors}", *_lines(search)]) + "\n"
 
 
 def _lines(section: Config, indent: str = "") -> Iterator[str]:
@@ -191,4 +195,6 @@ def check_output(path: Path) -> None:
     with path.open(encoding="utf-8", errors="replace") as file:
         beginning = file.read(len(FIRST_LINE))
     if beginning != FIRST_LINE:
-        raise ConfigError(f"output={path}: this file was not written by las tune, and is not replaced. Name another")
+        raise ConfigError(
+            f"output={path}: this file was not written by las tune, so it is not replaced. Name another file"
+        )

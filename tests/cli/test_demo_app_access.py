@@ -263,12 +263,12 @@ def test_a_request_that_grows_too_large_is_cut_off(tmp_path: Path) -> None:
 def test_recordings_that_are_kept_have_an_end(tmp_path: Path) -> None:
     page = door(tmp_path)
     (tmp_path / "sub").mkdir()
-    for number in range(demo_app_access.NUM_KEPT - 1):
+    for number in range(demo_app_access.NUM_STORED - 1):
         (tmp_path / "sub" / f"{number}.wav").write_bytes(bytes(LARGEST))
     assert page.upload().status == 200
     (tmp_path / "sub" / "one.wav").write_bytes(bytes(1))
     answer = page.upload()
-    assert answer.status == 507 and "too many recordings are kept" in answer.body
+    assert answer.status == 507 and "too many recordings are stored" in answer.body
     assert page.ask(HOST).status == 200
     (tmp_path / "sub" / "one.wav").unlink()
     page.guard.num_arriving = 1  # another one is arriving

@@ -150,7 +150,7 @@ class Visit:
 
     @property
     def text(self) -> str:
-        return str(self.page.get_by_placeholder("What is heard appears here.").input_value())
+        return str(self.page.get_by_placeholder("The transcription appears here.").input_value())
 
 
 @pytest.fixture(scope="module")

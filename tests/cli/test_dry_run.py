@@ -64,7 +64,7 @@ def test_sizes_double_up_to_the_batch_and_tell_how_many_seconds_fit(
     found = prepared.forecast()
     longest_s = prepared.longest[0].duration_s
     assert tried == [1, 1, 2, 4, 8] and found.failed is None
-    assert found.most_s == pytest.approx((9000 - 1000) / 100 * longest_s)
+    assert found.longest_batch_s == pytest.approx((9000 - 1000) / 100 * longest_s)
     assert [trial.seconds for trial in found.trials] == pytest.approx([n * longest_s for n in (1, 2, 4, 8)])
 
 
@@ -72,7 +72,7 @@ def test_what_would_not_fit_is_not_tried(prepared: Prepared, monkeypatch: pytest
     tried = takes(monkeypatch, 0, 1000, 3500)
     found = prepared.forecast()
     assert tried == [1, 1, 2] and found.failed is None
-    assert found.most_s == pytest.approx(3.15 * prepared.longest[0].duration_s)
+    assert found.longest_batch_s == pytest.approx(3.15 * prepared.longest[0].duration_s)
 
 
 def test_memory_that_runs_out_is_no_error(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,7 @@ def test_memory_that_runs_out_is_no_error(prepared: Prepared, monkeypatch: pytes
 
     monkeypatch.setattr(dry_run.TrainingStep, "_part", part)
     found = prepared.forecast()
-    assert found.failed == 4 and found.most_s == pytest.approx(2 * prepared.longest[0].duration_s)
+    assert found.failed == 4 and found.longest_batch_s == pytest.approx(2 * prepared.longest[0].duration_s)
     monkeypatch.setattr(dry_run.TrainingStep, "_part", lambda *given: part(given[0], Whole, given[2]))
     assert prepared.forecast() == Forecast([], 1_000_000, 1, None)
 

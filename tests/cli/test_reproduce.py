@@ -112,7 +112,7 @@ def test_a_training_that_breaks_is_a_result(
     command = ("reproduce", "recipe=bo18_table3", "tier=smoke", *places(corpus), "trainer.broken_after_epochs=0")
     answer = las(*command)
     assert answer.code == 0, answer.err
-    assert "broken, which is a result" in answer.out
+    assert "diverged; recorded as a result" in answer.out
     table = (corpus / "results" / "bo18_table3-smoke-timit.md").read_text()
     assert "| broken |" in table and "| 1, 1 broken |" in table and "Broken:" in table
     page = (corpus / "results" / "bo18_table3-smoke-timit.html").read_text()

@@ -167,11 +167,11 @@ def test_a_run_folder_stands_for_its_hypotheses_of_the_same_split(make, words, t
     arguments = [words[0], f"hypothesis={tmp_path / 'run'}"]
     assert score.score(arguments)["wer"] == 0
     make("run/hypotheses.dev.jsonl", '{"id": "mary_1", "text": "a"}\n')
-    with pytest.raises(DataError, match=r"There is hypotheses.dev.jsonl, hypotheses.test.jsonl. Name one of them"):
+    with pytest.raises(DataError, match=r"several files fit .*: hypotheses.dev.jsonl, hypotheses.test.jsonl. Name one"):
         score.score(arguments)
     (tmp_path / "run/hypotheses.test.jsonl").unlink()
     make("run/hypotheses.dev.jsonl", '{"id": "else_1", "text": "a"}\n')
-    with pytest.raises(DataError, match=r"There is hypotheses.dev.jsonl. Is the reference the manifest"):
+    with pytest.raises(DataError, match=r"\(found: hypotheses.dev.jsonl\). Is the reference the manifest"):
         score.score(arguments)
 
 

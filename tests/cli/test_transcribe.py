@@ -54,7 +54,7 @@ def test_one_file_for_all(listen: Las, trained: Path, tmp_path: Path) -> None:
     assert listen(given, f"output={tmp_path / 'x.txt'}", "format=jsonl").code == 0
     assert (tmp_path / "x.txt").read_text() == (tmp_path / "x.jsonl").read_text()
     answer = listen(given, f"output={tmp_path / 'x.srt'}")
-    assert answer.code == 2 and "captions of one recording, and these are 2" in answer.err
+    assert answer.code == 2 and ".srt holds one recording, but 2 were given: set output to a folder" in answer.err
 
 
 def test_a_file_for_each_keeps_folders_apart(listen: Las, tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_bad_recordings_are_named_and_the_others_written(listen: Las, tmp_path: 
     [
         (["channel=left"], "channel=left is no channel"),
         (["format=srd", "output=x"], "format=srd does not exist. Did you mean srt"),
-        (["format=srt"], "format=srt needs a place"),
+        (["format=srt"], "format=srt needs output=..., for example output=x.srt or output=folder"),
         (["batch_size=0"], "batch_size=0 must be at least 1"),
         (["pieces.longest_s=1.0"], "pieces.longest_s=1.0 must be at least twice"),
         (["+pieces.longest=1"], "pieces.longest: Segmenter has no such key. Did you mean longest_s"),
@@ -129,14 +129,14 @@ def test_settings_are_checked(listen: Las, trained: Path, given: Sequence[str], 
 
 def test_long_work_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(transcribe, "SAY_EVERY_S", 0.0)
-    with transcribe.Listening(3600.0) as listening:
-        listening.heard(200.0)
+    with transcribe.DecodingProgress(3600.0) as decoding:
+        decoding.advance(200.0)
     line = capsys.readouterr().out
-    assert line.startswith("3:20 of 1:00:00 heard, real-time factor 0.0")
+    assert line.startswith("3:20 of 1:00:00 decoded, real-time factor 0.0")
 
 
 def test_nothing_heard_has_no_pace(listen: Las, tmp_path: Path) -> None:
-    assert transcribe.Listening(60.0).line() == "0:00 of 1:00 heard"
+    assert transcribe.DecodingProgress(60.0).line() == "0:00 of 1:00 decoded"
     (tmp_path / "empty.wav").touch()
     answer = listen(f"input={tmp_path / 'empty.wav'}")
     assert answer.code == 3
@@ -146,10 +146,10 @@ def test_nothing_heard_has_no_pace(listen: Las, tmp_path: Path) -> None:
 
 def test_the_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress.console, "_force_terminal", True)
-    with transcribe.Listening(10.0) as listening:
-        listening.heard(10.0)
-        (task,) = listening.live.tasks
-        assert task.finished and task.description.startswith("0:10 of 0:10 heard, real-time factor 0.0")
+    with transcribe.DecodingProgress(10.0) as decoding:
+        decoding.advance(10.0)
+        (task,) = decoding.live.tasks
+        assert task.finished and task.description.startswith("0:10 of 0:10 decoded, real-time factor 0.0")
 
 
 FRAME = RATE // 100

@@ -64,7 +64,7 @@ def compose(verb: str, overrides: list[str]) -> None:
     if verb == "reproduce":
         asked = reproduce.request(overrides)
         row = asked.recipe.rows[0]  # tests/cli/test_reproduce.py composes all of them
-        compose("train", [*jobs.overrides_of(asked.recipe, row, asked.tier, asked.given)])
+        compose("train", [*jobs.overrides_of(asked.recipe, row, asked.tier, asked.overrides)])
         return
     config = runtime_config.compose(
         main.VERBS[verb].config, [*demo.OVERRIDES, *overrides] if verb == "demo" else overrides

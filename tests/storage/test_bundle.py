@@ -43,12 +43,12 @@ def test_it_knows_no_paths_of_the_machine_that_trained_it(exported: Path, traine
 def test_the_verb(trained: Path, tmp_path: Path, las: Las) -> None:
     output = tmp_path / "deep" / "model.las"
     answer = las("export", f"checkpoint={trained / 'run'}", f"output={output}")
-    assert answer.code == 0 and f"{output.stat().st_size:,} bytes, opens" in answer.out
+    assert answer.code == 0 and f"{output.stat().st_size:,} bytes, written and verified" in answer.out
     again = las("export", f"checkpoint={output}", f"output={tmp_path / 'again.las'}")
     assert again.code == 0 and bundle.read(tmp_path / "again.las")[1:] == bundle.read(output)[1:]
     assert las("transcribe", f"checkpoint={output}", f"input={wav(trained, 'mdab0_sx0')}").code == 0
     answer = las("decode", f"checkpoint={output}", "split=dev")
-    assert answer.code == 2 and "is a bundle, which knows no corpus" in answer.err
+    assert answer.code == 2 and "is a bundle, which has no corpus" in answer.err
     answer = las("export", f"checkpoint={trained / 'run'}", f"output={tmp_path}")
     assert answer.code == 2 and "is a folder: a bundle is one file" in answer.err
 
@@ -56,7 +56,7 @@ def test_the_verb(trained: Path, tmp_path: Path, las: Las) -> None:
 def test_scorers_that_are_files_stay_behind_and_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     search = {"_target_": "las.BeamSearch", "size": 8, "lm": {"path": "/x/lm.arpa"}, "ctc": {"weight": 0.3}}
     assert export.portable(search) == {"_target_": "las.BeamSearch", "size": 8, "ctc": {"weight": 0.3}}
-    assert "left out of the bundle: search.lm, which is the file /x/lm.arpa" in capsys.readouterr().out
+    assert "left out of the bundle: search.lm, which reads the file /x/lm.arpa" in capsys.readouterr().out
 
 
 def test_every_kind_of_tensor_comes_back(tmp_path: Path) -> None:
