@@ -1,4 +1,4 @@
-"""From a corpus to utterances that can be used: its table, what is wrong with it, what is left out and what stops."""
+"""Preparation of a corpus: its table, its problems, the filtered training utterances, the checks that stop a run."""
 
 import json
 import os
@@ -28,11 +28,11 @@ Splits = dict[str, list[Utterance]]
 NumStates = Callable[[int], int]
 LEDGER = "bad_utterances.jsonl"
 DATA_DIR = "data"
-"""What configs/*.yaml have as `data_dir`."""
+"""The default `data_dir` of configs/*.yaml."""
 
 
 class PreparedCorpus(NamedTuple):
-    """A prepared corpus with what is asked of its utterances and what is known of its audio files."""
+    """A prepared corpus, the quality limits for its utterances, and the cached scans (`readings`) of its audio."""
 
     corpus: Corpus
     splits: Splits
@@ -44,7 +44,7 @@ class PreparedCorpus(NamedTuple):
         return self.splits[self.corpus.splits[0]]
 
     def problems(self, split: str, num_states: NumStates | None = None) -> list[QualityProblem]:
-        """As `Corpus.problems`, of one split, read by as many threads as there are processors."""
+        """The problems of a split (`Corpus.problems`), read by as many threads as there are processors."""
         utterances, threads = self.splits[split], os.cpu_count() or 1
         return self.corpus.problems(
             utterances, num_states, threads, self.limits, self.readings, f"{split}: audio files read"
@@ -55,12 +55,15 @@ class PreparedCorpus(NamedTuple):
         return quality.unknown_symbols(self.splits[split], self.corpus.tokens)
 
     def remedy(self) -> str:
-        """What to type so that the tokens have every symbol of every split."""
+        """The command or setting that gives the tokenizer every symbol of every split."""
         return self.corpus.tokens.remedy({symbol for split in self.splits for symbol in self.unknown(split).found})
 
 
 def prepare(corpus: Corpus, data_dir: Path, limits: QualityLimits) -> PreparedCorpus:
-    """The splits of a corpus from their manifests; their table, and what stands out in them, on the screen."""
+    """Prepare a corpus: write or read its manifests, print its table, its notes and its outliers.
+
+    Raises ConfigError for word pieces on a corpus that is scored in phones.
+    """
     if isinstance(corpus.tokens, TrainedSentencePieces) and corpus.metric != "wer":
         raise ConfigError(f"corpus.tokens: pieces of words cannot spell {corpus.name}, which is scored in phones")
     splits = corpus.prepare(data_dir / "manifests")
@@ -74,10 +77,10 @@ def prepare(corpus: Corpus, data_dir: Path, limits: QualityLimits) -> PreparedCo
 
 
 def prepared(corpus: Corpus, data_dir: str) -> Splits:
-    """The splits of a checkpoint's corpus, for verbs that only read it: their `data_dir` is there, or is the default.
+    """The splits of a checkpoint's corpus, for verbs that do not train.
 
-    (In the default one manifests are written, and what a synthesised corpus lacks, as by `las prepare`.)
-    Raises ConfigError with the command that prepares it elsewhere.
+    The default `data_dir` is created if it is missing, and missing parts are prepared in it as by `las prepare`.
+    Raises ConfigError for any other `data_dir` that does not exist, with the command that prepares the corpus there.
     """
     if data_dir != DATA_DIR and not Path(data_dir).is_dir():
         words = [f"corpus={corpus.name}", f"data_dir={data_dir}"]
@@ -91,17 +94,17 @@ def prepared(corpus: Corpus, data_dir: str) -> Splits:
 
 
 def num_states_of(model: ListenAttendSpell) -> NumStates:
-    """The listener's output rows for a number of samples."""
+    """A function from a number of samples to the listener's number of encoded states."""
     return lambda num_samples: int(model.num_states(torch.tensor([num_samples]))[0])
 
 
 def readings_path(corpus: Corpus, data_dir: Path) -> Path:
-    """Where readings of a corpus's audio are remembered: beside its manifests, for all settings alike."""
+    """The file that caches the audio scans of a corpus, beside its manifests and shared by all settings."""
     return data_dir / "manifests" / f"{corpus.name}.audio.jsonl"
 
 
 def print_table(data: PreparedCorpus) -> None:
-    """One row for each split."""
+    """Print a table of the corpus with one row for each split."""
     corpus = data.corpus
     symbols = f"{corpus.tokens.size} symbols (vocabulary {corpus.tokens.vocabulary_hash[:12]})"
     table = Table(title=f"{corpus.name}, {corpus.sample_rate} Hz, {symbols}")
@@ -116,14 +119,14 @@ def print_table(data: PreparedCorpus) -> None:
 
 
 def print_outliers(split: str, utterances: list[Utterance], tokens: Tokenizer, num_listed: int = 5) -> None:
-    """The worst utterances whose transcripts are far too long or too short for their audio."""
-    found = quality.outliers(utterances, tokens)
-    if found:
+    """Print the worst utterances whose transcripts are far too long or too short for their audio."""
+    outliers = quality.outliers(utterances, tokens)
+    if outliers:
         progress.say(
-            f"{split}: {len(found)} of {len(utterances)} utterances are over 3 times or under a third of the median, "
-            f"{found[0].median_rate:.1f} symbols/s:"
+            f"{split}: {len(outliers)} of {len(utterances)} utterances are over 3 times or under a third of the "
+            f"median, {outliers[0].median_rate:.1f} symbols/s:"
         )
-    for name, num_symbols, duration_s, _ in found[:num_listed]:
+    for name, num_symbols, duration_s, _ in outliers[:num_listed]:
         rate = num_symbols / duration_s
         progress.say(f"  {name}: {num_symbols} symbols in {duration_s:.2f} s, {rate:.1f} symbols/s")
 
@@ -131,12 +134,12 @@ def print_outliers(split: str, utterances: list[Utterance], tokens: Tokenizer, n
 def filter_training_utterances(
     data: PreparedCorpus, num_states: NumStates, folder: Path, max_bad_fraction: float
 ) -> list[Utterance]:
-    """Training utterances without problems; the others go into bad_utterances.jsonl and on the screen.
+    """Training utterances without problems; the others are printed and listed in bad_utterances.jsonl.
 
-    Of those without, the ones beyond `limits.longest_tokens` are counted on the screen and left out as well.
+    Utterances of more than `limits.longest_tokens` tokens are left out as well, and their number is printed.
 
-    Raises DataError when more than `max_bad_fraction` of them have one, for too many unknown symbols, and when there
-    is none left.
+    Raises DataError if more than `max_bad_fraction` of the utterances have problems, for too many unknown symbols, and
+    if no utterance remains.
     """
     split, train, log = data.corpus.splits[0], data.train, folder / "log.txt"
     problems = data.problems(split, num_states)
@@ -149,40 +152,43 @@ def filter_training_utterances(
     if len(problems) > max_bad_fraction * len(train):
         raise DataError(
             f"{len(problems)} of {len(train)} training utterances cannot be used, more than the allowed "
-            f"{100 * max_bad_fraction:g} %: they are listed in {ledger}. Mend the corpus, or allow more with "
+            f"{100 * max_bad_fraction:g} %: they are listed in {ledger}. Fix the corpus, or allow more with "
             f"trainer.max_bad_fraction=..."
         )
     bad = {problem.utterance_id for problem in problems}
-    left = short_enough([utterance for utterance in train if utterance.id not in bad], data, log)
-    if not left:
-        raise DataError(f"{data.corpus.name}: there is no training utterance left")
-    return left
+    remaining = short_enough([utterance for utterance in train if utterance.id not in bad], data, log)
+    if not remaining:
+        raise DataError(f"{data.corpus.name}: no training utterance remains, all are left out")
+    return remaining
 
 
 def short_enough(utterances: list[Utterance], data: PreparedCorpus, log: Path) -> list[Utterance]:
-    """Those with at most `limits.longest_tokens` tokens; how many of the training utterances have more is said."""
-    most, tokens = data.limits.longest_tokens, data.corpus.tokens
-    if most is None:
+    """The utterances of at most `limits.longest_tokens` tokens; the number of longer ones is printed."""
+    limit, tokens = data.limits.longest_tokens, data.corpus.tokens
+    if limit is None:
         return utterances
-    kept = [each for each in utterances if len(tokens.encode(each.text)) <= most]
-    longer = len(utterances) - len(kept)
+    short = [utterance for utterance in utterances if len(tokens.encode(utterance.text)) <= limit]
+    longer = len(utterances) - len(short)
     of_all = f"{longer} of {len(data.train)} utterances ({100 * longer / len(data.train):.1f} %)"
-    progress.say(f"left out of training: {of_all} have more than limits.longest_tokens={most} tokens", log)
-    return kept
+    progress.say(f"left out of training: {of_all} have more than limits.longest_tokens={limit} tokens", log)
+    return short
 
 
 def require_decodable(data: PreparedCorpus, split: str, log: Path, num_listed: int = 10) -> None:
-    """Raise DataError naming what cannot be decoded: from dev and test nothing is left out.
+    """Raise DataError naming the utterances that cannot be decoded: none is left out of dev and test.
 
-    What could only not be trained on, empty references among it, is said and stays: it is decoded and scored.
+    Utterances that are only unfit for training, such as those with empty references, are decoded and scored; they are
+    printed.
     """
     problems = data.problems(split)
     blocking = [problem for problem in problems if problem.kind not in quality.TRAINING_ONLY]
     if blocking:
-        first = f"{data.corpus.name}: {len(blocking)} of {len(data.splits[split])} {split} utterances cannot be used:"
+        beginning = (
+            f"{data.corpus.name}: {len(blocking)} of {len(data.splits[split])} {split} utterances cannot be used:"
+        )
         scored = " and ".join(data.corpus.splits[1:])
-        last = f"Utterances of {scored} are never left out: mend the corpus and start again"
-        raise DataError("\n".join([first, *_lines(blocking, num_listed), last]))
+        ending = f"Utterances of {scored} are never left out: fix the corpus and start again"
+        raise DataError("\n".join([beginning, *_lines(blocking, num_listed), ending]))
     if problems:
         progress.say(f"{split}: {len(problems)} utterances are decoded and scored, though not fit for training:", log)
         for line in _lines(problems, num_listed):
@@ -191,7 +197,7 @@ def require_decodable(data: PreparedCorpus, split: str, log: Path, num_listed: i
 
 
 def require_known(data: PreparedCorpus, split: str, log: Path | None = None) -> None:
-    """Say which symbols of a split the tokens lack; raise DataError when their share is more than the limit."""
+    """Print the symbols of a split that the tokens lack; raise DataError when their share is more than the limit."""
     unknown = data.unknown(split)
     if unknown.share > data.limits.unknown:
         raise DataError(
@@ -205,7 +211,7 @@ def require_known(data: PreparedCorpus, split: str, log: Path | None = None) -> 
 def fit_features(
     features: Features, train: Sequence[Utterance], corpus: Corpus, size: BatchSize, num_utterances: int = 500
 ) -> None:
-    """Global mean and variance from evenly spaced training utterances, so that they do not depend on the seed."""
+    """Fit the global mean and variance to evenly spaced training utterances, so that they do not depend on the seed."""
     if features.normalisation != "global":
         return
     chosen = train[:: max(1, len(train) // num_utterances)]
@@ -214,7 +220,7 @@ def fit_features(
 
 
 def write_ledger(path: Path, problems: dict[str, list[QualityProblem]]) -> Path:
-    """One JSON line for each problem of each split; returns the path."""
+    """Write a JSON line for each problem of each split; returns the path."""
     lines = [
         json.dumps({"split": split, **problem._asdict()}, ensure_ascii=False) + "\n"
         for split, listed in problems.items()
@@ -226,19 +232,20 @@ def write_ledger(path: Path, problems: dict[str, list[QualityProblem]]) -> Path:
 
 
 def save_vocabulary(tokens: Tokenizer, folder: Path) -> None:
-    """Write a run's output symbols into its folder, or raise StorageError where it has been trained with others."""
+    """Write a run's output symbols into its folder. Raises StorageError if the run has been trained with others."""
     path = folder / "symbols.json"
-    own = {"vocabulary_hash": tokens.vocabulary_hash, "symbols": list(tokens.symbols)}
+    vocabulary = {"vocabulary_hash": tokens.vocabulary_hash, "symbols": list(tokens.symbols)}
     if path.exists() and (folder / "checkpoints").exists():
-        before = bounded.stored(path)["vocabulary_hash"]
-        if before != own["vocabulary_hash"]:
+        stored_hash = bounded.stored(path)["vocabulary_hash"]
+        if stored_hash != vocabulary["vocabulary_hash"]:
             raise StorageError(
-                f"{folder}: this run writes other symbols (vocabulary {before[:12]}) than the corpus has now "
-                f"({own['vocabulary_hash'][:12]}): restore the corpus, or start a run of its own with name=..."
+                f"{folder}: this run was trained with other symbols (vocabulary {stored_hash[:12]}) than the corpus "
+                f"has now ({vocabulary['vocabulary_hash'][:12]}): restore the corpus, or start another run with "
+                "name=..."
             )
         return
     if distributed.is_main():
-        atomic.write_json(path, own, durable=True)
+        atomic.write_json(path, vocabulary, durable=True)
 
 
 def _lines(problems: list[QualityProblem], num_listed: int) -> list[str]:

@@ -1,7 +1,4 @@
-"""What happens to gradients between the backward pass and the optimiser's step.
-
-Parameters of a model chosen by patterns of their names, for what shall not act on all of them.
-"""
+"""Changes of gradients between backward pass and optimiser step, and parameters chosen by patterns of their names."""
 
 import fnmatch
 from collections.abc import Iterable, Sequence
@@ -16,10 +13,10 @@ from las.runtime.errors import ArgumentError, ConfigError, suggest
 
 
 class ConstantNoise:
-    """Noise of one size, as RETURNN's `gradient_noise`: a normal distribution cut off at two of its deviations.
+    """Noise of constant size, as RETURNN's `gradient_noise`: a normal distribution truncated at ±2 deviations.
 
     Args:
-        std: the deviation of the normal distribution (that of what is left of it is 0.88 of it).
+        std: the deviation of the normal distribution; that of the truncated one is 0.88 of it.
     """
 
     def __init__(self, *, std: float) -> None:
@@ -35,7 +32,7 @@ class ConstantNoise:
 
 
 class AnnealedNoise:
-    """Normal noise that dies away (Neelakantan et al. 2015, equation 1): its variance at step t is η / (t + 1)^γ, with
+    """Annealed normal noise (Neelakantan et al. 2015, equation 1): its variance at step t is η / (t + 1)^γ, with
     t = 0 at the first step.
 
     Args:
@@ -56,7 +53,7 @@ class AnnealedNoise:
 
 
 class GradientTransform:
-    """The changes, in this order; by default none.
+    """Changes of the gradient, in this order; by default none.
 
     1. The gradient of `l2` · Σ w² is added, 2 · `l2` · w, for the parameters w that `l2_parameters` chooses: RETURNN's
        L2, which the optimiser sees as part of the objective. (`weight_decay` of torch's Adam and SGD adds
@@ -68,14 +65,14 @@ class GradientTransform:
     5. Each entry is clipped to ± `clip_value`.
     6. The whole gradient is scaled down to the norm `clip_norm` if it is longer.
 
-    What the numbers mean depends on the size of the gradients, so on `loss.reduction`. All processes that train one
-    model do the same to the same gradients: the noise is drawn by (seed, step) and nothing else.
+    All thresholds are relative to the size of the gradients, and so depend on `loss.reduction`. All processes of a
+    training change the same gradients in the same way: the noise depends on (seed, step) only.
 
     Args:
-        seed: of the noise.
+        seed: the seed of the noise.
         l2: the factor of Σ w² in the objective.
-        l2_parameters: patterns of names (`selection.choose`).
-        noise, zero_above, clip_value, clip_norm: as above; None for none.
+        l2_parameters: patterns of parameter names (`choose`).
+        noise, zero_above, clip_value, clip_norm: the settings of steps 3 to 6; None switches a step off.
     """
 
     def __init__(
@@ -103,14 +100,14 @@ class GradientTransform:
 
     @torch.no_grad()
     def change(self, named_parameters: Iterable[tuple[str, nn.Parameter]], step: int) -> float:
-        """Change the gradients of update number `step` (from 1) in place; the norm of point 2.
+        """Change the gradients of update number `step` (from 1) in place; returns the norm of point 2.
 
-        A norm that is not finite is returned as it is, whatever clipping has done since: the caller has to look.
+        The norm may be inf or NaN, also after clipping: the caller must check it.
         Raises ConfigError when a pattern of `l2_parameters` matches nothing.
         """
         named = list(named_parameters)
-        parameters = [each for _, each in named if each.grad is not None]
-        gradients = [each.grad for each in parameters if each.grad is not None]
+        parameters = [parameter for _, parameter in named if parameter.grad is not None]
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         if not gradients:
             return 0.0
         if self.l2:
@@ -138,8 +135,8 @@ def choose(
     """The parameters whose names match one of the patterns, in their order.
 
     Args:
-        named_parameters: as `nn.Module.named_parameters` gives them.
-        patterns: as of file names: `listener.*`, `*.cell.*`, `*_weight`; a star stands for dots too.
+        named_parameters: names and parameters, from `nn.Module.named_parameters`.
+        patterns: shell-style patterns: `listener.*`, `*.cell.*`, `*_weight`; a star matches dots too.
         where: the key of the config, for errors.
 
     Raises ConfigError for a pattern that matches no name.
@@ -148,4 +145,4 @@ def choose(
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(name, pattern) for name, _ in named):
             raise ConfigError(f"{where}: no parameter's name matches {pattern!r}.{suggest(pattern, dict(named))}")
-    return [each for name, each in named if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+    return [parameter for name, parameter in named if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]

@@ -1,4 +1,4 @@
-"""Nadam as TensorFlow 1 has it (Zeineldeen et al. 2020 train hybrid models with it), and checks of settings."""
+"""Nadam in the form of TensorFlow 1 (used for the hybrid models of Zeineldeen et al. 2020), and checks of settings."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -23,10 +23,10 @@ class Nadam(torch.optim.Optimizer):
         w = w - lr √(1 - β2^t) / (1 - β1^t) · (β1 m + (1 - β1) g) / (√v + ε)
 
     ε stands beside the √v that is not yet corrected for its start at zero (the ε̂ of Kingma & Ba 2015, section 2), and
-    β1 is the same at every step. `torch.optim.NAdam` (Dozat 2016) differs in both, and with an ε as large as the 0.1 of
-    those models it is another optimiser.
+    β1 is the same at every step. `torch.optim.NAdam` (Dozat 2016) differs in both, so its results differ clearly for an
+    ε as large as the 0.1 of those models.
 
-    ε means something only together with the size of the gradients: 0.1 goes with `loss.reduction: sum`.
+    ε is relative to the size of the gradients: 0.1 goes with `loss.reduction: sum`.
 
     Args:
         parameters: tensors, or groups of them with options of their own.
@@ -50,14 +50,14 @@ class Nadam(torch.optim.Optimizer):
         super().__init__(parameters, {"lr": lr, "betas": tuple(betas), "eps": eps})
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One update of every parameter that has a gradient; returns what `closure`, which makes them, returns."""
+        """Update every parameter that has a gradient; returns the loss of `closure`, which computes the gradients."""
         loss = None if closure is None else torch.enable_grad()(closure)()
         with torch.no_grad():
             for group in self.param_groups:
                 beta1, beta2 = group["betas"]
                 parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-                for together in _side_by_side(parameters):
-                    self._update(together, group["lr"], beta1, beta2, group["eps"])
+                for fused in _fused_updates(parameters):
+                    self._update(fused, group["lr"], beta1, beta2, group["eps"])
         return loss
 
     def _update(self, parameters: list[Tensor], lr: float, beta1: float, beta2: float, eps: float) -> None:
@@ -79,7 +79,7 @@ class Nadam(torch.optim.Optimizer):
         torch._foreach_addcdiv_(parameters, ahead, roots, rates)
 
     def _state(self, parameter: Tensor) -> dict[str, Tensor]:
-        """What is remembered of a parameter. The step is a tensor on the CPU, as in torch's own optimisers."""
+        """The state of a parameter. Its step is a tensor on the CPU, as in torch's own optimisers."""
         state = self.state[parameter]
         if not state:
             state["step"] = torch.tensor(0.0)
@@ -88,9 +88,12 @@ class Nadam(torch.optim.Optimizer):
         return state
 
 
-def _side_by_side(parameters: list[Tensor]) -> list[list[Tensor]]:
-    """What is updated together: all on a GPU, where launching a kernel costs more than it computes. On a CPU a
-    parameter after the other, so that it stays in the cache: half the time for a model of a million numbers."""
+def _fused_updates(parameters: list[Tensor]) -> list[list[Tensor]]:
+    """Lists of parameters that are updated together.
+
+    All parameters on a GPU, where launching a kernel costs more than it computes. On a CPU each alone, so that it stays
+    in the cache: half the time for a model of a million parameters.
+    """
     on_gpu = [parameter for parameter in parameters if parameter.is_cuda]
     one_by_one = [[parameter] for parameter in parameters if not parameter.is_cuda]
     return [on_gpu, *one_by_one] if on_gpu else one_by_one

@@ -1,4 +1,4 @@
-"""Pictures of a run: where attention looked, and how training went. They need matplotlib: pip install 'las[plots]'."""
+"""Pictures of a run: attention heat maps and learning curves. They need matplotlib: pip install 'las[plots]'."""
 
 import importlib.util
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from las.runtime.errors import LasError
 
 
 def available() -> bool:
-    """Whether pictures can be drawn here."""
+    """True if matplotlib is installed, so that pictures can be drawn."""
     return importlib.util.find_spec("matplotlib") is not None
 
 
 def blank_figure(width: float, height: float) -> Any:
-    """A figure of so many inches. Raises LasError without matplotlib."""
+    """A matplotlib figure, its sides in inches. Raises LasError without matplotlib."""
     if not available():
         raise LasError("pictures need matplotlib: pip install 'las[plots]'")
     from matplotlib.figure import Figure  # no pyplot: no global state, no display
@@ -34,15 +34,17 @@ def attention_picture(
     title: str = "",
     alignment: Sequence[Interval] = (),
 ) -> Path:
-    """A heat map of attention weights as PNG: one row per token, time along x; true phone times on top if known.
+    """Draw a heat map of attention weights as PNG: one row per token, time along x; true phone times if known.
 
     Args:
         weights: one row per symbol, [tokens, states].
         symbols: labels of the rows.
-        state_ms: time per encoded state.
-        path: where to write the picture.
-        title: above it.
-        alignment: true phones with times, drawn as outlines in the rows' order where there are as many.
+        state_ms: time per encoded state, in milliseconds.
+        path: the file of the picture.
+        title: the text above it.
+        alignment: true phones with times, drawn as outlines in the rows' order if there are as many as rows.
+
+    Returns `path`. Raises LasError without matplotlib.
     """
     tokens, states = weights.shape
     figure = blank_figure(max(6.0, min(16.0, states / 8)), max(3.0, min(14.0, tokens / 4.5)))
@@ -64,9 +66,9 @@ def attention_picture(
 
 
 def curves_picture(metrics: Sequence[dict[str, Any]], path: Path, error_name: str, title: str = "") -> Path:
-    """Training and dev loss and the decoded dev error against the step, as PNG.
+    """Draw training loss, dev loss and the decoded dev error against the step, as PNG.
 
-    `metrics` are the events of metrics.jsonl.
+    `metrics` are the events of metrics.jsonl. Returns `path`. Raises LasError without matplotlib.
     """
     figure = blank_figure(9.0, 3.4)
     losses, errors = figure.subplots(1, 2)
@@ -86,7 +88,7 @@ def curves_picture(metrics: Sequence[dict[str, Any]], path: Path, error_name: st
 
 
 def pixels(path: Path) -> Any:
-    """A PNG as an array [height, width, colours] of floats, as TensorBoard takes it."""
+    """The pixels of a PNG, an array [height, width, colours] of floats for TensorBoard."""
     from matplotlib.image import imread
 
     return imread(path)

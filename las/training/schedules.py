@@ -1,9 +1,9 @@
-"""Learning rates over time. A schedule is plain data with two methods, so that a checkpoint can carry it.
+"""Learning rate schedules: plain data with two methods, stored in checkpoints.
 
 factor(step)                multiplier of the optimiser's base learning rate at this step
-validated(dev_loss)         tells the schedule the outcome of a validation, which ends a sub-epoch
+validated(dev_loss)         passes the result of a validation, which ends a sub-epoch, to the schedule
 
-Steps are counted from 1. Sub-epochs are counted by the calls of `validated`: before the first call runs the first one.
+Steps are counted from 1. Each call of `validated` ends a sub-epoch; the first sub-epoch runs until the first call.
 The state of a schedule is its attributes that are no arguments; the arguments come from the config.
 """
 
@@ -21,11 +21,11 @@ class Schedule:
     """Constant learning rate after a warm-up, by steps or by sub-epochs.
 
     Args:
-        warmup_steps: a line from `warmup_from` before the first step to all of the learning rate at this one.
-        warmup_sub_epochs: a line from `warmup_from` in the first sub-epoch to all of the learning rate in this one,
-            as RETURNN's configs give it by `numpy.linspace`.
-        warmup_from: where the line begins, as a share of the learning rate.
-        warmup_rates: in place of a line, the share of each of the first sub-epochs.
+        warmup_steps: linear warm-up from `warmup_from` before the first step to the full learning rate at this step.
+        warmup_sub_epochs: linear warm-up from `warmup_from` in the first sub-epoch to the full learning rate in this
+            one, which RETURNN's configs write as `numpy.linspace`.
+        warmup_from: the start of a linear warm-up, as a share of the learning rate.
+        warmup_rates: the share of the learning rate in each of the first sub-epochs, in place of a linear warm-up.
     """
 
     warmup_steps: int = 0
@@ -42,9 +42,9 @@ class Schedule:
             require(f"warmup_rates[{index}]", rate, 0.0)
         if self.warmup_sub_epochs == 1:
             raise ArgumentError("warmup_sub_epochs=1: warmup_sub_epochs must be 0 or at least 2")
-        given = [key for key in ("warmup_steps", "warmup_sub_epochs", "warmup_rates") if getattr(self, key)]
-        if len(given) > 1:
-            raise ArgumentError(f"{' and '.join(given)} are set: set only one of them")
+        warmups = [key for key in ("warmup_steps", "warmup_sub_epochs", "warmup_rates") if getattr(self, key)]
+        if len(warmups) > 1:
+            raise ArgumentError(f"{' and '.join(warmups)} are set: set only one of them")
 
     def factor(self, step: int) -> float:
         """Multiplier of the base learning rate for the update number `step`, counted from 1."""
@@ -54,7 +54,7 @@ class Schedule:
         return line * self.sub_epoch_factor()
 
     def sub_epoch_factor(self) -> float:
-        """Multiplier of the running sub-epoch while the warm-up counts sub-epochs, 1 otherwise and after it."""
+        """Multiplier of the current sub-epoch in a warm-up by sub-epochs, otherwise 1."""
         if self.sub_epochs < len(self.warmup_rates):
             return float(self.warmup_rates[self.sub_epochs])
         to_go = self.warmup_sub_epochs - 1 - self.sub_epochs
@@ -67,20 +67,20 @@ class Schedule:
         """
         if not math.isfinite(dev_loss):
             raise NumericalError(
-                f"the dev loss is {dev_loss}, so nobody can tell whether the model improves. "
+                f"the dev loss is {dev_loss}, so improvement cannot be measured. "
                 f"Try a lower optim.lr or a longer schedule.warmup_steps under another name=..."
             )
         self.sub_epochs += 1
 
     def state_dict(self) -> dict[str, Any]:
         """State of the schedule, as plain JSON values."""
-        return {each.name: getattr(self, each.name) for each in fields(self) if not each.init}
+        return {entry.name: getattr(self, entry.name) for entry in fields(self) if not entry.init}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave. Checkpoints from before sub-epochs were counted lack their number."""
-        remembered = {"sub_epochs": 0, **state}
+        """Restore a state from `state_dict`. Old checkpoints lack the number of sub-epochs, which then is 0."""
+        restored = {"sub_epochs": 0, **state}
         for name in self.state_dict():
-            setattr(self, name, remembered[name])
+            setattr(self, name, restored[name])
 
 
 @dataclass
@@ -89,9 +89,9 @@ class NewbobSchedule(Schedule):
 
     Args:
         decay: multiplies the learning rate after such a validation.
-        threshold: relative improvement of the dev loss that counts, e.g. 0.0025.
-        patience: validations without one that are forgiven before each decay.
-        floor: the multiplier never falls below this.
+        threshold: the smallest relative improvement of the dev loss that is enough, e.g. 0.0025.
+        patience: the number of validations without enough improvement that precede each decay.
+        floor: the least multiplier.
     """
 
     decay: float = 0.5
@@ -132,18 +132,18 @@ class NewbobMultiEpochSchedule(Schedule):
         (L[e-1] - L[e]) / |L[e]| / f[e]
 
     since a small learning rate cannot be expected to improve as much as a large one. After every sub-epoch, the last of
-    the warm-up included, the learning rate decays if the mean of the last `window` improvements (of those there are, in
-    the beginning) is below `threshold`, unless one of the last `stay` sub-epochs had another rate.
+    the warm-up included, the learning rate decays if the mean of the last `window` improvements (fewer at the start) is
+    below `threshold`, unless one of the last `stay` sub-epochs had another rate.
 
-    RETURNN counts a worsening as positive: its threshold of -0.01 is 0.01 here. A warm-up by steps has no rate of a
-    sub-epoch, and is left out of the comparisons.
+    RETURNN's improvements have the opposite sign: its threshold of -0.01 is 0.01 here. A warm-up by steps is left out
+    of the comparisons, because its rate changes within a sub-epoch.
 
     Args:
         decay: multiplies the learning rate.
-        threshold: mean relative improvement that is enough.
-        window: improvements in the mean.
-        stay: sub-epochs that a rate is used at least.
-        floor: the multiplier never falls below this.
+        threshold: the smallest mean relative improvement that is enough.
+        window: the number of improvements in the mean.
+        stay: the least number of sub-epochs at each rate.
+        floor: the least multiplier.
     """
 
     decay: float = 0.5
@@ -166,21 +166,23 @@ class NewbobMultiEpochSchedule(Schedule):
         return super().sub_epoch_factor() * self.current
 
     def validated(self, dev_loss: float) -> None:
-        kept, factor = max(self.window + 1, self.stay), self.sub_epoch_factor()
+        history, factor = max(self.window + 1, self.stay), self.sub_epoch_factor()
         super().validated(dev_loss)
-        self.losses = [*self.losses, dev_loss][-kept:]
-        self.factors = [*self.factors, factor][-kept:]
+        self.losses = [*self.losses, dev_loss][-history:]
+        self.factors = [*self.factors, factor][-history:]
         warming_up = self.sub_epochs < max(self.warmup_sub_epochs, len(self.warmup_rates))
-        lately = self.factors[-self.stay :]
-        stayed = len(lately) == self.stay and len(set(lately)) == 1
+        recent_factors = self.factors[-self.stay :]
+        stayed = len(recent_factors) == self.stay and len(set(recent_factors)) == 1
         if not warming_up and stayed and self._improvement() < self.threshold:
             self.current = max(self.floor, self.current * self.decay)
 
     def _improvement(self) -> float:
         """Mean relative improvement of the last sub-epochs; infinite before there are two to compare."""
         pairs = zip(self.losses, self.losses[1:], self.factors[1:], strict=False)
-        each = [(old - new) / max(abs(new), _TINY) / max(factor, _TINY) for old, new, factor in pairs][-self.window :]
-        return sum(each) / len(each) if each else math.inf
+        improvements = [(old - new) / max(abs(new), _TINY) / max(factor, _TINY) for old, new, factor in pairs][
+            -self.window :
+        ]
+        return sum(improvements) / len(improvements) if improvements else math.inf
 
 
 @dataclass
@@ -211,4 +213,4 @@ class ExponentialSchedule(Schedule):
         return super().factor(step) * self.final**progress
 
 
-_TINY = 1e-12  # a dev loss or rate of zero is no reason to divide by it
+_TINY = 1e-12  # avoids division by a dev loss or rate of zero

@@ -1,8 +1,8 @@
-"""One update of a model: from batches to a gradient, from the gradient to new parameters, or to none.
+"""One update of a model: from batches to a gradient, and from a finite gradient to new parameters.
 
-The gradient is that of the loss of the whole update, however it is cut up: parts of a batch that fit into memory,
+The gradient is that of the loss of the whole update, however it is divided: into micro-batches that fit into memory,
 several batches (accumulation), several processes. Gradients of processes are added after the backward pass and not
-during it, because a process whose memory ran out half-way would keep the others waiting.
+during it, because a process that runs out of memory half-way would leave the others waiting.
 """
 
 import functools
@@ -35,7 +35,7 @@ class StepResult(NamedTuple):
 
     @property
     def finite(self) -> bool:
-        """True if the parameters were changed: a loss or a gradient that is not finite changes nothing."""
+        """True if loss and gradient are finite; otherwise the update was skipped."""
         return math.isfinite(self.loss) and math.isfinite(self.norm)
 
 
@@ -43,9 +43,9 @@ class TrainingStep:
     """Changes a model's parameters, one update after the other.
 
     Args:
-        model, loss, optimiser, gradients, weight_noise, augment: finished parts.
-        seed: what an update draws (dropout, noise, sampling) is a function of (seed, step, process).
-        precision: of matrix products, `fp32` or `bf16` (autocast; norms, softmax and loss stay in fp32).
+        model, loss, optimiser, gradients, weight_noise, augment: the parts of the training.
+        seed: the random numbers of an update (dropout, noise, sampling) are a function of (seed, step, process).
+        precision: the type of matrix products, `fp32` or `bf16` (autocast; norms, softmax and loss stay in fp32).
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class TrainingStep:
         self.gradients, self.weight_noise, self.augment = gradients, weight_noise, augment
         self.seed, self.precision = seed, PRECISIONS[precision]
         self.micro_batch_size: int | None = None
-        """Utterances that are computed at once, set when memory ran out; None while it never has."""
+        """The largest number of utterances computed at once, set when memory runs out; None until then."""
 
     def __call__(self, batches: Sequence[Batch], step: int) -> StepResult:
-        """Take update number `step` (from 1) from this process's share of one or more batches.
+        """Run update number `step` (from 1) on this process's share of one or more batches.
 
         Raises LasError when a single utterance does not fit into memory.
         """
@@ -90,7 +90,7 @@ class TrainingStep:
         return update
 
     def _gradient(self, batches: Sequence[Batch], divisor: float, step: int) -> float:
-        """Compute this process's share of the loss, gradient left in the parameters; in parts if memory runs out."""
+        """Compute this process's share of the loss and add up its gradients, in micro-batches if memory runs out."""
         while True:
             seeding.seed_update(self.seed, step, distributed.rank())
             self.optimiser.zero_grad(set_to_none=True)
@@ -100,8 +100,8 @@ class TrainingStep:
                     share += sum(self._part(part, divisor) for part in batch.split(self.micro_batch_size))
             except torch.OutOfMemoryError:
                 failed = True
-            (somewhere,) = distributed.any_of(failed)
-            if not somewhere:
+            (any_failed,) = distributed.any_of(failed)
+            if not any_failed:
                 return share
             self._halve_micro_batch(batches, step)
 
@@ -115,12 +115,12 @@ class TrainingStep:
         return float(loss.detach())
 
     def _halve_micro_batch(self, batches: Sequence[Batch], step: int) -> None:
-        """Halve the utterances that are computed at once, in all processes alike."""
-        everywhere = distributed.gather([batch.ids for batch in batches])
-        largest = max(len(ids) for process in everywhere for ids in process)
+        """Halve the number of utterances computed at once, in all processes alike."""
+        ids_by_process = distributed.gather([batch.ids for batch in batches])
+        largest = max(len(ids) for process in ids_by_process for ids in process)
         at_once = min(largest, self.micro_batch_size or largest)
         if at_once == 1:
-            ids = [name for process in everywhere for ids in process for name in ids]
+            ids = [name for process in ids_by_process for ids in process for name in ids]
             raise LasError(
                 f"step {step}: memory does not suffice for one utterance at a time, among {', '.join(ids[:10])}. "
                 "Leave out the longest with limits.longest_s=..., or take a smaller model"

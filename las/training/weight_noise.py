@@ -1,4 +1,4 @@
-"""Weight noise: the model is trained with parameters that are a little wrong, anew at every step."""
+"""Weight noise: normal noise on the parameters while training, drawn anew at every step."""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,15 +15,14 @@ class WeightNoise:
     """Normal noise on parameters during the forward and the backward pass (Graves 2011, of one fixed deviation; in
     lingvo and Park et al. 2019, section 3.2: 0.075 after some 10 to 20 thousand steps).
 
-    The gradient is that of the noisy parameters, and updates the clean ones. All draws of a step come from (seed,
-    step): parts of a batch that are passed one after the other see the same noise, and so do all processes that train
-    one model.
+    The gradient is that of the noisy parameters, and updates the clean ones. The noise depends on (seed, step) only, so
+    all micro-batches of a batch and all processes of a training use the same noise.
 
     Args:
         std: the deviation; 0 for no noise.
-        start_step: steps without noise before the first one with it.
-        parameters: patterns of names (`selection.choose`).
-        seed: of the noise.
+        start_step: the number of steps without noise at the start.
+        parameters: patterns of parameter names (`gradients.choose`).
+        seed: the seed of the noise.
     """
 
     def __init__(
@@ -36,8 +35,7 @@ class WeightNoise:
 
     @contextlib.contextmanager
     def applied(self, named_parameters: Iterable[tuple[str, nn.Parameter]], step: int) -> Iterator[None]:
-        """While this lasts, the parameters hold the noise of update number `step` (from 1); then what they held before,
-        bit for bit, whatever happened in between.
+        """Add the noise of update number `step` (from 1) within a `with` block; restores the parameters bit for bit.
 
         Raises ConfigError when a pattern of `parameters` matches nothing.
         """
@@ -54,5 +52,5 @@ class WeightNoise:
             yield
         finally:
             with torch.no_grad():
-                for parameter, before in zip(chosen, clean, strict=True):
-                    parameter.copy_(before)
+                for parameter, original in zip(chosen, clean, strict=True):
+                    parameter.copy_(original)

@@ -193,7 +193,7 @@ def test_a_run_is_not_continued_with_other_pieces(words: Path, las: Las) -> None
     tree(words, ["NEW WORDS", *TRAIN[1:]])
     answer = las("train", *overrides(words, *PIECES, "trainer.max_steps=2"))
     assert answer.code == 5
-    assert "this run writes other symbols (vocabulary " in answer.err
+    assert "this run was trained with other symbols (vocabulary " in answer.err
 
 
 @pytest.mark.parametrize(

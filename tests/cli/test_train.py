@@ -133,7 +133,7 @@ def test_no_training_data_left_is_an_error_of_its_own(corpus: Path, las: Las) ->
     for index in range(8):
         wav(corpus, f"ftr0_sx{index}").write_bytes(b"")
     answer = las("train", *overrides(corpus, "trainer.max_bad_fraction=1.0"))
-    assert (answer.code, answer.err) == (3, "las train: timit: there is no training utterance left\n")
+    assert (answer.code, answer.err) == (3, "las train: timit: no training utterance remains, all are left out\n")
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -47,4 +47,4 @@ def test_without_the_limit_they_are_trained_on(two_longer: Path, las: Las) -> No
 def test_a_limit_that_leaves_nothing_says_so(two_longer: Path, las: Las) -> None:
     answer = las("train", *overrides(two_longer, "+limits.longest_tokens=1"))
     assert answer.code == 3 and "8 of 8 utterances (100.0 %) have more than limits.longest_tokens=1" in answer.out
-    assert "there is no training utterance left" in answer.err
+    assert "no training utterance remains, all are left out" in answer.err
