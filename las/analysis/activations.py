@@ -36,14 +36,14 @@ class LayerActivations(NamedTuple):
 
 
 class RecordedStep(NamedTuple):
-    """One token of the speller."""
+    """The activations of the speller at one token."""
 
     inputs: list[Tensor]
     """The input of each layer, [batch, size]."""
     before: list[Tensor]
-    """Each layer's hidden state before, [batch, H]."""
+    """The hidden state of each layer before the step, [batch, H]."""
     after: list[Tensor]
-    """And after, [batch, 1, H]: nodes of the graph where gradients are wanted."""
+    """The hidden state of each layer after the step, [batch, 1, H]; part of the graph if gradients are enabled."""
     readout: Tensor
     """The input of the output layer, [batch, size]."""
 
@@ -60,24 +60,24 @@ class RecordedPass(NamedTuple):
 
 
 def listen(model: ListenAttendSpell, batch: Batch) -> RecordedPass:
-    """Run the listener on a batch. The layers' inputs are nodes of the graph where gradients are wanted."""
+    """Run the listener on a batch and record its layers; inputs are part of the graph if gradients are enabled."""
     inputs: list[Tensor] = []
     outputs: list[Tensor] = []
     num_rows: list[Tensor] = []
     encoded: list[Tensor] = []
 
-    def before(_: torch.nn.Module, given: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        rows, lengths = given
+    def before(_: torch.nn.Module, arguments: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        rows, lengths = arguments
         if torch.is_grad_enabled() and not rows.requires_grad:
             rows = rows.detach().clone().requires_grad_()
         inputs.append(rows)
         num_rows.append(lengths)
         return rows, lengths
 
-    handles = [model.listener.register_forward_hook(lambda _, __, found: encoded.append(found[0]))]
+    handles = [model.listener.register_forward_hook(lambda _, __, output: encoded.append(output[0]))]
     for layer in model.listener.layers:
         handles.append(layer.register_forward_pre_hook(before))
-        handles.append(layer.register_forward_hook(lambda _, __, found: outputs.append(found)))
+        handles.append(layer.register_forward_hook(lambda _, __, output: outputs.append(output)))
     try:
         memory, num_states = model.listen(batch.waveforms, batch.num_samples)
     finally:
@@ -93,13 +93,15 @@ def spell(model: ListenAttendSpell, memory: AttentionMemory, targets: Tensor) ->
     previous = torch.cat([targets.new_full((len(targets), 1), speller.boundary), targets], dim=1)
     for tokens in previous.unbind(1):
         tokens = tokens.unsqueeze(1)
-        before = [layer.hidden for layer in state.layers]
-        first = torch.cat([speller.embedding(tokens), state.context], dim=-1)
+        previous_hidden = [layer.hidden for layer in state.layers]
+        bottom_input = torch.cat([speller.embedding(tokens), state.context], dim=-1)
         readout, state = speller.decode_step(tokens, memory, state)
-        after = [layer.hidden for layer in state.layers]
-        # The beam axis is one wide and goes.
-        inputs, hidden = ([each.squeeze(1) for each in part] for part in ([first, *after[:-1]], before))
-        yield RecordedStep(inputs, hidden, after, readout.squeeze(1))
+        new_hidden = [layer.hidden for layer in state.layers]
+        # Without the beam axis, whose size is 1.
+        inputs, hidden = (
+            [tensor.squeeze(1) for tensor in tensors] for tensors in ([bottom_input, *new_hidden[:-1]], previous_hidden)
+        )
+        yield RecordedStep(inputs, hidden, new_hidden, readout.squeeze(1))
 
 
 @torch.no_grad()
@@ -108,37 +110,37 @@ def layers(model: ListenAttendSpell, batch: Batch) -> list[LayerActivations]:
     with evaluating(model):
         encoding = listen(model, batch)
         steps = list(spell(model, encoding.memory, batch.targets))
-    found = []
+    activations = []
     for number, (layer, *of_layer) in enumerate(
         zip(model.listener.layers, encoding.inputs, encoding.outputs, encoding.num_rows, strict=True)
     ):
-        found += _both(f"listener {number}", cast(BidirectionalLayer, layer), *of_layer)
+        activations += _both(f"listener {number}", cast(BidirectionalLayer, layer), *of_layer)
     true = mask_of(batch.num_tokens + 1, len(steps))
     for number, cell in enumerate(model.speller.cells):
         inputs = torch.stack([step.inputs[number] for step in steps], dim=1)[true]
         hidden = torch.stack([step.before[number] for step in steps], dim=1)[true]
-        found.append(LayerActivations(f"speller {number}", cast(LSTMCell, cell), inputs, hidden))
-    return found
+        activations.append(LayerActivations(f"speller {number}", cast(LSTMCell, cell), inputs, hidden))
+    return activations
 
 
 def _both(
     name: str, layer: BidirectionalLayer, inputs: Tensor, outputs: Tensor, num_rows: Tensor
 ) -> list[LayerActivations]:
-    """The two directions of a layer, each in the order in which it reads."""
+    """The activations of both directions of a layer, each in its reading order."""
     mask = mask_of(num_rows, inputs.shape[1])
     forwards, backwards = outputs.chunk(2, dim=-1)
-    found = []
-    for direction, of, rows, written in (
+    activations = []
+    for direction, recurrent, rows, outputs_in_order in (
         ("forwards", layer.forwards, inputs, forwards),
         ("backwards", layer.backwards, reverse(inputs, num_rows), reverse(backwards, num_rows)),
     ):
-        before = torch.nn.functional.pad(written, (0, 0, 1, 0))[:, :-1]
-        found.append(LayerActivations(f"{name} {direction}", of.cell, rows[mask], before[mask]))
-    return found
+        previous_hidden = torch.nn.functional.pad(outputs_in_order, (0, 0, 1, 0))[:, :-1]
+        activations.append(LayerActivations(f"{name} {direction}", recurrent.cell, rows[mask], previous_hidden[mask]))
+    return activations
 
 
 def equations_of(cell: LSTMCell) -> LSTMCell:
-    """The innermost cell of wrapped ones, whose equations they have."""
+    """The innermost cell of a wrapped one, which defines its equations."""
     return equations_of(cell.cell) if isinstance(cell, WrapperLSTMCell) else cell
 
 
@@ -146,17 +148,17 @@ def gates_refused(cell: LSTMCell) -> str:
     """The reason why a cell's gates cannot be computed from its input and hidden state; empty if they can."""
     inside = equations_of(cell)
     if type(inside).step is not LSTMCell.step:
-        return "its steps depend on the place in the utterance"
+        return "its steps depend on the position in the utterance"
     wrapper: Any = cell
     while isinstance(wrapper, WrapperLSTMCell):
         if type(wrapper).before is not WrapperLSTMCell.before:
-            return "its gates read another state than the hidden one"
+            return "its gates do not read the hidden state"
         wrapper = wrapper.cell
     return ""
 
 
 class GateActivations(NamedTuple):
-    """Gate pre-activations of one cell, each [steps, 4H]; `refused` says why there are none."""
+    """Gate pre-activations of one cell, each [steps, 4H]; `refused` is the reason if there are none."""
 
     layer: str
     input: Tensor
@@ -172,17 +174,17 @@ class GateActivations(NamedTuple):
 @torch.no_grad()
 def of_model(model: ListenAttendSpell, batch: Batch) -> list[GateActivations]:
     """The gate activations of every cell, bottom first, in evaluation mode."""
-    found = []
+    activations = []
     for layer in layers(model, batch):
         cell = equations_of(layer.cell)
         refused = gates_refused(layer.cell)
-        nothing = layer.inputs.new_zeros(0, 4 * cell.hidden_size)
+        empty = layer.inputs.new_zeros(0, 4 * cell.hidden_size)
         if refused:
-            found.append(GateActivations(layer.name, nothing, nothing, nothing, refused))
+            activations.append(GateActivations(layer.name, empty, empty, empty, refused))
             continue
         projected = functional.linear(layer.inputs, cell.get_parameter("input_weight"))
         recurrent = functional.linear(layer.hidden, cell.get_parameter("recurrent_weight"))
         with evaluating(layer.cell):
-            after = layer.cell.gates(layer.cell.input_gates(layer.inputs), layer.hidden)
-        found.append(GateActivations(layer.name, projected, recurrent, after, ""))
-    return found
+            gates = layer.cell.gates(layer.cell.input_gates(layer.inputs), layer.hidden)
+        activations.append(GateActivations(layer.name, projected, recurrent, gates, ""))
+    return activations

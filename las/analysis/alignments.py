@@ -1,6 +1,6 @@
-"""Teacher-forced attention by utterance (Chan et al. 2016, figure 2; Ben Othman 2018, figures 8 to 10).
+"""Teacher-forced attention by utterance: weights and diagnostics (`las.nn.attention.diagnostics`).
 
-Its weights, and the diagnostics of `las.nn.attention.diagnostics`.
+See Chan et al. 2016, figure 2; Ben Othman 2018, figures 8 to 10.
 """
 
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ def measure(subject: Probe) -> dict[str, Any]:
     """The attention weights and diagnostics of each example, and the means of the diagnostics."""
     batch, model = subject.examples, subject.model
     with evaluating(model):
-        written = model(batch.waveforms, batch.num_samples, batch.targets).weights.cpu()
+        all_weights = model(batch.waveforms, batch.num_samples, batch.targets).weights.cpu()
         states = model.num_states(batch.num_samples)
     utterances: list[dict[str, Any]] = []
     for row, name in enumerate(batch.ids):
-        weights = written[row, : int(batch.num_tokens[row]) + 1, : int(states[row])]
+        weights = all_weights[row, : int(batch.num_tokens[row]) + 1, : int(states[row])]
         targets = batch.targets[row, : int(batch.num_tokens[row])].tolist()
         utterances.append(
             {
@@ -36,31 +36,31 @@ def measure(subject: Probe) -> dict[str, Any]:
                 "weights": [[round(weight, 4) for weight in token] for token in weights.tolist()],
             }
         )
-    mean = diagnostics.mean([Alignment(**each["numbers"]) for each in utterances])
+    mean = diagnostics.mean([Alignment(**utterance["numbers"]) for utterance in utterances])
     return {"state_ms": model.state_ms, "mean": mean._asdict(), "utterances": utterances}
 
 
 def table(results: dict[str, Any]) -> Table:
     """A table with a row for each utterance, and the means with a verdict in words."""
     mean = Alignment(**results["mean"])
-    shown = Table("utterance", title=f"attention {diagnostics.verdict(mean)}", caption=diagnostics.LEGEND)
+    table = Table("utterance", title=f"attention {diagnostics.verdict(mean)}", caption=diagnostics.LEGEND)
     for heading in Alignment._fields:
-        shown.add_column(heading, justify="right")
-    rows = [(each["id"], each["numbers"]) for each in results["utterances"]]
+        table.add_column(heading, justify="right")
+    rows = [(utterance["id"], utterance["numbers"]) for utterance in results["utterances"]]
     for name, numbers in [*rows, ("mean", results["mean"])]:
-        shown.add_row(name, *(f"{numbers[field]:.3f}" for field in Alignment._fields))
-    return shown
+        table.add_row(name, *(f"{numbers[field]:.3f}" for field in Alignment._fields))
+    return table
 
 
-def draw(history: Sequence[dict[str, Any]], place: plots.Place) -> None:
+def draw(history: Sequence[dict[str, Any]], pictures: plots.PictureFolder) -> None:
     """Draw each example at the last point; over a training also the mean diagnostics against the step."""
     last = history[-1]
-    for each in last["utterances"]:
-        numbers = ", ".join(f"{name} {value:.2f}" for name, value in each["numbers"].items())
-        path = place.folder / "alignments" / f"{each['id']}.png"
-        title = f"{each['id']}, step {last['step']}\n{numbers}"
-        attention_picture(torch.tensor(each["weights"]), each["symbols"], last["state_ms"], path, title)
-        place.written.append(path)
+    for utterance in last["utterances"]:
+        numbers = ", ".join(f"{name} {value:.2f}" for name, value in utterance["numbers"].items())
+        path = pictures.folder / "alignments" / f"{utterance['id']}.png"
+        title = f"{utterance['id']}, step {last['step']}\n{numbers}"
+        attention_picture(torch.tensor(utterance["weights"]), utterance["symbols"], last["state_ms"], path, title)
+        pictures.written.append(path)
     if len(history) > 1:
         curves = {field: [point["mean"][field] for point in history] for field in Alignment._fields}
-        place.lines("alignments", [point["step"] for point in history], [plots.Panel("mean", "linear", curves)])
+        pictures.lines("alignments", [point["step"] for point in history], [plots.Panel("mean", "linear", curves)])

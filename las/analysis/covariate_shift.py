@@ -3,8 +3,8 @@
 G_i  = ∇_{W_i} L(W_1, ..., W_k) at step t,
 G'_i = ∇_{W_i} L(W_1', ..., W_{i-1}', W_i, ..., W_k)    on the same batch,
 
-where W' are the parameters after the optimiser's own update. Layer i sees a shift where the layers below it, as they
-were updated, change the gradient that it was to follow: ‖G_i - G'_i‖ (0 without a shift), cos(G_i, G'_i) (1 without).
+where W' are the parameters after the optimiser's own update. The shift of layer i is the change of its gradient by the
+update of the layers below: ‖G_i - G'_i‖ (0 without a shift), cos(G_i, G'_i) (1 without).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,65 +19,68 @@ from las.analysis.probe import Probe, real_update
 
 
 def shifts(
-    of: Objective, groups: Mapping[str, Sequence[int]], after: Sequence[Tensor], only: Collection[str] = ()
+    loss_function: Objective, groups: Mapping[str, Sequence[int]], updated: Sequence[Tensor], only: Collection[str] = ()
 ) -> list[dict[str, Any]]:
-    """The shift of each group, in the order given, bottom first.
+    """The internal covariate shift of each group of parameters.
 
     Args:
-        of: the loss, its parameters at step t.
-        groups: places of the parameters of each group.
-        after: all parameters as the update leaves them.
-        only: groups to measure; all by default. Each costs a backward pass.
+        loss_function: the loss, its parameters at step t.
+        groups: the indices of the parameters of each group, bottom first.
+        updated: all parameters after the update.
+        only: the groups to measure; all by default. Each costs a backward pass.
 
     Returns:
         For each group `l2`, `cosine` and `relative` (l2 over ‖G‖) of its weight matrices and of all its parameters.
     """
-    before, (_, gradient) = of.point(), of.gradient()
-    mixed = list(before)
-    found = []
-    for name, places in groups.items():
+    parameters, (_, gradient) = loss_function.point(), loss_function.gradient()
+    mixed = list(parameters)
+    results = []
+    for name, indices in groups.items():
         if not only or name in only:
-            with of.at(mixed):
-                _, shifted = of.gradient()
-            matrices = [place for place in places if place in of.matrices]
-            found.append(
+            with loss_function.at(mixed):
+                _, shifted = loss_function.gradient()
+            matrices = [index for index in indices if index in loss_function.matrices]
+            results.append(
                 {
                     "group": name,
                     "weights": _compared([gradient[p] for p in matrices], [shifted[p] for p in matrices]),
-                    "all": _compared([gradient[p] for p in places], [shifted[p] for p in places]),
+                    "all": _compared([gradient[p] for p in indices], [shifted[p] for p in indices]),
                 }
             )
-        for place in places:
-            mixed[place] = after[place]
-    return found
+        for index in indices:
+            mixed[index] = updated[index]
+    return results
 
 
 def _compared(gradient: Sequence[Tensor], shifted: Sequence[Tensor]) -> dict[str, float]:
     l2, length = objective.norm(objective.minus(gradient, shifted)), objective.norm(gradient)
     both = length * objective.norm(shifted)
-    # Rounding must not let one vector differ from itself; two of length zero are the same as well.
+    # Exactly 1 for equal vectors, whatever the rounding, and for two of length zero.
     cosine = 1.0 if l2 == 0 else objective.inner(gradient, shifted) / both if both else 0.0
     return {"l2": l2, "cosine": cosine, "relative": l2 / length if length else 0.0}
 
 
 def measure(subject: Probe) -> dict[str, Any]:
-    """The shift that the next update brings to every layer."""
-    of, after = subject.objective(), real_update(subject)
-    return {"groups": shifts(of, groups_of(of.names), after.point), "update_norm": after.distance}
+    """The internal covariate shift of every layer at the next update."""
+    loss_function, update = subject.objective(), real_update(subject)
+    return {
+        "groups": shifts(loss_function, groups_of(loss_function.names), update.point),
+        "update_norm": update.distance,
+    }
 
 
 def table(results: dict[str, Any]) -> Table:
     """A table with a row for each layer."""
-    shown = Table("layer", title="internal covariate shift of the next update (weight matrices)")
+    table = Table("layer", title="internal covariate shift of the next update (weight matrices)")
     for heading in ("L2 ‖G - G'‖", "cos(G, G')", "L2 / ‖G‖"):
-        shown.add_column(heading, justify="right")
+        table.add_column(heading, justify="right")
     for row in results["groups"]:
-        of = row["weights"]
-        shown.add_row(row["group"], f"{of['l2']:.3e}", f"{of['cosine']:.4f}", f"{of['relative']:.4f}")
-    return shown
+        weights = row["weights"]
+        table.add_row(row["group"], f"{weights['l2']:.3e}", f"{weights['cosine']:.4f}", f"{weights['relative']:.4f}")
+    return table
 
 
-def draw(history: Sequence[dict[str, Any]], place: plots.Place) -> None:
+def draw(history: Sequence[dict[str, Any]], pictures: plots.PictureFolder) -> None:
     """Draw both measures of every layer against the step."""
     names = [row["group"] for row in history[0]["groups"]]
     steps = [point["step"] for point in history]
@@ -85,4 +88,4 @@ def draw(history: Sequence[dict[str, Any]], place: plots.Place) -> None:
     for key, label in (("l2", "‖G - G'‖"), ("cosine", "cos(G, G')")):
         rows = [[point["groups"][index]["weights"][key] for point in history] for index in range(len(names))]
         panels.append(plots.Panel(label, "log" if key == "l2" else "linear", dict(zip(names, rows, strict=True))))
-    place.lines("covariate_shift", steps, panels)
+    pictures.lines("covariate_shift", steps, panels)

@@ -22,14 +22,14 @@ LAYERS, WIDTH, CASES, LEARNING_RATE = 25, 10, 1000, 1e-6
 SHOWN = (13, 24)
 """Layers that are measured, counted from 1: one in the middle, one near the output."""
 REFERENCE = {"without a norm": (0.99, 0.93), "batch norm": (0.07, 0.10)}
-"""cos(G, G') of those layers at step 0, of one draw of the network, as noted by those who planned this package."""
+"""cos(G, G') of those layers at step 0 for one draw of the network, from the plan of this package."""
 
 
 class DeepLinear(nn.Module):
     """A deep linear network: W_25 ... W_1 x, in float64.
 
     Args:
-        normalised: makes of each layer's values [cases, 10] what the next one reads.
+        normalise: a function from a layer's outputs [cases, 10] to the inputs of the next layer.
     """
 
     def __init__(self, normalise: Any) -> None:
@@ -45,22 +45,22 @@ class DeepLinear(nn.Module):
         return values
 
 
-def as_they_are(values: Tensor) -> Tensor:
+def identity(values: Tensor) -> Tensor:
     """The values unchanged: no norm."""
     return values
 
 
 def batch_norm(values: Tensor) -> Tensor:
     """Normalise every unit to mean 0 and variance 1 over the cases."""
-    every = torch.ones(len(values), dtype=torch.bool)
-    return moment_norm(values, moments(values, every, (0,))[0], values.new_ones(WIDTH), None, 1e-5)
+    all_cases = torch.ones(len(values), dtype=torch.bool)
+    return moment_norm(values, moments(values, all_cases, (0,))[0], values.new_ones(WIDTH), None, 1e-5)
 
 
-NORMS = {"without a norm": as_they_are, "batch norm": batch_norm}
+NORMS = {"without a norm": identity, "batch norm": batch_norm}
 
 
 def objective(normalise: Any, seed: int) -> Objective:
-    """The summed squared error of a network and a problem that a seed draws."""
+    """The summed squared error of a network on a problem, both drawn from a seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         network = DeepLinear(normalise)
@@ -71,20 +71,20 @@ def objective(normalise: Any, seed: int) -> Objective:
 
 def first_shifts(normalise: Any, seed: int, layers: Sequence[int] = SHOWN) -> list[dict[str, Any]]:
     """The internal covariate shift of some layers at the first step of gradient descent."""
-    of = objective(normalise, seed)
-    _, gradient = of.gradient()
-    after = [value - LEARNING_RATE * part for value, part in zip(of.point(), gradient, strict=True)]
-    groups = {str(place + 1): [place] for place in range(LAYERS)}
-    return covariate_shift.shifts(of, groups, after, [str(layer) for layer in layers])
+    loss_function = objective(normalise, seed)
+    _, gradient = loss_function.gradient()
+    updated = [value - LEARNING_RATE * slope for value, slope in zip(loss_function.point(), gradient, strict=True)]
+    groups = {str(index + 1): [index] for index in range(LAYERS)}
+    return covariate_shift.shifts(loss_function, groups, updated, [str(layer) for layer in layers])
 
 
 def measure(seeds: int = 40) -> dict[str, Any]:
-    """cos(G, G') of the shown layers for each norm and each of so many seeds."""
-    found: dict[str, Any] = {"layers": list(SHOWN), "cosines": {}}
+    """cos(G, G') of the layers `SHOWN` for each norm and each of `seeds` seeds."""
+    results: dict[str, Any] = {"layers": list(SHOWN), "cosines": {}}
     for name, normalise in NORMS.items():
         rows = [[row["all"]["cosine"] for row in first_shifts(normalise, seed)] for seed in range(seeds)]
-        found["cosines"][name] = [list(layer) for layer in zip(*rows, strict=True)]
-    return found
+        results["cosines"][name] = [list(layer) for layer in zip(*rows, strict=True)]
+    return results
 
 
 def quantiles(cosines: Sequence[float]) -> tuple[float, float, float]:
@@ -98,13 +98,13 @@ def quantiles(cosines: Sequence[float]) -> tuple[float, float, float]:
 def table(results: dict[str, Any]) -> Table:
     """A table of our numbers over the seeds beside the published ones."""
     seeds = len(results["cosines"]["batch norm"][0])
-    shown = Table("deep linear network", title=f"cos(G, G') at step 0, median [5 %, 95 %] of {seeds} seeds (reference)")
+    table = Table("deep linear network", title=f"cos(G, G') at step 0, median [5 %, 95 %] of {seeds} seeds (reference)")
     for layer in results["layers"]:
-        shown.add_column(f"layer {layer} of {LAYERS}", justify="right")
+        table.add_column(f"layer {layer} of {LAYERS}", justify="right")
     for name, layers in results["cosines"].items():
         cells = []
         for cosines, reference in zip(layers, REFERENCE[name], strict=True):
             low, middle, high = quantiles(cosines)
             cells.append(f"{middle:.2f} [{low:.2f}, {high:.2f}] ({reference:.2f})")
-        shown.add_row(name, *cells)
-    return shown
+        table.add_row(name, *cells)
+    return table

@@ -1,8 +1,8 @@
 """Norms of the gradient by layer and along time, to see where it vanishes (Pascanu et al. 2013, section 2.2).
 
-By layer: ‖∇L‖ of its parameters, and that over the length of its parameters. By time: of the mean loss per token,
-the root mean square over utterances of ‖∂L/∂row‖, the rows being what a listener's layer reads, what the listener
-writes, and the hidden states of the speller's layers. Time is counted as the share of the way through an utterance.
+By layer: ‖∇L‖ of its parameters, and that over the norm of its parameters. By time: the root mean square over
+utterances of ‖∂L/∂row‖, where L is the mean loss per token, and the rows are the inputs of the listener's layers, the
+listener's outputs and the hidden states of the speller's layers. Time is the share of an utterance.
 """
 
 from collections.abc import Sequence
@@ -19,17 +19,17 @@ from las.analysis.state_guard import evaluating
 from las.nn.losses import LabelSmoothedCrossEntropy
 
 PARTS = 20
-"""Parts of an utterance that are told apart."""
+"""The number of equal parts into which the time of an utterance is divided."""
 
 
 def measure(subject: Probe) -> dict[str, Any]:
     """Measure the norms by layer on the update's batches, and by time on the examples."""
-    of = subject.objective()
-    _, gradient = of.gradient()
+    loss_function = subject.objective()
+    _, gradient = loss_function.gradient()
     layers = []
-    for name, places in groups_of(of.names).items():
-        length = objective.norm(gradient[place] for place in places)
-        size = objective.norm(of.parameters[place].detach() for place in places)
+    for name, indices in groups_of(loss_function.names).items():
+        length = objective.norm(gradient[index] for index in indices)
+        size = objective.norm(loss_function.parameters[index].detach() for index in indices)
         layers.append({"layer": name, "norm": length, "relative": length / size if size else 0.0})
     return {"layers": layers, "time": by_time(subject)}
 
@@ -42,18 +42,18 @@ def by_time(subject: Probe) -> dict[str, list[float]]:
         spelled = list(activations.spell(model, encoding.memory, batch.targets))
         logits = model.speller.logits(torch.stack([step.readout for step in spelled], dim=1))
         sums = LabelSmoothedCrossEntropy()(logits, batch.targets, batch.num_tokens)
-        nodes = {f"listener {number} reads": each for number, each in enumerate(encoding.inputs)}
+        nodes = {f"listener {number} reads": inputs for number, inputs in enumerate(encoding.inputs)}
         nodes["listener writes"] = encoding.encoded
         hidden = [[step.after[number] for step in spelled] for number in range(len(model.speller.cells))]
-        flat = [*nodes.values(), *(each for layer in hidden for each in layer)]
+        flat = [*nodes.values(), *(state for layer in hidden for state in layer)]
         gradients = list(torch.autograd.grad(sums.loss / sums.tokens, flat))
     rows = [*encoding.num_rows, encoding.num_states]
-    by = {name: _parts(gradients[index], rows[index]) for index, name in enumerate(nodes)}
+    norms = {name: _parts(gradients[index], rows[index]) for index, name in enumerate(nodes)}
     for number, layer in enumerate(hidden):
         start = len(nodes) + number * len(layer)
-        written = torch.cat(gradients[start : start + len(layer)], dim=1)
-        by[f"speller {number} writes"] = _parts(written, batch.num_tokens + 1)
-    return by
+        hidden_gradients = torch.cat(gradients[start : start + len(layer)], dim=1)
+        norms[f"speller {number} writes"] = _parts(hidden_gradients, batch.num_tokens + 1)
+    return norms
 
 
 def _parts(gradient: Tensor, lengths: Tensor) -> list[float]:
@@ -62,36 +62,36 @@ def _parts(gradient: Tensor, lengths: Tensor) -> list[float]:
     row = torch.arange(squares.shape[1], device=squares.device)
     true = row < lengths.unsqueeze(1)
     part = (row * PARTS) // lengths.clamp(min=1).unsqueeze(1)
-    found: list[float] = []
+    means: list[float] = []
     for number in range(PARTS):
         chosen = squares[true & (part == number)]
-        # Utterances shorter than the number of parts leave some of them without a row: the part before stands for it.
-        found.append(float(chosen.mean().sqrt()) if chosen.numel() else found[-1])
-    return found
+        # Utterances with fewer rows than parts may leave a part empty: it repeats the value before.
+        means.append(float(chosen.mean().sqrt()) if chosen.numel() else means[-1])
+    return means
 
 
 def table(results: dict[str, Any]) -> Table:
     """A table by layer; then the first and the last tenth of an utterance relative to the largest part."""
-    shown = Table("gradient of", title="gradient norms")
+    table = Table("gradient of", title="gradient norms")
     for heading in ("norm", "relative", "first tenth / strongest", "last tenth / strongest"):
-        shown.add_column(heading, justify="right")
+        table.add_column(heading, justify="right")
     for row in results["layers"]:
-        shown.add_row(row["layer"], f"{row['norm']:.3e}", f"{row['relative']:.3e}", "", "")
+        table.add_row(row["layer"], f"{row['norm']:.3e}", f"{row['relative']:.3e}", "", "")
     tenth = PARTS // 10
     for name, values in results["time"].items():
         strongest = max(values) or 1.0
         ends = (sum(part) / tenth / strongest for part in (values[:tenth], values[-tenth:]))
-        shown.add_row(name, f"{max(values):.3e}", "", *(f"{end:.3f}" for end in ends))
-    return shown
+        table.add_row(name, f"{max(values):.3e}", "", *(f"{end:.3f}" for end in ends))
+    return table
 
 
-def draw(history: Sequence[dict[str, Any]], place: plots.Place) -> None:
+def draw(history: Sequence[dict[str, Any]], pictures: plots.PictureFolder) -> None:
     """Draw the norms by time at the last point, and by layer against the step."""
     time = history[-1]["time"]
     shares = [(number + 0.5) / PARTS for number in range(PARTS)]
-    place.lines("gradients_by_time", shares, [plots.Panel("‖∂L/∂row‖", "log", time)], "share of the utterance")
+    pictures.lines("gradients_by_time", shares, [plots.Panel("‖∂L/∂row‖", "log", time)], "share of the utterance")
     curves = {
         row["layer"]: [point["layers"][layer]["norm"] for point in history]
         for layer, row in enumerate(history[0]["layers"])
     }
-    place.lines("gradients_by_layer", [each["step"] for each in history], [plots.Panel("‖∇L‖", "log", curves)])
+    pictures.lines("gradients_by_layer", [point["step"] for point in history], [plots.Panel("‖∇L‖", "log", curves)])

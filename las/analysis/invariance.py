@@ -1,8 +1,8 @@
 """Invariances of normalisation methods (Ba et al. 2016, table 1), measured.
 
-Compared are the normalised values of a = W x, without gain and bias, before and after a change of weights or of data.
+The normalised values of a = W x, without gain and bias, are compared before and after a change of weights or data.
 
-In float64 with eps = 0. All factors are positive: a negative one changes the sign of what is normalised.
+In float64 with eps = 0. All factors are positive: a negative one changes the sign of the normalised values.
 """
 
 import functools
@@ -24,7 +24,7 @@ from las.nn.normalisation import layer_norm, moment_norm, moments
 from las.nn.rnn import unroll
 
 SAME, MOVES = 1e-9, 1e-2
-"""The largest relative difference of values that are the same, the smallest of values that are not."""
+"""The largest relative difference that counts as invariant, and the smallest that counts as a change."""
 CASES, UNITS, INPUTS, FRAMES = 7, 5, 6, 4
 
 Map = Callable[[Tensor], Tensor]
@@ -51,7 +51,7 @@ def _of_cases() -> Tensor:
 
 
 def same(values: Tensor) -> Tensor:
-    """The values unchanged."""
+    """The values unchanged: no change."""
     return values
 
 
@@ -69,8 +69,8 @@ CHANGES = (
 def batch_normalised(weight: Tensor, data: Tensor) -> Tensor:
     """Batch normalisation, BN(W x) with the statistics of the cases."""
     summed = functional.linear(data, weight)
-    every = torch.ones(len(data), dtype=torch.bool)
-    return moment_norm(summed, moments(summed, every, (0,))[0], torch.ones(UNITS, dtype=data.dtype), None, 0.0)
+    all_cases = torch.ones(len(data), dtype=torch.bool)
+    return moment_norm(summed, moments(summed, all_cases, (0,))[0], torch.ones(UNITS, dtype=data.dtype), None, 0.0)
 
 
 def weight_normalised(weight: Tensor, data: Tensor) -> Tensor:
@@ -86,13 +86,13 @@ def layer_normalised(weight: Tensor, data: Tensor) -> Tensor:
 NORMS = {"batch norm": batch_normalised, "weight norm": weight_normalised, "layer norm": layer_normalised}
 
 
-def difference(one: Tensor, other: Tensor) -> float:
-    """The largest difference, over the largest value."""
-    return float((one - other).abs().max() / one.abs().max())
+def difference(values: Tensor, changed: Tensor) -> float:
+    """The largest difference relative to the largest value."""
+    return float((values - changed).abs().max() / values.abs().max())
 
 
 def verdict(change: float) -> str:
-    """`yes`, `no`, or what should not happen: a difference that is neither."""
+    """The invariance in a word: `yes`, `no`, or `unclear` for a difference between the two bounds."""
     return "yes" if change < SAME else "no" if change > MOVES else f"unclear ({change:.0e})"
 
 
@@ -157,7 +157,10 @@ def of_cells(seed: int = 1) -> dict[str, dict[str, float]]:
 
 @torch.no_grad()
 def _moved(kind: type[LSTMCell], change: CellChange, seed: int) -> float:
-    """Run a cell from an initial state that is not zero, so that U matters from the first frame on."""
+    """The difference that a change makes to the outputs of a cell.
+
+    The initial state is not zero, so that U matters from the first frame on.
+    """
     generator = torch.Generator().manual_seed(seed)
     draw = functools.partial(torch.randn, generator=generator, dtype=torch.float64)
     cell, frames = kind(INPUTS, UNITS, eps=0.0).double(), draw(CASES, FRAMES, INPUTS)
@@ -165,16 +168,16 @@ def _moved(kind: type[LSTMCell], change: CellChange, seed: int) -> float:
     for weight in weights:
         weight.copy_(draw(weight.shape))
     state, lengths = LSTMState(draw(CASES, UNITS), draw(CASES, UNITS)), torch.full((CASES,), FRAMES)
-    before, _ = unroll(cell, cell.input_gates(frames), lengths, state)
+    original_outputs, _ = unroll(cell, cell.input_gates(frames), lengths, state)
     for weight, changed in zip(weights, (change.input, change.recurrent), strict=True):
         weight.copy_(changed(weight))
-    after, _ = unroll(cell, cell.input_gates(change.frames(frames)), lengths, state)
-    return difference(before, after)
+    changed_outputs, _ = unroll(cell, cell.input_gates(change.frames(frames)), lengths, state)
+    return difference(original_outputs, changed_outputs)
 
 
 def table(results: dict[str, dict[str, float]], title: str) -> Table:
     """A table of invariances: one row for each change, one column for each norm or cell."""
-    shown = Table("the same after", *results, title=title)
+    table = Table("the same after", *results, title=title)
     for change in next(iter(results.values())):
-        shown.add_row(change, *(verdict(changes[change]) for changes in results.values()))
-    return shown
+        table.add_row(change, *(verdict(changes[change]) for changes in results.values()))
+    return table

@@ -15,42 +15,44 @@ from las.analysis.probe import Probe, real_update
 
 def measure(subject: Probe) -> dict[str, Any]:
     """The moments of every layer: gates after the norm, on the examples."""
-    before = activations.of_model(subject.model, subject.examples)
+    old_gates = activations.of_model(subject.model, subject.examples)
     with subject.objective().at(real_update(subject).point):
-        after = activations.of_model(subject.model, subject.examples)
-    found: list[dict[str, Any]] = []
-    for old, new in zip(before, after, strict=True):
+        new_gates = activations.of_model(subject.model, subject.examples)
+    changes: list[dict[str, Any]] = []
+    for old, new in zip(old_gates, new_gates, strict=True):
         if old.refused:
-            found.append({"layer": old.layer, "refused": old.refused})
+            changes.append({"layer": old.layer, "refused": old.refused})
             continue
-        (was, spread), (now, wider) = ((each.after.mean(0), each.after.var(0, correction=0)) for each in (old, new))
-        found.append(
+        (old_mean, old_variance), (new_mean, new_variance) = (
+            (gates.after.mean(0), gates.after.var(0, correction=0)) for gates in (old, new)
+        )
+        changes.append(
             {
                 "layer": old.layer,
-                "mean": float(was.mean()),
-                "variance": float(spread.mean()),
-                "mean_change": float((now - was).abs().mean()),
-                "variance_change": float((wider - spread).abs().mean()),
+                "mean": float(old_mean.mean()),
+                "variance": float(old_variance.mean()),
+                "mean_change": float((new_mean - old_mean).abs().mean()),
+                "variance_change": float((new_variance - old_variance).abs().mean()),
             }
         )
-    return {"layers": found}
+    return {"layers": changes}
 
 
 def table(results: dict[str, Any]) -> Table:
     """A table with a row for each layer."""
-    shown = Table("gates of", title="moments of gate pre-activations, means over the units")
+    table = Table("gates of", title="moments of gate pre-activations, means over the units")
     for heading in ("mean", "variance", "|change of the mean|", "|change of the variance|"):
-        shown.add_column(heading, justify="right")
+        table.add_column(heading, justify="right")
     for row in results["layers"]:
         if "refused" in row:
-            shown.add_row(row["layer"], row["refused"], "", "", "")
+            table.add_row(row["layer"], row["refused"], "", "", "")
             continue
         keys = ("mean", "variance", "mean_change", "variance_change")
-        shown.add_row(row["layer"], *(f"{row[key]:.3e}" for key in keys))
-    return shown
+        table.add_row(row["layer"], *(f"{row[key]:.3e}" for key in keys))
+    return table
 
 
-def draw(history: Sequence[dict[str, Any]], place: plots.Place) -> None:
+def draw(history: Sequence[dict[str, Any]], pictures: plots.PictureFolder) -> None:
     """Draw both changes against the step."""
     steps = [point["step"] for point in history]
     panels = []
@@ -61,4 +63,4 @@ def draw(history: Sequence[dict[str, Any]], place: plots.Place) -> None:
             if "refused" not in row
         }
         panels.append(plots.Panel(label, "log", curves))
-    place.lines("moments", steps, panels)
+    pictures.lines("moments", steps, panels)

@@ -1,4 +1,4 @@
-"""Analyses during a training, which they do not affect: its result is bit for bit that of `las train`."""
+"""Analyses during a training; they do not affect it: its result is bit for bit that of `las train`."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -60,8 +60,11 @@ class AnalysisLog:
                 options = {"grid": self.grid} if name == "smoothness" else {}
                 results[name] = {"step": step, **ANALYSES[name].measure(subject, **options)}
         for name, values in results.items():
-            self.history[name] = [*(each for each in self.history[name] if each["step"] < step), values]
-            lines = [json.dumps(each, allow_nan=False) + "\n" for each in self.history[name]]
+            self.history[name] = [
+                *(measurement for measurement in self.history[name] if measurement["step"] < step),
+                values,
+            ]
+            lines = [json.dumps(measurement, allow_nan=False) + "\n" for measurement in self.history[name]]
             self.folder.mkdir(parents=True, exist_ok=True)
             atomic.write(self._path(name), "".join(lines))
         return results
@@ -71,25 +74,25 @@ class AnalysisLog:
         return [ANALYSES[name].table(points[-1]) for name, points in self.history.items() if points]
 
     def pictures(self, title: str) -> list[Path]:
-        """Draw the last point and, over a training, the steps; nothing without matplotlib."""
-        place = plots.Place(self.folder, title)
+        """Draw the last point and, over a training, curves over steps; returns the paths, none without matplotlib."""
+        pictures = plots.PictureFolder(self.folder, title)
         if figures.available():
             for name, points in self.history.items():
                 if points:
-                    ANALYSES[name].draw(points, place)
-        return place.written
+                    ANALYSES[name].draw(points, pictures)
+        return pictures.written
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.jsonl"
 
 
 class MonitoredStep(TrainingStep):
-    """A training step that records the analyses before the first update and then every so many.
+    """A training step that records the analyses before the first update and then every `every` updates.
 
     Args:
         updates: the training's own step, whose state is shared.
         record: called with the batches of an update and its number.
-        every: updates from one measurement to the next.
+        every: the number of updates from one measurement to the next.
     """
 
     def __init__(self, updates: TrainingStep, record: Callable[[Sequence[Batch], int], None], every: int) -> None:

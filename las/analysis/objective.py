@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 
 class Objective:
-    """A loss whose parameters can be moved and put back.
+    """A loss whose parameters can be changed temporarily.
 
     Args:
-        named: the parameters with their names; those that are not trained are left out.
-        value: computes the loss at the present values of the parameters, the same each time.
+        named: the parameters with their names; frozen ones are left out.
+        value: computes the loss at the current values of the parameters, deterministically.
     """
 
     def __init__(self, named: Iterable[tuple[str, nn.Parameter]], value: Callable[[], Tensor]) -> None:
@@ -27,29 +27,31 @@ class Objective:
     @property
     def matrices(self) -> list[int]:
         """Indices of the weight matrices: no gains, no biases."""
-        return [place for place, name in enumerate(self.names) if name.endswith("weight")]
+        return [index for index, name in enumerate(self.names) if name.endswith("weight")]
 
     def point(self) -> list[Tensor]:
-        """A copy of the parameters' present values."""
+        """A copy of the parameters' current values."""
         return [parameter.detach().clone() for parameter in self.parameters]
 
     @contextmanager
     def at(self, point: Sequence[Tensor]) -> Iterator[None]:
-        """Give the parameters other values within a `with` block; afterwards exactly their own."""
-        before = self.point()
+        """Set the parameters to other values within a `with` block, and restore them bit for bit afterwards."""
+        original = self.point()
         try:
             self._set(point)
             yield
         finally:
-            self._set(before)
+            self._set(original)
 
     def gradient(self) -> tuple[float, list[Tensor]]:
-        """The loss and its gradient, zero for parameters that it does not depend on. Their `grad` stays as it is."""
+        """The loss and its gradient, zero for parameters without influence; `grad` of the parameters is unchanged."""
         with _full_precision(), torch.enable_grad():
             loss = self.value()
-            found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-        pairs = zip(found, self.parameters, strict=True)
-        return float(loss.detach()), [torch.zeros_like(own) if part is None else part.detach() for part, own in pairs]
+            gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        pairs = zip(gradients, self.parameters, strict=True)
+        return float(loss.detach()), [
+            torch.zeros_like(parameter) if gradient is None else gradient.detach() for gradient, parameter in pairs
+        ]
 
     @torch.no_grad()
     def _set(self, point: Sequence[Tensor]) -> None:
@@ -59,17 +61,17 @@ class Objective:
 
 def norm(tensors: Iterable[Tensor]) -> float:
     """The Euclidean norm of all tensors as one vector, summed in float64."""
-    return sum(float(each.double().square().sum()) for each in tensors) ** 0.5
+    return sum(float(tensor.double().square().sum()) for tensor in tensors) ** 0.5
 
 
-def inner(one: Iterable[Tensor], other: Iterable[Tensor]) -> float:
+def inner(left: Iterable[Tensor], right: Iterable[Tensor]) -> float:
     """The inner product of two lists of tensors as vectors."""
-    return sum(float((a.double() * b.double()).sum()) for a, b in zip(one, other, strict=True))
+    return sum(float((a.double() * b.double()).sum()) for a, b in zip(left, right, strict=True))
 
 
-def minus(one: Iterable[Tensor], other: Iterable[Tensor]) -> list[Tensor]:
+def minus(left: Iterable[Tensor], right: Iterable[Tensor]) -> list[Tensor]:
     """The difference of two lists of tensors."""
-    return [a - b for a, b in zip(one, other, strict=True)]
+    return [a - b for a, b in zip(left, right, strict=True)]
 
 
 @contextmanager
@@ -89,13 +91,13 @@ def _full_precision() -> Iterator[None]:
 def groups_of(names: Sequence[str]) -> dict[str, list[int]]:
     """Indices of parameters by layer, bottom first.
 
-    Of ListenAttendSpell: the front end, the listener's layers (both directions and the norm of their output are one),
-    the embedding, the speller's LSTM layers, attention, output, CTC. A model's own order of parameters is that order.
+    The groups of ListenAttendSpell: front end, listener's layers (both directions with the norm of their output),
+    embedding, speller's LSTM layers, attention, output, CTC, which is the order of the model's parameters.
     """
-    found: dict[str, list[int]] = {}
-    for place, name in enumerate(names):
-        found.setdefault(_layer_of(name), []).append(place)
-    return found
+    groups: dict[str, list[int]] = {}
+    for index, name in enumerate(names):
+        groups.setdefault(_layer_of(name), []).append(index)
+    return groups
 
 
 def _layer_of(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Pictures of the results of analyses, by matplotlib; without it there are none."""
+"""Pictures of the results of analyses, drawn by matplotlib."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ class Panel(NamedTuple):
 
     label: str
     scale: str
-    """`linear` or `log`, of the upward axis."""
+    """The scale of the y axis, `linear` or `log`."""
     curves: Mapping[str, Sequence[float]]
 
 
@@ -21,16 +21,16 @@ class Band(NamedTuple):
 
     label: str
     scale: str
-    least: Sequence[float]
-    most: Sequence[float]
+    lowest: Sequence[float]
+    highest: Sequence[float]
 
 
-class Place:
-    """The directory of the pictures.
+class PictureFolder:
+    """A folder of pictures.
 
     Args:
-        folder: it is made if need be.
-        title: above every picture.
+        folder: the directory, created when the first picture is written.
+        title: the title of every picture.
     """
 
     def __init__(self, folder: Path, title: str = "") -> None:
@@ -56,21 +56,21 @@ class Place:
         """Draw ranges, one panel beside the other."""
         figure, axes = self._panels(len(bands), axis)
         for band, ax in zip(bands, axes, strict=True):
-            ax.fill_between(along, band.least, band.most, alpha=0.5)
+            ax.fill_between(along, band.lowest, band.highest, alpha=0.5)
             ax.set_ylabel(band.label)
-            self._scale(ax, band.scale, [*band.least, *band.most])
+            self._scale(ax, band.scale, [*band.lowest, *band.highest])
         self._save(figure, name)
 
     def histograms(self, name: str, rows: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
         """Draw a panel for each row, an outline for each of its histograms (`edges` and `density`)."""
         figure = plots.blank_figure(7.0, 1.2 + 1.4 * len(rows))
         axes = figure.subplots(len(rows), 1, squeeze=False)[:, 0]
-        for (label, found), ax in zip(rows.items(), axes, strict=True):
-            for kind, values in found.items():
+        for (label, histograms), ax in zip(rows.items(), axes, strict=True):
+            for kind, values in histograms.items():
                 ax.stairs(values["density"], values["edges"], label=kind, fill=True, alpha=0.4)
             ax.set_title(label, fontsize=8, loc="left")
             ax.set_yticks([])
-            if len(found) > 1:
+            if len(histograms) > 1:
                 ax.legend(fontsize=7)
         self._save(figure, name)
 
@@ -80,8 +80,8 @@ class Place:
         """Draw a panel for each row: quantiles against the step, in pairs around the median."""
         figure = plots.blank_figure(7.0, 1.2 + 1.6 * len(rows))
         axes = figure.subplots(len(rows), 1, squeeze=False)[:, 0]
-        for (label, found), ax in zip(rows.items(), axes, strict=True):
-            curves = [list(curve) for curve in zip(*found, strict=True)]
+        for (label, quantiles), ax in zip(rows.items(), axes, strict=True):
+            curves = [list(curve) for curve in zip(*quantiles, strict=True)]
             middle = len(curves) // 2
             for low, high in zip(curves[:middle], reversed(curves[middle + 1 :]), strict=True):
                 ax.fill_between(along, low, high, alpha=0.18, color="tab:blue", linewidth=0)
@@ -98,7 +98,7 @@ class Place:
         return figure, axes
 
     def _scale(self, axes: Any, scale: str, values: Sequence[float]) -> None:
-        """A logarithmic axis shows no zero: with one among the values it is linear below the least of the others."""
+        """Set the scale of an axis; a logarithmic one is linear below the least positive value, to show zeros."""
         positive = [value for value in values if value > 0]
         if scale == "log" and positive:
             axes.set_yscale("symlog", linthresh=min(positive))

@@ -27,7 +27,7 @@ from las.training.data_preparation import Splits
 from las.training.step import TrainingStep
 
 DRAWS = ("frozen", "off")
-"""What becomes of dropout, noise and sampling in a probe: drawn once and the same in every evaluation, or none."""
+"""Treatment of dropout, noise and sampling in a probe: drawn once and equal in every evaluation, or switched off."""
 
 
 class Probe(NamedTuple):
@@ -36,24 +36,24 @@ class Probe(NamedTuple):
     updates: TrainingStep
     step: int
     batches: Sequence[Batch]
-    """Of that update, on the model's device."""
+    """The batches of that update, on the model's device."""
     examples: Batch
     """Example utterances, on the model's device."""
     symbols: Sequence[str]
-    """Of the tokens."""
+    """The symbols of the tokenizer."""
     draws: str
     """One of `DRAWS`."""
 
     @property
     def model(self) -> ListenAttendSpell:
-        """The model of the training. Raises ConfigError for one of another kind."""
+        """The model of the training. Raises ConfigError for a model without listener and speller."""
         model = self.updates.model
         if not isinstance(model, ListenAttendSpell):
             raise ConfigError(f"a {type(model).__name__} has neither listener nor speller to analyse")
         return model
 
     def objective(self) -> Objective:
-        """Mean cross-entropy per target token of the update's batches, true tokens fed, without label smoothing.
+        """Mean teacher-forced cross-entropy per target token of the update's batches, without label smoothing.
 
         Batch norm takes the statistics of the batch. SpecAugment's masks are left out.
         """
@@ -70,24 +70,24 @@ class Probe(NamedTuple):
             plain(self.model(batch.waveforms, batch.num_samples, batch.targets).logits, batch.targets, batch.num_tokens)
             for batch in batches
         ]
-        return torch.stack([each.loss for each in sums]).sum() / sum(int(each.tokens) for each in sums)
+        return torch.stack([loss.loss for loss in sums]).sum() / sum(int(loss.tokens) for loss in sums)
 
 
-class Moved(NamedTuple):
-    """The result of an update: the trained parameters after it, and its length."""
+class UpdateResult(NamedTuple):
+    """The result of an update: the trained parameters after it, the length of their change, the learning rate."""
 
     point: list[Tensor]
     distance: float
     learning_rate: float
 
 
-def real_update(subject: Probe) -> Moved:
+def real_update(subject: Probe) -> UpdateResult:
     """Compute the training's next update, clipping and optimiser included, and undo it.
 
     Raises NumericalError when its loss or gradient is not finite.
     """
-    of, optimiser = subject.objective(), subject.updates.optimiser
-    before = of.point()
+    loss_function, optimiser = subject.objective(), subject.updates.optimiser
+    original = loss_function.point()
     with unchanged(subject.model, optimiser):
         update = subject.updates(subject.batches, subject.step)
         if not update.finite:
@@ -95,20 +95,20 @@ def real_update(subject: Probe) -> Moved:
                 f"update {subject.step} is not finite (loss {update.loss}, norm of the gradient {update.norm}): there "
                 "is nothing to measure. Choose another checkpoint"
             )
-        after = of.point()
-    return Moved(after, norm(minus(after, before)), float(optimiser.param_groups[0]["lr"]))
+        updated = loss_function.point()
+    return UpdateResult(updated, norm(minus(updated, original)), float(optimiser.param_groups[0]["lr"]))
 
 
 def subject(config: Config) -> tuple[Probe, Path]:
     """The probe of a checkpoint, and the directory for the results.
 
-    The update is the next one of the training, where its corpus is the same and no utterance of it was left out.
+    The update is the next one of the training, if its corpus is the same and no utterance of it was left out.
 
     Args:
-        config: the keys of `configs/analyze.yaml`; the training's own come from the checkpoint, and from here those
-            that it did not have yet.
+        config: the keys of `configs/analyze.yaml`; the keys of the training come from the checkpoint, or from here if
+            an old checkpoint lacks them.
 
-    Raises StorageError when there is no checkpoint that can be read, or its parts do not fit together.
+    Raises StorageError if there is no readable checkpoint, or its parts do not fit together.
     """
     stored, complaints = checkpoint.find(Path(config["checkpoint"]), config["strict"])
     for complaint in complaints:
@@ -153,13 +153,15 @@ def _updates(training_setup: setup.TrainingSetup, stored: Checkpoint, precision:
     for group, rate in zip(optimiser.param_groups, rates, strict=True):
         group["lr"] = rate * factor
     scheduled.update_scheduled_values((parts.model, parts.loss), state["step"] + 1, parts.schedule.sub_epochs + 1)
-    changing = parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment
-    return TrainingStep(*changing, training_setup.seed, precision)
+    step_parts = parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment
+    return TrainingStep(*step_parts, training_setup.seed, precision)
 
 
 def examples(corpus: Corpus, splits: Splits, count: int) -> Batch:
-    """The first utterances of the development split by id, side by side."""
-    dev = drop_unknown_symbols(sorted(splits[corpus.splits[1]], key=lambda each: each.id)[:count], corpus.tokens)
+    """A batch of the first `count` utterances of the development split, sorted by id."""
+    dev = drop_unknown_symbols(
+        sorted(splits[corpus.splits[1]], key=lambda utterance: utterance.id)[:count], corpus.tokens
+    )
     if not dev:
         raise ConfigError(f"{corpus.name}: its {corpus.splits[1]} split has no utterance to analyse")
     loader = Loader(dev, corpus.tokens, corpus.sample_rate, 0)

@@ -7,10 +7,10 @@ At the point θ with d = ∇L(θ), for steps η_1, ..., η_J spaced evenly in th
     effective β                max_j ‖∇L(θ) − ∇L(θ − η_j d)‖ / (η_j ‖d‖)
     Lipschitz ratio            max_j |L(θ) − L(θ − η_j d)| / (η_j ‖d‖)    (Ben Othman 2018 speaks of Lipschitzness)
 
-A control takes a random direction in place of d, of its length. Where a norm makes the loss the same for every scale of
-a weight W, its gradient goes with 1 / ‖W‖ and β with 1 / ‖W‖², so that β falls when W grows and nothing else happens.
-Two numbers are free of that: β ‖W‖² of each weight matrix, and `scale_free_beta` of all of them together, where each
-matrix is measured in units of its own norm.
+As a control, a random direction of the same length replaces d. If a norm makes the loss invariant to the scale of a
+weight W, its gradient is proportional to 1 / ‖W‖ and β to 1 / ‖W‖², so β falls merely because W grows. Two numbers are
+invariant to that: β ‖W‖² of each weight matrix, and `scale_free_beta` of all of them together, where each matrix is
+measured in units of its own norm.
 """
 
 from collections.abc import Sequence
@@ -33,10 +33,10 @@ class Grid:
     """The steps η_1, ..., η_J along the gradient.
 
     Args:
-        unit: what the numbers below are multiples of. `update`: the length of the optimiser's next update, so that
-            the η_j ‖d‖ are lengths that the training makes, whatever its optimiser; `learning_rate`: the learning rate
-            (the paper's grid; only for plain SGD is that what an update multiplies the gradient with); `gradient`: one,
-            the same η for all models; `distance`: one, the same η ‖d‖ for all models.
+        unit: the unit of `low` and `high`. `update`: the length of the optimiser's next update, so that the η_j ‖d‖ are
+            lengths of real updates, for any optimiser; `learning_rate`: the learning rate (the paper's grid; the factor
+            of the gradient in an update of plain SGD only); `gradient`: η itself, equal for all models; `distance`: the
+            distance η ‖d‖, equal for all models.
         low, high, points: the first step, the last, and J. The paper has 1/2 and 4 learning rates for VGG (at 0.4 at
             most), 1/100 and 30 for its deep linear network, and does not say J.
     """
@@ -45,7 +45,7 @@ class Grid:
         if unit not in UNITS:
             raise ArgumentError(f"unit={unit} does not exist.{suggest(unit, UNITS)}")
         if not 0.0 < low <= high:
-            raise ArgumentError(f"low={low} and high={high} must be positive, the first not the larger")
+            raise ArgumentError(f"low={low} and high={high} must be positive, and low at most high")
         if points < 1:
             raise ArgumentError(f"points={points} must be at least 1")
         self.unit, self.low, self.high, self.points = unit, low, high, points
@@ -66,22 +66,26 @@ class Ray(NamedTuple):
     distances: list[float]
     losses: list[float]
     differences: list[float]
-    """Lengths of the changes of the gradient."""
+    """Norms of the changes of the gradient."""
     by_parameter: list[list[float]]
-    """The same, parameter by parameter."""
+    """Norms of the changes of the gradient of each parameter."""
 
 
-def along(of: Objective, start: tuple[float, list[Tensor]], direction: list[Tensor], steps: Sequence[float]) -> Ray:
-    """Loss and gradient at θ − η_j d; `start` are those at θ."""
-    here, length = of.point(), objective.norm(direction)
+def along(
+    loss_function: Objective, start: tuple[float, list[Tensor]], direction: list[Tensor], steps: Sequence[float]
+) -> Ray:
+    """Measure losses and changes of the gradient at θ − η_j d, relative to `start`, loss and gradient at θ."""
+    origin, length = loss_function.point(), objective.norm(direction)
     losses, differences = [], []
     for step in steps:
-        with of.at([value - step * part for value, part in zip(here, direction, strict=True)]):
-            loss, gradient = of.gradient()
+        with loss_function.at([value - step * part for value, part in zip(origin, direction, strict=True)]):
+            loss, gradient = loss_function.gradient()
         losses.append(loss)
-        differences.append([objective.norm([one - other]) for one, other in zip(gradient, start[1], strict=True)])
-    whole = [sum(part**2 for part in parts) ** 0.5 for parts in differences]
-    return Ray([step * length for step in steps], losses, whole, differences)
+        differences.append(
+            [objective.norm([shifted - original]) for shifted, original in zip(gradient, start[1], strict=True)]
+        )
+    totals = [sum(part**2 for part in parts) ** 0.5 for parts in differences]
+    return Ray([step * length for step in steps], losses, totals, differences)
 
 
 def summary(ray: Ray, loss: float) -> dict[str, Any]:
@@ -94,21 +98,28 @@ def summary(ray: Ray, loss: float) -> dict[str, Any]:
     }
 
 
-def scale_corrected(of: Objective, gradient: list[Tensor], ray: Ray, steps: Sequence[float]) -> dict[str, Any]:
+def scale_corrected(
+    loss_function: Objective, gradient: list[Tensor], ray: Ray, steps: Sequence[float]
+) -> dict[str, Any]:
     """Measures that are invariant to the scale of weights in front of a norm.
 
     `radial` of a matrix is cos(W, ∇_W L): zero where the loss does not depend on its scale.
     """
     weights, norms = {}, {}
-    for place in of.matrices:
-        weight, part = of.parameters[place].detach(), gradient[place]
+    for index in loss_function.matrices:
+        weight, part = loss_function.parameters[index].detach(), gradient[index]
         size, slope = objective.norm([weight]), objective.norm([part])
         if not size or not slope:
-            continue  # it has no direction: an embedding that no token of the batch uses
-        norms[place] = size, slope
-        beta = _largest_ratio([parts[place] for parts in ray.by_parameter], [step * slope for step in steps])
+            continue  # no direction, such as an embedding without tokens in the batch
+        norms[index] = size, slope
+        beta = _largest_ratio([parts[index] for parts in ray.by_parameter], [step * slope for step in steps])
         radial = objective.inner([weight], [part]) / (size * slope)
-        weights[of.names[place]] = {"norm": size, "radial": radial, "beta": beta, "beta_norm2": beta * size**2}
+        weights[loss_function.names[index]] = {
+            "norm": size,
+            "radial": radial,
+            "beta": beta,
+            "beta_norm2": beta * size**2,
+        }
     moved = sum((slope / size) ** 2 for size, slope in norms.values()) ** 0.5
     changed = [sum((size * parts[p]) ** 2 for p, (size, _) in norms.items()) ** 0.5 for parts in ray.by_parameter]
     return {"scale_free_beta": _largest_ratio(changed, [step * moved for step in steps]), "weights": weights}
@@ -116,28 +127,28 @@ def scale_corrected(of: Objective, gradient: list[Tensor], ray: Ray, steps: Sequ
 
 def measure(subject: Probe, grid: Grid) -> dict[str, Any]:
     """Measure the smoothness at the current point of the training."""
-    of, after = subject.objective(), real_update(subject)
-    loss, gradient = of.gradient()
+    loss_function, update = subject.objective(), real_update(subject)
+    loss, gradient = loss_function.gradient()
     length = objective.norm(gradient)
-    steps = grid.steps(length, after.distance, after.learning_rate)
-    ray = along(of, (loss, gradient), gradient, steps)
-    aside = along(of, (loss, gradient), _random_direction(gradient, length, subject), steps)
+    steps = grid.steps(length, update.distance, update.learning_rate)
+    ray = along(loss_function, (loss, gradient), gradient, steps)
+    control = along(loss_function, (loss, gradient), _random_direction(gradient, length, subject), steps)
     return {
         "unit": grid.unit,
         "etas": steps,
         "distances": ray.distances,
         "loss": loss,
         "gradient_norm": length,
-        "update_norm": after.distance,
-        "weight_norm": objective.norm(of.parameters[place].detach() for place in of.matrices),
-        "learning_rate": after.learning_rate,
-        "gradient": summary(ray, loss) | scale_corrected(of, gradient, ray, steps),
-        "random": summary(aside, loss),
+        "update_norm": update.distance,
+        "weight_norm": objective.norm(loss_function.parameters[index].detach() for index in loss_function.matrices),
+        "learning_rate": update.learning_rate,
+        "gradient": summary(ray, loss) | scale_corrected(loss_function, gradient, ray, steps),
+        "random": summary(control, loss),
     }
 
 
 def _random_direction(like: list[Tensor], length: float, subject: Probe) -> list[Tensor]:
-    """A random direction of that length in parameter space; equal at equal steps of every training."""
+    """A random direction of the given length in parameter space; a function of the training's seed and step."""
     device = subject.model.device
     generator = seeding.generator(device, "random direction", subject.updates.seed, subject.step)
     drawn = [torch.empty_like(part).normal_(generator=generator) for part in like]
@@ -151,30 +162,32 @@ def _largest_ratio(values: Sequence[float], distances: Sequence[float]) -> float
 
 def table(results: dict[str, Any]) -> Table:
     """A table of both directions side by side."""
-    shown = Table("", "along the gradient", "a random direction", title=f"smoothness, grid of unit {results['unit']}")
+    table = Table("", "along the gradient", "a random direction", title=f"smoothness, grid of unit {results['unit']}")
     pair = [results["gradient"], results["random"]]
-    shown.add_row("distances", *[_ends(results["distances"])] * 2)
-    shown.add_row(f"losses ({results['loss']:.4e} here)", *(_ends(each["losses"]) for each in pair))
-    shown.add_row("‖change of the gradient‖", *(_ends(each["differences"]) for each in pair))
+    table.add_row("distances", *[_ends(results["distances"])] * 2)
+    table.add_row(f"losses ({results['loss']:.4e} here)", *(_ends(direction["losses"]) for direction in pair))
+    table.add_row("‖change of the gradient‖", *(_ends(direction["differences"]) for direction in pair))
     for name, label in (("beta", "effective β"), ("lipschitz", "Lipschitz ratio")):
-        shown.add_row(label, *(f"{each[name]:.3e}" for each in pair))
-    shown.add_row("scale-free β", f"{results['gradient']['scale_free_beta']:.3e}", "")
-    return shown
+        table.add_row(label, *(f"{direction[name]:.3e}" for direction in pair))
+    table.add_row("scale-free β", f"{results['gradient']['scale_free_beta']:.3e}", "")
+    return table
 
 
 def _ends(values: Sequence[float]) -> str:
     return f"{min(values):.4e} to {max(values):.4e}"
 
 
-def draw(history: Sequence[dict[str, Any]], place: plots.Place) -> None:
+def draw(history: Sequence[dict[str, Any]], pictures: plots.PictureFolder) -> None:
     """Draw ranges against the step over a training, or curves against the distance of one point."""
     if len(history) == 1:
-        _draw_rays(history[0], place)
+        _draw_rays(history[0], pictures)
         return
     steps = [point["step"] for point in history]
     bands = [
-        plots.Band(label, scale, *zip(*((min(of(point)), max(of(point))) for point in history), strict=True))
-        for label, scale, of in (
+        plots.Band(
+            label, scale, *zip(*((min(values_of(point)), max(values_of(point))) for point in history), strict=True)
+        )
+        for label, scale, values_of in (
             ("loss along the gradient", "linear", lambda point: point["gradient"]["losses"]),
             ("‖change of the gradient‖", "log", lambda point: point["gradient"]["differences"]),
         )
@@ -185,13 +198,13 @@ def draw(history: Sequence[dict[str, Any]], place: plots.Place) -> None:
         "scale-free β": [point["gradient"]["scale_free_beta"] for point in history],
     }
     lipschitz = {"Lipschitz ratio": [point["gradient"]["lipschitz"] for point in history]}
-    place.bands("smoothness", steps, bands)
-    place.lines("beta", steps, [plots.Panel("β", "log", curves), plots.Panel("|ΔL| / distance", "log", lipschitz)])
+    pictures.bands("smoothness", steps, bands)
+    pictures.lines("beta", steps, [plots.Panel("β", "log", curves), plots.Panel("|ΔL| / distance", "log", lipschitz)])
 
 
-def _draw_rays(point: dict[str, Any], place: plots.Place) -> None:
+def _draw_rays(point: dict[str, Any], pictures: plots.PictureFolder) -> None:
     panels = [
         plots.Panel(label, "linear", {key: point[key][name] for key in ("gradient", "random")})
         for name, label in (("losses", "loss"), ("differences", "‖change of the gradient‖"))
     ]
-    place.lines("smoothness", point["distances"], panels, "distance")
+    pictures.lines("smoothness", point["distances"], panels, "distance")

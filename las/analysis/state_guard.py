@@ -11,15 +11,17 @@ from torch import Tensor, nn
 
 @contextmanager
 def unchanged(model: nn.Module, optimiser: torch.optim.Optimizer) -> Iterator[None]:
-    """Restore everything after a `with` block, whatever happens within.
+    """Restore the state of a training after a `with` block, also after an exception.
 
-    That is: parameters, their gradients, buffers, training or evaluation mode of every module, the optimiser's state
-    and its groups, and the random states of Python and torch on all devices.
+    Restored are parameters, their gradients, buffers, training or evaluation mode of every module, the optimiser's
+    state and its groups, and the random states of Python and torch on all devices.
     """
-    parameters = [(each, each.detach().clone()) for each in model.parameters()]
-    gradients = [(each, each.grad, None if each.grad is None else each.grad.clone()) for each in model.parameters()]
-    buffers = [(each, each.clone()) for each in model.buffers()]
-    states = {each: {key: _copy(value) for key, value in kept.items()} for each, kept in optimiser.state.items()}
+    parameters = [(tensor, tensor.detach().clone()) for tensor in model.parameters()]
+    gradients = [
+        (tensor, tensor.grad, None if tensor.grad is None else tensor.grad.clone()) for tensor in model.parameters()
+    ]
+    buffers = [(tensor, tensor.clone()) for tensor in model.buffers()]
+    states = {tensor: {key: _copy(value) for key, value in saved.items()} for tensor, saved in optimiser.state.items()}
     groups = [{key: value for key, value in group.items() if key != "params"} for group in optimiser.param_groups]
     drawn = random.getstate()
     try:
@@ -28,21 +30,21 @@ def unchanged(model: nn.Module, optimiser: torch.optim.Optimizer) -> Iterator[No
     finally:
         random.setstate(drawn)
         with torch.no_grad():
-            for tensor, before in (*parameters, *buffers):
-                tensor.copy_(before)
+            for tensor, original in (*parameters, *buffers):
+                tensor.copy_(original)
             for parameter, gradient, values in gradients:
                 parameter.grad = gradient
                 if gradient is not None and values is not None:
                     gradient.copy_(values)
         _restore(optimiser, states)
-        for group, kept in zip(optimiser.param_groups, groups, strict=True):
-            group.update(kept)
+        for group, saved in zip(optimiser.param_groups, groups, strict=True):
+            group.update(saved)
 
 
 @contextmanager
 def modes_kept(model: nn.Module) -> Iterator[None]:
     """Restore training or evaluation mode of every module after a `with` block."""
-    modes = [(each, each.training) for each in model.modules()]
+    modes = [(module, module.training) for module in model.modules()]
     try:
         yield
     finally:
@@ -52,22 +54,22 @@ def modes_kept(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Keep the model in evaluation mode within a `with` block."""
+    """Put the model into evaluation mode within a `with` block."""
     with modes_kept(model):
         model.eval()
         yield
 
 
 def _restore(optimiser: torch.optim.Optimizer, states: dict[Any, dict[str, Any]]) -> None:
-    for parameter in [each for each in optimiser.state if each not in states]:
+    for parameter in [parameter for parameter in optimiser.state if parameter not in states]:
         del optimiser.state[parameter]
-    for parameter, kept in states.items():
-        now = optimiser.state[parameter]
-        for key, value in kept.items():
+    for parameter, saved in states.items():
+        current = optimiser.state[parameter]
+        for key, value in saved.items():
             if isinstance(value, Tensor):
-                now[key].copy_(value)
+                current[key].copy_(value)
             else:
-                now[key] = value
+                current[key] = value
 
 
 def _copy(value: Any) -> Any:

@@ -1,1 +1,1 @@
-"""Speed and memory, against other LSTMs."""
+"""Benchmarks: speed and memory, compared with other LSTMs."""

@@ -1,6 +1,6 @@
 """Baselines of recurrent layers, each a layer: (frames [batch, frames, input], num_frames) to outputs.
 
-Whether one can be measured at a shape, on a device, is for it to say.
+Each baseline has a function that gives the reason why it cannot be measured at a shape on a device.
 """
 
 import importlib
@@ -17,7 +17,7 @@ from las.nn.cells.base import NUM_GATES
 
 
 class Padded(nn.Module):
-    """`nn.LSTM` as it comes; it reads padding as if it were speech."""
+    """`nn.LSTM` on padded rows; it reads padding as if it were speech."""
 
     def __init__(self, input_size: int, hidden_size: int, directions: int) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Padded(nn.Module):
 
 
 class Packed(Padded):
-    """`nn.LSTM` on a PackedSequence, which leaves padding out as our layers do."""
+    """`nn.LSTM` on a PackedSequence, which leaves out padding like the layers of this package."""
 
     def forward(self, frames: Tensor, num_frames: Tensor) -> Tensor:
         packed = pack_padded_sequence(frames, num_frames.cpu(), batch_first=True, enforce_sorted=False)
@@ -49,7 +49,7 @@ class Directions(nn.Module):
 
 
 class First(nn.Module):
-    """The outputs of a layer that returns its state as well."""
+    """A layer that returns the outputs of another one without its state."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -60,8 +60,10 @@ class First(nn.Module):
 
 
 class Naive(nn.Module):
-    """The function of `ln_global` as it is usually written: frame by frame both projections, two `nn.LayerNorm`s and
-    the gates, in PyTorch's operations; autograd does the rest."""
+    """A straightforward `ln_global` in PyTorch's operations, with autograd.
+
+    Both projections, two `nn.LayerNorm`s and the gates are computed frame by frame.
+    """
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
@@ -84,7 +86,7 @@ class Naive(nn.Module):
 
 
 class FlashRNN(nn.Module):
-    """The fused kernel of NX-AI/flashrnn, one head, and the input projection that it leaves to its user."""
+    """The fused kernel of NX-AI/flashrnn with one head, and the input projection, which the kernel lacks."""
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
@@ -145,12 +147,12 @@ def _unless_installed(module: str) -> Callable[[Shape, torch.device], str]:
 
 
 class Baseline(NamedTuple):
-    """A constructor of a layer from (input_size, hidden_size, directions), and why it cannot be measured (or "")."""
+    """A constructor of a layer from (input_size, hidden_size, directions), and the conditions of its measurement."""
 
     layer: Callable[[int, int, int], nn.Module]
     unsupported_reason: Callable[[Shape, torch.device], str] = _never
     dtype: torch.dtype | None = None
-    """The only one it is measured in."""
+    """The only type it is measured in; None for any."""
     captured: bool = False
     """True if its kernels are replayed from CUDA graphs."""
     cell: str = "lstm"

@@ -1,4 +1,4 @@
-"""Candidates of one shape: the baselines, and every kernel with every cell; or why one cannot be measured."""
+"""Candidates of one shape: the baselines, and every kernel with every cell, or the reason why one is refused."""
 
 import time
 import warnings
@@ -16,13 +16,13 @@ from las.nn.cells.base import NUM_GATES, LSTMCell
 from las.nn.rnn import BidirectionalLayer, CellFactory, RecurrentLayer
 from las.nn.subsampling import reduce_time
 
-MOST_COMPILED_FRAMES = 20
+MAX_COMPILED_FRAMES = 20
 COMPILED = "plain_compiled"
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Layers to be measured. `prepare_s` is what compiling or capturing them took, seconds."""
+    """Layers to be measured; `prepare_s` is the time of compiling or capturing them, in seconds."""
 
     implementation: str
     cell: str
@@ -33,7 +33,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Refused:
-    """A candidate that cannot be measured at this shape, and why."""
+    """A candidate that cannot be measured at this shape, and the reason."""
 
     implementation: str
     cell: str
@@ -57,7 +57,7 @@ class Stack(nn.Module):
         return frames
 
 
-class Ours(nn.Module):
+class KernelLayer(nn.Module):
     """A recurrent layer computed by a kernel."""
 
     def __init__(self, kernel: str, cell: CellFactory, input_size: int, hidden_size: int, directions: int) -> None:
@@ -77,7 +77,7 @@ def refusal(kernel: str, cell: LSTMCell, like: Tensor) -> str:
 
 
 class LayerLoop(nn.Module):
-    """The plain recurrence over rows of one length, without what a compiler cannot follow."""
+    """The plain recurrence over rows of equal length, in operations that `torch.compile` can trace."""
 
     def __init__(self, cell: CellFactory, input_size: int, hidden_size: int, directions: int) -> None:
         super().__init__()
@@ -103,12 +103,14 @@ def candidates(
     frames: Tensor,
 ) -> list[Candidate | Refused]:
     """The candidates in the order of the table. `frames` [batch, frames, input] are their input."""
-    found: list[Candidate | Refused] = [_baseline(name, shape, dtype, frames) for name in baselines if name != COMPILED]
+    all_candidates: list[Candidate | Refused] = [
+        _baseline(name, shape, dtype, frames) for name in baselines if name != COMPILED
+    ]
     for name, cell in cells.items():
         if COMPILED in baselines:
-            found.append(_compiled(name, shape, cell, dtype, frames))
-        found += [_kernel(kernel, name, shape, cell, dtype, frames) for kernel in kernels]
-    return found
+            all_candidates.append(_compiled(name, shape, cell, dtype, frames))
+        all_candidates += [_kernel(kernel, name, shape, cell, dtype, frames) for kernel in kernels]
+    return all_candidates
 
 
 def _baseline(name: str, shape: Shape, dtype: torch.dtype, frames: Tensor) -> Candidate | Refused:
@@ -127,19 +129,19 @@ def _baseline(name: str, shape: Shape, dtype: torch.dtype, frames: Tensor) -> Ca
 def _kernel(
     kernel: str, name: str, shape: Shape, cell: CellFactory, dtype: torch.dtype, frames: Tensor
 ) -> Candidate | Refused:
-    def layer(*sizes: int) -> Ours:
-        return Ours(kernel, cell, *sizes)
+    def layer(*sizes: int) -> KernelLayer:
+        return KernelLayer(kernel, cell, *sizes)
 
     layers = Stack(shape, layer).to(frames.device, dtype)
-    first = next(module for module in layers.modules() if isinstance(module, LSTMCell))
-    reason = refusal(kernel, first, frames.to(dtype))
+    first_cell = next(module for module in layers.modules() if isinstance(module, LSTMCell))
+    reason = refusal(kernel, first_cell, frames.to(dtype))
     return Refused(kernel, name, reason) if reason else Candidate(kernel, name, dtype, layers)
 
 
 def _compiled(name: str, shape: Shape, cell: CellFactory, dtype: torch.dtype, frames: Tensor) -> Candidate | Refused:
-    """The plain recurrence by `torch.compile`, with a first pass in either mode, which is when it compiles."""
-    if shape.frames > MOST_COMPILED_FRAMES or shape.ragged:
-        reason = f"takes minutes to compile: only for rows of one length, at most {MOST_COMPILED_FRAMES} frames"
+    """The plain recurrence by `torch.compile`, compiled by a first pass without and one with gradients."""
+    if shape.frames > MAX_COMPILED_FRAMES or shape.ragged:
+        reason = f"takes minutes to compile: only for rows of one length, at most {MAX_COMPILED_FRAMES} frames"
         return Refused(COMPILED, name, reason)
     layers = Stack(shape, lambda *sizes: LayerLoop(cell, *sizes)).to(frames.device, dtype)
     rows, num_frames = frames.detach().to(dtype).requires_grad_(), shape.num_frames()

@@ -30,12 +30,15 @@ COLUMNS = (
 
 
 def title(shape: str) -> str:
-    """The experiment, its corpus and how long it was trained, as the rows name them."""
+    """The title over the rows of a training: the experiment, its corpus and its length."""
     return shape
 
 
 def measure(settings: Settings) -> Iterator[Group]:
-    """One group: what a training consists of. It is trained in a folder that is removed, on the disk of the runs."""
+    """Measure the parts of a training: updates, validations, checkpoints.
+
+    The training runs in a temporary folder on the disk of the runs.
+    """
     steps = settings.config["steps"]
     options = settings.config["trainer"] | {"max_steps": steps, "patience": steps}
     place = machine.existing(Path(settings.config["run_dir"]))
@@ -55,7 +58,7 @@ def measure(settings: Settings) -> Iterator[Group]:
     measured = {name: clock.seconds for name, clock in clocks.items()}
     updates_s = total_s - sum(map(sum, measured.values()))
     measured = {"updates": [updates_s / steps] * steps} | measured
-    rows = [settings.row(name, "", shape) | _shares(found, total_s, updates_s) for name, found in measured.items()]
+    rows = [settings.row(name, "", shape) | _shares(seconds, total_s, updates_s) for name, seconds in measured.items()]
     yield Group(shape, rows)
 
 
@@ -78,19 +81,19 @@ def _trainer(config: Config) -> Trainer:
 
 
 class SaveTimer:
-    """A timer in place of a method of an object, which records how long each call takes."""
+    """A timer that replaces a method of an object and records the duration of each call in seconds."""
 
     def __init__(self, owner: object, name: str) -> None:
         self.seconds: list[float] = []
         self._call: Callable[..., Any] = getattr(owner, name)
         setattr(owner, name, self)
 
-    def __call__(self, *given: Any, **named: Any) -> Any:
+    def __call__(self, *positional: Any, **named: Any) -> Any:
         began = time.perf_counter()
         try:
-            return self._call(*given, **named)
+            return self._call(*positional, **named)
         finally:
             self.seconds.append(time.perf_counter() - began)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._call, name)  # what else is asked of it
+        return getattr(self._call, name)  # all other attributes are those of the method

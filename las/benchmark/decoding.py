@@ -38,19 +38,19 @@ class Task(NamedTuple):
     """A model and its input: waveforms in memory, in batches and one by one."""
 
     model: ListenAttendSpell
-    what: str
+    description: str
     batched: list[Batch]
     single: list[Batch]
     audio_s: float
 
 
 def title(shape: str) -> str:
-    """The model and the split, as the rows name them."""
+    """The title over the rows of a task: the model and the split."""
     return shape
 
 
 def measure(settings: Settings) -> Iterator[Group]:
-    """One group: greedy search in batches, and the search of the config in batches and one utterance at a time."""
+    """Measure greedy search in batches, and the search of the config in batches and one utterance at a time."""
     torch.set_num_threads(settings.threads)
     config = settings.config
     greedy: Search = build(config["validation_search"], where="validation_search")
@@ -60,11 +60,14 @@ def measure(settings: Settings) -> Iterator[Group]:
     passes = {"greedy_batched": DecodingPass(task.model, greedy, task.batched)}
     passes[f"{name}_batched"] = DecodingPass(task.model, search, task.batched)
     passes[f"{name}_single"] = DecodingPass(task.model, search, task.single)
-    works = {key: timing.Work(each.run) for key, each in passes.items()}
+    works = {key: timing.Work(decoding.run) for key, decoding in passes.items()}
     times = timing.alternate(works, settings.repeats, settings.budget_s, settings.device, "passes over the utterances")
     card = inputs.card(task.model)
-    rows = [settings.row(key, card, task.what) | _result(times[key], each, task) for key, each in passes.items()]
-    yield Group(task.what, compared(rows))
+    rows = [
+        settings.row(key, card, task.description) | _result(times[key], decoding, task)
+        for key, decoding in passes.items()
+    ]
+    yield Group(task.description, compared(rows))
 
 
 class DecodingPass:
@@ -75,16 +78,16 @@ class DecodingPass:
         self.decoded: list[evaluation.Decoded] = []
 
     def run(self) -> None:
-        """Decode as `las decode` does, without reading audio."""
+        """Decode like `las decode`, without reading audio."""
         self.decoded = list(evaluation.decode(self.model, self.search, enumerate(self.material)))
 
 
-def _result(times: list[float], made: DecodingPass, task: Task) -> Row:
+def _result(times: list[float], decoding: DecodingPass, task: Task) -> Row:
     milliseconds = timing.spread(times)
-    seconds, count = milliseconds.median / 1e3, len(made.decoded)
+    seconds, count = milliseconds.median / 1e3, len(decoding.decoded)
     return {
         "utterances": count,
-        "batch_size": max(len(batch.ids) for batch in made.material),
+        "batch_size": max(len(batch.ids) for batch in decoding.material),
         "seconds": seconds,
         "lowest_s": milliseconds.lowest / 1e3,
         "highest_s": milliseconds.highest / 1e3,
@@ -92,7 +95,7 @@ def _result(times: list[float], made: DecodingPass, task: Task) -> Row:
         "audio_s": task.audio_s,
         "rtf": seconds / task.audio_s,
         "utterances_per_s": count / seconds,
-        "tokens_per_utterance": sum(len(each.hypotheses[0].tokens) for each in made.decoded) / count,
+        "tokens_per_utterance": sum(len(utterance.hypotheses[0].tokens) for utterance in decoding.decoded) / count,
     }
 
 
@@ -114,8 +117,8 @@ def trained(settings: Settings) -> Task:
         [batch for _, batch in loader.batches(sequential(utterances, size))]
         for size in (BatchSize.of(config), BatchSize(1))
     )
-    what = f"{transcriber.config['name']} on {split} of {corpus.name}"
-    return Task(transcriber.model, what, batched, single, sum(each.duration_s for each in utterances))
+    description = f"{transcriber.config['name']} on {split} of {corpus.name}"
+    return Task(transcriber.model, description, batched, single, sum(utterance.duration_s for utterance in utterances))
 
 
 def untrained(settings: Settings) -> Task:
@@ -131,12 +134,12 @@ def untrained(settings: Settings) -> Task:
 
 def _row(batch: Batch, index: int) -> Batch:
     """One utterance of a batch, without padding."""
-    here = slice(index, index + 1)
+    row = slice(index, index + 1)
     samples, tokens = int(batch.num_samples[index]), int(batch.num_tokens[index])
     return Batch(
-        ids=batch.ids[here],
-        waveforms=batch.waveforms[here, :samples],
-        num_samples=batch.num_samples[here],
-        targets=batch.targets[here, :tokens],
-        num_tokens=batch.num_tokens[here],
+        ids=batch.ids[row],
+        waveforms=batch.waveforms[row, :samples],
+        num_samples=batch.num_samples[row],
+        targets=batch.targets[row, :tokens],
+        num_tokens=batch.num_tokens[row],
     )

@@ -22,13 +22,13 @@ class BenchmarkModel(NamedTuple):
 
 
 def subject(config: Config) -> BenchmarkModel:
-    """The parts of a training, by its config; the corpus is not read."""
+    """Build the parts of a training from its config; the corpus is not read."""
     corpus: Corpus = build(config["corpus"], where="corpus")
     return BenchmarkModel(corpus, build_parts(config, corpus))
 
 
 def batch(count: int, seconds: list[float], corpus: Corpus, seed: int = 1) -> Batch:
-    """Utterances of white noise of uniform random lengths between two durations, with random symbols as their texts."""
+    """A batch of white noise of random lengths between two durations in seconds, with random tokens as targets."""
     draw = torch.Generator().manual_seed(seed)
     shortest_s, longest_s = seconds
     durations_s = shortest_s + (longest_s - shortest_s) * torch.rand(count, generator=draw)

@@ -1,4 +1,4 @@
-"""suite=loader: the speed of loading batches from a corpus, and how long a training waits for them."""
+"""suite=loader: the speed of loading batches from a corpus, and the share of time that a training waits for them."""
 
 import functools
 import time
@@ -22,8 +22,8 @@ from las.training.step import TrainingStep
 KEY_OF = functools.partial(augmentation_seed, 1, 0)
 CPU = torch.device("cpu")
 WORKERS = (0, 1, 2, 4)
-MOST_BATCHES = 100  # evenly spread over the corpus
-CONSUMED = 20  # batches, when waiting is measured
+MAX_BATCHES = 100  # evenly spread over the corpus
+NUM_CONSUMED = 20  # batches, when waiting is measured
 
 COLUMNS = (
     TableColumn("threads that read", text("implementation")),
@@ -37,29 +37,31 @@ COLUMNS = (
 
 
 def title(shape: str) -> str:
-    """The corpus and the batches, as the rows name them."""
+    """The title over the rows of a corpus: its name and its batches."""
     return shape
 
 
 def measure(settings: Settings) -> Iterator[Group]:
-    """One group: numbers of threads. With that of the experiment its model is trained as well."""
+    """Measure each number of threads, in one group; with that of the experiment its model is trained as well."""
     config = settings.config
     torch.set_num_threads(settings.threads)
     subject = inputs.subject(config)
     utterances = subject.corpus.prepare(Path(config["data_dir"]) / "manifests")[subject.corpus.splits[0]]
     size = config["trainer"]["batch_size"]
     plan = sequential(utterances, BatchSize(size))
-    plan = plan[:: -(-len(plan) // MOST_BATCHES)]
+    plan = plan[:: -(-len(plan) // MAX_BATCHES)]
     count = sum(map(len, plan))
     shape = f"{subject.corpus.name}: {count} utterances in batches of {size}"
-    _milliseconds(_loader(subject, utterances, max(WORKERS)), plan)  # so that all find the files in the system's cache
+    _milliseconds(_loader(subject, utterances, max(WORKERS)), plan)  # fills the system's file cache for all
     rows = []
     for workers in progress.counted(WORKERS, len(WORKERS), "numbers of threads"):
-        found = _measured(subject, utterances, plan, workers, float(config["consumer_ms"]))
+        results = _measured(subject, utterances, plan, workers, float(config["consumer_ms"]))
         if workers == config["trainer"]["num_workers"]:
-            found |= _trained(subject, utterances, plan[:: -(-len(plan) // config["trained_batches"])], workers, config)
+            results |= _trained(
+                subject, utterances, plan[:: -(-len(plan) // config["trained_batches"])], workers, config
+            )
         row = settings.row(f"workers{workers}", "", shape)
-        rows.append(row | {"corpus": subject.corpus.name, "workers": workers, "utterances": count} | found)
+        rows.append(row | {"corpus": subject.corpus.name, "workers": workers, "utterances": count} | results)
     yield Group(shape, rows)
 
 
@@ -79,7 +81,7 @@ def _measured(
     loader = _loader(subject, utterances, workers)
     first_s, second_s = (_milliseconds(loader, plan) / 1e3 for _ in range(2))
     audio_s = sum(utterances[index].duration_s for batch in plan for index in batch)
-    consumed = _loader(subject, utterances, workers).batches(plan[:CONSUMED], 0, KEY_OF)
+    consumed = _loader(subject, utterances, workers).batches(plan[:NUM_CONSUMED], 0, KEY_OF)
     return {
         "audio_s": audio_s,
         "seconds": first_s,
@@ -91,18 +93,18 @@ def _measured(
 
 
 def _trained(subject: BenchmarkModel, utterances: list[Utterance], plan: Plan, workers: int, config: Config) -> Row:
-    """The share of its time that a training waits for batches, read from files, whose first one it waits for whole."""
+    """Measure the share of its time that a training waits for batches from files, the first batch included."""
     parts, loader = subject.setup.parts, _loader(subject, utterances, workers)
     optimiser = parts.optim(parts.model.to(subject.setup.device).parameters())
-    made = parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment
-    update = TrainingStep(*made, subject.setup.seed, config["trainer"]["precision"])
+    parts_of_step = parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment
+    update = TrainingStep(*parts_of_step, subject.setup.seed, config["trainer"]["precision"])
     waited_s, step, began = 0.0, 0, time.perf_counter()
-    asked = began
+    requested_at = began
     with rnn.use_kernel(str(config["kernel"])):
         for step, (_, batch) in enumerate(loader.batches(plan, 0, KEY_OF), start=1):
-            waited_s += time.perf_counter() - asked
+            waited_s += time.perf_counter() - requested_at
             update([batch.to(subject.setup.device)], step)
-            asked = time.perf_counter()
+            requested_at = time.perf_counter()
     took_s = time.perf_counter() - began
     audio_s = sum(utterances[index].duration_s for batch in plan for index in batch)
     return {
@@ -113,7 +115,7 @@ def _trained(subject: BenchmarkModel, utterances: list[Utterance], plan: Plan, w
 
 
 def wait_share(items: Iterator[object], consumer_s: float) -> float:
-    """The share of the time that a consumer waits which needs `consumer_s` for each item, asleep meanwhile."""
+    """The share of its time that a consumer waits for items, if it sleeps `consumer_s` seconds after each."""
     began = time.perf_counter()
     count = 0
     for _ in items:

@@ -12,12 +12,12 @@ from las.benchmark.shapes import SHAPES, Shape
 
 
 def title(name: str) -> str:
-    """`C1: small, CPU (H=256 I=512 B=16 T=200, both directions, 1 layer)`"""
+    """The title of a shape: `C1: small, CPU (H=256 I=512 B=16 T=200, both directions, 1 layer)`."""
     shape = SHAPES[name]
     ways = "both directions" if shape.directions == 2 else "one direction"
     layers = f"{len(shape.reduction)} layer{'s' if len(shape.reduction) > 1 else ''}"
     sizes = f"H={shape.hidden_size} I={shape.input_size} B={shape.batch} T={shape.frames}"
-    return f"{name}: {shape.what} ({sizes}, {ways}, {layers})"
+    return f"{name}: {shape.description} ({sizes}, {ways}, {layers})"
 
 
 def _spread(row: Row) -> str:
@@ -44,20 +44,20 @@ COLUMNS = (
 
 
 def measure(settings: Settings) -> Iterator[Group]:
-    """One group for each shape."""
+    """Measure every candidate at each shape, in one group for each shape."""
     torch.set_num_threads(settings.threads)
     cells = {name: cell(name) for name in settings.cells}
     for name, shape in settings.shapes.items():
         torch.manual_seed(1)
         frames = torch.randn(shape.batch, shape.frames, shape.input_size).to(settings.device)
-        found = candidates(shape, cells, settings.kernels, settings.baselines, settings.dtype, frames)
-        runs = [LayerRun(each, shape, frames) for each in found if isinstance(each, Candidate)]
-        refused = [_refused(settings, name, each) for each in found if isinstance(each, Refused)]
+        listed = candidates(shape, cells, settings.kernels, settings.baselines, settings.dtype, frames)
+        runs = [LayerRun(candidate, shape, frames) for candidate in listed if isinstance(candidate, Candidate)]
+        refused = [_refused(settings, name, candidate) for candidate in listed if isinstance(candidate, Refused)]
         yield Group(title(name), compared([*_measured(settings, name, runs), *refused]))
 
 
 class LayerRun:
-    """A candidate with its input, which is timed."""
+    """A candidate with its input, to be timed."""
 
     def __init__(self, candidate: Candidate, shape: Shape, frames: torch.Tensor) -> None:
         self.candidate = candidate
@@ -89,13 +89,13 @@ def _measured(settings: Settings, name: str, runs: Sequence[LayerRun]) -> Iterat
         works[index, "total"] = timing.Work(run.total, run.clear)
     times = timing.alternate(works, settings.repeats, settings.budget_s, settings.device, f"{name}: measurements")
     for index, run in enumerate(runs):
-        made = run.candidate
+        candidate = run.candidate
         forward, total = (timing.spread(times[index, kind]) for kind in ("forward", "total"))
         run.clear()
         peak = memory.allocated(run.total, settings.device)
         run.clear()
-        row = settings.row(made.implementation, made.cell, name) | {
-            "dtype": str(made.dtype).removeprefix("torch."),
+        row = settings.row(candidate.implementation, candidate.cell, name) | {
+            "dtype": str(candidate.dtype).removeprefix("torch."),
             "forward_ms": forward.median,
             "total_ms": total.median,
             "total_lowest_ms": total.lowest,
@@ -103,18 +103,18 @@ def _measured(settings: Settings, name: str, runs: Sequence[LayerRun]) -> Iterat
             "repeats": total.repeats,
             "peak_bytes": peak,
             "resident_bytes": memory.resident(run.total, settings.device),
-            "prepare_s": made.prepare_s,
-            "note": "" if made.prepare_s is None else f"compiled or captured in {made.prepare_s:.0f} s",
+            "prepare_s": candidate.prepare_s,
+            "note": "" if candidate.prepare_s is None else f"compiled or captured in {candidate.prepare_s:.0f} s",
         }
-        if settings.device.type == "cuda" and made.cell == "lstm":
+        if settings.device.type == "cuda" and candidate.cell == "lstm":
             row["device_kernels"] = timing.device_kernels(run.total)
             row["note"] = ", ".join(row["device_kernels"])
         yield row
 
 
 def _refused(settings: Settings, name: str, refused: Refused) -> Row:
-    nothing = dict.fromkeys(("forward_ms", "total_ms", "peak_bytes"))
-    return settings.row(refused.implementation, refused.cell, name) | nothing | {"refused": refused.reason}
+    empty = dict.fromkeys(("forward_ms", "total_ms", "peak_bytes"))
+    return settings.row(refused.implementation, refused.cell, name) | empty | {"refused": refused.reason}
 
 
 RATIOS = {
@@ -129,15 +129,15 @@ def compared(table: Sequence[Row]) -> list[Row]:
     """Rows of one shape with their times and peak memory relative to the baselines'."""
     totals = {(row["implementation"], row["cell"]): row["total_ms"] for row in table}
     peaks = {row["implementation"]: row["peak_bytes"] for row in table if row["cell"] == "lstm"}
-    found = []
+    rows = []
     for row in table:
         ratios = {key: _ratio(row["total_ms"], totals.get((name, "lstm"))) for key, name in RATIOS.items()}
         for loop in ("plain", "naive"):
             ratios[f"times_faster_than_{loop}"] = _ratio(totals.get((loop, row["cell"])), row["total_ms"])
         ratios["peak_to_lstm"] = _ratio(row["peak_bytes"], peaks.get("lstm"))
-        known = {key: value for key, value in ratios.items() if value is not None or key == "ratio_to_lstm"}
-        found.append(row | known)
-    return found
+        measured = {key: value for key, value in ratios.items() if value is not None or key == "ratio_to_lstm"}
+        rows.append(row | measured)
+    return rows
 
 
 def _ratio(a: int | float | None, b: int | float | None) -> float | None:

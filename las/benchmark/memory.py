@@ -18,19 +18,18 @@ PEAK_RESET = Path("/proc/self/clear_refs")
 
 
 def allocated(run: Callable[[], object], device: torch.device) -> int:
-    """The largest number of bytes that torch's allocator had handed out while `run` ran.
+    """The peak of torch's allocated memory while `run` runs, in bytes beyond that before.
 
-    On a GPU the allocator counts. On a CPU its calls are summed up in order, as the profiler saw them; memory that
-    compiled code gets elsewhere (oneDNN's own buffers, C++ containers) and in threads of its own is not among them:
-    it is in `resident`.
+    On a GPU torch's allocator records it. On a CPU it is computed from the allocations in torch's profiler, without the
+    memory that compiled code allocates itself (oneDNN's buffers, C++ containers, threads); `resident` includes that.
     """
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-        before = torch.cuda.memory_allocated(device)
+        allocated_before = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
         run()
         torch.cuda.synchronize(device)
-        return torch.cuda.max_memory_allocated(device) - before
+        return torch.cuda.max_memory_allocated(device) - allocated_before
     allocator.release()
     with _without_announcements(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         run()
@@ -44,19 +43,19 @@ def allocated(run: Callable[[], object], device: torch.device) -> int:
 
 
 def resident(run: Callable[[], object], device: torch.device) -> int | None:
-    """The largest growth of the process's resident memory in bytes while `run` ran.
+    """The peak growth of the process's resident memory while `run` runs, in bytes.
 
-    Linux counts it, for everything in the process; None where it does not, and for a GPU.
+    It is measured by Linux for the whole process; None on other systems and for a GPU.
     """
     if device.type != "cpu" or not os.access(PEAK_RESET, os.W_OK):
         return None
-    # Free memory that the kernels or the C library keep would hide what is taken from it again.
+    # Memory that was freed but not returned would be used again without any growth.
     allocator.release()
     getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
     PEAK_RESET.write_text("5")
-    before = _status("VmRSS")
+    resident_before = _status("VmRSS")
     run()
-    return max(_status("VmHWM") - before, 0)
+    return max(_status("VmHWM") - resident_before, 0)
 
 
 def _status(name: str) -> int:
@@ -67,15 +66,15 @@ def _status(name: str) -> int:
 
 @contextmanager
 def _without_announcements() -> Iterator[None]:
-    """The profiler's library writes to the terminal when it starts and when it stops; other lines pass."""
+    """Suppress the lines that the profiler's library writes to stderr when it starts and stops."""
     sys.stderr.flush()
     terminal = os.dup(2)
-    with tempfile.TemporaryFile() as written:
-        os.dup2(written.fileno(), 2)
+    with tempfile.TemporaryFile() as captured:
+        os.dup2(captured.fileno(), 2)
         try:
             yield
         finally:
             os.dup2(terminal, 2)
             os.close(terminal)
-            written.seek(0)
-            os.write(2, b"".join(line for line in written if not line.startswith(b"USDT:")))
+            captured.seek(0)
+            os.write(2, b"".join(line for line in captured if not line.startswith(b"USDT:")))

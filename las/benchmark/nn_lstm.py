@@ -27,13 +27,13 @@ COLUMNS = (
 
 
 def title(name: str) -> str:
-    """`3 layers, two directions, packed (H=256 I=512 B=16 T=200)`"""
+    """The title of a stack: `3 layers, two directions, packed (H=256 I=512 B=16 T=200)`."""
     sizes = f"H={PADDED.hidden_size} I={PADDED.input_size} B={PADDED.batch} T={PADDED.frames}"
     return f"{name} ({sizes})"
 
 
 def measure(settings: Settings) -> Iterator[Group]:
-    """One group for each stack and kind of input."""
+    """Measure each stack with padded and with packed input, in one group each."""
     torch.set_num_threads(settings.threads)
     for layers, directions, is_packed in product((1, 3), (1, 2), (False, True)):
         name = (
@@ -71,7 +71,7 @@ def _rows(settings: Settings, name: str, layers: int, bidirectional: bool, is_pa
 
 
 class StackRun:
-    """A stack with its input: what is timed."""
+    """A stack with its input, to be timed."""
 
     def __init__(self, stack: nn.Module, is_packed: bool) -> None:
         self.stack, self.is_packed = stack, is_packed
@@ -80,17 +80,17 @@ class StackRun:
         self.lengths = PACKED.num_frames()
 
     def clear(self) -> None:
-        """Drop the gradients of the last time."""
+        """Drop the gradients of the last run."""
         self.frames.grad = None
         self.stack.zero_grad(set_to_none=True)
 
     def forward(self) -> None:
-        """As in decoding: without gradients."""
+        """Run the stack without gradients, as in decoding."""
         with torch.no_grad():
             self._output()
 
     def total(self) -> None:
-        """As in training: forwards, then the gradients of the parameters and of the frames."""
+        """Run the stack forwards and backwards, to the gradients of parameters and frames, as in training."""
         self._output().sum().backward()
 
     def _output(self) -> torch.Tensor:

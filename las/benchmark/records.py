@@ -15,7 +15,7 @@ from las.runtime.errors import DataError
 from las.storage import atomic, bounded
 
 Row = dict[str, Any]
-LEFT = 2  # columns of names; the others are numbers
+NUM_NAME_COLUMNS = 2  # left-aligned; the others are numbers
 
 
 class TableColumn(NamedTuple):
@@ -33,7 +33,7 @@ class Group(NamedTuple):
 
 
 def machine(device: torch.device) -> str:
-    """`NVIDIA H200, cuDNN 9.13.0`, or `AMD EPYC, 2 cores, AVX2`."""
+    """The name of a device: `NVIDIA H200, cuDNN 9.13.0`, or `AMD EPYC, 2 cores, AVX2`."""
     if device.type == "cuda":
         version = torch.backends.cudnn.version() or 0
         return f"{torch.cuda.get_device_name(device)}, cuDNN {version // 10000}.{version // 100 % 100}.{version % 100}"
@@ -50,8 +50,8 @@ def write(path: Path, rows: Iterable[Row]) -> None:
 
 
 def read(path: Path) -> list[Row]:
-    """The rows of a file that `write` wrote. Raises DataError naming the line that is not one."""
-    found = []
+    """The rows of a file that `write` wrote. Raises DataError naming a line that is not a row."""
+    rows = []
     for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
         try:
             row = bounded.parse(line)
@@ -59,17 +59,17 @@ def read(path: Path) -> list[Row]:
             raise DataError(f"{path}, line {number}: not JSON ({error})") from error
         if not isinstance(row, dict) or "suite" not in row:
             raise DataError(f"{path}, line {number}: not a row of the verb benchmark")
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def show(group: Group, columns: Sequence[TableColumn]) -> None:
-    """Print a table on a terminal, lines of text anywhere else; below it what was not measured, with the reason."""
+    """Print a table on a terminal and plain lines elsewhere, then the reasons for all missing measurements."""
     headings, lines = table(group.rows, columns)
     if progress.console.is_terminal:
         drawn = Table(title=group.title)
         for index, heading in enumerate(headings):
-            drawn.add_column(heading, justify="left" if index < LEFT else "right", overflow="fold")
+            drawn.add_column(heading, justify="left" if index < NUM_NAME_COLUMNS else "right", overflow="fold")
         for line in lines:
             drawn.add_row(*line)
         progress.console.print(drawn, markup=False)
@@ -78,20 +78,22 @@ def show(group: Group, columns: Sequence[TableColumn]) -> None:
         widths = [max(map(len, column)) for column in zip(headings, *lines, strict=True)]
         for line in [headings, *lines]:
             cells = enumerate(zip(line, widths, strict=True))
-            progress.say("  ".join(t.ljust(w) if at < LEFT else t.rjust(w) for at, (t, w) in cells).rstrip())
+            progress.say(
+                "  ".join(t.ljust(w) if index < NUM_NAME_COLUMNS else t.rjust(w) for index, (t, w) in cells).rstrip()
+            )
     for reason in unmeasured(group.rows):
         progress.say(f"not measured: {reason}")
 
 
 def table(rows: Sequence[Row], columns: Sequence[TableColumn]) -> tuple[list[str], list[list[str]]]:
-    """Headings and lines of what was measured; columns that would be empty are left out."""
+    """Headings and lines of the measured rows; empty columns are left out."""
     measured = [row for row in rows if not row.get("refused")]
     used = [column for column in columns if any(column.text(row) for row in measured)]
     return [column.heading for column in used], [[column.text(row) for column in used] for row in measured]
 
 
 def unmeasured(rows: Sequence[Row]) -> list[str]:
-    """`lstm_best, lstm_graph (needs a GPU)` for each reason why something was not measured."""
+    """The implementations that were not measured, by reason: `lstm_best, lstm_graph (needs a GPU)`."""
     reasons: dict[str, list[str]] = {}
     for row in rows:
         if row.get("refused"):
@@ -100,7 +102,7 @@ def unmeasured(rows: Sequence[Row]) -> list[str]:
 
 
 def number(key: str, digits: int = 2, scale: float = 1.0) -> Callable[[Row], str]:
-    """A row's value with so many decimals, empty where there is none."""
+    """A function that formats a row's value with `digits` decimals, empty if there is none."""
 
     def text(row: Row) -> str:
         value = row.get(key)
@@ -110,5 +112,5 @@ def number(key: str, digits: int = 2, scale: float = 1.0) -> Callable[[Row], str
 
 
 def text(key: str) -> Callable[[Row], str]:
-    """A row's value as it is, empty where there is none."""
+    """A function that gives a row's value as text, empty if there is none."""
     return lambda row: "" if row.get(key) is None else str(row[key])

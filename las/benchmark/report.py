@@ -52,13 +52,13 @@ def rewrite(path: Path) -> None:
 
 def page(measurements: Sequence[Sequence[Row]]) -> str:
     """The text of the page; each element holds the measurements of one command."""
-    parts = [OPENING]
+    sections = [OPENING]
     if not any(row["device"] == "cuda" for rows in measurements for row in rows):
-        parts.append(NO_GPU)
-    parts.append(_shapes())
+        sections.append(NO_GPU)
+    sections.append(_shapes())
     for name in SUITES:
-        parts += [_section(rows) for rows in measurements if rows and rows[0]["suite"] == name]
-    return "\n".join(parts)
+        sections += [_section(rows) for rows in measurements if rows and rows[0]["suite"] == name]
+    return "\n".join(sections)
 
 
 def _section(rows: Sequence[Row]) -> str:
@@ -78,8 +78,8 @@ def _section(rows: Sequence[Row]) -> str:
         members = list(group)
         headings, table = records.table(members, suite.columns)
         lines += [f"### {suite.title(shape)}", "", *_table(headings, table), ""]
-        if missing := records.unmeasured(members):
-            lines += [f"Not measured: {'; '.join(missing)}.", ""]
+        if refusals := records.unmeasured(members):
+            lines += [f"Not measured: {'; '.join(refusals)}.", ""]
     return "\n".join(lines)
 
 
@@ -89,7 +89,7 @@ def _shapes() -> str:
     for name, shape in SHAPES.items():
         lengths = "all the same" if not shape.ragged else "real ones" if shape.lengths else f"{shape.shortest:g} to 1"
         sizes = (shape.hidden_size, shape.input_size, shape.batch, shape.frames, shape.directions, len(shape.reduction))
-        table.append([name, shape.what, *map(str, sizes), lengths])
+        table.append([name, shape.description, *map(str, sizes), lengths])
     return "\n".join(["## Shapes", "", *_table(headings, table), ""])
 
 

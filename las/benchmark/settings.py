@@ -18,7 +18,7 @@ from las.storage import run_directory
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ON_DEVICE = {"cpu": ("float32", 7, ON_CPU), "cuda": ("bfloat16", 50, ON_CUDA)}
-"""Defaults where the config has none: type, repeats, shapes."""
+"""Defaults by device: type, repeats, shapes."""
 
 KEYS = {
     "shapes": list[str] | None,
@@ -41,7 +41,7 @@ KEYS = {
 
 @dataclass(frozen=True)
 class Settings:
-    """A checked config. `config` is the whole of it: also that of a training, for the suites that need a model."""
+    """A checked config; `config` is the whole one, with that of a training for the suites that need a model."""
 
     config: Config
     suite: str
@@ -57,7 +57,7 @@ class Settings:
     baselines: list[str]
 
     def row(self, implementation: str, cell: str, shape: str) -> records.Row:
-        """The start of a row: what was measured, on what and with what."""
+        """The columns that all rows share: the measured implementation, the machine, the versions, the command."""
         return {
             "suite": self.suite,
             "implementation": implementation,
@@ -122,18 +122,18 @@ def _threads(config: Config, suite: str) -> int:
 def cell(name: str) -> CellFactory:
     """A cell by the name of its config."""
     card = compose("train", [f"cell@model.listener.cell={name}"])["model"]["listener"]["cell"]
-    made: CellFactory = build(card, where=name)
-    return made
+    factory: CellFactory = build(card, where=name)
+    return factory
 
 
 def _list(names: str | list[str] | None) -> list[str]:
     return [names] if isinstance(names, str) else list(names or [])
 
 
-def _known(key: str, names: str | list[str] | None, known: list[str]) -> list[str]:
-    """The given names, or all of them where none are given. Raises ConfigError for one that does not exist."""
-    chosen = known if names is None else _list(names)
+def _known(key: str, names: str | list[str] | None, existing: list[str]) -> list[str]:
+    """The given names, or all existing ones if none are given. Raises ConfigError for a name that does not exist."""
+    chosen = existing if names is None else _list(names)
     for name in chosen:
-        if name not in known:
-            raise ConfigError(f"{key}: {name!r} does not exist.{suggest(name, known)}")
+        if name not in existing:
+            raise ConfigError(f"{key}: {name!r} does not exist.{suggest(name, existing)}")
     return chosen

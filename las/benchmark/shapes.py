@@ -17,10 +17,10 @@ LIBRISPEECH_FRAMES = (
 class Shape(NamedTuple):
     """Layers over a batch of rows.
 
-    `reduction` has one entry for each layer: so many neighbouring outputs become one by their maximum.
+    `reduction` has one entry for each layer: the number of neighbouring outputs that max pooling makes one.
     """
 
-    what: str
+    description: str
     hidden_size: int
     input_size: int
     batch: int
@@ -29,16 +29,16 @@ class Shape(NamedTuple):
     shortest: float = 1.0
     """The shortest row as a share of the longest; lengths in between are uniform random."""
     lengths: tuple[int, ...] = ()
-    """The true lengths themselves, where they are not drawn."""
+    """The true lengths of the rows, in place of random ones."""
     reduction: tuple[int, ...] = (1,)
 
     @property
     def ragged(self) -> bool:
-        """True if rows are padded."""
+        """True if the rows differ in length, so that some are padded."""
         return self.shortest < 1.0 or bool(self.lengths)
 
     def num_frames(self) -> Tensor:
-        """The true length of each row, [batch], the same for every caller; the longest fills the batch."""
+        """The true length of each row, [batch], deterministic; the longest has all frames."""
         if self.lengths:
             return torch.tensor(self.lengths)
         lowest = max(round(self.shortest * self.frames), 1)
@@ -77,7 +77,7 @@ ON_CUDA = ("S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9")
 
 
 def named(names: list[str]) -> dict[str, Shape]:
-    """Shapes by name. Raises ConfigError for an unknown one, with the nearest."""
+    """Shapes by name. Raises ConfigError for an unknown name, with the nearest ones."""
     for name in names:
         if name not in SHAPES:
             raise ConfigError(f"shapes: there is no shape {name!r}.{suggest(name, SHAPES)} (all: {', '.join(SHAPES)})")

@@ -1,4 +1,4 @@
-"""The suites by name."""
+"""All suites of the verb `benchmark` by name."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple

@@ -11,7 +11,7 @@ from torch.profiler import ProfilerActivity, profile
 from las.runtime import progress
 
 Key = TypeVar("Key")
-LEAST_REPEATS = 3
+MIN_REPEATS = 3
 WARM_UP = 1
 
 
@@ -19,11 +19,11 @@ class Work(NamedTuple):
     """A function to be measured, and its preparation, which is not measured."""
 
     run: Callable[[], object]
-    before: Callable[[], object] = bool
+    prepare: Callable[[], object] = bool
 
 
 class Spread(NamedTuple):
-    """Milliseconds of the repeats of one thing."""
+    """The spread of repeated measurements, in milliseconds."""
 
     median: float
     lowest: float
@@ -32,7 +32,7 @@ class Spread(NamedTuple):
 
 
 def milliseconds(run: Callable[[], object], device: torch.device) -> float:
-    """Milliseconds of one run, until the device has finished."""
+    """The duration of one run in milliseconds, until the device has finished."""
     if device.type == "cuda":
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
@@ -48,20 +48,20 @@ def milliseconds(run: Callable[[], object], device: torch.device) -> float:
 def alternate(
     works: Mapping[Key, Work], repeats: int, budget_s: float, device: torch.device, what: str
 ) -> dict[Key, list[float]]:
-    """Every work once per round, after a round that does not count; milliseconds in order of the rounds.
+    """Measure every work once per round, after a warm-up round; returns milliseconds by work in order of the rounds.
 
-    A work that has used up `budget_s` seconds sits out, but not before `LEAST_REPEATS` rounds (or all there are).
+    A work that has used up `budget_s` seconds is skipped after `MIN_REPEATS` rounds. `what` labels the progress bar.
     """
-    found: dict[Key, list[float]] = {key: [] for key in works}
+    times: dict[Key, list[float]] = {key: [] for key in works}
     turns = [(turn, key) for turn in range(-WARM_UP, repeats) for key in works]
     for turn, key in progress.counted(turns, len(turns), what):
-        if turn >= LEAST_REPEATS and sum(found[key]) > 1e3 * budget_s:
+        if turn >= MIN_REPEATS and sum(times[key]) > 1e3 * budget_s:
             continue
-        works[key].before()
-        taken = milliseconds(works[key].run, device)
+        works[key].prepare()
+        duration = milliseconds(works[key].run, device)
         if turn >= 0:
-            found[key].append(taken)
-    return found
+            times[key].append(duration)
+    return times
 
 
 def spread(values: list[float]) -> Spread:
@@ -70,7 +70,7 @@ def spread(values: list[float]) -> Spread:
 
 
 def device_kernels(run: Callable[[], object], count: int = 3) -> list[str]:
-    """The names of a GPU's kernels that take most of the time of `run`, longest first."""
+    """The names of the `count` GPU kernels that take most of the time of `run`, longest first."""
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         run()
         torch.cuda.synchronize()

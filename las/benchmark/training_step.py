@@ -19,7 +19,7 @@ from las.nn import rnn
 from las.training.step import TrainingStep
 
 PARTS = ("features", "listener", "speller", "speller_backward", "listener_backward", "optimiser")
-"""In the order of a step. The loss counts with the speller, clipping with the listener's backward pass."""
+"""The parts of a step in order. The loss counts as speller, clipping as the listener's backward pass."""
 
 COLUMNS = (
     TableColumn("kernel", text("implementation")),
@@ -33,12 +33,12 @@ COLUMNS = (
 
 
 def title(shape: str) -> str:
-    """The experiment and its batch, as the rows name them."""
+    """The title over the rows of a step: the experiment and its batch."""
     return f"one training step: {shape}"
 
 
 def measure(settings: Settings) -> Iterator[Group]:
-    """One group: the kernels."""
+    """Measure a training step with each kernel, in one group."""
     torch.set_num_threads(settings.threads)
     subject = benchmark_inputs.subject(settings.config)
     size, seconds = settings.config["trainer"]["batch_size"], settings.config["seconds"]
@@ -51,8 +51,8 @@ def measure(settings: Settings) -> Iterator[Group]:
     for kernel in settings.kernels:
         reason = next(filter(None, (refusal(kernel, cell, batch.waveforms) for cell in cells)), "")
         if reason:
-            nothing = {"total_ms": None, "refused": reason}
-            table.append(settings.row(kernel, card, shape) | nothing)
+            empty = {"total_ms": None, "refused": reason}
+            table.append(settings.row(kernel, card, shape) | empty)
         else:
             steps[kernel] = TimedStep(kernel, subject, batch, clock, settings.config["trainer"]["precision"])
     works = {kernel: timing.Work(step.run) for kernel, step in steps.items()}
@@ -66,7 +66,7 @@ def measure(settings: Settings) -> Iterator[Group]:
 
 
 def compared(table: list[Row]) -> list[Row]:
-    """Rows with how many times faster than the plain kernel they are, where that was measured."""
+    """Rows with their speed-up over the plain kernel, if that was measured."""
     plain = {row["implementation"]: row["total_ms"] for row in table}.get("plain")
     return [row | ({} if plain is None else {"times_faster_than_plain": plain / row["total_ms"]}) for row in table]
 
@@ -95,7 +95,7 @@ class StepTimer:
         model.listener.register_forward_hook(self._listened)
 
     def mark(self, *_: object) -> None:
-        """Note the time in ms; a GPU finishes first what it was given. Also a hook, which changes nothing."""
+        """Record the time in ms, after a GPU has finished its work. It also serves as a hook, without changes."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         self.marks.append(1e3 * time.perf_counter())
@@ -119,18 +119,18 @@ class TimedStep:
             *(parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment, seed, precision)
         )
         self.kernel, self.batch, self.clock = kernel, batch, clock
-        self.taken: list[list[float]] = []
+        self.durations_ms: list[list[float]] = []
 
     def run(self) -> None:
-        """One update."""
+        """Run and time one update."""
         self.clock.marks = []
         self.clock.mark()
         with rnn.use_kernel(self.kernel):
-            self.update([self.batch], len(self.taken) + 1)
+            self.update([self.batch], len(self.durations_ms) + 1)
         self.clock.mark()
-        self.taken.append([after - before for before, after in itertools.pairwise(self.clock.marks)])
+        self.durations_ms.append([end - start for start, end in itertools.pairwise(self.clock.marks)])
 
     def parts(self) -> dict[str, float]:
-        """Median milliseconds of each part, without the rounds that do not count."""
-        columns = zip(*self.taken[timing.WARM_UP :], strict=True)
+        """Median milliseconds of each part, without the warm-up rounds."""
+        columns = zip(*self.durations_ms[timing.WARM_UP :], strict=True)
         return {f"{part}_ms": statistics.median(column) for part, column in zip(PARTS, columns, strict=True)}

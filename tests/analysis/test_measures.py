@@ -221,7 +221,7 @@ def _rows(model: ListenAttendSpell, batch: Batch, layer: int) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("card", "why"), [("bn_recurrent", "depend on the place"), ("ba2016_swapped", "another state than the hidden one")]
+    ("card", "why"), [("bn_recurrent", "depend on the position"), ("ba2016_swapped", "do not read the hidden state")]
 )
 def test_cells_whose_gates_cannot_be_told_say_why(card: str, why: str) -> None:
     of = subject(f"cell@model.listener.cell={card}")
@@ -244,7 +244,7 @@ def test_a_summary_by_hand() -> None:
 
 
 def test_of_very_many_values_evenly_spaced_ones_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributions, "MOST", 10)
+    monkeypatch.setattr(distributions, "MAX_VALUES", 10)
     found = distributions.summary(torch.arange(100.0))
     assert found["quantiles"][0] == 0 and found["quantiles"][-1] == 90
     assert found["norm"] == pytest.approx(float(torch.arange(100.0).norm()))

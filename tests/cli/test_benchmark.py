@@ -178,7 +178,7 @@ def test_the_naive_loop_is_ln_global() -> None:
 @pytest.mark.parametrize("directions", [1, 2])
 def test_the_loop_to_be_compiled_is_the_plain_recurrence(directions: int) -> None:
     loop = candidates.LayerLoop(LNGlobalLSTMCell, 5, 4, directions)
-    ours = candidates.Ours("plain", LNGlobalLSTMCell, 5, 4, directions)
+    ours = candidates.KernelLayer("plain", LNGlobalLSTMCell, 5, 4, directions)
     parts = [ours.layer.forwards, ours.layer.backwards] if directions == 2 else [ours.layer]
     for cell, part in zip(loop.cells, parts, strict=True):
         part.cell.load_state_dict(cell.state_dict())
