@@ -28,12 +28,12 @@ class CTCOutput(NamedTuple):
 
 
 class CTC(nn.Module):
-    """Encoded states to log-probabilities of tokens and blank.
+    """A linear layer from encoded states to log-probabilities of tokens and blank.
 
     Args:
         value_size: size of one encoded state.
-        vocab_size: output symbols, the boundary (here the blank, id 0) included.
-        dropout: on the states while training.
+        vocab_size: number of output symbols, the boundary (here the blank, id 0) included.
+        dropout: dropout probability of the states while training.
     """
 
     def __init__(self, value_size: int, vocab_size: int, *, dropout: float = 0.0) -> None:
@@ -59,7 +59,7 @@ def loss(
     targets: Int[Tensor, "batch tokens"],
     num_tokens: Int[Tensor, "batch"],
 ) -> Float[Tensor, ""]:
-    """-log p(tokens | states), summed over the batch, in fp32.
+    """The loss -log p(tokens | states), summed over the batch, in fp32.
 
     An utterance with fewer states than `states_needed` has probability zero; it adds nothing (training filters them out
     beforehand).
@@ -73,6 +73,6 @@ def loss(
 def no_ctc_error() -> ConfigError:
     """The error for a search with CTC and a model without it."""
     return ConfigError(
-        "search.ctc: this model was trained without CTC, so that it has no such scores. "
+        "search.ctc: this model was trained without CTC, so it has no CTC scores. "
         "Search without it (search=beam), or train with loss=joint_ctc"
     )

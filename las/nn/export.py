@@ -58,8 +58,8 @@ class DecoderStep(nn.Module):
         self.speller = speller
 
     def forward(self, tokens: Tensor, keys: Tensor, values: Tensor, mask: Tensor, state: list[Tensor]) -> list[Tensor]:
-        log_probs, after = self.speller.step(tokens, AttentionMemory(keys, values, mask), unflattened(state))
-        return [log_probs, *flattened(after)]
+        log_probs, new_state = self.speller.step(tokens, AttentionMemory(keys, values, mask), unflattened(state))
+        return [log_probs, *flattened(new_state)]
 
 
 def flattened(state: SpellerState) -> list[Tensor]:
@@ -89,7 +89,7 @@ def listener(model: ListenAttendSpell, sample_rate: int) -> ExportedProgram:
 
 @torch.no_grad()
 def speller(model: ListenAttendSpell) -> ExportedProgram:
-    """The program of one decoding step. Raises ConfigError for a model that torch.export does not take."""
+    """The program of one decoding step. Raises ConfigError for a model that torch.export does not support."""
     batch, beam, states = 2, 3, 5
     encoded = torch.zeros(batch, states, model.listener.output_size)
     memory = model.eval().speller.attention.prepare(encoded, torch.tensor([states, states - 1]))
@@ -120,9 +120,11 @@ def _export(module: nn.Module, example: tuple[Any, ...], any_size: Any) -> Expor
             return torch.export.export(module, example, dynamic_shapes=any_size)
     except ConfigError:
         raise
-    except Exception as error:  # whatever the exporter meets in a part it does not know
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ConfigError(f"torch.export does not take this model ({first}). The bundle needs no export") from error
+    except Exception as error:  # the exporter raises many types for unsupported parts
+        first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ConfigError(
+            f"torch.export does not support this model ({first_line}): leave out programs=..., the bundle works without"
+        ) from error
 
 
 @contextlib.contextmanager
@@ -142,7 +144,7 @@ def _quiet() -> Iterator[None]:
 def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
     """The reason why `scan` cannot compute this cell, empty if it can: its step must not depend on frame or padding."""
     if type(cell).padded_step is not LSTMCell.padded_step:
-        return "its step is another at every frame"
+        return "its step depends on the frame"
     return ""
 
 
@@ -157,11 +159,11 @@ def unroll(
     state = cell.initial_state(batch) if state is None else state
     mask = mask_of(num_frames, frames)
 
-    def step(before: tuple[Tensor, Tensor], row: tuple[Tensor, Tensor]) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    def step(previous: tuple[Tensor, Tensor], row: tuple[Tensor, Tensor]) -> tuple[tuple[Tensor, Tensor], Tensor]:
         gates, keep = row[0], row[1].unsqueeze(-1)
-        after = cell.step(gates, LSTMState(*before))
-        kept = torch.where(keep, after.hidden, before[0]), torch.where(keep, after.cell, before[1])
-        return kept, after.hidden.masked_fill(~keep, 0.0)
+        new = cell.step(gates, LSTMState(*previous))
+        masked = torch.where(keep, new.hidden, previous[0]), torch.where(keep, new.cell, previous[1])
+        return masked, new.hidden.masked_fill(~keep, 0.0)
 
     # Inputs of the loop must be tensors of their own, their first dimension the frames.
     rows = input_gates.transpose(0, 1).contiguous(), mask.transpose(0, 1).contiguous()

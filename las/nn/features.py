@@ -17,7 +17,7 @@ from las.runtime.config import require
 from las.runtime.errors import ArgumentError, suggest
 
 NORMALISATIONS = ("global", "utterance", "none")
-AT_ONCE = 160_000  # samples whose spectra are computed together: few enough to stay in the cache
+CHUNK_SAMPLES = 160_000  # samples whose spectra are computed together: few enough to stay in the cache
 LOG_FLOOR = 1e-6  # added to an energy before its logarithm: about -138 dB of full scale for a 25 ms window
 
 
@@ -25,18 +25,17 @@ class Features(nn.Module):
     """Base class of features: framing, pre-emphasis, normalisation. A subclass defines `rows` and `size`.
 
     Args:
-        sample_rate: of the waveforms, in Hz.
+        sample_rate: sample rate of the waveforms, in Hz.
         frame_length_ms, frame_shift_ms: window and hop.
         preemphasis: y_t = x_t - preemphasis * x_{t-1}; 0 for none.
-        normalisation: of mean and variance per feature: `global` with statistics of the training set (buffers that
-            travel in the checkpoint), `utterance` with the utterance's own, or `none`.
+        normalisation: normalisation of mean and variance per feature: `global` with statistics of the training set
+            (buffers, stored in checkpoints), `utterance` with the utterance's own, or `none`.
     """
 
     mean: Tensor
     deviation: Tensor
     orders = 1
-    """Blocks of equal size that a row consists of: features of the frame, and their time derivatives if
-    there are any."""
+    """The number of equal blocks of a row: the features of the frame, and their time derivatives if there are any."""
 
     def __init__(
         self,
@@ -94,7 +93,7 @@ class Features(nn.Module):
         """Features before normalisation, undefined in padding, and the true number of rows of each utterance."""
         if waveforms.shape[1] < self.frame_length:
             waveforms = nn.functional.pad(waveforms, (0, self.frame_length - waveforms.shape[1]))
-        group = max(1, AT_ONCE // waveforms.shape[1])
+        group = max(1, CHUNK_SAMPLES // waveforms.shape[1])
         rows = torch.cat([self.rows(self._emphasised(part)) for part in waveforms.split(group)])
         num_frames = self.num_frames(num_samples)
         return self.finish(rows, num_frames), num_frames
@@ -128,10 +127,10 @@ class Features(nn.Module):
         for waveforms, num_samples in batches:
             rows, num_frames = self.raw(waveforms.to(self.mean.device), num_samples.to(self.mean.device))
             mask = mask_of(num_frames, rows.shape[1])
-            kept = rows[mask].double().cpu()
-            count += len(kept)
-            total += kept.sum(0)
-            squares += kept.square().sum(0)
+            true_rows = rows[mask].double().cpu()
+            count += len(true_rows)
+            total += true_rows.sum(0)
+            squares += true_rows.square().sum(0)
         mean = total / max(count, 1.0)
         variance = squares / max(count, 1.0) - mean.square()
         self.mean.copy_(mean)

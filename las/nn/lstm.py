@@ -91,7 +91,7 @@ class LSTM(nn.Module):
         """
         if lstm.proj_size:
             raise ArgumentError(f"proj_size={lstm.proj_size}: no cell projects its output: use proj_size=0")
-        made = cls(
+        stack = cls(
             lstm.input_size,
             lstm.hidden_size,
             lstm.num_layers,
@@ -99,22 +99,22 @@ class LSTM(nn.Module):
             bidirectional=lstm.bidirectional,
             cell="lstm",
         )
-        made.dropout = lstm.dropout
-        made.to(lstm.get_parameter("weight_ih_l0")).train(lstm.training)
+        stack.dropout = lstm.dropout
+        stack.to(lstm.get_parameter("weight_ih_l0")).train(lstm.training)
         with torch.no_grad():
-            for index, layer in enumerate(made._directions()):
-                number, turn = divmod(index, made.num_directions)
+            for index, layer in enumerate(stack._directions()):
+                number, turn = divmod(index, stack.num_directions)
                 suffix = f"l{number}{'_reverse' if turn else ''}"
                 layer.cell.get_parameter("input_weight").copy_(lstm.get_parameter(f"weight_ih_{suffix}"))
                 layer.cell.get_parameter("recurrent_weight").copy_(lstm.get_parameter(f"weight_hh_{suffix}"))
                 if lstm.bias:
                     both = lstm.get_parameter(f"bias_ih_{suffix}") + lstm.get_parameter(f"bias_hh_{suffix}")
                     layer.cell.get_parameter("bias").copy_(both)
-        return made
+        return stack
 
     @property
     def num_directions(self) -> int:
-        """1, or 2 for a bidirectional stack."""
+        """The number of directions: 1, or 2 for a bidirectional stack."""
         return 2 if self.bidirectional else 1
 
     def forward(
@@ -200,23 +200,25 @@ class _Batch(NamedTuple):
 
 def _read(input: Tensor | PackedSequence, lengths: Tensor | Sequence[int] | None, batch_first: bool) -> _Batch:
     if lengths is not None and (isinstance(input, PackedSequence) or input.dim() == 2):
-        reason = "a PackedSequence knows its own" if isinstance(input, PackedSequence) else "the input has one row"
+        reason = "a PackedSequence has its own" if isinstance(input, PackedSequence) else "the input has one row"
         raise ArgumentError(f"lengths are for a padded batch, and {reason}: leave lengths out")
     if isinstance(input, PackedSequence):
-        frames, known = pad_packed_sequence(input, batch_first=True)
-        return _Batch(frames, known.to(frames.device), False)
+        frames, num_frames = pad_packed_sequence(input, batch_first=True)
+        return _Batch(frames, num_frames.to(frames.device), False)
     if input.dim() not in (2, 3):
         raise ArgumentError(f"input has {input.dim()} dimensions, expected 3, or 2 without a batch")
     frames = input.unsqueeze(0) if input.dim() == 2 else input if batch_first else input.transpose(0, 1)
-    batch, most = frames.shape[:2]
+    batch, longest = frames.shape[:2]
     if lengths is None:
-        return _Batch(frames, torch.full((batch,), most, device=frames.device), input.dim() == 2)
-    known = torch.as_tensor(lengths, device=frames.device)
-    if known.shape != (batch,) or known.is_floating_point():
+        return _Batch(frames, torch.full((batch,), longest, device=frames.device), input.dim() == 2)
+    num_frames = torch.as_tensor(lengths, device=frames.device)
+    if num_frames.shape != (batch,) or num_frames.is_floating_point():
         raise ArgumentError(f"lengths should be {batch} whole numbers, one for each row of the batch")
-    if batch and not 0 <= int(known.min()) <= int(known.max()) <= most:
-        raise ArgumentError(f"lengths run from {int(known.min())} to {int(known.max())}, but rows have {most} frames")
-    return _Batch(frames, known, False)
+    if batch and not 0 <= int(num_frames.min()) <= int(num_frames.max()) <= longest:
+        raise ArgumentError(
+            f"lengths run from {int(num_frames.min())} to {int(num_frames.max())}, but rows have {longest} frames"
+        )
+    return _Batch(frames, num_frames, False)
 
 
 def _packed_like(output: Tensor, lengths: Tensor, like: PackedSequence) -> PackedSequence:

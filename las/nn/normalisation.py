@@ -161,11 +161,11 @@ def moments(
 
 
 def moment_norm(
-    values: Float[Tensor, "*shape"], of: Moments, gain: Float[Tensor, "size"], bias: Tensor | None, eps: float
+    values: Float[Tensor, "*shape"], statistics: Moments, gain: Float[Tensor, "size"], bias: Tensor | None, eps: float
 ) -> Float[Tensor, "*shape"]:
-    """gain * (values - mean) / sqrt(variance + eps) + bias, computed in the type of the moments."""
-    scale = torch.rsqrt(of.variance + bounded_eps(eps, values.dtype))
-    normalised = ((values - of.mean) * scale).to(values.dtype) * gain
+    """Normalise by given moments: gain * (values - mean) / sqrt(variance + eps) + bias, in the type of the moments."""
+    scale = torch.rsqrt(statistics.variance + bounded_eps(eps, values.dtype))
+    normalised = ((values - statistics.mean) * scale).to(values.dtype) * gain
     return normalised if bias is None else normalised + bias
 
 

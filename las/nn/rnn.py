@@ -43,16 +43,18 @@ def unroll(
     batch, frames, _ = input_gates.shape
     state = cell.initial_state(batch) if state is None else state
     mask = mask_of(num_frames, frames)
-    # Up to the shortest row nothing is padding and the select below would only cost time.
+    # No frame is padding up to the shortest length, so the select below is skipped.
     always_true = int(num_frames.min()) if batch else 0
     outputs = []
     for frame, gates in enumerate(input_gates.unbind(1)):
-        after = cell.padded_step(gates, state, frame, mask[:, frame])
+        new_state = cell.padded_step(gates, state, frame, mask[:, frame])
         if frame >= always_true:
             keep = mask[:, frame].unsqueeze(-1)
-            after = LSTMState(torch.where(keep, after.hidden, state.hidden), torch.where(keep, after.cell, state.cell))
-        outputs.append(after.hidden)
-        state = after
+            new_state = LSTMState(
+                torch.where(keep, new_state.hidden, state.hidden), torch.where(keep, new_state.cell, state.cell)
+            )
+        outputs.append(new_state.hidden)
+        state = new_state
     if not outputs:
         return input_gates.new_zeros(batch, 0, cell.hidden_size), state
     return torch.stack(outputs, dim=1).masked_fill(~mask.unsqueeze(-1), 0.0), state
@@ -101,10 +103,10 @@ class LayerKernel(Kernel, Protocol):
     def layer(
         self, cell: LSTMCell, frames: Tensor, num_frames: Tensor, state: LSTMState | None = None
     ) -> tuple[Tensor, LSTMState]:
-        """`input_gates` and `unroll` of a `RecurrentLayer`."""
+        """The result of `input_gates` and `unroll` of a `RecurrentLayer`."""
 
     def layer_both(self, cells: Sequence[LSTMCell], frames: Tensor, num_frames: Tensor) -> Tensor:
-        """`input_gates` of both cells and `unroll_both` of a `BidirectionalLayer`."""
+        """The result of `input_gates` of both cells and `unroll_both` of a `BidirectionalLayer`."""
 
 
 def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
@@ -143,13 +145,13 @@ def select_kernel(cell: LSTMCell, input_gates: Tensor) -> Kernel:
 
     Raises ConfigError if the named kernel cannot compute the cell.
     """
-    asked = _kernel.get()
-    if asked == "auto":
+    requested = _kernel.get()
+    if requested == "auto":
         return next(kernel for kernel in KERNELS.values() if not kernel.unsupported_reason(cell, input_gates))
-    kernel = KERNELS[asked] if isinstance(asked, str) else asked
+    kernel = KERNELS[requested] if isinstance(requested, str) else requested
     reason = kernel.unsupported_reason(cell, input_gates)
     if reason:
-        raise ConfigError(f"kernel={asked} cannot compute {type(cell).__name__}: {reason}. Choose kernel=auto")
+        raise ConfigError(f"kernel={requested} cannot compute {type(cell).__name__}: {reason}. Choose kernel=auto")
     return kernel
 
 
@@ -189,7 +191,7 @@ class RecurrentLayer(nn.Module):
         num_frames: Int[Tensor, "batch"],
         state: LSTMState | None = None,
     ) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
-        """[batch, frames, input_size] to outputs [batch, frames, H] (zero in padding) and the last state."""
+        """Outputs [batch, frames, H] of frames [batch, frames, input_size], zero in padding, and the last state."""
         kernel = select_kernel(self.cell, frames)
         if isinstance(kernel, LayerKernel):
             return kernel.layer(self.cell, frames, num_frames, state)
@@ -208,7 +210,7 @@ class BidirectionalLayer(nn.Module):
     def forward(
         self, frames: Float[Tensor, "batch frames input"], num_frames: Int[Tensor, "batch"]
     ) -> Float[Tensor, "batch frames output"]:
-        """[batch, frames, input_size] to [batch, frames, 2H]: forwards then backwards, zero in padding."""
+        """Outputs [batch, frames, 2H] of [batch, frames, input_size]: forwards then backwards, zero in padding."""
         layers = self.forwards, self.backwards
         cells = [layer.cell for layer in layers]
         kernel = select_kernel(cells[0], frames)

@@ -116,7 +116,7 @@ class ConvolutionFrontEnd(nn.Module):
     def forward(
         self, rows: Float[Tensor, "batch rows input"], num_rows: Int[Tensor, "batch"]
     ) -> tuple[Float[Tensor, "batch reduced output"], Int[Tensor, "batch"]]:
-        """[batch, rows, input_size] to [batch, reduced, output_size], zero in padding, and the new lengths."""
+        """Reduce [batch, rows, input_size] to [batch, reduced, output_size], zero in padding; with new lengths."""
         planes = rows.unflatten(-1, (self.input_channels, -1)).transpose(1, 2)
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             planes = convolution(self._padded(_zero_padding(planes, num_rows)))
@@ -184,7 +184,7 @@ REDUCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 def reduce_time(
     rows: Float[Tensor, "batch rows size"], num_rows: Int[Tensor, "batch"], factor: int, reduction: str
 ) -> tuple[Float[Tensor, "batch groups reduced"], Int[Tensor, "batch"]]:
-    """[batch, rows, size] to [batch, ceil(rows / factor), size] (factor * size for `concat`) and the new lengths."""
+    """Reduce [batch, rows, size] to [batch, ceil(rows / factor), size] (`concat`: factor * size), and the lengths."""
     if factor == 1:
         return rows, num_rows
     missing = -rows.shape[1] % factor

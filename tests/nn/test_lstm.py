@@ -233,7 +233,7 @@ def test_what_cannot_be_read_is_explained() -> None:
         lstm(frames, lengths=[7, 3])
     with pytest.raises(ConfigError, match="2 whole numbers"):
         lstm(frames, lengths=[3])
-    with pytest.raises(ConfigError, match="a PackedSequence knows its own"):
+    with pytest.raises(ConfigError, match="a PackedSequence has its own"):
         lstm(pack_padded_sequence(frames, torch.tensor([6, 6]), batch_first=True), lengths=[6, 6])
     with pytest.raises(ConfigError, match=r"c_0 has the shape \[1, 3, 5\], expected \[1, 2, 5\]"):
         lstm(frames, (zeros, torch.zeros(1, 3, HIDDEN)))

@@ -1,6 +1,6 @@
 """Recurrent batch norm (Cooijmans et al. 2017, equations 6-8):
 
-gates = BN(W x; gain_x) + BN(U h; gain_h) + b,    and BN of the memory where `cell_norm` says (theirs: `output`)
+gates = BN(W x; gain_x) + BN(U h; gain_h) + b,    and BN of the memory by `cell_norm` (`output` in the paper)
 
 A baseline for comparison: every step is normalised over the utterances that are long enough to have it.
 """
@@ -76,5 +76,5 @@ class BNRecurrentLSTMCell(LSTMCell):
 
 
 def _all(hidden: Tensor) -> Tensor:
-    """A mask that lets every row through."""
+    """A mask that is True for every row."""
     return torch.ones_like(hidden[..., 0], dtype=torch.bool)

@@ -64,7 +64,7 @@ class GateNoiseLSTMCell(WrapperLSTMCell):
     def _update_noise(
         self, like: Float[Tensor, "*batch gates"]
     ) -> tuple[Float[Tensor, "gates"], Float[Tensor, "gates"]]:
-        """μ and σ of this update."""
+        """Draw μ and σ of this update."""
         seed = hashlib.sha256(f"noisy {torch.initial_seed()} {int(self.number)}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(seed[:8], "big") >> 1)
         drawn = torch.rand(2, like.shape[-1], generator=generator).to(like)

@@ -23,9 +23,9 @@ class LNGlobalLSTMCell(LSTMCell):
 
     Invariant to the scale of W and of U separately, and to the scale of each frame.
 
-    `biases` says where offsets live: `all` is Ba et al.'s form (bias_x, bias_h and b: 20H parameters beside W and U),
-    `input` is Zeineldeen et al.'s (bias_x alone: 12H). They are the same function; they differ in how the
-    optimiser moves it, because three biases that add up take three steps.
+    `biases` chooses the offsets: `all` is Ba et al.'s form (bias_x, bias_h and b: 20H parameters beside W and U),
+    `input` is Zeineldeen et al.'s (bias_x alone: 12H). Both are the same function; they differ in training, because
+    three biases that add up take three steps at each update.
     """
 
     def __init__(self, input_size: int, hidden_size: int, *, biases: str = "all", **options: Any) -> None:
@@ -42,7 +42,7 @@ class LNGlobalLSTMCell(LSTMCell):
 
     def input_gates(self, frames: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch gates"]:
         projected = functional.linear(frames, self.input_weight)
-        # Both offsets in one: the same function and the same gradients, in one pass over the frames less.
+        # One sum of both offsets: the same function and gradients, and one pass over the frames less.
         offset = self.input_bias if self.bias is None else self.input_bias + self.bias
         return layer_norm(projected, self.input_gain, offset, self.eps)
 

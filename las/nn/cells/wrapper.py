@@ -14,7 +14,7 @@ from las.nn.cells.base import LSTMCell, LSTMState
 
 
 class WrapperLSTMCell(LSTMCell):
-    """A cell around a cell: parameters, gates and memory update are those of the cell inside.
+    """A cell around another one, whose parameters, gates and memory update it uses.
 
     Args:
         cell: makes the cell inside from (input_size, hidden_size).
@@ -48,9 +48,9 @@ class WrapperLSTMCell(LSTMCell):
         return self.after(self.cell.padded_step(input_gates, self.before(state), frame, mask), state)
 
     def before(self, state: LSTMState) -> LSTMState:
-        """The state from which the cell inside starts its step."""
+        """The state from which the inner cell starts its step."""
         return state
 
     def after(self, new: LSTMState, old: LSTMState) -> LSTMState:
-        """The new state, from the one that the cell inside computed and the old one."""
+        """The new state, from the one that the inner cell computed and the old one."""
         return new

@@ -25,11 +25,11 @@ class CachingAllocator:
     def __init__(self) -> None:
         self.idle: list[Tensor] = []
         self.held = 0  # bytes, idle or in use
-        self.peak = 0  # the most bytes in use at once
+        self.peak = 0  # the largest number of bytes in use at once
         self.lock = threading.Lock()
 
     def empty(self, like: Tensor, *shape: int) -> Tensor:
-        """A tensor as `like.new_empty(shape)` makes; small, GPU and traced tensors come from torch."""
+        """An uninitialised tensor like `like.new_empty(shape)`; small, GPU and traced tensors come from torch."""
         size = prod(shape) * like.element_size()
         if size < self.SMALL or like.device.type != "cpu" or type(like) not in (Tensor, Parameter):
             return like.new_empty(shape)
@@ -40,11 +40,11 @@ class CachingAllocator:
         return torch.from_numpy(array)[:size].view(like.dtype).view(shape)
 
     def empty_like(self, tensor: Tensor) -> Tensor:
-        """A contiguous tensor as `torch.empty_like` makes."""
+        """An uninitialised contiguous tensor like `torch.empty_like(tensor)`."""
         return self.empty(tensor, *tensor.shape)
 
     def cat(self, parts: Sequence[Tensor]) -> Tensor:
-        """`torch.cat(parts, 1)` of tensors with three axes."""
+        """The result of `torch.cat(parts, 1)` for tensors with three axes."""
         first, _, size = parts[0].shape
         return torch.cat([*parts], 1, out=self.empty(parts[0], first, sum(part.shape[1] for part in parts), size))
 

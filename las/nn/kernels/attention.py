@@ -1,8 +1,8 @@
-"""Attentions over all tokens of a teacher-forced pass, forwards and backwards: what differs between them.
+"""Attentions over all tokens of a teacher-forced pass, forwards and backwards.
 
 With a = softmax(e) the weights, v the values and c = sum over s of a_s v_s the context of a step, the backward pass is
 
-    da_s = v_s . dc + what reaches the weights from outside and from the energies of the next step
+    da_s = v_s . dc + gradients of the weights from outside and from the energies of the next step
     de   = a (da - sum over s of a_s da_s)
     dv_s = sum over steps of a_s dc        one product for all steps
 
@@ -28,7 +28,7 @@ class AttentionKernel:
     Args:
         memory: keys and values to attend to.
         steps: number of tokens.
-        recording: True if a backward pass follows; otherwise its buffers hold one step only.
+        recording: True if a backward pass follows; otherwise buffers hold one step only.
         query: the projection of hidden states to queries, [K, H].
         energies: the other parameters, those of the energy.
     """
@@ -87,7 +87,7 @@ class AttentionKernel:
 
 
 class DotKernel(AttentionKernel):
-    """e_s = query . key_s"""
+    """Dot-product energies, e_s = query . key_s."""
 
     def energy(self, step: int) -> Tensor:
         return torch.bmm(self.queries[step].unsqueeze(1), self.keys.transpose(1, 2)).squeeze(1)
@@ -105,7 +105,7 @@ class DotKernel(AttentionKernel):
 
 
 class AdditiveKernel(AttentionKernel):
-    """e_s = score . tanh(query + key_s)"""
+    """Additive energies, e_s = score . tanh(query + key_s)."""
 
     def __init__(self, memory: AttentionMemory, steps: int, recording: bool, query: Tensor, *energies: Tensor) -> None:
         super().__init__(memory, steps, recording, query, *energies)
@@ -140,7 +140,7 @@ class AdditiveKernel(AttentionKernel):
 
 
 class LocationKernel(AdditiveKernel):
-    """e_s = score . tanh(query + key_s + location (filters * weights of the step before)_s)"""
+    """Location-aware energies, e_s = score . tanh(query + key_s + location (filters * previous weights)_s)."""
 
     def __init__(self, memory: AttentionMemory, steps: int, recording: bool, query: Tensor, *energies: Tensor) -> None:
         super().__init__(memory, steps, recording, query, *energies)
@@ -177,9 +177,10 @@ class LocationKernel(AdditiveKernel):
 
 
 class WeightFeedbackKernel(AdditiveKernel):
-    """e_s = score . tanh(query + key_s + feedback used_s), where used_s sums f_s * weight_s over the steps before.
+    """Energies with weight feedback, e_s = score . tanh(query + key_s + feedback used_s).
 
-    f_s, half the inverse fertility, is the last column of the keys.
+    used_s is the sum of f_s * weight_s over the steps before; f_s, half the inverse fertility, is the last column of
+    the keys.
     """
 
     def __init__(self, memory: AttentionMemory, steps: int, recording: bool, query: Tensor, *energies: Tensor) -> None:

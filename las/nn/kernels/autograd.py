@@ -163,7 +163,7 @@ def _unroll(
 
 
 class Recurrence(torch.autograd.Function):
-    """(plan, hidden, cell, *Parameters, *inputs of each direction) to (outputs, last hidden, last cell)."""
+    """The recurrence: (plan, hidden, cell, *Parameters, *inputs of each direction) to (outputs, last h, last c)."""
 
     @staticmethod
     def forward(ctx: Any, plan: Plan, hidden: Tensor, cell: Tensor, *tensors: Any) -> Any:

@@ -29,7 +29,7 @@ def load(sources: Path = SOURCES) -> ctypes.CDLL:
     """The library of these sources, built if it is not in the cache.
 
     Raises:
-        Unavailable: there is no compiler, it fails, or the cache cannot be written.
+        Unavailable: if there is no compiler, it fails, or the cache cannot be written.
     """
     compiler = find_compiler()
     library = cache() / f"recurrence-{_key(compiler, sources)}.so"
@@ -43,10 +43,10 @@ def load(sources: Path = SOURCES) -> ctypes.CDLL:
 
 def find_compiler() -> str:
     """The C++ compiler that the environment variable CXX names, or else the first one on the PATH."""
-    wanted = (os.environ["CXX"],) if os.environ.get("CXX") else COMPILERS
-    compiler = next(filter(None, map(shutil.which, wanted)), None)
+    candidates = (os.environ["CXX"],) if os.environ.get("CXX") else COMPILERS
+    compiler = next(filter(None, map(shutil.which, candidates)), None)
     if compiler is None:
-        raise Unavailable(f"there is no C++ compiler ({', '.join(wanted)}): install g++, e.g. apt install g++")
+        raise Unavailable(f"there is no C++ compiler ({', '.join(candidates)}): install g++, e.g. apt install g++")
     return compiler
 
 
@@ -62,10 +62,10 @@ def build(compiler: str, sources: Path, library: Path) -> None:
     temporary = library.with_suffix(f".{os.getpid()}.so")
     command = [compiler, *FLAGS, str(sources / MAIN), "-o", str(temporary)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
-        if done.returncode:
+        result = subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
+        if result.returncode:
             log = library.with_suffix(".log")
-            log.write_text(f"{' '.join(command)}\n{done.stdout}{done.stderr}", encoding="utf-8")
+            log.write_text(f"{' '.join(command)}\n{result.stdout}{result.stderr}", encoding="utf-8")
             raise Unavailable(f"{compiler} failed: see {log}")
         os.replace(temporary, library)
     finally:
@@ -73,8 +73,11 @@ def build(compiler: str, sources: Path, library: Path) -> None:
 
 
 def _key(compiler: str, sources: Path) -> str:
-    """Hash of everything that the library depends on. Home folders are shared between machines: the predefined macros
-    of the compiler name its version, the system and every instruction set of this one."""
+    """Hash of everything that the library depends on.
+
+    Machines may share home folders, so it includes the compiler's predefined macros: they name its version, the system
+    and every instruction set of this machine.
+    """
     command = [compiler, *FLAGS, "-dM", "-E", "-x", "c++", os.devnull]
     macros = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL)
     digest = hashlib.sha256(f"{compiler} {FLAGS}".encode() + macros.stdout)

@@ -46,13 +46,13 @@ class Rows(NamedTuple):
 
 
 def rows_of(num_frames: Int[Tensor, "batch"], frames: int) -> Rows:
-    """`Rows` of a batch padded to `frames`, from true lengths [batch]."""
-    own = num_frames.clamp(0, frames).long()
-    lengths, order = own.sort(descending=True, stable=True)
-    starts = (own.cumsum(0) - own)[order]
+    """The `Rows` of a batch padded to `frames`, from true lengths [batch]."""
+    true_lengths = num_frames.clamp(0, frames).long()
+    lengths, order = true_lengths.sort(descending=True, stable=True)
+    starts = (true_lengths.cumsum(0) - true_lengths)[order]
     positions = None
-    if bool((own < frames).any()):
-        positions = (torch.arange(frames) < own.unsqueeze(1)).flatten().nonzero().squeeze(1)
+    if bool((true_lengths < frames).any()):
+        positions = (torch.arange(frames) < true_lengths.unsqueeze(1)).flatten().nonzero().squeeze(1)
     return Rows(order, lengths, starts, positions, frames)
 
 
@@ -100,7 +100,7 @@ class Structure(ctypes.Structure):
 
 
 class Direction(Structure):
-    """`Direction` of `recurrence.h`, field by field."""
+    """The structure `Direction` of `recurrence.h`, field by field."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in NUMBERS),
@@ -113,7 +113,7 @@ MATRIX = ("", ctypes.c_void_p), ("_row", ctypes.c_int64), ("_column", ctypes.c_i
 
 
 class CppProduct(Structure):
-    """`Product` of `matrices.h`, field by field."""
+    """The structure `Product` of `matrices.h`, field by field."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("rows", "inner", "columns", "adding")),
@@ -133,7 +133,7 @@ class CppPlan(NamedTuple):
     eps: float
 
     def run(self, name: str, directions: Sequence[Direction], dtype: torch.dtype) -> None:
-        """`forward` or `backward` of all directions, on as many threads as torch may use."""
+        """Run `forward` or `backward` of all directions, on as many threads as torch may use."""
         array = (Direction * len(directions))(*directions)
         self._function(name, dtype)(array, ctypes.c_int64(len(directions)), ctypes.c_int64(torch.get_num_threads()))
 
@@ -167,7 +167,7 @@ class CppPlan(NamedTuple):
 
 
 class CppRecurrence(torch.autograd.Function):
-    """(plan, frames, *fields of one or two `CppPart`s) to (outputs, last hidden and cell of each).
+    """The recurrence: (plan, frames, *fields of one or two `CppPart`s) to (outputs, last hidden and cell of each).
 
     With frames [batch, frames, input] the sources are W; without, they are W x. The second direction reads each row
     from its true end. Outputs are [batch, frames, parts * H], zero in padding.
@@ -176,7 +176,7 @@ class CppRecurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: CppPlan, frames: Tensor | None, *fields: Tensor | None) -> Any:
         packed, parts, projected = _project(plan, frames, fields)
-        traces = [_room(each, part.weight.shape[1]) for part, each in zip(parts, projected, strict=True)]
+        traces = [_empty_trace(each, part.weight.shape[1]) for part, each in zip(parts, projected, strict=True)]
         ctx.plan, ctx.split = plan, 1 + len(fields)
         ctx.save_for_backward(packed, *fields, *chain.from_iterable(traces))
         return _forward(plan, parts, traces)
@@ -229,7 +229,7 @@ def _project(
     return packed, parts, [plan.product(packed, part.source.contiguous().t()) for part in parts]
 
 
-def _room(projected: Tensor, hidden: int) -> CppTrace:
+def _empty_trace(projected: Tensor, hidden: int) -> CppTrace:
     states = [allocator.empty(projected, len(projected), hidden) for _ in range(2)]
     return CppTrace(projected, allocator.empty_like(projected), *states)
 

@@ -39,7 +39,7 @@ CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64)
 
 
 class CellStructure(Structure):
-    """`Stepped` of `spelling.h`, field by field."""
+    """The structure `Stepped` of `spelling.h`, field by field."""
 
     _fields_ = (
         ("cell", Direction),
@@ -49,7 +49,7 @@ class CellStructure(Structure):
 
 
 class AttentionStructure(Structure):
-    """`Attended` of `attending.h`, field by field."""
+    """The structure `Attended` of `attending.h`, field by field."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("batch", "steps", "states", "value_size", "key_size")),
@@ -59,7 +59,7 @@ class AttentionStructure(Structure):
 
 
 class SpellerStructure(Structure):
-    """`Speller` of `spelling.h`, field by field."""
+    """The structure `Speller` of `spelling.h`, field by field."""
 
     _fields_ = (
         ("count", ctypes.c_int64),
@@ -119,8 +119,8 @@ class CellTensors:
         d_recurrent = self.d_summed.flatten(0, 1).t() @ self.hidden_before.flatten(0, 1)
         # Gradients must not share memory: autograd keeps them, and clipping in place would scale them twice.
         gradients = d_input_gain, d_offset.clone(), d_gain, d_offset, *of_memory
-        given = self.side.gain, self.side.offset, *self.parameters[1:]
-        shaped = [None if own is None else part.view_as(own) for part, own in zip(gradients, given, strict=True)]
+        owners = self.side.gain, self.side.offset, *self.parameters[1:]
+        shaped = [None if own is None else part.view_as(own) for part, own in zip(gradients, owners, strict=True)]
         return [self.d_projected, d_weight, *shaped[:2], d_recurrent, *shaped[2:]]
 
 
@@ -220,7 +220,7 @@ def unsupported_reason(attention: Attention) -> str:
 
 @cache
 def trial_error() -> str:
-    """The reason why this loop cannot be used at all: a trial differs from torch's operations."""
+    """The reason why this loop cannot be used at all: its results differ from those of torch's operations."""
     with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
         differences = {
             cls.__name__: _largest_difference(cls)
@@ -228,7 +228,7 @@ def trial_error() -> str:
             if form.attention in ENERGIES
         }
     wrong = [f"{name} differs by {value:.1g} of its size" for name, value in differences.items() if not value < 1e-3]
-    return f"what was compiled is wrong in a trial: {', '.join(wrong)}" if wrong else ""
+    return f"the compiled loop fails its self-test: {', '.join(wrong)}" if wrong else ""
 
 
 def _largest_difference(cls: Callable[..., Attention]) -> float:
@@ -236,7 +236,8 @@ def _largest_difference(cls: Callable[..., Attention]) -> float:
     attention, cells = cls(11, 5, key_size=9).float(), [PlainLSTMCell(8, 11).float(), PlainLSTMCell(11, 11).float()]
     encoded = torch.linspace(-9, 9, 9 * 7 * 5).sin().view(9, 7, 5).requires_grad_()
     embedded = torch.linspace(-5, 5, 9 * 4 * 3).cos().view(9, 4, 3)
-    given = [encoded, *attention.parameters(), *(parameter for cell in cells for parameter in cell.parameters())]
+    of_cells = (parameter for cell in cells for parameter in cell.parameters())
+    inputs = [encoded, *attention.parameters(), *of_cells]
     memory = attention.prepare(encoded, torch.tensor([7, 3, 1, 0, 7, 6, 5, 4, 2]))
     tokens, masks, results = torch.zeros(9, 4, dtype=torch.long), [torch.full((9, 4, 11), 0.5)], []
     for kind in (teacher_forcing.DecoderLoop, CppDecoderLoop):
@@ -244,9 +245,9 @@ def _largest_difference(cls: Callable[..., Attention]) -> float:
             cells, attention, memory, tokens, lambda _, steps: embedded[:, steps], masks, None, kind
         )
         total = torch.stack([part.square().sum() for part in parts]).sum()
-        results.append([part.detach() for part in (*parts, *torch.autograd.grad(total, given, retain_graph=True))])
+        results.append([part.detach() for part in (*parts, *torch.autograd.grad(total, inputs, retain_graph=True))])
     pairs = zip(*results, strict=True)
-    return max(float((one - other).abs().max() / one.abs().max()) for one, other in pairs)
+    return max(float((reference - compiled).abs().max() / reference.abs().max()) for reference, compiled in pairs)
 
 
 AttendFn = Callable[
@@ -259,8 +260,8 @@ AttendFn = Callable[
 def select_attend_fn(attention: Attention, memory: AttentionMemory) -> AttendFn:
     """The fastest equivalent of `attention.attend` for one batch of utterances, without gradients."""
     types = {memory.keys.dtype, *(parameter.dtype for parameter in attention.parameters())}
-    known = is_compiled(attention) and types in ({torch.float32}, {torch.float64})
-    return CppAttend(attention, memory) if known else attention.attend
+    is_supported = is_compiled(attention) and types in ({torch.float32}, {torch.float64})
+    return CppAttend(attention, memory) if is_supported else attention.attend
 
 
 class CppAttend:

@@ -61,7 +61,7 @@ def captured(step: Callable[[], None], device: torch.device) -> torch.cuda.CUDAG
             reason = str(error).splitlines()[0]
             if reason not in _announced:
                 _announced.add(reason)
-                progress.say(f"recurrences: launched frame by frame, for no CUDA graph could be captured: {reason}")
+                progress.say(f"recurrences: no CUDA graph could be captured, so kernels start frame by frame: {reason}")
             return None
     torch.cuda.current_stream(device).wait_stream(stream)
     return graph

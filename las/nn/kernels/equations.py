@@ -24,7 +24,7 @@ Pair = tuple[Tensor | None, Tensor | None]
 class Norm:
     """Layer norm of equal groups of the last axis; gain and bias are [directions, groups, size].
 
-    It keeps the mean and 1 / sqrt(var + eps) of every frame's groups, one after the other as torch does.
+    It stores the mean and 1 / sqrt(var + eps) of every frame's groups, in torch's order.
     """
 
     def __init__(
@@ -53,15 +53,15 @@ class Norm:
         return d_values if self.groups == 1 else d_values.flatten(2)
 
     def _grouped(self, values: Tensor) -> Tensor:
-        """[directions, rows, groups, size]; without the axis where there is one group, which takes a view less."""
+        """The values as [directions, rows, groups, size]; unchanged if there is one group."""
         return values if self.groups == 1 else values.unflatten(2, (self.groups, *self.size))
 
     def collect(self, frames: slice, grads: Tensor, values: Tensor) -> None:
         """Add the contribution of these frames to the gradients of gain and bias."""
         statistics = (torch.cat(part[frames], 1).unsqueeze(3) for part in (self.means, self.scales))
-        whole = (part.unflatten(2, (self.groups, *self.size)) for part in (grads, values))
+        grouped_rows = (part.unflatten(2, (self.groups, *self.size)) for part in (grads, values))
         # Group by group, because the function below takes the rows of all its arguments as they lie in memory.
-        grouped = [part.movedim(2, 1).contiguous() for part in (*whole, *statistics)]
+        grouped = [part.movedim(2, 1).contiguous() for part in (*grouped_rows, *statistics)]
         mask = [False, True, True]
         for index in product(*map(range, self.d_gain.shape[:2])):
             grad, value, mean, scale = (part[index] for part in grouped)
@@ -71,9 +71,9 @@ class Norm:
             self.d_bias[index] += d_bias
 
     def statistics(self) -> tuple[Tensor, Tensor]:
-        """Means and scales of all frames, as `Packing.blocks` cuts them."""
-        kept = self.means, self.scales
-        means, scales = (torch.cat([part.flatten(0, 1) for part in parts]).flatten(1) for parts in kept)
+        """Means and scales of all frames, in the layout of `Packing.blocks`."""
+        both = self.means, self.scales
+        means, scales = (torch.cat([part.flatten(0, 1) for part in parts]).flatten(1) for parts in both)
         return means, scales
 
 
@@ -183,7 +183,10 @@ class JointlyNormalisedGates(SeparatelyNormalisedGates):
 
 
 class CellUpdate:
-    """cell_norm `none`. `raw` is c before any norm, `carried` goes to the next frame, `seen` is the tanh in h."""
+    """The cell update of cell_norm `none`.
+
+    `raw` is c before any norm, `carried` is passed to the next frame, `seen` is the tanh in h.
+    """
 
     carries_raw = True
     """True if `raw` and `carried` are the same tensor."""
@@ -211,7 +214,7 @@ class CellUpdate:
 
 
 class OutputNormalisedCell(CellUpdate):
-    """cell_norm `output`: c is carried, tanh(LN(c)) is seen."""
+    """The cell update of cell_norm `output`: carried is c, seen is tanh(LN(c))."""
 
     def __init__(self, norm: Norm) -> None:
         self.norm = norm
@@ -233,7 +236,7 @@ class OutputNormalisedCell(CellUpdate):
 
 
 class StateNormalisedCell(OutputNormalisedCell):
-    """cell_norm `state`: LN(c) is carried, tanh(c) is seen."""
+    """The cell update of cell_norm `state`: carried is LN(c), seen is tanh(c)."""
 
     carries_raw = False
 
@@ -248,7 +251,7 @@ class StateNormalisedCell(OutputNormalisedCell):
 
 
 class OutputAndStateNormalisedCell(StateNormalisedCell):
-    """cell_norm `both`: LN(c) is carried, tanh(LN(c)) is seen."""
+    """The cell update of cell_norm `both`: carried is LN(c), seen is tanh(LN(c))."""
 
     def forward(self, raw: Tensor, carried: Tensor, seen: Tensor) -> None:
         torch.tanh(self.norm.forward(raw, carried), out=seen)

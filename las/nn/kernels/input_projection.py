@@ -19,7 +19,7 @@ RUN = 1 << 17
 
 
 class Projection(torch.autograd.Function):
-    """(eps, rows, W, gain, offset) to LN(rows W^T; gain, offset), without a gain to rows W^T + offset."""
+    """LN(rows W^T; gain, offset), or rows W^T + offset without a gain; inputs are (eps, rows, W, gain, offset)."""
 
     @staticmethod
     def forward(
@@ -84,8 +84,8 @@ def _of_norm(
     """Gradients of values, gain and offset from that of the norm."""
     d_values, d_gain, d_offset = allocator.empty_like(values), torch.zeros_like(gain), torch.zeros_like(offset)
     runs = (part.split(_run(values)) for part in (d_values, grads, values, means, scales))
-    for out, *given in zip(*runs, strict=True):
-        grad, value, mean, scale = given
+    for out, *tensors in zip(*runs, strict=True):
+        grad, value, mean, scale = tensors
         d_value, *of_parameters = layer_norm_backward(
             grad, value, gain.shape, mean, scale, gain, offset, [True, True, True]
         )

@@ -1,4 +1,4 @@
-"""True frames without their padding, one frame of all active rows after the other, for one direction of time or two."""
+"""Packed frames: the true frames of a padded batch, frame by frame for all active rows, in one direction or two."""
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, groupby, pairwise

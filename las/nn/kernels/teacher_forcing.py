@@ -34,7 +34,7 @@ from las.nn.kernels.packing import Buffer, FrameBuffers, OneFrameBuffers, packin
 
 
 class InputSide(NamedTuple):
-    """The input side of a cell: known + W below, or its layer norm where there is a gain."""
+    """The input side of a cell: known + W below, or its layer norm if there is a gain."""
 
     known: Float[Tensor, "batch steps gates"]
     weight: Float[Tensor, "gates below"]
@@ -158,10 +158,12 @@ class PassInputs(NamedTuple):
 
 
 def unsupported_reason(cells: Sequence[LSTMCell], attention: Attention) -> str:
-    """The reason why `forward` cannot compute these, empty if it can. A subclass may change the equations, so only the
-    exact classes count."""
+    """The reason why `forward` cannot compute these cells with this attention; empty if it can.
+
+    Only exact classes are supported, because a subclass may change the equations.
+    """
     if type(attention) not in FORMS:
-        return f"the equations of {type(attention).__name__} are not among those written by hand"
+        return f"{type(attention).__name__} has no hand-written backward pass"
     return next(filter(None, (autograd.unsupported_reason(cell, next(cell.parameters())) for cell in cells)), "")
 
 
@@ -261,7 +263,7 @@ class DecoderLoop:
 
 
 class TeacherForcedPass(torch.autograd.Function):
-    """(loop, *PassInputs.flat) to the results of a loop that has run: attaches its backward pass."""
+    """The results of a loop that has run, with its backward pass attached; inputs are (loop, *PassInputs.flat)."""
 
     @staticmethod
     def forward(ctx: Any, loop: TeacherForcingLoop, *inputs: Any) -> Any:
@@ -272,7 +274,7 @@ class TeacherForcedPass(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        _ = ctx.saved_tensors  # asked for, so that autograd sees whether one was changed in between
+        _ = ctx.saved_tensors  # makes autograd check that none was changed in between
         with torch.autocast(grads[0].device.type, enabled=False):
             return None, *ctx.loop.backward(*grads)
 
@@ -297,7 +299,7 @@ def forward(
         draw: samples the tokens fed from the second step on, in place of `tokens`; None for teacher forcing alone.
         kind: the class of the loop.
     """
-    recording, own = torch.is_grad_enabled(), memory.values.dtype
+    recording, original_type = torch.is_grad_enabled(), memory.values.dtype
     with torch.set_grad_enabled(recording and draw is None):
         inputs = _pass_inputs(cells, attention, memory, embed(tokens, slice(None)))
     tokens = tokens.clone()
@@ -314,7 +316,7 @@ def forward(
     if recording and draw:
         inputs = _pass_inputs(cells, attention, memory, embed(tokens, slice(None)))
     results = TeacherForcedPass.apply(loop, *inputs.flat()) if recording else loop.results()
-    return PassOutputs(*(result.to(own) for result in results))
+    return PassOutputs(*(result.to(original_type) for result in results))
 
 
 def _pass_inputs(
@@ -323,8 +325,8 @@ def _pass_inputs(
     """The tensors of one pass, at least in fp32."""
     names = ("query.weight", *FORMS[type(attention)].energies)
     of_attention = tuple(_wide(attention.get_parameter(name)) for name in names)
-    nothing = embedded.new_zeros(*embedded.shape[:2], 0)  # cells above the first know no part of their input
-    sides = tuple(_side(cell, nothing if index else embedded) for index, cell in enumerate(cells))
+    no_embedding = embedded.new_zeros(*embedded.shape[:2], 0)  # only the first cell reads the embeddings
+    sides = tuple(_side(cell, no_embedding if index else embedded) for index, cell in enumerate(cells))
     return PassInputs(_wide(memory.keys), _wide(memory.values), of_attention, sides, tuple(map(_parameters, cells)))
 
 

@@ -139,7 +139,7 @@ def _affine(cell: LSTMCell) -> Tensor:
 
 
 class TritonRecurrence(torch.autograd.Function):
-    """(plan, lengths, first state, U', affine, x of each direction) to (outputs, last state)."""
+    """The recurrence: (plan, lengths, first state, U', affine, x of each direction) to (outputs, last state)."""
 
     @staticmethod
     def forward(

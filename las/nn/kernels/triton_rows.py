@@ -31,7 +31,7 @@ def tanh(x):
 @triton.jit
 @no_type_check
 def scale_of(variance, EPS: tl.constexpr):
-    """1 / sqrt(variance + eps), rounded properly: the fast root takes a very small eps for zero."""
+    """The scale 1 / sqrt(variance + eps), correctly rounded: the fast root treats a very small eps as zero."""
     return tl.div_rn(tl.full(variance.shape, 1.0, tl.float32), tl.sqrt_rn(variance + EPS))
 
 

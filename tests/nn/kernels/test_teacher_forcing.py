@@ -239,7 +239,7 @@ def test_an_unknown_attention_takes_the_plain_loop_and_says_why() -> None:
     speller = make("dot")
     before = results(speller, material())
     speller.attention.__class__ = Gentle
-    reason = "the equations of Gentle are not among those written by hand"
+    reason = "Gentle has no hand-written backward pass"
     assert speller.explain(material()) == f"speller: plain ({reason})"
     after = results(speller, material())
     assert (after[1] - before[1]).abs().max() > 1e-3
@@ -265,7 +265,7 @@ def test_a_compiled_loop_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(cpu_speller, "_largest_difference", lambda cls: 0.01 if cls is DotAttention else 0.0)
     cpu_speller.trial_error.cache_clear()
     try:
-        reason = "what was compiled is wrong in a trial: DotAttention differs by 0.01 of its size"
+        reason = "the compiled loop fails its self-test: DotAttention differs by 0.01 of its size"
         assert speller.explain(material()) == f"speller: autograd (cpu: {reason})"
     finally:
         cpu_speller.trial_error.cache_clear()
