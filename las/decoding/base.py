@@ -47,8 +47,9 @@ class Hypothesis:
     """One complete decoded sequence.
 
     `tokens` leaves the boundary symbols out; `score` is the natural log-probability of the tokens and the end symbol,
-    with the weighted scores of other scorers where there are any; `normalised_score` is what it was ranked by;
-    `finished_by` is `max_length` where the end symbol was forced, `dead_end` where no continuation was possible.
+    with the weighted scores of other scorers if there are any; `normalised_score` is the score after length
+    normalisation, which ranks hypotheses; `finished_by` is `max_length` if the end symbol was forced, `dead_end` if no
+    continuation was possible.
     `scores` are those of each scorer by its name, without its weight (`las` is the decoder); `confidences` are the
     decoder's probabilities of each token.
     """
@@ -77,6 +78,6 @@ class LengthLimit:
 
     def __call__(self, num_states: Tensor) -> list[int]:
         """The limits of utterances with `num_states` [batch] encoded states."""
-        # Rounded before ceil: 0.07 * 100 means 7, in binary it is a little more.
+        # Rounded before ceil: in binary, 0.07 * 100 is a little more than 7.
         lengths = [math.ceil(round(self.ratio * count, 6)) for count in num_states.tolist()]
         return [int(max(1, min(length, self.max_length))) for length in lengths]

@@ -15,35 +15,35 @@ PAUSE_S = 0.8
 
 
 def text(recordings: Sequence[Transcription]) -> str:
-    """One line for each recording: its text, after its id and a tab if there are several recordings."""
+    """Text with one line for each recording, which begins with its id and a tab if there are several recordings."""
     if len(recordings) == 1:
         return f"{recordings[0].text}\n"
-    return "".join(f"{each.id}\t{each.text}\n" for each in recordings)
+    return "".join(f"{recording.id}\t{recording.text}\n" for recording in recordings)
 
 
 def json_lines(recordings: Sequence[Transcription]) -> Iterator[str]:
-    """One JSON object per line and recording, with words, tokens, times and confidences; in parts, to bound memory."""
-    for each in recordings:
-        yield from each.json_parts()
+    """JSON lines, one object per recording, with words, tokens, times and confidences; in parts, to bound memory."""
+    for recording in recordings:
+        yield from recording.json_parts()
         yield "\n"
 
 
 def time_marks(recordings: Sequence[Transcription]) -> str:
-    """NIST CTM, a line for each word, times in seconds.
+    """NIST CTM with a line for each word, times in seconds.
 
-    A recording is named by its file name without the suffix, blanks replaced by `_`; its channel is 1.
+    The name of a recording is its file name without the suffix, blanks replaced by `_`; its channel is 1.
     """
     return ctm.text(
         ctm.CTMWord(
-            re.sub(r"\s", "_", Path(each.id).stem),
+            re.sub(r"\s", "_", Path(recording.id).stem),
             "1",
             round(word.start_s, 3),
             round(word.end_s - word.start_s, 3),
             word.text,
             round(word.confidence, 4),
         )
-        for each in recordings
-        for word in each.words
+        for recording in recordings
+        for word in recording.words
     )
 
 
@@ -82,7 +82,7 @@ def cues(words: Sequence[TimedWord]) -> Iterator[list[TimedWord]]:
     """Words grouped into captions: without a long pause inside, and within the limits of length and duration."""
     cue: list[TimedWord] = []
     for word in words:
-        length = sum(len(each.text) + 1 for each in cue) + len(word.text)
+        length = sum(len(previous.text) + 1 for previous in cue) + len(word.text)
         full = length > LONGEST_TEXT or (cue and word.end_s - cue[0].start_s > LONGEST_S)
         if cue and (full or word.start_s - cue[-1].end_s > PAUSE_S):
             yield cue
@@ -101,11 +101,11 @@ def clock(seconds: float, point: str) -> str:
 
 def _lines(cue: Sequence[TimedWord]) -> str:
     """The words of a caption, in two lines of about the same length if they do not fit into one."""
-    whole = " ".join(word.text for word in cue)
-    if len(whole) <= LONGEST_TEXT // 2:
-        return whole
-    middle = whole.find(" ", len(whole) // 2)
-    return whole if middle < 0 else f"{whole[:middle]}\n{whole[middle + 1 :]}"
+    text = " ".join(word.text for word in cue)
+    if len(text) <= LONGEST_TEXT // 2:
+        return text
+    middle = text.find(" ", len(text) // 2)
+    return text if middle < 0 else f"{text[:middle]}\n{text[middle + 1 :]}"
 
 
 def _escaped(lines: str) -> str:

@@ -132,22 +132,22 @@ class BeamSearch:
         return f"BeamSearch({', '.join([options, *scorers, *self.components.constraints])})"
 
     def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
-        """Prepare scorers and constraints for a recogniser of these tokens; `has_ctc`: it was trained with CTC.
+        """Prepare scorers and constraints for a recogniser of these tokens; `has_ctc` if it was trained with CTC.
 
-        Raises ConfigError or DataError where one of them does not fit the recogniser.
+        Raises ConfigError or DataError if one of them does not fit the recogniser.
         """
         for component in (*self.components.scorers.values(), *self.components.constraints.values()):
             component.bind(tokens, has_ctc)
 
     def reweighted(self, weights: Mapping[str, float], length_normalisation: float) -> "BeamSearch":
-        """A copy of this search with other weights for some of its scorers, which stay as they were bound."""
+        """A copy of this search with other weights for some of its scorers, which remain bound."""
         scorers = {name: copy.copy(scorer) for name, scorer in self.components.scorers.items()}
         for name, weight in weights.items():
             scorers[name].weight = weight
-        other = copy.copy(self)
-        other.length_normalisation = length_normalisation
-        other.components = combined.scorer_set(scorers, self.components.constraints)
-        return other
+        copied = copy.copy(self)
+        copied.length_normalisation = length_normalisation
+        copied.components = combined.scorer_set(scorers, self.components.constraints)
+        return copied
 
     @torch.no_grad()
     def __call__(self, decoder: Decoder, num_states: Int[Tensor, " batch"]) -> list[list[Hypothesis]]:
@@ -228,7 +228,7 @@ class BeamExpansion(NamedTuple):
     exponent: float
 
     def ranks(self, scores: Float[Tensor, "*shape"], lengths: Int[Tensor, "*lengths"]) -> Float[Tensor, "*shape"]:
-        """score / length ** exponent."""
+        """Normalised scores, score / length ** exponent."""
         return scores / lengths.to(scores.dtype) ** self.exponent if self.exponent else scores
 
     def extend(
@@ -260,7 +260,7 @@ class BeamExpansion(NamedTuple):
     def is_final(
         self, beams: BeamState, nbest: int, max_tokens: Int[Tensor, "batch 1"], upper_bound: Tensor | float
     ) -> Bool[Tensor, " batch"]:
-        """Utterances whose `nbest` list no further step can change.
+        """Mask of the utterances whose `nbest` list no further step can change.
 
         Either no beam is open, or the `nbest` best are finished and rank above every rank that an open beam can still
         reach. Its score can grow by `upper_bound` [batch, beam] at most; normalised, that ranks highest at the greatest
@@ -279,12 +279,12 @@ class BeamExpansion(NamedTuple):
 def stable_topk(values: Float[Tensor, "rows candidates"], count: int) -> tuple[Tensor, Tensor]:
     """The `count` largest values of each row and their indices, largest first, ties in order of index.
 
-    `torch.topk` promises neither an order among equals nor which of them it takes, and a stable sort of all candidates
-    is slow: its choice is kept where no tie decided it, otherwise the leftmost of the equal values are taken.
+    `torch.topk` specifies neither the order nor the choice among equals, and a stable sort of all candidates is slow.
+    So the choice of `torch.topk` is used without ties at the threshold; otherwise the leftmost equal values are taken.
     """
     top = values.topk(count, dim=1)
     threshold, indices = top.values[:, -1:], top.indices
-    # Asking whether a tie decided it would make the host wait for a GPU.
+    # On a GPU always: testing for ties would make the host wait.
     if values.device.type != "cpu" or (values >= threshold).sum() > indices.numel():
         above, equal = values > threshold, values == threshold
         num_ties = count - above.sum(dim=1, keepdim=True)
@@ -305,8 +305,7 @@ class BeamStep(NamedTuple):
 
 
 class BacktracedHypothesis(NamedTuple):
-    """One hypothesis: its symbols, the end among them, the score of each by each scorer, [scorers, symbols], and its
-    weighted score and rank."""
+    """One hypothesis: its symbols with the end, their scores by scorer [scorers, symbols], weighted score and rank."""
 
     tokens: list[int]
     symbol_scores: NDArray[np.float64]
@@ -317,7 +316,7 @@ class BacktracedHypothesis(NamedTuple):
 class Backtrace:
     """All steps of a search, from which the hypotheses are read at the end, so that no step copies histories.
 
-    `select_utterances` shrinks the batch that the following steps are of.
+    After `select_utterances` the following steps have only the selected utterances.
     """
 
     def __init__(self, num_states: Int[Tensor, " batch"]) -> None:
@@ -333,13 +332,13 @@ class Backtrace:
     def end(self, rows: Int[Tensor, " ended"], beams: BeamState, nbest: int) -> None:
         """Record the `nbest` final beams of some of the utterances that are still in the batch.
 
-        Impossible hypotheses (score -inf) count only where all of an utterance's are.
+        Impossible hypotheses (score -inf) are dropped, except one for an utterance that has no others.
         """
         columns = (beams.scores, beams.ranks, beams.lengths)
         ends = (self._rows[rows], *(column[:, :nbest][rows] for column in columns))
         for row, *values in zip(*(column.tolist() for column in ends), strict=True):
             hypotheses = list(zip(*values, strict=True))
-            self._ends[row] = [each for each in hypotheses if each[0] > -math.inf] or hypotheses[:1]
+            self._ends[row] = [hypothesis for hypothesis in hypotheses if hypothesis[0] > -math.inf] or hypotheses[:1]
 
     def end_all(self, beams: BeamState, nbest: int) -> None:
         """Record the final beams of all utterances that are still in the batch."""
@@ -372,7 +371,7 @@ class Backtrace:
 
 
 def _is_time_to_check(step: int, num_states: Tensor) -> bool:
-    """True on a CPU. On a GPU the host would wait for the answer, and a few steps too many cost less."""
+    """True at every step on a CPU, and at every eighth on a GPU, where surplus steps cost less than waiting for it."""
     return num_states.device.type == "cpu" or step % STEPS_BETWEEN_CHECKS == 0
 
 
@@ -381,14 +380,14 @@ def _hypotheses(backtrace: Backtrace, limits: list[int], names: list[str]) -> li
     return [
         [
             Hypothesis(
-                tokens=each.tokens[:-1],
-                score=each.score,
-                normalised_score=each.rank,
-                finished_by=_finished_by(each, limit),
-                scores=dict(zip(names, each.symbol_scores.sum(1).tolist(), strict=True)),
-                confidences=np.exp(each.symbol_scores[0, :-1]).tolist(),
+                tokens=hypothesis.tokens[:-1],
+                score=hypothesis.score,
+                normalised_score=hypothesis.rank,
+                finished_by=_finished_by(hypothesis, limit),
+                scores=dict(zip(names, hypothesis.symbol_scores.sum(1).tolist(), strict=True)),
+                confidences=np.exp(hypothesis.symbol_scores[0, :-1]).tolist(),
             )
-            for each in hypotheses
+            for hypothesis in hypotheses
         ]
         for hypotheses, limit in zip(backtrace.hypotheses(), limits, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""`search=tuned`: the search that `las tune` found for a run, kept in its folder as `tuned.json`."""
+"""The search of `search=tuned`: the best one of `las tune` for a run, stored in its folder as `tuned.json`."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ CHOICE = "search=tuned"
 def path_of(checkpoint: Path) -> Path:
     """The path of the tuned search of a checkpoint. Raises ConfigError for a bundle."""
     if checkpoint.is_file():
-        raise ConfigError(f"{checkpoint} is a bundle, which knows no corpus to tune on: give the run folder")
+        raise ConfigError(f"{checkpoint} is a bundle, which has no corpus to tune on: give the run folder")
     return output_paths.folder(checkpoint) / "tuned.json"
 
 
@@ -25,29 +25,29 @@ def compose(name: str, overrides: list[str]) -> config.Config:
     """
     if CHOICE not in overrides:
         return config.compose(name, overrides)
-    others = [override for override in overrides if override != CHOICE]
-    checkpoint = value_of("checkpoint", others)
+    remaining = [override for override in overrides if override != CHOICE]
+    checkpoint = value_of("checkpoint", remaining)
     if checkpoint is None or not Path(str(checkpoint)).exists():  # the verb itself reports what is wrong
-        return config.compose(name, ["search=beam", *others])
+        return config.compose(name, ["search=beam", *remaining])
     path = path_of(Path(str(checkpoint)))
     tuned = read(path, str(checkpoint))
     progress.say(f"{CHOICE}: {path}, tuned on {tuned['tuned_on']}: {tuned['errors']}")
-    return config.compose(name, ["search=beam", *of_section(tuned["search"], "search"), *others])
+    return config.compose(name, ["search=beam", *of_section(tuned["search"], "search"), *remaining])
 
 
 def read(path: Path, checkpoint: str) -> dict[str, Any]:
     """The tuned `search` as plain data, with descriptions of the data it was `tuned_on` and of its `errors` there.
 
-    Raises ConfigError where nothing was tuned yet, StorageError for a damaged file.
+    Raises ConfigError if no search was tuned yet, StorageError for a damaged file.
     """
     if not path.is_file():
         raise ConfigError(
-            f"{CHOICE}: nothing was tuned for {checkpoint} yet ({path} is not there): "
+            f"{CHOICE}: no search was tuned for {checkpoint} yet ({path} does not exist): "
             f"las tune checkpoint={checkpoint} search.lm.path=lm.arpa"
         )
     try:
         tuned = bounded.read_object(path)
         return {"tuned_on": tuned["tuned_on"], "errors": tuned["errors"], "search": dict(tuned["search"])}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        again = f"make it again with las tune checkpoint={checkpoint}"
+        again = f"tune again: las tune checkpoint={checkpoint}"
         raise StorageError(f"{path}: damaged ({type(error).__name__}: {bounded.reason(error)}): {again}") from error

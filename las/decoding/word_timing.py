@@ -12,7 +12,7 @@ from torch import Tensor
 from las.data.tokenizers import Tokenizer
 
 SAME_S = 0.6
-"""Two segments have heard the same word only if their times differ by less, in seconds: the times are estimates."""
+"""Words of two segments can be the same only if their times differ by less, in seconds: the times are estimates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,9 @@ def token_times(weights: Tensor, state_s: float, duration_s: float, start_s: flo
     logs = weights[:-1].clamp(min=torch.finfo(weights.dtype).tiny).log()
     score, backpointers = logs[0], []
     for row in logs[1:]:
-        before, index = score.cummax(0)
+        best, index = score.cummax(0)
         backpointers.append(index)
-        score = row + before
+        score = row + best
     path = [int(score.argmax())]
     for index in reversed(backpointers):
         path.append(int(index[path[-1]]))
@@ -81,15 +81,15 @@ def of_tokens(timed: Sequence[TimedToken], ids: Sequence[int], tokens: Tokenizer
     A token belongs to the last word of the text decoded up to it, which works for any tokenizer.
     """
     groups: list[list[TimedToken]] = []
-    before = ""
+    previous_text = ""
     for count, token in enumerate(timed, start=1):
         text = tokens.decode(ids[:count]).rstrip()
-        if len(text) > len(before):
-            missing = len(text.split()) - len(groups)
-            groups += [[] for _ in range(missing)]
+        if len(text) > len(previous_text):
+            num_new_words = len(text.split()) - len(groups)
+            groups += [[] for _ in range(num_new_words)]
             groups[-1].append(token)
-        before = text
-    return [TimedWord(text, tuple(group)) for text, group in zip(before.split(), groups, strict=True)]
+        previous_text = text
+    return [TimedWord(text, tuple(group)) for text, group in zip(previous_text.split(), groups, strict=True)]
 
 
 def stitch(left: Sequence[TimedWord], right: Sequence[TimedWord], border_s: float, overlap_s: float) -> list[TimedWord]:
@@ -135,10 +135,10 @@ def agreement(left: Sequence[TimedWord], right: Sequence[TimedWord]) -> list[tup
     return pairs[::-1]
 
 
-def _similarity(one: TimedWord, other: TimedWord) -> float:
-    """1 for equal words at equal times, falling to 0 at a difference of `SAME_S`; 0 for different words."""
-    return max(1 - abs(one.centre_s - other.centre_s) / SAME_S, 0.0) if one.text == other.text else 0.0
+def _similarity(left: TimedWord, right: TimedWord) -> float:
+    """Similarity of two words: 1 for equal words at equal times, 0 from a difference of `SAME_S`, or if they differ."""
+    return max(1 - abs(left.centre_s - right.centre_s) / SAME_S, 0.0) if left.text == right.text else 0.0
 
 
-def _middle(one: TimedWord, other: TimedWord) -> float:
-    return (one.centre_s + other.centre_s) / 2
+def _middle(left: TimedWord, right: TimedWord) -> float:
+    return (left.centre_s + right.centre_s) / 2

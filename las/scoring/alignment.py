@@ -56,16 +56,16 @@ def fill(
     for total in range(1, rows + columns - 1):
         row = np.arange(max(0, total - columns + 1), min(rows, total + 1))
         column = total - row
-        here = row * columns + column
+        cells = row * columns + column
         in_row, in_column = (row * columns * lanes)[:, None], (column * lanes)[:, None]
-        entered[here] = _least(costs, left[:, column] + in_row)
-        inserted = entered[here] + insertions[column]
+        entered[cells] = _least(costs, left[:, column] + in_row)
+        inserted = entered[cells] + insertions[column]
         deleted = _least(costs, above[:, row] + in_column) + deletions[row]
         price = substitutions[row, column]
         substituted = _least(entered, above[:, row] + in_column) + price
         omitted = np.minimum(deleted, inserted)
-        costs[here] = np.minimum(substituted, omitted)
-        moves[here] = np.where(
+        costs[cells] = np.minimum(substituted, omitted)
+        moves[cells] = np.where(
             substituted <= omitted,
             np.where(price == 0, MATCHED, SUBSTITUTED),
             np.where(deleted < inserted, DELETED, INSERTED),
@@ -172,11 +172,11 @@ class _Pair(NamedTuple):
 def align(
     references: Sequence[Sequence[str]], hypotheses: Sequence[Sequence[str]], rules: AlignmentRules = AlignmentRules()
 ) -> list[list[Aligned]]:
-    """Align each hypothesis with the reference at the same place.
+    """Align each hypothesis with the reference at the same index.
 
     Tokens are those of a NIST transcript split at spaces: `{ a / b / @ }` are alternatives, on either side, and `@` is
-    nothing; `rules` say how words compare. Raises DataError for alternatives that are not closed, and ValueError
-    where there are not as many references as hypotheses.
+    the empty word; `rules` define which words match. Raises DataError for alternatives that are not closed, and
+    ValueError unless there are as many references as hypotheses.
     """
     vocabulary = _Vocabulary(rules)
     alignments: list[list[Aligned]] = []
@@ -311,7 +311,7 @@ def _trace(pair: _Pair, costs: Table, moves: Table, vocabulary: _Vocabulary) -> 
 
 
 def _aligned(reference: _Word | None, hypothesis: _Word | None, kind: str) -> Aligned | None:
-    """Aligned tokens of a pair of arcs, or of one arc without a partner; None if nothing is said."""
+    """Aligned tokens of a pair of arcs, or of one arc without a partner; None for empty words."""
     if reference is None or hypothesis is None:
         (word,) = (word for word in (reference, hypothesis) if word is not None)
         if word.text == NULL:

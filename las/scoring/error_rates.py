@@ -158,23 +158,23 @@ def count(alignments: Iterable[Alignment]) -> ErrorRate:
 
 
 def interval(rates: Sequence[ErrorRate], seed: int = 0) -> Interval:
-    """95 % interval of the rate of all utterances together, each of which has its errors in `rates`."""
+    """The bootstrap 95 % interval of the rate of all utterances together; `rates` has the errors of each utterance."""
     return bootstrap.interval([rate.errors for rate in rates], [rate.words for rate in rates], seed)
 
 
 def as_dict(score: Score, metric: str) -> dict[str, Any]:
     """Convert a score to plain data for result.json; `metric` is the key of the rate. `wer` comes with `cer`."""
-    kept = {
+    entry = {
         **rate_as_dict(score.total, metric),
         "missing": len(score.missing),
         "interval": None if score.interval is None else list(score.interval),
     }
     if metric == "wer":
         characters = score.characters
-        kept["cer"] = characters.total.rate
-        kept["cer_interval"] = None if characters.interval is None else list(characters.interval)
-        kept["characters"] = characters.total.words
-    return kept
+        entry["cer"] = characters.total.rate
+        entry["cer_interval"] = None if characters.interval is None else list(characters.interval)
+        entry["characters"] = characters.total.words
+    return entry
 
 
 def rate_as_dict(rate: ErrorRate, metric: str) -> dict[str, Any]:

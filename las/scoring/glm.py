@@ -186,19 +186,19 @@ def _shared(word: CTMWord, texts: list[str]) -> list[CTMWord]:
 
 
 def _applying(path: Path, lines: Iterable[str], kind: tuple[str, str]) -> list[tuple[int, str]]:
-    """The lines, with their numbers, that hold for an input of this format and purpose."""
-    kept = []
+    """The lines, with their numbers, that apply to an input of this format and purpose."""
+    applying = []
     applies = True
     for number, line in enumerate(lines, start=1):
         if match := _APPLICATION.match(line):
             pattern = match[1].lower()
             try:
-                applies = any(pattern and re.search(pattern, each) for each in kind)
+                applies = any(pattern and re.search(pattern, name) for name in kind)
             except re.error as error:
                 raise DataError(f"{path}:{number}: {match[1]!r} is no regular expression ({error})") from error
         if applies:
-            kept.append((number, line))
-    return kept
+            applying.append((number, line))
+    return applying
 
 
 def _rules(path: Path, numbered: list[tuple[int, str]]) -> MappingRules:

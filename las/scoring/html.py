@@ -13,7 +13,7 @@ def page(score: Score, metric: str, title: str, convention: str) -> str:
     """The page of a score: rate and interval, parts, frequent errors, and every utterance, most errors first."""
     limits = "" if score.interval is None else f" [{100 * score.interval[0]:.1f}, {100 * score.interval[1]:.1f}]"
     short, unit = SHORT_NAMES[metric], UNITS[metric]
-    counted = [(name, count([alignment]), alignment) for name, alignment in score.utterances.items()]
+    utterances = [(name, count([alignment]), alignment) for name, alignment in score.utterances.items()]
     return templates.render(
         "score.html",
         title=title,
@@ -25,7 +25,7 @@ def page(score: Score, metric: str, title: str, convention: str) -> str:
         part_headings=["", "utterances", unit, "correct %", "sub %", "del %", "ins %", f"{short} %"],
         parts=list(_parts(score)),
         frequent=_frequent_errors(score),
-        utterances=sorted(counted, key=lambda utterance: -utterance[1].errors),
+        utterances=sorted(utterances, key=lambda utterance: -utterance[1].errors),
     )
 
 
@@ -38,9 +38,9 @@ def _parts(score: Score) -> Iterator[list[str]]:
 
 
 def _frequent_errors(score: Score) -> list[tuple[str, list[tuple[str, int]]]]:
-    """The most frequent confusions, deletions and insertions, each with how often it happened."""
-    confused = [(f"{each.reference} as {each.hypothesis}", each.count) for each in score.confusions]
-    aligned = [each for alignment in score.utterances.values() for each in alignment]
-    deleted = Counter(str(each.reference) for each in aligned if each.kind == "deletion").most_common(LISTED)
-    inserted = Counter(str(each.hypothesis) for each in aligned if each.kind == "insertion").most_common(LISTED)
+    """The most frequent confusions, deletions and insertions, each with its number of occurrences."""
+    confused = [(f"{pair.reference} as {pair.hypothesis}", pair.count) for pair in score.confusions]
+    aligned = [pair for alignment in score.utterances.values() for pair in alignment]
+    deleted = Counter(str(pair.reference) for pair in aligned if pair.kind == "deletion").most_common(LISTED)
+    inserted = Counter(str(pair.hypothesis) for pair in aligned if pair.kind == "insertion").most_common(LISTED)
     return [("confused", confused[:LISTED]), ("deleted", deleted), ("inserted", inserted)]

@@ -44,7 +44,7 @@ class _TimedWord(NamedTuple):
 
 
 def time_segments(segments: Sequence[Segment], words: Sequence[CTMWord], reduce: Collection[str] = ()) -> list[Pair]:
-    """Assign words to the segments that are scored, in order. Ignored segments are left out together with their words.
+    """Assign words to the scored segments, in order. Ignored segments are left out together with their words.
 
     `reduce` is sclite's -m: with "reference", segments outside the time that the words span are left out; with
     "hypothesis", words outside the time that the remaining segments span. Raises DataError for words without a
@@ -56,9 +56,10 @@ def time_segments(segments: Sequence[Segment], words: Sequence[CTMWord], reduce:
     pairs = []
     for name, group in groupby(segments, _channel):
         in_channel = channels.pop(0)[1] if channels and channels[0][0] == name else []
-        for segment, taken in _assign(list(group), in_channel, reduce):
+        for segment, assigned in _assign(list(group), in_channel, reduce):
             speaker = segment.speaker.lower()
-            pairs.append(Pair(f"{speaker}-{num_segments[speaker]:03d}", segment, tokens(segment.text), _tokens(taken)))
+            name_of_pair = f"{speaker}-{num_segments[speaker]:03d}"
+            pairs.append(Pair(name_of_pair, segment, tokens(segment.text), _tokens(assigned)))
             num_segments[speaker] += 1
     if channels:
         file, channel = channels[0][0]
@@ -96,7 +97,7 @@ def summarise(
 
 
 def tokens(text: str) -> list[str]:
-    """Tokens of a text, as alignment takes them."""
+    """Tokens of a text in the form that alignment takes."""
     return _TOKEN.findall(text)
 
 
@@ -111,18 +112,20 @@ def _assign(
     last = segments[-1]
     if REFERENCE in reduce and words:
         start_s, end_s = words[0].start_s, words[-1].start_s + words[-1].duration_s
-        kept = [each for each in segments if start_s < _single(each.end_s) and end_s > _single(each.start_s)]
+        selected = [
+            segment for segment in segments if start_s < _single(segment.end_s) and end_s > _single(segment.start_s)
+        ]
     else:
-        kept = segments
-    left = _timed_words(words)
-    for segment in kept:
-        count = len(left) if segment is last else 0
-        while count < len(left) and left[count].middle_s < _single(segment.end_s):
+        selected = segments
+    remaining = _timed_words(words)
+    for segment in selected:
+        count = len(remaining) if segment is last else 0
+        while count < len(remaining) and remaining[count].middle_s < _single(segment.end_s):
             count += 1
-        taken, left = left[:count], left[count:]
+        assigned, remaining = remaining[:count], remaining[count:]
         if not segment.ignored:
-            inside = [each for each in taken if HYPOTHESIS not in reduce or _within(each.words, kept)]
-            yield segment, [word for each in inside for word in each.words]
+            inside = [timed for timed in assigned if HYPOTHESIS not in reduce or _within(timed.words, selected)]
+            yield segment, [word for timed in inside for word in timed.words]
 
 
 def _timed_words(words: list[CTMWord]) -> list[_TimedWord]:

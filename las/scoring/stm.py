@@ -44,7 +44,7 @@ class Segment:
 
     @property
     def ignored(self) -> bool:
-        """True for a segment that is left out of scoring; sclite also accepts the mark without its underscores."""
+        """True for a segment that is left out of scoring; like sclite, it accepts the mark without underscores."""
         text = self.text.upper()
         return IGNORED in text or IGNORED.replace("_", "") in text
 
@@ -81,11 +81,11 @@ def read_headings(path: str | Path) -> list[Heading]:
 
 def write(path: str | Path, segments: Sequence[Segment], headings: Iterable[Heading] = ()) -> None:
     """Write segments as they are given, headings before them; a segment reads back as the same value."""
-    content = [f';; {each.kind} "{each.id}" "{each.title}" "{each.description}"' for each in headings]
-    for each in segments:
-        labels = f"<{','.join(each.labels)}>" if each.labels else ""
-        times = f"{seconds(each.start_s)} {seconds(each.end_s)}"
-        content.append(f"{each.file} {each.channel} {each.speaker} {times} {labels} {each.text}".rstrip())
+    content = [f';; {heading.kind} "{heading.id}" "{heading.title}" "{heading.description}"' for heading in headings]
+    for segment in segments:
+        labels = f"<{','.join(segment.labels)}>" if segment.labels else ""
+        times = f"{seconds(segment.start_s)} {seconds(segment.end_s)}"
+        content.append(f"{segment.file} {segment.channel} {segment.speaker} {times} {labels} {segment.text}".rstrip())
     atomic.write(Path(path), "".join(f"{line}\n" for line in content))
 
 
@@ -126,11 +126,11 @@ def _segment(line: str, where: str) -> Segment:
     return Segment(file, channel, speaker, start_s, end_s, labels, text)
 
 
-def _labels(rest: str, where: str) -> tuple[tuple[str, ...], str]:
+def _labels(remainder: str, where: str) -> tuple[tuple[str, ...], str]:
     """Split the text behind the times into labels and text: a first token that opens with `<` is the labels."""
-    if not rest.startswith("<"):
-        return (), rest
-    token, *text = re.split(r"[ \t]+", rest, maxsplit=1)
+    if not remainder.startswith("<"):
+        return (), remainder
+    token, *text = re.split(r"[ \t]+", remainder, maxsplit=1)
     if not token.endswith(">"):
         raise DataError(f"{where}: the labels {token!r} do not end in '>': <label,label> without blanks, then the text")
     return tuple(token[1:-1].split(",")), "".join(text)

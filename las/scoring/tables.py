@@ -23,14 +23,14 @@ TESTS = {
 def print_score(score: Score, metric: str, console: Console, num_confusions: int = 10) -> None:
     """Print errors by speaker, by subset and in total, the most frequent confusions, and missing hypotheses."""
     table = _table("", "utterances", UNITS[metric], "correct %", "sub %", "del %", "ins %", f"{SHORT_NAMES[metric]} %")
-    for part in (score.speakers, score.subsets, {"total": score.total}):
-        for name, rate in part.items():
+    for rates in (score.speakers, score.subsets, {"total": score.total}):
+        for name, rate in rates.items():
             table.add_row(name, *_cells(rate))
         table.add_section()
     console.print(table, markup=False)
     if score.confusions:
-        shown = (f"{c.reference} as {c.hypothesis} ({c.count})" for c in score.confusions[:num_confusions])
-        console.print(f"most frequent confusions: {', '.join(shown)}", markup=False)
+        confusions = (f"{c.reference} as {c.hypothesis} ({c.count})" for c in score.confusions[:num_confusions])
+        console.print(f"most frequent confusions: {', '.join(confusions)}", markup=False)
     if score.missing:
         names = ", ".join(score.missing[:5]) + (", ..." if len(score.missing) > 5 else "")
         console.print(f"{len(score.missing)} without a hypothesis, counted as deleted: {names}", markup=False)
@@ -117,7 +117,7 @@ def _chunks(columns: Iterable[tuple[str, str, str]]) -> Iterator[list[tuple[str,
 def _table(first: str, *numbers: str) -> Table:
     """Create a table whose first column is text and whose others are numbers."""
     table = Table()
-    table.add_column(first, overflow="fold")  # a path is told by its end, which an ellipsis would hide
+    table.add_column(first, overflow="fold")  # an ellipsis would hide the end of a path
     for heading in numbers:
         table.add_column(heading, justify="right")
     return table

@@ -160,7 +160,7 @@ def test_nothing_tuned_says_how_to_tune(trained: Path, las: Las, tmp_path: Path)
     for verb, what in (("decode", "split=dev"), ("transcribe", "input=x.wav")):
         answer = las(verb, f"checkpoint={run}", what, "search=tuned")
         assert answer.code == 2
-        assert f"search=tuned: nothing was tuned for {run} yet" in answer.err
+        assert f"search=tuned: no search was tuned for {run} yet" in answer.err
         assert f"las tune checkpoint={run} search.lm.path=lm.arpa" in answer.err
     assert "neither a run folder nor" in las("decode", "checkpoint=/nowhere", "split=dev", "search=tuned").err
     assert "checkpoint has no value" in las("decode", "split=dev", "search=tuned").err
@@ -197,4 +197,4 @@ def test_a_bundle_is_not_tuned(trained: Path, lm: Path, las: Las, tmp_path: Path
     assert las("export", f"checkpoint={trained / 'run'}", f"output={file}").code == 0
     for command in (["tune", f"search.lm.path={lm}"], ["decode", "split=dev", "search=tuned"]):
         answer = las(*command, f"checkpoint={file}")
-        assert answer.code == 2 and f"{file} is a bundle, which knows no corpus to tune on" in answer.err
+        assert answer.code == 2 and f"{file} is a bundle, which has no corpus to tune on" in answer.err

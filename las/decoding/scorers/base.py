@@ -1,9 +1,9 @@
 """The interface of scorers and constraints, which take part in a beam search beside the decoder.
 
-A `Scorer` is made from the config. `on` gives its `BatchScorer` of one batch of utterances, which sees every step of
-the search: `score` gives every symbol that may come next a number, `advance` is told what was chosen. A `Constraint`
-likewise, but it only says which symbols may not come next. State is a value that the search reorders with its beams, as
-it does with the decoder's; what all beams of an utterance share belongs to the `BatchScorer` itself.
+A `Scorer` is built from the config. Its method `on` returns a `BatchScorer` for one batch of utterances, which takes
+part in every step of the search: `score` gives scores of all possible next symbols, `advance` takes the chosen ones. A
+`Constraint` works alike, but it only forbids symbols. The state is a value that the search reorders with its beams,
+like the decoder's; data that all beams of an utterance share belong to the `BatchScorer` itself.
 """
 
 import math
@@ -41,7 +41,7 @@ class BatchComponent:
         return state
 
     def select_utterances(self, rows: Int[Tensor, " selected"]) -> "BatchComponent":
-        """This component for a subset of its utterances, given by their indices."""
+        """A copy of this component for a subset of its utterances, given by their indices."""
         return self
 
 
@@ -53,9 +53,10 @@ class BatchScorer(BatchComponent):
         raise TypeError(f"{type(self).__name__} must define score")
 
     def score_upper_bound(self, state: State, steps_left: Int[Tensor, "batch beam"]) -> Tensor | float:
-        """The most that it can add to each hypothesis, [batch, beam] or one number, before its weight.
+        """An upper bound of what it can still add to each hypothesis, [batch, beam] or one number, unweighted.
 
-        `steps_left` counts the symbols that may still come, the end included. 0 is right for log-probabilities.
+        `steps_left` is the number of symbols that may still follow, the end included. The default 0 is correct for
+        log-probabilities.
         """
         return 0.0
 
@@ -67,7 +68,7 @@ class BatchConstraint(BatchComponent):
     """A constraint on a batch of utterances."""
 
     def forbidden(self, state: State, step: SearchStep) -> Bool[Tensor, "batch beam vocab"]:
-        """The symbols that may not come next. Where nothing else is possible, the search allows them again."""
+        """Mask of the symbols that must not come next; the search allows them if no other symbol is possible."""
         raise TypeError(f"{type(self).__name__} must define forbidden")
 
     def select_utterances(self, rows: Int[Tensor, " selected"]) -> "BatchConstraint":
@@ -75,10 +76,10 @@ class BatchConstraint(BatchComponent):
 
 
 class SearchComponent:
-    """Base of scorers and constraints as the config makes them, before there is any audio."""
+    """Base of scorers and constraints as built from the config, before there is any audio."""
 
     def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
-        """Prepare for a recogniser of these tokens; `has_ctc`: it was trained with CTC.
+        """Prepare for a recogniser of these tokens; `has_ctc` if it was trained with CTC.
 
         Raises ConfigError or DataError if the component does not fit the recogniser.
         """
@@ -92,7 +93,7 @@ class Scorer(SearchComponent):
 
     @property
     def share(self) -> float:
-        """The part of the decoder's own weight of 1 that it takes over."""
+        """The share of the decoder's own weight of 1 that this scorer replaces."""
         return 0.0
 
     def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> BatchScorer:

@@ -51,7 +51,7 @@ class ScorerSet(NamedTuple):
         return [DECODER, *self.scorers]
 
     def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> "CombinedScorer":
-        """All of them on a decoder's utterances, which have `num_states` encoded states."""
+        """All scorers and constraints on a decoder's utterances, which have `num_states` encoded states."""
         return CombinedScorer(
             1.0 - sum(scorer.share for scorer in self.scorers.values()),
             [scorer.weight for scorer in self.scorers.values()],
@@ -63,12 +63,14 @@ class ScorerSet(NamedTuple):
 def scorer_set(scorers: Mapping[str, Scorer | None], constraints: Mapping[str, Constraint | None]) -> ScorerSet:
     """The scorers and constraints that are not None, without scorers of weight 0.
 
-    Raises ConfigError where nothing would be left of the decoder's own weight.
+    Raises ConfigError if the scorers replace the decoder's whole weight.
     """
     present = {name: scorer for name, scorer in scorers.items() if scorer is not None and scorer.weight}
-    if (taken := sum(scorer.share for scorer in present.values())) >= 1:
-        raise ConfigError(f"search: scorers take {taken:g} of the speller's weight of 1, which leaves nothing of it")
-    return ScorerSet(present, {name: each for name, each in constraints.items() if each is not None})
+    if (total_share := sum(scorer.share for scorer in present.values())) >= 1:
+        raise ConfigError(
+            f"search: scorers take {total_share:g} of the speller's weight of 1, which leaves nothing for the speller"
+        )
+    return ScorerSet(present, {name: constraint for name, constraint in constraints.items() if constraint is not None})
 
 
 class CombinedScorer:
@@ -91,7 +93,7 @@ class CombinedScorer:
         self.constraints = constraints
 
     def select_utterances(self, rows: Int[Tensor, " selected"]) -> "CombinedScorer":
-        """This scorer for a subset of its utterances, given by their indices."""
+        """A copy of this scorer for a subset of its utterances, given by their indices."""
         return CombinedScorer(
             self.decoder_weight,
             self.weights,
@@ -104,7 +106,7 @@ class CombinedScorer:
         return tuple(component.start() for component in (*self.scorers, *self.constraints))
 
     def score(self, state: State, step: SearchStep) -> tuple[CombinedScores, State]:
-        """The scores of every next symbol, and the new state. An impossible symbol gets -inf from all together."""
+        """The scores of every next symbol, and the new state. The total of an impossible symbol is -inf."""
         total, by_scorer, new_states = step.log_probs, [step.log_probs], []
         if self.scorers:
             total = self.decoder_weight * total.to(score_type(total.device))
@@ -134,7 +136,7 @@ class CombinedScorer:
         return tuple(component.advance(part, tokens) for component, part in zip(components, state, strict=True))
 
     def score_upper_bound(self, state: State, steps_left: Int[Tensor, "batch beam"]) -> Tensor | float:
-        """The most that all scorers can still add, weighted; the decoder adds nothing."""
+        """An upper bound of what all scorers can still add, weighted; that of the decoder is 0."""
         bounds = (
             weight * scorer.score_upper_bound(part, steps_left)
             for weight, scorer, part in zip(self.weights, self.scorers, state, strict=False)
@@ -143,5 +145,5 @@ class CombinedScorer:
 
 
 def possible(log_probs: Tensor) -> Tensor:
-    """Log-probabilities with -inf (impossible) in place of values that are none: NaN and +inf."""
+    """Log-probabilities with -inf (impossible) in place of invalid values, NaN and +inf."""
     return torch.where(log_probs < math.inf, log_probs, -math.inf)  # NaN is not below infinity either

@@ -24,7 +24,7 @@ class CoverageState(NamedTuple):
 
 
 class CoverageReward(Scorer):
-    """weight * number of covered states; `threshold`, between 0 and 1, is the summed attention that covers a state."""
+    """The reward weight * number of covered states; a state is covered by a summed attention above `threshold`."""
 
     def __init__(self, weight: float = 0.1, threshold: float = 0.5) -> None:
         check_weight(weight)
@@ -48,8 +48,8 @@ class CoverageBatchScorer(BatchScorer):
         return CoverageBatchScorer(self.threshold, self.num_states[rows])
 
     def start(self) -> CoverageState:
-        nothing = torch.zeros(len(self.num_states), 1, device=self.num_states.device)
-        return CoverageState(nothing.unsqueeze(-1), nothing)  # the first attention gives it its size
+        zeros = torch.zeros(len(self.num_states), 1, device=self.num_states.device)
+        return CoverageState(zeros.unsqueeze(-1), zeros)  # the first attention broadcasts it to its size
 
     def score(self, state: CoverageState, step: SearchStep) -> tuple[Tensor, CoverageState]:
         if step.weights is None:

@@ -96,9 +96,9 @@ class CTCPrefixBatchScorer(BatchScorer):
 
     def score(self, state: PrefixState, step: SearchStep) -> tuple[Tensor, State]:
         any_end = torch.logaddexp(state.in_symbol, state.in_blank)
-        before = any_end[:, :, :-1]
-        top = before.amax(-1, keepdim=True).clamp(min=LOWEST)
-        psi = torch.matmul((before - top).exp(), self.probs)
+        any_end_before = any_end[:, :, :-1]
+        top = any_end_before.amax(-1, keepdim=True).clamp(min=LOWEST)
+        psi = torch.matmul((any_end_before - top).exp(), self.probs)
         # Repeating the last symbol emits a new one only after a blank.
         last = state.last.unsqueeze(-1)
         rows = torch.arange(len(self.probs), device=psi.device).unsqueeze(1)
@@ -112,12 +112,12 @@ class CTCPrefixBatchScorer(BatchScorer):
     def advance(self, state: PrefixState, tokens: Int[Tensor, "batch beam"]) -> PrefixState:
         rows = torch.arange(len(self.sums), device=tokens.device).unsqueeze(1)
         again = (tokens == state.last).unsqueeze(-1)
-        before = torch.logaddexp(state.in_symbol, state.in_blank)
-        before = torch.where(again, state.in_blank, before)[:, :, :-1]
+        entering = torch.logaddexp(state.in_symbol, state.in_blank)
+        entering = torch.where(again, state.in_blank, entering)[:, :, :-1]
         sums = self.sums[rows, tokens]
-        in_symbol = self._forward(sums, before)
+        in_symbol = self._forward(sums, entering)
         in_blank = self._forward(self.sums[:, BLANK].unsqueeze(1), in_symbol[:, :, :-1])
-        prefix = (before + sums.diff(dim=-1)).logsumexp(-1)
+        prefix = (entering + sums.diff(dim=-1)).logsumexp(-1)
         return PrefixState(tokens, prefix, in_symbol, in_blank)
 
     @staticmethod

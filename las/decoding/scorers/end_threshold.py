@@ -30,7 +30,7 @@ class EndThreshold(Constraint):
 
 
 class EndBatchConstraint(BatchConstraint):
-    """The end is forbidden where it is not probable enough; every step is decided by itself."""
+    """The constraint on a batch, which has no state."""
 
     def __init__(self, factor: float, eos: int) -> None:
         self.factor = factor

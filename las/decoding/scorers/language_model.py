@@ -29,13 +29,13 @@ class Predicts(Protocol):
 
 
 class LanguageModelScorer(Scorer):
-    """weight * log p(language model), from a file or of a model that is there already.
+    """The score weight * log p(language model), by a model from a file or one in memory.
 
     Args:
-        path: an ARPA file, gzipped or not, one of KenLM's binary files, or the run of an LSTM model; `bind` reads it
-            for the tokens of the recogniser, as `las.load` and trainings do for the searches of their configs.
+        path: an ARPA file, gzipped or not, a KenLM binary file, or the run of an LSTM model. `bind` reads it for the
+            tokens of the recogniser; `las.load` and trainings call it for the searches of their configs.
         weight: 0 or more; 0 leaves it out.
-        lm: a model of the same tokens instead, for example `NGram.read(path, tokenizer)`: nothing is left to bind.
+        lm: a model of the same tokens instead, for example `NGram.read(path, tokenizer)`, which needs no `bind`.
 
     Raises ArgumentError unless one of `path` and `lm` is given.
     """

@@ -15,7 +15,7 @@ from las.runtime.errors import ArgumentError
 
 
 class LengthReward(Scorer):
-    """weight * length; below 0 it is a penalty."""
+    """The reward weight * length; a penalty if the weight is below 0."""
 
     def __init__(self, weight: float = 0.5) -> None:
         if not math.isfinite(weight):

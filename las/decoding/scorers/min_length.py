@@ -12,7 +12,7 @@ from las.runtime.errors import ArgumentError
 
 
 class MinLength(Constraint):
-    """At least `ratio` tokens per encoded state, rounded up; `search.max_length_ratio` sets the maximum."""
+    """A minimum of `ratio` tokens per encoded state, rounded up; `search.max_length_ratio` sets the maximum."""
 
     def __init__(self, ratio: float = 0.05) -> None:
         if not 0 <= ratio < math.inf:
@@ -25,7 +25,7 @@ class MinLength(Constraint):
 
 
 class LengthBatchConstraint(BatchConstraint):
-    """`min_tokens` [batch] is the least length of each utterance; the state is the length of each hypothesis."""
+    """The constraint on a batch; `min_tokens` [batch] are the least lengths, the state is that of each hypothesis."""
 
     def __init__(self, min_tokens: Float[Tensor, " batch"], eos: int) -> None:
         self.min_tokens = min_tokens

@@ -18,8 +18,10 @@ NOTHING = -1
 
 
 class RepetitionState(NamedTuple):
-    """For each period p from 1: the symbol p positions back, and the number of symbols in a row that equal the one p
-    positions before them."""
+    """The last symbols of each hypothesis, and its runs of repeated ones, for each period p from 1.
+
+    `symbols` are those p positions back; `runs` count the last symbols that equal the one p positions before them.
+    """
 
     symbols: Int[Tensor, "batch beam periods"]
     runs: Int[Tensor, "batch beam periods"]
