@@ -118,7 +118,7 @@ def time_marks(config: Config) -> ScoredTest:
 
 
 def guess(references: Transcripts) -> str:
-    """`timit_kaldi` where the references hold TIMIT phones and nothing else, else `nist`."""
+    """The convention of references: `timit_kaldi` if all symbols are TIMIT phones, else `nist`."""
     known = {phone for size in phones.SIZES for phone in phones.phone_set(size)}
     symbols = {symbol for transcript in references.values() for symbol in transcript.text.split()}
     return "timit_kaldi" if symbols and symbols <= known else "nist"

@@ -26,14 +26,15 @@ class TokenLoss(NamedTuple):
 
 
 class LabelSmoothedCrossEntropy(ScheduledModule):
-    """-sum_k q_k log p_k with q = 1 - smoothing on the true token and smoothing / V on every token
-    (Szegedy et al. 2016, section 7; the end of the sentence counts as a token).
+    """Label-smoothed cross-entropy (Szegedy et al. 2016, section 7): -sum_k q_k log p_k.
+
+    q is 1 - smoothing on the true token plus smoothing / V on every token; the end of the sentence counts as a token.
 
     Args:
         smoothing: 0 gives plain cross-entropy; or a `PiecewiseLinear`.
-        reduction: an update minimises the `mean` per token of its batch or the `sum` over it. The gradient of the
-            sum is as many times larger as the batch has tokens, and so are its norm, which clipping looks at, and the
-            steps of plain SGD; the ε of an optimiser, L2 and gradient noise weigh less in the same proportion.
+        reduction: an update minimises the `mean` per token of its batch or the `sum` over it. With the sum, the
+            gradient is larger by the number of tokens in the batch, and so are its norm, which clipping compares, and
+            the steps of plain SGD; the ε of an optimiser, L2 and gradient noise weigh less in the same proportion.
             RETURNN sums (Zeineldeen et al. 2020), most others take means.
     """
 
@@ -79,9 +80,9 @@ class LabelSmoothedCrossEntropy(ScheduledModule):
 
 
 class JointCTCLoss(LabelSmoothedCrossEntropy):
-    """(1 - w) label-smoothed cross-entropy + w CTC loss (`las.nn.ctc`; Kim et al. 2017, equation 10).
+    """The joint loss (1 - w) label-smoothed cross-entropy + w CTC (`las.nn.ctc`; Kim et al. 2017, equation 10).
 
-    Both are sums over the tokens of a batch, so that `w` weighs one against the other whatever the batch.
+    Both terms are sums over the tokens of a batch, so their relative weight does not depend on its size.
 
     Args:
         ctc_weight: w, from 0 to 1.

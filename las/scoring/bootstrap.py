@@ -16,8 +16,11 @@ Counts = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def interval(errors: Sequence[int], words: Sequence[int], seed: int = 0) -> tuple[float, float] | None:
-    """95 % interval of the error rate of utterances with so many errors and reference words: the mean of the resampled
-    rates plus and minus 1.96 standard deviations, not below 0. None where a resampled test has no words."""
+    """Bootstrap 95 % interval of an error rate, from the errors and reference words of each utterance.
+
+    It is the mean of the resampled rates plus and minus 1.96 standard deviations, not below 0; None if a resampled test
+    has no words.
+    """
     drawn_errors, drawn_words = resample([errors, words], seed)
     if not drawn_words.all():
         return None

@@ -1,1 +1,1 @@
-"""From a config to a trained model: setup, loop, step, checkpointing, validation."""
+"""Training, from a config to a trained model: setup, loop, step, checkpointing, validation."""

@@ -140,7 +140,7 @@ def library() -> ctypes.CDLL:
 
 @cache
 def _trial_error() -> str:
-    """The reason why the library cannot be used: it cannot be built, or a trial differs from the plain equations."""
+    """The reason why the library cannot be used: it cannot be built, or its results differ from the plain equations."""
     try:
         library()
     except cpp_build.Unavailable as error:
@@ -148,19 +148,22 @@ def _trial_error() -> str:
     with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
         differences = {cls.__name__: _largest_difference(cls) for cls in GATE_NORMS}
     wrong = [f"{name} differs by {value:.1g} of its size" for name, value in differences.items() if not value < 1e-3]
-    return f"what was compiled is wrong in a trial: {', '.join(wrong)}" if wrong else ""
+    return f"the compiled kernel fails its self-test: {', '.join(wrong)}" if wrong else ""
 
 
 def _largest_difference(cls: type[LSTMCell]) -> float:
     """The largest relative difference from the plain equations, over outputs and gradients of a small layer."""
     cell = cls(7, 19, cell_norm="both", forget_bias=1.0).float()
     frames = torch.linspace(-9, 9, 9 * 4 * 7).sin().view(9, 4, 7).requires_grad_()
-    given = [frames, *cell.parameters()]
+    inputs = [frames, *cell.parameters()]
     state, expected = cell.initial_state(9), []
     for gates in cell.input_gates(frames).unbind(1):
         state = cell.step(gates, state)
         expected.append(state.hidden)
     plain_outputs, outputs = torch.stack(expected, 1), layer(cell, frames, torch.full((9,), 4))[0]
-    ours, plain = ([part, *torch.autograd.grad(part.square().sum(), given)] for part in (outputs, plain_outputs))
+    ours, plain = ([part, *torch.autograd.grad(part.square().sum(), inputs)] for part in (outputs, plain_outputs))
     pairs = zip(ours, plain, strict=True)
-    return max(float((one - other).detach().abs().max() / other.detach().abs().max()) for one, other in pairs)
+    return max(
+        float((ours_part - plain_part).detach().abs().max() / plain_part.detach().abs().max())
+        for ours_part, plain_part in pairs
+    )

@@ -161,5 +161,5 @@ def packing_of(num_frames: Int[Tensor, "batch"], frames: int, directions: int = 
     last[order] = starts[lengths] + torch.arange(len(order), device=order.device)
     # Frames that no row reaches are left out, but a batch without any true frame keeps one of them.
     per_frame = sizes.tolist()
-    kept = [n for n in per_frame if n] or per_frame[:1]
-    return Packing(order, positions, positions, last, kept, frames)
+    frame_sizes = [n for n in per_frame if n] or per_frame[:1]
+    return Packing(order, positions, positions, last, frame_sizes, frames)

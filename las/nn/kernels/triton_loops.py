@@ -106,12 +106,12 @@ class Forward(TritonLoop):
     ) -> tuple[Tensor, Tensor, TritonTrace]:
         """Outputs [batch, frames, directions * H], the last state as `first`, and the trace (empty without `keep`)."""
         recipe, (batch, frames, _) = self.recipe, inputs[0].shape
-        size, kept = recipe.hidden_size, (recipe.directions, batch, frames if recipe.plan.keep else 0)
+        size, trace_shape = recipe.hidden_size, (recipe.directions, batch, frames if recipe.plan.keep else 0)
         outputs = weight.new_zeros(batch, frames, recipe.directions * size, dtype=recipe.plan.outputs)
         trace = TritonTrace(
-            weight.new_empty(*kept, NUM_GATES * size, dtype=recipe.plan.operand),
-            weight.new_zeros(*kept, size, dtype=recipe.plan.operand),
-            weight.new_zeros(*kept, NUM_STATISTICS, dtype=torch.float32),
+            weight.new_empty(*trace_shape, NUM_GATES * size, dtype=recipe.plan.operand),
+            weight.new_zeros(*trace_shape, size, dtype=recipe.plan.operand),
+            weight.new_zeros(*trace_shape, NUM_STATISTICS, dtype=torch.float32),
         )
         with self.lock:
             self.prepare(lengths, affine, (frames, batch), [*trace, outputs, *inputs])
