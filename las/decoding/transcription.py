@@ -35,7 +35,7 @@ class SegmentTranscript:
         return self.half_weights.float()
 
     def outline(self) -> "SegmentTranscript":
-        """This transcript without tokens, words and attention, to bound memory: `Transcription` has the words."""
+        """A copy without tokens, words and attention, to bound memory: `Transcription` has the words."""
         return replace(self, tokens=(), words=(), half_weights=NOTHING)
 
     @property
@@ -78,7 +78,7 @@ class Transcription:
 
     @property
     def finished_by(self) -> str:
-        """`eos` if the model ended every segment itself, else what ended one of them; `silence` without segments."""
+        """The end of decoding: `eos` if the model ended all segments, else the other reason; `silence` without any."""
         reasons = sorted({piece.finished_by for piece in self.pieces} - {"eos"})
         return reasons[0] if reasons else "eos" if self.pieces else "silence"
 

@@ -1,4 +1,4 @@
-"""From a config to trainers: all parts of a training built and checked, one trainer for each of its stages.
+"""Setup of a training from its config: all parts of a training built and checked, one trainer for each of its stages.
 
 A verb that trains goes through these in order: `build_all`, `opened`, `TrainingRun.locked`, `TrainingRun.prepare`,
 `filter_training_utterances`, `trainers`.

@@ -89,7 +89,7 @@ class Validator:
         return Validation(cross_entropy / tokens, score.total.rate, correct / tokens, diagnostics.mean(alignments))
 
     def format_error(self, validation: Validation) -> str:
-        """`PER 23.1 %`"""
+        """The error with its name: `PER 23.1 %`."""
         return f"{error_rates.SHORT_NAMES[self.corpus.metric]} {100 * validation.error:.1f} %"
 
     def describe(self, validation: Validation) -> str:

@@ -65,7 +65,7 @@ def verdict(alignment: Alignment) -> str:
 
 
 def line(alignment: Alignment) -> str:
-    """`attention follows the speech (entropy 0.21, diagonality 0.97, coverage 0.80, monotonicity 0.95)`"""
+    """A line like `attention follows the speech (entropy 0.21, diagonality 0.97, coverage 0.80, monotonicity 0.95)`."""
     numbers = ", ".join(f"{name} {value:.2f}" for name, value in alignment._asdict().items())
     return f"attention {verdict(alignment)} ({numbers})"
 

@@ -104,7 +104,7 @@ class LSTMCell(nn.Module):
     def padded_input_gates(
         self, frames: Float[Tensor, "batch frames input"], mask: Bool[Tensor, "batch frames"]
     ) -> Float[Tensor, "batch frames gates"]:
-        """`input_gates` of padded frames, which are zero where the mask is False."""
+        """The result of `input_gates` for padded frames, which are zero where the mask is False."""
         return self.input_gates(frames)
 
     def step(self, input_gates: Float[Tensor, "*batch gates"], state: LSTMState) -> LSTMState:
@@ -114,7 +114,7 @@ class LSTMCell(nn.Module):
     def padded_step(
         self, input_gates: Float[Tensor, "batch gates"], state: LSTMState, frame: int, mask: Bool[Tensor, "batch"]
     ) -> LSTMState:
-        """`step` at frame number `frame` of padded rows; the result is discarded where the mask is False."""
+        """The result of `step` at frame number `frame` of padded rows; it is discarded where the mask is False."""
         return self.step(input_gates, state)
 
     def update_memory(
