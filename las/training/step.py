@@ -18,7 +18,7 @@ from las.lm.lstm import LSTMLanguageModel
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.model import ListenAttendSpell
 from las.runtime import distributed, seeding
-from las.runtime.errors import ConfigError, LasError, suggest
+from las.runtime.errors import LasError
 from las.training.gradients import GradientTransform
 from las.training.weight_noise import WeightNoise
 
@@ -45,7 +45,7 @@ class TrainingStep:
     Args:
         model, loss, optimiser, gradients, weight_noise, augment: finished parts.
         seed: what an update draws (dropout, noise, sampling) is a function of (seed, step, process).
-        precision: of matrix products, `fp32` or `bf16` (autocast; norms, softmax and loss stay in fp32).
+        precision: of matrix products, a key of `PRECISIONS` (bf16 by autocast; norms, softmax and loss stay in fp32).
     """
 
     def __init__(
@@ -59,8 +59,6 @@ class TrainingStep:
         seed: int,
         precision: str,
     ) -> None:
-        if precision not in PRECISIONS:
-            raise ConfigError(f"trainer.precision={precision} does not exist.{suggest(precision, PRECISIONS)}")
         self.model, self.loss, self.optimiser = model, loss, optimiser
         self.orders = model.features.orders if isinstance(model, ListenAttendSpell) else 1
         self.gradients, self.weight_noise, self.augment = gradients, weight_noise, augment
