@@ -1,7 +1,7 @@
 """Cells over time: unroll one over padded frames, run two in opposite directions, stack layers.
 
-`unroll` and `unroll_both` are the plain reference of the recurrence, and `select_kernel` finds the fastest form of
-them. Padded frames never touch a state, an output or a gradient.
+`unroll` is the plain reference of the recurrence, and `select_kernel` finds the fastest form of it. Padded
+frames never touch a state, an output or a gradient.
 """
 
 import sys
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import takewhile
-from typing import Protocol, cast, runtime_checkable
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.kernels import autograd, cpu, triton
+from las.nn.kernels.base import InputGates, Kernel, LayerKernel, Lengths, States, Unrolled, one_by_one
 from las.nn.masking import mask_of, reverse
 from las.runtime.errors import ConfigError, suggest
 
@@ -58,53 +59,9 @@ def unroll(
     return torch.stack(outputs, dim=1).masked_fill(~mask.unsqueeze(-1), 0.0), state
 
 
-def unroll_both(
-    cells: Sequence[LSTMCell],
-    input_gates: Sequence[Float[Tensor, "batch frames gates"]],
-    num_frames: Int[Tensor, "batch"],
-) -> Float[Tensor, "batch frames both"]:
-    """Two cells side by side, the second reading each row from its true end.
-
-    Args:
-        cells: of one class and size.
-        input_gates: each cell's `input_gates` of all frames, [batch, frames, 4H], both in the order of the frames.
-        num_frames: true lengths, [batch].
-
-    Returns:
-        [batch, frames, 2H], forwards then backwards, zero in padding.
-    """
-    forwards, _ = unroll(cells[0], input_gates[0], num_frames)
-    backwards, _ = unroll(cells[1], reverse(input_gates[1], num_frames), num_frames)
-    return torch.cat([forwards, reverse(backwards, num_frames)], dim=-1)
-
-
-@runtime_checkable
-class Kernel(Protocol):
-    """A way to compute the recurrence: a module with `unroll`, `unroll_both` and `unsupported_reason`."""
-
-    def unsupported_reason(self, cell: LSTMCell, input_gates: Tensor) -> str:
-        """The reason why it cannot compute this cell on this tensor's device and type; empty if it can."""
-
-    def unroll(
-        self, cell: LSTMCell, input_gates: Tensor, num_frames: Tensor, state: LSTMState | None = None
-    ) -> tuple[Tensor, LSTMState]:
-        """One cell over padded frames, see `las.nn.rnn.unroll`."""
-
-    def unroll_both(self, cells: Sequence[LSTMCell], input_gates: Sequence[Tensor], num_frames: Tensor) -> Tensor:
-        """Two cells in opposite directions, see `las.nn.rnn.unroll_both`."""
-
-
-@runtime_checkable
-class LayerKernel(Kernel, Protocol):
-    """A kernel that also computes from the frames themselves, so that W x and its norm are part of it."""
-
-    def layer(
-        self, cell: LSTMCell, frames: Tensor, num_frames: Tensor, state: LSTMState | None = None
-    ) -> tuple[Tensor, LSTMState]:
-        """`input_gates` and `unroll` of a `RecurrentLayer`."""
-
-    def layer_both(self, cells: Sequence[LSTMCell], frames: Tensor, num_frames: Tensor) -> Tensor:
-        """`input_gates` of both cells and `unroll_both` of a `BidirectionalLayer`."""
+def recurrence(cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: Lengths, states: States) -> Unrolled:
+    """The plain kernel (`las.nn.kernels.base.Kernel`): `unroll` in each direction."""
+    return one_by_one(unroll, cells, input_gates, num_frames, states)
 
 
 def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
@@ -190,10 +147,8 @@ class RecurrentLayer(nn.Module):
         state: LSTMState | None = None,
     ) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
         """[batch, frames, input_size] to outputs [batch, frames, H] (zero in padding) and the last state."""
-        kernel = select_kernel(self.cell, frames)
-        if isinstance(kernel, LayerKernel):
-            return kernel.layer(self.cell, frames, num_frames, state)
-        return kernel.unroll(self.cell, self.input_gates(frames, num_frames), num_frames, state)
+        outputs, (last,) = _run([self], frames, num_frames, [state])
+        return outputs, last
 
 
 class BidirectionalLayer(nn.Module):
@@ -209,13 +164,7 @@ class BidirectionalLayer(nn.Module):
         self, frames: Float[Tensor, "batch frames input"], num_frames: Int[Tensor, "batch"]
     ) -> Float[Tensor, "batch frames output"]:
         """[batch, frames, input_size] to [batch, frames, 2H]: forwards then backwards, zero in padding."""
-        layers = self.forwards, self.backwards
-        cells = [layer.cell for layer in layers]
-        kernel = select_kernel(cells[0], frames)
-        if isinstance(kernel, LayerKernel):
-            return kernel.layer_both(cells, frames, num_frames)
-        gates = [layer.input_gates(frames, num_frames) for layer in layers]
-        return kernel.unroll_both(cells, gates, num_frames)
+        return _run([self.forwards, self.backwards], frames, num_frames, [None, None])[0]
 
     def with_states(
         self,
@@ -230,3 +179,13 @@ class BidirectionalLayer(nn.Module):
         ahead, last = self.forwards(frames, num_frames, states[0])
         back, first = self.backwards(reverse(frames, num_frames), num_frames, states[1])
         return torch.cat([ahead, reverse(back, num_frames)], dim=-1), (last, first)
+
+
+def _run(layers: Sequence[RecurrentLayer], frames: Tensor, num_frames: Tensor, states: States) -> Unrolled:
+    """One layer, or two in opposite directions, by the kernel that `select_kernel` returns."""
+    cells = [layer.cell for layer in layers]
+    kernel = select_kernel(cells[0], frames)
+    if isinstance(kernel, LayerKernel):
+        return kernel.layer(cells, frames, num_frames, states)
+    gates = [layer.input_gates(frames, num_frames) for layer in layers]
+    return kernel.recurrence(cells, gates, num_frames, states)
