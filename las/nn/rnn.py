@@ -40,6 +40,14 @@ def unroll(
 
     Returns:
         Outputs [batch, frames, H], zero in padding, and the state after each row's last true frame.
+
+    >>> import las, torch
+    >>> cell, frames = las.LNJoinedLSTMCell(80, 256), torch.randn(2, 50, 80)
+    >>> outputs, last = las.unroll(cell, cell.input_gates(frames), num_frames=torch.tensor([50, 31]))
+    >>> outputs.shape, last.hidden.shape
+    (torch.Size([2, 50, 256]), torch.Size([2, 256]))
+    >>> torch.equal(last.hidden[1], outputs[1, 30]), outputs[1, 31:].any()
+    (True, tensor(False))
     """
     batch, frames, _ = input_gates.shape
     state = cell.initial_state(batch) if state is None else state
@@ -85,6 +93,14 @@ def use_kernel(kernel: str | Kernel) -> Iterator[None]:
     """Context in which layers compute their recurrence by the named kernel; `auto` selects the fastest possible.
 
     A kernel that is not in `KERNELS` is passed itself. Raises ConfigError for an unknown name.
+
+    >>> import las, torch
+    >>> lstm, frames = las.LSTM(8, 16), torch.randn(20, 2, 8)
+    >>> with las.use_kernel("plain"):
+    ...     expected, _ = lstm(frames)
+    ...
+    >>> torch.allclose(lstm(frames)[0], expected, atol=1e-5)
+    True
     """
     if isinstance(kernel, str) and kernel not in ("auto", *KERNELS):
         raise ConfigError(f"The kernel {kernel!r} does not exist.{suggest(kernel, ('auto', *KERNELS))}")
@@ -125,7 +141,15 @@ def explain(cell: LSTMCell, input_gates: Tensor) -> str:
 
 
 class RecurrentLayer(nn.Module):
-    """One cell over all frames, left to right."""
+    """One cell over all frames, left to right.
+
+    >>> import functools, las, torch
+    >>> cell = functools.partial(las.LNPerGateLSTMCell, forget_bias=1.0)
+    >>> layer = las.RecurrentLayer(cell, input_size=80, hidden_size=32)
+    >>> outputs, last = layer(torch.randn(2, 50, 80), num_frames=torch.tensor([50, 31]))
+    >>> outputs.shape, last.cell.shape
+    (torch.Size([2, 50, 32]), torch.Size([2, 32]))
+    """
 
     def __init__(self, cell: CellFactory, input_size: int, hidden_size: int) -> None:
         super().__init__()
@@ -152,7 +176,13 @@ class RecurrentLayer(nn.Module):
 
 
 class BidirectionalLayer(nn.Module):
-    """Two cells with their own parameters, one reading each row from its true end (Schuster & Paliwal 1997)."""
+    """Two cells with their own parameters, one reading each row from its true end (Schuster & Paliwal 1997).
+
+    >>> import las, torch
+    >>> layer = las.BidirectionalLayer(las.LNGlobalLSTMCell, input_size=80, hidden_size=32)
+    >>> layer(torch.randn(2, 50, 80), num_frames=torch.tensor([50, 31])).shape
+    torch.Size([2, 50, 64])
+    """
 
     def __init__(self, cell: CellFactory, input_size: int, hidden_size: int) -> None:
         super().__init__()

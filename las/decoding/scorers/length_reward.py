@@ -15,7 +15,12 @@ from las.runtime.errors import ArgumentError
 
 
 class LengthReward(Scorer):
-    """weight * length; below 0 it is a penalty."""
+    """weight * length; below 0 it is a penalty.
+
+    >>> import las
+    >>> las.BeamSearch(8, length_normalisation=0.0, length_reward=las.LengthReward(0.4))
+    BeamSearch(size=8, length_normalisation=0, nbest=1, length_reward=0.4)
+    """
 
     def __init__(self, weight: float = 0.5) -> None:
         if not math.isfinite(weight):
