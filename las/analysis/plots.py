@@ -1,6 +1,6 @@
 """Pictures of the results of analyses, drawn by matplotlib."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,12 +63,10 @@ class PictureFolder:
 
     def histograms(self, name: str, rows: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
         """Draw a panel for each row, an outline for each of its histograms (`edges` and `density`)."""
-        figure = plots.blank_figure(7.0, 1.2 + 1.4 * len(rows))
-        axes = figure.subplots(len(rows), 1, squeeze=False)[:, 0]
-        for (label, histograms), ax in zip(rows.items(), axes, strict=True):
+        figure, axes = self._rows(rows, 1.4)
+        for histograms, ax in zip(rows.values(), axes, strict=True):
             for kind, values in histograms.items():
                 ax.stairs(values["density"], values["edges"], label=kind, fill=True, alpha=0.4)
-            ax.set_title(label, fontsize=8, loc="left")
             ax.set_yticks([])
             if len(histograms) > 1:
                 ax.legend(fontsize=7)
@@ -78,15 +76,13 @@ class PictureFolder:
         self, name: str, along: Sequence[int] | Sequence[float], rows: Mapping[str, Sequence[Sequence[float]]]
     ) -> None:
         """Draw a panel for each row: quantiles against the step, in pairs around the median."""
-        figure = plots.blank_figure(7.0, 1.2 + 1.6 * len(rows))
-        axes = figure.subplots(len(rows), 1, squeeze=False)[:, 0]
-        for (label, quantiles), ax in zip(rows.items(), axes, strict=True):
+        figure, axes = self._rows(rows, 1.6)
+        for quantiles, ax in zip(rows.values(), axes, strict=True):
             curves = [list(curve) for curve in zip(*quantiles, strict=True)]
             middle = len(curves) // 2
             for low, high in zip(curves[:middle], reversed(curves[middle + 1 :]), strict=True):
                 ax.fill_between(along, low, high, alpha=0.18, color="tab:blue", linewidth=0)
             ax.plot(along, curves[middle], color="tab:blue", linewidth=1)
-            ax.set_title(label, fontsize=8, loc="left")
         axes[-1].set_xlabel("step")
         self._save(figure, name)
 
@@ -97,6 +93,13 @@ class PictureFolder:
             ax.set_xlabel(axis)
         return figure, axes
 
+    def _rows(self, labels: Collection[str], height: float) -> tuple[Any, Sequence[Any]]:
+        figure = plots.blank_figure(7.0, 1.2 + height * len(labels))
+        axes = figure.subplots(len(labels), 1, squeeze=False)[:, 0].tolist()
+        for label, ax in zip(labels, axes, strict=True):
+            ax.set_title(label, fontsize=8, loc="left")
+        return figure, axes
+
     def _scale(self, axes: Any, scale: str, values: Sequence[float]) -> None:
         """Set the scale of an axis; a logarithmic one is linear below the least positive value, to show zeros."""
         positive = [value for value in values if value > 0]
@@ -105,7 +108,4 @@ class PictureFolder:
 
     def _save(self, figure: Any, name: str) -> None:
         figure.suptitle(self.title, fontsize=10)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f"{name}.png"
-        figure.savefig(path, dpi=120)
-        self.written.append(path)
+        self.written.append(plots.save(figure, self.folder / f"{name}.png"))

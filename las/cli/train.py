@@ -23,6 +23,11 @@ def train(overrides: list[str]) -> dict[str, Any]:
 
     Returns the content of result.json (a process that is not the main one: nothing).
     Raises NumericalError when the training diverges, which result.json records too.
+
+    >>> import las
+    >>> las.train(["corpus=timit", "corpus.root=TIMIT", "+experiment=ln_boht"])
+    Traceback (most recent call last):
+    las.runtime.errors.ConfigError: +experiment=ln_boht: there is no configs/experiment/ln_boht.yaml. Did you mean ...
     """
     return train_config(compose("train", overrides))
 

@@ -26,6 +26,12 @@ class Batch:
     """Utterances side by side: waveforms padded with zeros, targets (without boundaries) with id 0.
 
     `keys` are those of the utterances' augmentation (see `augmentation_seed`); a batch that is not augmented has none.
+
+    >>> import las, torch
+    >>> waveforms, targets = torch.zeros(2, 16000), torch.tensor([[4, 7, 2], [5, 0, 0]])
+    >>> batch = las.Batch(["u1", "u2"], waveforms, torch.tensor([16000, 9000]), targets, torch.tensor([3, 1]))
+    >>> [part.waveforms.shape for part in batch.split(1)]
+    [torch.Size([1, 16000]), torch.Size([1, 9000])]
     """
 
     ids: list[str]
@@ -109,6 +115,17 @@ class Loader:
     With `augment`, the waveforms of an epoch with keys are perturbed in the same threads.
 
     The number of workers changes how fast batches come, never which or in which order.
+
+    >>> import las
+    >>> from las.data.sampler import BatchSize
+    >>> utterances = [las.Utterance(f"u{n}", "audio.wav", 0, 0.0, 0.1 * n, "ab" * n, "ann") for n in (3, 1, 2)]
+    >>> loader = las.Loader(utterances, las.Characters("ab"), sample_rate=16000, num_workers=0)
+    >>> plan = las.BucketSampler(num_buckets=1).plan(utterances, "", seed=1, epoch=1, size=BatchSize(2))
+    >>> for _, batch in loader.batches(plan):
+    ...     print(batch.ids, batch.waveforms.shape, batch.targets.shape)
+    ...
+    ['u1'] torch.Size([1, 1600]) torch.Size([1, 2])
+    ['u2', 'u3'] torch.Size([2, 4800]) torch.Size([2, 6])
     """
 
     def __init__(

@@ -28,6 +28,11 @@ class Utterance:
     `audio` is a file, `channel` counts from 0, `start_s` and `duration_s` are seconds within the file, `text` is what
     the model learns to write, `alignment` (optional) is what was said when. A duration of 0 means that the audio
     could not be read when the manifest was made.
+
+    >>> import las
+    >>> call = las.Utterance("mary_1", "call.flac", channel=1, start_s=1.5, duration_s=2.0, text="yes", speaker="mary")
+    >>> call.text, call.start_s + call.duration_s
+    ('yes', 3.5)
     """
 
     id: str

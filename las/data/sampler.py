@@ -128,13 +128,6 @@ def cut(indices: Sequence[int], utterances: Sequence[Utterance], size: BatchSize
     return batches
 
 
-def padding_share(plan: Plan, utterances: Sequence[Utterance]) -> float:
-    """The share of the seconds that a plan computes which is padding."""
-    spoken = sum(utterances[at].duration_s for batch in plan for at in batch)
-    computed = sum(len(batch) * max(utterances[at].duration_s for at in batch) for batch in plan)
-    return 1.0 - spoken / computed if computed else 0.0
-
-
 def _parts(indices: Sequence[int], size: int) -> Iterator[Sequence[int]]:
     for start in range(0, len(indices), size):
         yield indices[start : start + size]

@@ -21,7 +21,17 @@ MODEL_TYPES = ("bpe", "unigram")
 
 
 class Tokenizer:
-    """What every kind of tokens has: `symbols` (index = id), `encode`, `decode` and a plain `state()`."""
+    """What every kind of tokens has: `symbols` (index = id), `encode`, `decode` and a plain `state()`.
+
+    >>> import las
+    >>> tokens = las.Characters("abc ")
+    >>> tokens.size, tokens.sos, tokens.eos
+    (5, 0, 0)
+    >>> tokens.encode("a cab"), tokens.decode([4, 2, 1, 3])
+    ([1, 4, 3, 1, 2], ' bac')
+    >>> las.Phones(39).encode("sil sh iy sil")
+    [8, 31, 23, 8]
+    """
 
     sos = 0
     eos = 0

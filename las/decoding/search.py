@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from las.data.tokenizers import Tokenizer
-from las.decoding.base import CanDropUtterances, Decoder, HasAttention, Hypothesis, LengthLimit
+from las.decoding.base import CanDropUtterances, Decoder, HasAttention, Hypothesis, LengthLimit, stable_topk
 from las.decoding.scorers import combined
 from las.decoding.scorers.base import Constraint, Scorer, SearchStep, reorder, score_type, select_utterances
 from las.runtime.errors import ArgumentError
@@ -89,6 +89,20 @@ class BeamSearch:
     Scorers add to the score of every symbol, constraints forbid symbols (`las.decoding.scorers`, configs/scorer):
 
         score = (1 - weight of ctc) log p(decoder) + sum over scorers of weight * score
+
+    >>> import las, torch
+    >>> class Bigrams:
+    ...     # Three symbols, of which 0 begins and ends, in a circle: each prefers the next one.
+    ...     sos = eos = 0
+    ...     def start(self):
+    ...         return torch.zeros(2, 1)
+    ...     def step(self, tokens, state):
+    ...         return torch.eye(3).roll(1, 1)[tokens].log_softmax(-1), state
+    ...
+    >>> search = las.BeamSearch(4, nbest=2, length_reward=las.LengthReward(0.5))
+    >>> nbest = search(Bigrams(), num_states=torch.tensor([4, 2]))
+    >>> [[hypothesis.tokens for hypothesis in hypotheses] for hypotheses in nbest]
+    [[[1, 2], [1, 2, 1, 2]], [[1, 2], [2]]]
     """
 
     def __init__(
@@ -274,26 +288,6 @@ class BeamExpansion(NamedTuple):
         rank_bound = self.ranks(highest, lengths).masked_fill(beams.finished, -math.inf).amax(dim=1)
         best_finished = beams.finished[:, :nbest].all(dim=1)
         return all_finished | (best_finished & (beams.ranks[:, nbest - 1] > rank_bound))
-
-
-def stable_topk(values: Float[Tensor, "rows candidates"], count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest values of each row and their indices, largest first, ties in order of index.
-
-    `torch.topk` specifies neither the order nor the choice among equals, and a stable sort of all candidates is slow.
-    So the choice of `torch.topk` is used without ties at the threshold; otherwise the leftmost equal values are taken.
-    """
-    top = values.topk(count, dim=1)
-    threshold, indices = top.values[:, -1:], top.indices
-    # On a GPU always: testing for ties would make the host wait.
-    if values.device.type != "cpu" or (values >= threshold).sum() > indices.numel():
-        above, equal = values > threshold, values == threshold
-        num_ties = count - above.sum(dim=1, keepdim=True)
-        selected = above | (equal & (equal.cumsum(dim=1) <= num_ties))
-        index = torch.arange(values.shape[1], device=values.device)
-        indices = torch.where(selected, index, values.shape[1]).topk(count, dim=1, largest=False).indices
-    indices = indices.sort(dim=1).values
-    ordered, order = values.gather(1, indices).sort(dim=1, descending=True, stable=True)
-    return ordered, indices.gather(1, order)
 
 
 class BeamStep(NamedTuple):

@@ -37,6 +37,11 @@ class Transcriber:
     """A trained model with its tokenizer and a search; `las.load` makes one from a run folder.
 
     Files may have any sample rate and number of channels; long ones are transcribed in segments, made by `cutter`.
+
+    >>> import las
+    >>> transcriber = las.load("run", search=las.BeamSearch(4))
+    >>> transcriber.transcribe("audio.wav").text
+    'sil aa iy sil'
     """
 
     def __init__(
@@ -85,6 +90,14 @@ class Transcriber:
 
         Raises DataError naming the file (`audio0`, `audio1` ... are arrays) when it cannot be read or is shorter than
         one analysis window, ArgumentError for samples without a rate and a rate without samples.
+
+        >>> import las, soundfile
+        >>> transcriber = las.load("run")
+        >>> samples, rate = soundfile.read("audio.wav")
+        >>> samples.shape, rate
+        ((4800,), 16000)
+        >>> [each.text for each in transcriber.transcribe([samples, samples], sample_rate=rate)]
+        ['sil aa iy sil', 'sil aa iy sil']
         """
         several = list(audio) if isinstance(audio, (list, tuple)) else [cast(Audio, audio)]
         transcriptions = list(self.transcribe_all(_recordings(several, sample_rate), channel))
@@ -254,6 +267,13 @@ def load(
     If the best checkpoint is damaged, the newest undamaged one is loaded, and a line says so; `strict` raises instead.
     Raises StorageError when no checkpoint there can be read, ConfigError when its config names a class that is not
     one of this package's, or calls itself or its corpus by more than a name.
+
+    >>> import las
+    >>> transcriber = las.load("run")
+    >>> transcriber.sample_rate, transcriber.tokens, transcriber.search
+    (16000, Phones(49 symbols: 'aa' 'ae' 'ah' 'ao' 'aw' ...), GreedySearch(max_length_ratio=1, max_length=inf))
+    >>> transcriber.transcribe("audio.wav").text
+    'sil aa iy sil'
     """
     stored, complaints = checkpoint.find(Path(path), strict)
     for complaint in complaints:

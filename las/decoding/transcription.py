@@ -46,7 +46,15 @@ class SegmentTranscript:
 
 @dataclass(frozen=True)
 class Transcription:
-    """The transcription of one file: the stitched `words` of all segments, and the segments that are not silent."""
+    """The transcription of one file: the stitched `words` of all segments, and the segments that are not silent.
+
+    >>> import las
+    >>> transcription = las.load("run").transcribe("audio.wav")
+    >>> transcription.id, transcription.duration_s, transcription.state_ms
+    ('audio.wav', 0.3, 40.0)
+    >>> [word.text for word in transcription.words]
+    ['sil', 'aa', 'iy', 'sil']
+    """
 
     id: str
     duration_s: float

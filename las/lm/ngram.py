@@ -56,6 +56,16 @@ class NGram:
 
     A state is a tensor [batch, beam] of whole numbers and may be selected from, kept and copied like any other.
     Raises DataError naming symbols that the model lacks.
+
+    >>> import las, torch
+    >>> lm = las.NGram.read("lm.arpa", las.Characters("ab"))
+    >>> state = lm.start(batch=2)
+    >>> lm.score(state).shape
+    torch.Size([2, 1, 3])
+    >>> lm.advance(state, torch.tensor([[1], [2]])).shape
+    torch.Size([2, 1])
+    >>> las.BeamSearch(8, lm=las.LanguageModelScorer(lm=lm, weight=0.3))
+    BeamSearch(size=8, length_normalisation=1, nbest=1, lm=0.3)
     """
 
     def __init__(self, model: arpa.Model, symbols: Sequence[str], row_entries: int = ROW_ENTRIES) -> None:

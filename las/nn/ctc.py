@@ -47,13 +47,6 @@ class CTC(nn.Module):
         return torch.log_softmax(self.output(self.dropout(encoded)), dim=-1)
 
 
-def states_needed(targets: Int[Tensor, "batch tokens"], num_tokens: Int[Tensor, "batch"]) -> Int[Tensor, "batch"]:
-    """Fewest states for which CTC can emit each target, [batch]: its tokens, and a blank between two equal ones."""
-    position = torch.arange(targets.shape[1], device=targets.device)
-    repeated = (targets[:, 1:] == targets[:, :-1]) & (position[1:] < num_tokens.unsqueeze(1))
-    return num_tokens + repeated.sum(1)
-
-
 def loss(
     output: CTCOutput,
     targets: Int[Tensor, "batch tokens"],
@@ -61,8 +54,8 @@ def loss(
 ) -> Float[Tensor, ""]:
     """The loss -log p(tokens | states), summed over the batch, in fp32.
 
-    An utterance with fewer states than `states_needed` has probability zero; it adds nothing (training filters them out
-    beforehand).
+    A target needs a state for each token and one between two that are equal. An utterance with fewer states has
+    probability zero; it adds nothing (training filters them out beforehand).
     """
     by_state = output.log_probs.float().transpose(0, 1)
     return nn.functional.ctc_loss(

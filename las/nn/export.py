@@ -6,7 +6,7 @@
 `state` is the flat list of the speller's tensors, each [batch, beam, ...]: hidden and cell of every layer, context,
 weights, accumulated weights; all of them start as zeros. Batch, samples, states and beams may have any size.
 
-This module is also the kernel of the exported listener (`unroll`, `unroll_both`): torch.export would unroll a loop in
+This module is also the kernel of the exported listener (`recurrence`): torch.export would unroll a loop in
 Python frame by frame, for one length only, so the recurrence is one `scan` node for any number of frames. It is not
 fast, and no other code selects it.
 """
@@ -28,9 +28,9 @@ from torch.export import Dim, ExportedProgram
 from las.nn import rnn
 from las.nn.attention.base import AttentionMemory
 from las.nn.cells.base import LSTMCell, LSTMState
-from las.nn.masking import mask_of, reverse
+from las.nn.kernels.base import InputGates, Kernel, Lengths, States, Unrolled, one_by_one
+from las.nn.masking import mask_of
 from las.nn.model import ListenAttendSpell
-from las.nn.rnn import Kernel
 from las.nn.speller import Speller, SpellerState
 from las.runtime.errors import ConfigError
 
@@ -171,12 +171,6 @@ def unroll(
     return outputs.transpose(0, 1), LSTMState(*last)
 
 
-def unroll_both(
-    cells: Sequence[LSTMCell],
-    input_gates: Sequence[Float[Tensor, "batch frames gates"]],
-    num_frames: Int[Tensor, "batch"],
-) -> Float[Tensor, "batch frames both"]:
-    """Two cells in opposite directions by `scan`, see `las.nn.rnn.unroll_both`."""
-    forwards, _ = unroll(cells[0], input_gates[0], num_frames)
-    backwards, _ = unroll(cells[1], reverse(input_gates[1], num_frames), num_frames)
-    return torch.cat([forwards, reverse(backwards, num_frames)], dim=-1)
+def recurrence(cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: Lengths, states: States) -> Unrolled:
+    """`unroll` in each direction, see `las.nn.kernels.base.Kernel`."""
+    return one_by_one(unroll, cells, input_gates, num_frames, states)

@@ -145,6 +145,12 @@ class LogMel(Features):
         energy: append the logarithm of the frame's energy.
         deltas: append that many orders of time derivatives (regression over +-2 frames), e.g. 2 for delta and
             delta-delta: 40 mels with energy and 2 orders are the 123 features of Ben Othman 2018's set-up.
+
+    >>> import las, torch
+    >>> features = las.LogMel(16000, num_mels=40, deltas=2)
+    >>> rows, num_frames = features(torch.randn(2, 16000), torch.tensor([16000, 9000]))
+    >>> rows.shape, num_frames.tolist()
+    (torch.Size([2, 98, 120]), [98, 54])
     """
 
     def __init__(

@@ -50,6 +50,12 @@ class Listener(nn.Module):
         output_norm: `none`, `layer`, `instance`, `instance_padded` or `batch`, of the rows that go from one layer to
             the next; or one name for each layer.
         input_noise: standard deviation of Gaussian noise added to the features while training.
+
+    >>> import las, torch
+    >>> listener = las.Listener(40, cell=las.LNGlobalLSTMCell, num_layers=3, hidden_size=16, time_reduction=(2, 2, 1))
+    >>> encoded, num_states = listener(torch.randn(2, 50, 40), num_frames=torch.tensor([50, 31]))
+    >>> encoded.shape, num_states.tolist()
+    (torch.Size([2, 13, 32]), [13, 8])
     """
 
     def __init__(

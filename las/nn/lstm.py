@@ -22,8 +22,8 @@ States = tuple[Tensor, Tensor]
 class LSTM(nn.Module):
     """A replacement for `torch.nn.LSTM` with a choice of cells: layer-normalised by default.
 
-    >>> import torch
-    >>> lstm = LSTM(80, 32, num_layers=2, bidirectional=True, batch_first=True)
+    >>> import las, torch
+    >>> lstm = las.LSTM(80, 32, num_layers=2, bidirectional=True, batch_first=True)
     >>> output, (h_n, c_n) = lstm(torch.zeros(3, 7, 80), lengths=[7, 5, 2])
     >>> output.shape, h_n.shape
     (torch.Size([3, 7, 64]), torch.Size([4, 3, 32]))

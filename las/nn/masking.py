@@ -6,7 +6,14 @@ from torch import Tensor
 
 
 def mask_of(lengths: Int[Tensor, "batch"], size: int) -> Bool[Tensor, "batch size"]:
-    """Mask [batch, size] that is True at positions before each length [batch]."""
+    """Mask [batch, size] that is True at positions before each length [batch].
+
+    >>> import torch
+    >>> from las.nn.masking import mask_of
+    >>> mask_of(torch.tensor([3, 1]), 4)
+    tensor([[ True,  True,  True, False],
+            [ True, False, False, False]])
+    """
     return torch.arange(size, device=lengths.device) < lengths.unsqueeze(1)
 
 
@@ -14,6 +21,12 @@ def masked_softmax(energy: Float[Tensor, "*shape"], mask: Bool[Tensor, "*masks"]
     """Softmax over the last axis with zero weight where the mask (broadcast to the energy) is False.
 
     A row without a single True gives zero weights, not NaN, so an utterance without states does not affect the others.
+
+    >>> import torch
+    >>> from las.nn.masking import mask_of, masked_softmax
+    >>> masked_softmax(torch.zeros(2, 4), mask_of(torch.tensor([4, 2]), 4))
+    tensor([[0.2500, 0.2500, 0.2500, 0.2500],
+            [0.5000, 0.5000, 0.0000, 0.0000]])
     """
     lowest = torch.finfo(energy.dtype).min
     weights = torch.softmax(energy.masked_fill(~mask, lowest), dim=-1)

@@ -73,6 +73,21 @@ class ListenAttendSpell(nn.Module):
         listener: makes a `Listener` from the size of a feature row.
         speller: makes a `Speller` from (vocab_size, size of an encoded state).
         ctc: makes a `CTC` from (size of an encoded state, vocab_size), for training with both losses; None without it.
+
+    >>> import functools, las, torch
+    >>> model = las.ListenAttendSpell(
+    ...     16000,
+    ...     30,
+    ...     features=functools.partial(las.LogMel, num_mels=40),
+    ...     listener=functools.partial(las.Listener, cell=las.LNGlobalLSTMCell, hidden_size=16),
+    ...     speller=functools.partial(las.Speller, cell=las.PlainLSTMCell, attention=las.AdditiveAttention),
+    ... )
+    >>> waveforms, num_samples = torch.randn(2, 16000), torch.tensor([16000, 9000])
+    >>> targets, num_tokens = torch.tensor([[4, 7, 2], [5, 0, 0]]), torch.tensor([3, 1])
+    >>> output = model(waveforms, num_samples, targets)
+    >>> output.logits.shape, model.state_ms
+    (torch.Size([2, 4, 30]), 40.0)
+    >>> las.LabelSmoothedCrossEntropy(0.1)(output.logits, targets, num_tokens).loss.backward()
     """
 
     def __init__(

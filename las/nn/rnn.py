@@ -1,7 +1,7 @@
 """Cells over time: unroll one over padded frames, run two in opposite directions, stack layers.
 
-`unroll` and `unroll_both` are the plain reference of the recurrence, and `select_kernel` finds the fastest form of
-them. Padded frames never touch a state, an output or a gradient.
+`unroll` is the plain reference of the recurrence, and `select_kernel` finds the fastest form of it. Padded
+frames never touch a state, an output or a gradient.
 """
 
 import sys
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import takewhile
-from typing import Protocol, cast, runtime_checkable
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.kernels import autograd, cpu, triton
+from las.nn.kernels.base import InputGates, Kernel, LayerKernel, Lengths, States, Unrolled, one_by_one
 from las.nn.masking import mask_of, reverse
 from las.runtime.errors import ConfigError, suggest
 
@@ -39,6 +40,14 @@ def unroll(
 
     Returns:
         Outputs [batch, frames, H], zero in padding, and the state after each row's last true frame.
+
+    >>> import las, torch
+    >>> cell, frames = las.LNJoinedLSTMCell(80, 256), torch.randn(2, 50, 80)
+    >>> outputs, last = las.unroll(cell, cell.input_gates(frames), num_frames=torch.tensor([50, 31]))
+    >>> outputs.shape, last.hidden.shape
+    (torch.Size([2, 50, 256]), torch.Size([2, 256]))
+    >>> torch.equal(last.hidden[1], outputs[1, 30]), outputs[1, 31:].any()
+    (True, tensor(False))
     """
     batch, frames, _ = input_gates.shape
     state = cell.initial_state(batch) if state is None else state
@@ -60,53 +69,9 @@ def unroll(
     return torch.stack(outputs, dim=1).masked_fill(~mask.unsqueeze(-1), 0.0), state
 
 
-def unroll_both(
-    cells: Sequence[LSTMCell],
-    input_gates: Sequence[Float[Tensor, "batch frames gates"]],
-    num_frames: Int[Tensor, "batch"],
-) -> Float[Tensor, "batch frames both"]:
-    """Two cells side by side, the second reading each row from its true end.
-
-    Args:
-        cells: of one class and size.
-        input_gates: each cell's `input_gates` of all frames, [batch, frames, 4H], both in the order of the frames.
-        num_frames: true lengths, [batch].
-
-    Returns:
-        [batch, frames, 2H], forwards then backwards, zero in padding.
-    """
-    forwards, _ = unroll(cells[0], input_gates[0], num_frames)
-    backwards, _ = unroll(cells[1], reverse(input_gates[1], num_frames), num_frames)
-    return torch.cat([forwards, reverse(backwards, num_frames)], dim=-1)
-
-
-@runtime_checkable
-class Kernel(Protocol):
-    """A way to compute the recurrence: a module with `unroll`, `unroll_both` and `unsupported_reason`."""
-
-    def unsupported_reason(self, cell: LSTMCell, input_gates: Tensor) -> str:
-        """The reason why it cannot compute this cell on this tensor's device and type; empty if it can."""
-
-    def unroll(
-        self, cell: LSTMCell, input_gates: Tensor, num_frames: Tensor, state: LSTMState | None = None
-    ) -> tuple[Tensor, LSTMState]:
-        """One cell over padded frames, see `las.nn.rnn.unroll`."""
-
-    def unroll_both(self, cells: Sequence[LSTMCell], input_gates: Sequence[Tensor], num_frames: Tensor) -> Tensor:
-        """Two cells in opposite directions, see `las.nn.rnn.unroll_both`."""
-
-
-@runtime_checkable
-class LayerKernel(Kernel, Protocol):
-    """A kernel that also computes from the frames themselves, so that W x and its norm are part of it."""
-
-    def layer(
-        self, cell: LSTMCell, frames: Tensor, num_frames: Tensor, state: LSTMState | None = None
-    ) -> tuple[Tensor, LSTMState]:
-        """The result of `input_gates` and `unroll` of a `RecurrentLayer`."""
-
-    def layer_both(self, cells: Sequence[LSTMCell], frames: Tensor, num_frames: Tensor) -> Tensor:
-        """The result of `input_gates` of both cells and `unroll_both` of a `BidirectionalLayer`."""
+def recurrence(cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: Lengths, states: States) -> Unrolled:
+    """The plain kernel (`las.nn.kernels.base.Kernel`): `unroll` in each direction."""
+    return one_by_one(unroll, cells, input_gates, num_frames, states)
 
 
 def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
@@ -130,6 +95,14 @@ def use_kernel(kernel: str | Kernel) -> Iterator[None]:
     """Context in which layers compute their recurrence by the named kernel; `auto` selects the fastest possible.
 
     A kernel that is not in `KERNELS` is passed itself. Raises ConfigError for an unknown name.
+
+    >>> import las, torch
+    >>> lstm, frames = las.LSTM(8, 16), torch.randn(20, 2, 8)
+    >>> with las.use_kernel("plain"):
+    ...     expected, _ = lstm(frames)
+    ...
+    >>> torch.allclose(lstm(frames)[0], expected, atol=1e-5)
+    True
     """
     if isinstance(kernel, str) and kernel not in ("auto", *KERNELS):
         raise ConfigError(f"The kernel {kernel!r} does not exist.{suggest(kernel, ('auto', *KERNELS))}")
@@ -170,7 +143,15 @@ def explain(cell: LSTMCell, input_gates: Tensor) -> str:
 
 
 class RecurrentLayer(nn.Module):
-    """One cell over all frames, left to right."""
+    """One cell over all frames, left to right.
+
+    >>> import functools, las, torch
+    >>> cell = functools.partial(las.LNPerGateLSTMCell, forget_bias=1.0)
+    >>> layer = las.RecurrentLayer(cell, input_size=80, hidden_size=32)
+    >>> outputs, last = layer(torch.randn(2, 50, 80), num_frames=torch.tensor([50, 31]))
+    >>> outputs.shape, last.cell.shape
+    (torch.Size([2, 50, 32]), torch.Size([2, 32]))
+    """
 
     def __init__(self, cell: CellFactory, input_size: int, hidden_size: int) -> None:
         super().__init__()
@@ -191,15 +172,19 @@ class RecurrentLayer(nn.Module):
         num_frames: Int[Tensor, "batch"],
         state: LSTMState | None = None,
     ) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
-        """Outputs [batch, frames, H] of frames [batch, frames, input_size], zero in padding, and the last state."""
-        kernel = select_kernel(self.cell, frames)
-        if isinstance(kernel, LayerKernel):
-            return kernel.layer(self.cell, frames, num_frames, state)
-        return kernel.unroll(self.cell, self.input_gates(frames, num_frames), num_frames, state)
+        """[batch, frames, input_size] to outputs [batch, frames, H] (zero in padding) and the last state."""
+        outputs, (last,) = _run([self], frames, num_frames, [state])
+        return outputs, last
 
 
 class BidirectionalLayer(nn.Module):
-    """Two cells with their own parameters, one reading each row from its true end (Schuster & Paliwal 1997)."""
+    """Two cells with their own parameters, one reading each row from its true end (Schuster & Paliwal 1997).
+
+    >>> import las, torch
+    >>> layer = las.BidirectionalLayer(las.LNGlobalLSTMCell, input_size=80, hidden_size=32)
+    >>> layer(torch.randn(2, 50, 80), num_frames=torch.tensor([50, 31])).shape
+    torch.Size([2, 50, 64])
+    """
 
     def __init__(self, cell: CellFactory, input_size: int, hidden_size: int) -> None:
         super().__init__()
@@ -210,14 +195,8 @@ class BidirectionalLayer(nn.Module):
     def forward(
         self, frames: Float[Tensor, "batch frames input"], num_frames: Int[Tensor, "batch"]
     ) -> Float[Tensor, "batch frames output"]:
-        """Outputs [batch, frames, 2H] of [batch, frames, input_size]: forwards then backwards, zero in padding."""
-        layers = self.forwards, self.backwards
-        cells = [layer.cell for layer in layers]
-        kernel = select_kernel(cells[0], frames)
-        if isinstance(kernel, LayerKernel):
-            return kernel.layer_both(cells, frames, num_frames)
-        gates = [layer.input_gates(frames, num_frames) for layer in layers]
-        return kernel.unroll_both(cells, gates, num_frames)
+        """[batch, frames, input_size] to [batch, frames, 2H]: forwards then backwards, zero in padding."""
+        return _run([self.forwards, self.backwards], frames, num_frames, [None, None])[0]
 
     def with_states(
         self,
@@ -232,3 +211,13 @@ class BidirectionalLayer(nn.Module):
         ahead, last = self.forwards(frames, num_frames, states[0])
         back, first = self.backwards(reverse(frames, num_frames), num_frames, states[1])
         return torch.cat([ahead, reverse(back, num_frames)], dim=-1), (last, first)
+
+
+def _run(layers: Sequence[RecurrentLayer], frames: Tensor, num_frames: Tensor, states: States) -> Unrolled:
+    """One layer, or two in opposite directions, by the kernel that `select_kernel` returns."""
+    cells = [layer.cell for layer in layers]
+    kernel = select_kernel(cells[0], frames)
+    if isinstance(kernel, LayerKernel):
+        return kernel.layer(cells, frames, num_frames, states)
+    gates = [layer.input_gates(frames, num_frames) for layer in layers]
+    return kernel.recurrence(cells, gates, num_frames, states)

@@ -19,6 +19,11 @@ class PiecewiseLinear:
     Args:
         points: pairs (place, value) in order of place.
         unit: the unit of places, counted from 1: `steps` or `sub_epochs`.
+
+    >>> import las
+    >>> smoothing = las.PiecewiseLinear(points=[[1000, 0.0], [3000, 0.2]])
+    >>> [smoothing.value_at(step, sub_epoch=1) for step in (1, 2000, 9000)]
+    [0.0, 0.1, 0.2]
     """
 
     def __init__(self, *, points: Sequence[Sequence[int | float]], unit: str = "steps") -> None:

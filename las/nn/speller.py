@@ -86,6 +86,13 @@ class Speller(ScheduledModule):
         readout_reads: `state` (and context) or `state_and_token` (the embedding of the previous token as well).
         scheduled_sampling: probability, per token, of feeding the model's own sample in place of the true previous
             token while training (Bengio et al. 2015); or a `PiecewiseLinear`.
+
+    >>> import las, torch
+    >>> speller = las.Speller(30, 32, cell=las.LNGlobalLSTMCell, attention=las.AdditiveAttention, hidden_size=16)
+    >>> memory = speller.attention.prepare(torch.randn(2, 13, 32), torch.tensor([13, 8]))
+    >>> output = speller(memory, targets=torch.tensor([[4, 7, 2], [5, 0, 0]]))
+    >>> output.logits.shape
+    torch.Size([2, 4, 30])
     """
 
     boundary = 0  # both the start and the end of a sentence

@@ -152,6 +152,12 @@ def compose(name: str, overrides: list[str]) -> Config:
     """The resolved config `configs/<name>.yaml` with overrides, as plain dictionaries.
 
     Raises ConfigError for an unknown group, option, key or missing value, with the nearest names.
+
+    >>> import las
+    >>> config = las.compose("train", ["corpus=timit", "corpus.root=TIMIT", "model.listener.hidden_size=64"])
+    >>> listener = config["model"]["listener"]
+    >>> listener["hidden_size"], listener["cell"]["_target_"]
+    (64, 'las.PlainLSTMCell')
     """
     from hydra.errors import HydraException
     from omegaconf import OmegaConf

@@ -177,6 +177,16 @@ def align(
     Tokens are those of a NIST transcript split at spaces: `{ a / b / @ }` are alternatives, on either side, and `@` is
     the empty word; `rules` define which words match. Raises DataError for alternatives that are not closed, and
     ValueError unless there are as many references as hypotheses.
+
+    >>> from las.scoring.alignment import align
+    >>> (pairs,) = align(["the cat { sat / sits } down".split()], ["the cat sits".split()])
+    >>> for each in pairs:
+    ...     print(each.reference, each.hypothesis, each.kind)
+    ...
+    the the correct
+    cat cat correct
+    sits sits correct
+    down None deletion
     """
     vocabulary = _Vocabulary(rules)
     alignments: list[list[Aligned]] = []

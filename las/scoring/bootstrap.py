@@ -20,6 +20,11 @@ def interval(errors: Sequence[int], words: Sequence[int], seed: int = 0) -> tupl
 
     It is the mean of the resampled rates plus and minus 1.96 standard deviations, not below 0; None if a resampled test
     has no words.
+
+    >>> from las.scoring import bootstrap
+    >>> low, high = bootstrap.interval(errors=[0, 1, 0, 2, 1] * 20, words=[10] * 100)
+    >>> f"{low:.3f} to {high:.3f}"
+    '0.065 to 0.094'
     """
     drawn_errors, drawn_words = resample([errors, words], seed)
     if not drawn_words.all():

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from las.runtime.errors import DataError
 from las.scoring import stm, transcript_files
-from las.storage import atomic
 
 BEGIN, OR, END = "<ALT_BEGIN>", "<ALT>", "<ALT_END>"
 
@@ -54,13 +53,8 @@ def read(path: str | Path) -> list[CTMWord]:
     return words
 
 
-def write(path: str | Path, words: Iterable[CTMWord]) -> None:
-    """Write words as they are given; each reads back as the same value."""
-    atomic.write(Path(path), text(words))
-
-
 def text(words: Iterable[CTMWord]) -> str:
-    """Format words as `write` writes them."""
+    """Format words as lines of a ctm, as they are given; each reads back as the same value."""
     content = []
     for word in words:
         times = "* *" if word.tag else f"{stm.seconds(word.start_s)} {stm.seconds(word.duration_s)}"

@@ -76,6 +76,14 @@ class Score:
     `interval` is the 95 % confidence interval of the total rate (None where no reference has a token). `speakers` are
     the parts of the total where speakers are known, `subsets` those of the named parts of a test, `missing` the ids
     without a hypothesis, `confusions` every substitution, most frequent first, `utterances` the alignments by id.
+
+    >>> import las
+    >>> references = {"u1": ["a", "b"], "u2": ["c"]}
+    >>> score = las.error_rate(references, {"u1": ["a", "b"]}, speakers={"u1": "ann", "u2": "bob"})
+    >>> score.missing, {name: part.rate for name, part in score.speakers.items()}
+    (('u2',), {'ann': 0.0, 'bob': 1.0})
+    >>> score.utterances["u2"]
+    [Aligned(reference='c', hypothesis=None, kind='deletion')]
     """
 
     total: ErrorRate
@@ -112,6 +120,14 @@ def error_rate(
 
     A reference without a hypothesis counts as deleted and is listed as missing. `speakers` gives the speaker of each
     id; `seed` is that of the bootstrap. Raises DataError for a hypothesis without a reference and for no references.
+
+    >>> import las
+    >>> references = {"u1": "the cat sat".split(), "u2": "on the mat".split()}
+    >>> score = las.error_rate(references, {"u1": "the cat".split(), "u2": "on a mat".split()})
+    >>> score
+    Score(33.3 % [33.3, 33.3]: 2 errors in 6 words of 2 utterances, 0 missing)
+    >>> score.total.deletions, score.total.substitutions, score.confusions
+    (1, 1, (Confusion(reference='the', hypothesis='a', count=1),))
     """
     for name in hypotheses:
         if name not in references:

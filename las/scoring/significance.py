@@ -54,7 +54,17 @@ class Comparison:
 
 
 def compare(first: Score, second: Score) -> Comparison:
-    """Run all tests on the scores of two systems. Raises DataError unless both are of the same utterances."""
+    """Run all tests on the scores of two systems. Raises DataError unless both are of the same utterances.
+
+    >>> import las
+    >>> references = {f"u{n}": "one two three four".split() for n in range(20)}
+    >>> worse = references | {f"u{n}": ["one", "two", "three"] for n in range(0, 20, 2)}
+    >>> comparison = las.compare(las.error_rate(references, worse), las.error_rate(references, references))
+    >>> comparison.difference, comparison.second_better
+    (-0.125, 1.0)
+    >>> comparison.tests["mcnemar"].p < 0.01
+    True
+    """
     for name in sorted(first.utterances.keys() ^ second.utterances.keys()):
         raise DataError(f"only one of the systems has utterance {name!r}: score both on the same test")
     return Comparison(first.total, second.total, tests(first, second), resampled(first, second))

@@ -6,20 +6,17 @@ doc/infmts.htm). Segments may overlap and come in any order: neither sclite nor 
 """
 
 import re
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
 from las.runtime.errors import DataError
 from las.scoring import transcript_files
-from las.storage import atomic
 
 IGNORED = "IGNORE_TIME_SEGMENT_IN_SCORING"
 """Text of a segment that is not scored; words of the hypothesis in it are not scored either."""
 
 _TIME = re.compile(r"\d+\.?\d*|\.\d+")
-_HEADING = re.compile(r';; +(CATEGORY|LABEL) +"([^"]*)" +"([^"]*)" +"([^"]*)"', re.IGNORECASE)
 # Tokens that the validator of NIST accepts as English (STMList.pm), one kind per alternative.
 _WORD = r"(?:[a-z]*-)*[a-z]+"
 _ENGLISH = re.compile(
@@ -49,16 +46,6 @@ class Segment:
         return IGNORED in text or IGNORED.replace("_", "") in text
 
 
-@dataclass(frozen=True)
-class Heading:
-    """The meaning of a category of labels (kind CATEGORY) or of one label (kind LABEL)."""
-
-    kind: str
-    id: str
-    title: str
-    description: str
-
-
 def read(path: str | Path) -> list[Segment]:
     """Segments in file order. Raises DataError naming file, line and what is wrong with it."""
     path = Path(path)
@@ -70,23 +57,6 @@ def read(path: str | Path) -> list[Segment]:
     if not segments:
         raise DataError(f"{path}: the file has no segments")
     return segments
-
-
-def read_headings(path: str | Path) -> list[Heading]:
-    """Headings in the comments of a file, which explain its labels; each once, in file order."""
-    matches = (_HEADING.match(line) for _, line in transcript_files.numbered_lines(Path(path)))
-    headings = (Heading(match[1].upper(), match[2], match[3], match[4]) for match in matches if match)
-    return list(dict.fromkeys(headings))
-
-
-def write(path: str | Path, segments: Sequence[Segment], headings: Iterable[Heading] = ()) -> None:
-    """Write segments as they are given, headings before them; a segment reads back as the same value."""
-    content = [f';; {heading.kind} "{heading.id}" "{heading.title}" "{heading.description}"' for heading in headings]
-    for segment in segments:
-        labels = f"<{','.join(segment.labels)}>" if segment.labels else ""
-        times = f"{seconds(segment.start_s)} {seconds(segment.end_s)}"
-        content.append(f"{segment.file} {segment.channel} {segment.speaker} {times} {labels} {segment.text}".rstrip())
-    atomic.write(Path(path), "".join(f"{line}\n" for line in content))
 
 
 def problems(path: str | Path) -> list[str]:

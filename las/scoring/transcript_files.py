@@ -4,13 +4,13 @@ The readers of other NIST formats share `numbered_lines`.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from las.runtime.errors import DataError
 from las.scoring import alignment, word_network
-from las.storage import atomic, bounded
+from las.storage import bounded
 
 _ID = re.compile(r"[^()\s]+")
 # The last pair of brackets of a line holds the utterance id.
@@ -56,24 +56,6 @@ def read(path: str | Path, ignore_case: bool = False) -> dict[str, Transcript]:
     if not transcripts:
         raise DataError(f"{path}: the file has no utterances")
     return transcripts
-
-
-def write_trn(path: str | Path, texts: Mapping[str, str]) -> None:
-    """Write words by utterance id as a NIST transcript that `read` and sclite read as it is.
-
-    Raises DataError for an id that is not one word without brackets, a text of more than one line, one that would be
-    taken for a comment, and alternatives that are not closed; nothing is written then.
-    """
-    for name, text in texts.items():
-        where = f"{path}: utterance {name!r}"
-        if not _ID.fullmatch(name):
-            raise DataError(f"{where}: the id of a line of a .trn file is one word without brackets")
-        if "\n" in text or "\r" in text:
-            raise DataError(f"{where}: the text {text!r} has more than one line")
-        if text.strip(word_network.BLANKS).startswith(_COMMENTS):
-            raise DataError(f"{where}: a line {text!r} would be read as a comment, because it begins with ;; or **")
-        _check_markup(text, where)
-    atomic.write(Path(path), "".join(f"{text.strip(word_network.BLANKS)} ({name})\n" for name, text in texts.items()))
 
 
 def _read_trn(line: str, where: str) -> tuple[str, Transcript]:

@@ -26,6 +26,13 @@ def blank_figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def save(figure: Any, path: Path) -> Path:
+    """Write a figure as PNG, its folder too if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    return path
+
+
 def attention_picture(
     weights: Float[Tensor, "tokens states"],
     symbols: Sequence[str],
@@ -60,9 +67,7 @@ def attention_picture(
             axes.hlines([row - 0.5, row + 0.5], interval.start_s, interval.end_s, colors="#4fd1c5", linewidth=0.8)
             axes.vlines([interval.start_s, interval.end_s], row - 0.5, row + 0.5, colors="#4fd1c5", linewidth=0.8)
     axes.set_title(title, fontsize=10)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    return path
+    return save(figure, path)
 
 
 def curves_picture(metrics: Sequence[dict[str, Any]], path: Path, error_name: str, title: str = "") -> Path:
@@ -83,8 +88,7 @@ def curves_picture(metrics: Sequence[dict[str, Any]], path: Path, error_name: st
     errors.plot(steps, [100 * event["dev_error"] for event in dev], marker="o", markersize=3, color="tab:red")
     errors.set(xlabel="step", ylabel=f"dev {error_name} in %", ylim=(0, None))
     figure.suptitle(title, fontsize=10)
-    figure.savefig(path, dpi=120)
-    return path
+    return save(figure, path)
 
 
 def pixels(path: Path) -> Any:

@@ -26,6 +26,11 @@ class Schedule:
             one, which RETURNN's configs write as `numpy.linspace`.
         warmup_from: the start of a linear warm-up, as a share of the learning rate.
         warmup_rates: the share of the learning rate in each of the first sub-epochs, in place of a linear warm-up.
+
+    >>> import las
+    >>> schedule = las.Schedule(warmup_steps=1000)
+    >>> [schedule.factor(step) for step in (1, 500, 1000, 9000)]
+    [0.001, 0.5, 1.0, 1.0]
     """
 
     warmup_steps: int = 0
@@ -92,6 +97,17 @@ class NewbobSchedule(Schedule):
         threshold: the smallest relative improvement of the dev loss that is enough, e.g. 0.0025.
         patience: the number of validations without enough improvement that precede each decay.
         floor: the least multiplier.
+
+    >>> import las
+    >>> schedule = las.NewbobSchedule(decay=0.5, threshold=0.01)
+    >>> for dev_loss in (2.0, 1.5, 1.495, 1.2):
+    ...     schedule.validated(dev_loss)
+    ...     print(dev_loss, schedule.factor(1))
+    ...
+    2.0 1.0
+    1.5 1.0
+    1.495 0.5
+    1.2 0.5
     """
 
     decay: float = 0.5

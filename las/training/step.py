@@ -18,7 +18,7 @@ from las.lm.lstm import LSTMLanguageModel
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.model import ListenAttendSpell
 from las.runtime import distributed, seeding
-from las.runtime.errors import ConfigError, LasError, suggest
+from las.runtime.errors import LasError
 from las.training.gradients import GradientTransform
 from las.training.weight_noise import WeightNoise
 
@@ -59,8 +59,6 @@ class TrainingStep:
         seed: int,
         precision: str,
     ) -> None:
-        if precision not in PRECISIONS:
-            raise ConfigError(f"trainer.precision={precision} does not exist.{suggest(precision, PRECISIONS)}")
         self.model, self.loss, self.optimiser = model, loss, optimiser
         self.orders = model.features.orders if isinstance(model, ListenAttendSpell) else 1
         self.gradients, self.weight_noise, self.augment = gradients, weight_noise, augment

@@ -1,7 +1,8 @@
 """The code of docs/library.md runs as printed, and every public name is there."""
 
+import ast
 import doctest
-import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 
 import las
+from las.runtime import public
 
+GOLDEN = Path(__file__).parents[1] / "golden" / "0.1.0"
 PAGE = (Path(__file__).parents[2] / "docs" / "library.md").read_text("utf-8")
 
 
@@ -38,10 +41,35 @@ def test_importing_and_listing_the_package_imports_no_torch() -> None:
     assert subprocess.run([sys.executable, "-W", "error", "-c", program]).returncode == 0
 
 
-@pytest.mark.parametrize("module", ["las", "las.nn.lstm"])
-def test_examples_in_docstrings_run(module: str) -> None:
-    result = doctest.testmod(importlib.import_module(module))
-    assert result.attempted >= 3 and result.failed == 0
+def examples() -> list[Any]:
+    """The docstrings that show examples, by module and name."""
+    shown = []
+    for path in sorted(Path(las.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                docstring, name = ast.get_docstring(node) or "", getattr(node, "name", "")
+                if ">>> " in docstring:
+                    shown.append(pytest.param(docstring, id=f"{path.stem}.{name}"))
+    return shown
+
+
+@pytest.mark.parametrize("docstring", examples())
+def test_examples_in_docstrings_run(
+    docstring: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a folder with the run of a tiny model, an audio file and a language model."""
+    (tmp_path / "run").symlink_to(GOLDEN)
+    (tmp_path / "audio.wav").symlink_to(GOLDEN / "audio.wav")
+    (tmp_path / "lm.arpa").write_text("\\data\\\nngram 1=4\n\\1-grams:\n-99 <s>\n-1 </s>\n-0.3 a\n-0.4 b\n\\end\\\n")
+    monkeypatch.chdir(tmp_path)
+    example = doctest.DocTestParser().get_doctest(docstring, {}, "example", None, None)
+    result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example)
+    assert result.failed == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", public.TOOLS)
+def test_functions_and_classes_for_own_code_show_an_example(name: str) -> None:
+    assert ">>> " in inspect.getdoc(getattr(las, name))
 
 
 def test_scores_tokenizers_and_searches_are_shown_in_a_line() -> None:

@@ -16,7 +16,7 @@ from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels import cpp_build
-from las.nn.rnn import Kernel
+from las.nn.kernels.base import Kernel
 
 INPUT = 3
 CELLS: dict[str, Callable[..., LSTMCell]] = {
@@ -74,7 +74,7 @@ def place(kernel: str, *dtypes: torch.dtype) -> Place:
 
 
 class Case(NamedTuple):
-    """What `unroll` takes, for the first cell, and `unroll_both`."""
+    """Arguments of `unroll`, for the first cell, and of `unroll_both`."""
 
     cells: list[LSTMCell]
     gates: list[Tensor]
@@ -117,13 +117,31 @@ def make(
     return case.to(torch.float64)
 
 
+def unroll(
+    kernel: Any, cell: LSTMCell, gates: Tensor, lengths: Tensor, state: LSTMState | None = None
+) -> tuple[Tensor, LSTMState]:
+    """One cell by a kernel."""
+    outputs, (last,) = kernel.recurrence([cell], [gates], lengths, [state])
+    return outputs, last
+
+
+def unroll_both(kernel: Any, cells: list[LSTMCell], gates: list[Tensor], lengths: Tensor) -> Tensor:
+    """Outputs of two cells in opposite directions by a kernel."""
+    return kernel.recurrence(cells, gates, lengths, [None, None])[0]
+
+
+def layer_both(kernel: Any, cells: list[LSTMCell], frames: Tensor, lengths: Tensor) -> Tensor:
+    """Outputs of two cells in opposite directions by a kernel, from the frames themselves."""
+    return kernel.layer(cells, frames, lengths, [None, None])[0]
+
+
 def one(kernel: Kernel, case: Case) -> list[Tensor]:
-    outputs, last = kernel.unroll(case.cells[0], case.gates[0], case.lengths, case.state)
+    outputs, last = unroll(kernel, case.cells[0], case.gates[0], case.lengths, case.state)
     return [outputs, *last]
 
 
 def both(kernel: Kernel, case: Case) -> list[Tensor]:
-    return [kernel.unroll_both(case.cells, case.gates, case.lengths)]
+    return [unroll_both(kernel, case.cells, case.gates, case.lengths)]
 
 
 Form = Callable[[Kernel, Case], list[Tensor]]

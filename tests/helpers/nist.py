@@ -5,11 +5,14 @@ import re
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from las.scoring import stm
 from las.scoring.error_rates import ErrorRate, Score, count
+from las.scoring.stm import Segment
 
 Row = list[int]
 """Correct words, substitutions, deletions, insertions."""
@@ -30,6 +33,16 @@ def run(name: str, *arguments: str, text: str = "", folder: Path | None = None) 
     command = [program(name), *arguments]
     environment = {**os.environ, "PATH": f"{Path(command[0]).parent}:{os.environ['PATH']}"}
     return subprocess.run(command, input=text, capture_output=True, text=True, env=environment, cwd=folder).stdout
+
+
+def write_stm(path: Path, segments: Sequence[Segment]) -> None:
+    """Segments as a reference that NIST's programs read."""
+    lines = []
+    for each in segments:
+        labels = f"<{','.join(each.labels)}>" if each.labels else ""
+        times = f"{stm.seconds(each.start_s)} {stm.seconds(each.end_s)}"
+        lines.append(f"{each.file} {each.channel} {each.speaker} {times} {labels} {each.text}".rstrip() + "\n")
+    path.write_text("".join(lines), "utf-8")
 
 
 def row(rate: ErrorRate) -> Row:

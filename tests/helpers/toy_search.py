@@ -1,6 +1,7 @@
 """A decoder whose every answer is in a table, and what a search over it must find, by enumeration in plain Python."""
 
 import math
+import operator
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -14,7 +15,6 @@ from las.decoding.scorers.language_model import LanguageModelScorer
 from las.decoding.scorers.length_reward import LengthReward
 from las.decoding.scorers.min_length import MinLength
 from las.decoding.scorers.repetition import RepetitionConstraint
-from las.nn import ctc
 
 ROWS = 1009
 EOS = 0
@@ -147,8 +147,7 @@ class Enumeration:
         """CTC needs a state for each token, and one between two that are alike."""
         if "ctc" not in self.choice or tokens[-1] == EOS:
             return True
-        target = torch.tensor([tokens])
-        return int(ctc.states_needed(target, torch.tensor([len(tokens)]))) <= self.num_states
+        return len(tokens) + sum(map(operator.eq, tokens, tokens[1:])) <= self.num_states
 
     def _is_forbidden(self, prefix: list[int], symbol: int) -> bool:
         if symbol == EOS and "min_length" in self.choice:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from autograd_cases import HIDDEN, make, material, results
-from kernel_cases import INPUT
+from kernel_cases import INPUT, unroll, unroll_both
 from torch import Tensor
 
 from las.nn import rnn
@@ -39,12 +39,12 @@ def _prepare(environment: dict[str, str]) -> None:
 def one(name: str, starts: bool, options: dict[str, Any]) -> list[Tensor]:
     """`results` of one cell, from a state of its own or from zeros."""
     given, state = material(torch.float32, FRAMES)
-    return results(triton.unroll, make(name, torch.float32, **options), LENGTHS, given, state if starts else None)
+    return results(triton, make(name, torch.float32, **options), LENGTHS, given, state if starts else None)
 
 
 def both(name: str, dtype: torch.dtype, options: dict[str, Any]) -> list[Tensor]:
     """`results_of_both` of two cells, where padding is NaN."""
-    return results_of_both(triton.unroll_both, *pair(name, dtype, options, float("nan")))
+    return results_of_both(triton, *pair(name, dtype, options, float("nan")))
 
 
 def pair(
@@ -62,10 +62,10 @@ def pair(
 
 
 def results_of_both(
-    unroll_both: Any, cells: list[LSTMCell], lengths: list[int], given: list[Tensor]
+    kernel: Any, cells: list[LSTMCell], lengths: list[int], given: list[Tensor]
 ) -> list[Tensor]:  # fmt: skip
     """Outputs, then the gradients of a random sum of them towards input gates and parameters."""
-    outputs = unroll_both(cells, given, torch.tensor(lengths, device=given[0].device))
+    outputs = unroll_both(kernel, cells, given, torch.tensor(lengths, device=given[0].device))
     weights = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     total = (outputs * weights.to(outputs)).sum()
     wanted = [*given, *(parameter for cell in cells for parameter in cell.parameters())]
@@ -76,11 +76,11 @@ def inference(name: str) -> list[Tensor]:
     """Outputs and state of a call in inference mode, before the small tensors it made serve a training step."""
     cell, lengths, (given, state) = make(name, torch.float32), torch.tensor(LENGTHS), material(torch.float32, FRAMES)
     with torch.inference_mode():
-        outputs, last = triton.unroll(cell, given, lengths, state)
+        outputs, last = unroll(triton, cell, given, lengths, state)
     found = [part.clone() for part in (outputs, *last)]
-    triton.unroll(cell, given, lengths, state)[0].sum().backward()
+    unroll(triton, cell, given, lengths, state)[0].sum().backward()
     with torch.inference_mode():
-        again, _ = triton.unroll(cell, given, lengths, state)
+        again, _ = unroll(triton, cell, given, lengths, state)
     assert torch.equal(found[0], again) and given.grad is not None
     return [*found, given.grad]
 
@@ -88,11 +88,11 @@ def inference(name: str) -> list[Tensor]:
 def nothing(name: str) -> None:
     """No frames, and no rows."""
     given, state = material(torch.float32, FRAMES)
-    none, same = triton.unroll(make(name, torch.float32), given[:, :0], torch.zeros(4, dtype=torch.long), state)
+    none, same = unroll(triton, make(name, torch.float32), given[:, :0], torch.zeros(4, dtype=torch.long), state)
     assert (
         none.shape == (4, 0, HIDDEN) and torch.equal(same.hidden, state.hidden) and torch.equal(same.cell, state.cell)
     )
-    none, last = triton.unroll(make(name, torch.float32), given[:0], torch.zeros(0, dtype=torch.long))
+    none, last = unroll(triton, make(name, torch.float32), given[:0], torch.zeros(0, dtype=torch.long))
     assert none.shape == (0, given.shape[1], HIDDEN) and last.hidden.shape == (0, HIDDEN)
     none.sum().backward()
 
@@ -103,7 +103,7 @@ def mixed(name: str) -> list[Tensor]:
     cell, frames, lengths = make(name, torch.float32), torch.randn(2, 4, INPUT), torch.tensor([4, 3])
     with torch.autocast("cpu", dtype=torch.float16):
         given = cell.input_gates(frames)
-        ours, last = triton.unroll(cell, given, lengths)
+        ours, last = unroll(triton, cell, given, lengths)
         plain, plain_last = rnn.unroll(cell, given, lengths)
     assert ours.dtype == plain.dtype and last.cell.dtype == plain_last.cell.dtype
     ours.sum().backward()

@@ -49,12 +49,6 @@ def test_padded_states_do_not_count() -> None:
     assert not gradient[0, 3:].any() and not gradient[2, 1:].any() and gradient[1].any(-1).all()
 
 
-def test_two_tokens_alike_need_a_state_between_them() -> None:
-    targets = torch.tensor([[1, 1, 2, 2], [1, 2, 3, 0], [2, 2, 2, 2], [0, 0, 0, 0]])
-    num_tokens = torch.tensor([4, 3, 2, 0])
-    assert ctc.states_needed(targets, num_tokens).tolist() == [6, 3, 3, 0]
-
-
 def test_an_utterance_that_no_path_can_spell_adds_nothing() -> None:
     log_probs = material()[:2].requires_grad_()
     targets, num_tokens = torch.tensor([[1, 1], [1, 2]]), torch.tensor([2, 2])

@@ -171,8 +171,7 @@ def test_unroll_calls_step_once_per_frame_with_the_last_state() -> None:
 class Unable(ModuleType):
     """A kernel that computes nothing."""
 
-    unroll = staticmethod(rnn.unroll)
-    unroll_both = staticmethod(rnn.unroll_both)
+    recurrence = staticmethod(rnn.recurrence)
 
     def unsupported_reason(self, cell: LSTMCell, input_gates: Tensor) -> str:
         return f"no {cell.cell_norm} on {input_gates.device}"

@@ -74,7 +74,7 @@ def test_written_words_read_back_as_they_were(tmp_path: Path) -> None:
         CTMWord("f", "A", 3.0, 0.0, "c"),
     ]
     words = [plain[0], tags[0], plain[1], tags[1], plain[2], tags[2]]
-    ctm.write(tmp_path / "x.ctm", words)
+    (tmp_path / "x.ctm").write_text(ctm.text(words), "utf-8")
     assert ctm.read(tmp_path / "x.ctm") == words
     assert "f A * * <ALT>\n" in (tmp_path / "x.ctm").read_text()
 

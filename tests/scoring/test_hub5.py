@@ -146,8 +146,8 @@ def test_hubscr_itself(tmp_path: Path, glm: Glm) -> None:
         for name in names
         for at in range(40)
     ]
-    stm.write(tmp_path / "r.stm", reference)
-    ctm.write(tmp_path / "h.ctm", hypothesis)
+    nist.write_stm(tmp_path / "r.stm", reference)
+    (tmp_path / "h.ctm").write_text(ctm.text(hypothesis), "utf-8")
     command = ["hubscr.pl", "-V", "-l", "english", "-h", "hub5", "-g", "test.glm", "-r", "r.stm", "h.ctm"]
     nist.run(*command, folder=tmp_path)
     score = hub5.score(reference, hypothesis, glm)

@@ -1,4 +1,4 @@
-"""Segment time marks: reading, writing, what is refused and what NIST's validator objects to."""
+"""Segment time marks: reading, what is refused and what NIST's validator objects to."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from las.runtime.errors import DataError
 from las.scoring import stm
-from las.scoring.stm import Heading, Segment
+from las.scoring.stm import Segment
 
 
 def read(tmp_path: Path, text: str) -> list[Segment]:
@@ -64,28 +64,15 @@ def test_segments_that_are_not_scored(text: str, ignored: bool) -> None:
     assert Segment("f", "A", "s", 0.0, 1.0, (), text).ignored is ignored
 
 
-def test_written_segments_and_headings_read_back_as_they_were(tmp_path: Path) -> None:
+def test_written_segments_read_back_as_they_were(tmp_path: Path) -> None:
     segments = [
         Segment("f1", "A", "spk", 0.1 + 0.2, 12345.678, ("O",), "{ a / b } (c)"),
         Segment("f2", "B", "spk", 0.00001, 1e7, (), ""),
         Segment("f2", "B", "spk", 1.0, 2.0, (), stm.IGNORED),
     ]
-    headings = [Heading("CATEGORY", "0", "", ""), Heading("LABEL", "O", "Overall", "Overall Scores")]
-    stm.write(tmp_path / "x.stm", segments, headings)
+    nist.write_stm(tmp_path / "x.stm", segments)
     assert stm.read(tmp_path / "x.stm") == segments
-    assert stm.read_headings(tmp_path / "x.stm") == headings
     assert "e-05" not in (tmp_path / "x.stm").read_text()
-
-
-def test_headings_of_a_file_of_nist(shared_data: Path) -> None:
-    headings = stm.read_headings(shared_data / "sctk_tests/src/sclite/testdata/lvc_ref.stm")
-    assert headings == [
-        Heading("CATEGORY", "0", "", ""),
-        Heading("CATEGORY", "1", "Alternations", "Segments W or W/O Alternations"),
-        Heading("LABEL", "O", "Overall", "Overall Scores"),
-        Heading("LABEL", "WA", "With Alt", "Segments Containing Alternations"),
-        Heading("LABEL", "NA", "NO Alt", "Segments Without Alternations"),
-    ]
 
 
 BAD_TOKENS = ["JAV=A", "WI*LL", "*RULES", "T)HE", "(USER", "F-)"]

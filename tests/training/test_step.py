@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from update_cases import STILL, batch, limited, updates
 
-from las.runtime.errors import ConfigError, LasError
+from las.runtime.errors import LasError
 from las.training.step import StepResult, TrainingStep
 
 STILL |= {"++model.features.normalisation": "utterance"}
@@ -58,8 +58,6 @@ def test_bf16_is_near_fp32() -> None:
     one, other = exact([batch()], 1), rough([batch()], 1)
     assert other.loss == pytest.approx(one.loss, rel=2e-2) and other.loss != one.loss
     assert all(parameter.dtype == torch.float32 for parameter in rough.model.parameters())
-    with pytest.raises(ConfigError, match=r"trainer\.precision=bf15 does not exist\. Did you mean bf16"):
-        updates("bf15")
 
 
 def test_what_a_step_draws_belongs_to_the_step(monkeypatch: pytest.MonkeyPatch) -> None:

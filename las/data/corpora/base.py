@@ -41,6 +41,24 @@ class Corpus(ABC):
 
     The first of its `splits` is trained on, the second tells when training is good; all but the first are decoded and
     scored at the end.
+
+    >>> import las
+    >>> class Digits(las.Corpus):
+    ...     # Files named by speaker and word, such as ann_one.wav.
+    ...     metric = "word_error_rate"
+    ...     def utterances(self, split):
+    ...         speaker = {"train": "ann", "dev": "bob", "test": "eve"}[self.known_split(split)]
+    ...         ids = [f"{speaker}_{word}" for word in ("one", "two")]
+    ...         return [las.Utterance(each, f"{each}.wav", 0, 0.0, 1.0, each[4:], speaker) for each in ids]
+    ...     def normalise(self, text):
+    ...         return text.split()
+    ...
+    >>> corpus = Digits("digits", las.Characters("entow"))
+    >>> corpus
+    Digits(digits: train, dev, test; 16,000 Hz, Characters(6 symbols: 'e' 'n' 't' 'o' 'w'))
+    >>> score = corpus.score("train", corpus.utterances("train"), {"ann_one": "one", "ann_two": "one"})
+    >>> score.total.rate, score.total.substitutions
+    (0.5, 1)
     """
 
     splits: tuple[str, ...] = ("train", "dev", "test")

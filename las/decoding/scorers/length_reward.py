@@ -15,7 +15,12 @@ from las.runtime.errors import ArgumentError
 
 
 class LengthReward(Scorer):
-    """The reward weight * length; a penalty if the weight is below 0."""
+    """The reward weight * length; a penalty if the weight is below 0.
+
+    >>> import las
+    >>> las.BeamSearch(8, length_normalisation=0.0, length_reward=las.LengthReward(0.4))
+    BeamSearch(size=8, length_normalisation=0, nbest=1, length_reward=0.4)
+    """
 
     def __init__(self, weight: float = 0.5) -> None:
         if not math.isfinite(weight):

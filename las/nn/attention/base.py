@@ -29,6 +29,17 @@ class Attention(nn.Module):
     Args:
         query_size: size of the speller's query.
         value_size: size of one encoded state.
+
+    >>> import las, torch
+    >>> attention = las.LocationAttention(query_size=256, value_size=64)
+    >>> encoded, num_states = torch.randn(2, 13, 64), torch.tensor([13, 8])
+    >>> memory = attention.prepare(encoded, num_states)
+    >>> weights = attention.initial_weights(memory)
+    >>> context, weights = attention.attend(torch.randn(2, 1, 256), memory, weights)
+    >>> context.shape, weights.shape
+    (torch.Size([2, 1, 64]), torch.Size([2, 1, 13]))
+    >>> weights[1, 0, 8:]
+    tensor([0., 0., 0., 0., 0.], grad_fn=<SliceBackward0>)
     """
 
     def __init__(self, query_size: int, value_size: int) -> None:

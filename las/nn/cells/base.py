@@ -30,7 +30,13 @@ Map = Callable[[Tensor], Tensor]
 
 
 class LSTMState(NamedTuple):
-    """The state of an LSTM after a frame: h and c, both [batch ..., hidden_size]; never changed in place."""
+    """The state of an LSTM after a frame: h and c, both [batch ..., hidden_size]; never changed in place.
+
+    >>> import las
+    >>> state = las.PlainLSTMCell(80, 256).initial_state(4)
+    >>> state.hidden.shape, state.cell.shape
+    (torch.Size([4, 256]), torch.Size([4, 256]))
+    """
 
     hidden: Float[Tensor, "*batch hidden"]
     cell: Float[Tensor, "*batch hidden"]
@@ -57,6 +63,17 @@ class LSTMCell(nn.Module):
         forget_bias: constant added to the forget gate AFTER any norm of the gates (a constant added before a
             per-gate norm would be cancelled by its centring).
         eps: added to the variance inside every layer norm of the cell.
+
+    >>> import las, torch
+    >>> class CoupledLSTMCell(las.PlainLSTMCell):
+    ...     # One gate for both: i = 1 - f, because sigmoid(-f) = 1 - sigmoid(f).
+    ...     def gates(self, input_gates, hidden):
+    ...         _, f, g, o = super().gates(input_gates, hidden).chunk(4, -1)
+    ...         return torch.cat([-f, f, g, o], -1)
+    ...
+    >>> lstm = las.LSTM(80, 256, cell=CoupledLSTMCell, cell_norm="output")
+    >>> lstm(torch.randn(50, 4, 80))[0].shape
+    torch.Size([50, 4, 256])
     """
 
     def __init__(

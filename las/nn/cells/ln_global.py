@@ -26,6 +26,16 @@ class LNGlobalLSTMCell(LSTMCell):
     `biases` chooses the offsets: `all` is Ba et al.'s form (bias_x, bias_h and b: 20H parameters beside W and U),
     `input` is Zeineldeen et al.'s (bias_x alone: 12H). Both are the same function; they differ in training, because
     three biases that add up take three steps at each update.
+
+    >>> import las, torch
+    >>> cell = las.LNGlobalLSTMCell(80, 256, cell_norm="output")
+    >>> frame, state = torch.randn(4, 80), cell.initial_state(4)
+    >>> state = cell.step(cell.input_gates(frame), state)
+    >>> state.hidden.shape
+    torch.Size([4, 256])
+    >>> louder = cell.step(cell.input_gates(1000 * frame), cell.initial_state(4))
+    >>> torch.allclose(louder.hidden, state.hidden, atol=1e-3)
+    True
     """
 
     def __init__(self, input_size: int, hidden_size: int, *, biases: str = "all", **options: Any) -> None:

@@ -9,7 +9,6 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -19,6 +18,7 @@ from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels import bptt, equations
+from las.nn.kernels.base import Frames, InputGates, Lengths, States, Unrolled, side_by_side
 from las.nn.kernels.bptt import CHUNK, Parameters, Plan, Trace
 from las.nn.kernels.input_projection import project
 from las.nn.kernels.packing import FrameBuffers, OneFrameBuffers, Packing, packing_of
@@ -58,55 +58,19 @@ def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
     return "" if type(cell) in FORMS else "its equations are not among those written by hand"
 
 
-def unroll(
-    cell: LSTMCell,
-    input_gates: Float[Tensor, "batch frames gates"],
-    num_frames: Int[Tensor, "batch"],
-    state: LSTMState | None = None,
-) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
-    """One cell over padded frames, as `las.nn.rnn.unroll` does, for the cells of `unsupported_reason`.
+def recurrence(cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: Lengths, states: States) -> Unrolled:
+    """The recurrence from `input_gates`, see `Kernel`, for the cells of `unsupported_reason`.
 
     Half-precision tensors are computed in fp32 and come back in their own type. There is no second derivative.
-
-    Args:
-        input_gates: `cell.input_gates` of all frames, [batch, frames, 4H].
-        num_frames: true lengths, [batch]; frames from there on are padding.
-        state: the initial state, [batch, H]; zeros by default.
-
-    Returns:
-        Outputs [batch, frames, H], zero in padding, and the state after each row's last true frame.
     """
-    packing = packing_of(num_frames, input_gates.shape[1])
-    return _one(cell, input_gates.flatten(0, 1), packing, state)
-
-
-def unroll_both(
-    cells: Sequence[LSTMCell],
-    input_gates: Sequence[Float[Tensor, "batch frames gates"]],
-    num_frames: Int[Tensor, "batch"],
-) -> Float[Tensor, "batch frames both"]:
-    """Two cells side by side, the second from each row's true end: `las.nn.rnn.unroll_both`."""
     packing = packing_of(num_frames, input_gates[0].shape[1], len(cells))
-    return _both(cells, [gates.flatten(0, 1) for gates in input_gates], packing)
+    return _unroll(cells, [gates.flatten(0, 1) for gates in input_gates], packing, states)
 
 
-def layer(
-    cell: LSTMCell,
-    frames: Float[Tensor, "batch frames input"],
-    num_frames: Int[Tensor, "batch"],
-    state: LSTMState | None = None,
-) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
-    """`unroll` from the frames themselves: only true frames are multiplied by W."""
-    rows, packing = _true(frames, packing_of(num_frames, frames.shape[1]))
-    return _one(cell, input_gates(cell, rows), packing, state)
-
-
-def layer_both(
-    cells: Sequence[LSTMCell], frames: Float[Tensor, "batch frames input"], num_frames: Int[Tensor, "batch"]
-) -> Float[Tensor, "batch frames both"]:
-    """`unroll_both` from the frames themselves: only true frames are multiplied by W."""
+def layer(cells: Sequence[LSTMCell], frames: Frames, num_frames: Lengths, states: States) -> Unrolled:
+    """`recurrence` from the frames themselves: only true frames are multiplied by W."""
     rows, packing = _true(frames, packing_of(num_frames, frames.shape[1], len(cells)))
-    return _both(cells, [input_gates(cell, rows) for cell in cells], packing)
+    return _unroll(cells, [input_gates(cell, rows) for cell in cells], packing, states)
 
 
 def _true(frames: Tensor, packing: Packing) -> tuple[Tensor, Packing]:
@@ -131,22 +95,12 @@ def alike(frames: Tensor, cells: Sequence[LSTMCell]) -> bool:
     return types in ({torch.float32}, {torch.float64}) and not torch.is_autocast_enabled("cpu")
 
 
-def _one(cell: LSTMCell, inputs: Tensor, packing: Packing, state: LSTMState | None) -> tuple[Tensor, LSTMState]:
-    state = cell.initial_state(len(packing.order)) if state is None else state
-    outputs, last = _unroll([cell], [inputs], packing, LSTMState(*(part.unsqueeze(0) for part in state)))
-    return outputs, LSTMState(*(part.squeeze(0) for part in last))
-
-
-def _both(cells: Sequence[LSTMCell], inputs: Sequence[Tensor], packing: Packing) -> Tensor:
-    return _unroll(cells, inputs, packing, cells[0].initial_state(len(cells), len(packing.order)))[0]
-
-
-def _unroll(
-    cells: Sequence[LSTMCell], inputs: Sequence[Tensor], packing: Packing, state: LSTMState
-) -> tuple[Tensor, LSTMState]:
-    """One cell per direction, from its `input_gates` at the packing's sources; states are [directions, batch, H]."""
+def _unroll(cells: Sequence[LSTMCell], inputs: Sequence[Tensor], packing: Packing, states: States) -> Unrolled:
+    """One cell per direction, from its `input_gates` at the packing's sources."""
+    batch, size = len(packing.order), cells[0].hidden_size
+    state = side_by_side(cells, states, batch)
     if not packing.frames:
-        return inputs[0].new_zeros(len(packing.order), 0, len(cells) * cells[0].hidden_size), state
+        return inputs[0].new_zeros(batch, 0, len(cells) * size), [*map(LSTMState, *state)]
     parameters = Parameters.side_by_side([parameters_of(cell) for cell in cells])
     if parameters.gain is None and cells[0].forget_bias:
         parameters = parameters._replace(offset=torch.stack([forget_bias(cell) for cell in cells]))
@@ -159,7 +113,7 @@ def _unroll(
     function = Recurrence.apply if needs_gradient and torch.is_grad_enabled() else _infer
     with torch.autocast(inputs[0].device.type, enabled=False):
         outputs, *last = function(plan, *tensors)
-    return outputs.to(own), LSTMState(*(part.to(own) for part in last))
+    return outputs.to(own), [*map(LSTMState, *(part.to(own) for part in last))]
 
 
 class Recurrence(torch.autograd.Function):

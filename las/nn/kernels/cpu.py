@@ -10,7 +10,6 @@ from functools import cache, reduce
 from itertools import chain
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from las.nn.cells.base import CELL_NORMS, LSTMCell, LSTMState
@@ -20,6 +19,7 @@ from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels import cpp_build, cpp_recurrence
 from las.nn.kernels.autograd import alike, forget_bias, parameters_of, side_of
+from las.nn.kernels.base import Frames, InputGates, Lengths, States, Unrolled
 from las.nn.kernels.cpp_recurrence import CppPart, CppPlan, CppRecurrence, infer, rows_of
 from las.nn.masking import mask_of
 from las.nn.normalisation import bounded_eps
@@ -44,48 +44,17 @@ def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
     return _trial_error()
 
 
-def unroll(
-    cell: LSTMCell,
-    input_gates: Float[Tensor, "batch frames gates"],
-    num_frames: Int[Tensor, "batch"],
-    state: LSTMState | None = None,
-) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
-    """One cell over padded frames: `las.nn.rnn.unroll`. There is no second derivative."""
-    outputs, hidden, memory = _run(cell, num_frames, None, [_recurrent_part(cell, input_gates, state)])
-    return outputs, LSTMState(hidden, memory)
+def recurrence(cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: Lengths, states: States) -> Unrolled:
+    """The recurrence from `input_gates`, see `Kernel`. There is no second derivative."""
+    return _run(cells[0], num_frames, None, [*map(_recurrent_part, cells, input_gates, states)])
 
 
-def unroll_both(
-    cells: Sequence[LSTMCell],
-    input_gates: Sequence[Float[Tensor, "batch frames gates"]],
-    num_frames: Int[Tensor, "batch"],
-) -> Float[Tensor, "batch frames both"]:
-    """Two cells side by side, the second from each row's true end: `las.nn.rnn.unroll_both`."""
-    parts = [_recurrent_part(cell, gates, None) for cell, gates in zip(cells, input_gates, strict=True)]
-    return _run(cells[0], num_frames, None, parts)[0]
-
-
-def layer(
-    cell: LSTMCell,
-    frames: Float[Tensor, "batch frames input"],
-    num_frames: Int[Tensor, "batch"],
-    state: LSTMState | None = None,
-) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
-    """`unroll` from the frames themselves: W x and its norm are computed here, and padding is not read."""
-    if not alike(frames, [cell]):
-        return unroll(cell, cell.input_gates(_clean(frames, num_frames)), num_frames, state)
-    outputs, hidden, memory = _run(cell, num_frames, frames, [_whole_part(cell, state)])
-    return outputs, LSTMState(hidden, memory)
-
-
-def layer_both(
-    cells: Sequence[LSTMCell], frames: Float[Tensor, "batch frames input"], num_frames: Int[Tensor, "batch"]
-) -> Float[Tensor, "batch frames both"]:
-    """`unroll_both` from the frames themselves: W x and its norm are computed here, and padding is not read."""
+def layer(cells: Sequence[LSTMCell], frames: Frames, num_frames: Lengths, states: States) -> Unrolled:
+    """`recurrence` from the frames themselves: W x and its norm are computed here, and padding is not read."""
     if not alike(frames, cells):
         clean = _clean(frames, num_frames)
-        return unroll_both(cells, [cell.input_gates(clean) for cell in cells], num_frames)
-    return _run(cells[0], num_frames, frames, [_whole_part(cell, None) for cell in cells])[0]
+        return recurrence(cells, [cell.input_gates(clean) for cell in cells], num_frames, states)
+    return _run(cells[0], num_frames, frames, [*map(_whole_part, cells, states)])
 
 
 def _clean(frames: Tensor, num_frames: Tensor) -> Tensor:
@@ -117,7 +86,7 @@ def _part(
     )
 
 
-def _run(cell: LSTMCell, num_frames: Tensor, frames: Tensor | None, parts: Sequence[CppPart]) -> tuple[Tensor, ...]:
+def _run(cell: LSTMCell, num_frames: Tensor, frames: Tensor | None, parts: Sequence[CppPart]) -> Unrolled:
     """Outputs and last states; half-precision tensors are computed in fp32 and come back in their own type."""
     fields = [frames, *chain.from_iterable(parts)]
     own = reduce(torch.promote_types, (field.dtype for field in fields if field is not None))
@@ -129,7 +98,8 @@ def _run(cell: LSTMCell, num_frames: Tensor, frames: Tensor | None, parts: Seque
     needs_gradient = any(field is not None and field.requires_grad for field in fields)
     function = CppRecurrence.apply if needs_gradient and torch.is_grad_enabled() else infer
     with torch.autocast("cpu", enabled=False):
-        return tuple(result.to(own) for result in function(plan, *fields))
+        outputs, *last = (result.to(own) for result in function(plan, *fields))
+    return outputs, [*map(LSTMState, last[::2], last[1::2])]
 
 
 @cache
@@ -160,7 +130,7 @@ def _largest_difference(cls: type[LSTMCell]) -> float:
     for gates in cell.input_gates(frames).unbind(1):
         state = cell.step(gates, state)
         expected.append(state.hidden)
-    plain_outputs, outputs = torch.stack(expected, 1), layer(cell, frames, torch.full((9,), 4))[0]
+    plain_outputs, outputs = torch.stack(expected, 1), layer([cell], frames, torch.full((9,), 4), [None])[0]
     ours, plain = ([part, *torch.autograd.grad(part.square().sum(), inputs)] for part in (outputs, plain_outputs))
     pairs = zip(ours, plain, strict=True)
     return max(

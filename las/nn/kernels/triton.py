@@ -17,7 +17,6 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
@@ -28,6 +27,7 @@ from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels import autograd, cuda_graphs
+from las.nn.kernels.base import InputGates, Lengths, States, Unrolled, side_by_side
 from las.nn.kernels.triton_plan import TritonEquations, TritonGradients, TritonPlan, TritonTrace, rows_for
 from las.nn.masking import mask_of
 from las.nn.normalisation import bounded_eps
@@ -61,44 +61,14 @@ def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
     return ""
 
 
-def unroll(
-    cell: LSTMCell,
-    input_gates: Float[Tensor, "batch frames gates"],
-    num_frames: Int[Tensor, "batch"],
-    state: LSTMState | None = None,
-) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
-    """One cell over padded frames, as `las.nn.rnn.unroll` does, for the cells of `unsupported_reason`.
+def recurrence(cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: Lengths, states: States) -> Unrolled:
+    """The recurrence from `input_gates`, see `Kernel`, for the cells of `unsupported_reason`.
 
     Products take half-precision operands where the input gates have half precision or autocast asks for it, TF32 where
     torch may use it; everything else is fp32. There is no second derivative.
-
-    Args:
-        input_gates: `cell.input_gates` of all frames, [batch, frames, 4H].
-        num_frames: true lengths, [batch]; frames from there on are padding.
-        state: the initial state, [batch, H]; zeros by default.
-
-    Returns:
-        Outputs [batch, frames, H], zero in padding, and the state after each row's last true frame.
     """
-    state = cell.initial_state(len(input_gates)) if state is None else state
-    outputs, last = _run([cell], [input_gates], num_frames, state)
-    return outputs, LSTMState(*last[:, 0].to(outputs.dtype))
-
-
-def unroll_both(
-    cells: Sequence[LSTMCell],
-    input_gates: Sequence[Float[Tensor, "batch frames gates"]],
-    num_frames: Int[Tensor, "batch"],
-) -> Float[Tensor, "batch frames both"]:
-    """Two cells side by side, the second from each row's true end: `las.nn.rnn.unroll_both`."""
-    return _run(cells, input_gates, num_frames, cells[0].initial_state(len(input_gates[0])))[0]
-
-
-def _run(
-    cells: Sequence[LSTMCell], input_gates: Sequence[Tensor], num_frames: Tensor, state: LSTMState
-) -> tuple[Tensor, Tensor]:
-    """Outputs [batch, frames, directions * H] and the last state, [2, directions, batch, H] in fp32."""
-    cell, device, frames = cells[0], input_gates[0].device, input_gates[0].shape[1]
+    cell, device, (batch, frames, _) = cells[0], input_gates[0].device, input_gates[0].shape
+    state = side_by_side(cells, states, batch)
     tensors = [*input_gates, *state, *(parameter for cell in cells for parameter in cell.parameters())]
     own = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
     operand = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else own
@@ -107,11 +77,12 @@ def _run(
         NORMS[type(cell)], cell.cell_norm, bounded_eps(cell.eps, own), operand, own, _precision(operand), keep
     )
     with torch.autocast(device.type, enabled=False), torch.cuda.device_of(input_gates[0]):
-        first = torch.stack([part.float() for part in state]).unsqueeze(1).expand(-1, len(cells), -1, -1)
+        first = torch.stack([part.float() for part in state])
         weight = torch.stack([_centred(cell.get_parameter("recurrent_weight").float(), plan) for cell in cells])
         affine = torch.stack([_affine(cell) for cell in cells])
         lengths = num_frames.to(device).clamp(0, frames)
-        return TritonRecurrence.apply(plan, lengths, first, weight.to(operand), affine, *input_gates)
+        outputs, last = TritonRecurrence.apply(plan, lengths, first, weight.to(operand), affine, *input_gates)
+    return outputs, [LSTMState(*both) for both in last.to(outputs.dtype).unbind(1)]
 
 
 def _precision(operand: torch.dtype) -> str:

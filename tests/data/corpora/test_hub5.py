@@ -166,8 +166,9 @@ def test_scores_are_those_of_hubscr(tmp_path: Path, fillers: str) -> None:
         folder = tmp_path / part
         folder.mkdir()
         shutil.copy(tmp_path / "hub5" / "reference" / "en20000405_hub5.glm", folder / "test.glm")
-        stm.write(folder / "r.stm", [each for each in made.segments if each.file.startswith(start)])
-        ctm.write(folder / "h.ctm", sorted(each for each in words if each.file.startswith(start)))
+        nist.write_stm(folder / "r.stm", [each for each in made.segments if each.file.startswith(start)])
+        hypothesis = sorted(each for each in words if each.file.startswith(start))
+        (folder / "h.ctm").write_text(ctm.text(hypothesis), "utf-8")
         options = ["-V", "-l", "english", "-h", "hub5", "-g", "test.glm", "-r", "r.stm", "h.ctm"]
         nist.run("hubscr.pl", *options, folder=folder)
         segments, _, *row = map(int, nist.summary((folder / "h.ctm.filt.raw").read_text())["sum"][:6])

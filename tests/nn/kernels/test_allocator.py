@@ -5,6 +5,7 @@ import threading
 
 import pytest
 import torch
+from kernel_cases import layer_both, unroll_both
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
 from torch.nn import Parameter
@@ -108,9 +109,9 @@ def test_kernels_compute_the_same_in_used_memory(
 
     def passes(scale: float) -> list[Tensor]:
         with torch.inference_mode():
-            decoded = kernel.layer_both(cells, frames * scale, lengths)
-        whole = kernel.layer_both(cells, frames * scale, lengths)
-        of_gates = kernel.unroll_both(cells, [part * scale for part in gates], lengths)
+            decoded = layer_both(kernel, cells, frames * scale, lengths)
+        whole = layer_both(kernel, cells, frames * scale, lengths)
+        of_gates = unroll_both(kernel, cells, [part * scale for part in gates], lengths)
         found = torch.autograd.grad(whole.square().sum(), given, retain_graph=True)
         again = torch.autograd.grad(whole.square().sum(), given)
         assert all(one.equal(other) for one, other in zip(found, again, strict=True))

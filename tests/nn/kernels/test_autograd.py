@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from autograd_cases import FRAMES, HIDDEN, Doubled, assert_near, make, material, results
-from kernel_cases import INPUT, every_cell, every_cell_norm
+from kernel_cases import INPUT, every_cell, every_cell_norm, unroll
 from torch import Tensor, nn
 
 from las.nn import rnn
@@ -28,9 +28,9 @@ def test_equals_the_plain_recurrence(name: str, cell_norm: str, eps: float) -> N
         cell = make(name, cell_norm=cell_norm, forget_bias=forget_bias, eps=eps)
         given, state = material()
         case = cell, lengths, given, state if starts else None
-        expected = results(rnn.unroll, *case)
+        expected = results(rnn, *case)
         assert all(part.isfinite().all() for part in expected)
-        assert_near(results(autograd.unroll, *case), expected, 1e-12)
+        assert_near(results(autograd, *case), expected, 1e-12)
 
 
 @every_cell
@@ -39,9 +39,9 @@ def test_the_gradients_do_not_depend_on_how_many_frames_are_taken_at_once(
     name: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = make(name, cell_norm="both"), LENGTHS["ragged"], *material()
-    whole = results(autograd.unroll, *case)
+    whole = results(autograd, *case)
     monkeypatch.setattr(bptt, "CHUNK", chunk)
-    assert_near(results(autograd.unroll, *case), whole, 1e-12)
+    assert_near(results(autograd, *case), whole, 1e-12)
 
 
 @every_cell
@@ -52,7 +52,7 @@ def test_without_gradients_the_results_are_the_same(name: str, cell_norm: str) -
     for lengths in map(torch.tensor, LENGTHS.values()):
         expected, expected_last = rnn.unroll(cell, given, lengths, state)
         with torch.no_grad():
-            outputs, last = autograd.unroll(cell, given, lengths, state)
+            outputs, last = unroll(autograd, cell, given, lengths, state)
         assert not outputs.requires_grad
         assert_near([outputs, *last], [expected.detach(), *(part.detach() for part in expected_last)], 1e-12)
 
@@ -72,7 +72,7 @@ def test_gradients_equal_finite_differences(name: str, cell_norm: str) -> None:
             self.cell = cell
 
         def forward(self, given: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, ...]:
-            outputs, last = autograd.unroll(self.cell, given, torch.tensor([3, 1, 0, 2]), LSTMState(h, c))
+            outputs, last = unroll(autograd, self.cell, given, torch.tensor([3, 1, 0, 2]), LSTMState(h, c))
             return outputs, *last
 
     def function(given: Tensor, h: Tensor, c: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
@@ -86,9 +86,9 @@ def test_gradients_equal_finite_differences(name: str, cell_norm: str) -> None:
 @every_cell_norm
 def test_single_precision_is_near_double(name: str, cell_norm: str) -> None:
     double = make(name, cell_norm=cell_norm)
-    exact = results(rnn.unroll, double, LENGTHS["ragged"], *material())
+    exact = results(rnn, double, LENGTHS["ragged"], *material())
     single = make(name, torch.float32, cell_norm=cell_norm)
-    ours = results(autograd.unroll, single, LENGTHS["ragged"], *material(torch.float32))
+    ours = results(autograd, single, LENGTHS["ragged"], *material(torch.float32))
     assert all(part.dtype == torch.float32 for part in ours)
     assert_near([part.double() for part in ours], exact, 5e-5)
 
@@ -97,11 +97,11 @@ def test_single_precision_is_near_double(name: str, cell_norm: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_half_precision_is_no_further_off_than_plain(name: str, dtype: torch.dtype) -> None:
     cell, (given, _) = make(name, dtype, cell_norm="both", eps=1e-12), material(dtype)
-    ours = results(autograd.unroll, cell, LENGTHS["ragged"], given, None)
+    ours = results(autograd, cell, LENGTHS["ragged"], given, None)
     assert all(part.dtype == dtype and part.isfinite().all() for part in ours)
     ours, plain, exact = (
-        results(unroll, cell.to(kind), LENGTHS["ragged"], given.detach().to(kind).requires_grad_(), None)[0].double()
-        for unroll, kind in [(autograd.unroll, dtype), (rnn.unroll, dtype), (rnn.unroll, torch.float64)]
+        results(kernel, cell.to(kind), LENGTHS["ragged"], given.detach().to(kind).requires_grad_(), None)[0].double()
+        for kernel, kind in [(autograd, dtype), (rnn, dtype), (rnn, torch.float64)]
     )
     assert (ours - exact).abs().max() <= (plain - exact).abs().max() + torch.finfo(dtype).eps
 
@@ -114,7 +114,7 @@ def test_automatic_mixed_precision(name: str) -> None:
     lengths = torch.tensor([4, 3])
     with torch.autocast("cpu", dtype=torch.bfloat16):
         given = cell.input_gates(frames)
-        ours, last = autograd.unroll(cell, given, lengths)
+        ours, last = unroll(autograd, cell, given, lengths)
         plain, plain_last = rnn.unroll(cell, given, lengths)
     assert ours.dtype == plain.dtype and last.cell.dtype == plain_last.cell.dtype
     torch.testing.assert_close(ours, plain, rtol=0.05, atol=0.05)
@@ -128,9 +128,9 @@ def test_what_padding_holds_is_never_read(name: str) -> None:
     clean, state = material()
     mask = torch.arange(FRAMES) < torch.tensor(LENGTHS["ragged"]).unsqueeze(1)
     poisoned = clean.detach().masked_fill(~mask.unsqueeze(-1), float("nan")).requires_grad_()
-    expected = results(autograd.unroll, cell, LENGTHS["ragged"], clean, state)
-    assert all(map(torch.equal, results(autograd.unroll, cell, LENGTHS["ragged"], poisoned, state), expected))
-    outputs, _ = autograd.unroll(cell, poisoned, torch.tensor(LENGTHS["ragged"]), state)
+    expected = results(autograd, cell, LENGTHS["ragged"], clean, state)
+    assert all(map(torch.equal, results(autograd, cell, LENGTHS["ragged"], poisoned, state), expected))
+    outputs, _ = unroll(autograd, cell, poisoned, torch.tensor(LENGTHS["ragged"]), state)
     outputs.backward(torch.ones_like(outputs).masked_fill(~mask.unsqueeze(-1), float("nan")))
     assert poisoned.grad is not None and poisoned.grad.isfinite().all()
     assert not poisoned.grad[~mask].any() and not outputs[~mask].any()
@@ -139,20 +139,20 @@ def test_what_padding_holds_is_never_read(name: str) -> None:
 @every_cell
 def test_no_frames_leave_the_state_as_it_is(name: str) -> None:
     given, state = material(frames=0)
-    outputs, last = autograd.unroll(make(name), given, torch.zeros(4, dtype=torch.long), state)
+    outputs, last = unroll(autograd, make(name), given, torch.zeros(4, dtype=torch.long), state)
     assert outputs.shape == (4, 0, HIDDEN)
     assert torch.equal(last.hidden, state.hidden) and torch.equal(last.cell, state.cell)
 
 
 @every_cell
 def test_no_rows(name: str) -> None:
-    outputs, last = autograd.unroll(make(name), material()[0][:0], torch.zeros(0, dtype=torch.long))
+    outputs, last = unroll(autograd, make(name), material()[0][:0], torch.zeros(0, dtype=torch.long))
     assert outputs.shape == (0, FRAMES, HIDDEN) and last.hidden.shape == last.cell.shape == (0, HIDDEN)
 
 
 def test_the_gradient_may_be_taken_twice_but_not_differentiated() -> None:
     cell, (given, _) = make("ln_global_all"), material()
-    outputs, _ = autograd.unroll(cell, given, torch.tensor(LENGTHS["ragged"]))
+    outputs, _ = unroll(autograd, cell, given, torch.tensor(LENGTHS["ragged"]))
     first, second = (torch.autograd.grad(outputs.sum(), given, retain_graph=True)[0] for _ in range(2))
     assert torch.equal(first, second) and first.any()
     (grad,) = torch.autograd.grad(outputs.square().sum(), given, create_graph=True)
@@ -165,7 +165,7 @@ def test_a_weight_may_change_before_the_backward_pass() -> None:
     cell, (given, _) = make("ln_joined"), material()
     found = []
     for factor in (1, 2):
-        outputs, _ = autograd.unroll(cell, given, torch.tensor(LENGTHS["ragged"]))
+        outputs, _ = unroll(autograd, cell, given, torch.tensor(LENGTHS["ragged"]))
         with torch.no_grad():
             cell.get_parameter("recurrent_weight").mul_(factor)
         found.append(torch.autograd.grad(outputs.sum(), given)[0])
@@ -177,9 +177,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[LSTMCell]:
     seen: list[LSTMCell] = []
     kernel = autograd.layer
 
-    def counting(cell: LSTMCell, *rest: Any) -> Any:
-        seen.append(cell)
-        return kernel(cell, *rest)
+    def counting(cells: list[LSTMCell], *rest: Any) -> Any:
+        seen.extend(cells)
+        return kernel(cells, *rest)
 
     monkeypatch.setattr(autograd, "layer", counting)
     return seen

@@ -25,6 +25,7 @@ from kernel_cases import (
     padding_of,
     place,
     results,
+    unroll,
 )
 from torch import Tensor, nn
 
@@ -200,8 +201,8 @@ def test_both_directions_are_one_and_one_on_reversed_rows(kernel: str, name: str
     (outputs,) = both(at.kernel, case)
     for index, length in enumerate(LENGTHS):
         row = case.row(index)
-        forwards, _ = at.kernel.unroll(case.cells[0], row.gates[0], row.lengths)
-        backwards, _ = at.kernel.unroll(case.cells[1], row.gates[1].flip(1), row.lengths)
+        forwards, _ = unroll(at.kernel, case.cells[0], row.gates[0], row.lengths)
+        backwards, _ = unroll(at.kernel, case.cells[1], row.gates[1].flip(1), row.lengths)
         expected = torch.cat([forwards, backwards.flip(1)], dim=2)
         assert furthest([outputs[index : index + 1, :length]], [expected]) <= NEAR[at.widest]
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from autograd_cases import make
-from kernel_cases import INPUT, every_cell
+from kernel_cases import INPUT, every_cell, layer_both, unroll_both
 from torch import Tensor
 
 from las.nn import rnn
@@ -59,7 +59,7 @@ def test_the_recurrence_is_the_same_with_packed_weights(name: str, monkeypatch: 
     given = [frames, *cells[0].parameters(), *cells[1].parameters()]
 
     def results() -> list[Tensor]:
-        outputs = autograd.layer_both(cells, frames, lengths)
+        outputs = layer_both(autograd, cells, frames, lengths)
         return [outputs.detach(), *torch.autograd.grad(outputs.square().sum(), given)]
 
     packed = results()
@@ -84,7 +84,7 @@ def test_layers_are_the_same_by_convolutions(lengths: list[int], monkeypatch: py
     given = [frames, *cells[0].parameters(), *cells[1].parameters()]
 
     def results() -> list[Tensor]:
-        outputs = autograd.layer_both(cells, frames, torch.tensor(lengths))
+        outputs = layer_both(autograd, cells, frames, torch.tensor(lengths))
         return [outputs.detach(), *torch.autograd.grad(outputs.square().sum(), given)]
 
     products = results()
@@ -130,5 +130,5 @@ def test_half_precision_is_left_to_the_cell() -> None:
 def test_layers_in_double_precision_equal_the_plain_recurrence() -> None:
     cells, frames = [make("ln_global_all"), make("ln_global_all")], torch.randn(2, 3, INPUT, dtype=torch.float64)
     lengths = torch.tensor([3, 2])
-    expected = rnn.unroll_both(cells, [cell.input_gates(frames) for cell in cells], lengths)
-    torch.testing.assert_close(autograd.layer_both(cells, frames, lengths), expected, rtol=1e-11, atol=1e-11)
+    expected = unroll_both(rnn, cells, [cell.input_gates(frames) for cell in cells], lengths)
+    torch.testing.assert_close(layer_both(autograd, cells, frames, lengths), expected, rtol=1e-11, atol=1e-11)

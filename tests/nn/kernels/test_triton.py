@@ -11,7 +11,7 @@ import pytest
 import torch
 import triton_elsewhere as elsewhere
 from autograd_cases import Doubled, assert_near, make, material, results
-from kernel_cases import CELLS, INPUT
+from kernel_cases import CELLS, INPUT, unroll
 from torch import Tensor
 from triton_elsewhere import FRAMES, LENGTHS, Elsewhere
 
@@ -41,14 +41,14 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
 def assert_one(found: list[Tensor], name: str, starts: bool, options: dict[str, Any]) -> None:
     """As near to the plain recurrence in fp64 as fp32 can be."""
     given, state = material(frames=FRAMES)
-    expected = results(rnn.unroll, make(name, **options), LENGTHS, given, state if starts else None)
+    expected = results(rnn, make(name, **options), LENGTHS, given, state if starts else None)
     assert all(part.dtype == torch.float32 for part in found)
     assert_near([part.double() for part in found], expected, 5e-6)
 
 
 def plain_both(name: str, dtype: torch.dtype, options: dict[str, Any]) -> list[Tensor]:
     """What the plain recurrence gives two cells."""
-    return elsewhere.results_of_both(rnn.unroll_both, *elsewhere.pair(name, dtype, options))
+    return elsewhere.results_of_both(rnn, *elsewhere.pair(name, dtype, options))
 
 
 @needs_triton
@@ -64,7 +64,7 @@ def test_starts_from_nothing_with_a_tiny_eps(name: str, eps: float, interpreter:
     """U h = 0 at the first frame: 1 / sqrt(eps) is a million and more, and in fp32 an eps of 0 becomes 1e-45."""
     options = {"cell_norm": "both", "eps": eps}
     given, _ = material(torch.float32, FRAMES)
-    expected = results(rnn.unroll, make(name, torch.float32, **options), LENGTHS, given, None)
+    expected = results(rnn, make(name, torch.float32, **options), LENGTHS, given, None)
     assert_near(interpreter(elsewhere.one, name, False, options), expected, 2e-5)
 
 
@@ -179,9 +179,9 @@ def on_gpu(name: str, hidden: int, dtype: torch.dtype, lengths: list[int], **opt
 def test_on_a_gpu_it_is_no_further_off_than_plain(name: str, dtype: torch.dtype) -> None:
     for cell_norm in CELL_NORMS:
         exact, here = on_gpu(name, 40, dtype, LONG, cell_norm=cell_norm, forget_bias=1.0)
-        ours = elsewhere.results_of_both(triton.unroll_both, *here)
-        plain = elsewhere.results_of_both(rnn.unroll_both, *here)
-        assert_no_further_off(ours, plain, elsewhere.results_of_both(rnn.unroll_both, *exact), dtype)
+        ours = elsewhere.results_of_both(triton, *here)
+        plain = elsewhere.results_of_both(rnn, *here)
+        assert_no_further_off(ours, plain, elsewhere.results_of_both(rnn, *exact), dtype)
 
 
 @needs_gpu
@@ -189,18 +189,18 @@ def test_on_a_gpu_it_is_no_further_off_than_plain(name: str, dtype: torch.dtype)
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_on_a_gpu_of_any_size(hidden: int, dtype: torch.dtype) -> None:
     exact, here = on_gpu("ln_global_all", hidden, dtype, [9, 4] * 35, cell_norm="both")
-    ours, plain = (elsewhere.results_of_both(unroll, *here) for unroll in (triton.unroll_both, rnn.unroll_both))
-    assert_no_further_off(ours, plain, elsewhere.results_of_both(rnn.unroll_both, *exact), dtype)
+    ours, plain = (elsewhere.results_of_both(kernel, *here) for kernel in (triton, rnn))
+    assert_no_further_off(ours, plain, elsewhere.results_of_both(rnn, *exact), dtype)
 
 
 @needs_gpu
 def test_on_a_gpu_one_cell_from_a_state() -> None:
     """Lengths may be on either side."""
     cell, (gates, first), found = make("ln_joined", cell_norm="both"), material(frames=FRAMES), []
-    for unroll, device in [(rnn.unroll, "cpu"), (triton.unroll, "cuda")]:
+    for kernel, device in [(rnn, "cpu"), (triton, "cuda")]:
         dtype = torch.float64 if device == "cpu" else torch.float32
         given, *state = (part.detach().to(device, dtype).requires_grad_() for part in (gates, *first))
-        outputs, last = unroll(cell.to(device, dtype), given, torch.tensor(LENGTHS), LSTMState(*state))
+        outputs, last = unroll(kernel, cell.to(device, dtype), given, torch.tensor(LENGTHS), LSTMState(*state))
         grads = torch.autograd.grad(outputs.sin().sum() + last.hidden.sum() + last.cell.cos().sum(), [given, *state])
         found.append([part.detach().double().cpu() for part in (outputs, *last, *grads)])
     assert_near(found[1], found[0], 5e-6)
@@ -211,14 +211,14 @@ def test_on_a_gpu_graphs_and_launches_give_the_same_bits(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, here = on_gpu("ln_per_gate", 64, torch.bfloat16, LONG, cell_norm="output")
-    replayed = elsewhere.results_of_both(triton.unroll_both, *here)
+    replayed = elsewhere.results_of_both(triton, *here)
     monkeypatch.setattr(cuda_graphs, "_cache", OrderedDict())
 
     def no_capture(*_: Any, **__: Any) -> None:
         raise RuntimeError("not today")
 
     monkeypatch.setattr(torch.cuda.CUDAGraph, "capture_begin", no_capture)
-    assert all(map(torch.equal, elsewhere.results_of_both(triton.unroll_both, *here), replayed))
+    assert all(map(torch.equal, elsewhere.results_of_both(triton, *here), replayed))
     assert capsys.readouterr().out.count("not today") == 1
 
 
@@ -227,8 +227,8 @@ def test_on_a_gpu_ten_thousand_launches_repeat_their_bits() -> None:
     """Among them shorter batches, that replay the same graphs."""
     _, here = on_gpu("ln_global_all", 256, torch.bfloat16, LONG)
     cells, _, given = here
-    first = elsewhere.results_of_both(triton.unroll_both, *here)
+    first = elsewhere.results_of_both(triton, *here)
     for size in range(1, 60):
         part = [gates[:3, :size].detach().requires_grad_() for gates in given]
-        elsewhere.results_of_both(triton.unroll_both, cells, [size, 1, size // 2], part)
-        assert all(map(torch.equal, elsewhere.results_of_both(triton.unroll_both, *here), first))
+        elsewhere.results_of_both(triton, cells, [size, 1, size // 2], part)
+        assert all(map(torch.equal, elsewhere.results_of_both(triton, *here), first))
