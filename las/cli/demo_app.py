@@ -47,7 +47,7 @@ class DemoBackend:
     def __init__(self, transcriber: Transcriber, kernel: str, max_duration_s: float = 3600.0) -> None:
         self.transcriber, self.kernel, self.max_duration_s = transcriber, kernel, max_duration_s
         with rnn.use_kernel(kernel):  # compiles what is not yet compiled, so that the first person need not wait
-            transcriber.hear([torch.zeros(transcriber.sample_rate)], [0.0])
+            transcriber.decode([torch.zeros(transcriber.sample_rate)], [0.0])
 
     def __call__(self, path: str | None, size: int, length_normalisation: float) -> Shown:
         """Transcribe a file with a beam of this size; an error becomes a message with the file's own name."""
@@ -81,7 +81,7 @@ class DemoBackend:
             heard_s += seconds
             self.require_short(path, heard_s)
 
-        (transcription,) = transcriber.transcribe_all([path], heard=heard)
+        (transcription,) = transcriber.transcribe_all([path], on_decoded=heard)
         return transcription
 
     def require_short(self, path: str, seconds: float) -> None:

@@ -83,8 +83,8 @@ def _unpack(archive: Path, folder: Path, caps: Caps) -> None:
     for _ in _entries(archive, dry_run):  # finds most bombs at their beginning, before anything is written
         if dry_run.num_bytes > _SLACK:
             break
-    for place, entry in _entries(archive, _Limiter(archive, caps)):
-        target = folder / place
+    for path, entry in _entries(archive, _Limiter(archive, caps)):
+        target = folder / path
         if entry.content is None:
             target.mkdir(parents=True, exist_ok=True)
         else:

@@ -262,9 +262,9 @@ def _age(wanted: Damage, checkpoint: Checkpoint) -> str:
     if before is None or step is None:
         return "which may be older"
     times = _times(wanted.directory.parent.parent)
-    taken = f" ({progress.duration(abs(times[before] - times[step]))})" if {before, step} <= times.keys() else ""
+    used = f" ({progress.duration(abs(times[before] - times[step]))})" if {before, step} <= times.keys() else ""
     steps = abs(before - step)
-    return f"{steps:,} step{'' if steps == 1 else 's'}{taken} {'older' if step < before else 'newer'}"
+    return f"{steps:,} step{'' if steps == 1 else 's'}{used} {'older' if step < before else 'newer'}"
 
 
 def _step(directory: Path) -> int | None:

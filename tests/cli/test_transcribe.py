@@ -113,7 +113,7 @@ def test_bad_recordings_are_named_and_the_others_written(listen: Las, tmp_path: 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (["channel=left"], "channel=left is no channel"),
+        (["channel=left"], "channel=left is not a channel"),
         (["format=srd", "output=x"], "format=srd does not exist. Did you mean srt"),
         (["format=srt"], "format=srt needs a place"),
         (["batch_size=0"], "batch_size=0 must be at least 1"),
@@ -228,9 +228,9 @@ def test_ten_minutes_by_a_checkpoint_are_its_pieces_one_by_one(
     own = transcriber.load(trained / "run", GreedySearch(max_length_ratio=0.3))
     heard = own.transcribe(path)
     parts = [piece.samples for piece in own.cutter(streaming.open_blocks(path, RATE)[1])]
-    one_by_one = [own.hear([samples], [0.0])[0] for samples in parts]
+    one_by_one = [own.decode([samples], [0.0])[0] for samples in parts]
     assert [word.text for word in heard.words] == [word.text for each in one_by_one for word in each.words]
-    alone = [word.text for samples in utterances for word in own.hear([samples], [0.0])[0].words]
+    alone = [word.text for samples in utterances for word in own.decode([samples], [0.0])[0].words]
     changed = differences(alone, [word.text for word in heard.words])
     print(f"{heard.duration_s:.0f} s in {len(parts)} pieces: {changed} of {len(alone)} words differ from utterances")
 
