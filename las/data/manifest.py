@@ -71,11 +71,11 @@ def write(path: str | Path, utterances: Iterable[Utterance]) -> str:
     """
     path = Path(path)
     listed = list(utterances)
-    seen: set[str] = set()
+    ids: set[str] = set()
     for utterance in listed:
-        if utterance.id in seen:
+        if utterance.id in ids:
             raise DataError(f"{path}: two utterances are called {utterance.id!r}: ids must differ")
-        seen.add(utterance.id)
+        ids.add(utterance.id)
         times = (
             utterance.start_s,
             utterance.duration_s,

@@ -162,7 +162,7 @@ class LocalEar(transcriber.Transcriber):
     cutting and stitching.
     """
 
-    def hear(self, waveforms: Sequence[torch.Tensor], starts_s: Sequence[float]) -> list[SegmentTranscript]:
+    def decode(self, waveforms: Sequence[torch.Tensor], starts_s: Sequence[float]) -> list[SegmentTranscript]:
         return [bursts(waveform, start_s) for waveform, start_s in zip(waveforms, starts_s, strict=True)]
 
 
@@ -252,7 +252,7 @@ def test_audio_and_attention_are_let_go_as_soon_as_they_were_heard(
     seen: list[weakref.ref[torch.Tensor]] = []
     alive: list[int] = []
 
-    def hear(self: object, waveforms: Sequence[torch.Tensor], starts_s: Sequence[float]) -> list[SegmentTranscript]:
+    def decode(self: object, waveforms: Sequence[torch.Tensor], starts_s: Sequence[float]) -> list[SegmentTranscript]:
         found = []
         for start_s in starts_s:
             token = TimedToken("aa", start_s, start_s + 1.0, 0.5)
@@ -262,7 +262,7 @@ def test_audio_and_attention_are_let_go_as_soon_as_they_were_heard(
         alive.append(sum(each() is not None for each in seen))
         return found
 
-    monkeypatch.setattr(transcriber.Transcriber, "hear", hear)
+    monkeypatch.setattr(transcriber.Transcriber, "decode", decode)
     path = long_recording(tmp_path / "x.wav", 6)
     answer = listen(f"input={path}", f"output={tmp_path / 'x.jsonl'}", "batch_size=4")
     assert answer.code == 0, answer.err

@@ -190,9 +190,9 @@ def label(phones: Sequence[Phone], scale: float, offset: int, audio: np.ndarray,
     for group, start, end in zip(groups, starts, starts[1:], strict=False):
         labels += _divide(group, start, end, audio)
     labels.append(Label(starts[-1], len(audio), "h#", 0))
-    for each in labels:
-        if each.end <= each.start:
-            raise DataError(f"the phone {each.symbol} at sample {each.start} has no length: {[*phones]}")
+    for label in labels:
+        if label.end <= label.start:
+            raise DataError(f"the phone {label.symbol} at sample {label.start} has no length: {[*phones]}")
     return labels
 
 

@@ -221,12 +221,12 @@ def _progress(title: str, total: int) -> Iterator[Callable[[], None]]:
             task = bar.add_task(title, total=total)
             yield lambda: bar.advance(task)
     else:
-        done: list[None] = []
+        finished: list[None] = []
 
         def advance() -> None:
             """Count one utterance."""
-            done.append(None)
-            if len(done) % max(1, total // 4) == 0:
-                console.print(f"{title} {len(done)}/{total}")
+            finished.append(None)
+            if len(finished) % max(1, total // 4) == 0:
+                console.print(f"{title} {len(finished)}/{total}")
 
         yield advance
