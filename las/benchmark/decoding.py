@@ -115,7 +115,7 @@ def trained(settings: Settings) -> Task:
     loader = Loader(drop_unknown_symbols(utterances, transcriber.tokens), transcriber.tokens, corpus.sample_rate)
     batched, single = (
         [batch for _, batch in loader.batches(sequential(utterances, size))]
-        for size in (BatchSize.of(config), BatchSize(1))
+        for size in (BatchSize.from_config(config), BatchSize(1))
     )
     description = f"{transcriber.config['name']} on {split} of {corpus.name}"
     return Task(transcriber.model, description, batched, single, sum(utterance.duration_s for utterance in utterances))

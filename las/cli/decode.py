@@ -50,7 +50,7 @@ def decode(overrides: list[str]) -> None:
 def _decode(config: Config) -> None:
     if (config["audio"] is None) == (config["split"] is None):
         raise ConfigError("decode needs audio=x.wav (or a folder, or a list [a.wav,b.wav]) or split=test, not both")
-    size = BatchSize.of(config)
+    size = BatchSize.from_config(config)
     check_value("strict", config["strict"], bool)
     search: Search = build(config["search"], where="search")
     device = str(devices.pick(config["device"]))

@@ -47,7 +47,7 @@ class DemoBackend:
     def __init__(self, transcriber: Transcriber, kernel: str, max_duration_s: float = 3600.0) -> None:
         self.transcriber, self.kernel, self.max_duration_s = transcriber, kernel, max_duration_s
         with rnn.use_kernel(kernel):  # compiles the kernels now rather than at the first recording
-            transcriber.hear([torch.zeros(transcriber.sample_rate)], [0.0])
+            transcriber.decode([torch.zeros(transcriber.sample_rate)], [0.0])
 
     def __call__(self, path: str | None, size: int, length_normalisation: float) -> PageOutputs:
         """Transcribe a file with a beam of this size; an error becomes a message with the file's own name."""
@@ -81,7 +81,7 @@ class DemoBackend:
             decoded_s += seconds
             self.require_short(path, decoded_s)
 
-        (transcription,) = transcriber.transcribe_all([path], heard=advance)
+        (transcription,) = transcriber.transcribe_all([path], on_decoded=advance)
         return transcription
 
     def require_short(self, path: str, seconds: float) -> None:

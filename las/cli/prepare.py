@@ -71,7 +71,7 @@ def print_kinds(name: str, problems: dict[str, list[QualityProblem]]) -> None:
 def _say_unknown(data: PreparedCorpus, split: str) -> bool:
     """Print the symbols that the tokenizer lacks; returns True if there are more than the limit allows."""
     unknown = data.unknown(split)
-    if unknown.found:
+    if unknown.utterance_ids:
         progress.say(f"{split}: the tokens lack {unknown}. {data.remedy()}")
     return unknown.share > data.limits.unknown
 
@@ -86,7 +86,7 @@ def prepare(overrides: list[str]) -> Splits:
     for problem in problems:
         progress.say(f"{problem.utterance_id}: {problem.reason}")
     for split in corpus.splits:
-        if (unknown := data.unknown(split)).found:
+        if (unknown := data.unknown(split)).utterance_ids:
             progress.say(f"{split}: the tokens lack {unknown}. {data.remedy()}")
     progress.say(f"{len(problems)} of {len(data.train)} training utterances cannot be used")
     return data.splits

@@ -86,7 +86,7 @@ def _transcribe(config: Config, recordings: Recordings, output: "Output") -> lis
 def _recordings(names: str | Sequence[str]) -> Iterator[Recordings]:
     """The files that names, folders and patterns stand for; `-` is what comes in from standard input."""
     if names == STDIN:
-        with streaming.kept(sys.stdin.buffer) as path:
+        with streaming.spooled(sys.stdin.buffer) as path:
             yield Recordings([path], path)
         return
     yield Recordings(find_audio(names))

@@ -56,7 +56,7 @@ class Tried(NamedTuple):
 def tune(overrides: list[str]) -> list[Tried]:
     """Print the table of all combinations, best first, and keep the best for `search=tuned`: see configs/tune.yaml."""
     config = compose("tune", overrides)
-    size = BatchSize.of(config)
+    size = BatchSize.from_config(config)
     check_value("strict", config["strict"], bool)
     search = build(config["search"], where="search")
     if not isinstance(search, BeamSearch):

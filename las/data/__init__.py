@@ -1,1 +1,1 @@
-"""From audio files and corpora to batches."""
+"""Data: audio files, corpora, tokenizers, augmentation and batches."""

@@ -1,4 +1,4 @@
-"""What an audio file holds, read to its end: what its header says, and how loud its utterances are."""
+"""Levels of audio files read to their end: header, and peak and clipping of each utterance."""
 
 import os
 from collections.abc import Iterable
@@ -15,44 +15,44 @@ FULL_SCALE = 0.98
 
 
 class AudioLevels(NamedTuple):
-    """One utterance's samples: the largest amplitude, and the share of samples at full scale."""
+    """Levels of an utterance: largest amplitude, and share of samples at full scale."""
 
     peak: float
     clipped: float
 
 
 class AudioScan(NamedTuple):
-    """What was found in a sound file: what its header says, and its utterances' sounds by `segment_key`."""
+    """Result of reading an audio file: its header, and the levels of its utterances by `segment_key`."""
 
     info: files.AudioInfo
     sounds: dict[str, AudioLevels]
 
 
 def segment_key(utterance: Utterance) -> str:
-    """Which part of its file an utterance is."""
+    """Key of an utterance within its file: channel, start and duration in seconds."""
     return f"{utterance.channel} {utterance.start_s:.6f} {utterance.duration_s:.6f}"
 
 
 def measure(name: str, stretches: Iterable[str]) -> tuple[AudioScan, list[int]]:
-    """A file read completely, and its size and time of change before that. Raises DataError as `audio.read` does."""
-    before = state(name)
+    """Read a file completely. Returns the scan and the file's `state` before it. Raises DataError as `files.read`."""
+    state_before = state(name)
     info, samples = files.read(name)
-    return AudioScan(info, {key: _sound(key, info, samples) for key in stretches}), before
+    return AudioScan(info, {key: _sound(key, info, samples) for key in stretches}), state_before
 
 
 def _sound(key: str, info: files.AudioInfo, samples: Float32[np.ndarray, "samples channels"]) -> AudioLevels:
-    """Peak 0 also for a stretch that is not in the file: that the file ends too early is said elsewhere."""
+    """Levels of a stretch; peak 0 if it lies outside the file, which `AudioInfo.require` reports."""
     channel, start_s, duration_s = key.split()
     start = round(float(start_s) * info.sample_rate)
     end = start + round(float(duration_s) * info.sample_rate)
-    heard = np.abs(samples[start:end, int(channel) : int(channel) + 1])
-    if heard.size == 0:
+    amplitudes = np.abs(samples[start:end, int(channel) : int(channel) + 1])
+    if amplitudes.size == 0:
         return AudioLevels(0.0, 0.0)
-    return AudioLevels(float(heard.max()), float(np.mean(heard >= FULL_SCALE)))
+    return AudioLevels(float(amplitudes.max()), float(np.mean(amplitudes >= FULL_SCALE)))
 
 
 def state(name: str) -> list[int]:
-    """Size and time of change; none of both for what is not there."""
+    """Size in bytes and modification time in ns of a file; zeros for a missing one."""
     try:
         status = os.stat(name)
     except OSError:

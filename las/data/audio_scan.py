@@ -1,4 +1,4 @@
-"""What reading audio files to their end has found, kept so that the next start needs to look at their names only."""
+"""Cache of audio scans, so that files that have not changed are read to their end only once."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -13,16 +13,16 @@ from las.runtime import progress
 from las.runtime.errors import DataError
 from las.storage import bounded
 
-# Part of every entry: raise it when a reading begins to mean something else.
+# Part of every entry: raise it when the meaning of an entry changes.
 _FORMAT = 1
 
 
 class AudioScanCache:
-    """The readings of audio files, remembered in `path`, one JSON line each; without a path, in memory only.
+    """Cache of audio scans in the file `path`, one JSON line each; without a path, in memory only.
 
-    An entry holds as long as the file has the size and the time of change that it had. Files that could not be read
-    are not remembered: they are tried again. Lines are appended as files are read, so that a check that was stopped
-    goes on where it was, and of two entries the later one counts.
+    An entry is valid while the file has the same size and modification time. Files that could not be read have no
+    entry and are tried again. Lines are appended as files are read, so that an interrupted check continues; of two
+    entries the later one counts.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -31,7 +31,7 @@ class AudioScanCache:
 
     @classmethod
     def remembered(cls, path: Path) -> "AudioScanCache":
-        """Those that earlier processes have left in `path`; lines that are not entries are none."""
+        """Load the cache that earlier processes wrote to `path`; lines that are not entries are ignored."""
         readings = cls(path)
         for line in path.read_bytes().splitlines() if path.exists() else ():
             try:
@@ -42,48 +42,48 @@ class AudioScanCache:
                 continue
         return readings
 
-    def read(self, utterances: Sequence[Utterance], num_workers: int, what: str) -> dict[str, AudioScan | DataError]:
-        """The reading of every audio file of some utterances, or why it cannot be read, by its name.
+    def read(self, utterances: Sequence[Utterance], num_workers: int, title: str) -> dict[str, AudioScan | DataError]:
+        """Scan of each audio file of some utterances by file name, or the error of one that cannot be read.
 
-        Files without a reading are read completely, once each, in threads; `what` they are is said of the progress.
+        Files without an entry are read completely, once each, in threads. `title` describes them in the progress.
         """
         by_file: dict[str, set[str]] = {}
         for utterance in utterances:
             by_file.setdefault(utterance.audio, set()).add(segment_key(utterance))
-        found: dict[str, AudioScan | DataError] = {}
+        scans: dict[str, AudioScan | DataError] = {}
         unread: list[tuple[str, set[str]]] = []
         for name, stretches in by_file.items():
             reading = self._recall(name, stretches)
             if reading is None:
                 unread.append((name, stretches))
             else:
-                found[name] = reading
+                scans[name] = reading
         if unread:
-            found |= self._read_all(unread, num_workers, what)
-        return found
+            scans |= self._read_all(unread, num_workers, title)
+        return scans
 
     def _read_all(
-        self, unread: list[tuple[str, set[str]]], num_workers: int, what: str
+        self, unread: list[tuple[str, set[str]]], num_workers: int, title: str
     ) -> dict[str, AudioScan | DataError]:
-        found: dict[str, AudioScan | DataError] = {}
+        scans: dict[str, AudioScan | DataError] = {}
         lines: list[str] = []
         pool = ThreadPoolExecutor(num_workers, thread_name_prefix="las-readings")
         try:
             outcomes = zip(unread, pool.map(lambda file: _read(*file), unread), strict=True)
-            for (name, _), outcome in progress.counted(outcomes, len(unread), what):
+            for (name, _), outcome in progress.counted(outcomes, len(unread), title):
                 if isinstance(outcome, DataError):
-                    found[name] = outcome
+                    scans[name] = outcome
                 else:
-                    reading, before = outcome
-                    found[name] = reading
-                    self._entries[name] = entry = [*before, *_plain(reading)]
+                    reading, file_state = outcome
+                    scans[name] = reading
+                    self._entries[name] = entry = [*file_state, *_plain(reading)]
                     lines.append(json.dumps([_FORMAT, name, *entry], separators=(",", ":")) + "\n")
                 if len(lines) == 1000:
                     self._append(lines)
         finally:
             pool.shutdown(cancel_futures=True)
             self._append(lines)
-        return found
+        return scans
 
     def _append(self, lines: list[str]) -> None:
         if self.path is not None and lines:

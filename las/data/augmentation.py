@@ -25,20 +25,19 @@ _LOW = (1 << 32) - 1
 
 
 class Augmentation:
-    """What happens to training utterances between file and listener; by default nothing.
+    """Augmentation of training utterances: of waveforms when they are read, of features in the model; none by default.
 
     Args:
-        speeds: each utterance is played at one of these speeds (pitch changes too), each as likely; 1.0 is unchanged.
-        time_masks: stretches of frames per utterance that are replaced by zeros, the features' mean.
-        max_time_frames: longest stretch; its length is drawn evenly from 0 to this.
-        max_time_share: longest stretch as a share of the utterance.
-        frequency_masks: bands of neighbouring features that are replaced by zeros throughout.
-        max_frequencies: widest band; its width is drawn evenly from 0 to this. Features and their time derivatives
-            have the same bands.
-        max_warp_frames: the paper's W, 0 for no warping: the image is pulled along time (`las.data.augmentation`) at a
-        frame
-            that is more than W from both ends, by 0 to W frames to either side, all drawn evenly. Utterances of up to
-            2 W + 2 frames have no such frame and stay.
+        speeds: factors of speed (and pitch), one of which is drawn for each utterance with equal probability.
+        time_masks: number of time masks: segments of frames that are replaced by zeros, the mean of the features.
+        max_time_frames: maximum length of a time mask in frames; lengths are drawn uniformly from 0 to this.
+        max_time_share: maximum length of a time mask as a share of the utterance.
+        frequency_masks: number of frequency masks: bands of neighbouring features that are replaced by zeros.
+        max_frequencies: maximum width of a band; widths are drawn uniformly from 0 to this. Time derivatives of
+            features have the same bands.
+        max_warp_frames: W of the paper, 0 for no time warping: a point on the middle band, more than W frames from both
+            ends, is shifted by up to W frames to either side, both drawn uniformly. Utterances of up to 2 W + 2 frames
+            have no such point and are not warped.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class Augmentation:
     def waveform(
         self, waveform: Float32[Tensor, "samples"], sample_rate: int, key: int
     ) -> Float32[Tensor, "stretched"]:
-        """The waveform at the speed drawn for `key`: at speed 0.9 it has 1/0.9 as many samples, rounded up."""
+        """Change the speed of a waveform, drawn for `key`: at speed 0.9 it has 1/0.9 as many samples, rounded up."""
         drawn = torch.randint(len(self.speeds), (), generator=torch.Generator().manual_seed(key ^ _SPEED))
         speed = self.speeds[int(drawn)]
         if speed == 1.0:
@@ -87,7 +86,7 @@ class Augmentation:
         keys: Sequence[int],
         orders: int = 1,
     ) -> Float[Tensor, "batch frames size"]:
-        """Normalised features, warped and with the masks drawn for each utterance's key; unchanged without keys.
+        """Warp and mask normalised features by the draws for each utterance's key; unchanged without keys.
 
         `orders` is the number of blocks of equal size in a row (`las.nn.features.Features.orders`).
         """
@@ -106,12 +105,12 @@ class Augmentation:
 
     def _warped(self, features: Tensor, num_frames: Tensor, keys: Sequence[int], orders: int) -> Tensor:
         centre, shift = _draws(keys, _WARP, 1).to(features.device, non_blocking=True)[:, 0].unbind(1)
-        most = self.max_warp_frames
-        places = num_frames - 2 * most - 2
-        centres = most + 1 + centre % places.clamp(min=1)
-        shifts = (shift % (2 * most + 1) - most) * (places > 0)
-        # An utterance that stays may be of any length: it is given the geometry of the shortest that does not.
-        warped = warp(features, num_frames.clamp(min=2 * most + 3), centres, shifts, orders)
+        max_warp = self.max_warp_frames
+        num_centres = num_frames - 2 * max_warp - 2
+        centres = max_warp + 1 + centre % num_centres.clamp(min=1)
+        shifts = (shift % (2 * max_warp + 1) - max_warp) * (num_centres > 0)
+        # An utterance that is not warped may be of any length: it gets the geometry of the shortest one that is.
+        warped = warp(features, num_frames.clamp(min=2 * max_warp + 3), centres, shifts, orders)
         return torch.where((shifts != 0)[:, None, None], warped, features)
 
 
@@ -121,7 +120,7 @@ def _draws(keys: Sequence[int], stream: int, count: int) -> Int[Tensor, "batch c
     Streams are independent: switching one on leaves the draws of the others as they were.
     """
     drawn = torch.empty(len(keys), count, dtype=torch.int64)
-    for row, key in zip(drawn, keys, strict=True):  # seeding is all that is done utterance by utterance
+    for row, key in zip(drawn, keys, strict=True):  # only seeding is done utterance by utterance
         row.random_(-(1 << 63), None, generator=torch.Generator().manual_seed(key ^ stream))
     return torch.stack([drawn >> 32 & _LOW, drawn & _LOW], dim=2)
 
@@ -132,14 +131,14 @@ def _covered(
     sizes: Int[Tensor, "batch"],
     positions: int,
 ) -> Bool[Tensor, "batch positions"]:
-    """Which positions lie in a stretch of 0 to `longest` of `sizes`: its length is drawn, then its place.
+    """Mask of the positions in segments of up to `longest` of `sizes` positions: lengths are drawn, then starts.
 
-    The remainder of 32 bits favours small numbers by less than one in a million.
+    Remainders of 32 bits favour small numbers by less than one in a million.
     """
     lengths = draws[..., 0] % (longest.unsqueeze(1) + 1)
     starts = (draws[..., 1] % (sizes.unsqueeze(1) - lengths + 1)).unsqueeze(2)
-    places = torch.arange(positions, device=draws.device)
-    return ((places >= starts) & (places < starts + lengths.unsqueeze(2))).any(dim=1)
+    axis = torch.arange(positions, device=draws.device)
+    return ((axis >= starts) & (axis < starts + lengths.unsqueeze(2))).any(dim=1)
 
 
 def warp(
@@ -149,10 +148,10 @@ def warp(
     shifts: Int[Tensor, "batch"],
     orders: int = 1,
 ) -> Float[Tensor, "batch frames size"]:
-    """What stood in frame `centres` on the middle band stands in frame `centres + shifts`; padding stays as it is.
+    """Warp features along time, so that frame `centres` on the middle band moves to `centres + shifts`, except padding.
 
     Args:
-        num_frames: of each utterance, padding left out.
+        num_frames: number of frames of each utterance, without padding.
         centres, shifts: both `centres` and `centres + shifts` lie within the utterance and on neither of its ends.
         orders: blocks of equal size in a row (features and their time derivatives), which are warped alike.
 
@@ -163,15 +162,15 @@ def warp(
     if bands < 2:
         raise ConfigError(f"augment.max_warp_frames needs features of at least 2 bands, not {bands}")
     positions = torch.arange(frames, device=features.device)
-    # The image that is read is the old one, so the way back from each place of the new one is what is needed.
+    # Each point of the new image is read from the old one, at the point it was displaced from.
     source = positions[None, :, None] - displacement(num_frames, bands, centres, shifts, frames)
     source = torch.minimum(source.clamp(min=0), (num_frames - 1)[:, None, None].clamp(min=0))
     lower = source.floor()
     share = (source - lower).unsqueeze(2).to(features.dtype)
     rows = features.view(batch, frames, orders, bands)
     index = lower.long().unsqueeze(2).expand(rows.shape)
-    before, after = rows.gather(1, index), rows.gather(1, (index + 1).clamp(max=frames - 1))
-    warped = torch.lerp(before, after, share.expand(rows.shape)).view(features.shape)
+    value_before, value_after = rows.gather(1, index), rows.gather(1, (index + 1).clamp(max=frames - 1))
+    warped = torch.lerp(value_before, value_after, share.expand(rows.shape)).view(features.shape)
     spoken = positions < num_frames[:, None]
     return torch.where(spoken.unsqueeze(2), warped, features)
 
@@ -183,7 +182,7 @@ def displacement(
     shifts: Int[Tensor, "batch"],
     frames: int,
 ) -> Float[Tensor, "batch frames bands"]:
-    """By how many frames each place of the new image was moved: `shifts` at the moved point, 0 at the six anchors.
+    """Displacement of each point of the warped image, in frames: `shifts` at the control point, 0 at the six anchors.
 
     The spline is a plane and a weighted sum of r² log r, r the distance from each of the seven points; the weights
     have no part that a plane could have.
@@ -193,25 +192,27 @@ def displacement(
     edges = torch.tensor([0.0, (bands - 1) / 2, bands - 1], dtype=torch.float64, device=last.device)
     times = torch.stack([(centres + shifts).double(), zeros, zeros, zeros, last, last, last], dim=1)
     heights = torch.cat([edges[1:2], edges, edges]).expand_as(times)
-    unit = last.clamp(min=1).unsqueeze(1)  # another unit of length gives the same spline, this one good numbers
+    unit = last.clamp(min=1).unsqueeze(
+        1
+    )  # any unit of length gives the same spline, this one a well-conditioned system
     times, heights = times / unit, heights / unit
-    apart = _basis(times.unsqueeze(2) - times.unsqueeze(1), heights.unsqueeze(2) - heights.unsqueeze(1))
+    distances = _basis(times.unsqueeze(2) - times.unsqueeze(1), heights.unsqueeze(2) - heights.unsqueeze(1))
     plane = torch.stack([torch.ones_like(times), times, heights], dim=2)
-    nothing = plane.new_zeros(len(plane), 3, 3)
-    system = torch.cat([torch.cat([apart, plane], 2), torch.cat([plane.mT, nothing], 2)], 1)
+    zero_block = plane.new_zeros(len(plane), 3, 3)
+    system = torch.cat([torch.cat([distances, plane], 2), torch.cat([plane.mT, zero_block], 2)], 1)
     values = torch.nn.functional.pad(shifts.double().unsqueeze(1), (0, system.shape[1] - 1))
     # Solved in fp64, added up in fp32: right to a hundredth of a frame, and many times faster.
     solved = torch.linalg.solve(system, values)[:, :, None, None].float()
-    at = (torch.arange(frames, device=last.device)[None, :, None] / unit.unsqueeze(2)).float()
+    time = (torch.arange(frames, device=last.device)[None, :, None] / unit.unsqueeze(2)).float()
     height = (torch.arange(bands, device=last.device)[None, None, :] / unit.unsqueeze(2)).float()
-    moved = solved[:, -3] + solved[:, -2] * at + solved[:, -1] * height
-    for point in range(times.shape[1]):  # one after the other: all at once would need seven times the memory
-        along, across = (each[:, point, None, None].float() for each in (times, heights))
-        moved.addcmul_(solved[:, point], _basis(at - along, height - across))
-    return moved
+    total = solved[:, -3] + solved[:, -2] * time + solved[:, -1] * height
+    for point in range(times.shape[1]):  # in turn: all at once would need seven times the memory
+        point_times, point_heights = (each[:, point, None, None].float() for each in (times, heights))
+        total.addcmul_(solved[:, point], _basis(time - point_times, height - point_heights))
+    return total
 
 
-def _basis(along: Tensor, across: Tensor) -> Tensor:
+def _basis(time: Tensor, height: Tensor) -> Tensor:
     """r² log r of the distance r, 0 at 0."""
-    squared = along.square() + across.square()
+    squared = time.square() + height.square()
     return squared.clamp(min=1e-30).log_().mul_(squared).mul_(0.5)

@@ -1,4 +1,4 @@
-"""Utterances side by side, and the loader that reads those of a plan ahead of their use."""
+"""Batches of utterances, and the loader that reads the batches of a plan ahead of their use."""
 
 import hashlib
 import threading
@@ -23,9 +23,9 @@ from las.runtime.errors import DataError
 
 @dataclass(frozen=True)
 class Batch:
-    """Utterances side by side: waveforms padded with zeros, targets (without boundaries) with id 0.
+    """Batch of utterances: waveforms padded with zeros, targets (without boundaries) padded with id 0.
 
-    `keys` are those of the utterances' augmentation (see `augmentation_seed`); a batch that is not augmented has none.
+    `keys` are the seeds of the utterances' augmentation (`augmentation_seed`); without augmentation there are none.
 
     >>> import las, torch
     >>> waveforms, targets = torch.zeros(2, 16000), torch.tensor([[4, 7, 2], [5, 0, 0]])
@@ -41,24 +41,24 @@ class Batch:
     num_tokens: Int[Tensor, "batch"]
     keys: tuple[int, ...] = ()
 
-    def split(self, most: int | None) -> "list[Batch]":
-        """In parts of at most `most` utterances, all at once by default; nothing for a batch of none."""
+    def split(self, max_utterances: int | None) -> "list[Batch]":
+        """Split into batches of at most `max_utterances` (None: one batch); an empty batch gives an empty list."""
         if not self.ids:
             return []
-        most = len(self.ids) if most is None else most
-        if most >= len(self.ids):
+        max_utterances = len(self.ids) if max_utterances is None else max_utterances
+        if max_utterances >= len(self.ids):
             return [self]
-        return [self._part(slice(start, start + most)) for start in range(0, len(self.ids), most)]
+        return [self._part(slice(start, start + max_utterances)) for start in range(0, len(self.ids), max_utterances)]
 
     def _part(self, rows: slice) -> "Batch":
-        """Some of the utterances, without padding that only others need."""
+        """Select utterances, with no more padding than they need."""
         num_samples, num_tokens = self.num_samples[rows], self.num_tokens[rows]
         waveforms = self.waveforms[rows, : int(num_samples.max())]
         targets = self.targets[rows, : int(num_tokens.max())]
         return Batch(self.ids[rows], waveforms, num_samples, targets, num_tokens, self.keys[rows])
 
     def to(self, device: torch.device | str) -> "Batch":
-        """The same batch on a device."""
+        """Copy the tensors to a device."""
         return Batch(
             self.ids,
             self.waveforms.to(device, non_blocking=True),
@@ -70,7 +70,7 @@ class Batch:
 
 
 def augmentation_seed(seed: int, epoch: int, utterance_id: str) -> int:
-    """What one utterance's augmentation in one epoch is drawn from: 63 bits, the same wherever it is computed."""
+    """Seed of the augmentation of an utterance in an epoch: 63 bits, the same on every machine."""
     digest = hashlib.sha256(
         "\0".join((str(seed), str(epoch), "augment", utterance_id)).encode("utf-8", "surrogatepass")
     )
@@ -78,17 +78,20 @@ def augmentation_seed(seed: int, epoch: int, utterance_id: str) -> int:
 
 
 def drop_unknown_symbols(utterances: Iterable[Utterance], tokens: Tokenizer) -> list[Utterance]:
-    """The utterances without those symbols of their texts that the tokens lack: what a model is evaluated against.
+    """Remove symbols that the tokens lack from the texts of utterances, for teacher-forced evaluation.
 
-    Scoring is told the whole texts: what a model cannot write counts as an error there.
+    Scoring uses the whole texts, so that symbols a model cannot write count as errors.
     """
-    return [replace(each, text=tokens.known(each.text)) if tokens.unknown(each.text) else each for each in utterances]
+    return [
+        replace(utterance, text=tokens.known(utterance.text)) if tokens.unknown(utterance.text) else utterance
+        for utterance in utterances
+    ]
 
 
 def collate(
     utterances: Sequence[Utterance], waveforms: Sequence[Tensor], tokens: Tokenizer, keys: Sequence[int] = ()
 ) -> Batch:
-    """One batch of utterances and their waveforms ([samples] each).
+    """Collate utterances and their waveforms ([samples] each) into a batch.
 
     Raises DataError naming the utterance whose text holds an unknown symbol.
     """
@@ -109,12 +112,12 @@ def collate(
 
 
 class Loader:
-    """Reads the batches of a plan ahead of their use, in threads, and keeps decoded audio up to `cache_bytes`.
+    """Loader that reads batches ahead of their use, in threads, and caches decoded audio up to `cache_bytes`.
 
-    Each thread has a process that reads its files; without workers they are read where they are used.
+    Each thread has a process that reads its files; without workers they are read in this process.
     With `augment`, the waveforms of an epoch with keys are perturbed in the same threads.
 
-    The number of workers changes how fast batches come, never which or in which order.
+    The number of workers changes the speed, never the batches or their order.
 
     >>> import las
     >>> from las.data.sampler import BatchSize
@@ -144,17 +147,17 @@ class Loader:
         self._num_workers = num_workers
         self._prefetch = max(prefetch, 1)
         self._cache: dict[int, Tensor] = {}
-        self._room = cache_bytes
+        self._free_bytes = cache_bytes
         self._augment = augment
-        self._where = worker_pool.run_in_worker if num_workers else worker_pool.run_here
+        self._read_audio = worker_pool.run_in_worker if num_workers else worker_pool.run_here
         self._lock = threading.Lock()
 
     def batches(
         self, plan: Plan, start: int = 0, key_of: Callable[[str], int] | None = None
     ) -> Iterator[tuple[int, Batch]]:
-        """(index of the batch in the plan, batch), from batch `start` on, which costs no more than from the first.
+        """Yield (index in the plan, batch) from batch `start` on, without reading the batches before it.
 
-        `key_of` gives the key of an utterance's augmentation; without it nothing is augmented.
+        `key_of` gives the seed of the augmentation of an utterance id; without it nothing is augmented.
         Raises DataError naming the utterance whose audio or text cannot be used.
         """
         if self._num_workers == 0:
@@ -188,22 +191,27 @@ class Loader:
         return collate(chosen, augmented, self._tokens, keys)
 
     def _waveform(self, index: int) -> Tensor:
-        """Audio is read in any order once per epoch, so what does not fit is read again: evicting would not help."""
+        """Waveform of an utterance, from the cache if it is there.
+
+        Every utterance is read once an epoch, in any order, so that evicting entries would not help.
+        """
         waveform = self._cache.get(index)
         if waveform is None:
-            waveform = read(self._utterances[index], self._sample_rate, self._where)
+            waveform = read(self._utterances[index], self._sample_rate, self._read_audio)
             num_bytes = waveform.numel() * waveform.element_size()
             with self._lock:
-                if index not in self._cache and num_bytes <= self._room:
+                if index not in self._cache and num_bytes <= self._free_bytes:
                     self._cache[index] = waveform
-                    self._room -= num_bytes
+                    self._free_bytes -= num_bytes
         return waveform
 
 
 def read(
-    utterance: Utterance, sample_rate: int, where: Callable[..., np.ndarray] = worker_pool.run_here
+    utterance: Utterance, sample_rate: int, read_audio: Callable[..., np.ndarray] = worker_pool.run_here
 ) -> Float[Tensor, "samples"]:
-    """The waveform of an utterance, none for one that is only text, read `reader.here` or `reader.elsewhere`.
+    """Read the waveform of an utterance, empty for one that is only text.
+
+    `read_audio` is `worker_pool.run_here` or `worker_pool.run_in_worker`.
 
     Raises DataError naming the utterance when its audio is damaged or of another rate.
     """
@@ -211,6 +219,6 @@ def read(
         return torch.zeros(0)
     try:
         stretch = (utterance.channel, utterance.start_s, utterance.duration_s)
-        return torch.from_numpy(where(utterance.audio, files.load, utterance.audio, *stretch, sample_rate))
+        return torch.from_numpy(read_audio(utterance.audio, files.load, utterance.audio, *stretch, sample_rate))
     except DataError as error:
         raise DataError(f"utterance {utterance.id}: {error}") from error

@@ -1,4 +1,4 @@
-"""One transcribed stretch of audio, and the file that lists many of them: JSON lines with a content hash."""
+"""Utterances, and manifests that list them: files of JSON lines with a content hash."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from las.storage import atomic, bounded
 
 @dataclass(frozen=True)
 class Interval:
-    """A symbol and the time it takes, in seconds from the start of the utterance."""
+    """Symbol with its start and end, in seconds from the start of the utterance."""
 
     start_s: float
     end_s: float
@@ -23,11 +23,11 @@ class Interval:
 
 @dataclass(frozen=True)
 class Utterance:
-    """One transcribed stretch of audio.
+    """Transcribed segment of an audio file.
 
-    `audio` is a file, `channel` counts from 0, `start_s` and `duration_s` are seconds within the file, `text` is what
-    the model learns to write, `alignment` (optional) is what was said when. A duration of 0 means that the audio
-    could not be read when the manifest was made.
+    `audio` is the file, `channel` counts from 0, `start_s` and `duration_s` are seconds within the file, `text` is the
+    training target, `alignment` (optional) has symbols with times. A duration of 0 means that the audio could not be
+    read when the manifest was written.
 
     >>> import las
     >>> call = las.Utterance("mary_1", "call.flac", channel=1, start_s=1.5, duration_s=2.0, text="yes", speaker="mary")
@@ -59,9 +59,9 @@ _OPTIONAL = {"alignment"}
 
 
 def content_hash(utterances: Iterable[Utterance]) -> str:
-    """sha256 (hex) over the canonical JSON lines, with the audio's file name in place of its path.
+    """Hash (sha256, hex) of the canonical JSON lines, with file names of audio in place of paths.
 
-    Equal lists of utterances have equal hashes wherever the corpus lies: a moved copy is trained on in the same order.
+    A corpus that was moved has the same hash, and is therefore trained on in the same order.
     """
     digest = hashlib.sha256()
     for utterance in utterances:
@@ -70,17 +70,17 @@ def content_hash(utterances: Iterable[Utterance]) -> str:
 
 
 def write(path: str | Path, utterances: Iterable[Utterance]) -> str:
-    """Write a manifest in one piece (a reader sees the old file or the whole new one); returns its content hash.
+    """Write a manifest atomically. Returns its content hash.
 
     Raises DataError when two utterances share an id or a time is not a number.
     """
     path = Path(path)
     listed = list(utterances)
-    seen: set[str] = set()
+    ids: set[str] = set()
     for utterance in listed:
-        if utterance.id in seen:
+        if utterance.id in ids:
             raise DataError(f"{path}: two utterances are called {utterance.id!r}: ids must differ")
-        seen.add(utterance.id)
+        ids.add(utterance.id)
         times = (
             utterance.start_s,
             utterance.duration_s,
@@ -93,7 +93,7 @@ def write(path: str | Path, utterances: Iterable[Utterance]) -> str:
 
 
 def read(path: str | Path) -> list[Utterance]:
-    """The utterances of a manifest, in file order. Raises DataError naming file and line."""
+    """Read the utterances of a manifest, in file order. Raises DataError naming file and line."""
     try:
         lines = bounded.read(Path(path), bounded.LINES).split(b"\n")
     except OSError as error:
@@ -113,7 +113,7 @@ def read(path: str | Path) -> list[Utterance]:
 
 
 def _line(utterance: Utterance) -> str:
-    """One canonical line. ASCII escapes keep odd file names and line separators inside texts harmless."""
+    """Canonical JSON line. ASCII escapes protect the line format from odd file names and line separators in texts."""
     values: dict[str, Any] = {field.name: getattr(utterance, field.name) for field in fields(utterance)}
     values["alignment"] = [[i.start_s, i.end_s, i.symbol] for i in utterance.alignment]
     return json.dumps(values, ensure_ascii=True, separators=(",", ":")) + "\n"

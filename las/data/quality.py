@@ -1,4 +1,4 @@
-"""Is an utterance sound? What its audio and its transcript must be like to be trained on, and to be decoded at all."""
+"""Quality checks of utterances: requirements on audio and transcripts for training and for decoding."""
 
 import statistics
 import unicodedata
@@ -18,16 +18,17 @@ SHORTEST_S = 0.025  # one analysis window
 TRAINING_ONLY = frozenset(
     ("too long", "silent", "clipped", "empty transcript", "unknown symbols", "more symbols than states")
 )
-"""Kinds of problems that keep an utterance out of training, but do not hinder decoding and scoring it."""
+"""Kinds of problems that exclude an utterance from training, but not from decoding and scoring."""
 
 
 @dataclass(frozen=True)
 class QualityLimits:
-    """What is asked of training utterances beyond being readable.
+    """Limits for training utterances, beyond being readable.
 
-    longest_s: seconds of an utterance. clipped: share of its samples at full scale. unknown: share of all symbols of a
-    split that the tokens may lack (each is named); with more, nothing is trained. longest_tokens: of a transcript, None
-    for no limit; longer ones are no fault of the corpus: they are counted, and left out.
+    longest_s: maximum duration in seconds. clipped: maximum share of samples at full scale. unknown: maximum share of
+    the symbols of a split that the tokens lack (each is named); above it training does not start. longest_tokens:
+    maximum length of a transcript in tokens (None: no limit); longer ones are counted and left out, which is not an
+    error of the corpus.
     """
 
     longest_s: float = 60.0
@@ -44,7 +45,7 @@ class QualityLimits:
 
 
 class QualityProblem(NamedTuple):
-    """Why an utterance cannot be trained on. `kind` is the same for problems that are counted together."""
+    """Reason why an utterance cannot be trained on; problems of one `kind` are counted together."""
 
     utterance_id: str
     file: str
@@ -53,27 +54,28 @@ class QualityProblem(NamedTuple):
 
 
 class Unknown(NamedTuple):
-    """Symbols of transcripts that the tokens lack: of how many symbols in all, and the utterances of each one."""
+    """Symbols of transcripts that the tokens lack: number of all symbols, and utterance ids by unknown symbol."""
 
     num_symbols: int
-    found: dict[str, list[str]]
+    utterance_ids: dict[str, list[str]]
 
     @property
     def share(self) -> float:
-        return sum(map(len, self.found.values())) / max(self.num_symbols, 1)
+        """Share of unknown symbols among all symbols."""
+        return sum(map(len, self.utterance_ids.values())) / max(self.num_symbols, 1)
 
     def __str__(self) -> str:
-        count = sum(map(len, self.found.values()))
-        each = [
+        count = sum(map(len, self.utterance_ids.values()))
+        parts = [
             f"{symbol!r} {'once' if len(ids) == 1 else f'{len(ids)} times'} ({', '.join(list(dict.fromkeys(ids))[:3])})"
-            for symbol, ids in sorted(self.found.items(), key=lambda item: -len(item[1]))
+            for symbol, ids in sorted(self.utterance_ids.items(), key=lambda item: -len(item[1]))
         ]
-        more = f", and {len(each) - 20} other symbols" if len(each) > 20 else ""
-        return f"{count} of {self.num_symbols:,} symbols ({100 * self.share:.2g} %): {', '.join(each[:20])}{more}"
+        more = f", and {len(parts) - 20} other symbols" if len(parts) > 20 else ""
+        return f"{count} of {self.num_symbols:,} symbols ({100 * self.share:.2g} %): {', '.join(parts[:20])}{more}"
 
 
 class Outlier(NamedTuple):
-    """An utterance whose transcript is far too long or too short for its audio."""
+    """Utterance whose transcript is far too long or too short for its audio."""
 
     utterance_id: str
     num_symbols: int
@@ -83,66 +85,66 @@ class Outlier(NamedTuple):
 
 
 class QualityCriteria(NamedTuple):
-    """What a corpus and a model ask of an utterance."""
+    """Requirements of a corpus and a model on an utterance."""
 
     tokens: Tokenizer
     sample_rate: int
     channels: int
     limits: QualityLimits
     num_states: Callable[[int], int] | None
-    """The listener's output rows for a number of samples; None: any transcript is short enough."""
+    """Number of encoded states of a number of samples; None: transcripts may have any length."""
 
 
 def problems(
-    utterances: Sequence[Utterance], asked: QualityCriteria, readings: AudioScanCache, num_workers: int, what: str
+    utterances: Sequence[Utterance], criteria: QualityCriteria, readings: AudioScanCache, num_workers: int, title: str
 ) -> list[QualityProblem]:
-    """One entry for each utterance that has a problem, in their order: the first one found, audio before transcript."""
-    found = readings.read(utterances, num_workers, what)
+    """List the first problem of each utterance that has one, in their order; audio is checked before the transcript."""
+    scans = readings.read(utterances, num_workers, title)
     listed = []
     for utterance in utterances:
         try:
-            require_audio(utterance, found[utterance.audio], asked)
-            require_text(utterance, asked)
+            require_audio(utterance, scans[utterance.audio], criteria)
+            require_text(utterance, criteria)
         except DataError as error:
             listed.append(QualityProblem(utterance.id, utterance.audio, str(error), error.kind))
     return listed
 
 
-def require_audio(utterance: Utterance, reading: AudioScan | DataError, asked: QualityCriteria) -> None:
-    """Raise DataError unless the audio of an utterance is whole, of the right form and length, and not spoilt."""
+def require_audio(utterance: Utterance, reading: AudioScan | DataError, criteria: QualityCriteria) -> None:
+    """Raise DataError unless the audio of an utterance is complete, has the corpus's form, and is within the limits."""
     if isinstance(reading, DataError):
         raise reading
     end_s = utterance.start_s + utterance.duration_s
-    reading.info.require(utterance.audio, asked.sample_rate, end_s, asked.channels)
-    seconds, longest_s = utterance.duration_s, asked.limits.longest_s
+    reading.info.require(utterance.audio, criteria.sample_rate, end_s, criteria.channels)
+    seconds, longest_s = utterance.duration_s, criteria.limits.longest_s
     if seconds < SHORTEST_S:
-        says = f"too short: {seconds:.3f} s, shorter than one window of {SHORTEST_S} s"
-        raise DataError(says, kind="too short")
+        message = f"too short: {seconds:.3f} s, shorter than one window of {SHORTEST_S} s"
+        raise DataError(message, kind="too short")
     if seconds > longest_s:
-        says = f"too long: {seconds:.1f} s, more than limits.longest_s={longest_s:g} s"
-        raise DataError(says, kind="too long")
+        message = f"too long: {seconds:.1f} s, more than limits.longest_s={longest_s:g} s"
+        raise DataError(message, kind="too long")
     sound = reading.sounds[segment_key(utterance)]
     if sound.peak == 0:
         raise DataError(f"silent: all its samples in {utterance.audio} are zero", kind="silent")
-    if sound.clipped > asked.limits.clipped:
-        says = f"clipped: {100 * sound.clipped:.1f} % of the samples are at full scale, more than limits.clipped"
-        raise DataError(f"{says}={asked.limits.clipped:g}", kind="clipped")
+    if sound.clipped > criteria.limits.clipped:
+        message = f"clipped: {100 * sound.clipped:.1f} % of the samples are at full scale, more than limits.clipped"
+        raise DataError(f"{message}={criteria.limits.clipped:g}", kind="clipped")
 
 
-def require_text(utterance: Utterance, asked: QualityCriteria) -> None:
-    """Raise DataError unless a transcript can be learned by these tokens from this many encoded states."""
+def require_text(utterance: Utterance, criteria: QualityCriteria) -> None:
+    """Raise DataError unless the tokens can write a transcript, and it has no more symbols than encoded states."""
     require_well_formed(utterance.text)
-    num_symbols = len(asked.tokens.encode(utterance.text))
-    if asked.num_states is None:
+    num_symbols = len(criteria.tokens.encode(utterance.text))
+    if criteria.num_states is None:
         return
-    states = asked.num_states(round(utterance.duration_s * asked.sample_rate))
+    states = criteria.num_states(round(utterance.duration_s * criteria.sample_rate))
     if num_symbols > states:
-        says = f"the transcript has {num_symbols} symbols, more than the {states} states the listener makes of it"
-        raise DataError(says, kind="more symbols than states")
+        message = f"the transcript has {num_symbols} symbols, more than the {states} states that the listener encodes"
+        raise DataError(message, kind="more symbols than states")
 
 
 def require_well_formed(text: str) -> None:
-    """Raise DataError for a transcript that no tokens should take, whatever their symbols."""
+    """Raise DataError for a transcript that is unusable with any tokens: empty, control characters, not in NFC."""
     if not text.strip():
         raise DataError("the transcript is empty" + (" (only spaces)" if text else ""), kind="empty transcript")
     control = next((character for character in text if unicodedata.category(character) == "Cc"), None)
@@ -152,12 +154,12 @@ def require_well_formed(text: str) -> None:
     if composed != text:
         index = next((i for i, (a, b) in enumerate(zip(text, composed, strict=False)) if a != b), len(composed))
         before, after = ascii(text[index : index + 2]), ascii(composed[index : index + 1])
-        says = f"the transcript is not in Unicode's composed form (NFC): {before} should be {after}"
-        raise DataError(says, kind="decomposed Unicode")
+        message = f"the transcript is not in Unicode's composed form (NFC): {before} should be {after}"
+        raise DataError(message, kind="decomposed Unicode")
 
 
 def is_well_formed(text: str) -> bool:
-    """Whether `require_well_formed` has nothing to say."""
+    """Return whether `require_well_formed` accepts a transcript."""
     try:
         require_well_formed(text)
     except DataError:
@@ -166,20 +168,20 @@ def is_well_formed(text: str) -> bool:
 
 
 def unknown_symbols(utterances: Sequence[Utterance], tokens: Tokenizer) -> Unknown:
-    """What of the transcripts the tokens lack; a symbol names its utterance as often as it occurs there."""
+    """Collect symbols of transcripts that the tokens lack, with an utterance id for every occurrence."""
     num_symbols = 0
-    found: dict[str, list[str]] = {}
+    utterance_ids: dict[str, list[str]] = {}
     for utterance in utterances:
         num_symbols += len(tokens.split(utterance.text))
         for symbol in tokens.unknown(utterance.text):
-            found.setdefault(symbol, []).append(utterance.id)
-    return Unknown(num_symbols, found)
+            utterance_ids.setdefault(symbol, []).append(utterance.id)
+    return Unknown(num_symbols, utterance_ids)
 
 
 def outliers(utterances: Sequence[Utterance], tokens: Tokenizer, factor: float = 3.0) -> list[Outlier]:
-    """Utterances with more than `factor` times the median of symbols per second, or less than one `factor`-th of it.
+    """List utterances with more than `factor` times the median of symbols per second, or less than 1/`factor` of it.
 
-    The worst first. Empty transcripts and unreadable audio do not count: they are problems.
+    The farthest come first. Empty transcripts and unreadable audio are left out: `problems` lists them.
     """
     measured = [
         (utterance, len(tokens.split(utterance.text)))
@@ -190,6 +192,6 @@ def outliers(utterances: Sequence[Utterance], tokens: Tokenizer, factor: float =
         return []
     median = statistics.median(count / utterance.duration_s for utterance, count in measured)
     ratios = [(count / utterance.duration_s / median, utterance, count) for utterance, count in measured]
-    far = [each for each in ratios if max(each[0], 1 / each[0]) > factor]
-    far.sort(key=lambda each: (-max(each[0], 1 / each[0]), each[1].id))
+    far = [ratio for ratio in ratios if max(ratio[0], 1 / ratio[0]) > factor]
+    far.sort(key=lambda ratio: (-max(ratio[0], 1 / ratio[0]), ratio[1].id))
     return [Outlier(utterance.id, count, utterance.duration_s, median) for _, utterance, count in far]

@@ -1,6 +1,6 @@
-"""In which batches, and in which order, a model sees its utterances: a pure function of (manifest hash, seed, epoch).
+"""Composition and order of training batches: a pure function of (manifest hash, seed, epoch).
 
-Shuffling is sorting by a hash, not a draw from a random generator whose stream might change.
+Utterances are shuffled by sorting hashes, independent of any random generator, whose stream might change.
 """
 
 import hashlib
@@ -17,17 +17,17 @@ Plan = list[list[int]]
 
 
 class BatchSize(NamedTuple):
-    """How large a batch may be: utterances, and seconds with padding (its utterances times the longest of them).
+    """Maximum size of a batch: utterances, and seconds with padding (their number times the longest of them).
 
-    An utterance longer than that is a batch of its own.
+    A single utterance longer than that is a batch by itself.
     """
 
     utterances: int
     seconds: float | None = None
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> "BatchSize":
-        """That of the keys `batch_size` and `max_batch_s`. Raises ConfigError for what no batch can be."""
+    def from_config(cls, config: Mapping[str, Any]) -> "BatchSize":
+        """Read the keys `batch_size` and `max_batch_s`. Raises ConfigError for values out of range."""
         utterances, seconds = config["batch_size"], config["max_batch_s"]
         check_value("batch_size", utterances, int)
         check_value("max_batch_s", seconds, float | None)
@@ -39,24 +39,24 @@ class BatchSize(NamedTuple):
 
 
 DECODED = BatchSize(64, 400.0)
-"""What a search hears at once unless told otherwise: many short utterances, and of long ones no more than fit."""
+"""Default batch of a search: 64 utterances, or fewer long ones."""
 
 
 @dataclass(frozen=True)
 class BatchSampler:
-    """What every order shares: each utterance exactly once in an epoch."""
+    """Base of samplers; every utterance occurs exactly once in an epoch."""
 
     def plan(self, utterances: Sequence[Utterance], manifest_hash: str, seed: int, epoch: int, size: BatchSize) -> Plan:
-        """The batches of one epoch."""
+        """Plan the batches of an epoch."""
         raise TypeError(f"{type(self).__name__} must define plan")
 
 
 @dataclass(frozen=True)
 class BucketSampler(BatchSampler):
-    """Utterances sorted by length are cut into buckets of neighbours and shuffled within theirs; so are the batches.
+    """Sampler that sorts utterances by length, cuts them into buckets, shuffles within buckets, then shuffles batches.
 
     Args:
-        num_buckets: of about as many utterances each.
+        num_buckets: number of buckets, of about equal numbers of utterances.
     """
 
     num_buckets: int = 10
@@ -71,18 +71,21 @@ class BucketSampler(BatchSampler):
         bucket_size = max(batches_per_bucket, 1) * size.utterances
         batches: Plan = []
         for bucket in _parts(ordered, bucket_size):
-            shuffled = sorted(bucket, key=lambda at: _rank(manifest_hash, seed, epoch, "utterance", utterances[at].id))
+            shuffled = sorted(
+                bucket, key=lambda index: _rank(manifest_hash, seed, epoch, "utterance", utterances[index].id)
+            )
             batches += cut(shuffled, utterances, size)
         return sorted(batches, key=lambda batch: _rank(manifest_hash, seed, epoch, "batch", utterances[batch[0]].id))
 
 
 @dataclass(frozen=True)
 class ChunkedSampler(BatchSampler):
-    """All utterances are shuffled and cut into chunks; each chunk is sorted by length and cut into batches, which keep
-    that order (Zeineldeen et al. 2020 with chunks of 6,000).
+    """Sampler that shuffles all utterances, cuts them into chunks, and sorts each chunk by length.
+
+    Batches keep that order (Zeineldeen et al. 2020 with chunks of 6,000).
 
     Args:
-        chunk_size: utterances in a chunk.
+        chunk_size: number of utterances in a chunk.
     """
 
     chunk_size: int = 6000
@@ -93,26 +96,28 @@ class ChunkedSampler(BatchSampler):
 
     def plan(self, utterances: Sequence[Utterance], manifest_hash: str, seed: int, epoch: int, size: BatchSize) -> Plan:
         everyone = range(len(utterances))
-        shuffled = sorted(everyone, key=lambda at: _rank(manifest_hash, seed, epoch, "utterance", utterances[at].id))
+        shuffled = sorted(
+            everyone, key=lambda index: _rank(manifest_hash, seed, epoch, "utterance", utterances[index].id)
+        )
         batches: Plan = []
         for chunk in _parts(shuffled, self.chunk_size):
-            ordered = sorted(chunk, key=lambda at: (utterances[at].duration_s, utterances[at].id))
+            ordered = sorted(chunk, key=lambda index: (utterances[index].duration_s, utterances[index].id))
             batches += cut(ordered, utterances, size)
         return batches
 
 
 def sequential(utterances: Sequence[Utterance], size: BatchSize) -> Plan:
-    """Batches in order of length, for evaluation: least padding, and the same batches every time."""
+    """Batches in order of length, for evaluation, with little padding."""
     return cut(by_length(utterances), utterances, size)
 
 
 def by_length(utterances: Sequence[Utterance]) -> list[int]:
     """Indices of the utterances, shortest first."""
-    return sorted(range(len(utterances)), key=lambda at: (utterances[at].duration_s, utterances[at].id))
+    return sorted(range(len(utterances)), key=lambda index: (utterances[index].duration_s, utterances[index].id))
 
 
 def cut(indices: Sequence[int], utterances: Sequence[Utterance], size: BatchSize) -> Plan:
-    """Batches as large as `size` allows, in the order given."""
+    """Cut a sequence of indices into batches as large as `size` allows."""
     if size.utterances < 1:
         raise ValueError(f"batches of {size.utterances} utterances, expected at least 1")
     batches: Plan = []

@@ -1,6 +1,6 @@
-"""Text to integer symbols and back.
+"""Tokenizers: conversion between text and ids of symbols.
 
-Id 0 is the sentence boundary, start and end in one (Zeineldeen et al. 2020); the symbols a model writes start at 1.
+Id 0 is the sentence boundary, both start and end (Zeineldeen et al. 2020); all other symbols start at 1.
 """
 
 import base64
@@ -21,7 +21,7 @@ MODEL_TYPES = ("bpe", "unigram")
 
 
 class Tokenizer:
-    """What every kind of tokens has: `symbols` (index = id), `encode`, `decode` and a plain `state()`.
+    """Base of tokenizers: `symbols` (index = id), `encode`, `decode` and a plain `state()`.
 
     >>> import las
     >>> tokens = las.Characters("abc ")
@@ -49,55 +49,55 @@ class Tokenizer:
 
     @property
     def size(self) -> int:
-        """How many symbols there are, the boundary included."""
+        """Number of symbols, the boundary included."""
         return len(self.symbols)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without boundaries. Raises DataError naming the unknown symbol and the text."""
+        """Encode a text as ids, without boundaries. Raises DataError naming the unknown symbol and the text."""
         return [self._id(symbol, text) for symbol in self.split(text)]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of some ids; boundaries are dropped. Raises ValueError for an id outside `symbols`."""
+        """Decode ids to a text; boundaries are dropped. Raises ValueError for an id outside `symbols`."""
         return self.join(self._symbols_of(ids))
 
     def split(self, text: str) -> Sequence[str]:
-        """The symbols of a text: here words between spaces."""
+        """Split a text into symbols, here at blanks."""
         return text.split()
 
     def join(self, symbols: Sequence[str]) -> str:
-        """The inverse of `split`."""
+        """Join symbols to a text, the inverse of `split`."""
         return " ".join(symbols)
 
     def unknown(self, text: str) -> list[str]:
-        """The symbols of a text that are none of these, as often as they occur."""
+        """List the unknown symbols of a text, one entry for every occurrence."""
         return [symbol for symbol in self.split(text) if not self._ids.get(symbol)]
 
     def remedy(self, missing: Collection[str]) -> str:
-        """What to type when texts have symbols that are none of these."""
+        """Advice for texts with unknown symbols."""
         return "Choose other tokens (tokens@corpus.tokens=...), or mend the texts"
 
     def nearest(self, symbol: str) -> str:
-        """The sentence that ends an error about an unknown symbol."""
+        """Sentence with the nearest symbols, for an error about an unknown one."""
         return suggest(symbol, self.symbols[1:])
 
     def known(self, text: str) -> str:
-        """A text without its unknown symbols."""
+        """Remove the unknown symbols of a text."""
         return self.join([symbol for symbol in self.split(text) if self._ids.get(symbol)])
 
     def state(self) -> dict[str, Any]:
-        """Everything needed to build these tokens again (`from_state`), as plain JSON values."""
+        """State from which `from_state` restores the tokenizer, as plain JSON values."""
         return {"kind": type(self).__name__, "symbols": list(self.symbols[1:])}
 
     def settings(self) -> dict[str, Any]:
-        """What these tokens were asked to be, as plain JSON values: for most kinds that is all they are."""
+        """Settings of the tokenizer, as plain JSON values: its state, unless symbols are learned."""
         return self.state()
 
     def learn(self, texts: Iterable[str], folder: Path) -> None:
-        """Learn the symbols from training transcripts, or from `folder`, where they are kept: most kinds need not."""
+        """Learn the symbols from training transcripts, or load them from `folder`; does nothing for fixed symbols."""
 
     @property
     def vocabulary_hash(self) -> str:
-        """sha256 (hex) over the symbols: the model files of equal pieces may differ, their symbols do not."""
+        """Hash (sha256, hex) of the symbols; model files of the same pieces may differ."""
         return hashlib.sha256("\n".join(self.symbols[1:]).encode()).hexdigest()
 
     def _id(self, symbol: str, text: str) -> int:
@@ -121,7 +121,7 @@ class Tokenizer:
 
 
 class Phones(Tokenizer):
-    """Phones separated by spaces: those of one of TIMIT's sets (`phone_set` 61, 48 or 39), or the `symbols` given."""
+    """Phones separated by spaces: one of TIMIT's sets (`phone_set` 61, 48 or 39), or the given `symbols`."""
 
     def __init__(self, phone_set: int | None = None, symbols: Sequence[str] | None = None) -> None:
         if (phone_set is None) == (symbols is None):
@@ -130,7 +130,7 @@ class Phones(Tokenizer):
 
 
 class Characters(Tokenizer):
-    """The characters of `alphabet`, each one symbol. A space stands for itself, as the symbol ' ', wherever it is."""
+    """Characters of `alphabet`, each a symbol; a space is the symbol ' '."""
 
     def __init__(self, alphabet: Sequence[str]) -> None:
         super().__init__(alphabet)
@@ -138,7 +138,7 @@ class Characters(Tokenizer):
             raise DataError(f"an alphabet holds single characters, not {[c for c in alphabet if len(c) != 1]}")
 
     def remedy(self, missing: Collection[str]) -> str:
-        """The alphabet with them, to be pasted; or that the tokens have them in the other case."""
+        """Override with the extended alphabet, or advice to convert the case of the texts."""
         if all(self._ids.get(symbol.swapcase()) for symbol in missing):
             return "The tokens have them in the other case: convert the texts, or choose tokens@corpus.tokens=..."
         alphabet = "".join([*self.symbols[1:], *sorted(filter(str.isprintable, missing))])
@@ -158,10 +158,10 @@ class Characters(Tokenizer):
 
 
 class SentencePieces(Tokenizer):
-    """The pieces of a SentencePiece model: `model` is its file, or `model_base64` its content.
+    """Pieces of a SentencePiece model: `model` is its file, or `model_base64` its content.
 
-    Pieces of text are symbols; the model's own control and unknown pieces are not, so that a text it cannot spell is
-    an error instead of a wrong transcript.
+    The model's control and unknown pieces are not symbols: a text that the other pieces cannot spell is an error
+    instead of a wrong transcript.
     """
 
     def __init__(self, model: str | Path | None = None, model_base64: str | None = None) -> None:
@@ -174,7 +174,7 @@ class SentencePieces(Tokenizer):
         self._take(content, str(model or "model_base64"))
 
     def _take(self, content: bytes, where: str) -> None:
-        """Become the pieces of a model."""
+        """Load a model; its pieces become the symbols."""
         import sentencepiece
 
         pieces = sentencepiece.SentencePieceProcessor()
@@ -183,14 +183,16 @@ class SentencePieces(Tokenizer):
         except RuntimeError as error:
             raise DataError(f"{where} is not a SentencePiece model") from error
         self._model, self._processor = content, pieces
-        kept = (i for i in range(len(pieces)) if not (pieces.IsControl(i) or pieces.IsUnknown(i) or pieces.IsUnused(i)))
-        super().__init__(map(pieces.IdToPiece, kept))
+        piece_ids = (
+            i for i in range(len(pieces)) if not (pieces.IsControl(i) or pieces.IsUnknown(i) or pieces.IsUnused(i))
+        )
+        super().__init__(map(pieces.IdToPiece, piece_ids))
 
     def split(self, text: str) -> Sequence[str]:
         return self._processor.EncodeAsPieces(text)
 
     def remedy(self, missing: Collection[str]) -> str:
-        """Where pieces come from."""
+        """Advice to learn the pieces from suitable texts, or to choose characters."""
         return (
             "Pieces spell what was in the texts that they were learned from: put such texts among the training "
             "transcripts, choose tokens@corpus.tokens=characters, or mend the texts"
@@ -207,10 +209,10 @@ class SentencePieces(Tokenizer):
 
 
 class TrainedSentencePieces(SentencePieces):
-    """Sentence pieces that a corpus learns from its own training transcripts when it is prepared.
+    """Sentence pieces learned from the training transcripts of a corpus when it is prepared.
 
-    `size` pieces of `model_type` bpe or unigram, exactly as many, so that a model can be built before they are
-    learned. Their `state()` is that of `SentencePieces`: a checkpoint needs no corpus.
+    `size` is the exact number of pieces, so that a model can be built before they are learned; `model_type` is bpe or
+    unigram. `state()` is that of `SentencePieces`: a checkpoint needs no corpus.
     """
 
     def __init__(self, size: int, model_type: str = "bpe") -> None:
@@ -235,10 +237,10 @@ class TrainedSentencePieces(SentencePieces):
         return {"kind": "LearnedPieces", "size": self._num_pieces, "model_type": self._model_type}
 
     def learn(self, texts: Iterable[str], folder: Path) -> None:
-        """Learn the pieces of these texts and keep the model in `folder`, under a name made of texts and settings.
+        """Learn the pieces and write the model to `folder`, under a name made from texts and settings.
 
-        A model that is there already is taken when its bytes are those that were written.
-        Raises DataError when the texts do not allow so many (or so few) pieces.
+        An existing model is loaded if its bytes are those that were written.
+        Raises DataError if the texts do not allow that number of pieces.
         """
         listed = list(texts)
         key = hashlib.sha256("\n".join([str(self.settings()), *listed]).encode("utf-8", "surrogatepass")).hexdigest()
@@ -260,11 +262,11 @@ def _is_whole(path: Path, checksum: Path) -> bool:
 def train_sentence_pieces(
     texts: Iterable[str], model: str | Path, size: int, model_type: str = "unigram"
 ) -> SentencePieces:
-    """Learn `size` pieces from the transcripts of a corpus, write the model file, and return the tokens.
+    """Learn `size` pieces from transcripts, write the model file, and return the tokenizer.
 
-    `model_type` is `unigram` or `bpe`. One thread and every text in the order given: the same texts give the same
-    pieces. Texts are taken as they are, of any length, and every character of them becomes a piece.
-    Raises DataError when the texts do not allow so many (or so few) pieces, with the number they do allow.
+    `model_type` is `unigram` or `bpe`. Learning uses one thread and all texts in their order: the same texts give the
+    same pieces. Texts of any length are used without normalisation, and every character becomes a piece.
+    Raises DataError if the texts do not allow that number of pieces, with the number they allow.
     """
     import sentencepiece
 
@@ -295,18 +297,18 @@ def train_sentence_pieces(
 
 
 def _allowed(message: str) -> str:
-    """What SentencePiece's complaint says of the sizes it would take, not counting its unknown piece."""
+    """Possible number of pieces by the message of SentencePiece, without its unknown piece; empty if it has none."""
     if "!sentences_.empty()" in message:
         return "there is no text in them"
-    if found := re.search(r"too high .* value <= (\d+)", message):
-        return f"the largest possible size is {int(found[1]) - 1} (corpus.tokens.size=...)"
-    if found := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
-        return f"the smallest possible size is {int(found[1]) - 1}, a piece for each character (corpus.tokens.size=...)"
+    if match := re.search(r"too high .* value <= (\d+)", message):
+        return f"the largest possible size is {int(match[1]) - 1} (corpus.tokens.size=...)"
+    if match := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
+        return f"the smallest possible size is {int(match[1]) - 1}, a piece for each character (corpus.tokens.size=...)"
     return ""
 
 
 def from_state(state: dict[str, Any]) -> Tokenizer:
-    """The tokens whose `state()` this is. Raises DataError for a state of no known kind."""
+    """Restore a tokenizer from its `state()`. Raises DataError for an unknown kind."""
     kinds: dict[str, type[Tokenizer]] = {kind.__name__: kind for kind in (Phones, Characters, SentencePieces)}
     arguments = dict(state)
     kind = arguments.pop("kind", None)

@@ -29,12 +29,12 @@ class Evaluation(NamedTuple):
     """The results of a pass over a split; the first three are sums over tokens, end of sentence included."""
 
     cross_entropy: float
-    """Without label smoothing, in nats."""
+    """Cross-entropy in nats, without label smoothing."""
     correct: int
     tokens: int
     decoded: list[Decoded]
     alignments: list[Alignment]
-    """One per utterance, teacher-forced."""
+    """Teacher-forced alignments, one per utterance."""
 
 
 @torch.no_grad()

@@ -109,26 +109,26 @@ class Transcriber:
         channel: Channel = streaming.MIX,
         batch_size: int = 8,
         failed: Callable[[DataError], None] | None = None,
-        heard: Callable[[float], None] = lambda seconds: None,
-        kept: Callable[[SegmentTranscript], SegmentTranscript] = lambda piece: piece,
+        on_decoded: Callable[[float], None] = lambda seconds: None,
+        keep: Callable[[SegmentTranscript], SegmentTranscript] = lambda piece: piece,
     ) -> Iterator[Transcription]:
         """Transcribe files; yields their transcriptions in order. A batch has `batch_size` segments, of any files.
 
         `failed` is called with the error of a file that cannot be read, which is then left out; without it the error is
-        raised. `heard` is called after every batch with the seconds of audio decoded. `kept` maps each segment's
-        transcript to what is kept of it: `SegmentTranscript.outline` for long audio whose attention is not needed.
+        raised. `on_decoded` is called after every batch with the seconds of audio decoded. `keep` maps each segment's
+        transcript to the one to store: `SegmentTranscript.outline` for long audio whose attention is not needed.
         """
         files: deque[_File] = deque()
         waiting: list[tuple[_File, AudioSegment]] = []
         for path in paths:
-            file = _File(path.name if isinstance(path, Recording) else str(path), kept)
+            file = _File(path.name if isinstance(path, Recording) else str(path), keep)
             files.append(file)
             try:
                 for piece in self._pieces(file, path, channel):
                     waiting.append((file, piece))
                     if len(waiting) == batch_size:
-                        self._hear(waiting)
-                        heard(_seconds(waiting))
+                        self._decode_segments(waiting)
+                        on_decoded(_seconds(waiting))
                         waiting = []
                         yield from _finished(files, self.model.state_ms)
             except DataError as error:
@@ -138,8 +138,8 @@ class Transcriber:
                 files.remove(file)
                 waiting = [each for each in waiting if each[0] is not file]
             file.is_read = True
-        self._hear(waiting)
-        heard(_seconds(waiting))
+        self._decode_segments(waiting)
+        on_decoded(_seconds(waiting))
         yield from _finished(files, self.model.state_ms)
 
     def _pieces(self, file: "_File", path: str | Path | Recording, channel: Channel) -> Iterator[AudioSegment]:
@@ -159,16 +159,18 @@ class Transcriber:
             file.expected += 1
             yield piece
 
-    def _hear(self, waiting: Sequence[tuple["_File", AudioSegment]]) -> None:
+    def _decode_segments(self, waiting: Sequence[tuple["_File", AudioSegment]]) -> None:
         """Decode segments of audio, and give each transcript to its file; silent segments are not decoded."""
         not_silent = [piece for _, piece in waiting if not self.cutter.is_silent(piece.samples)]
-        transcripts = iter(self.hear([piece.samples for piece in not_silent], [piece.start_s for piece in not_silent]))
+        transcripts = iter(
+            self.decode([piece.samples for piece in not_silent], [piece.start_s for piece in not_silent])
+        )
         decoded = {id(piece) for piece in not_silent}
         for file, piece in waiting:
             file.take(piece, next(transcripts) if id(piece) in decoded else None)
 
     @torch.no_grad()
-    def hear(self, waveforms: Sequence[Tensor], starts_s: Sequence[float]) -> list[SegmentTranscript]:
+    def decode(self, waveforms: Sequence[Tensor], starts_s: Sequence[float]) -> list[SegmentTranscript]:
         """Decode waveforms, each [samples] at the model's sample rate, as one batch; `starts_s` in seconds."""
         if not waveforms:
             return []
@@ -222,20 +224,20 @@ def _recordings(audio: Sequence[Audio], sample_rate: int | None) -> list[str | P
 class _File:
     """The transcription of a file under construction."""
 
-    def __init__(self, name: str, kept: Callable[[SegmentTranscript], SegmentTranscript]) -> None:
-        self.name, self.kept = name, kept
+    def __init__(self, name: str, keep: Callable[[SegmentTranscript], SegmentTranscript]) -> None:
+        self.name, self.keep = name, keep
         self.duration_s = 0.0
         self.expected, self.is_read = 0, False
-        self.taken = 0
+        self.num_taken = 0
         self.words: list[TimedWord] = []
         self.transcripts: list[SegmentTranscript] = []
 
     def take(self, piece: AudioSegment, transcript: SegmentTranscript | None) -> None:
         """Add the next segment; the transcript of a silent one is None."""
-        self.taken += 1
+        self.num_taken += 1
         if transcript is None:
             return
-        self.transcripts.append(self.kept(transcript))
+        self.transcripts.append(self.keep(transcript))
         self.words = word_timing.stitch(
             self.words, transcript.words, piece.core_start_s, piece.core_start_s - piece.start_s
         )
@@ -246,7 +248,7 @@ class _File:
 
 def _finished(files: "deque[_File]", state_ms: float) -> Iterator[Transcription]:
     """Remove the files at the front of the queue that are complete; yields their transcriptions."""
-    while files and files[0].is_read and files[0].taken == files[0].expected:
+    while files and files[0].is_read and files[0].num_taken == files[0].expected:
         yield files.popleft().transcription(state_ms)
 
 

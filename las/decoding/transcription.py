@@ -35,7 +35,7 @@ class SegmentTranscript:
         return self.half_weights.float()
 
     def outline(self) -> "SegmentTranscript":
-        """A copy without tokens, words and attention, to bound memory: `Transcription` has the words."""
+        """Copy without tokens, words and attention, to bound memory: `Transcription` has the words."""
         return replace(self, tokens=(), words=(), half_weights=NOTHING)
 
     @property

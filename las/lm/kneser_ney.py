@@ -77,15 +77,15 @@ def estimate(
     ids = {UNKNOWN: 0, START: 1, END: 2}
     for word in vocabulary:
         ids.setdefault(word, len(ids))
-    text, places = _stream(sentences, ids)
+    text, positions = _stream(sentences, ids)
     words = tuple(ids)
     _check(words)
     if not len(text):
         raise DataError(f"{name}: there is no sentence to estimate a language model from")
-    if order > places.max() + 1:
-        longest = int(places.max()) - 1
+    if order > positions.max() + 1:
+        longest = int(positions.max()) - 1
         raise DataError(f"{name}: the longest sentence has {longest} words: n-grams can have at most {longest + 2}")
-    counted = list(_count(text, places, len(words), order))
+    counted = list(_count(text, positions, len(words), order))
     adjusted = _adjust(counted)
     discounts = tuple(_discounts(counts, fallback) for counts in adjusted)
     return Estimate(Model(words, _interpolate(counted, adjusted, discounts), name), discounts)
@@ -115,18 +115,20 @@ def _check(words: Sequence[str]) -> None:
             raise DataError(f"the word {word!r} is empty or holds a blank, and cannot stand in a language model")
 
 
-def _count(text: Integers, places: Integers, num_words: int, order: int) -> Iterator[_Counted]:
+def _count(text: Integers, positions: Integers, num_words: int, order: int) -> Iterator[_Counted]:
     """Count the n-grams of each order; a longer one is an n-gram of the previous order and one more word."""
     singles = np.arange(num_words)
     none = np.zeros(num_words, dtype=np.int64)
     yield _Counted(none, singles, none, singles == 1, np.bincount(text, minlength=num_words) * (singles != 1))
     ending = text  # the n-gram that ends at each word of the text
     for size in range(2, order + 1):
-        ends = np.flatnonzero(places >= size - 1)
+        ends = np.flatnonzero(positions >= size - 1)
         keys = ending[ends - 1] * num_words + text[ends]
         unique, first, inverse, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
-        seen = ends[first]
-        yield _Counted(unique // num_words, unique % num_words, ending[seen], places[seen] == size - 1, counts)
+        first_ends = ends[first]
+        yield _Counted(
+            unique // num_words, unique % num_words, ending[first_ends], positions[first_ends] == size - 1, counts
+        )
         ending = np.full(len(text), -1)
         ending[ends] = inverse
 

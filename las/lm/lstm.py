@@ -23,7 +23,7 @@ from las.runtime.config import require
 
 
 class Prediction(NamedTuple):
-    """Logits of whole sentences, one row per token and one for the end; there is no CTC output (`heard`)."""
+    """Logits of whole sentences, one row per token and one for the end; there is no CTC output."""
 
     logits: Float[Tensor, "batch steps vocab"]
     ctc_output: CTCOutput | None = None

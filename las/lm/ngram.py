@@ -126,8 +126,8 @@ class NGram:
         """Put what is listed for states, [hypotheses], into their rows; a short list repeats its last entry."""
         tables = self._tables
         counts = tables.num_listed[states].unsqueeze(1)
-        places = torch.arange(self.longest_list, device=rows.device).minimum((counts - 1).clamp(min=0))
-        arcs = (tables.first_arc[states].unsqueeze(1) + places).clamp(max=len(tables.keys) - 1)
+        positions = torch.arange(self.longest_list, device=rows.device).minimum((counts - 1).clamp(min=0))
+        arcs = (tables.first_arc[states].unsqueeze(1) + positions).clamp(max=len(tables.keys) - 1)
         symbols = tables.symbols[arcs]
         values = torch.where(counts > 0, tables.log_probs[arcs] + weights.unsqueeze(1), rows.gather(1, symbols))
         rows.scatter_(1, symbols, values)
@@ -138,15 +138,15 @@ class NGram:
         """The log-probabilities of given tokens, and the state after them."""
         tables, current = self._tables, state
         log_probs = torch.zeros_like(state, dtype=tables.rows.dtype)
-        target, found = torch.zeros_like(state), torch.zeros_like(state, dtype=torch.bool)
+        target, is_found = torch.zeros_like(state), torch.zeros_like(state, dtype=torch.bool)
         for _ in range(self._num_lookups):
             keys = (current * len(self.symbols) + tokens).contiguous()  # else the search warns and copies
             arcs = torch.searchsorted(tables.keys, keys).clamp(max=len(tables.keys) - 1)
-            here = (tables.keys[arcs] == keys) & ~found
-            target = torch.where(here, tables.targets[arcs], target)
-            step = torch.where(here, tables.log_probs[arcs], tables.backoffs[current])
-            log_probs = torch.where(found, log_probs, log_probs + step)
-            found = found | here
+            is_match = (tables.keys[arcs] == keys) & ~is_found
+            target = torch.where(is_match, tables.targets[arcs], target)
+            step = torch.where(is_match, tables.log_probs[arcs], tables.backoffs[current])
+            log_probs = torch.where(is_found, log_probs, log_probs + step)
+            is_found = is_found | is_match
             current = tables.fails[current]
         return log_probs, target
 

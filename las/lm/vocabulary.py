@@ -38,8 +38,8 @@ def words_of(tokens: Tokenizer) -> tuple[str, ...]:
 
     Raises DataError naming symbols that have another meaning in a language model.
     """
-    taken = {START, UNKNOWN} | ({SPACE} if " " in tokens.symbols else set())
-    if clash := taken & set(tokens.symbols):
+    reserved = {START, UNKNOWN} | ({SPACE} if " " in tokens.symbols else set())
+    if clash := reserved & set(tokens.symbols):
         raise DataError(f"the tokens have the symbols {_listed(clash)}, which mean something else in a language model")
     return tuple(END if symbol == BOUNDARY else written(symbol) for symbol in tokens.symbols)
 

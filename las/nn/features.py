@@ -4,6 +4,7 @@ A frame starts every `frame_shift_ms` and spans `frame_length_ms` of samples tha
 ends, so a row depends on its own samples only and never on what a batch was padded with.
 """
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,7 +19,8 @@ from las.runtime.errors import ArgumentError, suggest
 
 NORMALISATIONS = ("global", "utterance", "none")
 CHUNK_SAMPLES = 160_000  # samples whose spectra are computed together: few enough to stay in the cache
-LOG_FLOOR = 1e-6  # added to an energy before its logarithm: about -138 dB of full scale for a 25 ms window
+LOG_FLOOR = 1e-6
+"""Floor of models whose config does not state one, those of releases before there was `log_floor`."""
 
 
 class Features(nn.Module):
@@ -145,6 +147,10 @@ class LogMel(Features):
         energy: append the logarithm of the frame's energy.
         deltas: append that many orders of time derivatives (regression over +-2 frames), e.g. 2 for delta and
             delta-delta: 40 mels with energy and 2 orders are the 123 features of Ben Othman 2018's set-up.
+        log_floor: energy that is added before the logarithm, so that digital silence has this energy. For samples of
+            full scale 1 at 16 kHz, a full-scale sine has an energy of about 2e4 in its filter: 1e-6 is 103 dB below
+            it, within the range of speech in the lowest filters; 1e-10 (ESPnet, Whisper) is 143 dB below it, the level
+            of 16-bit rounding noise there.
 
     >>> import las, torch
     >>> features = las.LogMel(16000, num_mels=40, deltas=2)
@@ -162,18 +168,22 @@ class LogMel(Features):
         high_hz: float | None = None,
         energy: bool = False,
         deltas: int = 0,
+        log_floor: float = LOG_FLOOR,
         **options: Any,
     ) -> None:
         super().__init__(sample_rate, **options)
         require("num_mels", num_mels, 1)
         require("deltas", deltas, 0)
         require("low_hz", low_hz, 0.0)
+        if not 0.0 < log_floor < math.inf:
+            raise ArgumentError(f"log_floor={log_floor} must be above 0, for example 1.0e-10")
         if not low_hz < (high := sample_rate / 2 if high_hz is None else high_hz) <= sample_rate / 2:
             raise ArgumentError(f"high_hz={high:g} must be above low_hz={low_hz:g} and at most {sample_rate / 2:g}")
         transforms = torchaudio_compat.torchaudio().transforms
         self.num_mels = num_mels
         self.energy = energy
         self.deltas = deltas
+        self.log_floor = log_floor
         self.orders = 1 + deltas
         self.spectrogram = transforms.Spectrogram(
             n_fft=self.fft_size,
@@ -194,12 +204,12 @@ class LogMel(Features):
         frames = waveforms.unfold(1, self.frame_length, self.frame_shift)
         spectrum = torch.fft.rfft(frames * self.spectrogram.window, n=self.fft_size)
         power = spectrum.real.square() + spectrum.imag.square()
-        logs = torch.log(power @ self.mel_scale.fb + LOG_FLOOR)
+        logs = torch.log(power @ self.mel_scale.fb + self.log_floor)
         if not self.energy:
             return logs
         # Parseval: the energy of the windowed frame from its one-sided spectrum.
         energy = 2 * power.sum(-1) - power[..., 0] - power[..., -1]
-        return torch.cat([logs, torch.log(energy / self.fft_size + LOG_FLOOR).unsqueeze(-1)], dim=-1)
+        return torch.cat([logs, torch.log(energy / self.fft_size + self.log_floor).unsqueeze(-1)], dim=-1)
 
     def finish(
         self, rows: Float[Tensor, "batch frames size"], num_frames: Int[Tensor, "batch"]
@@ -216,6 +226,7 @@ class MFCC(Features):
     Args (`options` are those of `Features`):
         num_coefficients: kept, the first (overall energy) included.
         num_mels: filters below them.
+        log_floor: see `LogMel`.
     """
 
     def __init__(
@@ -224,6 +235,7 @@ class MFCC(Features):
         *,
         num_coefficients: int = 40,
         num_mels: int = 40,
+        log_floor: float = LOG_FLOOR,
         **options: Any,
     ) -> None:
         super().__init__(sample_rate, **options)
@@ -231,7 +243,7 @@ class MFCC(Features):
         if num_coefficients > num_mels:
             raise ArgumentError(f"num_coefficients={num_coefficients} exceeds num_mels={num_mels}")
         self.num_coefficients = num_coefficients
-        self.log_mel = LogMel(sample_rate, num_mels=num_mels, **options)
+        self.log_mel = LogMel(sample_rate, num_mels=num_mels, log_floor=log_floor, **options)
         dct = torchaudio_compat.torchaudio().functional.create_dct(num_coefficients, num_mels, "ortho")
         self.register_buffer("dct", dct, persistent=False)
         self.register_statistics()

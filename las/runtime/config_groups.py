@@ -116,9 +116,9 @@ def _chosen(directory: Path, name: str, overrides: list[str]) -> list[str]:
     from hydra import compose, initialize_config_dir
 
     own = own_keys(directory, name)
-    kept = [each for each in overrides if each.lstrip("+").partition("=")[0] in own and is_group(each, directory)]
+    choices = [each for each in overrides if each.lstrip("+").partition("=")[0] in own and is_group(each, directory)]
     with initialize_config_dir(str(directory.resolve()), version_base="1.3"):
-        composed = compose(name, kept, return_hydra_config=True)
+        composed = compose(name, choices, return_hydra_config=True)
     return [str(key) for key in composed.hydra.runtime.choices]
 
 

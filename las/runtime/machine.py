@@ -84,9 +84,9 @@ def limits() -> Check:
 
 def run_folder(folder: Path) -> Check:
     """Check that the file system has what checkpoints and locks need: links, renames, locks, flushed folders."""
-    place = existing(folder)
+    nearest = existing(folder)
     try:
-        with tempfile.TemporaryDirectory(prefix=".las-doctor-", dir=place) as name:
+        with tempfile.TemporaryDirectory(prefix=".las-doctor-", dir=nearest) as name:
             first, second = Path(name, "a"), Path(name, "b")
             first.write_text("a")
             os.link(first, second)
@@ -97,17 +97,17 @@ def run_folder(folder: Path) -> Check:
             os.fsync(descriptor)
             os.close(descriptor)
     except OSError as error:
-        return Check("run folder", PROBLEM, f"{place}: {error.strerror or error}", "run_dir=... on another disk")
-    return Check("run folder", OK, f"{place.resolve()}: links, renames, locks")
+        return Check("run folder", PROBLEM, f"{nearest}: {error.strerror or error}", "run_dir=... on another disk")
+    return Check("run folder", OK, f"{nearest.resolve()}: links, renames, locks")
 
 
 def disk(folder: Path) -> Check:
     """Check the free space of a disk and its write speed, by writing and flushing one file."""
-    place = existing(folder)
-    free = shutil.disk_usage(place).free
+    nearest = existing(folder)
+    free = shutil.disk_usage(nearest).free
     if free < MIN_DISK:
         return Check("disk", PROBLEM, f"{free / GB:.1f} GB free", "run_dir=... on another disk, or remove old runs")
-    with tempfile.TemporaryFile(dir=place) as file:
+    with tempfile.TemporaryFile(dir=nearest) as file:
         block = os.urandom(TEST_BYTES)
         began = time.perf_counter()
         file.write(block)
@@ -121,8 +121,8 @@ def disk(folder: Path) -> Check:
 
 
 def existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that exists."""
-    return next(place for place in (folder.absolute(), *folder.absolute().parents) if place.is_dir())
+    """Folder itself, or the nearest existing one above it."""
+    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
 
 
 def _words(path: Path) -> list[str]:

@@ -16,9 +16,9 @@ def value_of(key: str, overrides: Sequence[str]) -> Any:
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
-    given = [override for override in overrides if override.partition("=")[0] == key]
+    matching = [override for override in overrides if override.partition("=")[0] == key]
     try:
-        return OverridesParser.create().parse_override(given[-1]).value() if given else None
+        return OverridesParser.create().parse_override(matching[-1]).value() if matching else None
     except HydraException as error:
         raise ConfigError(str(error)) from error
 

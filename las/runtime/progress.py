@@ -96,7 +96,7 @@ def silent() -> Iterator[None]:
         console.quiet = False
 
 
-def counted(items: Iterable[T], total: int, what: str, every_s: float = 30.0) -> Iterator[T]:
+def counted(items: Iterable[T], total: int, title: str, every_s: float = 30.0) -> Iterator[T]:
     """Iterate over items with a progress bar on a terminal, elsewhere with a line every `every_s` seconds.
 
     `total` is the number of items, `what` their description in the output: `train: audio files read`.
@@ -104,13 +104,13 @@ def counted(items: Iterable[T], total: int, what: str, every_s: float = 30.0) ->
     if console.is_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, console=console, transient=True) as live:
-            yield from live.track(items, total, description=what)
+            yield from live.track(items, total, description=title)
         return
-    started = said = time.monotonic()
+    started = last_line = time.monotonic()
     for count, item in enumerate(items, start=1):
         yield item
         now = time.monotonic()
-        if now - said >= every_s:
-            said = now
-            left = (now - started) / count * (total - count)
-            say(f"{what}: {count:,} of {total:,}, about {duration(left)} left")
+        if now - last_line >= every_s:
+            last_line = now
+            remaining_s = (now - started) / count * (total - count)
+            say(f"{title}: {count:,} of {total:,}, about {duration(remaining_s)} left")

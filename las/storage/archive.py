@@ -83,8 +83,8 @@ def _unpack(archive: Path, folder: Path, caps: Caps) -> None:
     for _ in _entries(archive, dry_run):  # finds most bombs at their beginning, before anything is written
         if dry_run.num_bytes > _SLACK:
             break
-    for place, entry in _entries(archive, _Limiter(archive, caps)):
-        target = folder / place
+    for path, entry in _entries(archive, _Limiter(archive, caps)):
+        target = folder / path
         if entry.content is None:
             target.mkdir(parents=True, exist_ok=True)
         else:
@@ -149,7 +149,7 @@ class _Names:
     """Names of an archive so far, as seen by a file system that ignores case and composes accents."""
 
     archive: Path
-    seen: dict[str, tuple[str, bool]] = field(default_factory=dict)
+    registered_names: dict[str, tuple[str, bool]] = field(default_factory=dict)
 
     def checked(self, entry: _Entry) -> PurePosixPath:
         """Relative target path of an entry. Raises DataError for an unsafe name or one that is taken."""
@@ -162,12 +162,12 @@ class _Names:
             or (is_file and not path.name)
         ):
             raise DataError(f"{self.archive}: refused at {entry.name!r}: not a name within a folder")
-        for place in (*path.parents, path):
-            key = unicodedata.normalize("NFC", str(place)).casefold()
-            taken = (str(place), is_file and place == path)
-            earlier = self.seen.setdefault(key, taken)
-            if earlier is not taken and (taken[1] or earlier != taken):
-                raise DataError(f"{self.archive}: refused at {str(place)!r}: {earlier[0]!r} is there already")
+        for ancestor in (*path.parents, path):
+            key = unicodedata.normalize("NFC", str(ancestor)).casefold()
+            registered = (str(ancestor), is_file and ancestor == path)
+            earlier = self.registered_names.setdefault(key, registered)
+            if earlier is not registered and (registered[1] or earlier != registered):
+                raise DataError(f"{self.archive}: refused at {str(ancestor)!r}: {earlier[0]!r} is there already")
         return path
 
 

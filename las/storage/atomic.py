@@ -42,8 +42,8 @@ def require_place(path: Path) -> None:
     require_folder(path.absolute().parent, path)
 
 
-def require_folder(folder: Path, wanted: Path | None = None) -> None:
-    """Raise StorageError unless files can be written into a folder; `wanted` is the file that messages name."""
+def require_folder(folder: Path, output: Path | None = None) -> None:
+    """Raise StorageError unless files can be written into a folder; messages name `output` if given."""
     existing = folder.absolute()
     while not existing.exists():
         existing = existing.parent
@@ -51,7 +51,7 @@ def require_folder(folder: Path, wanted: Path | None = None) -> None:
         with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
-        message = f"{wanted or folder}: cannot be written ({existing}: {error.strerror})"
+        message = f"{output or folder}: cannot be written ({existing}: {error.strerror})"
         raise StorageError(f"{message}. Nothing was begun: name another place") from error
 
 

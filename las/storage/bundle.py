@@ -35,12 +35,12 @@ def write(path: Path, model: dict[str, Tensor], state: dict[str, Any], config: d
 
     Raises StorageError if the file cannot be written; an existing file is intact then.
     """
-    kept = {
+    header = {
         "config": _json({key: config[key] for key in KEPT_CONFIG if key in config}),
         "state": _json({key: state[key] for key in KEPT_STATE if key in state}),
     }
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.items()}
-    metadata = {"schema": SCHEMA, **kept, "sha256": _sha256(tensors, kept)}
+    metadata = {"schema": SCHEMA, **header, "sha256": _sha256(tensors, header)}
     try:
         atomic.write(path, safetensors.torch.save(tensors, metadata))
     except OSError as error:
@@ -59,10 +59,10 @@ def read(path: Path) -> Bundle:
                 f"{path}: these tensors are not a bundle that this version of las can read: make one with "
                 f"las export checkpoint=... output={path.name}"
             )
-        kept = {key: metadata[key] for key in ("config", "state")}
-        if _sha256(tensors, kept) != metadata["sha256"]:
+        header = {key: metadata[key] for key in ("config", "state")}
+        if _sha256(tensors, header) != metadata["sha256"]:
             raise StorageError(f"{path}: damaged: its content is not what was written. Copy it again")
-        return Bundle(tensors, bounded.parse(kept["state"]), with_public_names(bounded.parse(kept["config"])))
+        return Bundle(tensors, bounded.parse(header["state"]), with_public_names(bounded.parse(header["config"])))
     except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
         raise StorageError(
             f"{path}: not a bundle, or a damaged one ({bounded.reason(error)}). Copy it again"
@@ -73,10 +73,10 @@ def _json(value: dict[str, Any]) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _sha256(tensors: dict[str, Tensor], kept: dict[str, str]) -> str:
+def _sha256(tensors: dict[str, Tensor], header: dict[str, str]) -> str:
     digest = hashlib.sha256()
-    for key in sorted(kept):
-        digest.update(f"{key}\0{kept[key]}\0".encode())
+    for key in sorted(header):
+        digest.update(f"{key}\0{header[key]}\0".encode())
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name}\0{tensor.dtype}\0{list(tensor.shape)}\0".encode())

@@ -256,15 +256,19 @@ def _reasons(damaged: Sequence[Damage]) -> str:
     return "; ".join(" ".join(each.reason.split()) for each in damaged)
 
 
-def _age(wanted: Damage, checkpoint: Checkpoint) -> str:
+def _age(damaged: Damage, checkpoint: Checkpoint) -> str:
     """Age of a checkpoint against another one, `200 steps (3:20) older`, with the time from the run's metrics."""
-    before, step = _step(wanted.directory), _step(checkpoint.directory)
-    if before is None or step is None:
+    damaged_step, step = _step(damaged.directory), _step(checkpoint.directory)
+    if damaged_step is None or step is None:
         return "which may be older"
-    times = _times(wanted.directory.parent.parent)
-    taken = f" ({progress.duration(abs(times[before] - times[step]))})" if {before, step} <= times.keys() else ""
-    steps = abs(before - step)
-    return f"{steps:,} step{'' if steps == 1 else 's'}{taken} {'older' if step < before else 'newer'}"
+    times = _times(damaged.directory.parent.parent)
+    used = (
+        f" ({progress.duration(abs(times[damaged_step] - times[step]))})"
+        if {damaged_step, step} <= times.keys()
+        else ""
+    )
+    steps = abs(damaged_step - step)
+    return f"{steps:,} step{'' if steps == 1 else 's'}{used} {'older' if step < damaged_step else 'newer'}"
 
 
 def _step(directory: Path) -> int | None:

@@ -49,7 +49,7 @@ def fetch(url: str, path: Path, size: int, sha256: str = "", md5: str = "") -> P
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_file() and path.stat().st_size == size and _wrong_hash(path, hashes) is None:
             return path
-        _require_room(path, size - (part.stat().st_size if part.exists() else 0))
+        _require_space(path, size - (part.stat().st_size if part.exists() else 0))
         _fetch_all(url, part, size)
         wrong = _wrong_hash(part, hashes)
         if wrong is not None:
@@ -64,16 +64,16 @@ def fetch(url: str, path: Path, size: int, sha256: str = "", md5: str = "") -> P
 def _fetch_all(url: str, part: Path, size: int) -> None:
     """Download until `part` has its full size, over as many connections as needed."""
     failures = 0
-    while (have := part.stat().st_size if part.exists() else 0) != size:
-        if have > size:
+    while (num_bytes := part.stat().st_size if part.exists() else 0) != size:
+        if num_bytes > size:
             part.unlink()
             continue
         try:
-            _fetch_rest(url, part, have, size)
+            _fetch_rest(url, part, num_bytes, size)
         except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, _Dropped) as error:
             if isinstance(error, urllib.error.HTTPError) and error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 part.unlink(missing_ok=True)  # what the server has is shorter than what was begun
-            failures = 0 if part.exists() and part.stat().st_size > have else failures + 1
+            failures = 0 if part.exists() and part.stat().st_size > num_bytes else failures + 1
             if failures == _ATTEMPTS or not _is_transient(error):
                 raise DataError(
                     f"{url}: cannot be downloaded ({error}). The same command tries again, and continues {part} if "
@@ -82,21 +82,21 @@ def _fetch_all(url: str, part: Path, size: int) -> None:
             time.sleep(_WAIT_S * 2**failures)
 
 
-def _fetch_rest(url: str, part: Path, have: int, size: int) -> None:
+def _fetch_rest(url: str, part: Path, num_bytes: int, size: int) -> None:
     """Append the bytes of one connection to the `have` existing ones, never more than `size` in total."""
     request = urllib.request.Request(url, headers={"User-Agent": "las", "Accept-Encoding": "identity"})
-    if have:
-        request.add_header("Range", f"bytes={have}-")
+    if num_bytes:
+        request.add_header("Range", f"bytes={num_bytes}-")
     with _opener(url).open(request, timeout=_TIMEOUT_S) as response:
         if response.status == HTTPStatus.PARTIAL_CONTENT:
             promised = response.headers.get("Content-Range", "")
-            if promised != f"bytes {have}-{size - 1}/{size}":
+            if promised != f"bytes {num_bytes}-{size - 1}/{size}":
                 part.unlink(
                     missing_ok=True
                 )  # another file than the one that was begun, or the server does not count as we do
                 raise DataError(f"{url}: the server continues with {promised!r}, expected a file of {size:,} bytes")
         else:
-            have = 0
+            num_bytes = 0
             promised = response.headers.get("Content-Length", str(size))
             if promised != str(size):
                 kind = response.headers.get("Content-Type", "unknown content")
@@ -104,24 +104,24 @@ def _fetch_rest(url: str, part: Path, have: int, size: int) -> None:
                     f"{url}: the server sends {promised} bytes of {kind}, expected {size:,}: not the file, or another "
                     "version of it. Nothing was kept"
                 )
-        with part.open("ab" if have else "wb") as file:
-            for chunk in _chunks(response, part.stem, have, size):
+        with part.open("ab" if num_bytes else "wb") as file:
+            for chunk in _chunks(response, part.stem, num_bytes, size):
                 file.write(chunk)
             file.flush()
             os.fsync(file.fileno())
 
 
-def _chunks(response: Any, name: str, have: int, size: int) -> Iterator[bytes]:
+def _chunks(response: Any, name: str, num_bytes: int, size: int) -> Iterator[bytes]:
     """Read chunks until the file has its size. Raises _Dropped for a shorter response, DataError for a longer one."""
-    total = -(-(size - have) // _CHUNK)
+    total = -(-(size - num_bytes) // _CHUNK)
     for _ in progress.counted(range(total), total, f"{name}: MiB fetched"):
-        chunk = response.read(min(_CHUNK, size - have))
-        have += len(chunk)
+        chunk = response.read(min(_CHUNK, size - num_bytes))
+        num_bytes += len(chunk)
         yield chunk
         if not chunk:
             break
-    if have < size:
-        raise _Dropped(f"the connection ended after {have:,} of {size:,} bytes")
+    if num_bytes < size:
+        raise _Dropped(f"the connection ended after {num_bytes:,} of {size:,} bytes")
     if response.read(1):
         raise DataError(f"the server sends more than the {size:,} bytes of {name}: another version of it?")
 
@@ -158,12 +158,14 @@ def _is_local(url: str) -> bool:
     return parts.scheme == "http" and parts.hostname in _LOOPBACK
 
 
-def _require_safe(url: str, asked: str) -> None:
+def _require_safe(url: str, requested: str) -> None:
     """Raise ConfigError for a url that is neither https nor local, DataError for a redirect to one."""
-    if urlsplit(url).scheme == "https" or (_is_local(url) and _is_local(asked)):
+    if urlsplit(url).scheme == "https" or (_is_local(url) and _is_local(requested)):
         return
-    if url != asked:
-        raise DataError(f"{asked}: leads to {url}: las downloads by https only. Fetch the file by hand if you trust it")
+    if url != requested:
+        raise DataError(
+            f"{requested}: leads to {url}: las downloads by https only. Fetch the file by hand if you trust it"
+        )
     raise ConfigError(f"{url}: las downloads by https only. Fetch the file by hand if you trust the source")
 
 
@@ -187,7 +189,7 @@ def _wrong_hash(path: Path, hashes: dict[str, str]) -> str | None:
     return None
 
 
-def _require_room(path: Path, needed: int) -> None:
+def _require_space(path: Path, needed: int) -> None:
     free = shutil.disk_usage(path.parent).free
     if needed > free:
         raise StorageError(f"{path}: needs {needed:,} bytes, {free:,} are free. Make room, or choose another folder")

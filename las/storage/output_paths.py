@@ -19,13 +19,13 @@ def folder(checkpoint: Path) -> Path:
     return beside.parent if beside.name == "checkpoints" else beside
 
 
-def decoded(checkpoint: Path, what: str) -> Path:
+def decoded(checkpoint: Path, name: str) -> Path:
     """Path of the hypotheses for a split or for recordings (`name_of`), different for every checkpoint of a run."""
-    name = f"hypotheses.{what}.jsonl"
+    file_name = f"hypotheses.{name}.jsonl"
     if checkpoint.is_file():
-        return folder(checkpoint) / f"{checkpoint.stem}.decoded" / name
+        return folder(checkpoint) / f"{checkpoint.stem}.decoded" / file_name
     chosen = [] if folder(checkpoint) == checkpoint else [checkpoint.name]
-    return folder(checkpoint).joinpath("decoded", *chosen, name)
+    return folder(checkpoint).joinpath("decoded", *chosen, file_name)
 
 
 def name_of(audio: str | Sequence[str]) -> str:

@@ -52,10 +52,10 @@ NEVER_ALLOWED = ("vocabulary", "manifest_hash", "seed")
 
 def signature(config: Config) -> Config:
     """Part of a config that decides what a run computes."""
-    kept = {key: value for key, value in config.items() if key not in UNSIGNED}
-    kept["trainer"] = {key: value for key, value in config["trainer"].items() if key not in UNSIGNED_TRAINER}
-    kept["corpus"] = {key: value for key, value in config["corpus"].items() if key != "root"}
-    return kept
+    signed = {key: value for key, value in config.items() if key not in UNSIGNED}
+    signed["trainer"] = {key: value for key, value in config["trainer"].items() if key not in UNSIGNED_TRAINER}
+    signed["corpus"] = {key: value for key, value in config["corpus"].items() if key != "root"}
+    return signed
 
 
 def signature_digest(config: Config) -> str:
@@ -132,9 +132,9 @@ class RunDirectory:
         """Drop events after a step: a resumed run repeats them, and each step must occur once."""
         if not self.writes:
             return
-        kept = [event for event in self.metrics() if event.get("step", 0) <= step]
+        events = [event for event in self.metrics() if event.get("step", 0) <= step]
         path = self.directory / "metrics.jsonl"
-        atomic.write(path, "".join(json.dumps(event) + "\n" for event in kept))
+        atomic.write(path, "".join(json.dumps(event) + "\n" for event in events))
 
     @property
     def result(self) -> dict[str, Any] | None:
@@ -186,7 +186,9 @@ def origin(vocabulary_hash: str) -> dict[str, str]:
     return {"torch": str(torch.__version__), "code": commit() or __version__, "vocabulary": vocabulary_hash}
 
 
-def require(before: Mapping[str, Any], now: Mapping[str, Any], allowed: Collection[str], directory: Path) -> list[str]:
+def require(
+    recorded: Mapping[str, Any], current: Mapping[str, Any], allowed: Collection[str], directory: Path
+) -> list[str]:
     """Compare the properties of a run with those it began with; returns lines for the log about allowed changes.
 
     Raises StorageError listing changes that are not allowed, ConfigError if `allowed` names one that cannot be.
@@ -195,8 +197,8 @@ def require(before: Mapping[str, Any], now: Mapping[str, Any], allowed: Collecti
         if name not in KINDS or name in NEVER_ALLOWED:
             may = [kind for kind in KINDS if kind not in NEVER_ALLOWED]
             raise ConfigError(f"allow_drift: {name!r} is none of {', '.join(may)}.{suggest(name, may)}")
-    changed = [name for name in KINDS if name in before and before[name] != now[name]]
-    lines = [f"{KINDS[name]}: {_short(before[name])} -> {_short(now[name])}" for name in changed]
+    changed = [name for name in KINDS if name in recorded and recorded[name] != current[name]]
+    lines = [f"{KINDS[name]}: {_short(recorded[name])} -> {_short(current[name])}" for name in changed]
     refused = [name for name in changed if name not in allowed]
     if not refused:
         return [f"continuing although it changed since this run began: {line}" for line in lines]

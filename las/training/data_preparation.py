@@ -56,7 +56,9 @@ class PreparedCorpus(NamedTuple):
 
     def remedy(self) -> str:
         """The command or setting that gives the tokenizer every symbol of every split."""
-        return self.corpus.tokens.remedy({symbol for split in self.splits for symbol in self.unknown(split).found})
+        return self.corpus.tokens.remedy(
+            {symbol for split in self.splits for symbol in self.unknown(split).utterance_ids}
+        )
 
 
 def prepare(corpus: Corpus, data_dir: Path, limits: QualityLimits) -> PreparedCorpus:
@@ -204,7 +206,7 @@ def require_known(data: PreparedCorpus, split: str, log: Path | None = None) -> 
             f"{data.corpus.name}: the tokens lack {unknown} of {split}, more than "
             f"limits.unknown={data.limits.unknown:g}. {data.remedy()}"
         )
-    if unknown.found:
+    if unknown.utterance_ids:
         progress.say(f"{split}: the tokens lack {unknown}: the model cannot write them", log)
 
 

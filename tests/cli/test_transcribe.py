@@ -113,7 +113,7 @@ def test_bad_recordings_are_named_and_the_others_written(listen: Las, tmp_path: 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (["channel=left"], "channel=left is no channel"),
+        (["channel=left"], "channel=left is not a channel"),
         (["format=srd", "output=x"], "format=srd does not exist. Did you mean srt"),
         (["format=srt"], "format=srt needs output=..., for example output=x.srt or output=folder"),
         (["batch_size=0"], "batch_size=0 must be at least 1"),
@@ -162,7 +162,7 @@ class LocalEar(transcriber.Transcriber):
     cutting and stitching.
     """
 
-    def hear(self, waveforms: Sequence[torch.Tensor], starts_s: Sequence[float]) -> list[SegmentTranscript]:
+    def decode(self, waveforms: Sequence[torch.Tensor], starts_s: Sequence[float]) -> list[SegmentTranscript]:
         return [bursts(waveform, start_s) for waveform, start_s in zip(waveforms, starts_s, strict=True)]
 
 
@@ -228,9 +228,9 @@ def test_ten_minutes_by_a_checkpoint_are_its_pieces_one_by_one(
     own = transcriber.load(trained / "run", GreedySearch(max_length_ratio=0.3))
     heard = own.transcribe(path)
     parts = [piece.samples for piece in own.cutter(streaming.open_blocks(path, RATE)[1])]
-    one_by_one = [own.hear([samples], [0.0])[0] for samples in parts]
+    one_by_one = [own.decode([samples], [0.0])[0] for samples in parts]
     assert [word.text for word in heard.words] == [word.text for each in one_by_one for word in each.words]
-    alone = [word.text for samples in utterances for word in own.hear([samples], [0.0])[0].words]
+    alone = [word.text for samples in utterances for word in own.decode([samples], [0.0])[0].words]
     changed = differences(alone, [word.text for word in heard.words])
     print(f"{heard.duration_s:.0f} s in {len(parts)} pieces: {changed} of {len(alone)} words differ from utterances")
 
@@ -252,7 +252,7 @@ def test_audio_and_attention_are_let_go_as_soon_as_they_were_heard(
     seen: list[weakref.ref[torch.Tensor]] = []
     alive: list[int] = []
 
-    def hear(self: object, waveforms: Sequence[torch.Tensor], starts_s: Sequence[float]) -> list[SegmentTranscript]:
+    def decode(self: object, waveforms: Sequence[torch.Tensor], starts_s: Sequence[float]) -> list[SegmentTranscript]:
         found = []
         for start_s in starts_s:
             token = TimedToken("aa", start_s, start_s + 1.0, 0.5)
@@ -262,7 +262,7 @@ def test_audio_and_attention_are_let_go_as_soon_as_they_were_heard(
         alive.append(sum(each() is not None for each in seen))
         return found
 
-    monkeypatch.setattr(transcriber.Transcriber, "hear", hear)
+    monkeypatch.setattr(transcriber.Transcriber, "decode", decode)
     path = long_recording(tmp_path / "x.wav", 6)
     answer = listen(f"input={path}", f"output={tmp_path / 'x.jsonl'}", "batch_size=4")
     assert answer.code == 0, answer.err

@@ -54,19 +54,30 @@ def test_masks_of_a_batch_are_those_drawn_one_by_one(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "policy"),  # F, mF, T, p, mT
+    ("name", "policy"),  # W, F, mF, T, p, mT
     [
-        ("lb", (27, 1, 100, 1.0, 1)),
-        ("ld", (27, 2, 100, 1.0, 2)),
-        ("sm", (15, 2, 70, 0.2, 2)),
-        ("ss", (27, 2, 70, 0.2, 2)),
+        ("lb", (80, 27, 1, 100, 1.0, 1)),
+        ("ld", (80, 27, 2, 100, 1.0, 2)),
+        ("sm", (40, 15, 2, 70, 0.2, 2)),
+        ("ss", (40, 27, 2, 70, 0.2, 2)),
     ],
 )
 def test_cards_hold_the_policies_of_the_paper(name: str, policy: tuple[float, ...]) -> None:
     made = card(f"specaugment_{name}")
-    bands = made.max_frequencies, made.frequency_masks
-    assert (*bands, made.max_time_frames, made.max_time_share, made.time_masks) == policy
-    assert made.max_warp_frames == 0 and made.speeds == (1.0,)
+    warp_and_bands = made.max_warp_frames, made.max_frequencies, made.frequency_masks
+    assert (*warp_and_bands, made.max_time_frames, made.max_time_share, made.time_masks) == policy
+    assert made.speeds == (1.0,)
+
+
+def test_a_stored_config_without_warping_computes_what_it_did() -> None:
+    """Configs of earlier releases have no `max_warp_frames`, or 0: their masks are unchanged, and nothing is warped."""
+    stored = compose("train", ["augment=specaugment_ld"])["augment"]
+    features, frames, keys = torch.randn(2, 200, 80), torch.tensor([200, 170]), [3, 4]
+    without = {key: value for key, value in stored.items() if key != "max_warp_frames"}
+    old = [build(each).features(features, frames, keys) for each in (without, stored | {"max_warp_frames": 0})]
+    hidden = old[0] == 0
+    assert torch.equal(*old) and torch.equal(old[0], features.masked_fill(hidden, 0.0)) and hidden.any()
+    assert not torch.equal(build(stored).features(features, frames, keys), old[0])
 
 
 def test_nothing_happens_by_default() -> None:

@@ -139,10 +139,10 @@ def test_more_buckets_leave_less_padding() -> None:
     ],
 )
 def test_a_size_of_a_config_is_checked(utterances: object, seconds: object, says: str) -> None:
-    assert BatchSize.of({"batch_size": 8, "max_batch_s": 60.0}) == (8, 60.0)
-    assert BatchSize.of({"batch_size": 8, "max_batch_s": None}) == (8, None)
+    assert BatchSize.from_config({"batch_size": 8, "max_batch_s": 60.0}) == (8, 60.0)
+    assert BatchSize.from_config({"batch_size": 8, "max_batch_s": None}) == (8, None)
     with pytest.raises(ConfigError, match=says):
-        BatchSize.of({"batch_size": utterances, "max_batch_s": seconds})
+        BatchSize.from_config({"batch_size": utterances, "max_batch_s": seconds})
 
 
 def test_sizes_of_nothing_are_refused() -> None:

@@ -78,7 +78,7 @@ def test_a_line_is_made_word_by_word() -> None:
 def test_attention_and_pieces_are_kept_unless_nobody_wants_them(transcriber: Transcriber, trained: Path) -> None:
     path = wav(trained, "mdab0_sx1")
     (full,), (bare,) = (
-        list(transcriber.transcribe_all([path], **options)) for options in ({}, {"kept": SegmentTranscript.outline})
+        list(transcriber.transcribe_all([path], **options)) for options in ({}, {"keep": SegmentTranscript.outline})
     )
     assert bare.to_json() == full.to_json() and bare.score == full.score
     assert full.pieces[0].weights.shape[0] == len(full.tokens) + 1

@@ -1,4 +1,5 @@
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from torch import Tensor
 
+from las.data.audio import files
 from las.nn.features import LOG_FLOOR, MFCC, Features, LogMel, time_derivative
 from las.runtime import config
 from las.runtime.errors import ConfigError
@@ -85,6 +87,39 @@ def test_mfcc_is_the_orthonormal_cosine_transform_of_log_mel() -> None:
     basis = np.cos(np.pi * k * (2 * n + 1) / 46) * np.sqrt(2 / 23)
     basis[0] /= np.sqrt(2)
     np.testing.assert_allclose(ours[0].numpy(), log_mel[0].numpy() @ basis.T, atol=1e-4)
+
+
+@every_card
+def test_digital_silence_has_the_floor_of_the_card(name: str) -> None:
+    """1e-10, or 1e-6 in configs of earlier releases, which have no `log_floor`."""
+    card = OmegaConf.to_container(OmegaConf.load(CARDS[name]))
+    stored = {key: value for key, value in card.items() if key != "log_floor"}
+    for section, floor in ((card, 1e-10), (stored, 1e-6)):
+        features = config.build(section)(RATE, normalisation="none")
+        rows, _ = features(torch.zeros(1, 4000), torch.tensor([4000]))
+        if isinstance(features, MFCC):
+            rows = rows @ features.get_buffer("dct").T  # the transform is orthonormal
+        levels = rows[0, :, : rows.shape[2] // features.orders]
+        torch.testing.assert_close(levels, torch.full_like(levels, math.log(floor)), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize(("floor", "decibels"), [(1e-6, -103), (1e-10, -143)])
+def test_floor_against_a_full_scale_sine(floor: float, decibels: float) -> None:
+    """The strongest of sines in all filters but the lowest, whose width is that of the window's spectrum."""
+    features = LogMel(RATE, preemphasis=0.0, normalisation="none", log_floor=1e-10)
+    hertz = torch.arange(200.0, 7900.0, 50.0)[:, None]
+    waves = torch.sin(2 * math.pi * hertz * torch.arange(800) / RATE)
+    rows, _ = features(waves, torch.full((len(hertz),), 800))
+    assert 10 * math.log10(floor / float(rows.exp().max())) == pytest.approx(decibels, abs=0.5)
+
+
+def test_speech_lies_above_the_floor_of_the_cards(shared_data: Path) -> None:
+    """45 % of the lowest band of the TIMIT sample lies below 1e-6, none of it below the cards' floor (40 bands)."""
+    features = LogMel(RATE, normalisation="none", log_floor=1e-30)
+    folder = shared_data / "timit_sample" / "TIMIT" / "TRAIN" / "DR1"
+    waveforms = [torch.from_numpy(files.load(path)) for path in sorted(folder.rglob("*.WAV"))]
+    energies = torch.cat([features(wave[None], torch.tensor([len(wave)]))[0][0, :, 0].exp() for wave in waveforms])
+    assert (energies < 1e-10).sum() == 0 and 0.3 < float((energies < 1e-6).double().mean()) < 0.6
 
 
 @every_card
@@ -206,6 +241,6 @@ def test_bad_options_are_explained() -> None:
 def test_how_many_are_computed_at_once_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     waveforms, num_samples = noise(3000, 2345, 1000, 401, 399)
     together = make(name).double()(waveforms.double(), num_samples)
-    monkeypatch.setattr("las.nn.features.AT_ONCE", 6500)  # two of them, and the last by itself
+    monkeypatch.setattr("las.nn.features.CHUNK_SAMPLES", 6500)  # two of them, and the last by itself
     found = make(name).double()(waveforms.double(), num_samples)
     torch.testing.assert_close(found, together, rtol=1e-12, atol=1e-12)

@@ -1,8 +1,8 @@
-"""Long audio in pieces that a model can hear: cut in pauses, or where it is least loud, then with overlap.
+"""Segmentation of long audio for decoding: cut in pauses, or with overlap where the audio is least loud.
 
-A piece has a core, and cores tile the audio. Between two cores there is either a pause, and the pieces end there, or
-none, and each piece hears `overlap_s` beyond its core: a word at the border is heard whole by at least one of them, and
-`words.stitch` decides who says it.
+A segment has a core, and cores tile the audio. Two cores meet in a pause, and the segments end there; or in speech, and
+each segment extends `overlap_s` beyond its core, so that a word at the border is complete in at least one of them.
+`las.decoding.word_timing.stitch` merges the words.
 """
 
 import itertools
@@ -17,18 +17,18 @@ from torch import Tensor
 from las.runtime.errors import ArgumentError
 
 FRAME_S, SMOOTH_FRAMES = 0.01, 15
-"""Loudness is measured in frames; without a pause a cut is made where it is low for so many of them."""
+"""Length of a frame in seconds, and number of frames over which loudness is averaged to cut where there is no pause."""
 QUIET_DB, DEPTH = 10.0, 0.6
-"""A window has pauses if its loud frames (95 % are below) are so many decibels above its soft ones (10 % are). A pause
-is below the loud ones by this share of the difference."""
+"""Definition of pauses: a window has some if the 95th percentile of its levels is at least QUIET_DB decibels above the
+10th; their levels lie below the 95th percentile by more than the share DEPTH of that difference."""
 DEEPEST_DB = 50.0
-"""Differences above count as this one: digital silence would else hide pauses with breath and noise in them."""
+"""Maximum of that difference: beside digital silence, pauses with breath and noise would not count otherwise."""
 FAINTEST_DB = -120.0
 LEAST_S = 0.1
 
 
 class AudioSegment(NamedTuple):
-    """A stretch of audio and the part of it that is its own, its core; times are seconds in the whole."""
+    """Segment of a recording: samples, start of the segment, start and end of its core in seconds of the recording."""
 
     samples: Float[Tensor, " samples"]
     start_s: float
@@ -37,20 +37,20 @@ class AudioSegment(NamedTuple):
 
 
 class Segmenter:
-    """Cuts audio into pieces.
+    """Segmenter of audio that arrives in blocks.
 
     Args:
         sample_rate: in Hz.
-        longest_s: of a core; audio up to it stays whole.
-        shortest_s: of a core, but for audio that is shorter.
-        overlap_s: what a piece hears beyond its core where there is no pause: longer than a word.
-        pause_s: a pause is at least so long.
-        long_pause_s: such a pause is cut wherever it is, and not only where a core becomes too long.
-        silence_db: audio that never is louder (decibels below full scale) is silence, in which nothing is heard.
+        longest_s: maximum length of a core in seconds; audio up to it stays whole.
+        shortest_s: minimum length of a core in seconds, except in shorter audio.
+        overlap_s: seconds of a segment beyond its core where there is no pause: longer than a word.
+        pause_s: minimum length of a pause in seconds.
+        long_pause_s: length from which a pause is always cut, not only where a core becomes too long.
+        silence_db: level in decibels of full scale; audio that stays below it is silence and is not decoded.
 
     A cut is made in the middle of a pause, of those between `shortest_s` and `longest_s` after the last cut: of the
-    first long one, or else of the longest. At most `longest_s` and twice `overlap_s` of audio are held, and what the
-    source gives at a time.
+    first long one, or else of the longest. At most `longest_s`, twice `overlap_s` and one
+    block of audio are in memory.
     """
 
     def __init__(
@@ -78,62 +78,62 @@ class Segmenter:
         )
 
     def __call__(self, blocks: Iterable[Tensor]) -> Iterator[AudioSegment]:
-        """The pieces of blocks [samples] that follow each other; none for no samples."""
-        held, first = torch.zeros(0), 0  # sample `first` of the whole is the first one held
-        core, before = 0, 0  # where the next core starts, and how much is heard before it
+        """Segments of consecutive blocks [samples]; none without samples."""
+        buffered, first = torch.zeros(0), 0  # `buffered` starts at sample `first` of the recording
+        core, overlap_before = 0, 0  # start of the next core, and samples of its segment before it
         for block in itertools.chain(blocks, [None]):
-            held = held if block is None else torch.cat([held, block])
-            end = first + len(held)
+            buffered = buffered if block is None else torch.cat([buffered, block])
+            end = first + len(buffered)
             while core < end and (block is None or end - core > self.longest + self.overlap):
-                length, after = self._cut(held[core - first :], is_all=core == 0 and block is None)
+                length, overlap_after = self._cut(buffered[core - first :], is_all=core == 0 and block is None)
                 core_end = core + length
-                yield self._piece(held, first, (core - before, core, core_end, core_end + after))
-                core, before = core_end, after
-                held, first = held[core - before - first :], core - before
+                yield self._piece(buffered, first, (core - overlap_before, core, core_end, core_end + overlap_after))
+                core, overlap_before = core_end, overlap_after
+                buffered, first = buffered[core - overlap_before - first :], core - overlap_before
 
     def is_silent(self, samples: Float[Tensor, " samples"]) -> bool:
-        """Whether nothing in it is louder than silence."""
+        """Return whether all frames of the samples are below the level of silence."""
         return not len(samples) or float(loudness(samples, self.frame).max()) < self.silence_db
 
-    def _piece(self, held: Tensor, first: int, places: tuple[int, int, int, int]) -> AudioSegment:
-        start, core, core_end, end = places
+    def _piece(self, buffered: Tensor, first: int, bounds: tuple[int, int, int, int]) -> AudioSegment:
+        start, core, core_end, end = bounds
         rate = self.sample_rate
-        return AudioSegment(held[start - first : end - first].clone(), start / rate, core / rate, core_end / rate)
+        return AudioSegment(buffered[start - first : end - first].clone(), start / rate, core / rate, core_end / rate)
 
-    def _cut(self, left: Float[Tensor, " samples"], is_all: bool) -> tuple[int, int]:
-        """How many samples of what is left are the next core, and how much is heard beyond them.
+    def _cut(self, remaining: Float[Tensor, " samples"], is_all: bool) -> tuple[int, int]:
+        """Length of the next core and of the overlap after it, in samples.
 
-        `is_all` says that nothing was before and nothing will follow.
+        `is_all`: `remaining` is the whole recording.
         """
-        fits = len(left) <= self.longest
+        fits = len(remaining) <= self.longest
         if fits and is_all:
-            return len(left), 0
-        levels = loudness(left[: self.longest], self.frame)
+            return len(remaining), 0
+        levels = loudness(remaining[: self.longest], self.frame)
         lengths, middles = runs(is_pause(levels))
-        # What is left behind a cut must be worth hearing, too.
-        latest = len(left) // self.frame - self.shortest
+        # The last core must not be shorter than `shortest` either.
+        latest = len(remaining) // self.frame - self.shortest
         usable = (lengths >= (self.long_pause if fits else self.pause)) & (middles >= self.shortest)
         usable &= middles <= latest
         if usable.any():
-            # All long ones count as equal, and of equals the first is taken.
+            # All long pauses count as equal; argmax takes the first of equals.
             best = int(lengths.clamp(max=self.long_pause).masked_fill(~usable, 0).argmax())
             return int(middles[best]) * self.frame, 0
         if fits:
-            return len(left), 0
+            return len(remaining), 0
         smooth = torch.nn.functional.avg_pool1d(levels.unsqueeze(0), SMOOTH_FRAMES, 1, SMOOTH_FRAMES // 2)[0]
-        earliest = max(len(levels) // 2, self.shortest)  # late, so that pieces are long
+        earliest = max(len(levels) // 2, self.shortest)  # in the second half, so that segments are long
         return (earliest + int(smooth[earliest : latest + 1].argmin())) * self.frame, self.overlap
 
 
 def loudness(samples: Float[Tensor, " samples"], frame: int) -> Float[Tensor, " frames"]:
-    """Decibels below full scale of each frame; the last may be shorter."""
+    """Level of each frame in decibels of full scale, at least FAINTEST_DB; zeros fill the last frame."""
     padded = torch.nn.functional.pad(samples, (0, -len(samples) % frame))
     power = padded.double().view(-1, frame).square().mean(1)
     return (10 * power.log10()).clamp(min=FAINTEST_DB)
 
 
 def is_pause(levels: Float[Tensor, " frames"]) -> Bool[Tensor, " frames"]:
-    """Which frames are soft, compared with the others."""
+    """Mask of the frames that belong to pauses, compared with the other frames."""
     loud, soft = torch.quantile(levels, 0.95), torch.quantile(levels, 0.1)
     if loud - soft < QUIET_DB:
         return torch.zeros_like(levels, dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""NIST SPHERE files: the header, and PCM, mu-law and a-law samples, plain or compressed with shorten.
+"""Reading of NIST SPHERE files: the header, and PCM, mu-law and a-law samples, plain or compressed with shorten.
 
 Header: NIST's SPHERE package (`NIST_1A`, the header's size, then `name -type value` lines up to `end_head`).
 mu-law and a-law: ITU-T G.711.
@@ -20,18 +20,18 @@ from las.data.audio import shorten
 from las.runtime.errors import DataError
 
 MAGIC = b"NIST_1A\n"
-# Headers are 1024 bytes in practice; a larger number is a damaged header, not one to read into memory.
+# Headers have 1024 bytes in practice; a much larger size is a damaged header and is not read into memory.
 _MAX_HEADER_BYTES = 1 << 20
 _PCM = {(1, "big"): ">i1", (1, "little"): "<i1", (2, "big"): ">i2", (2, "little"): "<i2"}
 _LAWS = {"ulaw": "ulaw", "mu-law": "ulaw", "mulaw": "ulaw", "alaw": "alaw", "a-law": "alaw"}
 _ORDERS = {"01": "little", "10": "big"}
-# A header may promise anything; what it promises of compressed samples is bounded: 4.6 hours of two channels at 8 kHz.
+# Maximum number of compressed samples a header may promise: 4.6 hours of two channels at 8 kHz.
 _MAX_SHORTENED = 1 << 28
 
 
 @dataclass(frozen=True)
 class SphereHeader:
-    """What a SPHERE header says. `num_samples` counts per channel; `fields` holds every field, typed.
+    """Header of a SPHERE file. `num_samples` counts per channel; `fields` has all fields with their types.
 
     `compression` is `none` or `shorten`; `checksum` is 0 where the file has none.
     """
@@ -49,7 +49,7 @@ class SphereHeader:
 
 
 def read_header(path: str | Path) -> SphereHeader:
-    """The header of a SPHERE file, checked against the size of the file.
+    """Read the header of a SPHERE file and check it against the size of the file.
 
     Bytes after the samples that the header promises are allowed. Raises DataError for a file that is not SPHERE, a
     damaged header, a coding that las does not read, a file without samples, and one that ends before its last sample;
@@ -64,13 +64,13 @@ def read_header(path: str | Path) -> SphereHeader:
     coding, _, compression = str(fields.get("sample_coding", "pcm")).lower().partition(",")
     header = SphereHeader(
         sample_rate=_positive(fields, "sample_rate", path),
-        num_samples=_positive(fields, "sample_count", path, least=0),
+        num_samples=_positive(fields, "sample_count", path, minimum=0),
         channels=_positive(fields | {"channel_count": fields.get("channel_count", 1)}, "channel_count", path),
         sample_bytes=_positive(fields, "sample_n_bytes", path),
         byte_order=str(fields.get("sample_byte_format", "01")),
         coding=_LAWS.get(coding, coding),
         compression=_compression(compression),
-        checksum=_positive({"sample_checksum": 0} | fields, "sample_checksum", path, least=0),
+        checksum=_positive({"sample_checksum": 0} | fields, "sample_checksum", path, minimum=0),
         header_bytes=header_bytes,
         fields=fields,
     )
@@ -82,10 +82,10 @@ def read_header(path: str | Path) -> SphereHeader:
 def read(
     path: str | Path, start: int = 0, count: int | None = None, header: SphereHeader | None = None
 ) -> Float32[np.ndarray, "samples channels"]:
-    """`count` samples (all that are left by default) of every channel from sample `start` on, in [-1, 1].
+    """Read `count` samples (by default up to the end) of all channels from sample `start`, in [-1, 1].
 
-    Plain samples are read from where they lie. Compressed files are decoded whole, and the last ones kept, so that
-    the segments of a conversation do not decode it again. A checksum is verified where the whole file is decoded.
+    Compressed files are decoded whole and cached, so that the segments of a conversation do not decode it again. A
+    checksum is verified whenever the whole file is read.
     Raises DataError as `read_header` does, and for a stretch that is not within the file.
     """
     header = header or read_header(path)
@@ -114,7 +114,7 @@ def _plain(path: str | Path, start: int, count: int, header: SphereHeader) -> np
 
 
 def _shortened(path: str | Path, header: SphereHeader) -> np.ndarray:
-    """All samples of a compressed file, decoded now or lately."""
+    """Decode all samples of a compressed file, or return them from the cache."""
     try:
         status = os.stat(path)
     except OSError as error:
@@ -131,31 +131,34 @@ def _decode(path: str | Path, header: SphereHeader) -> np.ndarray:
     except OSError as error:
         raise DataError(f"{path}: cannot read the file ({error.strerror})") from error
     except shorten.Damaged as error:
-        says = f"{path}: the file is cut short or damaged: its header {error}. Copy it again"
-        raise DataError(says, kind="damaged") from error
+        message = f"{path}: the file is cut short or damaged: its header {error}. Copy it again"
+        raise DataError(message, kind="damaged") from error
     _verify(values, header, path)
     return values
 
 
 class _Decoded:
-    """The files decoded last, as many as fit into `most_bytes`, and always the very last; for several threads."""
+    """Thread-safe cache of decoded files, least recently used first out: up to `max_bytes`, but at least one file."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._held: OrderedDict[tuple[str, int, int, int], np.ndarray] = OrderedDict()
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._arrays: OrderedDict[tuple[str, int, int, int], np.ndarray] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, key: tuple[str, int, int, int], decode: Callable[[], np.ndarray]) -> np.ndarray:
-        with self._lock:  # held while decoding: two threads that want one file decode it once
-            if key not in self._held:
-                self._held[key] = decode()
-                while len(self._held) > 1 and sum(values.nbytes for values in self._held.values()) > self._most_bytes:
-                    self._held.popitem(last=False)
-            self._held.move_to_end(key)
-            return self._held[key]
+        """Look up an array; `decode` makes one that is not in the cache."""
+        with self._lock:  # also while decoding: of two threads that want one file, one decodes it
+            if key not in self._arrays:
+                self._arrays[key] = decode()
+                while (
+                    len(self._arrays) > 1 and sum(values.nbytes for values in self._arrays.values()) > self._max_bytes
+                ):
+                    self._arrays.popitem(last=False)
+            self._arrays.move_to_end(key)
+            return self._arrays[key]
 
 
-_decoded = _Decoded(most_bytes=256 << 20)  # holds the 20 conversations of CallHome that are in Hub5'00: 192 MB
+_decoded = _Decoded(max_bytes=256 << 20)  # holds the 20 conversations of CallHome that are in Hub5'00: 192 MB
 
 
 def _read_fields(file: BinaryIO, path: str | Path) -> tuple[dict[str, int | float | str], int]:
@@ -166,13 +169,13 @@ def _read_fields(file: BinaryIO, path: str | Path) -> tuple[dict[str, int | floa
         raise DataError(f"{path}: damaged SPHERE header: its second line should be the header's size, not {size!r}")
     header = file.read(int(size) - 16)
     fields: dict[str, int | float | str] = {}
-    at = 0
-    while at < len(header):
-        line = header[at:].split(b"\n", 1)[0]
+    offset = 0
+    while offset < len(header):
+        line = header[offset:].split(b"\n", 1)[0]
         words = line.split(None, 2)
         if words[:1] == [b"end_head"]:
             return fields, int(size)
-        at += len(line) + 1
+        offset += len(line) + 1
         if len(words) < 2 or line.startswith(b";"):
             continue
         name, kind = words[0].decode("latin-1"), words[1]
@@ -189,13 +192,15 @@ def _read_fields(file: BinaryIO, path: str | Path) -> tuple[dict[str, int | floa
     raise DataError(f"{path}: damaged SPHERE header: it has no end_head within its {int(size)} bytes")
 
 
-def _positive(fields: dict[str, int | float | str], name: str, path: str | Path, least: int = 1) -> int:
+def _positive(fields: dict[str, int | float | str], name: str, path: str | Path, minimum: int = 1) -> int:
     value = fields.get(name)
     if isinstance(value, str) and value.isdecimal():  # libsndfile writes the bytes of mu-law samples as text
         value = int(value)
-    if not isinstance(value, int) or value < least:
-        found = "is missing" if value is None else f"is {value!r}"
-        raise DataError(f"{path}: damaged SPHERE header: {name} {found}, expected a whole number of at least {least}")
+    if not isinstance(value, int) or value < minimum:
+        problem = "is missing" if value is None else f"is {value!r}"
+        raise DataError(
+            f"{path}: damaged SPHERE header: {name} {problem}, expected a whole number of at least {minimum}"
+        )
     return value
 
 
@@ -206,7 +211,7 @@ def _compression(named: str) -> str:
 
 
 def _checked(header: SphereHeader, path: str | Path) -> SphereHeader:
-    """The header with its byte order by name. Raises DataError for samples that las does not read."""
+    """Check the coding, and name the byte order. Raises DataError for samples that las does not read."""
     one_byte = header.sample_bytes == 1
     order = "little" if one_byte else _ORDERS.get(header.byte_order)
     if order is None:
@@ -236,23 +241,23 @@ def _require_samples(header: SphereHeader, path: str | Path, data_bytes: int) ->
                 f"most {_MAX_SHORTENED} compressed ones: the header is damaged, or the file is better cut up"
             )
         return
-    found = data_bytes // (header.channels * header.sample_bytes)
-    if found < header.num_samples:
+    num_present = data_bytes // (header.channels * header.sample_bytes)
+    if num_present < header.num_samples:
         raise DataError(
-            f"{path}: the file is cut short: its header promises {header.num_samples} samples, {found} are there. "
-            "Copy it again",
+            f"{path}: the file is cut short: its header promises {header.num_samples} samples, {num_present} are "
+            "there. Copy it again",
             kind="cut short",
         )
 
 
 def _verify(values: np.ndarray, header: SphereHeader, path: str | Path) -> None:
-    """Raise DataError unless the checksum is right: the sum of all samples, those of one byte without a sign."""
+    """Raise DataError unless the checksum is right: the sum of all samples as unsigned numbers, modulo 2^16."""
     if header.checksum == 0:
         return
-    found = int(values.view(f"{values.dtype.byteorder}u{header.sample_bytes}").sum(dtype=np.uint64)) % (1 << 16)
-    if found != header.checksum:
+    checksum = int(values.view(f"{values.dtype.byteorder}u{header.sample_bytes}").sum(dtype=np.uint64)) % (1 << 16)
+    if checksum != header.checksum:
         raise DataError(
-            f"{path}: the samples are damaged: their checksum is {found}, the header says {header.checksum}. "
+            f"{path}: the samples are damaged: their checksum is {checksum}, the header says {header.checksum}. "
             "Copy it again",
             kind="damaged",
         )
@@ -260,7 +265,7 @@ def _verify(values: np.ndarray, header: SphereHeader, path: str | Path) -> None:
 
 @functools.cache
 def _law_table(coding: str) -> Float32[np.ndarray, "256"]:
-    """The amplitude of each of the 256 codes of G.711, as a fraction of 16-bit full scale."""
+    """Amplitudes of the 256 codes of G.711, as fractions of 16-bit full scale."""
     codes = np.arange(256)
     if coding == "ulaw":
         codes = codes ^ 0xFF

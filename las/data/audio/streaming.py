@@ -24,34 +24,33 @@ from las.runtime.errors import ConfigError, DataError
 
 MIX: Final = "mix"
 Channel = int | Literal["mix"]
-"""Counted from 0, or the mean of all."""
+"""Number of a channel, counted from 0, or `mix` for the mean of all."""
 
 FILTER_WIDTH, ROLLOFF = 6, 0.99
-"""Of the windowed sinc: its zero crossings on one side, and where it cuts off, as a share of the lower rate's half."""
+"""Windowed sinc filter: zero crossings on one side, and cut-off frequency as a share of the lower Nyquist frequency."""
 LARGEST_RATIO = 1000
-"""Rates are taken as a ratio of whole numbers up to this, 44,100 to 16,000 Hz as 441 : 160. For ratios of larger ones
-filters would not fit into memory: the nearest is off by some millionths, less than 0.1 s in two hours."""
+"""Largest number in a ratio of rates, 441 : 160 for 44,100 to 16,000 Hz. Filters for larger numbers would not fit into
+memory: the nearest ratio is used instead, which differs by some millionths, less than 0.1 s in two hours."""
 
 
 def open_blocks(
     path: str | Path, sample_rate: int, channel: Channel = MIX, block_s: float = 30.0
 ) -> tuple[files.AudioInfo, Iterator[Tensor]]:
-    """What the header of a file says, and blocks [samples] at `sample_rate` (Hz), each of about `block_s`.
+    """Open a file: its header, and blocks [samples] at `sample_rate` (Hz) of about `block_s` seconds each.
 
-    Raises DataError as `audio.info` and `audio.blocks` do, and for a channel that does not exist.
+    Raises DataError as `files.info` and `files.blocks` do, and for a channel that does not exist.
     """
     require_channel(channel)
-    found = files.info(path)
-    _check_channel(path, channel, found.channels)
-    blocks = (_one(block, channel) for block in map(torch.from_numpy, files.blocks(path, block_s)))
-    return found, resampled(blocks, found.sample_rate, sample_rate)
+    audio_info = files.info(path)
+    _check_channel(path, channel, audio_info.channels)
+    blocks = (_selected(block, channel) for block in map(torch.from_numpy, files.blocks(path, block_s)))
+    return audio_info, resampled(blocks, audio_info.sample_rate, sample_rate)
 
 
 class Recording(NamedTuple):
-    """Samples in memory: [samples] or [channels, samples] at `sample_rate` (Hz), and a name for messages.
+    """Recording in memory: [samples] or [channels, samples] at `sample_rate` (Hz), and a name for messages.
 
-    Numbers with a fraction are amplitudes, full scale is 1; whole numbers (int16, int32) have the full scale of their
-    type.
+    Floating-point samples have full scale 1, integers (int16, int32) the full scale of their type.
     """
 
     samples: np.ndarray | Tensor
@@ -59,7 +58,7 @@ class Recording(NamedTuple):
     name: str
 
     def blocks(self, sample_rate: int, channel: Channel = MIX) -> tuple[float, Iterator[Tensor]]:
-        """Seconds, and blocks [samples] at `sample_rate` (Hz), as `open_blocks` gives them of a file.
+        """Duration in seconds, and blocks [samples] at `sample_rate` (Hz), like `open_blocks` for a file.
 
         Raises DataError for another shape or type, samples that are not finite, and a channel that does not exist.
         """
@@ -75,13 +74,17 @@ class Recording(NamedTuple):
         if not amplitudes.isfinite().all():
             raise DataError(f"{self.name}: there are samples that are not finite numbers")
         _check_channel(self.name, channel, amplitudes.shape[1])
-        return len(amplitudes) / self.sample_rate, resampled([_one(amplitudes, channel)], self.sample_rate, sample_rate)
+        return len(amplitudes) / self.sample_rate, resampled(
+            [_selected(amplitudes, channel)], self.sample_rate, sample_rate
+        )
 
 
 def require_channel(channel: object) -> None:
-    """Raise ConfigError unless this is `mix` or the number of a channel."""
+    """Raise ConfigError unless the value is `mix` or the number of a channel."""
     if channel != MIX and (not isinstance(channel, int) or isinstance(channel, bool) or channel < 0):
-        raise ConfigError(f"channel={channel} is no channel: give its number, counted from 0, or mix for all of them")
+        raise ConfigError(
+            f"channel={channel} is not a channel: give its number, counted from 0, or mix for all of them"
+        )
 
 
 def _check_channel(name: str | Path, channel: Channel, channels: int) -> None:
@@ -90,49 +93,52 @@ def _check_channel(name: str | Path, channel: Channel, channels: int) -> None:
         raise DataError(message, kind="channels")
 
 
-def _one(block: Float32[Tensor, "samples channels"], channel: Channel) -> Float32[Tensor, " samples"]:
+def _selected(block: Float32[Tensor, "samples channels"], channel: Channel) -> Float32[Tensor, " samples"]:
     return block[:, channel].contiguous() if isinstance(channel, int) else block.mean(dim=1)
 
 
-def resampled(blocks: Iterable[Tensor], before: int, after: int) -> Iterator[Tensor]:
-    """Blocks [samples] at another sample rate, of whatever lengths: joined they are what the joined blocks give."""
-    if before == after:
+def resampled(blocks: Iterable[Tensor], old_rate: int, new_rate: int) -> Iterator[Tensor]:
+    """Resample a stream of blocks [samples]: concatenated, they equal the resampled concatenation of the input."""
+    if old_rate == new_rate:
         yield from blocks
         return
-    ratio = Fraction(after, before).limit_denominator(LARGEST_RATIO)
-    step, made = ratio.denominator, ratio.numerator  # so many samples become so many
-    around = math.ceil(FILTER_WIDTH * step / (min(step, made) * ROLLOFF) / step + 1)  # of these steps on either side
-    held, left = torch.zeros(0), 0  # the first `left` steps of what is held have been given out
+    ratio = Fraction(new_rate, old_rate).limit_denominator(LARGEST_RATIO)
+    down, up = ratio.denominator, ratio.numerator
+    context = math.ceil(
+        FILTER_WIDTH * down / (min(down, up) * ROLLOFF) / down + 1
+    )  # steps of `down` samples, on either side
+    buffered, steps_done = torch.zeros(0), 0  # steps at the start of the buffer that were yielded
     for block in blocks:
-        held = torch.cat([held, block])
-        ready = len(held) // step - around
-        if ready > left:
-            yield _resample(held[: (ready + around) * step], step, made)[left * made : ready * made]
-            first = max(ready - around, 0)
-            held, left = held[first * step :], ready - first
-    if len(held) > left * step:
-        yield _resample(held, step, made)[left * made :]
+        buffered = torch.cat([buffered, block])
+        ready = len(buffered) // down - context
+        if ready > steps_done:
+            yield _resample(buffered[: (ready + context) * down], down, up)[steps_done * up : ready * up]
+            first = max(ready - context, 0)
+            buffered, steps_done = buffered[first * down :], ready - first
+    if len(buffered) > steps_done * down:
+        yield _resample(buffered, down, up)[steps_done * up :]
 
 
-def _resample(samples: Float[Tensor, " samples"], step: int, made: int) -> Float[Tensor, " resampled"]:
-    found: Tensor = torchaudio_compat.torchaudio().functional.resample(
-        samples, step, made, lowpass_filter_width=FILTER_WIDTH, rolloff=ROLLOFF
+def _resample(samples: Float[Tensor, " samples"], down: int, up: int) -> Float[Tensor, " resampled"]:
+    output: Tensor = torchaudio_compat.torchaudio().functional.resample(
+        samples, down, up, lowpass_filter_width=FILTER_WIDTH, rolloff=ROLLOFF
     )
-    return found
+    return output
 
 
 @runtime_checkable
 class Readable(Protocol):
-    """A stream of bytes."""
+    """Stream of bytes."""
 
-    def read(self, size: int = -1, /) -> bytes: ...
+    def read(self, size: int = -1, /) -> bytes:
+        """Read up to `size` bytes, by default all."""
 
 
 @contextmanager
-def kept(source: Readable) -> Iterator[Path]:
-    """A stream that cannot be searched, such as standard input, as a file that is gone afterwards.
+def spooled(source: Readable) -> Iterator[Path]:
+    """Copy a stream that cannot seek, such as standard input, to a temporary file, removed after the body.
 
-    Formats are told by what is in a file, and some keep at its end what is needed first.
+    Formats are recognised by the content of a file, and some need its end first.
     """
     with tempfile.TemporaryDirectory(prefix="las-") as folder:
         path = Path(folder) / "stdin"

@@ -1,4 +1,4 @@
-"""The process that reads audio for `las.data.audio.worker_pool`: answers requests until its other end closes.
+"""Process that reads audio for `las.data.audio.worker_pool`: it answers requests until the connection closes.
 
 It imports no torch, so that it starts in a quarter of a second.
 """
@@ -13,19 +13,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 BEAT_S = 0.5
-"""Between two signs of life while a request is worked on: a process that was stopped gives none, a slow one does."""
+"""Seconds between two heartbeats during a request: a stopped process sends none, a slow one does."""
 SIGN = "alive"
 
 
 class Array(NamedTuple):
-    """What comes before the bytes of an array, which are not pickled: that takes as long as reading a short file."""
+    """Header that precedes the bytes of an array; pickling them would take as long as reading a short file."""
 
     shape: tuple[int, ...]
     dtype: str
 
 
 class Answers:
-    """Where results and signs of life are sent."""
+    """Sender of results and heartbeats."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._lock, self.working = connection, threading.Lock(), False
@@ -33,6 +33,7 @@ class Answers:
         threading.Thread(target=self._beat, daemon=True).start()
 
     def send(self, result: Any, raised: Exception | None) -> None:
+        """Send the result of a request, or the exception it raised."""
         with self._lock:
             self.working = False
             if isinstance(result, np.ndarray) and result.size:
@@ -44,14 +45,14 @@ class Answers:
     def _beat(self) -> None:
         while True:
             time.sleep(BEAT_S)
-            with self._lock, contextlib.suppress(OSError):  # that nobody hears any more ends `serve`
+            with self._lock, contextlib.suppress(OSError):  # a closed connection ends `serve`
                 if self.working:
                     self._connection.send(SIGN)
 
 
 def serve(descriptor: int) -> None:
-    """Each request is (function, arguments); each answer is (result, None) or (None, what was raised)."""
-    # Its parent decides when it ends: what asks the parent to stop must not look like a crash here.
+    """Answer requests (function, arguments) with (result, None) or (None, exception) over a connection."""
+    # The parent decides when this process ends: a signal to the whole group must not look like a crash here.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
     connection = Connection(descriptor)

@@ -1,6 +1,6 @@
-"""Audio read in processes of their own: a file that kills or holds its reader does neither to a training.
+"""Reading of audio in worker processes: a file that crashes or blocks its reader does not end a training.
 
-A process that ends, or gives no sign of life, is replaced, and the new one is asked again.
+A process that ends, or sends no heartbeat, is replaced, and the new one gets the same request.
 """
 
 import atexit
@@ -24,51 +24,51 @@ from las.runtime.errors import DataError, LasError
 R = TypeVar("R")
 
 TRIES = 3
-"""So often one request may cost a process before its file is at fault."""
+"""Number of processes that one request may end before its file is reported as the cause."""
 SILENT_BEATS = 6
-"""A working process that misses so many signs of life in a row is replaced."""
+"""Number of successive heartbeats that a working process may miss before it is replaced."""
 START_S = 60.0
-"""A process may take so long to start on a machine that does much else."""
+"""Maximum time for the start of a process, in seconds, generous for busy machines."""
 SLOW_S = 60.0
-"""After each such time a file that is still being read is named."""
+"""Seconds between two messages about a file that is still being read."""
 
 
 class ReaderLost(Exception):
-    """A process that reads has ended or stands still; says which."""
+    """End or standstill of a worker process, with a description."""
 
 
 class AudioWorker:
-    """One process. Raises LasError if it cannot be started."""
+    """Worker process. Raises LasError if it cannot be started."""
 
     def __init__(self) -> None:
-        self._connection, theirs = multiprocessing.Pipe()
-        descriptor = theirs.fileno()
+        self._connection, other_end = multiprocessing.Pipe()
+        descriptor = other_end.fileno()
         code = f"import sys; sys.path[:] = {sys.path!r}; from las.data.audio import worker as w; w.serve({descriptor})"
         command = [sys.executable, "-c", code]
         try:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, pass_fds=[descriptor], start_new_session=True
             )
-            theirs.close()
+            other_end.close()
             self._wait(START_S)
         except (OSError, ReaderLost) as error:
-            says = f"the process that reads audio does not start: {error}"
-            raise LasError(f"{says}. What it printed is above; las doctor looks at this machine") from error
+            message = f"the process that reads audio does not start: {error}"
+            raise LasError(f"{message}. What it printed is above; las doctor looks at this machine") from error
 
-    def ask(self, what: str, function: Callable[..., R], *arguments: object) -> R:
-        """What a function of this package returns or raises there; `what` is being read is said when it takes long.
+    def ask(self, name: str, function: Callable[..., R], *arguments: object) -> R:
+        """Call a function of this package in the process and return its result, or raise its exception.
 
-        Raises ReaderLost.
+        `name` is the file in messages about slow reading. Raises ReaderLost.
         """
-        began = said = time.monotonic()
+        began = last_report = time.monotonic()
         try:
             self._connection.send((function, arguments))
         except OSError as error:
             raise ReaderLost(self._end()) from error
         while (answer := self._wait(SILENT_BEATS * BEAT_S)) == SIGN:
-            if (now := time.monotonic()) - said > SLOW_S:
-                said = now
-                progress.say(f"{what}: still being read after {progress.duration(now - began)}")
+            if (now := time.monotonic()) - last_report > SLOW_S:
+                last_report = now
+                progress.say(f"{name}: still being read after {progress.duration(now - began)}")
         result: R
         result, raised = answer
         if raised is not None:
@@ -76,12 +76,12 @@ class AudioWorker:
         return result
 
     def close(self) -> None:
-        """The process ends by itself when nothing can ask it any more."""
+        """Close the connection, which ends the process, and wait for its end."""
         self._connection.close()
         self.process.wait()
 
     def _wait(self, seconds: float) -> Any:
-        """The next message. A frozen machine freezes the process as well: only time that this one lives counts."""
+        """Receive the next message. Counts polls, not clock time: while a machine sleeps, nobody sends heartbeats."""
         try:
             for _ in range(round(seconds / BEAT_S)):
                 if self._connection.poll(BEAT_S):
@@ -100,57 +100,57 @@ class AudioWorker:
         return message
 
     def _end(self) -> str:
-        """Be rid of the process; how it ended."""
+        """End the process. Returns a description of its end."""
         self._connection.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(BEAT_S)
         if self.process.returncode is None:
             self.process.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel may hold it: then it is left to it
+            with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel may not let go of it yet
                 self.process.wait(BEAT_S)
         code = self.process.returncode
         if code is None or code >= 0:
             return f"ended with {code}"
-        known = -code in set(signal.Signals)  # signals of real time have no names
+        known = -code in set(signal.Signals)  # real-time signals have no names
         return f"was killed by {signal.Signals(-code).name if known else f'signal {-code}'}"
 
 
 _idle: list[AudioWorker] = []
-"""Those that wait for the next request, from whichever thread."""
+"""Processes without a request, for all threads."""
 _lock = threading.Lock()
 
 
-def run_in_worker(what: str, function: Callable[..., R], *arguments: object) -> R:
-    """What a function of this package returns or raises in a process of its own, as often as that takes.
+def run_in_worker(name: str, function: Callable[..., R], *arguments: object) -> R:
+    """Call a function of this package in a worker process, and in another one if that process is lost.
 
-    Threads that ask at the same time have a process each. `what` names the file in what is printed.
+    Concurrent threads have a process each. `name` is the file in messages.
     Raises DataError when the same request has ended three processes.
     """
     ends: list[str] = []
     while len(ends) < TRIES:
-        reader = _waiting() or AudioWorker()
+        reader = _idle_worker() or AudioWorker()
         try:
-            answer = reader.ask(what, function, *arguments)
+            answer = reader.ask(name, function, *arguments)
         except ReaderLost as lost:
             ends.append(str(lost))
-            progress.say(f"{what}: the process that read it {lost}")
+            progress.say(f"{name}: the process that read it {lost}")
             continue
         except Exception:
-            _rest(reader)
+            _put_back(reader)
             raise
-        _rest(reader)
+        _put_back(reader)
         return answer
-    says = f"{what}: reading it failed {TRIES} times: the process that read it {ends[-1]}"
-    raise DataError(f"{says}. Copy the file again, or leave it out", kind="kills its reader")
+    message = f"{name}: reading it failed {TRIES} times: the process that read it {ends[-1]}"
+    raise DataError(f"{message}. Copy the file again, or leave it out", kind="kills its reader")
 
 
 def run_here(_: str, function: Callable[..., R], *arguments: object) -> R:
-    """The same in this process."""
+    """Call a function in this process, with the signature of `run_in_worker`."""
     return function(*arguments)
 
 
-def _waiting() -> AudioWorker | None:
-    """One that waits. That others ended while they waited is no file's fault: a machine short of memory kills any."""
+def _idle_worker() -> AudioWorker | None:
+    """Idle process; None without one. Those that ended while idle are dropped: the system may kill any of them."""
     with _lock:
         while _idle:
             if (reader := _idle.pop()).process.poll() is None:
@@ -158,7 +158,7 @@ def _waiting() -> AudioWorker | None:
     return None
 
 
-def _rest(reader: AudioWorker) -> None:
+def _put_back(reader: AudioWorker) -> None:
     with _lock:
         _idle.append(reader)
 
@@ -169,4 +169,4 @@ def _close() -> None:
         reader.close()
 
 
-os.register_at_fork(after_in_child=_idle.clear)  # a fork has no right to its parent's processes
+os.register_at_fork(after_in_child=_idle.clear)  # a forked child must not use its parent's processes

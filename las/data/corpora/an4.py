@@ -1,4 +1,4 @@
-"""AN4, CMU's census and alphanumeric recordings: the official training and test parts, in CMU's own tree.
+"""AN4, CMU's census and alphanumeric recordings: the official training and test parts, in CMU's tree.
 
 `etc/an4_train.fileids` and `etc/an4_test.fileids` list the recordings below `wav/` (wav or SPHERE), one a line;
 `*.transcription` holds `<s> WORDS </s> (id)`. CMU gives no development part: whole training speakers are held out.
@@ -24,7 +24,7 @@ Set corpus.root to the folder that holds etc and wav, or to the one above it"""
 
 
 class Recording(NamedTuple):
-    """One line of a .fileids file with its transcript; the speaker is the folder it lies in."""
+    """Line of a .fileids file with its transcript; the speaker is the folder of the recording."""
 
     id: str
     speaker: str
@@ -33,7 +33,7 @@ class Recording(NamedTuple):
 
 
 class AN4(Corpus):
-    """AN4; `text` is upper-case words, spelled letters each a word.
+    """Corpus AN4; `text` is words in upper case, each spelled letter a word.
 
     Every `dev_every`-th training speaker, in alphabetical order, is the development part and not trained on.
     `partial` accepts a copy that is not complete.
@@ -60,7 +60,7 @@ class AN4(Corpus):
         return [recording.id for part in _EXPECTED for recording in _listed(tree, part)] + transcripts
 
     def utterances(self, split: str) -> list[Utterance]:
-        """As `Corpus.utterances`; DataError names the file (and line) at fault, or what the copy lacks."""
+        """List the utterances of a split. Raises DataError naming a faulty file (and line), or missing files."""
         split = self.known_split(split)
         tree = find_tree(self.root)
         part = "test" if split == "test" else "train"
@@ -72,18 +72,18 @@ class AN4(Corpus):
         if part == "train" and recordings and not held_out:
             raise DataError(f"{tree}: {_none_held_out(len(speakers), self.dev_every)}")
         if part == "train":
-            recordings = [each for each in recordings if (each.speaker in held_out) == (split == "dev")]
+            recordings = [recording for recording in recordings if (recording.speaker in held_out) == (split == "dev")]
         if not recordings:
             raise DataError(f"{tree}: there are no {split} utterances in this copy of AN4.\n{_RIGHT_TREE}")
         with ThreadPoolExecutor(4) as pool:
             return sorted(pool.map(_utterance, recordings), key=lambda utterance: utterance.id)
 
     def normalise(self, text: str) -> list[str]:
-        """Words in upper case."""
+        """Split a text into words in upper case."""
         return text.upper().split()
 
     def notes(self) -> list[str]:
-        """How many recordings a partial copy has."""
+        """Number of recordings of each part of a partial copy."""
         if not self.partial:
             return []
         tree = find_tree(self.root)
@@ -92,7 +92,7 @@ class AN4(Corpus):
 
 
 def find_tree(root: Path) -> Path:
-    """The folder with etc and wav: `root` itself or `root/an4`. Raises DataError that shows what a right one is."""
+    """Find the folder with etc and wav: `root` itself or `root/an4`. Raises DataError that shows the expected tree."""
     for tree in (root, root / "an4"):
         if (tree / "etc").is_dir() and (tree / "wav").is_dir():
             return tree
@@ -100,26 +100,26 @@ def find_tree(root: Path) -> Path:
 
 
 def _listed(tree: Path, part: str) -> list[Recording]:
-    """The recordings of `train` or `test`, in the order of the list.
+    """List the recordings of `train` or `test`, in the order of the .fileids file.
 
-    Raises DataError for a recording without a transcript or a file, and a line that is not one of a transcript.
+    Raises DataError for a recording without a transcript or a file, and for a malformed line.
     """
     texts = _transcripts(tree / "etc" / f"an4_{part}.transcription")
     listing = tree / "etc" / f"an4_{part}.fileids"
     recordings = []
     for number, line in transcript_files.numbered_lines(listing):
-        place = Path(line)
-        if place.name not in texts:
-            raise DataError(f"{listing}:{number}: {place.name} has no transcript in an4_{part}.transcription")
-        audio = _audio(tree / "wav" / place)
+        name = Path(line)
+        if name.name not in texts:
+            raise DataError(f"{listing}:{number}: {name.name} has no transcript in an4_{part}.transcription")
+        audio = _audio(tree / "wav" / name)
         if audio is None:
-            raise DataError(f"{listing}:{number}: {tree / 'wav' / place}.wav (or .sph) is missing. Copy it again")
-        recordings.append(Recording(place.name, place.parent.name, audio, texts[place.name]))
+            raise DataError(f"{listing}:{number}: {tree / 'wav' / name}.wav (or .sph) is missing. Copy it again")
+        recordings.append(Recording(name.name, name.parent.name, audio, texts[name.name]))
     return recordings
 
 
-def _audio(place: Path) -> Path | None:
-    candidates = (place.with_name(place.name + extension) for extension in (".wav", ".sph", ".WAV", ".SPH"))
+def _audio(stem: Path) -> Path | None:
+    candidates = (stem.with_name(stem.name + extension) for extension in (".wav", ".sph", ".WAV", ".SPH"))
     return next(filter(Path.is_file, candidates), None)
 
 
@@ -151,9 +151,9 @@ def _none_held_out(speakers: int, dev_every: int) -> str:
 
 def _require_all(tree: Path, part: str, recordings: list[Recording]) -> None:
     expected, speakers = _EXPECTED[part]
-    found = len({recording.speaker for recording in recordings})
-    if (len(recordings), found) != (expected, speakers):
+    num_speakers = len({recording.speaker for recording in recordings})
+    if (len(recordings), num_speakers) != (expected, speakers):
         raise DataError(
-            f"{tree}: this is not the whole of AN4: {part} has {len(recordings)} utterances of {found} speakers, "
-            f"expected {expected} of {speakers}. Copy it again, or set corpus.partial=true to accept a sample"
+            f"{tree}: this is not the whole of AN4: {part} has {len(recordings)} utterances of {num_speakers} "
+            f"speakers, expected {expected} of {speakers}. Copy it again, or set corpus.partial=true to accept a sample"
         )

@@ -1,4 +1,4 @@
-"""What every corpus offers: utterances by split, prepared manifests, a check of the data, and a table of counts."""
+"""Base of corpora: utterances by split, prepared manifests, a check of the data, and a table of counts."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ DEFAULT_LIMITS = QualityLimits()
 
 
 class SplitRow(NamedTuple):
-    """One split in numbers: `symbols` counts the output symbols of all transcripts."""
+    """Statistics of a split: `symbols` counts the output symbols of all transcripts."""
 
     split: str
     utterances: int
@@ -37,10 +37,10 @@ class SplitRow(NamedTuple):
 
 
 class Corpus(ABC):
-    """A corpus: `utterances(split)` and `normalise(text)` are what a new one has to write.
+    """Base of corpora; a new one defines `utterances(split)` and `normalise(text)`.
 
-    The first of its `splits` is trained on, the second tells when training is good; all but the first are decoded and
-    scored at the end.
+    The first of `splits` is the training part, the second is validated on during training; all but the first are
+    decoded and scored at the end.
 
     >>> import las
     >>> class Digits(las.Corpus):
@@ -77,17 +77,17 @@ class Corpus(ABC):
 
     @abstractmethod
     def utterances(self, split: str) -> list[Utterance]:
-        """The utterances of a split, sorted by id; those whose audio cannot be read have a duration of 0.
+        """List the utterances of a split, sorted by id; those whose audio cannot be read have a duration of 0.
 
         Raises ConfigError for an unknown split, DataError for a tree or transcripts that cannot be used.
         """
 
     @abstractmethod
     def normalise(self, text: str) -> list[str]:
-        """The tokens that are scored: those of a reference or hypothesis, after the corpus's scoring convention."""
+        """Convert a reference or hypothesis to the tokens that are scored, by the corpus's scoring convention."""
 
     def score(self, split: str, utterances: Sequence[Utterance], texts: Mapping[str, str]) -> Score:
-        """Errors of the decoded `texts`, by utterance id, of one split: here by the scored form of both sides."""
+        """Score decoded `texts` (by utterance id) of a split, here by aligning the normalised texts."""
         return error_rates.error_rate(
             references={utterance.id: self.normalise(utterance.text) for utterance in utterances},
             hypotheses={name: self.normalise(text) for name, text in texts.items()},
@@ -95,37 +95,37 @@ class Corpus(ABC):
         )
 
     def provenance(self, split: str) -> dict[str, str]:
-        """What a result must say about how a split was scored, such as the file of mapping rules: here nothing."""
+        """Properties of the scoring that a result must state, such as the file of mapping rules; here none."""
         self.known_split(split)
         return {}
 
     def settings(self) -> dict[str, Any]:
-        """All that decides what the manifests hold, as plain JSON values."""
+        """Settings that determine the content of the manifests, as plain JSON values."""
         return {"format": _FORMAT, "name": self.name, "splits": list(self.splits), "tokens": self.tokens.settings()}
 
     def inventory(self) -> list[str]:
-        """What of the corpus is there: when this changes, manifests are made again.
+        """Inventory of the corpus on disk; when it changes, manifests are written again.
 
-        Names of recordings, and the `stamp` of each transcript, so that one that was mended is read again.
+        It has the names of recordings, and the `stamp` of each transcript, so that a corrected one is read again.
         """
         return []
 
     def notes(self) -> list[str]:
-        """Lines a user should read before trusting numbers on this copy of the corpus."""
+        """Notes about this copy of the corpus that matter for its error rates."""
         return []
 
     def known_split(self, split: str) -> str:
-        """The split itself. Raises ConfigError naming the nearest ones when there is none of that name."""
+        """Return the split. Raises ConfigError with the nearest names for an unknown one."""
         if split not in self.splits:
             raise ConfigError(f"{self.name} has no split {split!r}.{suggest(split, self.splits)}")
         return split
 
     def prepare(self, directory: str | Path) -> dict[str, list[Utterance]]:
-        """Every split's utterances, from `<directory>/<name>-<settings hash>/<split>.jsonl`, written where need be.
+        """Read the utterances of all splits from `<directory>/<name>-<settings hash>/<split>.jsonl`, or write them.
 
-        Manifests are made again when settings or `inventory` differ, when a manifest is damaged, and when some audio
-        could not be read last time. Tokens that are learned learn from the well-formed training transcripts here, and
-        keep what they learned in the same folder. Raises DataError as `utterances` and `Tokenizer.learn` do.
+        Manifests are written again when settings or `inventory` differ, when a manifest is damaged, and when some audio
+        could not be read last time. Learned tokens are learned from the well-formed training transcripts, and stored
+        in the same folder. Raises DataError as `utterances` and `Tokenizer.learn` do.
         """
         settings = self.settings()
         text = json.dumps([settings, self.inventory()], sort_keys=True, ensure_ascii=True)
@@ -146,22 +146,22 @@ class Corpus(ABC):
         num_workers: int = 2,
         limits: QualityLimits = DEFAULT_LIMITS,
         readings: AudioScanCache | None = None,
-        what: str = "audio files read",
+        title: str = "audio files read",
     ) -> list[QualityProblem]:
-        """What keeps utterances from being trained on, in their order: one entry for each that has a problem.
+        """List the utterances that cannot be trained on, in their order, with the first problem of each.
 
-        Every audio file is read to its end, except those of which `readings` remember what was found. Problems are
+        Every audio file is read to its end, except those that `readings` has an entry for. Problems are
         audio that is missing, unreadable, damaged, too short or too long, of another rate or number of channels,
         silent or clipped; transcripts that are empty, hold control characters, decomposed Unicode or unknown symbols,
-        and, where `num_states` gives the listener's output rows for a number of samples, more symbols than that. The
-        caller lists the problems and leaves these utterances out of training; those of dev and test are never left
-        out. `what` is said of the progress.
+        and, where `num_states` gives the number of encoded states of a number of samples, more symbols than states.
+        The caller leaves these utterances out of training; those of dev and test are never left out. `title` describes
+        the files in the progress.
         """
-        asked = QualityCriteria(self.tokens, self.sample_rate, self.channels, limits, num_states)
-        return quality.problems(list(utterances), asked, readings or AudioScanCache(), num_workers, what)
+        criteria = QualityCriteria(self.tokens, self.sample_rate, self.channels, limits, num_states)
+        return quality.problems(list(utterances), criteria, readings or AudioScanCache(), num_workers, title)
 
     def table(self, prepared: dict[str, list[Utterance]]) -> list[SplitRow]:
-        """The rows of the table that `las prepare` prints."""
+        """Rows of the table that `las prepare` prints."""
         return [self._row(split, utterances) for split, utterances in prepared.items()]
 
     def _row(self, split: str, utterances: list[Utterance]) -> SplitRow:
@@ -178,7 +178,7 @@ class Corpus(ABC):
 
 
 def stamp(path: str | Path) -> str:
-    """Name, size and time of change of a file, without reading it; the name alone where there is none."""
+    """Name, size and modification time of a file, without reading it; the name alone for a missing file."""
     try:
         status = Path(path).stat()
     except OSError:
@@ -187,7 +187,7 @@ def stamp(path: str | Path) -> str:
 
 
 def audio_duration(path: str | Path) -> float:
-    """Seconds of audio in a file, or 0 where it cannot be read: `Corpus.problems` then says why."""
+    """Duration of an audio file in seconds; 0 if it cannot be read, for which `Corpus.problems` gives the reason."""
     try:
         return files.info(path).duration_s
     except DataError:
@@ -195,12 +195,12 @@ def audio_duration(path: str | Path) -> float:
 
 
 def _prepared(folder: Path, splits: tuple[str, ...]) -> dict[str, list[Utterance]] | None:
-    """The manifests of a folder if all are whole and all their audio could be read, else None."""
+    """Read the manifests of a folder; None unless all are intact and all their audio could be read."""
     try:
         hashes = bounded.read_object(folder / "index.json")["content_hashes"]
         prepared = {split: manifest.read(folder / f"{split}.jsonl") for split in splits}
     except (OSError, ValueError, KeyError, DataError):
         return None
-    whole = all(manifest.content_hash(listed) == hashes.get(split) for split, listed in prepared.items())
+    intact = all(manifest.content_hash(listed) == hashes.get(split) for split, listed in prepared.items())
     readable = all(utterance.duration_s > 0 for listed in prepared.values() for utterance in listed)
-    return prepared if whole and readable else None
+    return prepared if intact and readable else None

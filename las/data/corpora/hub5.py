@@ -1,6 +1,6 @@
-"""The English Hub5 evaluations as test sets of Switchboard: Hub5'00 (LDC2002S09, LDC2002T43) and Hub5'01 (LDC2002S13).
+"""English Hub5 evaluations as test sets of Switchboard: Hub5'00 (LDC2002S09, LDC2002T43) and Hub5'01 (LDC2002S13).
 
-Segments and references come from the STM, scoring is NIST's (`las.scoring.hub5`) with the GLM that is named.
+Segments and references come from the STM; scoring is NIST's (`las.scoring.hub5`) with the given GLM.
 """
 
 import functools
@@ -18,13 +18,13 @@ from las.scoring.glm import Glm
 
 # Kaldi's results of eval2000 (egs/swbd/s5c/RESULTS): sentences and words, in total and of each part.
 KNOWN = {"hub5_00": {"total": (4459, 42989), "SWB": (1831, 21395), "CH": (2628, 21594)}}
-"""Segments and scored words of a whole copy, where published results tell."""
+"""Numbers of segments and scored words of a complete copy, where published results state them."""
 
 WORD_TOLERANCE = 0.002
-"""Share by which scored words may differ from the known number: mapping rules of other dates split words otherwise."""
+"""Relative tolerance of the number of scored words: versions of the mapping rules split words differently."""
 
 FILLERS = ("removed", "kept")
-"""What becomes of noises, hesitations and partial words of a hypothesis before it is scored."""
+"""Treatment of noises, hesitations and partial words of a hypothesis before scoring."""
 
 _STM = {"hub5_00": re.compile(r"hub5e_?00.*\.stm"), "hub5_01": re.compile(r"hub5e_?01.*\.stm")}
 _GLM = re.compile(r"en\d+_hub5\.glm")
@@ -42,22 +42,23 @@ _SPOKEN = {"%hesitation": "uh", "%bcack": "uh-huh", "%bcnack": "huh-uh", "@": ""
 
 
 class Reference(NamedTuple):
-    """A segment to decode: its place in the STM, and its audio."""
+    """Segment to decode: its entry in the STM, and its audio file."""
 
     segment: stm.Segment
     audio: Path
 
     @property
     def side(self) -> str:
+        """Conversation and channel, which stand for the speaker."""
         return f"{self.segment.file}-{self.segment.channel}"
 
 
 class TestSet:
-    """One evaluation: `hub5_00` or `hub5_01`.
+    """Test set of one evaluation: `hub5_00` or `hub5_01`.
 
-    audio: folder with the calls anywhere in it. transcripts: folder with the STM, and perhaps the GLM, anywhere in it.
-    glm: file of the mapping rules, or a folder with one anywhere in it. fillers: `kept` scores what the model wrote;
-    `removed` takes out noises, hesitations and partial words first, as Kaldi's recipe does. partial: accept missing
+    audio: folder with the calls, at any depth. transcripts: folder with the STM, and perhaps the GLM, at any depth.
+    glm: file of the mapping rules, or a folder that has one at any depth. fillers: `kept` scores hypotheses as they
+    are; `removed` removes noises, hesitations and partial words first, like Kaldi's recipe. partial: accept missing
     calls.
     """
 
@@ -73,54 +74,54 @@ class TestSet:
 
     @functools.cached_property
     def glm(self) -> Glm:
-        """The mapping rules. Raises DataError when there are none, or several files of them."""
+        """Mapping rules. Raises DataError unless there is exactly one file of them."""
         advice = "Set corpus.glm to the mapping rules (LDC2002T43 has reference/en20000405_hub5.glm)"
         return Glm.read(_only_file(self._glm, _GLM, advice) if self._glm.is_dir() else self._glm)
 
     @functools.cached_property
     def segments(self) -> list[stm.Segment]:
-        """The whole reference, what is not scored included, with the repairs every use of LDC's file needs."""
+        """All segments of the STM, unscored ones included, with the repairs that LDC's file needs."""
         return hub5.repaired(stm.read(_only_file(self.transcripts, _STM[self.name], _RIGHT_TREE[self.name])))
 
     @functools.cached_property
     def references(self) -> dict[str, Reference]:
-        """The segments to decode by id, sorted by it. Raises DataError naming calls without audio."""
+        """Segments to decode by id, sorted by it. Raises DataError naming calls without audio."""
         files = telephone_calls.find(self.audio)
-        missing = sorted({each.file for each in self.segments if each.file.lower() not in files})
+        missing = sorted({segment.file for segment in self.segments if segment.file.lower() not in files})
         if missing and not self.partial:
             raise DataError(
                 f"{self.audio}: {len(missing)} calls of the STM have no audio: {', '.join(missing[:5])}"
                 f"{', ...' if len(missing) > 5 else ''}. Copy them, or set corpus.partial=true to test without them.\n"
                 f"{_RIGHT_TREE[self.name]}"
             )
-        found: dict[str, Reference] = {}
+        references: dict[str, Reference] = {}
         for segment in self.segments:
             if segment.file.lower() in files and not segment.ignored:
-                found[_unused(_id(segment), found)] = Reference(segment, files[segment.file.lower()])
-        if not found:
+                references[_unused(_id(segment), references)] = Reference(segment, files[segment.file.lower()])
+        if not references:
             raise DataError(f"{self.audio}: no call of the STM has audio.\n{_RIGHT_TREE[self.name]}")
-        return dict(sorted(found.items()))
+        return dict(sorted(references.items()))
 
     def utterances(self) -> list[Utterance]:
-        """The segments to decode, sorted by id; `text` is the reference without NIST's markup (`plain`)."""
-        call_s = telephone_calls.durations({each.audio for each in self.references.values()})
+        """List the segments to decode, sorted by id; `text` is the reference without NIST's markup (`plain`)."""
+        call_s = telephone_calls.durations({reference.audio for reference in self.references.values()})
         return [
             telephone_calls.utterance(
                 name,
-                each.audio,
-                each.segment.channel.upper(),
-                (each.segment.start_s, each.segment.end_s),
-                plain(each.segment.text),
-                each.side,
-                call_s[each.audio],
+                reference.audio,
+                reference.segment.channel.upper(),
+                (reference.segment.start_s, reference.segment.end_s),
+                plain(reference.segment.text),
+                reference.side,
+                call_s[reference.audio],
             )
-            for name, each in self.references.items()
+            for name, reference in self.references.items()
         ]
 
     def score(self, utterances: Sequence[Utterance], texts: Mapping[str, str]) -> Score:
-        """Errors of decoded texts by id, as NIST counts them, in total and in the parts SWB and CH.
+        """Score decoded texts by id with NIST's counts, in total and in the parts SWB and CH.
 
-        The words of a text get times spread evenly within their segment, so that each is scored there.
+        The words of a text get times spread evenly within their segment, so that they are scored there.
         """
         named = [self.references[utterance.id].segment for utterance in utterances]
         words = [
@@ -132,35 +133,37 @@ class TestSet:
             words = hub5.without_noises(words)
         ignored = [segment for segment in self.segments if segment.ignored]
         sides = {(segment.file, segment.channel) for segment in named}
-        kept = named + [segment for segment in ignored if (segment.file, segment.channel) in sides]
-        return hub5.score(kept, words, self.glm)
+        scored = named + [segment for segment in ignored if (segment.file, segment.channel) in sides]
+        return hub5.score(scored, words, self.glm)
 
     def provenance(self) -> dict[str, str]:
-        """What a result must say about how it was scored: the mapping rules by name and hash, and the fillers."""
+        """Properties of the scoring that a result must state: name and hash of the mapping rules, and the fillers."""
         return {"glm": self.glm.name, "glm_sha256": self.glm.sha256, "fillers": self.fillers}
 
     def notes(self) -> list[str]:
-        """Segments and scored words, and whether they are those of published results, where these are known."""
+        """Counts of segments and scored words, compared with those of published results where these are known."""
         silent = self.score(self.utterances(), {})
         rates = {"total": silent.total} | silent.subsets
-        found = {part: (rate.utterances, rate.words) for part, rate in rates.items()}
+        measured = {part: (rate.utterances, rate.words) for part, rate in rates.items()}
         rules = f"GLM {self.glm.name}, sha256 {self.glm.sha256[:12]}, fillers {self.fillers}"
-        lines = [f"{self.name}: {_counts(found)}; {rules}"]
-        letters = sum(len(_LETTER.findall(each.segment.text)) for each in self.references.values())
+        lines = [f"{self.name}: {_counts(measured)}; {rules}"]
+        letters = sum(len(_LETTER.findall(reference.segment.text)) for reference in self.references.values())
         if letters:
-            what = f"{letters:,} words of the reference are letters with a period (I. B. M.)"
-            lines.append(f"{self.name}: {what}; letters written without one, as Switchboard has them, count as errors")
+            letter_note = f"{letters:,} words of the reference are letters with a period (I. B. M.)"
+            lines.append(
+                f"{self.name}: {letter_note}; letters written without one, as Switchboard has them, count as errors"
+            )
         known = KNOWN.get(self.name, {})
-        if any(not _agree(found.get(part, (0, 0)), counts) for part, counts in known.items()):
+        if any(not _agree(measured.get(part, (0, 0)), counts) for part, counts in known.items()):
             lines.append(f"{self.name}: not the test of published results, which is {_counts(known)}")
         return lines
 
 
 def timed(text: str, segment: stm.Segment) -> list[ctm.CTMWord]:
-    """The words of a decoded text with times spread evenly over the first nine tenths of a segment.
+    """Give the words of a decoded text times spread evenly over the first nine tenths of a segment.
 
-    sclite counts a word where its middle lies: it must lie before the segment's end, also after rounding to
-    milliseconds. Noises that a model writes are no words.
+    sclite assigns a word to the segment of its middle, which must lie before the segment's end even after rounding
+    to milliseconds. Noises in a text are not words.
     """
     words = [word for word in text.split() if word.lower() not in isip_transcripts.NOISES]
     step_s = 0.9 * (segment.end_s - segment.start_s) / max(len(words), 1)
@@ -171,7 +174,7 @@ def timed(text: str, segment: stm.Segment) -> list[ctm.CTMWord]:
 
 
 def plain(text: str) -> str:
-    """A reference as a model would write it: lower case, the first of alternatives, optional words said.
+    """Convert a reference to a training-style text: lower case, first alternatives, optional words included.
 
     `{ GONNA / GOING TO } (%HESITATION) I. B. M.` is `gonna uh i b m`.
     """
@@ -184,13 +187,13 @@ def plain(text: str) -> str:
 
 
 def _id(segment: stm.Segment) -> str:
-    """Kaldi's name of the segment, with hundredths of a second cut off: `en_4156-A_030185-030248`."""
+    """Kaldi's name of a segment, with times truncated to hundredths of a second: `en_4156-A_030185-030248`."""
     start, end = (int(100 * time_s) for time_s in (segment.start_s, segment.end_s))
     return f"{segment.file}-{segment.channel}_{start:06d}-{end:06d}"
 
 
 def _unused(name: str, names: Mapping[str, Reference]) -> str:
-    """The name itself, with a dot for every segment before it that has the same times."""
+    """Unused name: the name itself, with a dot for every earlier segment of the same name."""
     while name in names:
         name += "."
     return name
@@ -200,13 +203,13 @@ def _counts(parts: Mapping[str, tuple[int, int]]) -> str:
     return ", ".join(f"{part} {words:,} words in {segments:,} segments" for part, (segments, words) in parts.items())
 
 
-def _agree(found: tuple[int, int], known: tuple[int, int]) -> bool:
-    return found[0] == known[0] and abs(found[1] - known[1]) <= WORD_TOLERANCE * known[1]
+def _agree(counts: tuple[int, int], known: tuple[int, int]) -> bool:
+    return counts[0] == known[0] and abs(counts[1] - known[1]) <= WORD_TOLERANCE * known[1]
 
 
 def _only_file(folder: Path, name: re.Pattern[str], advice: str) -> Path:
-    found = sorted(path for path in folder.rglob("*") if name.fullmatch(path.name.lower()) and path.is_file())
-    if len(found) != 1:
-        listed = f"found {', '.join(map(str, found))}" if found else f"found no file {name.pattern} in it"
+    paths = sorted(path for path in folder.rglob("*") if name.fullmatch(path.name.lower()) and path.is_file())
+    if len(paths) != 1:
+        listed = f"found {', '.join(map(str, paths))}" if paths else f"found no file {name.pattern} in it"
         raise DataError(f"{folder}: {listed}, expected one.\n{advice}")
-    return found[0]
+    return paths[0]

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from las.runtime.errors import ConfigError, DataError, suggest
 
 ALPHABET = " '-0123456789abcdefghijklmnopqrstuvwxyz"
-"""Every character that a normalised text can hold (but for noises that are kept)."""
+"""Characters of a normalised text (kept noises have others)."""
 
 NOISES = ("[noise]", "[vocalized-noise]", "[laughter]")
-"""Sounds that are no words; what becomes of them is an option of `normalise`."""
+"""Noises, which are not words; `normalise` has an option for them."""
 
 SAID_AS_WORDS = tuple(
     word
@@ -26,7 +26,7 @@ SAID_AS_WORDS = tuple(
     )
     for word in line.split()
 )
-"""Words in capitals that are not spelled when they are said."""
+"""Words in capitals that are pronounced as words, not spelled."""
 
 _TRANSCRIPT = re.compile(r"sw(\d{4})([ab])-ms98-a-trans\.text", re.IGNORECASE)
 _LINE = re.compile(
@@ -36,7 +36,7 @@ _LINE = re.compile(
 
 
 class ISIPSegment(NamedTuple):
-    """One line of a transcript: `side` is conversation and speaker (`sw02001-A`), times are seconds of the call."""
+    """Line of a transcript: `side` is conversation and speaker (`sw02001-A`), times are seconds of the call."""
 
     side: str
     start_s: float
@@ -50,7 +50,7 @@ class ISIPSegment(NamedTuple):
 
 
 class RewriteRule(NamedTuple):
-    """What is done to a word of a transcript: `pattern`, if it is found, becomes `replacement`."""
+    """Rule for the words of a transcript: matches of `pattern` become `replacement`; `example` is (before, after)."""
 
     name: str
     pattern: re.Pattern[str]
@@ -75,14 +75,14 @@ RULES = (
     _rule("pronunciation variants", r"_\d", "", "them_1's", "them's"),
     _rule("ampersands", r"&", " and ", "A&E", "a and e"),
 )
-"""In the order in which they are applied, to each word, in any case of letters."""
+"""Rules in the order in which they are applied to each word, without regard to case."""
 
 
 def normalise(text: str, noises: str = "removed") -> str:
-    """The words of a transcript in lower case, without markup; `noises` are `removed` or `kept`.
+    """Normalise a transcript to words in lower case, without markup; `noises` are `removed` or `kept`.
 
-    After `RULES`, acronyms are spelled (`acronym`), and what `markup_left` finds is taken out of the words. Raises
-    ConfigError for another name of `noises`.
+    After `RULES`, acronyms are spelled (`acronym`), and characters outside `ALPHABET` are removed from the words.
+    Raises ConfigError for another value of `noises`.
     """
     if noises not in ("removed", "kept"):
         raise ConfigError(f"corpus.noises={noises}: noises are removed or kept.{suggest(noises, ('removed', 'kept'))}")
@@ -96,14 +96,14 @@ def normalise(text: str, noises: str = "removed") -> str:
 
 
 def markup_left(text: str) -> list[str]:
-    """The words of a transcript with characters that no rule accounts for: `normalise` leaves these characters out."""
-    return [each for each in text.split() if each.lower() not in NOISES and _is_odd(each)]
+    """List the words of a transcript with characters that no rule covers; `normalise` removes these characters."""
+    return [word for word in text.split() if word.lower() not in NOISES and _is_odd(word)]
 
 
 def acronym(word: str) -> str:
-    """Two or more capitals in a row, and PhD, letter by letter: `TV` is `t v`, `TV's` and `TVs` are `t v's`.
+    """Spell an acronym (two or more capitals, or PhD): `TV` becomes `t v`, `TV's` and `TVs` become `t v's`.
 
-    Words in capitals that are said as words (`SAID_AS_WORDS`) and words of other forms stay as they are.
+    Words in `SAID_AS_WORDS` and all other words are returned unchanged.
     """
     match = re.fullmatch(r"([A-Z]{2,}|PhD)('s|s)?", word)
     if match is None or match[1] in SAID_AS_WORDS:
@@ -112,7 +112,7 @@ def acronym(word: str) -> str:
 
 
 def read(path: Path) -> list[ISIPSegment]:
-    """The segments of a transcript, in file order. Raises DataError naming file and line."""
+    """Read the segments of a transcript, in file order. Raises DataError naming file and line."""
     try:
         lines = path.read_text("latin-1").splitlines()
     except OSError as error:
@@ -124,24 +124,24 @@ def read(path: Path) -> list[ISIPSegment]:
 
 
 def find(root: Path) -> dict[str, Path]:
-    """The transcripts anywhere below a folder, by side of conversation (`sw02001-A`), in any case of letters.
+    """Find the transcripts below a folder, by side of conversation (`sw02001-A`), in any case of letters.
 
     Raises DataError for two transcripts of a side.
     """
-    found: dict[str, Path] = {}
+    transcripts: dict[str, Path] = {}
     for path in sorted(root.rglob("*")):
         match = _TRANSCRIPT.fullmatch(path.name)
         if match:
             side = f"sw0{match[1]}-{match[2].upper()}"
-            if side in found:
-                raise DataError(f"{path}: {side} is transcribed in {found[side]} too. Remove one of them")
-            found[side] = path
-    return found
+            if side in transcripts:
+                raise DataError(f"{path}: {side} is transcribed in {transcripts[side]} too. Remove one of them")
+            transcripts[side] = path
+    return transcripts
 
 
 @functools.cache
 def _words(written: str) -> tuple[str, ...]:
-    """What one written word becomes: no word, one, or several."""
+    """Normalised words of one word of a transcript: none, one or several."""
     return tuple(word for word in map(_plain, _spoken(written)) if word)
 
 
@@ -151,7 +151,7 @@ def _is_odd(written: str) -> bool:
 
 
 def _spoken(written: str) -> tuple[str, ...]:
-    """What the rules make of one written word, with the characters they leave alone."""
+    """Apply the rules and spell acronyms in one word of a transcript; other characters are unchanged."""
     word = written
     for rule in RULES:
         word = rule.pattern.sub(rule.replacement, word)
@@ -159,9 +159,9 @@ def _spoken(written: str) -> tuple[str, ...]:
 
 
 def _plain(word: str) -> str:
-    """A word without the characters outside the alphabet; nothing where no letter or digit is left."""
-    kept = "".join(character for character in word if character in ALPHABET)
-    return kept if re.search(r"[a-z0-9]", kept) else ""
+    """Remove characters outside the alphabet; empty if no letter or digit is left."""
+    plain = "".join(character for character in word if character in ALPHABET)
+    return plain if re.search(r"[a-z0-9]", plain) else ""
 
 
 def _segment(line: str, where: str) -> ISIPSegment:

@@ -1,7 +1,7 @@
-"""LibriSpeech and Mini LibriSpeech, in the tree that OpenSLR's archives (resources 12 and 31) unpack to.
+"""LibriSpeech and Mini LibriSpeech, in the tree of OpenSLR's archives (resources 12 and 31).
 
 <part>/<speaker>/<chapter>/ holds <speaker>-<chapter>-<number>.flac and one <speaker>-<chapter>.trans.txt with lines
-`<id> WORDS`. The training parts are trained on together, the others tested apart. `PARTS` lists all parts with the
+`<id> WORDS`. The training parts form one split, each other part is a split of its own. `PARTS` lists all parts with the
 sizes and hashes of their archives.
 """
 
@@ -31,7 +31,7 @@ Set corpus.root to the folder LibriSpeech or to the one above it; corpus.downloa
 
 
 class Recording(NamedTuple):
-    """One utterance in the tree."""
+    """Utterance in the tree."""
 
     id: str
     speaker: str
@@ -40,7 +40,7 @@ class Recording(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """What a chapter or a part has: utterances, and names of those that lack their audio or their text."""
+    """Content of a chapter or a part: utterances, ids of those without audio or text, stamps of transcripts."""
 
     recordings: list[Recording]
     no_audio: list[str]
@@ -48,17 +48,17 @@ class Listing(NamedTuple):
     transcripts: list[str]
 
     def lacking(self) -> str:
-        """`; without audio: 19-198-0001 and 3 more; without text: ...`"""
+        """Text `; without audio: 19-198-0001 and 3 more; without text: ...`, empty for a complete listing."""
         named = {"without audio": self.no_audio, "without text": self.no_text}
-        return "".join(f"; {what}: {_first(names)}" for what, names in named.items() if names)
+        return "".join(f"; {label}: {_first(names)}" for label, names in named.items() if names)
 
 
 class LibriSpeech(Corpus):
-    """LibriSpeech: the parts `train` are trained on together, each of `evaluate` is a split of its own.
+    """Corpus LibriSpeech: the parts `train` form the training split, each of `evaluate` is a split of its own.
 
-    `text` is words in upper case. The first of `evaluate` tells when training is good. `partial` accepts a copy that
-    is not complete: parts of `evaluate` that it lacks are left out, except that the first is then the training
-    utterances themselves, and `notes()` says so. `download` fetches parts that are not there from OpenSLR.
+    `text` is words in upper case. The first of `evaluate` is validated on during training. `partial` accepts an
+    incomplete copy: parts of `evaluate` that it lacks are left out, except the first, which is then the training
+    utterances, as `notes()` states. `download` fetches missing parts from OpenSLR.
     """
 
     sample_rate = 16000
@@ -86,10 +86,10 @@ class LibriSpeech(Corpus):
         self.tree = _tree(self.root)
         self.partial = partial
         self.download = download
-        lacks = [part for part in evaluate[1:] if partial and not download and _folder(self.tree, part) is None]
-        self.left_out = tuple(lacks)
-        held = [part for part in evaluate if part not in lacks]
-        self.parts = {"train": list(train)} | {part.replace("-", "_"): [part] for part in held}
+        absent = [part for part in evaluate[1:] if partial and not download and _folder(self.tree, part) is None]
+        self.left_out = tuple(absent)
+        present = [part for part in evaluate if part not in absent]
+        self.parts = {"train": list(train)} | {part.replace("-", "_"): [part] for part in present}
         self.splits = tuple(self.parts)
 
     def settings(self) -> dict[str, Any]:
@@ -103,17 +103,17 @@ class LibriSpeech(Corpus):
         return listed
 
     def utterances(self, split: str) -> list[Utterance]:
-        """As `Corpus.utterances`; DataError names the file (and line) at fault, or what the copy lacks."""
+        """List the utterances of a split. Raises DataError naming a faulty file (and line), or missing files."""
         split = self.known_split(split)
         recordings = self._recordings(split) or self._recordings("train")
         batches = (recordings[start : start + _BATCH] for start in range(0, len(recordings), _BATCH))
         with ThreadPoolExecutor(_NUM_THREADS) as pool:
             read = itertools.chain.from_iterable(pool.map(_utterances, batches))
-            found = list(progress.counted(read, len(recordings), f"{split}: audio headers read"))
-        return sorted(found, key=lambda utterance: utterance.id)
+            utterances = list(progress.counted(read, len(recordings), f"{split}: audio headers read"))
+        return sorted(utterances, key=lambda utterance: utterance.id)
 
     def normalise(self, text: str) -> list[str]:
-        """Words in upper case."""
+        """Split a text into words in upper case."""
         return text.upper().split()
 
     def notes(self) -> list[str]:
@@ -125,8 +125,8 @@ class LibriSpeech(Corpus):
             for part in parts:
                 listing = self._listings[part]
                 count = f"{len(listing.recordings)} utterances of {PARTS[part].utterances}{listing.lacking()}"
-                lacks = split != "train" and not listing.recordings
-                notes.append(f"{part}: {'not in this copy: scored on the training utterances' if lacks else count}")
+                is_absent = split != "train" and not listing.recordings
+                notes.append(f"{part}: {'not in this copy: scored on the training utterances' if is_absent else count}")
         notes += [f"{part}: not in this copy, left out" for part in self.left_out]
         unused = [part for part in PARTS if part not in self._listings and _folder(self.tree, part) is not None]
         return [*notes, f"also there, but no part of {self.name}: {', '.join(unused)}"] if unused else notes
@@ -136,7 +136,7 @@ class LibriSpeech(Corpus):
 
     @functools.cached_property
     def _listings(self) -> dict[str, Listing]:
-        """What is there of every part, fetched first if that is wanted. Raises DataError for a copy that lacks some."""
+        """Listing of each part, downloaded first if configured. Raises DataError for an incomplete copy."""
         parts = [part for listed in self.parts.values() for part in listed]
         if self.download:
             for part in parts:
@@ -153,9 +153,9 @@ class LibriSpeech(Corpus):
 
 
 def fetch(part: str, tree: Path) -> None:
-    """Download a part and unpack it into the tree, all of it or nothing; the archive is removed afterwards.
+    """Download a part and unpack it into the tree, completely or not at all; then remove the archive.
 
-    Raises DataError and StorageError as `download.fetch` and `archive.extract` do.
+    Raises DataError and StorageError as `las.storage.download.fetch` and `archive.extract` do.
     """
     known = PARTS[part]
     progress.say(f"{part}: {known.size / 1e9:.1f} GB from {known.url}")
@@ -176,11 +176,11 @@ def fetch(part: str, tree: Path) -> None:
 
 
 def scan(folder: Path | None) -> Listing:
-    """What is in a part's folder (None: nothing), sorted by name. DataError names file and line of a bad transcript."""
+    """List the folder of a part (None: empty), sorted by name. Raises DataError naming a bad line of a transcript."""
     speakers = sorted(entry for entry in folder.iterdir() if entry.is_dir()) if folder is not None else []
     with ThreadPoolExecutor(_NUM_THREADS) as pool:
-        found = pool.map(lambda each: sorted(entry for entry in each.iterdir() if entry.is_dir()), speakers)
-        chapters = [Listing([], [], [], []), *pool.map(_chapter, itertools.chain.from_iterable(found))]
+        folders = pool.map(lambda speaker: sorted(entry for entry in speaker.iterdir() if entry.is_dir()), speakers)
+        chapters = [Listing([], [], [], []), *pool.map(_chapter, itertools.chain.from_iterable(folders))]
     return Listing(*(list(itertools.chain.from_iterable(lists)) for lists in zip(*chapters, strict=True)))
 
 
@@ -199,7 +199,7 @@ def _chapter(folder: Path) -> Listing:
 
 
 def _texts(path: Path, prefix: str) -> dict[str, str]:
-    """The lines of a transcript by id. Raises DataError naming file and line."""
+    """Read the lines of a transcript by id. Raises DataError naming file and line."""
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -218,20 +218,22 @@ def _texts(path: Path, prefix: str) -> dict[str, str]:
 
 def _utterances(recordings: list[Recording]) -> list[Utterance]:
     return [
-        Utterance(each.id, each.audio, 0, 0.0, audio_duration(each.audio), each.text, each.speaker)
-        for each in recordings
+        Utterance(
+            recording.id, recording.audio, 0, 0.0, audio_duration(recording.audio), recording.text, recording.speaker
+        )
+        for recording in recordings
     ]
 
 
 def _tree(root: Path) -> Path:
-    """The folder of the parts: `root` if it is called LibriSpeech or has one of them, else LibriSpeech in it."""
+    """Find the folder of the parts: `root` if its name is LibriSpeech or it has a part, else LibriSpeech in it."""
     if root.name.lower() == "librispeech" or any(_folder(root, part) for part in PARTS):
         return root
     return _folder(root, "librispeech") or root / "LibriSpeech"
 
 
 def _folder(parent: Path, name: str) -> Path | None:
-    """The folder of that name, in any case of letters, or None."""
+    """Find a folder by name in any case of letters; None without one."""
     entries = parent.iterdir() if parent.is_dir() else ()
     return next((entry for entry in entries if entry.name.lower() == name and entry.is_dir()), None)
 
@@ -261,7 +263,7 @@ _OPENSLR = "https://www.openslr.org/resources"
 
 
 class CorpusPart(NamedTuple):
-    """How many utterances a part has, and the archive it comes in."""
+    """Part of the corpus: number of utterances, and url, size in bytes and hash of its archive."""
 
     utterances: int
     url: str
@@ -325,4 +327,4 @@ PARTS = {
         "176ec501490eced2d6c1f89f4f0ddc7dfe799e649e5322f8ba49fe3ff50c8012",
     ),
 }
-"""Sizes in bytes. OpenSLR publishes md5 sums; these sha256 are of the archives that have them."""
+"""Parts by name. OpenSLR publishes md5 sums; the sha256 values are those of archives with these sums."""

@@ -20,13 +20,13 @@ from las.runtime.errors import ConfigError, DataError, suggest
 from las.scoring.error_rates import Score
 
 DEV = {"kaldi": 4000, "z20": 3000}
-"""How many of the first segments, in the order of their names, are the development part."""
+"""Number of segments in the development part, the first in the order of their names."""
 
 NUM_CALLS = (2435, 2438)
-"""Audio files of a whole copy: the LDC has shipped it with and without three of the calls."""
+"""Numbers of audio files of a complete copy: the LDC has shipped it with and without three of the calls."""
 
 NUM_SEGMENTS, SEGMENT_TOLERANCE = 264_333, 0.005
-"""Segments that hold more than silence, and by what share a whole copy may differ."""
+"""Number of segments with more than silence in a complete copy, and its relative tolerance."""
 
 _CALL = re.compile(r"sw0?(\d{4})")
 _RIGHT_TREE = """A right tree looks like this (upper or lower case, in folders of any names):
@@ -36,38 +36,38 @@ Set corpus.root to the first and corpus.transcripts to the second, or corpus.roo
 
 
 class Copy(NamedTuple):
-    """What was found of the corpus: calls by number (`sw02001`), transcripts by side (`sw02001-A`)."""
+    """Copy of the corpus on disk: calls by number (`sw02001`), transcripts by side (`sw02001-A`)."""
 
     audio: dict[str, Path]
     transcripts: dict[str, Path]
 
     def notes(self, partial: bool) -> list[str]:
-        """Counts of a partial copy, and what lacks its other half, by name."""
+        """Counts of a partial copy, and names of sides without transcript or audio."""
         lines = [f"a partial copy, {len(self.audio)} of {NUM_CALLS[-1]} calls"] if partial else []
-        for what, sides in (("transcript", self.without_transcript()), ("audio", self.without_audio())):
+        for label, sides in (("transcript", self.without_transcript()), ("audio", self.without_audio())):
             if sides:
                 more = ", ..." if len(sides) > 6 else ""
-                lines.append(f"{len(sides)} sides of calls have no {what}: {', '.join(sides[:6])}{more}")
+                lines.append(f"{len(sides)} sides of calls have no {label}: {', '.join(sides[:6])}{more}")
         return lines
 
     def without_audio(self) -> list[str]:
-        """Transcribed sides whose call has no audio."""
+        """List the transcribed sides whose call has no audio."""
         return sorted(side for side in self.transcripts if side.partition("-")[0] not in self.audio)
 
     def without_transcript(self) -> list[str]:
-        """Sides of calls that have no transcript."""
+        """List the sides of calls that have no transcript."""
         sides = (f"{call}-{side}" for call in self.audio for side in "AB")
         return sorted(side for side in sides if side not in self.transcripts)
 
 
 class Switchboard(Corpus):
-    """Switchboard; `text` is normalised by `isip.normalise`, each side of a call is a speaker.
+    """Corpus Switchboard; `text` is normalised by `isip_transcripts.normalise`, each side of a call is a speaker.
 
     root: folder with the calls. transcripts: folder with the transcripts (null: below root). hub5_00, hub5_01: folders
-    of the test sets, whose splits exist only where these are given; hub5_00_transcripts: of the STM of Hub5'00 (null:
-    below hub5_00). glm: mapping rules for both (null: those of Hub5'00). fillers: as of `hub5.TestSet`. dev: `kaldi`
-    or `z20`. max_repeats: how often the same text is trained on (null: no cap). noises: as of `isip.normalise`.
-    partial: accept a copy that is not complete. Raises ConfigError for values that are none of these.
+    of the test sets, which are splits only if given; hub5_00_transcripts: folder with the STM of Hub5'00 (null: below
+    hub5_00). glm: mapping rules for both (null: those of Hub5'00). fillers: see `hub5.TestSet`. dev: `kaldi` or `z20`.
+    max_repeats: maximum number of training utterances with the same text (null: no cap). noises: see
+    `isip_transcripts.normalise`. partial: accept an incomplete copy. Raises ConfigError for other values.
     """
 
     sample_rate = 8000
@@ -101,10 +101,10 @@ class Switchboard(Corpus):
         self.dev, self.max_repeats, self.noises, self.partial = dev, max_repeats, noises, partial
         reference = hub5_00_transcripts or hub5_00
         rules = glm or reference
-        places = {"hub5_00": (hub5_00, reference, rules), "hub5_01": (hub5_01, hub5_01, rules or hub5_01)}
+        folders = {"hub5_00": (hub5_00, reference, rules), "hub5_01": (hub5_01, hub5_01, rules or hub5_01)}
         self.tests = {
             test: hub5.TestSet(test, _absolute(calls_at), _absolute(stm_at), _absolute(glm_at), fillers, partial)
-            for test, (calls_at, stm_at, glm_at) in places.items()
+            for test, (calls_at, stm_at, glm_at) in folders.items()
             if calls_at is not None
         }
         self.splits = ("train", "dev", *self.tests)
@@ -112,69 +112,76 @@ class Switchboard(Corpus):
     def settings(self) -> dict[str, Any]:
         keys = ("dev", "max_repeats", "noises", "partial")
         tests = {name: [str(test.audio), str(test.transcripts)] for name, test in self.tests.items()}
-        places = {"root": str(self.root), "transcripts": str(self.transcripts), "tests": tests}
-        return super().settings() | places | {key: getattr(self, key) for key in keys}
+        folders = {"root": str(self.root), "transcripts": str(self.transcripts), "tests": tests}
+        return super().settings() | folders | {key: getattr(self, key) for key in keys}
 
     def inventory(self) -> list[str]:
-        tested = (each.audio for test in self.tests.values() for each in test.references.values())
+        tested = (reference.audio for test in self.tests.values() for reference in test.references.values())
         return sorted(
             {str(path) for path in (*self._copy.audio.values(), *map(stamp, self._copy.transcripts.values()), *tested)}
         )
 
     def utterances(self, split: str) -> list[Utterance]:
-        """As `Corpus.utterances`; DataError names the file (and line) at fault, or what the copy lacks."""
+        """List the utterances of a split. Raises DataError naming a faulty file (and line), or missing files."""
         split = self.known_split(split)
         if split in self.tests:
             return self.tests[split].utterances()
-        found = []
+        utterances = []
         for segment, text in self._parts[split]:
             call, _, channel = segment.side.partition("-")
             audio = self._copy.audio[call]
             times_s = (segment.start_s, segment.end_s)
-            found.append(
+            utterances.append(
                 telephone_calls.utterance(
                     segment.id, audio, channel, times_s, text, segment.side, self._durations[audio]
                 )
             )
-        return found
+        return utterances
 
     def normalise(self, text: str) -> list[str]:
-        """Words in lower case, noises left out."""
+        """Split a text into words in lower case, without noises."""
         return [word for word in text.lower().split() if word not in isip_transcripts.NOISES]
 
     def score(self, split: str, utterances: Sequence[Utterance], texts: Mapping[str, str]) -> Score:
-        """As `Corpus.score`; the Hub5 evaluations as NIST scores them, with the parts SWB and CH."""
+        """Score decoded texts of a split; the Hub5 evaluations by NIST's rules, with the parts SWB and CH."""
         test = self.tests.get(split)
         return super().score(split, utterances, texts) if test is None else test.score(utterances, texts)
 
     def provenance(self, split: str) -> dict[str, str]:
-        """What a result says about how a split was scored: for the Hub5 evaluations the GLM, by name and hash."""
+        """Properties of the scoring that a result must state: for the Hub5 evaluations name and hash of the GLM."""
         return self.tests[split].provenance() if split in self.tests else super().provenance(split)
 
     def notes(self) -> list[str]:
-        """What of the copy is missing, what was left out of it, and the counts of the test sets."""
+        """Notes about missing calls and transcripts, omitted segments, and the counts of the test sets."""
         lines = [f"{self.name}: {line}" for line in (*self._copy.notes(self.partial), *self._left_out())]
         return lines + [line for test in self.tests.values() for line in test.notes()]
 
     def _left_out(self) -> list[str]:
         worded = sum(len(self._worded(part)) for part in self._borders)
-        kept = sum(map(len, self._parts.values()))
-        odd = [(each.id, word) for each in self._segments for word in isip_transcripts.markup_left(each.text)]
-        cut = [each for each in self._segments if each.end_s > self._durations[self._copy.audio[each.side[:7]]] > 0]
+        num_kept = sum(map(len, self._parts.values()))
+        odd = [(segment.id, word) for segment in self._segments for word in isip_transcripts.markup_left(segment.text)]
+        cut = [
+            segment
+            for segment in self._segments
+            if segment.end_s > self._durations[self._copy.audio[segment.side[:7]]] > 0
+        ]
         lines = [
             (len(self._segments) - worded, "segments hold nothing but noises and are left out"),
-            (worded - kept, f"training utterances are left out, whose text occurs more than {self.max_repeats} times"),
+            (
+                worded - num_kept,
+                f"training utterances are left out, whose text occurs more than {self.max_repeats} times",
+            ),
             (
                 len(cut),
                 f"segments end after their call: cut at its end, or listed (from {telephone_calls.OVERSHOOT_S} s)",
             ),
             (len(odd), f"words hold markup that no rule knows, left out of them, the first {odd[:3]}"),
         ]
-        return [f"{count:,} {what}" for count, what in lines if count]
+        return [f"{count:,} {description}" for count, description in lines if count]
 
     @functools.cached_property
     def _copy(self) -> Copy:
-        """What there is. Raises DataError unless it is a whole copy, or a partial one that may be."""
+        """Copy of the corpus. Raises DataError unless it is complete, or `partial` is set."""
         copy = Copy(telephone_calls.find(self.root, _call), isip_transcripts.find(self.transcripts))
         if not copy.audio or not copy.transcripts:
             where = f"no calls in {self.root}" if not copy.audio else f"no transcripts in {self.transcripts}"
@@ -192,28 +199,34 @@ class Switchboard(Corpus):
 
     @functools.cached_property
     def _segments(self) -> list[isip_transcripts.ISIPSegment]:
-        """Every segment with audio that holds more than silence, by id: the order in which the parts are cut."""
+        """Segments with audio and more than silence, sorted by id; the first are the development part."""
         audio, transcripts = self._copy
-        read = (each for side, path in transcripts.items() if side[:7] in audio for each in isip_transcripts.read(path))
-        found = sorted(
-            (each for each in read if isip_transcripts.normalise(each.text, "kept")), key=lambda each: each.id
+        read = (
+            segment
+            for side, path in transcripts.items()
+            if side[:7] in audio
+            for segment in isip_transcripts.read(path)
         )
-        if not self.partial and abs(len(found) - NUM_SEGMENTS) > SEGMENT_TOLERANCE * NUM_SEGMENTS:
+        segments = sorted(
+            (segment for segment in read if isip_transcripts.normalise(segment.text, "kept")),
+            key=lambda segment: segment.id,
+        )
+        if not self.partial and abs(len(segments) - NUM_SEGMENTS) > SEGMENT_TOLERANCE * NUM_SEGMENTS:
             raise DataError(
-                f"{self.transcripts}: {len(found):,} segments hold more than silence, expected {NUM_SEGMENTS:,} within "
-                f"{100 * SEGMENT_TOLERANCE:g} %. Copy the transcripts again, or set corpus.partial=true"
+                f"{self.transcripts}: {len(segments):,} segments hold more than silence, expected {NUM_SEGMENTS:,} "
+                f"within {100 * SEGMENT_TOLERANCE:g} %. Copy the transcripts again, or set corpus.partial=true"
             )
-        return found
+        return segments
 
     @property
     def _borders(self) -> tuple[list[isip_transcripts.ISIPSegment], list[isip_transcripts.ISIPSegment]]:
-        """The development part, in a small copy not more than a tenth, and the training part."""
+        """Development part (at most a tenth of a small copy) and training part."""
         border = min(DEV[self.dev], math.ceil(len(self._segments) / 10))
         return self._segments[:border], self._segments[border:]
 
     def _worded(self, segments: list[isip_transcripts.ISIPSegment]) -> list[tuple[isip_transcripts.ISIPSegment, str]]:
-        texts = ((each, isip_transcripts.normalise(each.text, self.noises)) for each in segments)
-        return [(each, text) for each, text in texts if text]
+        texts = ((segment, isip_transcripts.normalise(segment.text, self.noises)) for segment in segments)
+        return [(segment, text) for segment, text in texts if text]
 
     @functools.cached_property
     def _parts(self) -> dict[str, list[tuple[isip_transcripts.ISIPSegment, str]]]:
@@ -224,20 +237,20 @@ class Switchboard(Corpus):
 
 
 def capped(
-    utterances: list[tuple[isip_transcripts.ISIPSegment, str]], most: int | None
+    utterances: list[tuple[isip_transcripts.ISIPSegment, str]], max_repeats: int | None
 ) -> list[tuple[isip_transcripts.ISIPSegment, str]]:
-    """The utterances with at most so many of the same text, those that stay spread evenly over all of them."""
-    if most is None:
+    """Limit utterances of the same text to `max_repeats`, spread evenly over all of them; None: no limit."""
+    if max_repeats is None:
         return utterances
     total = Counter(text for _, text in utterances)
-    seen: Counter[str] = Counter()
-    kept = []
+    num_seen: Counter[str] = Counter()
+    utterances_kept = []
     for segment, text in utterances:
-        before, seen[text] = seen[text], seen[text] + 1
-        share = min(most, total[text])
-        if before * share // total[text] < seen[text] * share // total[text]:
-            kept.append((segment, text))
-    return kept
+        previous, num_seen[text] = num_seen[text], num_seen[text] + 1
+        share = min(max_repeats, total[text])
+        if previous * share // total[text] < num_seen[text] * share // total[text]:
+            utterances_kept.append((segment, text))
+    return utterances_kept
 
 
 def _call(name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""The embedded corpora: TIMIT's layout, synthesised on first use with eSpeak NG from sentences of our own."""
+"""Embedded corpora in TIMIT's layout, synthesised on first use with eSpeak NG from generated sentences."""
 
 import dataclasses
 import functools
@@ -15,14 +15,14 @@ from las.data.synthesis.rendering import Planned
 from las.data.tokenizers import Tokenizer
 from las.runtime.errors import ArgumentError
 
-FORMAT = 1  # raise it when the same plan begins to mean other files
+FORMAT = 1  # raise it when the same plan gives other files
 
 
 class SyntheticSpeech(timit.TIMIT):
-    """TIMIT-like speech from eSpeak NG; `text` and `alignment` as of `Timit`. Splits share no speaker and no sentence.
+    """TIMIT-like speech from eSpeak NG; `text` and `alignment` as in `TIMIT`. Splits share no speaker and no sentence.
 
-    root: where the tree is, or will be made on first use. seed: of everything below. vocabulary: about how many words
-    the sentences use. words: shortest and longest sentence, in words. *_utterances, *_speakers: sizes of the splits.
+    root: folder of the tree, made on first use. seed: seed of everything below. vocabulary: approximate number of
+    distinct words. words: shortest and longest sentence, in words. *_utterances, *_speakers: sizes of the splits.
     accents: of eSpeak, given to speakers in turn. rate: slowest and fastest speaker, words per minute. snr_db: loudest
     and softest noise. warp: speakers' vocal tracts are shorter or longer by at most this share. workers: processes.
     Raises ArgumentError for settings that make no corpus, DataError where they do not give enough sentences.
@@ -61,7 +61,7 @@ class SyntheticSpeech(timit.TIMIT):
         self.sound = rendering.RenderedSpeech(seed, (float(softest), float(loudest)))
         self.warp = warp
         self.workers = workers
-        sentences.Grammar(vocabulary, self.words)  # raises for words that there are not
+        sentences.Grammar(vocabulary, self.words)  # raises ArgumentError for a vocabulary or lengths that do not exist
         for split, count in self.num_speakers.items():
             if not 1 <= count <= self.num_utterances[split]:
                 raise ArgumentError(
@@ -79,17 +79,17 @@ class SyntheticSpeech(timit.TIMIT):
         return super().settings() | {"synthesis": self._synthesis}
 
     def prepare(self, directory: str | Path) -> dict[str, list[Utterance]]:
-        """As `Corpus.prepare`, after the tree has been made where it is absent or not complete."""
+        """Make the tree if it is incomplete, then prepare manifests (`Corpus.prepare`)."""
         self.synthesise()
         return super().prepare(directory)
 
     def synthesise(self) -> None:
-        """Make what the tree lacks; does nothing when it is complete. Raises DataError as `synthesis.complete`."""
+        """Make missing files of the tree. Raises DataError as `rendering.complete` does."""
         rendering.complete(self.root, self.plan, self.sound, self._synthesis, self.workers)
 
     def _planned(self) -> list[Planned]:
         utterances, speakers = self.num_utterances, self.num_speakers
-        said = iter(sentences.sentences(sum(utterances.values()), self.seed, self.vocabulary, self.words))
+        texts = iter(sentences.sentences(sum(utterances.values()), self.seed, self.vocabulary, self.words))
         cast = iter(voices.speakers(sum(speakers.values()), self.seed, self.accents, self.rate, self.warp))
         planned: list[Planned] = []
         for split in self.splits:
@@ -97,12 +97,12 @@ class SyntheticSpeech(timit.TIMIT):
             for index in range(utterances[split]):
                 speaker = group[index % len(group)]
                 path = f"{split.upper()}/DR{speaker.dialect}/{speaker.name}/SX{len(planned) + 1}"
-                planned.append(Planned(path, next(said), speaker))
+                planned.append(Planned(path, next(texts), speaker))
         return planned
 
     @functools.cached_property
     def _synthesis(self) -> dict[str, Any]:
-        """All that decides the bytes of the tree, as plain JSON values."""
+        """Settings that determine the bytes of the tree, as plain JSON values."""
         plan = json.dumps([dataclasses.astuple(planned) for planned in self.plan])
         return {
             "format": FORMAT,

@@ -1,4 +1,4 @@
-"""Telephone calls: SPHERE files with one speaker in each of their two channels, and the stretches they speak in."""
+"""Telephone calls: SPHERE files with one speaker in each of two channels, and segments of them."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,31 +9,31 @@ from las.data.manifest import Utterance
 from las.runtime.errors import DataError
 
 CHANNELS = {"A": 0, "B": 1, "1": 0, "2": 1}
-"""The side of a call, as transcripts name it, to the channel of its file."""
+"""Channel of the file for each name of a side in transcripts."""
 
 OVERSHOOT_S = 0.5
-"""Transcripts may run on after the audio: segments that end by less than this after it are cut, as Kaldi does it."""
+"""Seconds by which a segment may end after the audio; it is then cut there, as in Kaldi's recipe."""
 
 
 def find(root: Path, name: Callable[[str], str | None] = str.lower) -> dict[str, Path]:
-    """Every SPHERE file anywhere below a folder, by what `name` makes of its name without `.sph`; None is left out.
+    """Find the SPHERE files below a folder, keyed by `name(stem)`; files for which that is None are left out.
 
     Raises DataError for a folder that does not exist and for two files of the same name.
     """
     if not root.is_dir():
         raise DataError(f"{root}: there is no such folder")
-    found: dict[str, Path] = {}
+    calls: dict[str, Path] = {}
     for path in sorted(path for path in root.rglob("*") if path.suffix.lower() == ".sph"):
         call = name(path.stem)
-        if call in found:
-            raise DataError(f"{path}: the same call as {found[call]}. Remove one of them, or point to one copy")
+        if call in calls:
+            raise DataError(f"{path}: the same call as {calls[call]}. Remove one of them, or point to one copy")
         if call is not None:
-            found[call] = path
-    return found
+            calls[call] = path
+    return calls
 
 
 def durations(paths: Iterable[Path]) -> dict[Path, float]:
-    """Seconds of each call by its header, 0 where it cannot be read."""
+    """Durations of calls in seconds by their headers, 0 for unreadable files."""
     listed = list(paths)
     with ThreadPoolExecutor(4) as pool:
         return dict(zip(listed, pool.map(audio_duration, listed), strict=True))
@@ -42,10 +42,9 @@ def durations(paths: Iterable[Path]) -> dict[Path, float]:
 def utterance(
     name: str, audio: Path, channel: str, times_s: tuple[float, float], text: str, speaker: str, call_s: float
 ) -> Utterance:
-    """What is said from one time of a call to another, cut at the end of the call, which is `call_s` long.
+    """Utterance for a segment of a call (`times_s`, seconds), cut at the end of the call, `call_s`.
 
-    The duration is 0 where `call_s` is; a segment that ends long after the call keeps its times, and `Corpus.problems`
-    names it.
+    The duration is 0 if `call_s` is 0. A segment that ends long after the call is not cut; `Corpus.problems` lists it.
     """
     start_s, end_s = times_s
     if end_s - OVERSHOOT_S < call_s < end_s and call_s > start_s:

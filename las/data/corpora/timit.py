@@ -1,4 +1,4 @@
-"""TIMIT from a copy as the LDC ships it (LDC93S1), with the splits of Kaldi's recipe.
+"""TIMIT in the tree of the LDC (LDC93S1), with the splits of Kaldi's recipe.
 
 Training: 462 speakers without the SA sentences (3696 utterances); development 50 speakers (400) and core test 24
 speakers (192) of the test part. Any case of folder and file names, RIFF or SPHERE audio.
@@ -16,7 +16,7 @@ from las.data.tokenizers import Tokenizer
 from las.runtime.errors import DataError, suggest
 from las.scoring import conventions, phones
 
-# Times in .PHN files count samples at this rate, whatever the audio beside them is.
+# Rate in Hz of the sample numbers in .PHN files, whatever the rate of the audio is.
 _LABEL_RATE = 16000
 _OVERHANG_S = 0.1
 _EXPECTED = {"train": (3696, 462), "dev": (400, 50), "test": (192, 24)}
@@ -29,7 +29,7 @@ Set corpus.root to the folder that holds TRAIN and TEST, or to the one above it"
 
 @dataclass(frozen=True)
 class Recording:
-    """The files of one sentence of one speaker, in a tree of TIMIT's layout."""
+    """Files of one sentence of one speaker, in a tree of TIMIT's layout."""
 
     speaker: str
     sentence: str
@@ -38,14 +38,15 @@ class Recording:
 
     @property
     def id(self) -> str:
+        """Id of the utterance: speaker and sentence."""
         return f"{self.speaker}_{self.sentence}"
 
 
 class TIMIT(Corpus):
-    """TIMIT; `text` is the phones of `phone_set` (61, 48 or 39), scored as 39, `alignment` the 61 labels with times.
+    """Corpus TIMIT; `text` is the phones of `phone_set` (61, 48 or 39), scored as 39, `alignment` the 61 labels.
 
-    `partial` accepts a copy that is not complete. Where such a copy has no development or no core test speakers, that
-    split is the training utterances themselves, and `notes()` says so.
+    `partial` accepts an incomplete copy. If it has no development or no core test speakers, that split is the training
+    utterances, as `notes()` states.
     """
 
     sample_rate = 16000
@@ -63,17 +64,19 @@ class TIMIT(Corpus):
         return super().settings() | own
 
     def inventory(self) -> list[str]:
-        return [f"{each.id} {stamp(each.phn)}" for split in self.splits for each in self._recordings[split]]
+        return [
+            f"{recording.id} {stamp(recording.phn)}" for split in self.splits for recording in self._recordings[split]
+        ]
 
     def utterances(self, split: str) -> list[Utterance]:
-        """As `Corpus.utterances`; DataError names the file (and line) at fault, or what the copy lacks."""
+        """List the utterances of a split. Raises DataError naming a faulty file (and line), or missing files."""
         split = self.known_split(split)
         recordings = self._recordings[split] or self._recordings["train"]
         with ThreadPoolExecutor(4) as pool:
             return list(pool.map(functools.partial(read, phone_set=self.phone_set), recordings))
 
     def normalise(self, text: str) -> list[str]:
-        """Phones in the convention `timit_kaldi`: folded to 39, `q` deleted. Raises DataError for an unknown phone."""
+        """Convert phones by the convention `timit_kaldi`: 39 phones, no `q`. Raises DataError for an unknown phone."""
         return conventions.timit_phones(text)
 
     def notes(self) -> list[str]:
@@ -91,26 +94,26 @@ class TIMIT(Corpus):
 
     @functools.cached_property
     def _recordings(self) -> dict[str, list[Recording]]:
-        """The recordings of every split, sorted by id. Raises DataError when the copy is not what it should be."""
+        """Recordings of each split, sorted by id. Raises DataError for an incomplete copy."""
         tree = find_tree(self.root)
-        train = [each for each in scan(tree, "train") if not each.sentence.startswith("sa")]
-        test = [each for each in scan(tree, "test") if not each.sentence.startswith("sa")]
-        found = {
+        train = [recording for recording in scan(tree, "train") if not recording.sentence.startswith("sa")]
+        test = [recording for recording in scan(tree, "test") if not recording.sentence.startswith("sa")]
+        recordings = {
             "train": train,
-            "dev": [each for each in test if each.speaker in DEV],
-            "test": [each for each in test if each.speaker in CORE_TEST],
+            "dev": [recording for recording in test if recording.speaker in DEV],
+            "test": [recording for recording in test if recording.speaker in CORE_TEST],
         }
         if not self.partial:
-            _require_all(tree, found)
+            _require_all(tree, recordings)
         if not train:
             raise DataError(f"{tree}: there are no training utterances in it.\n{_RIGHT_TREE}")
-        return found
+        return recordings
 
 
 def find_tree(root: Path) -> Path:
-    """The folder with TRAIN and TEST: `root`, or a folder called timit (or data) up to two levels below it.
+    """Find the folder with TRAIN and TEST: `root`, or a folder called timit (or data) up to two levels below it.
 
-    Raises DataError that shows what a right tree looks like.
+    Raises DataError that shows the expected tree.
     """
     if not root.is_dir():
         raise DataError(f"{root}: there is no such folder. Set corpus.root to your copy of TIMIT.\n{_RIGHT_TREE}")
@@ -124,9 +127,9 @@ def find_tree(root: Path) -> Path:
 
 
 def scan(tree: Path, part: str) -> list[Recording]:
-    """The recordings of one part (`train` or `test`) of a tree of TIMIT's layout, sorted by id.
+    """List the recordings of a part (`train` or `test`) of a tree of TIMIT's layout, sorted by id.
 
-    Raises DataError naming a .WAV, .PHN or .TXT file that is missing beside the other two.
+    Raises DataError naming a missing .WAV, .PHN or .TXT file whose siblings exist.
     """
     recordings = []
     for dialect in (region for folder in _folders(tree, part) for region in _folders(folder, "dr")):
@@ -136,10 +139,9 @@ def scan(tree: Path, part: str) -> list[Recording]:
 
 
 def read(recording: Recording, phone_set: int = 48) -> Utterance:
-    """The utterance of a recording: text folded to `phone_set`, alignment in the labels of the .PHN file.
+    """Read the utterance of a recording: text folded to `phone_set`, alignment in the labels of the .PHN file.
 
-    The duration is 0 where the audio cannot be read. Raises DataError with file and line for a .PHN file that cannot
-    be used.
+    The duration is 0 if the audio cannot be read. Raises DataError with file and line for an invalid .PHN file.
     """
     duration_s = audio_duration(recording.wav)
     alignment = read_phones(recording.phn, duration_s)
@@ -157,9 +159,9 @@ def read(recording: Recording, phone_set: int = 48) -> Utterance:
 
 
 def read_phones(path: Path, duration_s: float = 0.0) -> tuple[Interval, ...]:
-    """The lines `start end label` of a .PHN file (samples at 16 kHz) in seconds.
+    """Read the lines `start end label` of a .PHN file (samples at 16 kHz); returns times in seconds.
 
-    Labels may end before the audio; where its duration is known (not 0), not more than 0.1 s after it.
+    The last label may end before the audio, or up to 0.1 s after it; a `duration_s` of 0 is unknown.
     Raises DataError naming file and line.
     """
     try:
@@ -193,44 +195,44 @@ def _interval(line: str, where: str, previous_s: float, duration_s: float) -> In
 
 
 def _folders(folder: Path, name: str) -> list[Path]:
-    """The folders called `name` in any case; for `dr` those of the dialect regions, dr1 to dr8."""
+    """Find the folders called `name` in any case; for `dr` those of the dialect regions, dr1 to dr8."""
     names = {f"dr{region}" for region in range(1, 9)} if name == "dr" else {name}
     return sorted(entry for entry in folder.iterdir() if entry.name.lower() in names and entry.is_dir())
 
 
 def _sentences(folder: Path) -> list[Recording]:
-    """The recordings of one speaker's folder, told by their file names up to the first dot."""
+    """List the recordings of a speaker's folder; files of one recording agree up to the first dot."""
     files: dict[str, dict[str, Path]] = {}
     for entry in sorted(folder.iterdir()):
         stem, _, extension = entry.name.lower().partition(".")
         if stem and extension in ("wav", "phn", "txt"):
             files.setdefault(stem, {})[extension] = entry
     recordings = []
-    for sentence, found in files.items():
-        missing = next((extension for extension in ("wav", "phn", "txt") if extension not in found), None)
+    for sentence, paths in files.items():
+        missing = next((extension for extension in ("wav", "phn", "txt") if extension not in paths), None)
         if missing is not None:
-            beside = next(iter(found.values()))
+            beside = next(iter(paths.values()))
             extension = missing if beside.suffix.islower() else missing.upper()
             raise DataError(f"{beside.with_suffix('.' + extension)} is missing beside {beside.name}. Copy it again")
-        recordings.append(Recording(folder.name.lower(), sentence, found["wav"], found["phn"]))
+        recordings.append(Recording(folder.name.lower(), sentence, paths["wav"], paths["phn"]))
     return recordings
 
 
-def _require_all(tree: Path, found: dict[str, list[Recording]]) -> None:
-    """Raise DataError with what was found and what is missing, unless the copy is complete."""
+def _require_all(tree: Path, recordings: dict[str, list[Recording]]) -> None:
+    """Raise DataError with counts and missing files, unless the copy is complete."""
     complaints = []
     for split, (utterances, speakers) in _EXPECTED.items():
-        if len(found[split]) != utterances:
-            lacking = _lacking(split, found[split])
-            complaints.append(f"  {split}: {_count(found[split])}, expected {utterances} of {speakers}{lacking}")
+        if len(recordings[split]) != utterances:
+            missing = _missing(split, recordings[split])
+            complaints.append(f"  {split}: {_count(recordings[split])}, expected {utterances} of {speakers}{missing}")
     if complaints:
         first = f"{tree}: this is not the whole of TIMIT (the SA sentences not counted):"
         last = "Copy the missing files, or set corpus.partial=true to accept a sample, which prints its counts"
         raise DataError("\n".join([first, *complaints, last]))
 
 
-def _lacking(split: str, recordings: list[Recording]) -> str:
-    """What is missing, as far as names tell: absent speakers of dev and test, then speakers without all 8 sentences."""
+def _missing(split: str, recordings: list[Recording]) -> str:
+    """Missing speakers of dev and test, and speakers with fewer than 8 sentences, as text for an error."""
     sentences: dict[str, int] = {}
     for recording in recordings:
         sentences[recording.speaker] = sentences.get(recording.speaker, 0) + 1

@@ -32,7 +32,7 @@ EVENT_END_OF_LIST, EVENT_PHONEME = 0, 7
 
 @dataclasses.dataclass(frozen=True)
 class Phone:
-    """A phone event: eSpeak's mnemonic, first sample, and the place in the text (from 1) of the word it belongs to."""
+    """Phone event: eSpeak's mnemonic, first sample, and position in the text (from 1) of its word."""
 
     mnemonic: str
     start: int
@@ -41,7 +41,7 @@ class Phone:
 
 @dataclasses.dataclass(frozen=True)
 class Speech:
-    """What eSpeak made of one text: 16-bit samples in native byte order, and its phone events in order of time."""
+    """Synthesised speech: 16-bit samples in native byte order, and phone events in order of time."""
 
     pcm: bytes
     sample_rate: int
@@ -49,7 +49,7 @@ class Speech:
 
 
 class Espeak:
-    """A running helper process; use it in a `with` statement. Not shared between threads.
+    """Context manager for a helper process, for one thread.
 
     Raises DataError when the package is missing or the helper cannot start.
     """
@@ -60,7 +60,7 @@ class Espeak:
         if not hasattr(os, "fork"):
             raise DataError("the synthetic corpora are made on Linux or macOS: this system cannot fork processes")
         command = [sys.executable, "-m", "las.data.synthesis.espeak"]
-        # In a session of its own: Ctrl-C reaches a whole group, and here the parent decides.
+        # A new session: Ctrl-C would otherwise reach the helper too, but the parent decides when it ends.
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
         greeting = self._read_line()
@@ -70,7 +70,9 @@ class Espeak:
     def __enter__(self) -> "Espeak":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self._process.communicate()
 
     def _read_line(self) -> dict[str, Any]:
@@ -84,14 +86,14 @@ class Espeak:
         return answer
 
     def say(self, text: str, voice: str, rate: int, pitch: int, pitch_range: int, seed: int) -> Speech:
-        """Speaks `text` (words between single spaces): the same bytes for the same arguments, whatever came before.
+        """Synthesise `text` (words between single spaces): the same arguments always give the same bytes.
 
         voice: language, `+`, variant, as in `en-us+f3`. rate: words per minute, 80 to 450. pitch, pitch_range: 0 to 99.
         Raises DataError for an unknown voice and when eSpeak fails.
         """
         assert self._process.stdin is not None and self._process.stdout is not None
         request = {"text": text, "voice": voice, "rate": rate, "pitch": pitch, "range": pitch_range, "seed": seed}
-        with contextlib.suppress(BrokenPipeError):  # a helper that is gone gives no answer, which is what is reported
+        with contextlib.suppress(BrokenPipeError):  # the missing answer of a dead helper is reported below
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
         answer = self._read_line()
@@ -129,6 +131,7 @@ def _synthesise(library: ctypes.CDLL, request: dict[str, Any]) -> tuple[dict[str
     phones: list[tuple[str, int, int]] = []
 
     def collect(audio: Any, num_samples: int, events: Any) -> int:
+        """Callback of eSpeak: store samples and phone events."""
         if audio and num_samples > 0:
             pcm.append(ctypes.string_at(audio, 2 * num_samples))
         index = 0
@@ -157,7 +160,7 @@ def _answer(header: dict[str, Any], audio: bytes = b"") -> None:
 
 
 def _serve() -> None:
-    """The helper process: answers requests until its input ends."""
+    """Answer requests until the standard input ends (the helper process)."""
     loader = importlib.import_module("espeakng_loader")
     library = ctypes.CDLL(loader.get_library_path())
     library.espeak_Info.restype = ctypes.c_char_p

@@ -1,8 +1,8 @@
-"""eSpeak NG's phone events -> TIMIT's labels with times.
+"""Conversion of eSpeak NG's phone events to TIMIT's labels with times.
 
-The table is our own: formants of the accents of `ACCENTS` were measured to tell the vowels that end in an r (American)
-from those that do not. Scottish English says such an r as a phone of its own. Stops and affricates come as one phone
-from eSpeak and are split at the burst into closure and release, as TIMIT labels them.
+The table was made for las: formants of the accents of `ACCENTS` were measured to tell the vowels that end in an r
+(American) from those that do not. In Scottish English that r is a separate phone. eSpeak has one phone for a stop or an
+affricate; it is split at the burst into closure and release, as in TIMIT's labels.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ _WITH_R: dict[str, tuple[str, ...]] = {
     "aI3": ("ay", "axr"),
 }
 CLOSURES = {"p": "pcl", "t": "tcl", "k": "kcl", "b": "bcl", "d": "dcl", "g": "gcl", "ch": "tcl", "jh": "dcl"}
-FIRST_SHARE = 0.6  # of a phone that becomes two labels, where nothing in the audio says more
+FIRST_SHARE = 0.6  # of a phone with two labels, for the first, where the audio has no clear border
 FRAME = 32  # samples, 2 ms
 LONGEST_CLOSURE = 1600  # samples, 100 ms
 SHORTEST_RELEASE = 160  # samples, 10 ms, or a quarter of a short stop: the rise after it is the next vowel's
@@ -69,7 +69,7 @@ BURST_RISE_DB = 6.0
 
 
 class Label(NamedTuple):
-    """A TIMIT label with its first sample, the one after its last, and the text position of its word."""
+    """TIMIT label with first sample, end (the sample after its last), and text position of its word."""
 
     start: int
     end: int
@@ -78,22 +78,22 @@ class Label(NamedTuple):
 
 
 def timit_labels(mnemonic: str, accent: str) -> tuple[str, ...]:
-    """The TIMIT labels of one phone of eSpeak, closures not yet split. Raises DataError for an unknown mnemonic."""
+    """Look up the TIMIT labels of a phone, closures not yet split. Raises DataError for an unknown mnemonic."""
     table = _COMMON | (_WITH_R if accent in RHOTIC_VOWELS_WITHIN else _WITHOUT_R)
     bare = mnemonic.lstrip(STRESS_MARKS)
     if bare not in table:
         raise DataError(
-            f"eSpeak NG's phone {mnemonic!r} (accent {accent}) has no TIMIT label: add it to las/corpora/"
-            f"espeak_phones.py.{suggest(bare, table)}"
+            f"eSpeak NG's phone {mnemonic!r} (accent {accent}) has no TIMIT label: add it to "
+            f"las/data/synthesis/espeak_phones.py.{suggest(bare, table)}"
         )
     return table[bare]
 
 
 def closure_start(audio: np.ndarray, previous: int, start: int) -> int:
-    """Where the silence before a stop begins, or `start` without one.
+    """First sample of the silence before a stop, or `start` without one.
 
-    eSpeak's event of a voiceless stop is at its burst: the silent closure is the end of the phone before.
-    audio: float [samples]. previous: first sample of that phone, which keeps at least half of its time.
+    eSpeak's event of a voiceless stop is at its burst: the silent closure is the end of the preceding phone.
+    audio: float [samples]. previous: first sample of that phone, of which at least half remains.
     """
     earliest = max(start - LONGEST_CLOSURE, (previous + start) // 2)
     windows = np.arange(earliest, start - FRAME + 1, FRAME // 4)
@@ -112,7 +112,7 @@ def closure_start(audio: np.ndarray, previous: int, start: int) -> int:
 
 
 def burst(audio: np.ndarray, start: int, end: int) -> int:
-    """The sample where a stop's closure ends: the steepest rise of energy inside, or 60 % of the way without one.
+    """Last sample of a stop's closure: the steepest rise of energy, or 60 % of the way without one.
 
     audio: float [samples]. Energy is measured over 8 ms, about one period of a voice.
     """
@@ -122,8 +122,8 @@ def burst(audio: np.ndarray, start: int, end: int) -> int:
     if len(candidates) == 0:
         return fallback
     floor = 1e-7 * np.mean(np.square(audio)) + 1e-20
-    before, after = _power(audio, candidates - window, window), _power(audio, candidates, window)
-    rise_db = 10 * np.log10((after + floor) / (before + floor))
+    power_before, power_after = _power(audio, candidates - window, window), _power(audio, candidates, window)
+    rise_db = 10 * np.log10((power_after + floor) / (power_before + floor))
     best = int(np.argmax(rise_db))
     return int(candidates[best]) if rise_db[best] >= BURST_RISE_DB else fallback
 
@@ -143,37 +143,37 @@ class _Group(NamedTuple):
 
 
 def _groups(phones: Sequence[Phone], accent: str) -> list[_Group]:
-    """Phones with time of their own, each with the labels said within it; pauses have no label."""
+    """Group phones without duration with the preceding phone, with all their labels; pauses have no label."""
     groups: list[_Group] = []
     for phone, following in zip(phones, [*phones[1:], None], strict=True):
         bare = phone.mnemonic.lstrip(STRESS_MARKS)
         timeless = following is not None and following.start <= phone.start
         if bare in SILENCES:
-            if not timeless and (not groups or groups[-1].labels):  # one pause, of however many pieces
+            if not timeless and (not groups or groups[-1].labels):  # consecutive silences are one pause
                 groups.append(_Group(phone.start, (), ()))
             continue
-        before = groups[-1] if groups and groups[-1].labels else None
-        if bare == GLIDE and before:
+        previous = groups[-1] if groups and groups[-1].labels else None
+        if bare == GLIDE and previous:
             continue
         labels = timit_labels(bare, accent)
-        if labels[0] == "r" and before and before.labels[-1] == "r" and len(before.labels) > 1:
-            # American vowels hold the r that here is also a phone of its own
-            before = groups[-1] = _Group(before.start, before.labels[:-1], before.text_positions[:-1])
+        if labels[0] == "r" and previous and previous.labels[-1] == "r" and len(previous.labels) > 1:
+            # the r is in the American vowel already, and here a separate phone too
+            previous = groups[-1] = _Group(previous.start, previous.labels[:-1], previous.text_positions[:-1])
         positions = (phone.text_position,) * len(labels)
-        if timeless and before:
-            groups[-1] = _Group(before.start, before.labels + labels, before.text_positions + positions)
+        if timeless and previous:
+            groups[-1] = _Group(previous.start, previous.labels + labels, previous.text_positions + positions)
         else:
             groups.append(_Group(phone.start, labels, positions))
     return groups
 
 
 def label(phones: Sequence[Phone], scale: float, offset: int, audio: np.ndarray, accent: str) -> list[Label]:
-    """TIMIT labels that cover `audio` from the first sample to the last, `h#` at both ends.
+    """Label all of `audio` with TIMIT labels, `h#` at both ends.
 
-    phones: of one utterance, in order, the last of them a silence. scale, offset: eSpeak's sample n is sample
-    `offset + scale * n` of `audio`, float [samples], without noise. A phone that eSpeak gives no time (an l or r that
-    it says as the end of a vowel) gets the last part of the phone before it.
-    Raises DataError for an unknown mnemonic and for a phone that is left without any sample.
+    phones: phones of an utterance, in order, the last one a silence. scale, offset: eSpeak's sample n is sample
+    `offset + scale * n` of `audio`, float [samples], without noise. A phone without a duration in eSpeak (an l or r at
+    the end of a vowel) gets the last part of the preceding phone.
+    Raises DataError for an unknown mnemonic and for a phone without any sample.
     """
     groups = _groups(phones, accent)
     while groups and not groups[0].labels:
@@ -190,14 +190,14 @@ def label(phones: Sequence[Phone], scale: float, offset: int, audio: np.ndarray,
     for group, start, end in zip(groups, starts, starts[1:], strict=False):
         labels += _divide(group, start, end, audio)
     labels.append(Label(starts[-1], len(audio), "h#", 0))
-    for each in labels:
-        if each.end <= each.start:
-            raise DataError(f"the phone {each.symbol} at sample {each.start} has no length: {[*phones]}")
+    for label in labels:
+        if label.end <= label.start:
+            raise DataError(f"the phone {label.symbol} at sample {label.start} has no length: {[*phones]}")
     return labels
 
 
 def _divide(group: _Group, start: int, end: int, audio: np.ndarray) -> list[Label]:
-    """The labels of one group in time: shares of 60 %, and closures up to the burst."""
+    """Divide the time of a group among its labels: shares of 60 %, and closures up to the burst."""
     if not group.labels:
         return [Label(start, end, "pau", 0)]
     labels = []

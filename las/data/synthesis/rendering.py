@@ -1,7 +1,7 @@
-"""Makes a tree of TIMIT's layout with eSpeak NG: a list of planned utterances to .WAV, .PHN, .WRD and .TXT files.
+"""Synthesis of a tree of TIMIT's layout with eSpeak NG: .WAV, .PHN, .WRD and .TXT files of planned utterances.
 
-Each utterance has random numbers of its own, so that neither the order nor the number of workers changes a byte (on
-one platform). Every file is written in one piece; a tree that lacks some, as after a kill, is completed.
+Each utterance has its own random seed, so that neither order nor number of workers changes a byte (on one platform).
+Files are written atomically; an incomplete tree, as after a kill, is completed.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ LICENCE = "speech synthesis: eSpeak NG (GPL-3.0-or-later), in a process of its o
 
 @dataclasses.dataclass(frozen=True)
 class Planned:
-    """An utterance to be made: who says what, and the path of its files without extension, from the root."""
+    """Planned utterance: sentence, speaker, and path of its files relative to the root, without extension."""
 
     path: str
     sentence: str
@@ -43,18 +43,18 @@ class Planned:
 
 @dataclasses.dataclass(frozen=True)
 class RenderedSpeech:
-    """What turns a plan into samples. seed: of all random numbers. snr_db: range of speech to noise."""
+    """Settings of the audio. seed: seed of all random numbers. snr_db: range of signal-to-noise ratios in dB."""
 
     seed: int
     snr_db: tuple[float, float]
 
 
 def complete(root: Path, plan: list[Planned], sound: RenderedSpeech, settings: dict[str, Any], workers: int) -> None:
-    """Make what the tree in `root` lacks; does nothing when it is complete. One process at a time.
+    """Make the missing files of the tree in `root`, one process at a time.
 
-    settings: plain JSON values that decide every byte of the tree; they are kept in `corpus.json` with eSpeak's version
-    and the sha256 of every utterance's four files. workers: processes.
-    Raises DataError when the root holds something else, or eSpeak NG is missing and needed.
+    settings: plain JSON values that determine every byte of the tree; they are stored in `corpus.json` with eSpeak's
+    version and the sha256 of every utterance's four files. workers: number of processes.
+    Raises DataError if the root has other content, or eSpeak NG is needed and missing.
     """
     require_own(root, settings)
     if _is_complete(root, plan):
@@ -80,16 +80,16 @@ def complete(root: Path, plan: list[Planned], sound: RenderedSpeech, settings: d
 
 
 def require_own(root: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """What `corpus.json` holds, nothing where there is no corpus yet. Raises DataError when it is another corpus."""
+    """Read `corpus.json`, empty for a new corpus. Raises DataError if the root has other content or settings."""
     record = _read_record(root)
     if record:
-        theirs = record.get("settings", {})
-        differing = [key for key, value in settings.items() if theirs.get(key) != value]
+        stored = record.get("settings", {})
+        differing = [key for key, value in settings.items() if stored.get(key) != value]
         if differing:
-            other = root.with_name(f"{root.name}_{_hash(settings)[:8]}")
+            alternative = root.with_name(f"{root.name}_{_hash(settings)[:8]}")
             raise DataError(
                 f"{root}: holds a corpus made with other settings (different: {', '.join(differing)}). "
-                f"Choose another folder, corpus.root={other}, or remove this one to make it again"
+                f"Choose another folder, corpus.root={alternative}, or remove this one to make it again"
             )
     elif root.exists() and (not root.is_dir() or any(path.name != ".lock" for path in root.iterdir())):
         raise DataError(f"{root}: is not empty and holds no {RECORD}. Choose another folder: corpus.root={root}_speech")
@@ -97,10 +97,11 @@ def require_own(root: Path, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _make_all(root: Path, plan: list[Planned], sound: RenderedSpeech, workers: int) -> None:
-    """Each worker is a thread with a helper process of its own, and takes the next utterance when it is free."""
+    """Make utterances in threads, each with its own helper process."""
     waiting = deque(plan)
 
     def work(advance: Callable[[], None]) -> None:
+        """Make utterances until none is waiting."""
         with Espeak() as espeak:
             while True:
                 try:
@@ -112,15 +113,15 @@ def _make_all(root: Path, plan: list[Planned], sound: RenderedSpeech, workers: i
 
     with _progress(f"{root.name}: synthesising", len(plan)) as advance, ThreadPoolExecutor(workers) as pool:
         try:
-            for done in [pool.submit(work, advance) for _ in range(workers)]:
-                done.result()
+            for future in [pool.submit(work, advance) for _ in range(workers)]:
+                future.result()
         except BaseException:
-            waiting.clear()  # the other workers stop after the one they are at
+            waiting.clear()  # the other workers stop after their current utterance
             raise
 
 
 def make(espeak: Espeak, root: Path, planned: Planned, sound: RenderedSpeech) -> None:
-    """Synthesise one utterance and write its four files: the same bytes whenever it is called.
+    """Synthesise one utterance and write its four files, always with the same bytes.
 
     Raises DataError, naming the utterance, for phones without a TIMIT label.
     """
@@ -133,7 +134,7 @@ def make(espeak: Espeak, root: Path, planned: Planned, sound: RenderedSpeech) ->
         labels = espeak_phones.label(speech.phones, rendered.scale, rendered.offset, rendered.clean, speaker.accent)
     except DataError as error:
         raise DataError(f"{planned.path} ({planned.sentence!r}): {error}") from error
-    spans = [(each.start, each.end, each.symbol) for each in labels]
+    spans = [(label.start, label.end, label.symbol) for label in labels]
     text = (0, len(rendered.pcm), planned.sentence.capitalize() + ("?" if words[0] in QUESTIONS else "."))
     contents = [_riff(rendered.pcm), _lines(spans), _lines(word_spans(words, labels)), _lines([text])]
     (root / planned.path).parent.mkdir(parents=True, exist_ok=True)
@@ -142,20 +143,20 @@ def make(espeak: Espeak, root: Path, planned: Planned, sound: RenderedSpeech) ->
 
 
 def word_spans(words: list[str], labels: list[espeak_phones.Label]) -> list[tuple[int, int, str]]:
-    """First sample, the one after the last, and word, from the text positions of the phones.
+    """Start sample, end sample and word for each word, from the text positions of the phones.
 
-    Words that eSpeak says as one (the phones have the position of the first) share its time in equal parts.
+    Words that eSpeak joins (the phones have the position of the first) get equal parts of their time.
     """
     spans: list[tuple[int, int, str]] = []
-    position, together, said = 1, list[str](), list[espeak_phones.Label]()
+    position, together, shared_labels = 1, list[str](), list[espeak_phones.Label]()
     for word in [*words, ""]:
-        starting = [each for each in labels if position <= each.text_position < position + len(word)]
+        starting = [label for label in labels if position <= label.text_position < position + len(word)]
         if together and (starting or not word):
-            start, length = said[0].start, said[-1].end - said[0].start
+            start, length = shared_labels[0].start, shared_labels[-1].end - shared_labels[0].start
             edges = [start + round(length * share / len(together)) for share in range(len(together) + 1)]
             spans += zip(edges, edges[1:], together, strict=False)
             together = []
-        said = starting or said
+        shared_labels = starting or shared_labels
         together.append(word)
         position += len(word) + 1
     return spans
@@ -205,7 +206,7 @@ def _is_complete(root: Path, plan: list[Planned]) -> bool:
 
 @contextmanager
 def _alone(root: Path) -> Iterator[None]:
-    """Only one process at a time makes a corpus; the lock goes with the process that holds it."""
+    """Lock a corpus while the body runs; the lock of a dead process is released."""
     root.mkdir(parents=True, exist_ok=True)
     with open(root / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -214,17 +215,18 @@ def _alone(root: Path) -> Iterator[None]:
 
 @contextmanager
 def _progress(title: str, total: int) -> Iterator[Callable[[], None]]:
-    """A bar on a terminal, a line for every quarter elsewhere; yields what to call after each utterance."""
+    """Show progress: a bar on a terminal, a line for every quarter elsewhere. Yields a callback for each utterance."""
     if console.is_terminal:
         with Progress(console=console) as bar:
             task = bar.add_task(title, total=total)
             yield lambda: bar.advance(task)
     else:
-        done: list[None] = []
+        finished: list[None] = []
 
         def advance() -> None:
-            done.append(None)
-            if len(done) % max(1, total // 4) == 0:
-                console.print(f"{title} {len(done)}/{total}")
+            """Count one utterance."""
+            finished.append(None)
+            if len(finished) % max(1, total // 4) == 0:
+                console.print(f"{title} {len(finished)}/{total}")
 
         yield advance

@@ -93,17 +93,17 @@ INFLECT: dict[str, Callable[[str], str]] = {"": str, "s": add_s, "_s": add_s, "_
 
 
 def article(following: str) -> str:
-    """`a` or `an`, whichever stands before `following`."""
+    """Article before the word `following`: `a` or `an`."""
     if following[0] in "aeiou":
         return "a" if VOWEL_LETTER_CONSONANT_SOUND.match(following) else "an"
     return "an" if SILENT_H.match(following) else "a"
 
 
 class Grammar:
-    """Draws sentences from the templates.
+    """Grammar that draws sentences from templates.
 
-    vocabulary: about how many distinct words the grammar may use; every word list is cut to the same share of its
-        length. words: shortest and longest sentence, in words.
+    vocabulary: approximate number of distinct words; every word list is cut to the same share of its length.
+    words: shortest and longest sentence, in words.
     Raises ArgumentError for a vocabulary that the lists cannot serve or a length that no template has.
     """
 
@@ -127,13 +127,13 @@ class Grammar:
 
     @property
     def words(self) -> set[str]:
-        """Every word that a sentence of this grammar may hold."""
+        """Words of all sentences of this grammar."""
         fixed = {word for t in self.templates for word in t.split() if "{" not in word}
         slots = {slot for t in self.templates for slot in re.findall(r"{(\w+)}", t)}
         return fixed | {word for slot in slots for word in self.choices[slot]} | {"an"}
 
     def sentence(self, random_source: random.Random) -> str:
-        """One sentence: lower-case words between single spaces, without punctuation."""
+        """Draw a sentence: lower-case words between single spaces, without punctuation."""
         template = random_source.choice(self.templates)
         words = [
             random_source.choice(self.choices[word.strip("{}")]) if "{" in word else word for word in template.split()
@@ -145,17 +145,17 @@ class Grammar:
 
 
 def sentences(count: int, seed: int, vocabulary: int, words: tuple[int, int]) -> list[str]:
-    """`count` distinct sentences, a pure function of the arguments; the list for fewer is a head of that for more.
+    """Draw `count` distinct sentences, a pure function of the arguments; shorter lists are prefixes of longer ones.
 
-    Raises DataError when the grammar seems to hold fewer.
+    Raises DataError if the grammar seems to have fewer.
     """
     grammar, random_source = Grammar(vocabulary, words), random.Random(seed)
-    drawn: dict[str, None] = {}
+    distinct: dict[str, None] = {}
     for _ in range(20 * count):
-        drawn[grammar.sentence(random_source)] = None
-        if len(drawn) == count:
-            return list(drawn)
+        distinct[grammar.sentence(random_source)] = None
+        if len(distinct) == count:
+            return list(distinct)
     raise DataError(
-        f"vocabulary={vocabulary}, words={list(words)} gives {len(drawn)} distinct sentences where {count} are needed: "
-        "raise vocabulary or allow longer sentences"
+        f"vocabulary={vocabulary}, words={list(words)} gives {len(distinct)} distinct sentences where {count} are "
+        "needed: raise vocabulary or allow longer sentences"
     )

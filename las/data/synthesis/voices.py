@@ -1,4 +1,4 @@
-"""The speakers of the synthetic corpora, and what lies between eSpeak's audio and a recording of 16 kHz."""
+"""Speakers of the synthetic corpora, and processing of eSpeak's audio to recordings at 16 kHz."""
 
 import bisect
 import dataclasses
@@ -81,7 +81,7 @@ PEAK = 0.98
 
 @dataclasses.dataclass(frozen=True)
 class Speaker:
-    """One voice: eSpeak's accent, variant and prosody, then what is done to its audio.
+    """Speaker: eSpeak's accent, variant and prosody, and the processing of the audio.
 
     name: as in TIMIT, F or M first. rate: words per minute. pitch, pitch_range: 0 to 99. stretch: above 1 the audio is
     longer and all its frequencies lower, as of a longer vocal tract. tilt_db: dB per octave above 1 kHz.
@@ -98,12 +98,12 @@ class Speaker:
 
     @property
     def dialect(self) -> int:
-        """The number of TIMIT's dialect folder, from 1."""
+        """Number of TIMIT's dialect folder, from 1."""
         return ACCENTS.index(self.accent) + 1
 
 
 def speakers(count: int, seed: int, accents: list[str], rate: tuple[int, int], warp: float) -> list[Speaker]:
-    """`count` distinct speakers: accents and sexes in turn, every pair of accent and variant before one comes again.
+    """Draw `count` distinct speakers with alternating accents and sexes; variants repeat only after all were used.
 
     rate: slowest and fastest, words per minute. warp: the vocal tract is stretched by at most this share.
     Raises ConfigError for an unknown accent.
@@ -113,16 +113,16 @@ def speakers(count: int, seed: int, accents: list[str], rate: tuple[int, int], w
             raise ConfigError(f"there is no accent {accent!r} among {', '.join(ACCENTS)}.{suggest(accent, ACCENTS)}")
     draw = random.Random(f"speakers {seed}")
     waiting: dict[tuple[str, str], list[str]] = {}
-    made: dict[str, Speaker] = {}
-    while len(made) < count:
-        accent, sex = accents[len(made) % len(accents)], "FM"[len(made) // len(accents) % 2]
+    cast: dict[str, Speaker] = {}
+    while len(cast) < count:
+        accent, sex = accents[len(cast) % len(accents)], "FM"[len(cast) // len(accents) % 2]
         variants = waiting.setdefault((accent, sex), [])
         if not variants:
             variants += draw.sample(VARIANTS[sex], len(VARIANTS[sex]))
         name = sex + "".join(draw.choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ", k=3)) + "0"
-        if name in made:
+        if name in cast:
             continue
-        made[name] = Speaker(
+        cast[name] = Speaker(
             name=name,
             accent=accent,
             variant=variants.pop(),
@@ -132,14 +132,15 @@ def speakers(count: int, seed: int, accents: list[str], rate: tuple[int, int], w
             stretch=round(1 + draw.uniform(-warp, warp), 3),
             tilt_db=round(draw.uniform(-2, 2), 2),
         )
-    return list(made.values())
+    return list(cast.values())
 
 
 @dataclasses.dataclass(frozen=True)
 class Rendered:
-    """Speech as it would be recorded at 16 kHz.
+    """Speech as a recording at 16 kHz.
 
-    pcm: int16, with noise. clean: float without noise. eSpeak's sample n is sample `offset + scale * n`.
+    pcm: int16 [samples], with noise. clean: float [samples], without noise. eSpeak's sample n is
+    sample `offset + scale * n`.
     """
 
     pcm: np.ndarray
@@ -149,36 +150,36 @@ class Rendered:
 
 
 def render(speech: Speech, speaker: Speaker, snr_db: tuple[float, float], draw: np.random.Generator) -> Rendered:
-    """eSpeak's audio as a microphone would hear it: resampled, tilted, at some level, with silence and noise around.
+    """Turn eSpeak's audio into a recording: resampled, tilted, scaled, with margins of silence and added noise.
 
-    snr_db: range of the ratio of speech to noise. draw: decides level, noise and silences.
+    snr_db: range of signal-to-noise ratios in dB. draw: source of level, noise and margins.
     """
     level = 10 ** (draw.uniform(*LEVEL_DB) / 20)
-    before, after = (int(SAMPLE_RATE * draw.uniform(*MARGIN_S)) for _ in range(2))
+    margin_before, margin_after = (int(SAMPLE_RATE * draw.uniform(*MARGIN_S)) for _ in range(2))
     noise_rms = level * 10 ** (-draw.uniform(*snr_db) / 20)
     colour = draw.uniform(0.0, 1.0)
 
     audio = np.frombuffer(speech.pcm, dtype=np.int16) / 32768
     voiced, scale = _resample(audio, SAMPLE_RATE / speech.sample_rate * speaker.stretch, speaker.tilt_db)
     voiced *= min(level / max(np.sqrt(np.mean(voiced**2)), 1e-9), PEAK / max(np.abs(voiced).max(), 1e-9))
-    clean = np.concatenate([np.zeros(before), voiced, np.zeros(after)])
+    clean = np.concatenate([np.zeros(margin_before), voiced, np.zeros(margin_after)])
     noisy = clean + noise_rms * _noise(len(clean), colour, draw)
     pcm = np.round(np.clip(noisy, -1, 1) * 32767).astype("<i2")
-    return Rendered(pcm, clean, scale, before)
+    return Rendered(pcm, clean, scale, margin_before)
 
 
 def _resample(audio: np.ndarray, scale: float, tilt_db: float) -> tuple[np.ndarray, float]:
-    """Band-limited resampling to about `scale` times as many samples, the spectrum tilted above 1 kHz.
+    """Resample to about `scale` times as many samples (band-limited), and tilt the spectrum above 1 kHz.
 
-    Lengths are rounded to products of small primes, which are fast to transform: float [samples], and the exact scale.
+    Lengths are rounded to products of small primes for fast transforms. Returns float [samples] and the exact scale.
     """
     padded = _fast_length(len(audio))
     length = _fast_length(round(padded * scale))
     spectrum = np.fft.rfft(audio, padded)
     bins = np.zeros(length // 2 + 1, dtype=complex)
-    kept = min(len(spectrum), len(bins) - 1)  # nothing at the new Nyquist frequency
-    octaves = np.log2(np.maximum(np.arange(kept) * SAMPLE_RATE / length / 1000, 1))
-    bins[:kept] = spectrum[:kept] * 10 ** (tilt_db * octaves / 20)
+    num_bins = min(len(spectrum), len(bins) - 1)  # nothing at the new Nyquist frequency
+    octaves = np.log2(np.maximum(np.arange(num_bins) * SAMPLE_RATE / length / 1000, 1))
+    bins[:num_bins] = spectrum[:num_bins] * 10 ** (tilt_db * octaves / 20)
     exact = length / padded
     return np.fft.irfft(bins, length)[: round(len(audio) * exact)] * exact, exact
 
@@ -194,16 +195,16 @@ def _noise(length: int, colour: float, draw: np.random.Generator) -> np.ndarray:
 
 @functools.cache
 def _smooth_numbers(largest: int) -> list[int]:
-    """The numbers up to `largest` without a prime factor above 11, in order."""
-    found = [1]
+    """Numbers up to `largest` without a prime factor above 11, in order."""
+    numbers = [1]
     for factor in (2, 3, 5, 7, 11):
-        for number in found:  # grows while it is read
+        for number in numbers:  # grows while it is read
             if number * factor <= largest:
-                found.append(number * factor)
-    return sorted(found)
+                numbers.append(number * factor)
+    return sorted(numbers)
 
 
 def _fast_length(length: int) -> int:
-    """The first number from `length` up that has small prime factors only; near 50,000 it is at most 1 % away."""
+    """Smallest number from `length` up with small prime factors only; near 50,000 at most 1 % larger."""
     numbers = _smooth_numbers(2 ** (length.bit_length() + 1))
     return numbers[bisect.bisect_left(numbers, length)]

@@ -264,7 +264,7 @@ def test_threads_decode_a_file_once(tmp_path, decodings: list[int]) -> None:
 
 
 def test_decoded_files_are_kept_up_to_a_limit() -> None:
-    kept = sphere._Decoded(most_bytes=250)
+    kept = sphere._Decoded(max_bytes=250)
     made: list[str] = []
 
     def get(name: str, size: int = 100) -> None:

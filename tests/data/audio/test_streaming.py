@@ -82,12 +82,12 @@ def test_channels_are_numbers_or_all_of_them(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no channel 2: the file has 2, counted from 0"):
         streaming.open_blocks(path, 16000, 2)
     for wrong in (-1, "left", 0.5, True, None):
-        with pytest.raises(ConfigError, match="is no channel"):
+        with pytest.raises(ConfigError, match="is not a channel"):
             streaming.require_channel(wrong)
 
 
 def test_a_stream_is_kept_as_a_file_and_gone_afterwards(tmp_path: Path) -> None:
     content = sound(tmp_path / "x.wav", 0.1).read_bytes()
-    with streaming.kept(io.BytesIO(content)) as path:
+    with streaming.spooled(io.BytesIO(content)) as path:
         assert files.info(path).num_samples == 1600
     assert not path.exists()

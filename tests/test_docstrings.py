@@ -1,0 +1,78 @@
+"""Docstrings of finished packages begin with a noun or verb phrase."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from places import REPOSITORY
+
+FINISHED = (
+    "data",
+    "lm",
+    "storage",
+    "runtime",
+    "decoding/evaluation.py",
+    "decoding/transcriber.py",
+    "decoding/transcription.py",
+)
+"""Packages and modules below las whose docstrings are held to the rule."""
+
+FORBIDDEN = """
+what how whether of those these that this same as where which when why who if from by in on at for with to is are be
+does some so one ones it they none nothing
+"""
+"""First words that begin no noun or verb phrase, or one that hides its subject (`One that ...`)."""
+
+
+def docstrings(path: Path) -> list[tuple[str, str]]:
+    """Place and text of each docstring in a file: of modules, classes, functions, and of constants and fields."""
+    lone = (
+        node.value
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    )
+    return [(f"{path.name}:{text.lineno}", text.value) for text in lone if isinstance(text.value, str)]
+
+
+def wrong(docstring: str) -> bool:
+    """Return whether a docstring begins with a forbidden word, an article before it not counted."""
+    first, second = [*docstring.lower().replace(",", " ").split(), "", ""][:2]
+    return not first or (second if first == "the" else first) in FORBIDDEN.split()
+
+
+@pytest.mark.parametrize("name", FINISHED)
+def test_docstrings_begin_with_a_noun_or_a_verb(name: str) -> None:
+    place = REPOSITORY / "las" / name
+    texts = [text for path in ([place] if place.suffix else sorted(place.rglob("*.py"))) for text in docstrings(path)]
+    assert len(texts) > 3
+    assert [f"{where}: {text.splitlines()[0]}" for where, text in texts if wrong(text)] == []
+
+
+@pytest.mark.parametrize("name", FINISHED)
+def test_public_classes_and_functions_have_docstrings(name: str) -> None:
+    """Methods that override one with a docstring need none, and nor do overloads; functions and classes do."""
+    place = REPOSITORY / "las" / name
+    missing = [
+        f"{path.name}:{node.lineno}: {node.name}"
+        for path in ([place] if place.suffix else sorted(place.rglob("*.py")))
+        for node in ast.parse(path.read_text("utf-8")).body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")
+        if ast.get_docstring(node) is None
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("docstring", "is_wrong"),
+    [
+        ("What a header says.", True),
+        ("The same batch.", True),
+        ("Of those, some.", True),
+        ("", True),
+        ("Header of a file.", False),
+        ("Read a header.", False),
+        ("The header.", False),
+    ],
+)
+def test_the_rule_itself(docstring: str, is_wrong: bool) -> None:
+    assert wrong(docstring) == is_wrong
