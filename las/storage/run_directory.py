@@ -14,13 +14,14 @@ runs/<name>/<corpus>/seed<seed>/
 A run is continued only with the config, software and data it began with, or with changes that are allowed by name.
 """
 
+import copy
 import hashlib
 import json
 import platform
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,13 @@ from las.storage import atomic, bounded
 
 UNSIGNED = ("data_dir", "run_dir", "kernel")
 """Keys that do not affect what is trained (locations, kernels): a run may continue with other values."""
-LATER: Config = {"pretraining": {"new_layers": "below_top", "stages": []}}
-"""Keys that configs of earlier releases lack, with the behaviour of those releases."""
+LATER: Config = {
+    "pretraining": {"new_layers": "below_top", "stages": []},
+    "model.features.log_floor": 1e-6,
+}
+"""Keys (dotted) that configs of earlier releases lack, with the values that mean what those releases did."""
+DIGESTED = ("pretraining",)
+"""Keys of LATER that digests have had since before there were stored digests."""
 UNSIGNED_TRAINER = ("device", "num_workers", "threads", "histograms", "attention_pictures", "allow_drift")
 KINDS = {
     "torch": "the version of torch",
@@ -60,8 +66,22 @@ def signature(config: Config) -> Config:
 
 def signature_digest(config: Config) -> str:
     """Eight hexadecimal digits of the signature, the same in every release that computes the same."""
-    signed = json.dumps(with_former_names(signature(config)), sort_keys=True)
+    later = LATER.keys() - set(DIGESTED)
+    signed = json.dumps(with_former_names(_without_later(signature(config), later)), sort_keys=True)
     return hashlib.sha256(signed.encode()).hexdigest()[:8]
+
+
+def _without_later(signed: Config, keys: Iterable[str]) -> Config:
+    """Copy a signature without those keys of LATER that have the earlier releases' behaviour."""
+    signed = copy.deepcopy(signed)
+    for key in keys:
+        *parents, last = key.split(".")
+        holder: Any = signed
+        for parent in parents:
+            holder = holder.get(parent) if isinstance(holder, dict) else None
+        if isinstance(holder, dict) and last in holder and holder[last] == LATER[key]:
+            del holder[last]
+    return signed
 
 
 class RunDirectory:
@@ -86,7 +106,9 @@ class RunDirectory:
         path = self.directory / "config.json"
         # Before training begins there is nothing to protect: the config may still be corrected.
         if any((self.directory / name).exists() for name in ("metrics.jsonl", "checkpoints", "result.json")):
-            differing = differences(signature(LATER | self._own_config(path)), signature(self.config))
+            differing = differences(
+                *(_without_later(signature(config), LATER) for config in (self._own_config(path), self.config))
+            )
             if differing:
                 listed = "\n  ".join(differing)
                 raise StorageError(

@@ -91,10 +91,10 @@ def test_mfcc_is_the_orthonormal_cosine_transform_of_log_mel() -> None:
 
 @every_card
 def test_digital_silence_has_the_floor_of_the_card(name: str) -> None:
-    """1e-10, or 1e-6 in configs of earlier releases, which have no `log_floor`."""
+    """1e-6, as in configs of earlier releases, which have no `log_floor`; or the one that is set."""
     card = OmegaConf.to_container(OmegaConf.load(CARDS[name]))
     stored = {key: value for key, value in card.items() if key != "log_floor"}
-    for section, floor in ((card, 1e-10), (stored, 1e-6)):
+    for section, floor in ((card, 1e-6), (stored, 1e-6), ({**card, "log_floor": 1e-10}, 1e-10)):
         features = config.build(section)(RATE, normalisation="none")
         rows, _ = features(torch.zeros(1, 4000), torch.tensor([4000]))
         if isinstance(features, MFCC):
@@ -113,8 +113,8 @@ def test_floor_against_a_full_scale_sine(floor: float, decibels: float) -> None:
     assert 10 * math.log10(floor / float(rows.exp().max())) == pytest.approx(decibels, abs=0.5)
 
 
-def test_speech_lies_above_the_floor_of_the_cards(shared_data: Path) -> None:
-    """45 % of the lowest band of the TIMIT sample lies below 1e-6, none of it below the cards' floor (40 bands)."""
+def test_energies_of_speech_below_a_floor(shared_data: Path) -> None:
+    """45 % of the lowest of 40 bands of the TIMIT sample lies below the cards' floor, none below 1e-10."""
     features = LogMel(RATE, normalisation="none", log_floor=1e-30)
     folder = shared_data / "timit_sample" / "TIMIT" / "TRAIN" / "DR1"
     waveforms = [torch.from_numpy(files.load(path)) for path in sorted(folder.rglob("*.WAV"))]
