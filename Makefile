@@ -30,8 +30,8 @@ bench: setup ## Measure layers and a training step (minutes; let nothing else ru
 test: setup ## Run the tests
 	$(BIN)/python -m pytest $(TESTS) -m 'not slow'
 
-slow: setup ## Run the slow tests as well
-	$(BIN)/python -m pytest $(TESTS)
+slow: setup ## Run the slow tests, which make test leaves out
+	$(BIN)/python -m pytest $(TESTS) -m slow
 
 browser: setup ## Test the page of las demo_app in Chromium (installs gradio and Playwright)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[demo]' playwright

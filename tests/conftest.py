@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     import faults
 
 install_import_hook("las", "beartype.beartype")
+
+LATEST = pytest.StashKey[float]()
+"""The time at which the last test may start."""
 
 # Without a deadline per example: the first call into torch may take a second on a busy machine.
 # The same examples at every run, so a failure is the change's; `--hypothesis-profile=explore` draws other ones.
@@ -97,6 +101,19 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> "faults.Training":
     training = faults.Training(root, root / "quiet")
     assert training.train().code == 0
     return training
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--minutes", type=float, help="start no test later than this; those left are skipped and counted")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[LATEST] = time.monotonic() + 60 * (config.getoption("--minutes") or float("inf"))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if time.monotonic() > item.config.stash[LATEST]:
+        pytest.skip(f"not started within {item.config.getoption('--minutes'):g} minutes")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -62,6 +62,7 @@ def test_a_checkpoint_leaves_tables_numbers_and_pictures(
         assert plots.pixels(tmp_path / name).std() > 0.02
 
 
+@pytest.mark.slow
 def test_a_training_that_is_looked_at_is_the_same_training(
     corpus: Path, tmp_path: Path, las: Callable[..., Answer]
 ) -> None:

@@ -236,6 +236,7 @@ def test_what_cannot_be_built_is_named_before_anything_is_trained(
     assert says in answer.err and list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in recipe.names() if name != "z20_hybrid"])
 def test_every_recipe_passes_smoke(name: str, smoke_root: Path, las: Las) -> None:
     """Each row trains, decodes and scores; rows that recipes share are trained once for all of them."""

@@ -15,6 +15,7 @@ import pytest
 import soundfile
 from console import Answer
 from places import REPOSITORY
+from tiers import rest_slow
 
 from las.cli import main
 from las.reproduction import recipe
@@ -152,10 +153,9 @@ def test_a_table_at_the_tier_smoke(session: Path, run: Las) -> None:
 
 
 TRAINED = [name for name in recipe.names() if not recipe.read(name).unavailable]
-LONG = [name for name in TRAINED if len(recipe.read(name).rows) > 4]
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in LONG else []) for n in TRAINED])
+@pytest.mark.parametrize("name", rest_slow(TRAINED))
 def test_every_table_can_be_built_at_the_tier_smoke(name: str, run: Las) -> None:
     out = ok(run(RECIPES, "las reproduce recipe=bo18_table1 tier=smoke", f"recipe={name}", "dry_run=true", *OUTSIDE))
     assert f"{name}, tier smoke: {len(recipe.read(name).rows)} trainings" in out

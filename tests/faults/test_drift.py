@@ -43,6 +43,7 @@ def begun(quiet: Training, place: Path) -> Training:
     return training
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", sizes(1, 3))
 def test_drift(count: int, quiet: Training, tmp_path: Path, tally: Tally) -> None:
     training = begun(quiet, tmp_path / "refused")

@@ -27,7 +27,7 @@ def again(training: Training, quiet: Training) -> None:
     training.require_same(quiet)
 
 
-@pytest.mark.parametrize("count", sizes(3, 200))
+@pytest.mark.parametrize("count", sizes(3, 200, first=1))
 def test_at_a_random_time(count: int, quiet: Training, tmp_path: Path, tally: Tally) -> None:
     draw, began = random.Random(1), time.monotonic()
     assert Training(quiet.root, tmp_path / "timed").train().code == 0
@@ -44,7 +44,7 @@ def test_at_a_random_time(count: int, quiet: Training, tmp_path: Path, tally: Ta
     tally.close("F1 kill -9 at a random time")
 
 
-@pytest.mark.parametrize("count", sizes(4, 1000))
+@pytest.mark.parametrize("count", sizes(4, 1000, first=1))
 def test_in_a_save(count: int, quiet: Training, tmp_path: Path, tally: Tally) -> None:
     total = phases(Training(quiet.root, tmp_path / "counted"))
     chosen = sorted(random.Random(1).sample(range(1, total + 1), min(count, total)))

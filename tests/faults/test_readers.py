@@ -42,7 +42,7 @@ def strike(strikes: dict[int, str]) -> None:
 HOW = ("SIGKILL", "SIGSTOP", "SIGSEGV")
 
 
-@pytest.mark.parametrize("count", sizes(3, 51))
+@pytest.mark.parametrize("count", sizes(3, 51, first=1))
 def test_a_reader_that_is_lost_is_replaced(count: int, quiet: Training, tmp_path: Path, tally: Tally) -> None:
     """In trainings with one worker: while the corpus is checked, in epochs, in validations and at the end."""
     draw = random.Random(12)

@@ -32,7 +32,7 @@ def require_end(training: Training, quiet: Training, *more: str) -> None:
     training.require_same(quiet)
 
 
-@pytest.mark.parametrize("count", sizes(2, 30))
+@pytest.mark.parametrize("count", sizes(2, 30, first=1))
 def test_resumed_again_and_again(count: int, quiet: Training, tmp_path: Path, tally: Tally) -> None:
     draw = random.Random(2)
     many = [[partial(at_step, *UPDATE, draw.randint(1, STEPS), die) for _ in range(5)] for _ in range(count)]
@@ -77,7 +77,7 @@ def newest_step(training: Training) -> int:
     return max(int(path.name[5:]) for path in (training.run / "checkpoints").glob("step-*"))
 
 
-@pytest.mark.parametrize("count", sizes(3, 100))
+@pytest.mark.parametrize("count", sizes(3, 100, first=1))
 def test_signals(count: int, quiet: Training, tmp_path: Path, tally: Tally) -> None:
     draw = random.Random(4)
     kinds = itertools.cycle((signal.SIGTERM, signal.SIGUSR1, signal.SIGINT))
@@ -102,7 +102,7 @@ def signalled_twice(phase: int, first: signal.Signals, second: signal.Signals) -
     at_step(*UPDATE, 2, partial(send, first))
 
 
-@pytest.mark.parametrize("count", sizes(2, 1000))
+@pytest.mark.parametrize("count", sizes(2, 1000, first=1))
 def test_a_second_signal_during_the_save(count: int, quiet: Training, tmp_path: Path, tally: Tally) -> None:
     """At every change of the disk in the save that the first one asked for."""
     counted = Training(quiet.root, tmp_path / "counted").train(partial(signalled_twice, 0, *[signal.SIGTERM] * 2))
@@ -126,7 +126,7 @@ def slurm_job(folder: Path) -> None:
     at_step(*UPDATE, 1, partial(send, signal.SIGUSR1))
 
 
-@pytest.mark.parametrize("count", sizes(2, 20))
+@pytest.mark.parametrize("count", sizes(2, 20, first=1))
 def test_preempted_by_slurm(count: int, quiet: Training, tmp_path: Path, tally: Tally) -> None:
     """A step and a half at a time: queued again after each, once."""
     length = f"trainer.max_steps={count + 2}"

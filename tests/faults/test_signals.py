@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from console import Answer
+from tiers import rest_slow
 from tiny import overrides
 
 from las.cli import main, train
@@ -23,9 +24,9 @@ from las.decoding.search import GreedySearch
 pytestmark = pytest.mark.usefixtures("interruptible")
 
 Las = Callable[..., Answer]
-SIGNALS = pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)], ids=lambda value: str(value)
-)
+CODES = [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)]
+SIGNALS = pytest.mark.parametrize(("number", "code"), CODES, ids=str)
+ONE_SIGNAL = pytest.mark.parametrize(("number", "code"), rest_slow(CODES), ids=str)
 TERMINATED = (signal.SIGTERM, 75)
 
 
@@ -67,7 +68,7 @@ def test_while_a_corpus_is_prepared(
     assert content(corpus / "mine") == content(corpus / "quiet")
 
 
-@SIGNALS
+@ONE_SIGNAL
 def test_while_a_corpus_is_synthesised(number: signal.Signals, code: int, tmp_path: Path, las: Las) -> None:
     sizes = [f"corpus.{split}_utterances={count}" for split, count in (("train", 4), ("dev", 1), ("test", 1))]
     sizes += [f"corpus.{split}_speakers=1" for split in ("train", "dev", "test")]

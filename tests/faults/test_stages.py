@@ -35,6 +35,7 @@ def undisturbed(quiet: Training, tmp_path_factory: pytest.TempPathFactory) -> Tr
     return training
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", sizes(len(SAMPLE), len(ALL)))
 def test_between_two_stages(count: int, undisturbed: Training, tmp_path: Path, tally: Tally) -> None:
     for place, number, step in SAMPLE if count == len(SAMPLE) else ALL:

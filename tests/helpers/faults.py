@@ -43,9 +43,14 @@ LENGTH = [f"trainer.max_steps={STEPS}", f"trainer.validate_every={SAVE_EVERY}", 
 Fault = Callable[[], None]
 
 
-def sizes(few: int, full: int) -> list[Any]:
-    """The numbers of trials: a sample for every run of the tests, and all of them for `make faults`."""
-    return [pytest.param(few, id="sample"), pytest.param(full, id="full", marks=pytest.mark.faults)]
+def sizes(few: int, full: int, first: int | None = None) -> list[Any]:
+    """The numbers of trials: `first` in `make test`, a sample in `make slow`, all of them in `make faults`.
+
+    Without `first`, `make test` runs the sample.
+    """
+    sample = pytest.param(few, id="sample", marks=[] if first is None else [pytest.mark.slow])
+    full_size = pytest.param(full, id="full", marks=pytest.mark.faults)
+    return [*([] if first is None else [pytest.param(first, id="first")]), sample, full_size]
 
 
 class Tally:

@@ -17,6 +17,7 @@ import sample_trees
 import shorten_encoder
 import soundfile
 from places import REPOSITORY
+from tiers import rest_slow
 
 from las.data.audio import sphere
 from las.data.audio.files import load
@@ -68,14 +69,14 @@ def sound(corpus: Corpus) -> Iterator[str]:
 
 
 @needs_espeak
-@pytest.mark.parametrize("kind", sample_trees.KINDS)
+@pytest.mark.parametrize("kind", rest_slow(sample_trees.KINDS))
 def test_the_same_arguments_give_the_same_bytes(kind: str, trees: Callable[..., Path], tmp_path: Path) -> None:
     sample_trees.write(kind, tmp_path / "again")
     assert files(tmp_path / "again") == files(trees(kind))
 
 
 @needs_espeak
-@pytest.mark.parametrize("case", ["released", "lower", "upper"])
+@pytest.mark.parametrize("case", rest_slow(["lower", "released", "upper"]))
 def test_telephone_trees_are_read_in_any_case_of_names(case: str, trees: Callable[..., Path]) -> None:
     made = switchboard(*(trees(kind, case) for kind in ("switchboard", "hub5_00", "hub5_01")))
     assert made.splits == ("train", "dev", "hub5_00", "hub5_01")

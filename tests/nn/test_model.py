@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from omegaconf import OmegaConf
+from tiers import rest_slow
 from torch import Tensor
 
 from las.nn.features import LogMel
@@ -132,7 +133,7 @@ def test_state_of_one_model_makes_another_the_same() -> None:
     assert torch.equal(model(speech(), NUM_SAMPLES, TARGETS).logits, other(speech(), NUM_SAMPLES, TARGETS).logits)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", rest_slow(MODELS, keep=3))
 def test_every_model_card_builds_and_runs(name: str) -> None:
     config = compose("train", [f"model={name}"])["model"]
     model = build(config, 16000, 40)()

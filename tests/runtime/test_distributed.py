@@ -95,6 +95,7 @@ def test_one_two_one_processes_train_as_one_does(root: Path, alone: Path) -> Non
     assert sum("dev loss" in line for line in lines) == len(dev(run))
 
 
+@pytest.mark.slow
 def test_a_loss_or_memory_that_fails_in_one_process_is_answered_by_all(root: Path, alone: Path) -> None:
     ending = together(root, 2, training(root, "starved", SHORT, fault=starve, at=(0, 1)))
     assert ending.codes == [0, 0], ending.said
@@ -113,6 +114,7 @@ def test_a_loss_or_memory_that_fails_in_one_process_is_answered_by_all(root: Pat
 GROWS = "pretraining.stages=[{sub_epochs:1,width:0.5,model:{listener:{num_layers:1,time_reduction:[2]}}}]"
 
 
+@pytest.mark.slow
 def test_a_model_grows_in_all_processes_alike(root: Path) -> None:
     ends = [together(root, number, training(root, f"grown{number}", GROWS)) for number in (1, 2)]
     assert [end.codes for end in ends] == [[0], [0, 0]], ends[1].said
@@ -135,6 +137,7 @@ def test_a_process_that_is_killed_ends_the_others_and_training_goes_on_later(roo
     assert losses(root / "killed") == pytest.approx(beginning(alone, 4), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_process_that_stands_still_ends_the_others(root: Path) -> None:
     ending = together(root, 2, Impatient(training(root, "stopped", fault=stop)), limit_s=40)
     assert ending.codes == [1, -signal.SIGKILL], ending.said

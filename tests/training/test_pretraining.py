@@ -13,6 +13,7 @@ import torch
 from console import Answer
 from interrupted_trainings import stopped_after
 from pretraining_stages import PLACES, Stage, in_the_first_update
+from tiers import rest_slow
 from tiny import overrides, steps, tree
 
 from las.cli import train
@@ -178,7 +179,7 @@ def require_same(root: Path, name: str) -> None:
     assert one.state == two.state and steps(root / "run") == steps(root / name)
 
 
-@pytest.mark.parametrize("step", [1, 3, 5, 7, 9])
+@pytest.mark.parametrize("step", rest_slow([5, 1, 3, 7, 9]))
 def test_stopped_within_a_stage_nothing_changes(step: int, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     more = [*GROWS, "trainer.keep_checkpoints=99", f"run_dir={whole / str(step)}"]
     stopped_after(monkeypatch, whole, step, *more)
@@ -187,7 +188,7 @@ def test_stopped_within_a_stage_nothing_changes(step: int, whole: Path, monkeypa
     require_same(whole, str(step))
 
 
-@pytest.mark.parametrize("step", [4, 6])
+@pytest.mark.parametrize("step", rest_slow([4, 6]))
 def test_stopped_between_two_stages_nothing_changes(step: int, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed when the last checkpoint of a stage is there, and once more before the next one has any."""
     more = [*GROWS, "trainer.keep_checkpoints=99", f"run_dir={whole / f'between{step}'}"]
@@ -207,7 +208,7 @@ def test_stopped_between_two_stages_nothing_changes(step: int, whole: Path, monk
     require_same(whole, f"between{step}")
 
 
-@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
+@pytest.mark.parametrize("place", rest_slow(PLACES), ids=lambda place: place.__name__)
 def test_a_signal_between_two_stages_changes_nothing(
     place: Callable[[Stage], None], whole: Path, las: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiers import rest_slow
 from tiny import overrides
 from toy_search import EOS, Choice, Enumeration, ToyDecoder, ToyLM
 
@@ -69,8 +70,8 @@ def assert_same(some: list[Hypothesis], others: list[Hypothesis]) -> None:
         assert one.confidences == pytest.approx(other.confidences, rel=1e-9)
 
 
-def test_a_thousand_utterances_do_not_depend_on_their_batch() -> None:
-    batch = 100
+@pytest.mark.parametrize("batch", rest_slow([10, 100]))
+def test_an_utterance_does_not_depend_on_its_batch(batch: int) -> None:
     for number, names in enumerate([(), NAMES, *SUBSETS[3::32]]):
         generator = torch.Generator().manual_seed(number)
         num_states = torch.randint(0, 13, (batch,), generator=generator).tolist()
