@@ -255,7 +255,7 @@ def report(asked: Request, jobs: Sequence[Job], command: str) -> None:
     (results / f"{table.stem}.md").write_text(markdown.document(asked.recipe, table, verdicts), "utf-8")
     html_report.write(asked.recipe, table, jobs, verdicts, results / f"{table.stem}.html")
     for claim, verdict in verdicts.items():
-        progress.say(f"{claim}: {verdict.verdict}. {verdict.test}")
+        progress.say(f"{claim}: {verdict.verdict}. {verdict.text}")
     written = [f"{table.stem}.{suffix}" for suffix in ("md", "json", "html")]
     written.append(claims_page(results, asked.tier, table.corpus))
     progress.say(f"written to {results}: {', '.join(written)}")

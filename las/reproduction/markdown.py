@@ -70,7 +70,7 @@ def _claims(verdicts: Mapping[str, Verdict]) -> list[str]:
 
 def _verdicts(verdicts: Mapping[str, Verdict]) -> list[str]:
     sentences = {claim.id: claim.sentence for claim in claims.CLAIMS}
-    rows = [[name, sentences[name], found.verdict, found.test] for name, found in verdicts.items()]
+    rows = [[name, sentences[name], found.verdict, found.text] for name, found in verdicts.items()]
     return [*_table(["", "claim", "verdict", "test"], rows), ""]
 
 

@@ -256,7 +256,10 @@ COUNTS = {
 
 
 def test_rates_are_fractions_in_data_and_percent_in_print():
-    assert error_rates.line(EXAMPLE, "phone_error_rate") == "PER 12.0 % [11.0, 14.9]  (sub 7.0 del 3.0 ins 2.0), 95 % over utterances"
+    assert (
+        error_rates.line(EXAMPLE, "phone_error_rate")
+        == "PER 12.0 % [11.0, 14.9]  (sub 7.0 del 3.0 ins 2.0), 95 % over utterances"
+    )
     assert error_rates.as_dict(EXAMPLE, "phone_error_rate") == {"phone_error_rate": 0.12, **COUNTS}
 
 
