@@ -23,7 +23,7 @@ from las.reproduction.jobs import Job
 from las.reproduction.recipe import Recipe
 from las.reproduction.verdicts import Verdict
 from las.runtime import config, progress
-from las.runtime.errors import ConfigError, LasError, NumericalError, suggest
+from las.runtime.errors import ConfigError, DataError, LasError, NumericalError, suggest
 from las.storage import atomic
 from las.training import setup
 
@@ -67,18 +67,15 @@ def reproduce(overrides: list[str]) -> None:
 
     Prints the plan, trains what is missing, and writes the table (.md, .json, .html) and the claims that can be judged
     by all tables there are. `dry_run=true` ends before the first training, `report=true` trains nothing.
+
+    Raises ConfigError for a recipe that cannot be trained, DataError for a report without any results.
     """
     asked = request(overrides)
-    if asked.recipe.unavailable:
-        progress.say(f"recipe {asked.recipe.name} cannot be trained: {asked.recipe.unavailable}")
-        jobs: list[Job] = []
-    else:
-        jobs = reproduction_jobs.jobs(asked.recipe, asked.tier, asked.seeds, asked.runs, asked.given)
+    jobs = reproduction_jobs.jobs(asked.recipe, asked.tier, asked.seeds, asked.runs, asked.given)
     chosen = [job for job in jobs if job.row.name in asked.rows]
     if not asked.dry_run:
         atomic.require_folder(asked.results)
-    if jobs:
-        show(asked, chosen)
+    show(asked, chosen)
     waiting = [job for job in chosen if job.result is None]
     if not asked.report:
         require_built(asked.recipe, waiting)
@@ -247,11 +244,21 @@ def train_unseen(overrides: Sequence[str], look_every: int | None = None) -> str
 
 
 def report(asked: Request, jobs: Sequence[Job], command: str) -> None:
-    """Write table, page and claims from the finished trainings."""
+    """Write table, page and claims from the finished trainings, or from their stored results where they are gone."""
     table = reproduction_results.collect(asked.recipe, asked.tier, jobs, command)
     results = asked.results
-    reproduction_results.write(table, results / f"{table.stem}.json")
-    verdicts = claims.judge(claims.of(asked.recipe.name), [table])
+    stored = results / f"{table.stem}.json"
+    if any(line.outcomes for line in table.lines):
+        reproduction_results.write(table, stored)
+    elif stored.exists():
+        table = reproduction_results.read(stored)
+        progress.say(f"no training is finished below {asked.runs}: reported is what {stored} holds")
+    else:
+        raise DataError(
+            f"recipe={asked.recipe.name} has no results at the tier {asked.tier} on {table.corpus}: no training is "
+            f"finished below {asked.runs}, and {stored} does not exist. Train first: {command}"
+        )
+    verdicts = claims.judge(claims.answered_by(asked.recipe.name), [table])
     (results / f"{table.stem}.md").write_text(markdown.document(asked.recipe, table, verdicts), "utf-8")
     html_report.write(asked.recipe, table, jobs, verdicts, results / f"{table.stem}.html")
     for claim, verdict in verdicts.items():

@@ -188,7 +188,7 @@ CLAIMS = (
 )
 
 
-def of(recipe: str) -> list[Claim]:
+def answered_by(recipe: str) -> list[Claim]:
     """The claims that a recipe's table answers."""
     return [claim for claim in CLAIMS if claim.recipe == recipe]
 

@@ -139,7 +139,7 @@ def t_power(shift: float, degrees: float) -> float:
 
 @functools.lru_cache(maxsize=64)
 def _limits(degrees: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The smallest differences that are seen, in true standard errors, by what the estimated one may be; its weights."""
+    """The smallest differences that are seen, in true standard errors, by what the estimated one is; its weights."""
     ratio = np.linspace(1e-3, 1 + 8 / math.sqrt(degrees), 300)  # of the estimated deviation to the true one
     density = np.exp((degrees - 1) * np.log(ratio) - degrees * (ratio**2 - 1) / 2)
     limit = statistics.student_quantile(1 - LEVEL / 2, degrees)

@@ -45,7 +45,8 @@ MEASURES = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """One training: numbers by name, or why it diverged. `interval` is the test error's, over utterances."""
+    """One training: numbers by name, or why it diverged. `interval` is the test error's, over speakers or utterances,
+    as `interval_over` says."""
 
     seed: int
     copy: int
@@ -54,6 +55,7 @@ class Outcome:
     broken: str
     values: Mapping[str, float]
     interval: tuple[float, float] | None
+    interval_over: str = "utterances"
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,8 @@ def outcome(job: Job, result: Mapping[str, Any]) -> Outcome:
     values |= probes(job.directory / "analysis")
     if (drift := weight_drift(job.directory / "tensorboard")) is not None:
         values["weight_drift"] = drift
-    interval = test_split(result["splits"]).get("interval")
+    test = test_split(result["splits"])
+    interval = test.get("interval")
     return Outcome(
         seed=job.seed,
         copy=job.copy,
@@ -131,6 +134,7 @@ def outcome(job: Job, result: Mapping[str, Any]) -> Outcome:
         broken=result.get("broken", "").replace(str(job.directory), "the run folder"),
         values=values,
         interval=None if interval is None else (interval[0], interval[1]),
+        interval_over=test.get("interval_over", "utterances"),
     )
 
 

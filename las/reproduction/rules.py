@@ -334,6 +334,6 @@ def _amount(test: StatisticalTest, measure: str) -> str:
 
 
 def _counts(first: Sample, second: Sample) -> str:
-    """How many trainings were compared, and how many of them broke."""
+    """Numbers of trainings that were compared, and of those that broke."""
     broken = first.broken + second.broken
     return f"n = {len(second.values)} and {len(first.values)}" + (f", {broken} of them broken" if broken else "")

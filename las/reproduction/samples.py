@@ -30,17 +30,17 @@ def samples(table: Table, measure: str, *names: str) -> list[Sample]:
     """The values of a measure in rows of a table, broken trainings among them. Raises NotJudged where it has none."""
     lines = trained(table, *names)
     worst = _worst(table, measure)
-    found = []
+    measured = []
     for line in lines:
         unmeasured = [outcome for outcome in line.outcomes if measure not in outcome.values]
         values = [outcome.values[measure] for outcome in line.outcomes if measure in outcome.values]
         if any(outcome.broken for outcome in unmeasured) and worst is None:
             raise NotJudged(f"trainings of {line.name} broke, and {measure} has no value for them")
         values += [worst for outcome in unmeasured if outcome.broken and worst is not None]
-        found.append(Sample(line.name, values, len(line.outcomes) - len(line.sound)))
-    if empty := [each.name for each in found if not each.values]:
+        measured.append(Sample(line.name, values, len(line.outcomes) - len(line.sound)))
+    if empty := [each.name for each in measured if not each.values]:
         raise NotJudged(f"{measure} was not recorded for {', '.join(dict.fromkeys(empty))}")
-    return found
+    return measured
 
 
 def trained(table: Table, *names: str) -> list[Line]:
@@ -78,5 +78,5 @@ def by_seed(table: Table, names: Sequence[str]) -> dict[int, list[float]]:
 
 
 def broken_in(table: Table, names: Sequence[str]) -> int:
-    """How many trainings of rows broke."""
+    """Number of trainings of rows that broke."""
     return sum(len(line.outcomes) - len(line.sound) for line in map(table.line, names))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
-from test_verdicts import table
+from trained_tables import table
 
 from las.reproduction.rules import (
     FAILS,

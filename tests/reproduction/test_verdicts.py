@@ -1,8 +1,7 @@
 """Verdicts: each rule on results made to be clear, contrary, and too few."""
 
-from collections.abc import Mapping, Sequence
-
 import pytest
+from trained_tables import Rates, table
 
 from las.reproduction import claims, recipe
 from las.reproduction.results import Line, Outcome, Table
@@ -25,23 +24,6 @@ from las.reproduction.samples import samples
 from las.reproduction.verdicts import NOT_SUPPORTED, SUPPORTED, UNDECIDED, Rule, Verdict, decide
 
 LOW, HIGH = (0.100, 0.101, 0.099), (0.200, 0.201, 0.199)
-Rates = Mapping[str, Sequence[float | None]]
-
-
-def table(rates: Rates, measure: str = "test", tier: str = "open", name: str = "any") -> Table:
-    """A table of rows with one number for each seed; None is a broken training."""
-    lines = []
-    for row, values in rates.items():
-        outcomes = [
-            Outcome(seed, 1, 100, "abc", "" if value is not None else "NaN", _values(measure, value), None)
-            for seed, value in enumerate(values, start=1)
-        ]
-        lines.append(Line(row, row, tuple(outcomes)))
-    return Table(name, tier, "synthetic", "wer", "las reproduce", tuple(lines))
-
-
-def _values(measure: str, value: float | None) -> dict[str, float]:
-    return {} if value is None else {measure: value}
 
 
 def judged(rule: Rule, rates: Rates, measure: str = "test") -> Verdict:
@@ -229,5 +211,5 @@ def test_all_claims_are_judged_and_a_few_steps_decide_nothing() -> None:
     found = claims.judge(claims.CLAIMS, [table(rates, name="bo18_table1")])
     assert len(found) == 26 and found["C2"].verdict == SUPPORTED
     assert {each.verdict for name, each in found.items() if name != "C2"} == {UNDECIDED}
-    smoke = claims.judge(claims.of("bo18_table1"), [table(rates, tier=recipe.SMOKE, name="bo18_table1")])
+    smoke = claims.judge(claims.answered_by("bo18_table1"), [table(rates, tier=recipe.SMOKE, name="bo18_table1")])
     assert {name: each.verdict for name, each in smoke.items()} == {"C1": UNDECIDED, "C2": UNDECIDED}
