@@ -15,7 +15,8 @@ RESULTS = recipe.directory() / "results"
 HEAD = """# Verdicts by the former and by today's rules
 
 The stored results (`recipes/results/*.json`), judged twice: by the rules of commit {commit}, and by today's, which
-[statistics](statistics.md) describes. Claims without trainings are left out: both leave them undecided. Made by
+[statistics](statistics.md) describes. Claims that lack trainings or measures are left out: both leave them undecided.
+Made by
 
     python scripts/compare_verdicts.py {commit} > docs/verdicts_old_and_new.md
 
@@ -40,7 +41,7 @@ def main(commit: str) -> None:
         tables = [results.read(path) for path in sorted(RESULTS.glob(f"*-open-{corpus}.json"))]
         before = former(commit, page.name)
         for claim, verdict in claims.judge(claims.CLAIMS, tables).items():
-            if verdict.effect is None and verdict.verdict == before[claim]:
+            if verdict.effect is None and verdict.needed is None and verdict.verdict == before[claim]:
                 continue
             marked = verdict.verdict if verdict.verdict == before[claim] else f"**{verdict.verdict}**"
             print(f"| `{corpus}` | {claim} | {before[claim]} | {marked} | {verdict.text} |")

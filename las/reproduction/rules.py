@@ -174,7 +174,7 @@ def narrower(row: str, than: str) -> Rule:
             if 2 * each.broken > len(each.values):
                 raise NotJudged(f"most trainings of {each.name} are broken: their spread is not measured")
         trainings = min(len(first.values), len(second.values))
-        spreads = [statistics.summary(each.values).deviation or 0.0 for each in (first, second)]
+        spreads = [means.stdev(each.values) if trainings > 1 else 0.0 for each in (first, second)]
         deviations = " and ".join(f"{100 * spread:.2f}" for spread in spreads)
         text = f"sample SD {deviations} % ({first.name}, {second.name}; {_counts(first, second)})"
         if trainings > 1 and spreads == [0.0, 0.0]:
@@ -298,7 +298,7 @@ def _sensitivity(comparison: Comparison, measure: str) -> Sensitivity:
     trainings = min(len(first.values), len(second.values))
     if test.error is None:
         return Sensitivity(RankPlan(), trainings, "rows that do not overlap", "them")
-    spreads = [statistics.summary(each.values).deviation or 0.0 for each in (first, second)]
+    spreads = [means.stdev(each.values) for each in (first, second)]
     relevant = RELEVANT * abs(means.fmean(first.values))
     plan: Plan = MeanPlan(((scale * spreads[0]) ** 2, spreads[1] ** 2), relevant)
     factor, unit = _unit(measure)

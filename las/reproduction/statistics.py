@@ -4,6 +4,7 @@ Intervals are 95 %. A test gives both of its one-tailed p values, so that a rule
 about trainings with other seeds, not about other test utterances, which `las.scoring.bootstrap` is for.
 """
 
+import functools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -187,6 +188,7 @@ def student(t: float, degrees: float) -> float:
     return tail if t < 0 else 1 - tail
 
 
+@functools.lru_cache(maxsize=256)
 def student_quantile(share: float, degrees: float) -> float:
     """The quantile of Student's distribution at a share above a half, by Newton's method.
 

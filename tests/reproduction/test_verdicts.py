@@ -1,9 +1,11 @@
 """Verdicts: each rule on results made to be clear, contrary, and too few."""
 
+from pathlib import Path
+
 import pytest
 from trained_tables import Rates, table
 
-from las.reproduction import claims, recipe
+from las.reproduction import claims, recipe, results
 from las.reproduction.results import Line, Outcome, Table
 from las.reproduction.rules import (
     attention_fails,
@@ -213,3 +215,16 @@ def test_all_claims_are_judged_and_a_few_steps_decide_nothing() -> None:
     assert {each.verdict for name, each in found.items() if name != "C2"} == {UNDECIDED}
     smoke = claims.judge(claims.answered_by("bo18_table1"), [table(rates, tier=recipe.SMOKE, name="bo18_table1")])
     assert {name: each.verdict for name, each in smoke.items()} == {"C1": UNDECIDED, "C2": UNDECIDED}
+
+
+def test_the_page_of_old_and_new_verdicts_is_of_todays_rules() -> None:
+    """`python scripts/compare_verdicts.py` was run again after the last change of a rule or a result."""
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "verdicts_old_and_new.md").read_text("utf-8")
+    tables = [results.read(path) for path in sorted((root / "recipes" / "results").glob("*-open-an4.json"))]
+    judged_now = claims.judge([claim for claim in claims.CLAIMS if claim.recipe == "bo18_table3"], tables)
+    assert len(judged_now) == 8
+    for name, each in judged_now.items():
+        row = next((line for line in page.splitlines() if line.startswith(f"| `an4` | {name} |")), None)
+        assert (row is None) == (each.effect is None), name
+        assert row is None or each.text.partition("; p = ")[0] in row, name
