@@ -83,12 +83,12 @@ def _curves(table: Table, jobs: Sequence[Job]) -> dict[str, Any]:
         return {}
     metric = error_rates.SHORT_NAMES[table.metric]
     curves = (
-        ("Validation loss", "nats per token", learning_curves.of_validations("dev_loss")),
-        (f"Validation {metric}", f"dev {metric} in %", learning_curves.of_errors),
-        ("Training loss", "smoothed nats per token", learning_curves.of_updates("loss")),
-        ("Norm of the gradient", "norm before clipping", learning_curves.of_updates("gradient_norm")),
-        ("Loss along the gradient", "range", learning_curves.of_probes(_loss_range)),
-        ("Effective beta", "in weights' norms", learning_curves.of_probes(_effective_beta)),
+        ("Validation loss", "nats per token", learning_curves.validation_values("dev_loss")),
+        (f"Validation {metric}", f"dev {metric} in %", learning_curves.validation_error_rates),
+        ("Training loss", "smoothed nats per token", learning_curves.update_values("loss")),
+        ("Norm of the gradient", "norm before clipping", learning_curves.update_values("gradient_norm")),
+        ("Loss along the gradient", "range", learning_curves.probe_values(_loss_range)),
+        ("Effective beta", "in weights' norms", learning_curves.probe_values(_effective_beta)),
     )
     figures = [
         charts.chart(

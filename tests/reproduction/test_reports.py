@@ -206,7 +206,7 @@ def test_errors_in_the_hundreds_do_not_flatten_the_rest_of_their_curve(tmp_path:
     lines = (json.dumps(event) + "\n" for event in [*found, {"event": "train", "step": 3}])
     (tmp_path / "metrics.jsonl").write_text("".join(lines))
     job = Job(recipe.read("bo18_table3").rows[0], 1, 1, (), {}, tmp_path)
-    assert learning_curves.of_errors(job) == {1: learning_curves.HIGHEST_PERCENT, 2: 50.0}
+    assert learning_curves.validation_error_rates(job) == {1: learning_curves.HIGHEST_PERCENT, 2: 50.0}
 
 
 def test_long_names_break_after_dots_and_underscores() -> None:
