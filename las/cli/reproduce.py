@@ -23,7 +23,7 @@ from las.reproduction.jobs import Job
 from las.reproduction.recipe import Recipe
 from las.reproduction.verdicts import Verdict
 from las.runtime import config, progress
-from las.runtime.errors import ConfigError, LasError, NumericalError, suggest
+from las.runtime.errors import ConfigError, DataError, LasError, NumericalError, suggest
 from las.storage import atomic
 from las.training import setup
 
@@ -67,20 +67,17 @@ def reproduce(overrides: list[str]) -> None:
 
     Prints the plan, trains what is missing, and writes the table (.md, .json, .html) and the claims that can be judged
     by all tables there are. `dry_run=true` ends before the first training, `report=true` trains nothing.
+
+    Raises ConfigError for a recipe that cannot be trained, DataError for a report without any results.
     """
     requested = request(overrides)
-    if requested.recipe.unavailable:
-        progress.say(f"recipe {requested.recipe.name} cannot be trained: {requested.recipe.unavailable}")
-        jobs: list[Job] = []
-    else:
-        jobs = reproduction_jobs.jobs(
-            requested.recipe, requested.tier, requested.seeds, requested.runs, requested.overrides
-        )
+    jobs = reproduction_jobs.jobs(
+        requested.recipe, requested.tier, requested.seeds, requested.runs, requested.overrides
+    )
     chosen = [job for job in jobs if job.row.name in requested.rows]
     if not requested.dry_run:
         atomic.require_folder(requested.results)
-    if jobs:
-        show(requested, chosen)
+    show(requested, chosen)
     waiting = [job for job in chosen if job.result is None]
     if not requested.report:
         require_built(requested.recipe, waiting)
@@ -249,18 +246,28 @@ def train_unseen(overrides: Sequence[str], look_every: int | None = None) -> str
 
 
 def report(requested: Request, jobs: Sequence[Job], command: str) -> None:
-    """Write table, page and claims from the finished trainings."""
+    """Write table, page and claims from the finished trainings, or from their stored results where they are gone."""
     table = reproduction_results.collect(requested.recipe, requested.tier, jobs, command)
     results = requested.results
-    reproduction_results.write(table, results / f"{table.stem}.json")
-    verdicts = claims.judge(claims.of(requested.recipe.name), [table])
+    stored = results / f"{table.stem}.json"
+    if any(line.outcomes for line in table.lines):
+        reproduction_results.write(table, stored)
+    elif stored.exists():
+        table = reproduction_results.read(stored)
+        progress.say(f"no training is finished below {requested.runs}: reported is what {stored} holds")
+    else:
+        raise DataError(
+            f"recipe={requested.recipe.name} has no results at the tier {requested.tier} on {table.corpus}: "
+            f"no training is finished below {requested.runs}, and {stored} does not exist. Train first: {command}"
+        )
+    verdicts = claims.judge(claims.answered_by(requested.recipe.name), [table])
     (results / f"{table.stem}.md").write_text(markdown.document(requested.recipe, table, verdicts), "utf-8")
     html_report.write(requested.recipe, table, jobs, verdicts, results / f"{table.stem}.html")
     for claim, verdict in verdicts.items():
-        progress.say(f"{claim}: {verdict.verdict}. {verdict.test}")
-    names = [f"{table.stem}.{suffix}" for suffix in ("md", "json", "html")]
-    names.append(claims_page(results, requested.tier, table.corpus))
-    progress.say(f"written to {results}: {', '.join(names)}")
+        progress.say(f"{claim}: {verdict.verdict}. {verdict.text}")
+    written = [f"{table.stem}.{suffix}" for suffix in ("md", "json", "html")]
+    written.append(claims_page(results, requested.tier, table.corpus))
+    progress.say(f"written to {results}: {', '.join(written)}")
 
 
 def claims_page(results: Path, tier: str, corpus: str) -> str:

@@ -9,11 +9,8 @@ from dataclasses import dataclass
 
 from las.reproduction.recipe import SMOKE
 from las.reproduction.results import Table
-from las.reproduction.verdicts import (
+from las.reproduction.rules import (
     LARGE_GAIN,
-    UNDECIDED,
-    Rule,
-    Verdict,
     attention_fails,
     best_of,
     both,
@@ -28,6 +25,7 @@ from las.reproduction.verdicts import (
     not_lower,
     small_gains,
 )
+from las.reproduction.verdicts import UNDECIDED, Rule, Verdict, decide
 
 VARIANTS = ("joined_cell", "global_cell", "per_gate_cell", "joined", "global", "per_gate")
 PRETRAINED = [f"z20_pre_{variant}" for variant in ("lstm", *VARIANTS)]
@@ -115,7 +113,7 @@ CLAIMS = (
         "C14",
         "End to end, LN gains about 10 % relative.",
         "z20_end_to_end",
-        gains([("z20_nopre_lstm", "z20_nopre_joined")], LARGE_GAIN),
+        gains("z20_nopre_lstm", "z20_nopre_joined", LARGE_GAIN),
     ),
     Claim(
         "C15",
@@ -190,17 +188,20 @@ CLAIMS = (
 )
 
 
-def of(recipe: str) -> list[Claim]:
+def answered_by(recipe: str) -> list[Claim]:
     """The claims that a recipe's table answers."""
     return [claim for claim in CLAIMS if claim.recipe == recipe]
 
 
 def judge(claims: Sequence[Claim], tables: Sequence[Table]) -> dict[str, Verdict]:
-    """A verdict for each claim by its id, on the tables there are. A few steps (tier smoke) decide nothing."""
+    """A verdict for each claim by its id, on the tables there are, with p values corrected for all of these claims.
+
+    A few steps (tier smoke) decide nothing.
+    """
     by_recipe = {table.recipe: table for table in tables}
-    verdicts = {}
-    for claim in claims:
-        table = by_recipe.get(claim.recipe, Table(claim.recipe, "", "", "", "", ()))
-        found = claim.rule(table)
-        verdicts[claim.id] = found._replace(verdict=UNDECIDED) if table.tier == SMOKE else found
-    return verdicts
+    table_of = {claim.id: by_recipe.get(claim.recipe, Table(claim.recipe, "", "", "", "", ())) for claim in claims}
+    verdicts = decide({claim.id: claim.rule(table_of[claim.id]) for claim in claims})
+    return {
+        name: verdict._replace(verdict=UNDECIDED) if table_of[name].tier == SMOKE else verdict
+        for name, verdict in verdicts.items()
+    }

@@ -1,5 +1,6 @@
 """A recipe's report as one HTML file without network or scripts, for light and dark, wide and narrow screens."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,10 @@ SMALL = (320, 200)
 
 
 def write(recipe: Recipe, table: Table, jobs: Sequence[Job], verdicts: Mapping[str, Verdict], path: Path) -> None:
-    """Write the page of a recipe. Audio is part of it unless the corpus is the paper's, which may be licensed."""
+    """Write the page of a recipe. Audio is part of it unless the corpus is the paper's, which may be licensed.
+
+    What needs run folders is taken over from the page before where no training of them is there any more.
+    """
     finished = [job for job in jobs if job.result is not None]
     example = examples.example(finished, table.tier != "paper")
     rows = [] if example is None else example.rows[:LIMIT]
@@ -47,8 +51,16 @@ def write(recipe: Recipe, table: Table, jobs: Sequence[Job], verdicts: Mapping[s
         heat_maps=[] if example is None else _heat_maps(example),
         distributions=_distributions(finished),
         legend=diagnostics.LEGEND,
+        taken_over=Markup("") if finished else _sections_of_runs(path),
     )
     path.write_text(page, encoding="utf-8")
+
+
+def _sections_of_runs(path: Path) -> Markup:
+    """Sections of a page that can only be drawn with the folders of its trainings."""
+    page = path.read_text("utf-8") if path.exists() else ""
+    parts = re.findall(r"<section><h2>(?:Training|Attention on|Distributions of).*?</section>", page, re.DOTALL)
+    return Markup("\n").join(Markup(part) for part in parts)
 
 
 def _verdicts(verdicts: Mapping[str, Verdict]) -> list[tuple[str, str, Verdict, str]]:
@@ -71,12 +83,12 @@ def _curves(table: Table, jobs: Sequence[Job]) -> dict[str, Any]:
         return {}
     metric = error_rates.SHORT_NAMES[table.metric]
     curves = (
-        ("Validation loss", "nats per token", learning_curves.of_validations("dev_loss")),
-        (f"Validation {metric}", f"dev {metric} in %", learning_curves.of_errors),
-        ("Training loss", "smoothed nats per token", learning_curves.of_updates("loss")),
-        ("Norm of the gradient", "norm before clipping", learning_curves.of_updates("gradient_norm")),
-        ("Loss along the gradient", "range", learning_curves.of_probes(_loss_range)),
-        ("Effective beta", "in weights' norms", learning_curves.of_probes(_effective_beta)),
+        ("Validation loss", "nats per token", learning_curves.validation_values("dev_loss")),
+        (f"Validation {metric}", f"dev {metric} in %", learning_curves.validation_error_rates),
+        ("Training loss", "smoothed nats per token", learning_curves.update_values("loss")),
+        ("Norm of the gradient", "norm before clipping", learning_curves.update_values("gradient_norm")),
+        ("Loss along the gradient", "range", learning_curves.probe_values(_loss_range)),
+        ("Effective beta", "in weights' norms", learning_curves.probe_values(_effective_beta)),
     )
     figures = [
         charts.chart(
@@ -133,8 +145,8 @@ def _heat_maps(example: DecodedExample) -> list[Markup]:
 def _distributions(jobs: Sequence[Job]) -> list[tuple[str, list[Markup]]]:
     """Distributions of parameters over training, for the first seed of the first rows."""
     parts = []
-    for label, of_row in list(_by_row(jobs).items())[:DISTRIBUTIONS_LIMIT]:
-        histograms = weight_histograms.notable(weight_histograms.read(of_row[0].directory / "tensorboard"))
+    for label, trainings in list(_by_row(jobs).items())[:DISTRIBUTIONS_LIMIT]:
+        histograms = weight_histograms.notable(weight_histograms.read(trainings[0].directory / "tensorboard"))
         figures = [_ridge(name, steps) for name, steps in histograms.items() if len(steps) > 1]
         if figures:
             parts.append((label, figures))

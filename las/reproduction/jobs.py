@@ -63,10 +63,10 @@ def merge(*groups: Iterable[str]) -> tuple[str, ...]:
 def overrides_of(recipe: Recipe, row: Row, tier_name: str, given: Sequence[str] = ()) -> tuple[str, ...]:
     """All overrides of a row except name, seed and directory: of the tier, the row, the corpus, and last `given`."""
     tier = recipe.tier(tier_name)
-    at = row.at.get(tier_name, ())
-    before = merge(tier.overrides, row.overrides, at, given)
+    at_tier = row.at.get(tier_name, ())
+    before = merge(tier.overrides, row.overrides, at_tier, given)
     corpus = next((each.partition("=")[2] for each in before if each.startswith("corpus=")), "")
-    return merge(tier.overrides, tier.per_corpus.get(corpus, ()), row.overrides, at, given)
+    return merge(tier.overrides, tier.per_corpus.get(corpus, ()), row.overrides, at_tier, given)
 
 
 def jobs(recipe: Recipe, tier_name: str, seeds: int | None, runs: Path, given: Sequence[str]) -> list[Job]:

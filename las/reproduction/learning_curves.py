@@ -16,19 +16,19 @@ HIGHEST_PERCENT = 150.0
 """Higher error rates are drawn here: before attention works they go into the hundreds."""
 
 
-def of_validations(key: str) -> Callable[[Job], Points]:
+def validation_values(key: str) -> Callable[[Job], Points]:
     """One value of each validation of a training, by its key."""
     return lambda job: {
         event["step"]: float(event[key]) for event in job.metrics() if event.get("event") == "validation"
     }
 
 
-def of_errors(job: Job) -> Points:
+def validation_error_rates(job: Job) -> Points:
     """The error rates of a training's validations in percent, at most `HIGHEST_PERCENT`."""
-    return {step: min(100 * rate, HIGHEST_PERCENT) for step, rate in of_validations("dev_error")(job).items()}
+    return {step: min(100 * rate, HIGHEST_PERCENT) for step, rate in validation_values("dev_error")(job).items()}
 
 
-def of_updates(key: str) -> Callable[[Job], Points]:
+def update_values(key: str) -> Callable[[Job], Points]:
     """One value of each update of a training, by its key; means of neighbours where there are many."""
 
     def read(job: Job) -> Points:
@@ -40,7 +40,7 @@ def of_updates(key: str) -> Callable[[Job], Points]:
     return read
 
 
-def of_probes(read: Callable[[Mapping[str, Any]], float]) -> Callable[[Job], Points]:
+def probe_values(read: Callable[[Mapping[str, Any]], float]) -> Callable[[Job], Points]:
     """One value of each probe of a training's smoothness by `las analyze`."""
     return lambda job: {
         each["step"]: read(each) for each in bounded.stored_lines(job.directory / "analysis" / "smoothness.jsonl")

@@ -25,7 +25,6 @@ def document(recipe: Recipe, table: Table, verdicts: Mapping[str, Verdict]) -> s
         "",
         f"    {table.command}",
         "",
-        *([f"**Not run: {recipe.unavailable}.**", ""] if recipe.unavailable else []),
         *_table(tables.headings(recipe, table), tables.rows(recipe, table)),
         "",
         *(line for note in tables.notes(recipe) for line in (f"{note}.", "")),
@@ -33,9 +32,9 @@ def document(recipe: Recipe, table: Table, verdicts: Mapping[str, Verdict]) -> s
         "",
         *_broken(table),
         *_claims(verdicts),
-        "## Assumed where the paper is silent",
+        f"## Assumed at the tier {table.tier}",
         "",
-        *(f"- {line}" for line in recipe.assumed),
+        *(f"- {line}" for line in recipe.assumptions(table.tier)),
         "",
     ]
     return "\n".join(lines)
@@ -46,8 +45,9 @@ def explanation(recipe: Recipe, table: Table) -> str:
     compared = f" {tables.DIFFERENCE.capitalize()} is in points." if tables.comparable(recipe, table) else ""
     return (
         "SD is the sample standard deviation over trainings, SE that of the mean, the interval Student's; one marked "
-        "with u is of a single training, over the utterances of the test. Steps are updates: that of the best dev "
-        "error, and the first within 1 % (relative) of it. Hours are those of training." + compared
+        "with s or u is of a single training, over the speakers or utterances of the test. Broken trainings are not in "
+        "these numbers; verdicts count them. Steps are updates: that of the best dev error, and the first within 1 % "
+        "(relative) of it. Hours are those of training." + compared
     )
 
 
@@ -56,8 +56,9 @@ def claims_document(verdicts: Mapping[str, Verdict], tier: str, corpus: str) -> 
     lines = [
         f"# The papers' claims on `{corpus}`, tier `{tier}`",
         "",
-        "Computed from the tables (.json) beside this file by the rules of `las/reproduction/verdicts.py`. p values",
-        "are not corrected for the number of claims. Without several trainings of each row there is no verdict.",
+        "Computed from the tables (.json) beside this file by the rules of `las/reproduction/rules.py`. p values are",
+        "adjusted (Holm) for all claims of this page that have one: the chance of any false verdict on it is at most",
+        "5 %. Without several trainings of each row there is no verdict. How to read the lines: docs/statistics.md.",
         "",
         *_verdicts(verdicts),
     ]
@@ -65,24 +66,25 @@ def claims_document(verdicts: Mapping[str, Verdict], tier: str, corpus: str) -> 
 
 
 def _claims(verdicts: Mapping[str, Verdict]) -> list[str]:
-    return ["## Claims", "", *_verdicts(verdicts)] if verdicts else []
+    note = "p values are adjusted (Holm) for the claims of this table; docs/statistics.md says how to read the lines."
+    return ["## Claims", "", note, "", *_verdicts(verdicts)] if verdicts else []
 
 
 def _verdicts(verdicts: Mapping[str, Verdict]) -> list[str]:
     sentences = {claim.id: claim.sentence for claim in claims.CLAIMS}
-    rows = [[name, sentences[name], found.verdict, found.test] for name, found in verdicts.items()]
+    rows = [[name, sentences[name], verdict.verdict, verdict.text] for name, verdict in verdicts.items()]
     return [*_table(["", "claim", "verdict", "test"], rows), ""]
 
 
 def _broken(table: Table) -> list[str]:
     """The reasons of trainings that diverged."""
-    found = [
+    reasons = [
         f"- {line.label}, seed {outcome.seed}, step {outcome.steps:,}: {outcome.broken[:BROKEN_SHOWN]}"
         for line in table.lines
         for outcome in line.outcomes
         if outcome.broken
     ]
-    return ["Broken:", "", *found, ""] if found else []
+    return ["Broken:", "", *reasons, ""] if reasons else []
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

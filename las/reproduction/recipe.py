@@ -1,7 +1,7 @@
 """A recipe: a table or figure of a paper as data (`recipes/<name>.yaml`), and the settings its rows are trained with.
 
 A row is a name, overrides of the training config, and what the paper prints for it. What all rows share stands in
-`recipes/settings/<setting>.yaml`: per tier, the overrides and the number of seeds, and what had to be assumed. The tier
+`recipes/settings/<setting>.yaml`: per tier, the overrides, the number of seeds, and what had to be assumed. The tier
 `smoke` is the same for all (`recipes/settings/smoke.yaml`); there a setting lists only what it adds.
 
 Tiers: `paper` is the paper's corpus and size, `open` the same claims on open data at a size for two CPU cores, `smoke`
@@ -72,23 +72,27 @@ class Row:
 
 @dataclass(frozen=True)
 class Tier:
-    """Settings that all rows share: overrides, further ones by corpus name, and how many seeds and runs."""
+    """Settings that all rows share: overrides, further ones by corpus name, how many seeds and runs, and what had to be
+    assumed at this tier."""
 
     overrides: Overrides
     per_corpus: Mapping[str, Overrides]
     seeds: int
     runs: int
+    assumed: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """`unavailable` says why it cannot be trained, and is empty where it can."""
+    """`unavailable` says why it cannot be trained, and is empty where it can. `assumed` holds at every tier,
+    `assumed_at` at some."""
 
     name: str
     title: str
     source: str
     unavailable: str
     assumed: tuple[str, ...]
+    assumed_at: Mapping[str, tuple[str, ...]]
     rows: tuple[Row, ...]
     tiers: Mapping[str, Tier]
 
@@ -101,6 +105,16 @@ class Recipe:
         if name not in TIERS:
             raise ConfigError(f"tier={name}: there is no such tier.{suggest(name, TIERS)}")
         return self.tiers[name]
+
+    def assumptions(self, tier: str) -> tuple[str, ...]:
+        """All that had to be assumed for trainings at a tier."""
+        return (*self.tier(tier).assumed, *self.assumed, *self.assumed_at.get(tier, ()))
+
+    @property
+    def paper_corpus(self) -> str:
+        """The corpus whose numbers the paper reports: that of the tier `paper`; empty where nothing can be trained."""
+        chosen = [each.partition("=")[2] for each in self.tiers["paper"].overrides if each.startswith("corpus=")]
+        return chosen[-1] if chosen else ""
 
 
 def directory() -> Path:
@@ -118,10 +132,10 @@ def read(name: str) -> Recipe:
     if name not in names():
         raise ConfigError(f"recipe={name}: there is no such recipe.{suggest(name, names())}")
     where = f"recipes/{name}.yaml"
-    found = _section(
+    values = _section(
         _yaml(directory() / f"{name}.yaml"), where, ("title", "source", "setting", "rows"), _RECIPE_OPTIONS
     )
-    setting = found["setting"]
+    setting = values["setting"]
     settings = sorted({path.stem for path in (directory() / "settings").glob("*.yaml")} - {SMOKE})
     if setting not in settings:
         raise ConfigError(f"{where}: setting: {setting} does not exist.{suggest(str(setting), settings)}")
@@ -129,46 +143,49 @@ def read(name: str) -> Recipe:
     shared = _section(_yaml(directory() / "settings" / f"{setting}.yaml"), shared_where, ("assumed", *TIERS))
     tiny = _yaml(directory() / "settings" / f"{SMOKE}.yaml")
     shared[SMOKE] = {**tiny, "overrides": [*tiny["overrides"], *shared[SMOKE]]}
-    family = _one_of(found["family"], FAMILIES, f"{where}: family")
+    family = _one_of(values["family"], FAMILIES, f"{where}: family")
     return Recipe(
         name=name,
-        title=found["title"],
-        source=found["source"],
-        unavailable=found["unavailable"],
-        assumed=(*shared["assumed"], *found["assumed"]),
-        rows=tuple(_row(row, family, f"{where}: row {at}") for at, row in enumerate(found["rows"], start=1)),
+        title=values["title"],
+        source=values["source"],
+        unavailable=values["unavailable"],
+        assumed=(*shared["assumed"], *values["assumed"]),
+        assumed_at={
+            _one_of(tier, TIERS, f"{where}: assumed_at"): tuple(lines) for tier, lines in values["assumed_at"].items()
+        },
+        rows=tuple(_row(row, family, f"{where}: row {number}") for number, row in enumerate(values["rows"], start=1)),
         tiers={tier: _tier(shared[tier], f"{shared_where}: {tier}") for tier in TIERS},
     )
 
 
-_RECIPE_OPTIONS: dict[str, Any] = {"family": FAMILIES[0], "unavailable": "", "assumed": []}
+_RECIPE_OPTIONS: dict[str, Any] = {"family": FAMILIES[0], "unavailable": "", "assumed": [], "assumed_at": {}}
 
 
 def _row(values: Any, family: str, where: str) -> Row:
     options = {"overrides": [], "at": {}, "paper": {}, "family": family, "repeat": REPEATS[0], "note": ""}
-    found = _section(values, where, ("name", "label"), options)
-    for tier in found["at"]:
+    section = _section(values, where, ("name", "label"), options)
+    for tier in section["at"]:
         _one_of(tier, TIERS, f"{where}: at")
-    for key, value in found["paper"].items():
+    for key, value in section["paper"].items():
         if key not in PAPER:
             raise ConfigError(f"{where}: paper: {key} is no number of a paper.{suggest(str(key), PAPER)}")
         kinds = {"text": str, "count": int}
         config.check_value(f"{where}: paper.{key}", value, kinds.get(PAPER[key].kind, float))
     return Row(
-        **found
+        **section
         | {
-            "family": _one_of(found["family"], FAMILIES, f"{where}: family"),
-            "repeat": _one_of(found["repeat"], REPEATS, f"{where}: repeat"),
-            "overrides": tuple(found["overrides"]),
-            "at": {tier: tuple(overrides) for tier, overrides in found["at"].items()},
+            "family": _one_of(section["family"], FAMILIES, f"{where}: family"),
+            "repeat": _one_of(section["repeat"], REPEATS, f"{where}: repeat"),
+            "overrides": tuple(section["overrides"]),
+            "at": {tier: tuple(overrides) for tier, overrides in section["at"].items()},
         }
     )
 
 
 def _tier(values: Any, where: str) -> Tier:
-    found = _section(values, where, ("overrides", "seeds"), {"per_corpus": {}, "runs": 2})
-    per_corpus = {corpus: tuple(overrides) for corpus, overrides in found["per_corpus"].items()}
-    return Tier(tuple(found["overrides"]), per_corpus, found["seeds"], found["runs"])
+    section = _section(values, where, ("overrides", "seeds"), {"per_corpus": {}, "runs": 2, "assumed": []})
+    per_corpus = {corpus: tuple(overrides) for corpus, overrides in section["per_corpus"].items()}
+    return Tier(tuple(section["overrides"]), per_corpus, section["seeds"], section["runs"], tuple(section["assumed"]))
 
 
 def _section(

@@ -45,7 +45,8 @@ MEASURES = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """One training: numbers by name, or why it diverged. `interval` is the test error's, over utterances."""
+    """One training: numbers by name, or why it diverged. `interval` is the test error's, over speakers or utterances,
+    as `interval_over` says."""
 
     seed: int
     copy: int
@@ -54,6 +55,7 @@ class Outcome:
     broken: str
     values: Mapping[str, float]
     interval: tuple[float, float] | None
+    interval_over: str = "utterances"
 
 
 @dataclass(frozen=True)
@@ -103,12 +105,12 @@ def collect(recipe: Recipe, tier: str, jobs: Sequence[Job], command: str) -> Tab
     """The table of all jobs that are finished."""
     lines, metric = [], "phone_error_rate"
     for row in recipe.rows:
-        found = []
+        outcomes = []
         for job in jobs:
             if job.row.name == row.name and (result := job.result) is not None:
-                found.append(outcome(job, result))
+                outcomes.append(outcome(job, result))
                 metric = next((name for each in result["splits"].values() for name in _metrics(each)), metric)
-        lines.append(Line(row.name, row.label, tuple(found)))
+        lines.append(Line(row.name, row.label, tuple(outcomes)))
     corpus = jobs[0].config["corpus"]["name"] if jobs else "none"
     return Table(recipe.name, tier, corpus, metric, command, tuple(lines))
 
@@ -116,13 +118,14 @@ def collect(recipe: Recipe, tier: str, jobs: Sequence[Job], command: str) -> Tab
 def outcome(job: Job, result: Mapping[str, Any]) -> Outcome:
     """The numbers of one finished training."""
     metrics = job.metrics()
-    values = _of_metrics(metrics) | rates(result["splits"])
+    values = _event_numbers(metrics) | rates(result["splits"])
     steps = ("steps_to_converge", "steps_to_within_one_percent")
     values |= {key: float(result[key]) for key in steps if key in result}
     values |= probes(job.directory / "analysis")
     if (drift := weight_drift(job.directory / "tensorboard")) is not None:
         values["weight_drift"] = drift
-    interval = test_split(result["splits"]).get("interval")
+    test = test_split(result["splits"])
+    interval = test.get("interval")
     return Outcome(
         seed=job.seed,
         copy=job.copy,
@@ -131,23 +134,24 @@ def outcome(job: Job, result: Mapping[str, Any]) -> Outcome:
         broken=result.get("broken", "").replace(str(job.directory), "the run folder"),
         values=values,
         interval=None if interval is None else (interval[0], interval[1]),
+        interval_over=test.get("interval_over", "utterances"),
     )
 
 
 def rates(splits: Mapping[str, Any]) -> dict[str, float]:
     """Error rates by name: `test` is the first split that is not the dev part; further ones have their own names."""
-    found = {}
+    by_name = {}
     for split, values in splits.items():
         rate = next(values[name] for name in _metrics(values))
-        found[split.replace("-", "_")] = rate
-        found |= {
+        by_name[split.replace("-", "_")] = rate
+        by_name |= {
             f"{split}_{name.lower()}": next(part[key] for key in _metrics(part))
             for name, part in values.get("subsets", {}).items()
         }
     if splits:
-        found["dev"] = found[next(iter(splits)).replace("-", "_")]
-        found["test"] = next(test_split(splits)[name] for name in _metrics(test_split(splits)))
-    return found
+        by_name["dev"] = by_name[next(iter(splits)).replace("-", "_")]
+        by_name["test"] = next(test_split(splits)[name] for name in _metrics(test_split(splits)))
+    return by_name
 
 
 def test_split(splits: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -159,22 +163,22 @@ def _metrics(values: Mapping[str, Any]) -> list[str]:
     return [name for name in error_rates.SHORT_NAMES if name in values]
 
 
-def _of_metrics(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def _event_numbers(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Numbers from the events of a training."""
     losses = [event["loss"] for event in metrics if event.get("event") == "train"]
     validations = [event for event in metrics if event.get("event") == "validation"]
-    found = {"seconds": seconds(list(map(dict, metrics)))}
+    numbers = {"seconds": seconds(list(map(dict, metrics)))}
     if losses:
-        found["train_loss"] = statistics.fmean(losses[-max(1, round(LATE_SHARE * len(losses))) :])
+        numbers["train_loss"] = statistics.fmean(losses[-max(1, round(LATE_SHARE * len(losses))) :])
     changes = [abs(b - a) / abs(a) for a, b in itertools.pairwise(losses) if a]
     if changes:
-        found["loss_change"] = statistics.fmean(changes)
+        numbers["loss_change"] = statistics.fmean(changes)
     if validations:
         best = min(validations, key=lambda event: (event["dev_error"], event["step"]))
-        found |= {key: best["alignment"][key] for key in ("entropy", "diagonality", "coverage")}
-        found["dev_loss"] = min(event["dev_loss"] for event in validations)
-        found["last_dev_loss"] = validations[-1]["dev_loss"]
-    return found
+        numbers |= {key: best["alignment"][key] for key in ("entropy", "diagonality", "coverage")}
+        numbers["dev_loss"] = min(event["dev_loss"] for event in validations)
+        numbers["last_dev_loss"] = validations[-1]["dev_loss"]
+    return numbers
 
 
 def weight_drift(board: Path) -> float | None:
@@ -189,17 +193,17 @@ def weight_drift(board: Path) -> float | None:
 
 def probes(folder: Path) -> dict[str, float]:
     """Means over the probes of `las analyze` during a training; empty where there are none."""
-    found = {}
+    measured = {}
     if smoothness := bounded.stored_lines(folder / "smoothness.jsonl"):
-        of = [(each, each["gradient"]) for each in smoothness]
-        found["loss_range"] = statistics.fmean((max(g["losses"]) - min(g["losses"])) / e["loss"] for e, g in of)
-        found["gradient_change"] = statistics.fmean(max(g["differences"]) / e["gradient_norm"] for e, g in of)
-        found["beta"] = statistics.fmean(g["scale_free_beta"] for _, g in of)
+        looks = [(each, each["gradient"]) for each in smoothness]
+        measured["loss_range"] = statistics.fmean((max(g["losses"]) - min(g["losses"])) / e["loss"] for e, g in looks)
+        measured["gradient_change"] = statistics.fmean(max(g["differences"]) / e["gradient_norm"] for e, g in looks)
+        measured["beta"] = statistics.fmean(g["scale_free_beta"] for _, g in looks)
     # Nothing lies below the first group, whose shift is none.
     shifts = [group for each in bounded.stored_lines(folder / "covariate_shift.jsonl") for group in each["groups"][1:]]
     if shifts:
-        found["ics"] = statistics.fmean(group["weights"]["relative"] for group in shifts)
-    return found
+        measured["ics"] = statistics.fmean(group["weights"]["relative"] for group in shifts)
+    return measured
 
 
 def write(table: Table, path: Path) -> None:
@@ -212,9 +216,9 @@ def read(path: Path) -> Table:
     values = bounded.stored(path)
     lines = []
     for line in values["lines"]:
-        found = [
+        outcomes = [
             Outcome(**each | {"interval": None if each["interval"] is None else tuple(each["interval"])})
             for each in line["outcomes"]
         ]
-        lines.append(Line(line["name"], line["label"], tuple(found)))
+        lines.append(Line(line["name"], line["label"], tuple(outcomes)))
     return Table(**values | {"lines": tuple(lines)})

@@ -26,7 +26,7 @@ def headings(recipe: Recipe, table: Table) -> list[str]:
 
 def rows(recipe: Recipe, table: Table) -> list[list[str]]:
     """One list of cells for each row of the recipe, in its order."""
-    found = []
+    cells = []
     for number, row in enumerate(recipe.rows, start=1):
         line = table.line(row.name)
         mark = f" ({number})" if row.note else ""
@@ -35,8 +35,8 @@ def rows(recipe: Recipe, table: Table) -> list[list[str]]:
         further = [_mean(line, PAPER[key].ours or "") for key in _further(recipe, table)]
         compared = [_difference(row.paper.get(table.metric), line)] if comparable(recipe, table) else []
         own = [*_own(line), *compared, _trainings(line)]
-        found.append([f"{row.label}{family}{mark}", *paper, *own, *further, *_last(line)])
-    return found
+        cells.append([f"{row.label}{family}{mark}", *paper, *own, *further, *_last(line)])
+    return cells
 
 
 def notes(recipe: Recipe) -> list[str]:
@@ -58,19 +58,20 @@ def written(key: str, value: Any) -> str:
 
 
 def interval(line: Line) -> str:
-    """The confidence interval: Student's over trainings; of a single one that over utterances, marked with u."""
+    """The confidence interval: Student's over trainings; of a single one that over speakers or utterances of the test,
+    marked with s or u."""
     summary = line.summary("test")
     if summary is None:
         return NOTHING
     if summary.interval is not None:
         return _range(summary.interval)
-    over_utterances = line.sound[0].interval
-    return NOTHING if over_utterances is None else f"{_range(over_utterances)} u"
+    single = line.sound[0]
+    return NOTHING if single.interval is None else f"{_range(single.interval)} {single.interval_over[0]}"
 
 
 def comparable(recipe: Recipe, table: Table) -> bool:
-    """True if the paper reports the measure that we have."""
-    return table.metric in recipe.columns()
+    """True if the paper reports the measure that we have, on the corpus and at the size that we have."""
+    return table.tier == "paper" and table.corpus == recipe.paper_corpus and table.metric in recipe.columns()
 
 
 def _difference(paper: Any, line: Line) -> str:

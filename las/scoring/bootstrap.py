@@ -1,7 +1,8 @@
 """Bootstrap confidence intervals of error rates, and comparisons of two systems on resampled tests.
 
 Bisani and Ney, "Bootstrap estimates for confidence intervals in ASR performance evaluation", ICASSP 2004: as many
-utterances as the test has are drawn with replacement, many times.
+units as the test has are drawn with replacement, many times. Their units are utterances or, where there are enough of
+them, speakers with all their utterances (`las.scoring.error_rates`).
 """
 
 from collections.abc import Sequence
@@ -10,16 +11,16 @@ from typing import Any
 import numpy as np
 
 REPLICATIONS = 10_000  # as Bisani and Ney recommend
-DRAWN = 1 << 18  # utterances that are drawn at once, which bounds the memory
+DRAWN = 1 << 18  # units that are drawn at once, which bounds the memory
 
 Counts = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def interval(errors: Sequence[int], words: Sequence[int], seed: int = 0) -> tuple[float, float] | None:
-    """Bootstrap 95 % interval of an error rate, from the errors and reference words of each utterance.
+    """Bootstrap 95 % interval of an error rate, from the errors and reference words of each unit that is drawn.
 
     It is the mean of the resampled rates plus and minus 1.96 standard deviations, not below 0; None if a resampled test
-    has no words.
+    has no words. Units are utterances or speakers.
 
     >>> from las.scoring import bootstrap
     >>> low, high = bootstrap.interval(errors=[0, 1, 0, 2, 1] * 20, words=[10] * 100)
@@ -41,15 +42,15 @@ def share_won(first: Sequence[Sequence[int]], second: Sequence[Sequence[int]], s
 
 
 def resample(counts: Sequence[Sequence[int]], seed: int) -> Counts:
-    """Sums over the utterances of resampled tests, [kinds of counts, REPLICATIONS]; `counts` has one value for each
-    utterance in each row."""
+    """Sums over the units of resampled tests, [kinds of counts, REPLICATIONS]; `counts` has one value for each unit in
+    each row."""
     generator = np.random.default_rng(seed)
     table = np.asarray(counts, np.int64)
-    utterances = table.shape[1]
+    units = table.shape[1]
     sums = np.empty((len(table), REPLICATIONS), np.int64)
-    step = max(1, DRAWN // utterances)
+    step = max(1, DRAWN // units)
     for start in range(0, REPLICATIONS, step):
-        drawn = generator.integers(utterances, size=(min(step, REPLICATIONS - start), utterances))
+        drawn = generator.integers(units, size=(min(step, REPLICATIONS - start), units))
         for kind, values in enumerate(table):
             sums[kind, start : start + step] = values[drawn].sum(axis=1)
     return sums

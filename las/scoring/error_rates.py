@@ -5,7 +5,7 @@ Rates are fractions; they become % only in print.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,9 @@ UNITS = {"phone_error_rate": "phones", "wer": "words", "cer": "characters"}
 """The reference tokens that each metric counts, as headings of tables."""
 
 NO_SPEAKER = "(no speaker)"
+FEWEST_SPEAKERS = 8
+"""Speakers from which on the confidence interval is over speakers: their utterances are not independent of each other.
+With fewer of them, resampled tests are too much alike, and the interval is over utterances."""
 
 Alignment = Sequence[Aligned]
 Interval = tuple[float, float] | None
@@ -75,7 +78,8 @@ class Score:
 
     `interval` is the 95 % confidence interval of the total rate (None where no reference has a token). `speakers` are
     the parts of the total where speakers are known, `subsets` those of the named parts of a test, `missing` the ids
-    without a hypothesis, `confusions` every substitution, most frequent first, `utterances` the alignments by id.
+    without a hypothesis, `confusions` every substitution, most frequent first, `utterances` the alignments by id,
+    `drawn_together` the speaker of each id where the interval is over speakers, else empty.
 
     >>> import las
     >>> references = {"u1": ["a", "b"], "u2": ["c"]}
@@ -93,20 +97,26 @@ class Score:
     missing: tuple[str, ...]
     confusions: tuple[Confusion, ...]
     utterances: dict[str, Alignment]
+    drawn_together: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def interval_over(self) -> str:
+        """The unit that is resampled for the intervals: `speakers` or `utterances`."""
+        return "speakers" if self.drawn_together else "utterances"
 
     def __repr__(self) -> str:
         total = self.total
         limits = "" if self.interval is None else " [{:.1f}, {:.1f}]".format(*(100 * end for end in self.interval))
         return (
             f"Score({100 * total.rate:.1f} %{limits}: {total.errors:,} errors in {total.words:,} words of "
-            f"{total.utterances:,} utterances, {len(self.missing)} missing)"
+            f"{total.utterances:,} utterances, {len(self.missing)} missing; interval over {self.interval_over})"
         )
 
     @cached_property
     def characters(self) -> CharacterCounts:
         """Character errors of the same utterances (edit distance); of alternatives, those that the alignment chose."""
-        rates = [_characters(alignment) for alignment in self.utterances.values()]
-        return CharacterCounts(_sum(rates), interval(rates))
+        rates = {name: _characters(alignment) for name, alignment in self.utterances.items()}
+        return CharacterCounts(_sum(rates.values()), interval(rates, self.drawn_together))
 
 
 def error_rate(
@@ -155,14 +165,17 @@ def summarise(
         raise DataError("there is nothing to score: the reference has no utterances")
     rates = {name: count([alignment]) for name, alignment in utterances.items()}
     by_speaker = _parts(rates, lambda name: [(speakers or {}).get(name) or NO_SPEAKER])
+    enough = NO_SPEAKER not in by_speaker and len(by_speaker) >= FEWEST_SPEAKERS
+    together = {name: str(speaker) for name in rates if (speaker := (speakers or {}).get(name))} if enough else {}
     return Score(
         total=_sum(rates.values()),
-        interval=interval(list(rates.values()), seed),
+        interval=interval(rates, together, seed),
         speakers={} if by_speaker.keys() == {NO_SPEAKER} else by_speaker,
         subsets=_parts(rates, lambda name: (subsets or {}).get(name, ())),
         missing=tuple(missing),
         confusions=_confusions(utterances.values()),
         utterances=dict(utterances),
+        drawn_together=together,
     )
 
 
@@ -173,9 +186,13 @@ def count(alignments: Iterable[Alignment]) -> ErrorRate:
     return ErrorRate(kinds["substitution"], kinds["deletion"], kinds["insertion"], kinds["correct"], len(listed))
 
 
-def interval(rates: Sequence[ErrorRate], seed: int = 0) -> Interval:
-    """The bootstrap 95 % interval of the rate of all utterances together; `rates` has the errors of each utterance."""
-    return bootstrap.interval([rate.errors for rate in rates], [rate.words for rate in rates], seed)
+def interval(rates: Mapping[str, ErrorRate], speakers: Mapping[str, str], seed: int = 0) -> Interval:
+    """95 % interval of the rate of all utterances together, each of which has its errors in `rates` by its id.
+
+    `speakers` are drawn with all their utterances; without any, utterances are drawn.
+    """
+    drawn = (_parts(rates, lambda name: [speakers[name]]) if speakers else rates).values()
+    return bootstrap.interval([rate.errors for rate in drawn], [rate.words for rate in drawn], seed)
 
 
 def as_dict(score: Score, metric: str) -> dict[str, Any]:
@@ -184,6 +201,7 @@ def as_dict(score: Score, metric: str) -> dict[str, Any]:
         **rate_as_dict(score.total, metric),
         "missing": len(score.missing),
         "interval": None if score.interval is None else list(score.interval),
+        "interval_over": score.interval_over,
     }
     if metric == "wer":
         characters = score.characters
@@ -199,13 +217,14 @@ def rate_as_dict(rate: ErrorRate, metric: str) -> dict[str, Any]:
 
 
 def line(score: Score, metric: str) -> str:
-    """Format a score: `PER 12.3 % [11.0, 13.6]  (sub 7.1 del 3.0 ins 2.2)`, with CER for words."""
+    """Format a score: `PER 12.3 % [11.0, 13.6]  (sub 7.1 del 3.0 ins 2.2), 95 % over speakers`, with CER for words."""
     total = score.total
     kinds = (("sub", total.substitutions), ("del", total.deletions), ("ins", total.insertions))
     parts = " ".join(f"{name} {percent(number, total)}" for name, number in kinds)
     text = f"{_rate(metric, total, score.interval)}  ({parts})"
     if metric == "wer":
         text += f", {_rate('cer', score.characters.total, score.characters.interval)}"
+    text += "" if score.interval is None else f", 95 % over {score.interval_over}"
     return text + (f", {len(score.missing)} without a hypothesis" if score.missing else "")
 
 

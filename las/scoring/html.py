@@ -19,6 +19,7 @@ def page(score: Score, metric: str, title: str, convention: str) -> str:
         title=title,
         convention=convention,
         rate=f"{short} {100 * score.total.rate:.1f} %{limits}",
+        interval_over="" if score.interval is None else score.interval_over,
         total=score.total,
         unit=unit,
         missing=len(score.missing),

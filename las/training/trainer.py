@@ -39,7 +39,7 @@ NOT_FINITE_WINDOW, NOT_FINITE_LIMIT = 100, 10
 BROKEN_ERROR = 0.9
 """Teacher-forced dev token error (a fraction) above which nothing was learned."""
 AT_LEAST_ONE = (
-    *("max_steps", "batch_size", "accumulate", "validate_every", "sub_epochs"),
+    *("max_steps", "max_sub_epochs", "batch_size", "accumulate", "validate_every", "sub_epochs"),
     *("patience", "keep_checkpoints", "threads"),
 )
 """Options that count something of which there is one at least."""
@@ -78,6 +78,7 @@ class TrainerOptions:
 
     Args:
         max_steps: updates at most.
+        max_sub_epochs: sub-epochs at most, stages of pretraining included; None for no limit.
         batch_size: utterances of a batch at most, over all processes.
         max_batch_s: seconds of a batch with padding at most, None for no limit.
         accumulate: batches of one update.
@@ -111,6 +112,7 @@ class TrainerOptions:
     precision: str
     histograms: bool
     attention_pictures: bool
+    max_sub_epochs: int | None = None
 
     def __post_init__(self) -> None:
         for key in AT_LEAST_ONE:
@@ -207,7 +209,8 @@ class Trainer:
     def _finished(self) -> bool:
         best_step = convergence(self.state.validations).best_step if self.state.validations else 0
         since_best = sum(step > best_step for step, _ in self.state.validations)
-        ended = self.state.step >= self.options.max_steps or self.schedule.sub_epochs >= self.stage.until
+        until = min(self.stage.until, self.options.max_sub_epochs or self.stage.until)
+        ended = self.state.step >= self.options.max_steps or self.schedule.sub_epochs >= until
         return ended or (bool(self.state.validations) and since_best >= self.options.patience)
 
     def _epoch(self) -> None:

@@ -45,7 +45,7 @@ def test_a_run_leaves_what_it_promises(trained: Path) -> None:
     for split in ("dev", "test"):
         score = result["splits"][split]
         counts = {"substitutions", "deletions", "insertions", "correct", "words", "utterances", "missing"}
-        assert score.keys() == {"phone_error_rate", "interval"} | counts
+        assert score.keys() == {"phone_error_rate", "interval", "interval_over"} | counts
         errors = score["substitutions"] + score["deletions"] + score["insertions"]
         assert score["phone_error_rate"] == errors / score["words"]
         assert (score["utterances"], score["words"], score["missing"]) == (2, 8, 0)

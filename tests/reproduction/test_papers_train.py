@@ -69,6 +69,18 @@ def test_three_steps(recipe: str, row: str, data: Path, tmp_path: Path) -> None:
     assert [line["step"] for line in lines] == [1, 2, 3] and result["steps"] == 3
 
 
+def test_the_training_of_zeineldeen_2020_ends_after_its_sub_epochs(data: Path, tmp_path: Path) -> None:
+    overrides = of_recipe("z20_end_to_end", "z20_nopre_joined")
+    assert compose("train", overrides)["trainer"]["max_sub_epochs"] == 120
+    result, lines = trained(data, tmp_path, [*overrides, "trainer.max_sub_epochs=2"], 9, 1)
+    assert (result["steps"], len(lines)) == (2, 2), "two sub-epochs of one update each, of nine that it may take"
+
+
+def test_bo18_on_timit_normalises_each_utterance() -> None:
+    config = compose("train", of_recipe("bo18_table3", "baseline"))
+    assert config["model"]["features"]["normalisation"] == "utterance"
+
+
 @pytest.mark.parametrize("recipe", ["z20_end_to_end", "z20_variance", "z20_depth"])
 def test_no_training_of_zeineldeen_2020_sees_more_than_75_tokens(recipe: str) -> None:
     for row in plain(RECIPES / f"{recipe}.yaml")["rows"]:

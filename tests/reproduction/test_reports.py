@@ -72,7 +72,7 @@ def outcome(seed: int, rate: float | None, **values: float) -> Outcome:
 
 def a_table(recipe_name: str = "bo18_table3", **lines: list[Outcome]) -> Table:
     found = tuple(Line(name, name, tuple(each)) for name, each in lines.items())
-    return Table(recipe_name, "open", "synthetic", "phone_error_rate", "las reproduce", found)
+    return Table(recipe_name, "paper", "timit", "phone_error_rate", "las reproduce", found)
 
 
 @pytest.fixture(scope="module")
@@ -109,9 +109,34 @@ def test_the_table_shows_mean_spread_interval_and_difference() -> None:
     assert (one["95 % interval"], one["SD"], one["lowest to highest"]) == ("[28.0, 32.0] u", "", "")
     assert (rows["speller"]["our PER: mean"], rows["speller"]["trainings"]) == ("broken", "1, 1 broken")
     assert rows["listener"]["our PER: mean"] == "not trained"
-    words = dataclasses.replace(table, metric="wer")  # of which the paper's PER says nothing
-    assert "ours - paper" not in tables.headings(read, words)
-    assert all(len(cells) == len(tables.headings(read, words)) for cells in tables.rows(read, words))
+    over_speakers = a_table(ln_both=[dataclasses.replace(outcome(1, 0.3), interval_over="speakers")])
+    assert "[28.0, 32.0] s" in tables.rows(read, over_speakers)[2]
+
+
+@pytest.mark.parametrize("other", [{"metric": "wer"}, {"corpus": "an4"}, {"tier": "open"}])
+def test_other_units_corpora_and_sizes_are_not_subtracted_from_the_papers_numbers(other: dict[str, str]) -> None:
+    read, table = recipe.read("bo18_table3"), a_table(baseline=[outcome(1, 0.2)])
+    assert "ours - paper" in tables.headings(read, table) and "in points" in markdown.explanation(read, table)
+    changed = dataclasses.replace(table, **other)
+    assert "ours - paper" not in tables.headings(read, changed) and "in points" not in markdown.explanation(
+        read, changed
+    )
+    assert all(len(cells) == len(tables.headings(read, changed)) for cells in tables.rows(read, changed))
+
+
+def test_a_report_prints_what_was_assumed_at_its_tier_alone() -> None:
+    read, table = recipe.read("bo18_table3"), a_table(baseline=[outcome(1, 0.2)])
+    at_paper = markdown.document(read, table, {})
+    at_open = markdown.document(read, dataclasses.replace(table, tier="open", corpus="an4"), {})
+    for text, tier, says, hides in (
+        (at_paper, "paper", "Adam at 0.001, falling", "this project's defaults"),
+        (at_open, "open", "this project's defaults", "Adam at 0.001, falling"),
+    ):
+        assert f"## Assumed at the tier {tier}" in text and says in text and hides not in text
+        assert "nabu's cells add 1" in text
+    depth = recipe.read("z20_depth")
+    assert any("shortens it by 6" in line for line in depth.assumptions("open"))
+    assert not any("shortens it by 6" in line for line in depth.assumptions("paper"))
 
 
 def test_other_test_sets_of_the_paper_get_columns_where_we_have_them() -> None:
@@ -129,9 +154,9 @@ def test_other_test_sets_of_the_paper_get_columns_where_we_have_them() -> None:
 def test_every_recipe_has_a_document_before_anything_is_trained(name: str) -> None:
     read = recipe.read(name)
     table = results.collect(read, "open", [], "las reproduce")
-    text = markdown.document(read, table, claims.judge(claims.of(name), [table]))
-    assert text.count("not trained") == len(read.rows) and all(f"- {line}" in text for line in read.assumed)
-    assert all(f"| {claim.id} | {claim.sentence} | undecided |" in text for claim in claims.of(name))
+    text = markdown.document(read, table, claims.judge(claims.answered_by(name), [table]))
+    assert text.count("not trained") == len(read.rows) and all(f"- {line}" in text for line in read.assumptions("open"))
+    assert all(f"| {claim.id} | {claim.sentence} | undecided |" in text for claim in claims.answered_by(name))
     widths = {line.count(" | ") for line in text.splitlines() if line.startswith("| ") and "undecided" not in line}
     assert len(widths - {3}) == 1
 
@@ -181,7 +206,7 @@ def test_errors_in_the_hundreds_do_not_flatten_the_rest_of_their_curve(tmp_path:
     lines = (json.dumps(event) + "\n" for event in [*found, {"event": "train", "step": 3}])
     (tmp_path / "metrics.jsonl").write_text("".join(lines))
     job = Job(recipe.read("bo18_table3").rows[0], 1, 1, (), {}, tmp_path)
-    assert learning_curves.of_errors(job) == {1: learning_curves.HIGHEST_PERCENT, 2: 50.0}
+    assert learning_curves.validation_error_rates(job) == {1: learning_curves.HIGHEST_PERCENT, 2: 50.0}
 
 
 def test_long_names_break_after_dots_and_underscores() -> None:
@@ -280,11 +305,18 @@ def test_the_page_of_a_licensed_corpus_has_no_sound(reported: tuple[Path, list[J
     assert Page((tmp_path / "x.html").read_text("utf-8")).tags["audio"] == 0
 
 
-def test_the_page_of_a_recipe_that_cannot_run_says_why(tmp_path: Path) -> None:
-    read = recipe.read("z20_hybrid")
-    html_report.write(read, results.collect(read, "paper", [], "las reproduce"), [], {}, tmp_path / "x.html")
-    text = (tmp_path / "x.html").read_text("utf-8")
-    assert Page(text).tags["table"] == 1 and "Not run: it needs a hybrid HMM model" in text
+def test_a_page_without_run_folders_keeps_what_needed_them(reported: tuple[Path, list[Job]], tmp_path: Path) -> None:
+    root, _ = reported
+    read, page = recipe.read("bo18_table1"), tmp_path / "bo18_table1-smoke-timit.html"
+    shutil.copy(root / page.name, page)
+    table = results.read(root / "bo18_table1-smoke-timit.json")
+    html_report.write(read, dataclasses.replace(table, command="las reproduce again"), [], {}, page)
+    text, before = page.read_text("utf-8"), (root / page.name).read_text("utf-8")
+    assert "las reproduce again" in text and Page(text).open == []
+    assert [Page(each).tags[tag] for each in (text, before) for tag in ("figure", "audio", "image")] == [
+        Page(before).tags[tag] for _ in range(2) for tag in ("figure", "audio", "image")
+    ]
+    assert text.index("<h2>Training</h2>") < text.index("<h2>Assumed at the tier smoke</h2>")
 
 
 @pytest.mark.slow

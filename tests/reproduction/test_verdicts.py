@@ -1,16 +1,13 @@
 """Verdicts: each rule on results made to be clear, contrary, and too few."""
 
-from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
+from trained_tables import Rates, table
 
-from las.reproduction import claims, recipe
+from las.reproduction import claims, recipe, results
 from las.reproduction.results import Line, Outcome, Table
-from las.reproduction.verdicts import (
-    NOT_SUPPORTED,
-    SUPPORTED,
-    UNDECIDED,
-    Rule,
+from las.reproduction.rules import (
     attention_fails,
     best_of,
     both,
@@ -25,69 +22,61 @@ from las.reproduction.verdicts import (
     not_lower,
     small_gains,
 )
+from las.reproduction.samples import samples
+from las.reproduction.verdicts import NOT_SUPPORTED, SUPPORTED, UNDECIDED, Rule, Verdict, decide
 
 LOW, HIGH = (0.100, 0.101, 0.099), (0.200, 0.201, 0.199)
-Rates = Mapping[str, Sequence[float | None]]
 
 
-def table(rates: Rates, measure: str = "test", tier: str = "open", name: str = "any") -> Table:
-    """A table of rows with one number for each seed; None is a broken training."""
-    lines = []
-    for row, values in rates.items():
-        outcomes = [
-            Outcome(seed, 1, 100, "abc", "" if value is not None else "NaN", _values(measure, value), None)
-            for seed, value in enumerate(values, start=1)
-        ]
-        lines.append(Line(row, row, tuple(outcomes)))
-    return Table(name, tier, "synthetic", "wer", "las reproduce", tuple(lines))
-
-
-def _values(measure: str, value: float | None) -> dict[str, float]:
-    return {} if value is None else {measure: value}
+def judged(rule: Rule, rates: Rates, measure: str = "test") -> Verdict:
+    """The verdict on a claim that is judged alone."""
+    return decide({"claim": rule(table(rates, measure))})["claim"]
 
 
 def verdict(rule: Rule, rates: Rates, measure: str = "test") -> str:
-    return rule(table(rates, measure)).verdict
+    return judged(rule, rates, measure).verdict
 
 
-BROKEN = (None, None)
+BROKEN = (None,) * 8
+SOUND = (0.100, 0.101, 0.099, 0.102, 0.098, 0.1, 0.1, 0.101)
+FAR_APART, TWENTY = (0.1, 0.3, 0.5, 0.0, 0.2, 0.4) * 4, LOW * 7
 CASES: list[tuple[Rule, Rates, str]] = [
     (lower("a", "b"), {"a": LOW, "b": HIGH}, SUPPORTED),
     (lower("a", "b"), {"a": HIGH, "b": LOW}, NOT_SUPPORTED),
     (lower("a", "b"), {"a": (0.1, 0.3), "b": (0.15, 0.29)}, UNDECIDED),
     (lower("a", "b"), {"a": LOW[:1], "b": HIGH[:1]}, UNDECIDED),
     (lower("a", "b"), {"a": LOW}, UNDECIDED),
-    (lower("a", "b"), {"a": BROKEN, "b": HIGH}, UNDECIDED),
+    (lower("a", "b"), {"a": BROKEN, "b": HIGH}, NOT_SUPPORTED),
     (far_worse("a", ["b", "c"]), {"a": HIGH, "b": LOW, "c": LOW}, SUPPORTED),
     (far_worse("a", ["b"]), {"a": (0.110, 0.111, 0.109), "b": LOW}, NOT_SUPPORTED),
     (far_worse("a", ["b"]), {"a": LOW, "b": HIGH}, NOT_SUPPORTED),
     (far_worse("a", ["b"]), {"a": HIGH[:1], "b": LOW[:1]}, UNDECIDED),
-    (gains([("b", "a")], 0.05), {"a": LOW, "b": HIGH}, SUPPORTED),
-    (gains([("b", "a")], 0.05), {"a": HIGH, "b": LOW}, NOT_SUPPORTED),
-    (gains([("b", "a")], 0.05), {"a": (0.1, 0.3), "b": (0.15, 0.29)}, UNDECIDED),
-    (gains([("b", "a")], 0.05), {"a": LOW[:1], "b": HIGH[:1]}, UNDECIDED),
+    (gains("b", "a", 0.05), {"a": LOW, "b": HIGH}, SUPPORTED),
+    (gains("b", "a", 0.05), {"a": HIGH, "b": LOW}, NOT_SUPPORTED),
+    (gains("b", "a", 0.05), {"a": (0.1, 0.3), "b": (0.15, 0.29)}, UNDECIDED),
+    (gains("b", "a", 0.05), {"a": LOW[:1], "b": HIGH[:1]}, UNDECIDED),
     (small_gains("b", ["a"]), {"a": HIGH, "b": HIGH}, SUPPORTED),
     (small_gains("b", ["a"]), {"a": LOW, "b": HIGH}, NOT_SUPPORTED),
     (small_gains("b", ["a"]), {"a": (0.1, 0.3), "b": (0.15, 0.29)}, UNDECIDED),
     (small_gains("b", ["a"]), {"a": LOW[:1], "b": HIGH}, UNDECIDED),
-    (best_of("a", ["b", "c"]), {"a": LOW, "b": HIGH, "c": BROKEN}, SUPPORTED),
+    (best_of("a", ["b", "c"]), {"a": SOUND, "b": HIGH, "c": BROKEN}, SUPPORTED),
     (best_of("a", ["b", "c"]), {"a": HIGH, "b": HIGH, "c": LOW}, NOT_SUPPORTED),
     (best_of("a", ["b", "c"]), {"a": BROKEN, "b": HIGH, "c": LOW}, NOT_SUPPORTED),
     (best_of("a", ["b", "c"]), {"a": LOW, "b": HIGH}, UNDECIDED),
-    (breaks(["a"], sound=["b"]), {"a": BROKEN, "b": LOW}, SUPPORTED),
-    (breaks(["a"], sound=["b"]), {"a": LOW, "b": LOW}, NOT_SUPPORTED),
-    (breaks(["a"], sound=["b"]), {"a": (None, 0.1), "b": LOW}, UNDECIDED),
-    (breaks(["a"], sound=["b"]), {"a": BROKEN, "b": BROKEN}, UNDECIDED),
+    (breaks(["a"], sound=["b"]), {"a": BROKEN, "b": SOUND}, SUPPORTED),
+    (breaks(["a"], sound=["b"]), {"a": SOUND, "b": SOUND}, NOT_SUPPORTED),
+    (breaks(["a"], sound=["b"]), {"a": (*BROKEN[:3], *SOUND[:5]), "b": SOUND}, UNDECIDED),
+    (breaks(["a"], sound=["b"]), {"a": BROKEN, "b": BROKEN}, NOT_SUPPORTED),
     (breaks(["a"]), {"a": (None,)}, UNDECIDED),
     (breaks(["a"]), {}, UNDECIDED),
-    (narrower("a", "b"), {"a": LOW * 3, "b": (0.1, 0.3, 0.5, 0.0, 0.2, 0.4)}, SUPPORTED),
-    (narrower("a", "b"), {"b": LOW * 3, "a": (0.1, 0.3, 0.5, 0.0, 0.2, 0.4)}, NOT_SUPPORTED),
-    (narrower("a", "b"), {"a": LOW, "b": HIGH}, UNDECIDED),
+    (narrower("a", "b"), {"a": TWENTY, "b": FAR_APART}, SUPPORTED),
+    (narrower("a", "b"), {"b": TWENTY, "a": FAR_APART}, NOT_SUPPORTED),
+    (narrower("a", "b"), {"a": TWENTY, "b": HIGH * 7}, UNDECIDED),
     (narrower("a", "b"), {"a": LOW[:2], "b": HIGH[:2]}, UNDECIDED),
-    (narrower("a", "b"), {"a": (0.1,) * 3, "b": (0.2,) * 3}, UNDECIDED),
-    (attention_fails("a", "b"), {"a": (0.1, 0.2), "b": (0.9, 0.95)}, SUPPORTED),
-    (attention_fails("a", "b"), {"a": (0.9, 0.8), "b": (0.9, 0.95)}, NOT_SUPPORTED),
-    (attention_fails("a", "b"), {"a": (0.1, 0.2), "b": (0.3, 0.4)}, UNDECIDED),
+    (narrower("a", "b"), {"a": (0.1,) * 20, "b": (0.2,) * 20}, UNDECIDED),
+    (attention_fails("a", "b"), {"a": (0.1, 0.2) * 4, "b": (0.9, 0.95) * 4}, SUPPORTED),
+    (attention_fails("a", "b"), {"a": (0.9, 0.8) * 4, "b": (0.9, 0.95) * 4}, NOT_SUPPORTED),
+    (attention_fails("a", "b"), {"a": (0.1, 0.2) * 4, "b": (0.3, 0.8) * 4}, UNDECIDED),
     (attention_fails("a", "b"), {"a": (0.1,), "b": (0.9,)}, UNDECIDED),
     (not_lower("a", "b", "test"), {"a": HIGH, "b": HIGH}, SUPPORTED),
     (not_lower("a", "b", "test"), {"a": LOW, "b": HIGH}, NOT_SUPPORTED),
@@ -100,9 +89,9 @@ CASES: list[tuple[Rule, Rates, str]] = [
 @pytest.mark.parametrize(("rule", "rates", "expected"), CASES)
 def test_a_rule_gives_the_verdict_that_the_numbers_ask_for(rule: Rule, rates: Rates, expected: str) -> None:
     measure = "diagonality" if "attention_fails" in rule.__qualname__ else "test"
-    found = rule(table(rates, measure))
-    assert found.verdict == expected, found.test
-    assert found.test
+    found = judged(rule, rates, measure)
+    assert found.verdict == expected, found.text
+    assert found.text
 
 
 def test_every_rule_is_tried_in_all_three_ways() -> None:
@@ -115,6 +104,73 @@ def test_every_rule_is_tried_in_all_three_ways() -> None:
     assert used - {"both", "less_spread_over", "gain_grows"} == tried.keys()
 
 
+def test_broken_trainings_are_judged_with_the_others() -> None:
+    """By the survivors alone, 15 % of a row of which seven in ten broke would be better than 20 % of a sound one."""
+    survivors = {"a": (0.150, 0.151, 0.149, *(None,) * 7), "b": (0.200, 0.201, 0.199, 0.202) * 2}
+    found = judged(lower("a", "b"), survivors)
+    assert found.verdict == UNDECIDED and found.effect == pytest.approx((3 * 0.15 + 7 * 1.0) / 10 - 0.2005)
+    assert "n = 10 and 8, 7 of them broken" in found.text and "exact rank sum" in found.text and found.interval is None
+    worse = judged(lower("a", "b"), {"a": (0.15, *(None,) * 9), "b": survivors["b"]})
+    assert worse.verdict == NOT_SUPPORTED and worse.p is not None and worse.p < 0.01
+
+
+def test_a_broken_training_counts_with_its_measured_error_or_as_the_worst() -> None:
+    measured = Line("a", "a", (Outcome(1, 1, 9, "abc", "NaN", {"test": 0.93}, None),))
+    assert [each.values for each in samples(Table("r", "open", "c", "wer", "", (measured,)), "test", "a")] == [[0.93]]
+    bad = table({"a": (None, 0.3), "b": (1.7, 0.2)})
+    assert samples(bad, "test", "a")[0].values == [0.3, 1.7], "an error rate may be above 100 %"
+    assert samples(table({"a": (None, 0.3)}, "diagonality"), "diagonality", "a")[0].values == [0.3, 0.0]
+    assert samples(table({"a": (None, 40.0)}, "steps_to_converge"), "steps_to_converge", "a")[0].values == [40, 100]
+    found = judged(lower("a", "b", "entropy"), {"a": (None, 0.3), "b": HIGH}, "entropy")
+    assert found.text == "trainings of a broke, and entropy has no value for them"
+
+
+def test_not_supported_needs_the_certainty_of_supported() -> None:
+    """1.2 times as high, but anything from 0.7 to 1.7 times: the former rule said that it is not 1.5 times as high."""
+    noisy = {"a": (0.08, 0.16, 0.12), "b": (0.09, 0.12, 0.09)}
+    found = judged(far_worse("a", ["b"]), noisy)
+    assert found.verdict == UNDECIDED and found.p is not None and found.p > 0.05
+    assert verdict(breaks(["a"], sound=["b"]), {"a": (0.1, 0.1), "b": (0.1, 0.1)}) == UNDECIDED
+    attention = attention_fails("a", "b")
+    assert verdict(attention, {"a": (0.9, 0.8), "b": (0.9, 0.95)}, "diagonality") == UNDECIDED
+
+
+def test_the_best_of_many_rows_is_not_chosen_after_looking() -> None:
+    """One of thirteen rivals is lower by chance: p = 0.02 for it alone, which the former rule took for a verdict."""
+    rivals = {f"r{number}": (0.20, 0.22, 0.21) for number in range(12)}
+    rates = {"a": (0.20, 0.22, 0.21), **rivals, "lucky": (0.17, 0.185, 0.18)}
+    assert (judged(lower("lucky", "a"), rates).p or 1) < 0.05
+    assert verdict(best_of("a", [*rivals, "lucky"]), rates) == UNDECIDED
+
+
+def test_claims_on_one_page_share_their_five_percent() -> None:
+    close = lower("a", "b")(table({"a": (0.19, 0.21, 0.20), "b": (0.22, 0.24, 0.23)}))
+    assert close.p is not None and 0.01 < close.p < 0.025
+    alone = decide({"one": close})["one"]
+    assert (alone.verdict, alone.p_adjusted) == (SUPPORTED, alone.p)
+    found = decide({str(number): close for number in range(5)} | {"none": elsewhere("somewhere")(table({}))})
+    assert {each.verdict for each in found.values()} == {UNDECIDED}
+    assert found["0"].p_adjusted == pytest.approx(5 * close.p) and f"{5 * close.p:.2g} adjusted" in found["0"].text
+
+
+def test_a_verdict_says_what_could_have_been_seen() -> None:
+    found = judged(lower("a", "b"), {"a": (0.19, 0.21, 0.20), "b": (0.22, 0.24, 0.23)})
+    assert found.text == (
+        "error rate of the test, a - b: -3 % [-5.267, -0.733] (Welch; n = 3 and 3); p = 0.021, 0.021 adjusted; "
+        "could have seen 3.07 % with 80 %, a tenth of b (2.3 %) with 57 %, which needs 5 trainings of each row"
+    )
+    assert (found.effect, found.interval) == (pytest.approx(-0.03), pytest.approx((-0.05267, -0.00733), abs=1e-5))
+    assert found.power == pytest.approx(0.57, abs=0.01) and found.needed == 5
+
+
+def test_a_spread_of_five_trainings_is_not_judged() -> None:
+    found = judged(narrower("a", "b"), {"a": LOW * 2, "b": (0.1, 0.3, 0.5, 0.0, 0.2)})
+    assert found.verdict == UNDECIDED and found.p is None
+    assert "a spread needs 20 trainings of each row; could have seen nothing with 80 %" in found.text
+    mostly_broken = {"a": (*BROKEN, *BROKEN, *SOUND), "b": FAR_APART}
+    assert judged(narrower("a", "b"), mostly_broken).text.startswith("most trainings of a are broken")
+
+
 def test_a_grid_of_rates_is_compared_seed_by_seed() -> None:
     rule = less_spread_over(["a1", "a2"], ["b1", "b2"])
     wide = {"b1": (0.1, 0.2, 0.3), "b2": (0.5, 0.61, 0.69)}  # within a seed they are 0.4 apart
@@ -122,7 +178,7 @@ def test_a_grid_of_rates_is_compared_seed_by_seed() -> None:
     assert verdict(rule, wide | narrow) == SUPPORTED
     swapped = {name.translate(str.maketrans("ab", "ba")): values for name, values in (wide | narrow).items()}
     assert verdict(rule, swapped) == NOT_SUPPORTED
-    assert verdict(rule, wide | {"a1": (0.1, None), "a2": (None, 0.2)}) == UNDECIDED
+    assert verdict(rule, wide | {"a1": (0.1, 0.2, 0.3), "a2": (None, 0.21, 0.32)}) == UNDECIDED
     assert verdict(rule, wide) == UNDECIDED
 
 
@@ -142,11 +198,14 @@ def test_two_rules_at_once() -> None:
     assert verdict(both(yes, yes), rates) == SUPPORTED
     assert verdict(both(yes, no), rates) == NOT_SUPPORTED
     assert verdict(both(yes, elsewhere("?")), rates) == UNDECIDED
+    assert verdict(both(no, elsewhere("?")), rates) == NOT_SUPPORTED, "one false part is enough"
+    once = judged(no, rates).p
+    assert once is not None and judged(both(no, yes), rates).p == pytest.approx(2 * once)
 
 
 def test_what_was_not_recorded_is_said() -> None:
     rule = lower("a", "b", "weight_drift")
-    assert rule(table({"a": LOW, "b": HIGH})).test == "weight_drift was not recorded for b, a"
+    assert rule(table({"a": LOW, "b": HIGH})).text == "weight_drift was not recorded for b, a"
 
 
 def test_all_claims_are_judged_and_a_few_steps_decide_nothing() -> None:
@@ -154,5 +213,18 @@ def test_all_claims_are_judged_and_a_few_steps_decide_nothing() -> None:
     found = claims.judge(claims.CLAIMS, [table(rates, name="bo18_table1")])
     assert len(found) == 26 and found["C2"].verdict == SUPPORTED
     assert {each.verdict for name, each in found.items() if name != "C2"} == {UNDECIDED}
-    smoke = claims.judge(claims.of("bo18_table1"), [table(rates, tier=recipe.SMOKE, name="bo18_table1")])
+    smoke = claims.judge(claims.answered_by("bo18_table1"), [table(rates, tier=recipe.SMOKE, name="bo18_table1")])
     assert {name: each.verdict for name, each in smoke.items()} == {"C1": UNDECIDED, "C2": UNDECIDED}
+
+
+def test_the_page_of_old_and_new_verdicts_is_of_todays_rules() -> None:
+    """`python scripts/compare_verdicts.py` was run again after the last change of a rule or a result."""
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "verdicts_old_and_new.md").read_text("utf-8")
+    tables = [results.read(path) for path in sorted((root / "recipes" / "results").glob("*-open-an4.json"))]
+    judged_now = claims.judge([claim for claim in claims.CLAIMS if claim.recipe == "bo18_table3"], tables)
+    assert len(judged_now) == 8
+    for name, each in judged_now.items():
+        row = next((line for line in page.splitlines() if line.startswith(f"| `an4` | {name} |")), None)
+        assert (row is None) == (each.effect is None), name
+        assert row is None or each.text.partition("; p = ")[0] in row, name

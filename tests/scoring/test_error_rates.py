@@ -164,6 +164,33 @@ def test_the_interval_is_the_spread_of_resampled_tests():
     assert high == pytest.approx(mean + 1.96 * spread, abs=0.003)
 
 
+def clustered(num_speakers: int) -> tuple[dict[str, list[str]], dict[str, list[str]], dict[str, str | None]]:
+    """Ten utterances of ten words for each speaker; every second speaker is misunderstood, the others are not."""
+    speakers: dict[str, str | None] = {f"{n // 10}-{n % 10}": f"s{n // 10}" for n in range(10 * num_speakers)}
+    references = {name: ["a"] * 10 for name in speakers}
+    return references, {name: ["b" if int(name[:-2]) % 2 else "a"] * 10 for name in speakers}, speakers
+
+
+def test_the_interval_is_over_speakers_where_there_are_eight():
+    """Ten utterances of a speaker say little more than one: by hand, the mean of n shares of 0 and 1."""
+    references, hypotheses, speakers = clustered(8)
+    found, alone = error_rate(references, hypotheses, speakers), error_rate(references, hypotheses)
+    assert (found.interval_over, alone.interval_over) == ("speakers", "utterances")
+    assert found.interval == pytest.approx((0.5 - 1.96 * 0.5 / 8**0.5, 0.5 + 1.96 * 0.5 / 8**0.5), abs=0.01)
+    assert alone.interval == pytest.approx((0.5 - 1.96 * 0.5 / 80**0.5, 0.5 + 1.96 * 0.5 / 80**0.5), abs=0.01)
+    share = 10 / 19  # of the characters, the spaces between the words are never wrong
+    assert found.characters.interval == pytest.approx([share * bound for bound in found.interval], abs=0.01)
+    assert error_rates.as_dict(found, "wer")["interval_over"] == "speakers"
+    assert error_rates.line(found, "wer").endswith(", 95 % over speakers") and "over speakers" in repr(found)
+
+
+def test_few_speakers_or_unknown_ones_leave_the_interval_over_utterances():
+    references, hypotheses, speakers = clustered(7)
+    assert error_rate(references, hypotheses, speakers).interval_over == "utterances"
+    references, hypotheses, speakers = clustered(8)
+    assert error_rate(references, hypotheses, {**speakers, "0-0": None}).interval_over == "utterances"
+
+
 def test_the_interval_narrows_with_more_utterances_and_repeats_with_its_seed():
     few, many = (error_rate(*random_test(3, utterances)) for utterances in (20, 500))
     assert few.interval[1] - few.interval[0] > 2 * (many.interval[1] - many.interval[0])
@@ -224,15 +251,19 @@ COUNTS = {
     "utterances": 10,
     "missing": 0,
     "interval": [0.1101, 0.149],
+    "interval_over": "utterances",
 }
 
 
 def test_rates_are_fractions_in_data_and_percent_in_print():
-    assert error_rates.line(EXAMPLE, "phone_error_rate") == "PER 12.0 % [11.0, 14.9]  (sub 7.0 del 3.0 ins 2.0)"
+    assert (
+        error_rates.line(EXAMPLE, "phone_error_rate")
+        == "PER 12.0 % [11.0, 14.9]  (sub 7.0 del 3.0 ins 2.0), 95 % over utterances"
+    )
     assert error_rates.as_dict(EXAMPLE, "phone_error_rate") == {"phone_error_rate": 0.12, **COUNTS}
 
 
 def test_words_come_with_their_characters():
-    assert error_rates.line(EXAMPLE, "wer").endswith("ins 2.0), CER 50.0 % [50.0, 50.0]")
+    assert error_rates.line(EXAMPLE, "wer").endswith("CER 50.0 % [50.0, 50.0], 95 % over utterances")
     found = json.loads(json.dumps(error_rates.as_dict(EXAMPLE, "wer")))
     assert found == {"wer": 0.12, "cer": 0.5, "cer_interval": [0.5, 0.5], "characters": 2, **COUNTS}

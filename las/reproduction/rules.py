@@ -1,0 +1,339 @@
+"""Rules that find the evidence for and against a claim in a table; `las.reproduction.claims` says which rule is whose.
+
+Means are compared by Welch's test. Trainings that broke count (`las.reproduction.samples`), but the number that they
+count with is a convention: rows with any are compared by their ranks, exactly, and the effect has no interval.
+
+A claim on several rows at once holds if it holds for each: it is as certain as the least certain of them. It is refuted
+by any: the smallest p of them is multiplied by their number (Bonferroni).
+"""
+
+import functools
+import statistics as means
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from las.reproduction import statistics
+from las.reproduction.power import RELEVANT, MeanPlan, Plan, RankPlan, SharePlan, SpreadPlan
+from las.reproduction.results import MEASURES, Table
+from las.reproduction.samples import RATES, NotJudged, Sample, broken_in, by_seed, samples, trained
+from las.reproduction.statistics import StatisticalTest
+from las.reproduction.verdicts import Evidence, Rule, Sensitivity
+
+FAR = 1.5
+""""Far worse" is an error rate so many times the other one."""
+SMALL_GAIN, LARGE_GAIN = 0.03, 0.05
+"""Relative: gains up to the first are small; "about 10 %" is at least the second."""
+MARGIN = 0.1
+"""Relative: a measure that is lower by less than this is not lower."""
+FAILS = 0.5
+"""Diagonality below which attention does not follow the speech (`las.nn.attention.diagnostics`)."""
+FEWEST_FOR_SPREAD = 20
+"""Trainings of each row from which spreads are compared: with 20 a ratio of 2.2 is seen, with five none is."""
+
+
+class Comparison(NamedTuple):
+    """A test of two samples, `scale` times the first against the second."""
+
+    first: Sample
+    second: Sample
+    scale: float
+    test: StatisticalTest
+
+
+def _rule(find: Callable[[Table], Evidence]) -> Rule:
+    """The rule that says why where there is no evidence."""
+
+    @functools.wraps(find)
+    def rule(table: Table) -> Evidence:
+        try:
+            return find(table)
+        except NotJudged as reason:
+            return Evidence(str(reason))
+
+    return rule
+
+
+def lower(row: str, than: str, measure: str = "test") -> Rule:
+    """The mean of `measure` is lower in one row than in another."""
+
+    @_rule
+    def rule(table: Table) -> Evidence:
+        first, second = samples(table, measure, than, row)
+        comparison = _compare(first, second)
+        test = comparison.test
+        return _evidence(comparison, measure, test.less, test.greater, test.difference, test.interval)
+
+    return rule
+
+
+def not_lower(row: str, than: str, measure: str, margin: float = MARGIN) -> Rule:
+    """The mean of `measure` is not lower by more than a share of the other's."""
+
+    @_rule
+    def rule(table: Table) -> Evidence:
+        first, second = samples(table, measure, than, row)
+        scale = 1 - margin if means.fmean(first.values) >= 0 else 1 + margin
+        plain, limit = _compare(first, second).test, _compare(first, second, scale)
+        evidence = _evidence(limit, measure, limit.test.greater, limit.test.less, plain.difference, plain.interval)
+        return evidence._replace(text=f"{evidence.text}, against {100 * margin:.0f} % lower")
+
+    return rule
+
+
+def far_worse(row: str, than: Sequence[str]) -> Rule:
+    """The mean error is at least `FAR` times as high as that of each of other rows."""
+
+    @_rule
+    def rule(table: Table) -> Evidence:
+        *others, last = samples(table, "test", *than, row)
+        compared = [_compare(other, last, FAR) for other in others]
+        weakest = max(compared, key=lambda each: each.test.greater or 0.0)
+        supports, opposes = _for_all([each.test.greater for each in compared], [each.test.less for each in compared])
+        evidence = _evidence(weakest, "test", supports, opposes, *_ratio(weakest))
+        return evidence._replace(text=f"{evidence.text}, against {FAR} times as high")
+
+    return rule
+
+
+def gains(before: str, after: str, at_least: float) -> Rule:
+    """The mean error falls by at least a share of the baseline's."""
+
+    @_rule
+    def rule(table: Table) -> Evidence:
+        first, second = samples(table, "test", before, after)
+        comparison = _compare(first, second, 1 - at_least)
+        test = comparison.test
+        evidence = _evidence(comparison, "test", test.less, test.greater, *_gain(comparison))
+        return evidence._replace(text=f"{evidence.text}, against a gain of {100 * at_least:.0f} %")
+
+    return rule
+
+
+def small_gains(before: str, rows: Sequence[str]) -> Rule:
+    """The mean error of no row falls by more than `SMALL_GAIN` of the baseline's."""
+
+    @_rule
+    def rule(table: Table) -> Evidence:
+        base, *others = samples(table, "test", before, *rows)
+        compared = [_compare(base, other, 1 - SMALL_GAIN) for other in others]
+        weakest = max(compared, key=lambda each: each.test.greater or 0.0)
+        supports, opposes = _for_all([each.test.greater for each in compared], [each.test.less for each in compared])
+        evidence = _evidence(weakest, "test", supports, opposes, *_gain(weakest))
+        return evidence._replace(text=f"the largest gain: {evidence.text}, against {100 * SMALL_GAIN:.0f} %")
+
+    return rule
+
+
+def best_of(row: str, others: Sequence[str]) -> Rule:
+    """A row has a lower mean error than each of the others."""
+
+    @_rule
+    def rule(table: Table) -> Evidence:
+        first, *rivals = samples(table, "test", row, *others)
+        compared = [_compare(rival, first) for rival in rivals]
+        weakest = max(compared, key=lambda each: each.test.less or 0.0)
+        supports, opposes = _for_all([each.test.less for each in compared], [each.test.greater for each in compared])
+        test = weakest.test
+        evidence = _evidence(weakest, "test", supports, opposes, test.difference, test.interval)
+        return evidence._replace(text=f"the closest of {len(rivals)} others: {evidence.text}")
+
+    return rule
+
+
+def breaks(rows: Sequence[str], sound: Sequence[str] = ()) -> Rule:
+    """Trainings of some rows break more often than not, and those of the others less often."""
+
+    @_rule
+    def rule(table: Table) -> Evidence:
+        lines = trained(table, *rows, *sound)
+        counts = [(line.name, len(line.outcomes) - len(line.sound), len(line.outcomes)) for line in lines]
+        return _shares(counts, len(rows), "broken")
+
+    return rule
+
+
+def attention_fails(row: str, than: str) -> Rule:
+    """The attention of most trainings has a diagonality below `FAILS`, that of another row's has not."""
+
+    @_rule
+    def rule(table: Table) -> Evidence:
+        rows = samples(table, "diagonality", row, than)
+        counts = [(each.name, sum(value < FAILS for value in each.values), len(each.values)) for each in rows]
+        return _shares(counts, 1, f"with a diagonality below {FAILS}")
+
+    return rule
+
+
+def narrower(row: str, than: str) -> Rule:
+    """The test errors of one row spread less than those of another: Brown-Forsythe, from `FEWEST_FOR_SPREAD` on."""
+
+    @_rule
+    def rule(table: Table) -> Evidence:
+        first, second = samples(table, "test", than, row)
+        for each in (first, second):
+            if 2 * each.broken > len(each.values):
+                raise NotJudged(f"most trainings of {each.name} are broken: their spread is not measured")
+        trainings = min(len(first.values), len(second.values))
+        spreads = [means.stdev(each.values) if trainings > 1 else 0.0 for each in (first, second)]
+        deviations = " and ".join(f"{100 * spread:.2f}" for spread in spreads)
+        text = f"sample SD {deviations} % ({first.name}, {second.name}; {_counts(first, second)})"
+        if trainings > 1 and spreads == [0.0, 0.0]:
+            raise NotJudged(f"{text}; neither row spreads at all: here the same training computes the same")
+        seen = "{} times the spread"
+        sensitivity = Sensitivity(SpreadPlan(), trainings, seen, "twice the spread") if trainings > 1 else None
+        if trainings < FEWEST_FOR_SPREAD:
+            text += f"; not judged: a spread needs {FEWEST_FOR_SPREAD} trainings of each row"
+            return Evidence(text, sensitivity=sensitivity)
+        test = statistics.brown_forsythe(first.values, second.values)
+        text += f"; mean distance from the median {_amount(test, 'test')} ({test.name})"
+        return Evidence(text, test.less, test.greater, test.difference, test.interval, sensitivity)
+
+    return rule
+
+
+def less_spread_over(rows: Sequence[str], than: Sequence[str]) -> Rule:
+    """Within each seed, the test errors of a grid of rows range less widely than those of another grid."""
+
+    @_rule
+    def rule(table: Table) -> Evidence:
+        grids = []
+        for names in (than, rows):
+            seeds = by_seed(table, names)
+            ranges = [max(errors) - min(errors) for errors in seeds.values()]
+            grids.append(Sample(f"{names[0]} to {names[-1]}", ranges, broken_in(table, names)))
+        comparison = _compare(grids[0], grids[1])
+        test, what = comparison.test, "range of test errors over the grid"
+        return _evidence(comparison, "test", test.less, test.greater, test.difference, test.interval, what)
+
+    return rule
+
+
+def gain_grows(small: tuple[str, str], large: tuple[str, str]) -> Rule:
+    """The relative gain of one pair (before, after) is larger than that of another, seed by seed."""
+
+    @_rule
+    def rule(table: Table) -> Evidence:
+        seeds = by_seed(table, [*small, *large]).values()
+        before = Sample(small[1], [1 - each[1] / each[0] for each in seeds], broken_in(table, small))
+        after = Sample(large[1], [1 - each[3] / each[2] for each in seeds], broken_in(table, large))
+        comparison = _compare(before, after)
+        test = comparison.test
+        return _evidence(comparison, "test", test.greater, test.less, test.difference, test.interval, "relative gain")
+
+    return rule
+
+
+def both(first: Rule, second: Rule) -> Rule:
+    """Two rules at once: both hold; the power is that of the weaker one."""
+
+    @_rule
+    def rule(table: Table) -> Evidence:
+        pair = first(table), second(table)
+        text = "; ".join(each.text for each in pair)
+        ends = [each.supports for each in pair], [each.opposes for each in pair]
+        plans = [each.sensitivity for each in pair if each.sensitivity is not None]
+        weaker = min(plans, key=lambda each: each.plan.power(each.trainings), default=None)
+        return Evidence(text, *_for_all(*ends), pair[0].effect, pair[0].interval, weaker)
+
+    return rule
+
+
+def elsewhere(where: str) -> Rule:
+    """The answer does not come from error rates: says what measures it."""
+    return lambda table: Evidence(where)
+
+
+def _compare(first: Sample, second: Sample, scale: float = 1.0) -> Comparison:
+    test = statistics.rank_sum if first.broken or second.broken else statistics.welch
+    return Comparison(first, second, scale, test(first.values, second.values, scale))
+
+
+def _for_all(supports: Sequence[float | None], opposes: Sequence[float | None]) -> tuple[float | None, float | None]:
+    """p values for and against a claim that holds if all its parts do."""
+    against = [p for p in opposes if p is not None]
+    if not against:
+        return None, None
+    certain = max(1.0 if p is None else p for p in supports)  # a part that nobody tested may be false
+    return certain, min(1.0, len(opposes) * min(against))
+
+
+def _ratio(comparison: Comparison) -> tuple[float, statistics.Interval | None]:
+    """The second mean over the first, and its interval."""
+    first, second, scale, test = comparison
+    base = means.fmean(first.values)
+    ratio = means.fmean(second.values) / base if base else float("inf")
+    bounds = None if test.error is None else statistics.ratio_interval(first.values, second.values, scale)
+    return ratio, bounds
+
+
+def _gain(comparison: Comparison) -> tuple[float, statistics.Interval | None]:
+    """The share by which the mean falls, and its interval."""
+    ratio, bounds = _ratio(comparison)
+    return 1 - ratio, None if bounds is None else (1 - bounds[1], 1 - bounds[0])
+
+
+def _evidence(
+    comparison: Comparison,
+    measure: str,
+    supports: float | None,
+    opposes: float | None,
+    effect: float,
+    interval: statistics.Interval | None,
+    what: str = "",
+) -> Evidence:
+    """Evidence with its words: `what` (by default the measure), rows, difference, test, trainings, broken ones."""
+    first, second, scale, test = comparison
+    plain = test if scale == 1 else _compare(first, second).test
+    text = f"{what or MEASURES[measure]}, {second.name} - {first.name}: {_amount(plain, measure)}"
+    if scale != 1 and measure in RATES:
+        text += f", ratio {means.fmean(second.values) / (means.fmean(first.values) or 1e-9):.2f}"
+    text += f" ({test.name}; {_counts(first, second)})"
+    trainings = min(len(first.values), len(second.values))
+    sensitivity = _sensitivity(comparison, measure) if trainings > 1 else None
+    return Evidence(text, supports, opposes, effect, interval, sensitivity)
+
+
+def _sensitivity(comparison: Comparison, measure: str) -> Sensitivity:
+    first, second, scale, test = comparison
+    trainings = min(len(first.values), len(second.values))
+    if test.error is None:
+        return Sensitivity(RankPlan(), trainings, "rows that do not overlap", "them")
+    spreads = [means.stdev(each.values) for each in (first, second)]
+    relevant = RELEVANT * abs(means.fmean(first.values))
+    plan: Plan = MeanPlan(((scale * spreads[0]) ** 2, spreads[1] ** 2), relevant)
+    factor, unit = _unit(measure)
+    tenth = f"a tenth of {first.name} ({factor * relevant:.3g}{unit})"
+    return Sensitivity(plan, trainings, f"{{}}{unit}", tenth, factor)
+
+
+def _shares(counts: Sequence[tuple[str, int, int]], mostly: int, what: str) -> Evidence:
+    """Evidence that the share of trainings `what` is above a half in the first rows, and below it in the others."""
+    tails = [statistics.binomial_tails(count, trainings) for _, count, trainings in counts]
+    below, above = [tail[0] for tail in tails], [tail[1] for tail in tails]
+    supports, opposes = _for_all([*above[:mostly], *below[mostly:]], [*below[:mostly], *above[mostly:]])
+    trainings = min(trainings for _, _, trainings in counts)
+    shares = ", ".join(f"{name} {count} of {trainings}" for name, count, trainings in counts)
+    total, broken = sum(each[2] for each in counts[:mostly]), sum(each[1] for each in counts[:mostly])
+    bounds = statistics.share_interval(broken, total)
+    text = f"{what}: {shares}; a share of {100 * broken / total:.0f} % [{100 * bounds[0]:.0f}, {100 * bounds[1]:.0f}]"
+    seen = f"a share of {{}} % in each of {len(counts)} rows"
+    sensitivity = Sensitivity(SharePlan(len(counts)), trainings, seen, "a share of 90 %", 100.0)
+    text += ", against a half in each row (binomial)"
+    return Evidence(text, supports, opposes, broken / total, bounds, sensitivity)
+
+
+def _unit(measure: str) -> tuple[float, str]:
+    return (100.0, " %") if measure in RATES else (1.0, "")
+
+
+def _amount(test: StatisticalTest, measure: str) -> str:
+    """A difference with its interval; error rates in percent."""
+    factor, unit = _unit(measure)
+    limits = "" if test.interval is None else " [{:.4g}, {:.4g}]".format(*(factor * each for each in test.interval))
+    return f"{factor * test.difference:+.4g}{unit}{limits}"
+
+
+def _counts(first: Sample, second: Sample) -> str:
+    """Numbers of trainings that were compared, and of those that broke."""
+    broken = first.broken + second.broken
+    return f"n = {len(second.values)} and {len(first.values)}" + (f", {broken} of them broken" if broken else "")
