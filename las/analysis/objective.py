@@ -43,6 +43,11 @@ class Objective:
         finally:
             self._set(before)
 
+    def loss(self) -> float:
+        """The loss at the present values of the parameters."""
+        with _full_precision(), torch.no_grad():
+            return float(self.value())
+
     def gradient(self) -> tuple[float, list[Tensor]]:
         """The loss and its gradient, zero for parameters that it does not depend on. Their `grad` stays as it is."""
         with _full_precision(), torch.enable_grad():

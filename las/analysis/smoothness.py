@@ -13,7 +13,8 @@ Two numbers are free of that: β ‖W‖² of each weight matrix, and `scale_fre
 matrix is measured in units of its own norm.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -58,6 +59,17 @@ class Grid:
         unit |= {"gradient": 1.0, "distance": 1.0 / gradient_norm}
         last = max(self.points - 1, 1)
         return [unit[self.unit] * self.low * (self.high / self.low) ** (j / last) for j in range(self.points)]
+
+
+COMMON_GRID = Grid(unit="distance", low=0.03, high=1.0, points=8)
+"""The grid of trainings that are compared: the same distances in all, from a small update of Adam's to a large one."""
+
+
+def is_common(results: Mapping[str, Any]) -> bool:
+    """True if results of `measure` are at the distances of `COMMON_GRID`."""
+    distances = COMMON_GRID.steps(1.0, 1.0, 1.0)
+    pairs = zip(results["distances"], distances, strict=False)
+    return len(results["distances"]) == len(distances) and all(math.isclose(*pair, rel_tol=1e-6) for pair in pairs)
 
 
 class Ray(NamedTuple):
@@ -115,12 +127,20 @@ def scale_corrected(of: Objective, gradient: list[Tensor], ray: Ray, steps: Sequ
 
 
 def measure(subject: Probe, grid: Grid) -> dict[str, Any]:
-    """Measure the smoothness at the current point of the training."""
+    """Measure the smoothness at the current point of the training.
+
+    `fixed` is the loss of the example utterances before and after the update. Losses of successive updates are of
+    other utterances each, and differ as much when the parameters do not move at all.
+    """
     of, after = subject.objective(), real_update(subject)
     loss, gradient = of.gradient()
     length = objective.norm(gradient)
     steps = grid.steps(length, after.distance, after.learning_rate)
     ray = along(of, (loss, gradient), gradient, steps)
+    fixed = subject.objective([subject.examples])
+    before = fixed.loss()
+    with fixed.at(after.point):
+        fixed_losses = {"before": before, "after": fixed.loss()}
     aside = along(of, (loss, gradient), _random_direction(gradient, length, subject), steps)
     return {
         "unit": grid.unit,
@@ -133,6 +153,7 @@ def measure(subject: Probe, grid: Grid) -> dict[str, Any]:
         "learning_rate": after.learning_rate,
         "gradient": summary(ray, loss) | scale_corrected(of, gradient, ray, steps),
         "random": summary(aside, loss),
+        "fixed": fixed_losses,
     }
 
 
@@ -158,6 +179,8 @@ def table(results: dict[str, Any]) -> Table:
     shown.add_row("‖change of the gradient‖", *(_ends(each["differences"]) for each in pair))
     for name, label in (("beta", "effective β"), ("lipschitz", "Lipschitz ratio")):
         shown.add_row(label, *(f"{each[name]:.3e}" for each in pair))
+    losses = results["fixed"]
+    shown.add_row("loss of the examples, and after the update", f"{losses['before']:.4e}", f"{losses['after']:.4e}")
     shown.add_row("scale-free β", f"{results['gradient']['scale_free_beta']:.3e}", "")
     return shown
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from rich.measure import Measurement
 from rich.table import Table as Printed
 
+from las.analysis.smoothness import COMMON_GRID
 from las.cli import analyze, prepare
 from las.cli import train as cli_train
 from las.data.corpora.base import Corpus
@@ -42,6 +43,8 @@ KINDS: dict[str, Any] = {
 """The keys of configs/reproduce.yaml; all others are overrides of every row."""
 LOOKS = ("covariate_shift", "smoothness")
 """What is measured on the way if asked for."""
+LOOK_GRID = tuple(f"grid.{key}={value}" for key, value in vars(COMMON_GRID).items())
+"""Where smoothness is measured: at the same distances in all rows, which are else compared at different ones."""
 UNSHOWN = ("runs_dir", "results_dir", "data_dir", "jobs", "report")
 """Keys that do not decide what is in a report."""
 
@@ -232,7 +235,7 @@ def train_one(overrides: Sequence[str], look_every: int | None = None) -> str:
     name = next(each for each in reversed(overrides) if each.startswith("name="))
     try:
         if look_every is not None:
-            analyze.analyze([f"what=[{','.join(LOOKS)}]", f"every={look_every}", *overrides])
+            analyze.analyze([f"what=[{','.join(LOOKS)}]", f"every={look_every}", *LOOK_GRID, *overrides])
         result = cli_train.train(list(overrides))
     except NumericalError as error:
         progress.say(f"broken, which is a result: {error}")

@@ -37,6 +37,8 @@ UNSIGNED = ("data_dir", "run_dir", "kernel")
 """Keys that do not affect what is trained (locations, kernels): a run may continue with other values."""
 LATER: Config = {"pretraining": {"new_layers": "below_top", "stages": []}}
 """Keys that configs of earlier releases lack, with the behaviour of those releases."""
+LATER_TRAINER: Config = {"select": "dev_error"}
+"""Keys of the section `trainer` that configs of earlier releases lack: signatures leave out their default."""
 UNSIGNED_TRAINER = ("device", "num_workers", "threads", "histograms", "attention_pictures", "allow_drift")
 KINDS = {
     "torch": "the version of torch",
@@ -53,7 +55,11 @@ NEVER_ALLOWED = ("vocabulary", "manifest_hash", "seed")
 def signature(config: Config) -> Config:
     """Part of a config that decides what a run computes."""
     kept = {key: value for key, value in config.items() if key not in UNSIGNED}
-    kept["trainer"] = {key: value for key, value in config["trainer"].items() if key not in UNSIGNED_TRAINER}
+    kept["trainer"] = {
+        key: value
+        for key, value in config["trainer"].items()
+        if key not in UNSIGNED_TRAINER and LATER_TRAINER.get(key, ...) != value
+    }
     kept["corpus"] = {key: value for key, value in config["corpus"].items() if key != "root"}
     return kept
 
