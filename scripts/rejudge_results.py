@@ -2,8 +2,8 @@
 
     python scripts/rejudge_results.py z20_variance-open-synthetic [bo18_table3-open-an4 corpus.root=/corpora/an4 ...]
 
-Tables of earlier releases hold numbers and no curves; the pages beside them draw each row's mean dev error, which is read
-from there to a twentieth of a point. The chance level is computed from the texts of the corpus, so its audio is prepared.
+Tables of earlier releases hold numbers and no curves; the pages beside them draw each row's mean dev error, which is
+read from there to a twentieth of a point. The chance level is computed from the texts of the corpus, which is prepared.
 """
 
 import re
@@ -30,7 +30,7 @@ def mean_curves(page: str, table: Table) -> dict[str, Curve]:
     svg = page.partition(f"<figcaption>Validation {name}</figcaption>")[2].partition("</svg>")[0]
     grid = re.findall(r'class="grid" [^>]*y1="([\d.]+)"[^>]*/><text[^>]*>([\d.]+)</text>', svg)
     ticks = re.findall(r'<text class="middle" x="([\d.]+)" y="\d+">([\d,.]+)</text>', svg)
-    down, across = (_line([(float(place), float(text.replace(",", ""))) for place, text in each]) for each in (grid, ticks))
+    down, across = _scale(grid), _scale(ticks)
     rows = [line.name for line in table.lines if line.outcomes]
     curves = {}
     for number, points in re.findall(r'<polyline class="line s(\d)" points="([^"]+)"', svg):
@@ -41,9 +41,10 @@ def mean_curves(page: str, table: Table) -> dict[str, Curve]:
     return curves
 
 
-def _line(points: list[tuple[float, float]]) -> Any:
-    """The value at a place, from the first and the last labelled one."""
-    (start, low), (end, high) = points[0], points[-1]
+def _scale(ticks: list[tuple[str, str]]) -> Any:
+    """The value at a place of an axis, from the places and labels of its first and last tick."""
+    numbers = [(float(place), float(label.replace(",", ""))) for place, label in ticks]
+    (start, low), (end, high) = numbers[0], numbers[-1]
     return lambda place: low + (place - start) / (end - start) * (high - low)
 
 

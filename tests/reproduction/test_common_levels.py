@@ -2,10 +2,12 @@
 
 import dataclasses
 import json
+import runpy
 from pathlib import Path
 
 import pytest
 import torch
+from places import REPOSITORY
 from torch.utils.tensorboard import SummaryWriter
 
 from las.analysis.smoothness import COMMON_GRID, Grid
@@ -206,3 +208,18 @@ def test_the_change_of_the_loss_is_none_where_the_weights_stand_still(tmp_path: 
     assert "loss_change" not in results._of_metrics(batches)
     assert written(tmp_path, probe("update", [1.0]), probe("update", [1.0], 1.0))["loss_change"] == 0.25
     assert written(tmp_path, probe("update", [1.0]))["loss_change"] == 0.0
+
+
+@pytest.mark.parametrize("stem", ["z20_variance-open-synthetic", "bo18_table3-open-an4"])
+def test_mean_curves_are_read_back_from_the_pages_of_earlier_releases(stem: str) -> None:
+    rejudge = runpy.run_path(str(REPOSITORY / "scripts" / "rejudge_results.py"))
+    folder = REPOSITORY / "recipes" / "results"
+    table = results.read(folder / f"{stem}.json")
+    curves = rejudge["mean_curves"]((folder / f"{stem}.html").read_text("utf-8"), table)
+    assert curves.keys() == {line.name for line in table.lines if line.outcomes}
+    for name, curve in curves.items():
+        bests, line = table.line(name).values("dev"), table.line(name)
+        assert curve.steps[-1] == line.outcomes[0].steps and curve.steps == tuple(sorted(curve.steps))
+        # The least of the means over trainings is at least the mean of their least, to the resolution of the page.
+        assert min(curve.dev_error) > sum(bests) / len(bests) - 1e-3
+        assert min(curve.dev_error) < max(bests) + 0.1

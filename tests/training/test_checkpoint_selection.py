@@ -99,7 +99,8 @@ def test_a_dev_loss_that_is_not_finite_is_broken(
 
 def test_a_criterion_that_does_not_exist(corpus: Path, las: Callable[..., Answer]) -> None:
     answer = las("train", *overrides(corpus, "trainer.select=dev_los"))
-    assert answer.code == 2 and "trainer.select=dev_los does not exist. Did you mean dev_loss or dev_error?" in answer.err
+    assert answer.code == 2
+    assert "trainer.select=dev_los does not exist. Did you mean dev_loss or dev_error?" in answer.err
 
 
 def test_the_new_key_leaves_signatures_of_earlier_runs_as_they_were() -> None:
