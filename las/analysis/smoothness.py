@@ -13,8 +13,7 @@ Two numbers are free of that: β ‖W‖² of each weight matrix, and `scale_fre
 matrix is measured in units of its own norm.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -63,13 +62,6 @@ class Grid:
 
 COMMON_GRID = Grid(unit="distance", low=0.03, high=1.0, points=8)
 """The grid of trainings that are compared: the same distances in all, from a small update of Adam's to a large one."""
-
-
-def is_common(results: Mapping[str, Any]) -> bool:
-    """True if results of `measure` are at the distances of `COMMON_GRID`."""
-    distances = COMMON_GRID.steps(1.0, 1.0, 1.0)
-    pairs = zip(results["distances"], distances, strict=False)
-    return len(results["distances"]) == len(distances) and all(math.isclose(*pair, rel_tol=1e-6) for pair in pairs)
 
 
 class Ray(NamedTuple):
@@ -129,7 +121,7 @@ def scale_corrected(of: Objective, gradient: list[Tensor], ray: Ray, steps: Sequ
 def measure(subject: Probe, grid: Grid) -> dict[str, Any]:
     """Measure the smoothness at the current point of the training.
 
-    `fixed` is the loss of the example utterances before and after the update. Losses of successive updates are of
+    `common` tells whether the grid is that of trainings that are compared. `fixed` is the loss of the example utterances before and after the update. Losses of successive updates are of
     other utterances each, and differ as much when the parameters do not move at all.
     """
     of, after = subject.objective(), real_update(subject)
@@ -144,6 +136,7 @@ def measure(subject: Probe, grid: Grid) -> dict[str, Any]:
     aside = along(of, (loss, gradient), _random_direction(gradient, length, subject), steps)
     return {
         "unit": grid.unit,
+        "common": vars(grid) == vars(COMMON_GRID),
         "etas": steps,
         "distances": ray.distances,
         "loss": loss,

@@ -161,7 +161,7 @@ def _measure(run: TrainingRun, data: PreparedCorpus) -> dict[str, Any]:
     lm, own = loading.load_neural(run.folder.directory)
     lm = lstm.of_tokens(lm, own, tokens, str(run.folder.directory))
     for split in [split for split in run.corpus.splits[1:] if data.splits[split]]:
-        measured = measure(lm, [self.tokens.encode(sentence.text) for sentence in data.splits[split]])
+        measured = measure(lm, [tokens.encode(sentence.text) for sentence in data.splits[split]])
         splits[split] = {METRIC: measured.of_all, "sentences": measured.num_sentences, "symbols": measured.num_symbols}
     return splits
 

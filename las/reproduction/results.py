@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from las.analysis.smoothness import is_common
 from las.reproduction import weight_histograms
 from las.reproduction.convergence import (
     LAST_SHARE,
@@ -287,7 +286,7 @@ def probes(folder: Path) -> dict[str, float]:
     """Means over the probes of `las analyze` during a training; empty where there are none."""
     found: dict[str, float] = {}
     lines = bounded.stored_lines(folder / "smoothness.jsonl")
-    found |= _along_gradients([each for each in lines if is_common(each)], "")
+    found |= _along_gradients([each for each in lines if each.get("common")], "")
     found |= _along_gradients([each for each in lines if each["unit"] == "update"], "own_")
     if changes := [each["fixed"] for each in lines if "fixed" in each]:
         found["loss_change"] = statistics.fmean(

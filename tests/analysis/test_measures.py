@@ -335,4 +335,5 @@ def test_the_loss_of_the_examples_is_measured_before_and_after_an_update() -> No
     for group in moved.updates.optimiser.param_groups:
         group["lr"] = 0.0
     still = smoothness.measure(moved, Grid(points=1))["fixed"]
+    assert smoothness.measure(moved, smoothness.COMMON_GRID)["common"] and not found["common"]
     assert still["before"] == still["after"]

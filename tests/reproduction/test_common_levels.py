@@ -172,10 +172,10 @@ def test_gains_do_not_enter_the_drift_of_weights(tmp_path: Path) -> None:
     assert results.drifts(tmp_path / "none") == {}
 
 
-def probe(unit: str, distances: list[float], after: float = 2.0) -> dict:
+def probe(unit: str, common: bool = False, after: float = 2.0) -> dict:
     gradient = {"losses": [2.0, 1.0], "differences": [3.0], "scale_free_beta": 4.0}
     numbers = {"loss": 2.0, "gradient_norm": 1.5, "gradient": gradient, "fixed": {"before": 2.0, "after": after}}
-    return {"step": 0, "unit": unit, "distances": distances, **numbers}
+    return {"step": 0, "unit": unit, "common": common, **numbers}
 
 
 def written(folder: Path, *probes: dict) -> dict[str, float]:
@@ -184,12 +184,11 @@ def written(folder: Path, *probes: dict) -> dict[str, float]:
 
 
 def test_smoothness_is_compared_at_the_same_distances_only(tmp_path: Path) -> None:
-    common = [3.0 * step for step in COMMON_GRID.steps(3.0, 0.1, 0.1)]
-    found = written(tmp_path, probe("distance", common))
+    found = written(tmp_path, probe("distance", common=True))
     assert (found["loss_range"], found["gradient_change"], found["beta"]) == (0.5, 2.0, 4.0)
-    own = written(tmp_path, probe("update", common[:3]))
+    own = written(tmp_path, probe("update"))
     assert own.keys() == {"own_loss_range", "own_gradient_change", "own_beta", "loss_change"}
-    assert written(tmp_path, probe("distance", common[1:])).keys() == {"loss_change"}
+    assert written(tmp_path, probe("distance")).keys() == {"loss_change"}
 
 
 def test_trainings_of_a_recipe_are_measured_at_those_distances(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,8 +205,8 @@ def test_the_change_of_the_loss_is_none_where_the_weights_stand_still(tmp_path: 
     batches = [{"event": "train", "step": step, "loss": loss, "time": 0.0} for step, loss in enumerate((1.0, 1.1, 1.0))]
     assert results._of_metrics(batches)["batch_loss_change"] > 0.09
     assert "loss_change" not in results._of_metrics(batches)
-    assert written(tmp_path, probe("update", [1.0]), probe("update", [1.0], 1.0))["loss_change"] == 0.25
-    assert written(tmp_path, probe("update", [1.0]))["loss_change"] == 0.0
+    assert written(tmp_path, probe("update"), probe("update", after=1.0))["loss_change"] == 0.25
+    assert written(tmp_path, probe("update"))["loss_change"] == 0.0
 
 
 @pytest.mark.parametrize("stem", ["z20_variance-open-synthetic", "bo18_table3-open-an4"])
