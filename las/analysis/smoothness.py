@@ -121,7 +121,7 @@ def scale_corrected(of: Objective, gradient: list[Tensor], ray: Ray, steps: Sequ
 def measure(subject: Probe, grid: Grid) -> dict[str, Any]:
     """Measure the smoothness at the current point of the training.
 
-    `common` tells whether the grid is that of trainings that are compared. `fixed` is the loss of the example utterances
+    `common` tells whether the grid is that of compared trainings. `fixed` is the loss of the example utterances
     before and after the update: losses of successive updates are of other utterances each, and differ as much when the
     parameters do not move at all.
     """
