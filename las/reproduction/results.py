@@ -49,9 +49,9 @@ MEASURES = {
     "loss_range": "range of the loss along the gradient, at the same distances in all rows, relative to the loss",
     "gradient_change": "largest change of the gradient along it, at the same distances, relative to its length",
     "beta": "effective beta in units of the weights' own norms, at the same distances in all rows",
-    "own_loss_range": "range of the loss along the gradient within each row's own updates, relative to the loss",
-    "own_gradient_change": "largest change of the gradient within each row's own updates, relative to its length",
-    "own_beta": "effective beta within each row's own updates, in units of the weights' own norms",
+    "own_loss_range": "range of the loss along the gradient at distances of each row's own, relative to the loss",
+    "own_gradient_change": "largest change of the gradient at distances of each row's own, relative to its length",
+    "own_beta": "effective beta at distances of each row's own, in units of the weights' own norms",
     "weight_drift": "mean change of the deciles of weight matrices between validations, in standard deviations",
     "gain_drift": "the same of gains and biases",
     "mixed_weight_drift": "the same of matrices, gains and biases together, which are not the same in all rows",
@@ -287,7 +287,7 @@ def probes(folder: Path) -> dict[str, float]:
     found: dict[str, float] = {}
     lines = bounded.stored_lines(folder / "smoothness.jsonl")
     found |= _along_gradients([each for each in lines if each.get("common")], "")
-    found |= _along_gradients([each for each in lines if each["unit"] == "update"], "own_")
+    found |= _along_gradients([each for each in lines if not each.get("common")], "own_")
     if changes := [each["fixed"] for each in lines if "fixed" in each]:
         found["loss_change"] = statistics.fmean(
             abs(each["after"] - each["before"]) / each["before"] for each in changes

@@ -186,9 +186,9 @@ def written(folder: Path, *probes: dict) -> dict[str, float]:
 def test_smoothness_is_compared_at_the_same_distances_only(tmp_path: Path) -> None:
     found = written(tmp_path, probe("distance", common=True))
     assert (found["loss_range"], found["gradient_change"], found["beta"]) == (0.5, 2.0, 4.0)
-    own = written(tmp_path, probe("update"))
-    assert own.keys() == {"own_loss_range", "own_gradient_change", "own_beta", "loss_change"}
-    assert written(tmp_path, probe("distance")).keys() == {"loss_change"}
+    for unit in ("update", "distance"):
+        own = written(tmp_path, probe(unit))
+        assert own.keys() == {"own_loss_range", "own_gradient_change", "own_beta", "loss_change"}
 
 
 def test_trainings_of_a_recipe_are_measured_at_those_distances(monkeypatch: pytest.MonkeyPatch) -> None:
