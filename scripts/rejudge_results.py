@@ -57,7 +57,7 @@ def chance_error(corpus_name: str, overrides: list[str]) -> float:
 
 
 def cells(line: Line, level: float, curve: Curve, common: float) -> list[str]:
-    """The row of one line; its best dev errors are at least as low as those at the end."""
+    """The row of one line; what is known of the dev error of a training is that of its best checkpoint."""
     deaf = sum(outcome.values.get("dev", 0.0) >= level for outcome in line.sound)
     then = len(line.outcomes) - len(line.sound)
     index, gain = curve.first(common), curve.late_gain("dev_error")
