@@ -43,6 +43,11 @@ class Objective:
         finally:
             self._set(original)
 
+    def loss(self) -> float:
+        """The loss at the present values of the parameters."""
+        with _full_precision(), torch.no_grad():
+            return float(self.value())
+
     def gradient(self) -> tuple[float, list[Tensor]]:
         """The loss and its gradient, zero for parameters without influence; `grad` of the parameters is unchanged."""
         with _full_precision(), torch.enable_grad():

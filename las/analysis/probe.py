@@ -52,12 +52,15 @@ class Probe(NamedTuple):
             raise ConfigError(f"a {type(model).__name__} has neither listener nor speller to analyse")
         return model
 
-    def objective(self) -> Objective:
-        """Mean teacher-forced cross-entropy per target token of the update's batches, without label smoothing.
+    def objective(self, batches: Sequence[Batch] | None = None) -> Objective:
+        """Mean teacher-forced cross-entropy per target token of batches, without label smoothing.
+
+        The batches are those of the update unless others are given.
 
         Batch norm takes the statistics of the batch. SpecAugment's masks are left out.
         """
-        return Objective(self.model.named_parameters(), lambda: self._loss(self.batches))
+        chosen = self.batches if batches is None else batches
+        return Objective(self.model.named_parameters(), lambda: self._loss(chosen))
 
     def _loss(self, batches: Sequence[Batch]) -> Tensor:
         self.model.train(self.draws == "frozen")

@@ -60,6 +60,10 @@ class Grid:
         return [unit[self.unit] * self.low * (self.high / self.low) ** (j / last) for j in range(self.points)]
 
 
+COMMON_GRID = Grid(unit="distance", low=0.03, high=1.0, points=8)
+"""The grid of trainings that are compared: the same distances in all, from a small update of Adam's to a large one."""
+
+
 class Ray(NamedTuple):
     """The measurements along one direction, one entry for each step."""
 
@@ -126,15 +130,25 @@ def scale_corrected(
 
 
 def measure(subject: Probe, grid: Grid) -> dict[str, Any]:
-    """Measure the smoothness at the current point of the training."""
+    """Measure the smoothness at the current point of the training.
+
+    `common` tells whether the grid is that of compared trainings. `fixed` is the loss of the example utterances
+    before and after the update: losses of successive updates are of other utterances each, and differ as much when the
+    parameters do not move at all.
+    """
     loss_function, update = subject.objective(), real_update(subject)
     loss, gradient = loss_function.gradient()
     length = objective.norm(gradient)
     steps = grid.steps(length, update.distance, update.learning_rate)
     ray = along(loss_function, (loss, gradient), gradient, steps)
+    fixed = subject.objective([subject.examples])
+    before = fixed.loss()
+    with fixed.at(update.point):
+        fixed_losses = {"before": before, "after": fixed.loss()}
     control = along(loss_function, (loss, gradient), _random_direction(gradient, length, subject), steps)
     return {
         "unit": grid.unit,
+        "common": vars(grid) == vars(COMMON_GRID),
         "etas": steps,
         "distances": ray.distances,
         "loss": loss,
@@ -144,6 +158,7 @@ def measure(subject: Probe, grid: Grid) -> dict[str, Any]:
         "learning_rate": update.learning_rate,
         "gradient": summary(ray, loss) | scale_corrected(loss_function, gradient, ray, steps),
         "random": summary(control, loss),
+        "fixed": fixed_losses,
     }
 
 
@@ -169,6 +184,8 @@ def table(results: dict[str, Any]) -> Table:
     table.add_row("‖change of the gradient‖", *(_ends(direction["differences"]) for direction in pair))
     for name, label in (("beta", "effective β"), ("lipschitz", "Lipschitz ratio")):
         table.add_row(label, *(f"{direction[name]:.3e}" for direction in pair))
+    losses = results["fixed"]
+    table.add_row("loss of the examples, and after the update", f"{losses['before']:.4e}", f"{losses['after']:.4e}")
     table.add_row("scale-free β", f"{results['gradient']['scale_free_beta']:.3e}", "")
     return table
 

@@ -5,6 +5,7 @@
 """
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ from las.runtime import distributed, progress
 from las.runtime.config import build, check_value, compose
 from las.runtime.errors import DataError
 from las.storage import run_directory
-from las.training import data_preparation, setup
+from las.training import chance, data_preparation, selection, setup
+from las.training.chance import ChanceLevel
 from las.training.data_preparation import PreparedCorpus
 from las.training.pretraining import Stage
 from las.training.setup import TrainingRun
@@ -55,7 +57,7 @@ class TextValidator:
         size: BatchSize,
         num_workers: int,
     ) -> None:
-        self.model, self.loss, self.dev, self.size = model, loss, dev, size
+        self.model, self.loss, self.dev, self.size, self.tokens = model, loss, dev, size, corpus.tokens
         self.loader = Loader(dev, corpus.tokens, corpus.sample_rate, num_workers)
 
     @torch.no_grad()
@@ -70,6 +72,18 @@ class TextValidator:
         cross_entropy, correct, tokens = distributed.total(*totals.tolist())
         loss = cross_entropy / tokens
         return Validation(loss, math.exp(min(loss, 700.0)), correct / tokens, None)
+
+    def chance_level(self, train: Sequence[Utterance]) -> ChanceLevel:
+        """The scores of a model that looks at nothing before: of the frequencies of single tokens."""
+        train_ids, dev_ids = ([self.tokens.encode(each.text) for each in part] for part in (train, self.dev))
+        return chance.unigram(train_ids, dev_ids, self.tokens.size)
+
+    def describe_chance(self, level: ChanceLevel) -> str:
+        """A line about the chance level."""
+        return (
+            f"by the frequencies of single tokens: {100 * level.token_accuracy:.1f} % of the dev tokens right, dev "
+            f"{METRIC} {level.error:.2f}"
+        )
 
     def format_error(self, validation: Validation) -> str:
         """The dev error in a log line: `perplexity 2.53`."""
@@ -121,8 +135,9 @@ def train_lm(overrides: list[str]) -> dict[str, Any]:
 def _train(run: TrainingRun, data: PreparedCorpus) -> dict[str, Any]:
     """Train the model; returns the content of result.json, with no splits yet."""
     (trainer,) = setup.trainers(run, data, data.train)
-    convergence = trainer.fit()
-    steps, best_step = trainer.state.step, convergence.best_step
+    trainer.fit()
+    steps, reached = trainer.state.step, selection.summary(trainer.state.validations, trainer.selection)
+    best_step = reached["best_step"]
     if distributed.is_main():
         progress.say(f"finished after {steps} steps; best dev perplexity at step {best_step}", run.log)
     return {
@@ -135,6 +150,7 @@ def _train(run: TrainingRun, data: PreparedCorpus) -> dict[str, Any]:
         "commit": run_directory.commit(),
         "steps": steps,
         "steps_to_converge": best_step,
+        "select": reached["select"],
         "splits": {},
     }
 

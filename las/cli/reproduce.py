@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from rich.measure import Measurement
 from rich.table import Table as Printed
 
+from las.analysis.smoothness import COMMON_GRID
 from las.cli import analyze, prepare
 from las.cli import train as cli_train
 from las.data.corpora.base import Corpus
@@ -42,6 +43,8 @@ KINDS: dict[str, Any] = {
 """The keys of configs/reproduce.yaml; all others are overrides of every row."""
 MONITORED = ("covariate_shift", "smoothness")
 """The analyses that `look_every` records during trainings."""
+COMMON_DISTANCES = tuple(f"grid.{key}={value}" for key, value in vars(COMMON_GRID).items())
+"""Overrides that measure smoothness at the same distances in all rows."""
 OMITTED_KEYS = ("runs_dir", "results_dir", "data_dir", "jobs", "report")
 """Keys without effect on the numbers of a report; its command leaves them out."""
 
@@ -231,7 +234,7 @@ def train_one(overrides: Sequence[str], look_every: int | None = None) -> str:
     name = next(override for override in reversed(overrides) if override.startswith("name="))
     try:
         if look_every is not None:
-            analyze.analyze([f"what=[{','.join(MONITORED)}]", f"every={look_every}", *overrides])
+            analyze.analyze([f"what=[{','.join(MONITORED)}]", f"every={look_every}", *COMMON_DISTANCES, *overrides])
         result = cli_train.train(list(overrides))
     except NumericalError as error:
         progress.say(f"diverged; recorded as a result: {error}")

@@ -11,7 +11,7 @@ from las.runtime.config import Config, build, compose
 from las.runtime.errors import NumericalError
 from las.scoring import error_rates
 from las.storage import run_directory
-from las.training import plots, setup
+from las.training import plots, selection, setup
 from las.training.data_preparation import PreparedCorpus
 from las.training.setup import TrainingRun
 
@@ -70,19 +70,28 @@ def _train_stages(
 ) -> dict[str, Any]:
     """Train stage after stage; returns what result.json has about it. A diverged training is written with `entries`."""
     for trainer in setup.trainers(run, data, train):
+        entries = entries | {"chance_level": trainer.chance._asdict()}
         try:
-            convergence = trainer.fit()
+            trainer.fit()
         except NumericalError as error:
             run.folder.finish(entries | {"steps": trainer.state.step, "broken": str(error)})
             raise
-    steps, best_step = trainer.state.step, convergence.best_step
+    reached = {"steps": trainer.state.step, **selection.summary(trainer.state.validations, trainer.selection)}
     if distributed.is_main():
-        progress.say(f"finished after {steps} steps; best dev error at step {best_step}", run.log)
-    return {
-        "steps": steps,
-        "steps_to_converge": best_step,
-        "steps_to_within_one_percent": convergence.within_one_percent_step,
-    }
+        progress.say(end_of_training(reached, trainer.chance.error), run.log)
+    return {**reached, "chance_level": trainer.chance._asdict()}
+
+
+def end_of_training(result: dict[str, Any], chance_error: float) -> str:
+    """The end of a training in one line: steps, the checkpoint that is decoded, and whether the model hears."""
+    steps, best = result["steps"], result["best_step"]
+    line = f"finished after {steps} steps; best dev error at step {result['steps_to_converge']}"
+    if best != result["steps_to_converge"]:
+        line += f", best checkpoint by {result['select']} at step {best}"
+    if (error := result["last"]["dev_error"]) >= chance_error:
+        line += f"; the dev error at the end, {100 * error:.1f} %, is not below the {100 * chance_error:.1f} % of "
+        line += "a model that does not hear, and so not compared"
+    return line
 
 
 def _decode_and_score(run: TrainingRun, data: PreparedCorpus) -> dict[str, Any]:

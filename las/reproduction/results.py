@@ -7,13 +7,23 @@ again without the runs.
 import itertools
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from las.reproduction import weight_histograms
-from las.reproduction.jobs import Job, seconds
-from las.reproduction.recipe import Recipe
+from las.reproduction.convergence import (
+    LAST_SHARE,
+    LEVELS,
+    SECONDS_TO_COMMON,
+    STEPS_TO_COMMON,
+    Curve,
+    common_level,
+    level_measures,
+    times,
+)
+from las.reproduction.jobs import LONGEST_GAP_S, Job, seconds
+from las.reproduction.recipe import SMOKE, Recipe
 from las.reproduction.statistics import Summary, summary
 from las.scoring import error_rates
 from las.storage import atomic, bounded
@@ -33,20 +43,42 @@ MEASURES = {
     "train_loss": f"mean training loss of the last {100 * LATE_SHARE:.0f} % of updates",
     "dev_loss": "lowest dev loss",
     "last_dev_loss": "dev loss in the end",
-    "loss_change": "mean change of the training loss from one update to the next, relative to it",
+    "loss_change": "mean change of the loss on the same utterances by an update, relative to it",
+    "batch_loss_change": "mean difference of the losses of successive batches, relative to them",
     "ics": "mean shift of a layer's gradient by the update below it, relative to the gradient",
-    "loss_range": "range of the loss along the gradient, relative to the loss",
-    "gradient_change": "largest change of the gradient along it, relative to its length",
-    "beta": "effective beta in units of the weights' own norms",
-    "weight_drift": "mean change of the weights' deciles from one validation to the next, in their standard deviations",
+    "loss_range": "range of the loss along the gradient, at the same distances in all rows, relative to the loss",
+    "gradient_change": "largest change of the gradient along it, at the same distances, relative to its length",
+    "beta": "effective beta in units of the weights' own norms, at the same distances in all rows",
+    "own_loss_range": "range of the loss along the gradient at distances of each row's own, relative to the loss",
+    "own_gradient_change": "largest change of the gradient at distances of each row's own, relative to its length",
+    "own_beta": "effective beta at distances of each row's own, in units of the weights' own norms",
+    "weight_drift": "mean change of the deciles of weight matrices between validations, in standard deviations",
+    "gain_drift": "the same of gains and biases",
+    "mixed_weight_drift": "the same of matrices, gains and biases together, which are not the same in all rows",
+    STEPS_TO_COMMON: "first step with the best dev error of the table's worst training",
+    SECONDS_TO_COMMON: "seconds of training until then",
+    **{level_measures(level)[0]: f"first step with a dev error of {100 * level:.0f} %" for level in LEVELS},
+    **{level_measures(level)[1]: f"seconds to a dev error of {100 * level:.0f} %" for level in LEVELS},
 }
 """The numbers of a training, beside those of further test sets such as `hub5_01`."""
+FORMER = {
+    "loss_change": "batch_loss_change",
+    "loss_range": "own_loss_range",
+    "gradient_change": "own_gradient_change",
+    "beta": "own_beta",
+    "weight_drift": "mixed_weight_drift",
+}
+"""Measures of tables without curves, those of earlier releases, under the names of what they measured."""
 
 
 @dataclass(frozen=True)
 class Outcome:
     """One training: numbers by name, or why it diverged. `interval` is the test error's, over speakers or utterances,
-    as `interval_over` says."""
+    as `interval_over` says.
+
+    `curve` is None and `chance_error` unknown (None) in tables of earlier releases; `select` is the criterion of the
+    best checkpoint.
+    """
 
     seed: int
     copy: int
@@ -56,6 +88,20 @@ class Outcome:
     values: Mapping[str, float]
     interval: tuple[float, float] | None
     interval_over: str = "utterances"
+    curve: Curve | None = None
+    chance_error: float | None = None
+    select: str = "dev_error"
+
+    @property
+    def converged(self) -> bool | None:
+        """True if dev got less than 2 % better over the last fifth of the steps; None where that is not known.
+
+        Without a curve, a first step within 1 % of the best error before that tells that it did.
+        """
+        if self.curve is not None:
+            return self.curve.converged(self.select)
+        early = self.values.get("steps_to_within_one_percent", self.steps) <= (1 - LAST_SHARE) * self.steps
+        return True if early else None
 
 
 @dataclass(frozen=True)
@@ -70,6 +116,12 @@ class Line:
     def sound(self) -> list[Outcome]:
         """The outcomes of trainings that did not diverge."""
         return [outcome for outcome in self.outcomes if not outcome.broken]
+
+    @property
+    def num_converged(self) -> int | None:
+        """The number of sound trainings that have converged; None where that is not known of one."""
+        known = [outcome.converged for outcome in self.sound]
+        return None if None in known else known.count(True)
 
     def values(self, measure: str) -> list[float]:
         """The values of a measure, of all trainings that have it."""
@@ -96,6 +148,12 @@ class Table:
         return next((line for line in self.lines if line.name == name), Line(name, name, ()))
 
     @property
+    def common_level(self) -> float | None:
+        """The best dev error of the worst training that is not broken, a fraction; None without curves."""
+        sound = [outcome for line in self.lines for outcome in line.sound]
+        return common_level([outcome.curve for outcome in sound if outcome.curve is not None])
+
+    @property
     def stem(self) -> str:
         """The common stem of the table's file names."""
         return f"{self.recipe}-{self.tier}-{self.corpus}"
@@ -108,22 +166,39 @@ def collect(recipe: Recipe, tier: str, jobs: Sequence[Job], command: str) -> Tab
         outcomes = []
         for job in jobs:
             if job.row.name == row.name and (result := job.result) is not None:
-                outcomes.append(outcome(job, result))
+                outcomes.append(outcome(job, result, judged=tier != SMOKE))
                 metric = next((name for each in result["splits"].values() for name in _metrics(each)), metric)
         lines.append(Line(row.name, row.label, tuple(outcomes)))
     corpus = jobs[0].config["corpus"]["name"] if jobs else "none"
-    return Table(recipe.name, tier, corpus, metric, command, tuple(lines))
+    return with_times(Table(recipe.name, tier, corpus, metric, command, tuple(lines)))
 
 
-def outcome(job: Job, result: Mapping[str, Any]) -> Outcome:
-    """The numbers of one finished training."""
+def with_times(table: Table) -> Table:
+    """The table with each training's steps and seconds to the error that all its trainings reach, and to fixed ones."""
+    common = table.common_level
+
+    def timed(each: Outcome) -> Outcome:
+        return each if each.curve is None else replace(each, values={**each.values, **times(each.curve, common)})
+
+    return replace(table, lines=tuple(replace(line, outcomes=tuple(map(timed, line.outcomes))) for line in table.lines))
+
+
+def outcome(job: Job, result: Mapping[str, Any], judged: bool = True) -> Outcome:
+    """The numbers of one finished training.
+
+    Unless `judged` is false, one that ends no better than a model that does not hear is broken.
+    """
     metrics = job.metrics()
+    curve = Curve.of(metrics, LONGEST_GAP_S)
+    chance_error = result.get("chance_level", {}).get("error")
     values = _event_numbers(metrics) | rates(result["splits"])
     steps = ("steps_to_converge", "steps_to_within_one_percent")
     values |= {key: float(result[key]) for key in steps if key in result}
     values |= probes(job.directory / "analysis")
-    if (drift := weight_drift(job.directory / "tensorboard")) is not None:
-        values["weight_drift"] = drift
+    values |= drifts(job.directory / "tensorboard")
+    broken = result.get("broken", "").replace(str(job.directory), "the run folder")
+    if judged and not broken and curve is not None:
+        broken = deafness(curve.dev_error[-1], chance_error)
     test = test_split(result["splits"])
     interval = test.get("interval")
     return Outcome(
@@ -131,10 +206,23 @@ def outcome(job: Job, result: Mapping[str, Any]) -> Outcome:
         copy=job.copy,
         steps=result["steps"],
         commit=str(result["commit"]),
-        broken=result.get("broken", "").replace(str(job.directory), "the run folder"),
+        broken=broken,
         values=values,
         interval=None if interval is None else (interval[0], interval[1]),
         interval_over=test.get("interval_over", "utterances"),
+        curve=curve,
+        chance_error=chance_error,
+        select=result.get("select", "dev_error"),
+    )
+
+
+def deafness(last_error: float, chance_error: float | None) -> str:
+    """The reason why a training is broken that ends no better than a model that does not hear; else empty."""
+    if chance_error is None or last_error < chance_error:
+        return ""
+    return (
+        f"the dev error at the end, {100 * last_error:.1f} %, is not below the {100 * chance_error:.1f} % of a model "
+        "that does not hear"
     )
 
 
@@ -172,7 +260,7 @@ def _event_numbers(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         numbers["train_loss"] = statistics.fmean(losses[-max(1, round(LATE_SHARE * len(losses))) :])
     changes = [abs(b - a) / abs(a) for a, b in itertools.pairwise(losses) if a]
     if changes:
-        numbers["loss_change"] = statistics.fmean(changes)
+        numbers["batch_loss_change"] = statistics.fmean(changes)
     if validations:
         best = min(validations, key=lambda event: (event["dev_error"], event["step"]))
         numbers |= {key: best["alignment"][key] for key in ("entropy", "diagonality", "coverage")}
@@ -181,29 +269,49 @@ def _event_numbers(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return numbers
 
 
-def weight_drift(board: Path) -> float | None:
-    """The change of the weights' distributions, from the histograms of a run; None where there are none."""
-    changes = [
-        statistics.fmean(weight_histograms.changes(each))
-        for each in weight_histograms.read(board).values()
+def drifts(board: Path) -> dict[str, float]:
+    """The changes of the parameters' distributions, from the histograms of a run: of weight matrices, and of the rest.
+
+    Rows differ in their gains and biases and hardly in their matrices, which alone are compared (claim C7).
+    """
+    changes = {
+        name: statistics.fmean(weight_histograms.changes(each))
+        for name, each in weight_histograms.read(board).items()
         if len(each) > 1
-    ]
-    return statistics.fmean(changes) if changes else None
+    }
+    groups = {
+        "weight_drift": [change for name, change in changes.items() if weight_histograms.is_matrix(name)],
+        "gain_drift": [change for name, change in changes.items() if not weight_histograms.is_matrix(name)],
+    }
+    return {name: statistics.fmean(each) for name, each in groups.items() if each}
 
 
 def probes(folder: Path) -> dict[str, float]:
     """Means over the probes of `las analyze` during a training; empty where there are none."""
-    measured = {}
-    if smoothness := bounded.stored_lines(folder / "smoothness.jsonl"):
-        looks = [(each, each["gradient"]) for each in smoothness]
-        measured["loss_range"] = statistics.fmean((max(g["losses"]) - min(g["losses"])) / e["loss"] for e, g in looks)
-        measured["gradient_change"] = statistics.fmean(max(g["differences"]) / e["gradient_norm"] for e, g in looks)
-        measured["beta"] = statistics.fmean(g["scale_free_beta"] for _, g in looks)
+    lines = bounded.stored_lines(folder / "smoothness.jsonl")
+    measured = _along_gradients([line for line in lines if line.get("common")], "")
+    measured |= _along_gradients([line for line in lines if not line.get("common")], "own_")
+    if changes := [line["fixed"] for line in lines if "fixed" in line]:
+        measured["loss_change"] = statistics.fmean(
+            abs(change["after"] - change["before"]) / change["before"] for change in changes
+        )
     # Nothing lies below the first group, whose shift is none.
     shifts = [group for each in bounded.stored_lines(folder / "covariate_shift.jsonl") for group in each["groups"][1:]]
     if shifts:
         measured["ics"] = statistics.fmean(group["weights"]["relative"] for group in shifts)
     return measured
+
+
+def _along_gradients(probes: Sequence[Mapping[str, Any]], prefix: str) -> dict[str, float]:
+    """Means over probes of the smoothness of the loss along its gradient; empty without probes."""
+    if not probes:
+        return {}
+    of = [(each, each["gradient"]) for each in probes]
+    return {
+        f"{prefix}loss_range": statistics.fmean((max(g["losses"]) - min(g["losses"])) / e["loss"] for e, g in of),
+        f"{prefix}gradient_change": statistics.fmean(max(g["differences"]) / e["gradient_norm"] for e, g in of),
+        f"{prefix}beta": statistics.fmean(g["scale_free_beta"] for _, g in of),
+    }
 
 
 def write(table: Table, path: Path) -> None:
@@ -216,9 +324,17 @@ def read(path: Path) -> Table:
     values = bounded.stored(path)
     lines = []
     for line in values["lines"]:
-        outcomes = [
-            Outcome(**each | {"interval": None if each["interval"] is None else tuple(each["interval"])})
-            for each in line["outcomes"]
-        ]
-        lines.append(Line(line["name"], line["label"], tuple(outcomes)))
+        lines.append(Line(line["name"], line["label"], tuple(map(_read_outcome, line["outcomes"]))))
     return Table(**values | {"lines": tuple(lines)})
+
+
+def _read_outcome(stored: Mapping[str, Any]) -> Outcome:
+    """A training of a table; one that was written without a curve has the measures of earlier releases."""
+    values = dict(stored)
+    if values["interval"] is not None:
+        values["interval"] = tuple(values["interval"])
+    if "curve" not in values:
+        values["values"] = {FORMER.get(name, name): value for name, value in values["values"].items()}
+    elif values["curve"] is not None:
+        values["curve"] = Curve.from_dict(values["curve"])
+    return Outcome(**values)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from las.reproduction.convergence import STEPS_TO_COMMON
 from las.reproduction.recipe import PAPER, Recipe
 from las.reproduction.results import Line, Table
 from las.scoring import error_rates
@@ -12,6 +13,9 @@ RATE_KEYS = ("phone_error_rate", "wer")
 DIFFERENCE = "ours - paper"
 OWN_HEADINGS = ("SD", "SE", "95 % interval", "lowest to highest")
 LAST_HEADINGS = ("our steps to converge", "within 1 %", "hours", "commit")
+MARK = "†"
+"""Marks a row whose trainings have not all converged."""
+CONVERGED = f"converged (else {MARK}): dev less than 2 % better in the last fifth of the steps"
 NOTHING = ""
 
 
@@ -21,7 +25,8 @@ def headings(recipe: Recipe, table: Table) -> list[str]:
     compared = [DIFFERENCE] if comparable(recipe, table) else []
     own = [f"our {metric}: mean", *OWN_HEADINGS, *compared, "trainings"]
     further = [f"our {PAPER[key].heading}" for key in _further(recipe, table)]
-    return ["row", *(f"paper: {PAPER[key].heading}" for key in recipe.columns()), *own, *further, *LAST_HEADINGS]
+    last = [CONVERGED, *_common_heading(table), *LAST_HEADINGS]
+    return ["row", *(f"paper: {PAPER[key].heading}" for key in recipe.columns()), *own, *further, *last]
 
 
 def rows(recipe: Recipe, table: Table) -> list[list[str]]:
@@ -35,7 +40,9 @@ def rows(recipe: Recipe, table: Table) -> list[list[str]]:
         further = [_mean(line, PAPER[key].ours or "") for key in _further(recipe, table)]
         compared = [_difference(row.paper.get(table.metric), line)] if comparable(recipe, table) else []
         own = [*_own(line), *compared, _trainings(line)]
-        cells.append([f"{row.label}{family}{mark}", *paper, *own, *further, *_last(line)])
+        label = f"{row.label}{family}{mark}{_mark(line)}"
+        common = [_steps(line, STEPS_TO_COMMON)] if _common_heading(table) else []
+        cells.append([label, *paper, *own, *further, _converged(line), *common, *_last(line)])
     return cells
 
 
@@ -91,6 +98,22 @@ def _own(line: Line) -> list[str]:
 def _trainings(line: Line) -> str:
     broken = len(line.outcomes) - len(line.sound)
     return f"{len(line.outcomes)}, {broken} broken" if broken else str(len(line.outcomes))
+
+
+def _mark(line: Line) -> str:
+    return f" {MARK}" if line.sound and line.num_converged not in (None, len(line.sound)) else ""
+
+
+def _converged(line: Line) -> str:
+    if not line.sound:
+        return NOTHING
+    return "not known" if line.num_converged is None else f"{line.num_converged} of {len(line.sound)}"
+
+
+def _common_heading(table: Table) -> list[str]:
+    """The heading of the steps to the error that all trainings reach; nothing where no curves are known."""
+    level = table.common_level
+    return [] if level is None else [f"our steps to dev {error_rates.SHORT_NAMES[table.metric]} {100 * level:.1f} %"]
 
 
 def _last(line: Line) -> list[str]:

@@ -63,6 +63,11 @@ def changes(steps: Sequence[Distribution]) -> list[float]:
     return moved
 
 
+def is_matrix(name: str) -> bool:
+    """True for a weight matrix or a filter by its name; false for a gain, a bias, or another vector."""
+    return name.endswith("weight")
+
+
 def notable(parameters: Mapping[str, list[Distribution]], limit: int = 8) -> dict[str, list[Distribution]]:
     """The parameters that a page shows: W, U and gains of the first cells of listener and speller."""
     endings = ("input_weight", "recurrent_weight", "gain")

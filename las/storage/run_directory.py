@@ -39,6 +39,7 @@ UNSIGNED = ("data_dir", "run_dir", "kernel")
 LATER: Config = {
     "pretraining": {"new_layers": "below_top", "stages": []},
     "model.features.log_floor": 1e-6,
+    "trainer.select": "dev_error",
 }
 """Keys (dotted) that configs of earlier releases lack, with the values that mean what those releases did."""
 DIGESTED = ("pretraining",)

@@ -1,7 +1,8 @@
-"""The state of a training, saved and restored; the steps that a training took to converge."""
+"""The state of a training, saved and restored."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from las.storage.run_directory import RunDirectory
 from las.training import pretraining
 from las.training.pretraining import Stage
 from las.training.schedules import Schedule
+from las.training.selection import DevResult, Selection
 from las.training.step import Trainable
 
 FAILED_SAVES = 3
@@ -35,8 +37,8 @@ class TrainingState:
     next_batch: int = 0
     utterances: int | None = None
     """Number of utterances that the batches of this epoch are planned from."""
-    validations: list[tuple[int, float]] = field(default_factory=list)
-    """(step, dev error) pairs of the stage, the error as a fraction."""
+    validations: list[DevResult] = field(default_factory=list)
+    """Of the stage, in order. Checkpoints store pairs of step and dev error, and the dev losses beside them."""
     not_finite: list[int] = field(default_factory=list)
     """The latest steps whose update was left out."""
     rate_scale: float = 1.0
@@ -46,14 +48,20 @@ class TrainingState:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values under the names that checkpoints have."""
-        return {STORED_NAMES.get(name, name): value for name, value in dataclasses.asdict(self).items()}
+        values = {STORED_NAMES.get(name, name): value for name, value in vars(self).items()}
+        losses = [None if math.isinf(each.loss) else each.loss for each in self.validations]
+        return values | {"validations": [each[:2] for each in self.validations], "dev_losses": losses}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "TrainingState":
         """Inverse of `to_dict`. What a checkpoint of an earlier release lacks keeps its default."""
         names = {each.name: STORED_NAMES.get(each.name, each.name) for each in dataclasses.fields(cls)}
         values = {name: stored[key] for name, key in names.items() if key in stored}
-        validations = [(int(step), float(error)) for step, error in stored["validations"]]
+        losses = stored.get("dev_losses", [None] * len(stored["validations"]))
+        validations = [
+            DevResult(int(step), float(error), math.inf if loss is None else float(loss))
+            for (step, error), loss in zip(stored["validations"], losses, strict=True)
+        ]
         return cls(**values | {"validations": validations})
 
 
@@ -76,6 +84,7 @@ class Checkpointer:
         origin: seed, hashes and versions; saved, and compared when the training is continued.
         keep: newest checkpoints kept besides the best.
         allow_drift: names in `origin` that may differ (`las.storage.run_directory`).
+        selection: the rule by which a checkpoint is the best.
     """
 
     def __init__(
@@ -87,10 +96,11 @@ class Checkpointer:
         origin: dict[str, Any],
         keep: int,
         allow_drift: list[str],
+        selection: Selection,
     ) -> None:
         self.stage, (self.model, self.optimiser, self.schedule) = stage, parts
         self.corpus, self.run, self.origin, self.keep = corpus, run, origin, keep
-        self.allow_drift = allow_drift
+        self.allow_drift, self.selection = allow_drift, selection
         self.folder, self.log = run.directory / "checkpoints", run.directory / "log.txt"
         self.failed, self.refusal = 0, ""
 
@@ -170,9 +180,9 @@ class Checkpointer:
 
         `best` is the best validation whose checkpoint is there: the disk may have refused one.
         """
-        kept = [each for each in state.validations if checkpoint.directory(self.folder, each[0]).exists()]
+        kept = [each for each in state.validations if checkpoint.directory(self.folder, each.step).exists()]
         if kept:
-            checkpoint.point(self.folder, "best", checkpoint.directory(self.folder, convergence(kept).best_step))
+            checkpoint.point(self.folder, "best", checkpoint.directory(self.folder, self.selection.best(kept).step))
         checkpoint.point(self.folder, "latest", latest)
 
     def restore(self, saved: Checkpoint) -> TrainingState:
@@ -209,20 +219,3 @@ def reached(run: RunDirectory) -> tuple[int, int]:
     if newest is None:
         return 0, 0
     return int(newest.state["schedule"].get("sub_epochs", 0)), int(newest.state["step"])
-
-
-class Convergence(NamedTuple):
-    """Updates until a run was at its best. The two definitions differ by the tail of small improvements."""
-
-    best_step: int
-    """Step of the best dev error."""
-    within_one_percent_step: int
-    """First step whose dev error is within 1 % (relative) of it."""
-    best_dev_error: float
-
-
-def convergence(validations: Sequence[tuple[int, float]]) -> Convergence:
-    """Find the steps to converge from (step, dev error) pairs in order; the earliest of equal errors counts."""
-    best_step, best_error = min(validations, key=lambda pair: (pair[1], pair[0]))
-    within = next(step for step, error in validations if error <= 1.01 * best_error)
-    return Convergence(best_step, within, best_error)

@@ -230,6 +230,7 @@ def _log_start(trainer: Trainer, run: TrainingRun) -> None:
     if torch.get_num_threads() > devices.cores():
         progress.say(f"trainer.threads is more than the {devices.cores()} cores: threads wait for each other", run.log)
     progress.say(trainer.model.explain(), run.log)
+    progress.say(trainer.validator.describe_chance(trainer.chance), run.log)
 
 
 def num_parameters(model: torch.nn.Module) -> int:

@@ -6,6 +6,7 @@ validation and a checkpoint.
 """
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -26,18 +27,18 @@ from las.runtime.errors import ArgumentError, ConfigError, NumericalError, sugge
 from las.storage import run_directory
 from las.storage.run_directory import RunDirectory
 from las.training import data_preparation
-from las.training.checkpointing import Checkpointer, Convergence, TrainedParts, TrainingState, convergence
+from las.training.chance import ChanceLevel
+from las.training.checkpointing import Checkpointer, TrainedParts, TrainingState
 from las.training.gradients import GradientTransform
 from las.training.pretraining import Stage
 from las.training.schedules import Schedule
+from las.training.selection import DevResult, Selection, require_criterion
 from las.training.step import PRECISIONS, StepResult, Trainable, TrainingStep
 from las.training.validation import Validation, Validator, ValidatorProtocol
 from las.training.weight_noise import WeightNoise
 
 NOT_FINITE_WINDOW, NOT_FINITE_LIMIT = 100, 10
 """Training goes back when NOT_FINITE_LIMIT of NOT_FINITE_WINDOW updates were left out because they are not finite."""
-BROKEN_ERROR = 0.9
-"""Teacher-forced dev token error (a fraction) above which nothing was learned."""
 AT_LEAST_ONE = (
     *("max_steps", "max_sub_epochs", "batch_size", "accumulate", "validate_every", "sub_epochs"),
     *("patience", "keep_checkpoints", "threads"),
@@ -84,8 +85,10 @@ class TrainerOptions:
         accumulate: batches of one update.
         validate_every: steps of a sub-epoch; or
         sub_epochs: sub-epochs of an epoch. One of the two is None.
-        patience: validations without a better dev error before training stops.
-        broken_after_epochs: a dev token error above 90 % after so many epochs ends the training as broken.
+        select: the best checkpoint has the least `dev_error` or `dev_loss` (`las.training.selection`).
+        patience: validations without a better one, by `select`, before training stops.
+        broken_after_epochs: a teacher-forced dev token accuracy no better than by chance (`las.training.chance`) after
+            so many epochs ends the training as broken.
         keep_checkpoints: newest checkpoints kept besides the best.
         allow_drift: what may have changed since the run began (`las.storage.run_directory`).
         num_workers: threads that read audio ahead, each with a process for it (`las.data.audio.worker_pool`).
@@ -103,6 +106,7 @@ class TrainerOptions:
     accumulate: int
     validate_every: int | None
     sub_epochs: int | None
+    select: str
     patience: int
     broken_after_epochs: int
     keep_checkpoints: int
@@ -125,6 +129,7 @@ class TrainerOptions:
             raise ConfigError("give trainer.validate_every (steps) or trainer.sub_epochs (of an epoch), the other null")
         if self.precision not in PRECISIONS:
             raise ArgumentError(f"precision={self.precision} does not exist.{suggest(self.precision, PRECISIONS)}")
+        require_criterion(self.select)
         devices.check_threads("trainer.threads", self.threads)
 
 
@@ -165,6 +170,8 @@ class Trainer:
         corpus, workers = data.corpus, options.num_workers
         self.loader = loader.Loader(data.train, corpus.tokens, corpus.sample_rate, workers, augment=parts.augment)
         self.validator = parts.validator(parts.model, parts.loss, parts.search, corpus, data.dev, self.size, workers)
+        self.chance: ChanceLevel = self.validator.chance_level(data.train)
+        self.selection = Selection(options.select, self.chance.error)
         self.checkpointer = Checkpointer(
             stage,
             TrainedParts(parts.model, self.optimiser, parts.schedule),
@@ -177,9 +184,10 @@ class Trainer:
             },
             keep=options.keep_checkpoints,
             allow_drift=list(options.allow_drift),
+            selection=self.selection,
         )
 
-    def fit(self) -> Convergence:
+    def fit(self) -> None:
         """Train from the newest checkpoint of the run directory, if there is one, to the end of the stage.
 
         Raises NumericalError when the training is broken, Interrupted when a signal asked to stop, StorageError when
@@ -204,14 +212,13 @@ class Trainer:
             if self.board is not None:
                 self.board.close()
         self.checkpointer.require_saved()
-        return convergence(self.state.validations)
 
     def _finished(self) -> bool:
-        best_step = convergence(self.state.validations).best_step if self.state.validations else 0
-        since_best = sum(step > best_step for step, _ in self.state.validations)
+        validations = self.state.validations
+        since_best = len(validations) - 1 - validations.index(self.selection.best(validations)) if validations else 0
         until = min(self.stage.until, self.options.max_sub_epochs or self.stage.until)
         ended = self.state.step >= self.options.max_steps or self.schedule.sub_epochs >= until
-        return ended or (bool(self.state.validations) and since_best >= self.options.patience)
+        return ended or since_best >= self.options.patience
 
     def _epoch(self) -> None:
         """Train for the rest of the current epoch, or up to where training ends or goes back."""
@@ -306,11 +313,11 @@ class Trainer:
 
     def _validate(self, train_loss: float) -> None:
         """Validate the model, tell the schedule, log the result and save a checkpoint."""
-        validation = self.validator()
+        validation, state = self.validator(), self.state
+        self._require_finite(validation)
         self.schedule.validated(validation.loss)
-        state = self.state
-        improved = not state.validations or validation.error < min(before for _, before in state.validations)
-        state.validations.append((state.step, validation.error))
+        state.validations.append(DevResult(state.step, validation.error, validation.loss))
+        improved = self.selection.best(state.validations) is state.validations[-1]
         self.progress.dev = f"dev {self.validator.format_error(validation)}"
         self.progress.say(
             f"{self.progress.line(state.epoch + 1, state.step, train_loss)} | dev loss {validation.loss:.3f}"
@@ -334,12 +341,20 @@ class Trainer:
         self._require_learning(validation)
 
     def _require_learning(self, validation: Validation) -> None:
-        token_error = 1 - validation.token_accuracy
-        if self.state.epoch >= self.options.broken_after_epochs and token_error > BROKEN_ERROR:
+        by_chance = self.chance.token_accuracy
+        if self.state.epoch >= self.options.broken_after_epochs and validation.token_accuracy <= by_chance:
             raise NumericalError(
-                f"after {self.state.epoch} epochs the teacher-forced dev token error is still "
-                f"{100 * token_error:.0f} %: the model is not learning. {self.validator.describe(validation)}. Try a "
-                "lower optim.lr or a longer schedule.warmup_steps under another name=..."
+                f"after {self.state.epoch} epochs {100 * validation.token_accuracy:.1f} % of the dev tokens are right, "
+                f"the true ones before them fed, and {100 * by_chance:.1f} % are without hearing: the model is not "
+                f"learning. {self.validator.describe(validation)}. Try a lower optim.lr or a longer "
+                "schedule.warmup_steps under another name=..."
+            )
+
+    def _require_finite(self, validation: Validation) -> None:
+        if not math.isfinite(validation.loss):
+            raise NumericalError(
+                f"the dev loss at step {self.state.step} is {validation.loss}: the training has diverged. Try a lower "
+                "optim.lr or a longer schedule.warmup_steps under another name=..."
             )
 
     def _save(self) -> None:

@@ -18,7 +18,8 @@ from las.nn.model import ListenAttendSpell
 from las.runtime import distributed
 from las.scoring import error_rates
 from las.storage.run_directory import RunDirectory
-from las.training import plots
+from las.training import chance, plots
+from las.training.chance import ChanceLevel
 
 
 class Validation(NamedTuple):
@@ -38,6 +39,12 @@ class ValidatorProtocol(Protocol):
     """Interface of a validator: measures a model, and words and draws the result."""
 
     def __call__(self) -> Validation: ...
+
+    def chance_level(self, train: Sequence[Utterance]) -> ChanceLevel:
+        """The scores of a model that knows only the texts of the training utterances."""
+
+    def describe_chance(self, level: ChanceLevel) -> str:
+        """A line about the chance level."""
 
     def format_error(self, validation: Validation) -> str:
         """The error with its name, for the progress line."""
@@ -87,6 +94,18 @@ class Validator:
         score = self.corpus.score(self.corpus.splits[1], list(self.dev), texts)
         tokens = max(tokens, 1.0)
         return Validation(cross_entropy / tokens, score.total.rate, correct / tokens, diagnostics.mean(alignments))
+
+    def chance_level(self, train: Sequence[Utterance]) -> ChanceLevel:
+        """The scores of a recogniser that does not hear."""
+        return chance.chance_level(self.corpus, train, self.dev)
+
+    def describe_chance(self, level: ChanceLevel) -> str:
+        """A line about the chance level."""
+        name = error_rates.SHORT_NAMES[self.corpus.metric]
+        return (
+            f"without hearing: {100 * level.token_accuracy:.1f} % of the dev tokens right by a bigram, dev {name} "
+            f"{100 * level.error:.1f} % by writing {repr(level.sentence) if level.sentence else 'nothing'} each time"
+        )
 
     def format_error(self, validation: Validation) -> str:
         """The error with its name: `PER 23.1 %`."""

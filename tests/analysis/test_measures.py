@@ -325,3 +325,15 @@ def test_the_first_layer_of_a_deep_linear_network_sees_no_shift() -> None:
 def test_units_that_do_not_exist_name_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"unit=step does not exist\. Did you mean"):
         Grid(unit="step")
+
+
+def test_the_loss_of_the_examples_is_measured_before_and_after_an_update() -> None:
+    moved = subject(draws="off")
+    found = smoothness.measure(moved, Grid(points=1))
+    assert found["fixed"]["before"] != found["fixed"]["after"]
+    assert found["fixed"]["before"] == pytest.approx(found["loss"]), "its examples are the utterances of the update"
+    for group in moved.updates.optimiser.param_groups:
+        group["lr"] = 0.0
+    still = smoothness.measure(moved, Grid(points=1))["fixed"]
+    assert smoothness.measure(moved, smoothness.COMMON_GRID)["common"] and not found["common"]
+    assert still["before"] == still["after"]

@@ -355,7 +355,12 @@ def test_probes_during_a_training_become_means(tmp_path: Path) -> None:
     (tmp_path / "smoothness.jsonl").write_text("".join(json.dumps(each) + "\n" for each in (near, far)))
     groups = [{"weights": {"relative": value}} for value in (0.0, 0.5, 1.5)]
     (tmp_path / "covariate_shift.jsonl").write_text(json.dumps({"groups": groups}) + "\n")
-    assert results.probes(tmp_path) == {"loss_range": 1.25, "gradient_change": 0.75, "beta": 4.0, "ics": 1.0}
+    assert results.probes(tmp_path) == {
+        "own_loss_range": 1.25,
+        "own_gradient_change": 0.75,
+        "own_beta": 4.0,
+        "ics": 1.0,
+    }
 
 
 @pytest.mark.parametrize(

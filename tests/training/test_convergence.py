@@ -2,7 +2,7 @@
 
 import pytest
 
-from las.training.checkpointing import convergence
+from las.training.selection import DevResult, convergence
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,8 @@ from las.training.checkpointing import convergence
 def test_convergence_is_the_first_best_and_the_first_within_one_percent(
     validations: list[tuple[int, float]], best_step: int, within: int
 ) -> None:
-    assert convergence(validations) == (best_step, within, min(error for _, error in validations))
+    assert convergence([DevResult(*each) for each in validations]) == (
+        best_step,
+        within,
+        min(error for _, error in validations),
+    )
