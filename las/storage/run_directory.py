@@ -35,8 +35,13 @@ from las.storage import atomic, bounded
 
 UNSIGNED = ("data_dir", "run_dir", "kernel")
 """Keys that do not affect what is trained (locations, kernels): a run may continue with other values."""
-LATER: Config = {"pretraining": {"new_layers": "below_top", "stages": []}}
+LATER: Config = {
+    "pretraining": {"new_layers": "below_top", "stages": []},
+    "init": {"_target_": "las.ConstructorInitialisation"},
+}
 """Keys that configs of earlier releases lack, with the behaviour of those releases."""
+UNDIGESTED = ("init",)
+"""Keys of LATER that a digest leaves out where they have that behaviour: runs of earlier releases keep their digest."""
 UNSIGNED_TRAINER = ("device", "num_workers", "threads", "histograms", "attention_pictures", "allow_drift")
 KINDS = {
     "torch": "the version of torch",
@@ -60,7 +65,9 @@ def signature(config: Config) -> Config:
 
 def signature_digest(config: Config) -> str:
     """Eight hexadecimal digits of the signature, the same in every release that computes the same."""
-    signed = json.dumps(with_former_names(signature(config)), sort_keys=True)
+    values = signature(config).items()
+    chosen = {key: value for key, value in values if key not in UNDIGESTED or value != LATER[key]}
+    signed = json.dumps(with_former_names(chosen), sort_keys=True)
     return hashlib.sha256(signed.encode()).hexdigest()[:8]
 
 
