@@ -27,7 +27,7 @@ from las.runtime.config import Config, Factory, build, check_value, checked, res
 from las.runtime.errors import ConfigError, StorageError
 from las.storage import lock
 from las.storage.run_directory import RunDirectory
-from las.training import checkpointing, data_preparation, optimizers, pretraining
+from las.training import checkpointing, data_preparation, learning_rate, optimizers, pretraining
 from las.training.data_preparation import PreparedCorpus
 from las.training.pretraining import Stage
 from las.training.step import Trainable
@@ -233,6 +233,8 @@ def _log_start(trainer: Trainer, run: TrainingRun) -> None:
     )
     if torch.get_num_threads() > devices.cores():
         progress.say(f"trainer.threads is more than the {devices.cores()} cores: threads wait for each other", run.log)
+    if line := learning_rate.remark(run.folder.config, num_parameters(trainer.model)):
+        progress.say(line, run.log)
     progress.say(trainer.model.explain(), run.log)
 
 
