@@ -203,16 +203,19 @@ def ask_for(name: str, ask: Callable[[], Check]) -> Check:
 
 
 def dry_run(config: Config) -> Iterator[Check]:
-    """The longest batches of the training that the config describes. Raises what its parts and its corpus raise."""
+    """The learning rate and the longest batches of a training. Raises what its parts and its corpus raise."""
     from las.cli.dry_run import checks
     from las.data.corpora.base import Corpus
-    from las.training import setup  # needs torch, which may be what is wrong with the machine
+    from las.training import learning_rate, setup  # needs torch, which may be what is wrong with the machine
 
     corpus: Corpus = build(config["corpus"], where="corpus")
     own = {key: value for key, value in config.items() if key != "dry_run"}
     _, training_setup = setup.build_all(own, corpus)
+    line = learning_rate.remark(own, setup.num_parameters(training_setup.parts.model))
+    suits = f"{own['optim'].get('lr')} suits the size of the model, as far as its card says"
+    yield Check("learning rate", NOTE if line else OK, line or suits)
     train = corpus.prepare(Path(config["data_dir"]) / "manifests")[corpus.splits[0]]
-    return checks(own, training_setup, corpus, train)
+    yield from checks(own, training_setup, corpus, train)
 
 
 def show(found: list[Check]) -> None:

@@ -76,7 +76,7 @@ def print_table(result: RangeTest, title: str) -> None:
         numbers = (f"{point.rate:.2g}", f"{point.loss:.3f}", f"{point.smoothed:.3f}")
         table.add_row(str(index + 1), *numbers, ", ".join(notes))
     progress.console.print(table)
-    progress.say(f"a quarter of the rate with the lowest smoothed loss, rounded down: {result.suggestion:g}")
+    progress.say(f"a tenth of the rate with the lowest smoothed loss, rounded down: {result.suggestion:g}")
 
 
 def as_dict(result: RangeTest, title: str) -> dict[str, Any]:
@@ -92,5 +92,13 @@ def as_dict(result: RangeTest, title: str) -> dict[str, Any]:
 
 def next_command(overrides: list[str], rate: float) -> str:
     """The command that trains with a rate, with the overrides that a training has."""
-    kept = [each for each in overrides if each.lstrip("+").partition("=")[0] not in (*OWN, "optim.lr")]
+    kept = [_unprotected(each) for each in overrides if each.lstrip("+").partition("=")[0] not in (*OWN, "optim.lr")]
     return shlex.join(["las", "train", *kept, f"optim.lr={rate:g}"])
+
+
+def _unprotected(override: str) -> str:
+    """A path as it is typed, without the quotes that `las.cli.main.protect` puts around it."""
+    key, _, value = override.partition("=")
+    if len(value) < 2 or not (value[0] == value[-1] == "'"):
+        return override
+    return f"{key}={value[1:-1]}".replace("\\'", "'").replace("\\\\", "\\")

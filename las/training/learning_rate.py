@@ -13,7 +13,7 @@ TOO_HIGH, TOO_LOW = 2.0, 0.1
 """A rate is far from the suitable one when it is more than twice, or less than a tenth of it."""
 
 
-def suitable_rate(tuned: float, tuned_parameters: float, parameters: int) -> float:
+def suitable_rate(tuned: int | float, tuned_parameters: int | float, parameters: int) -> float:
     """The rate for a model of so many parameters, from the rate that was tuned for another one."""
     return tuned * min(1.0, math.sqrt(tuned_parameters / parameters))
 
@@ -41,9 +41,9 @@ def remark(config: Config, parameters: int) -> str:
         return ""
     tuned = f"learning rate {section['value']:g} was tuned for a model of {_millions(section['parameters'])} parameters"
     own = f"this one has {_millions(parameters)}" + (f" and {rate:g}" if rate != section["value"] else "")
-    advice = rounded_down(suitable)
+    advice = section["value"] if suitable > 0.8 * section["value"] else rounded_down(suitable)
     return f"{tuned}; {own}: about {advice:g} suits it (optim.lr={advice:g}), or find it with las tune_lr"
 
 
-def _millions(count: float) -> str:
+def _millions(count: int | float) -> str:
     return f"{count / 1e6:.1f} M"

@@ -15,7 +15,7 @@ from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
 from las.data.sampler import BatchSize
 from las.nn import scheduled
-from las.runtime import devices, progress
+from las.runtime import devices, progress, signals
 from las.runtime.config import require
 from las.runtime.errors import ArgumentError, NumericalError
 from las.training import data_preparation
@@ -45,10 +45,10 @@ class Sweep:
         smoothing: weight of the losses before in the smoothed loss, from 0 to below 1.
     """
 
-    low: float
-    high: float
+    low: int | float
+    high: int | float
     updates: int
-    smoothing: float
+    smoothing: int | float
 
     def __post_init__(self) -> None:
         require("updates", self.updates, 10)
@@ -75,8 +75,8 @@ class RangeTest(NamedTuple):
 
     @property
     def suggestion(self) -> float:
-        """A rate to train with, 1, 2 or 5 times a power of ten: a quarter of the one with the lowest smoothed loss."""
-        return rounded_down(self.lowest.rate / 4.0)
+        """A rate to train with, 1, 2 or 5 times a power of ten: a tenth of the one with the lowest smoothed loss."""
+        return rounded_down(self.lowest.rate / 10.0)
 
 
 def run(setup: TrainingSetup, corpus: Corpus, train: Sequence[Utterance], sweep: Sweep) -> RangeTest:
@@ -96,14 +96,13 @@ def run(setup: TrainingSetup, corpus: Corpus, train: Sequence[Utterance], sweep:
     )
     points: list[Point] = []
     average, rates = 0.0, sweep.rates()
-    with contextlib.closing(_batches(setup, corpus, train, size)) as batches:
+    with contextlib.closing(_batches(setup, corpus, train, size)) as batches, signals.Signals() as stop:
         for step, rate in progress.counted(enumerate(rates, start=1), len(rates), "updates"):
             for group in optimiser.param_groups:
                 group["lr"] = rate
             scheduled.update_scheduled_values((model, parts.loss), step, 1)
-            waiting = [next(batches).to(setup.device) for _ in range(options.accumulate)]
-            update = training_step(waiting, step)
-            if not update.finite:
+            update = training_step([next(batches).to(setup.device) for _ in range(options.accumulate)], step)
+            if not update.finite or stop.received is not None:  # a signal is raised again at the end of the body
                 break
             average = sweep.smoothing * average + (1.0 - sweep.smoothing) * update.loss
             points.append(Point(rate, update.loss, average / (1.0 - sweep.smoothing**step)))
