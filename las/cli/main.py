@@ -105,6 +105,12 @@ VERBS = {
         "find the best weights of a search on a development split",
         "checkpoint=runs/ln_encoder_only/an4/seed1 search.lm.path=an4.arpa",
     ),
+    "tune_lr": Verb(
+        "las.cli.tune_lr",
+        "tune_lr",
+        "find a learning rate in a few hundred updates, with a plot",
+        "+experiment=ln_encoder_only",
+    ),
     "reproduce": Verb(
         "las.cli.reproduce",
         "reproduce",

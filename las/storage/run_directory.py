@@ -34,10 +34,12 @@ from las.runtime.public import with_former_names, with_public_names
 from las.runtime.version import __version__
 from las.storage import atomic, bounded
 
-UNSIGNED = ("data_dir", "run_dir", "kernel")
-"""Keys that do not affect what is trained (locations, kernels): a run may continue with other values."""
+UNSIGNED = ("data_dir", "run_dir", "kernel", "learning_rate")
+"""Keys that do not affect what is trained (locations, kernels, what `optim.lr` is compared with): a run may continue
+with other values."""
 LATER: Config = {
     "pretraining": {"new_layers": "below_top", "stages": []},
+    "init": {"_target_": "las.ConstructorInitialisation"},
     "model.features.log_floor": 1e-6,
     "trainer.select": "dev_error",
 }

@@ -91,6 +91,24 @@ def curves_picture(metrics: Sequence[dict[str, Any]], path: Path, error_name: st
     return save(figure, path)
 
 
+def rates_picture(points: Sequence[tuple[float, float, float]], suggestion: float, path: Path, title: str = "") -> Path:
+    """Loss and smoothed loss against the learning rate, as PNG; a line at the suggested rate.
+
+    `points` are (rate, loss, smoothed loss) of each update.
+    """
+    figure = blank_figure(6.0, 3.4)
+    axes = figure.add_subplot()
+    rates, losses, smoothed = zip(*points, strict=True)
+    axes.plot(rates, losses, linewidth=0.6, alpha=0.5, label="loss")
+    axes.plot(rates, smoothed, label="smoothed")
+    axes.axvline(suggestion, color="tab:green", linestyle="--", label=f"suggested: {suggestion:g}")
+    axes.set(xscale="log", xlabel="learning rate", ylabel="loss per token", ylim=(0, 1.3 * max(smoothed)))
+    axes.legend()
+    axes.set_title(title, fontsize=10)
+    figure.savefig(path, dpi=120)
+    return path
+
+
 def pixels(path: Path) -> Any:
     """The pixels of a PNG, an array [height, width, colours] of floats for TensorBoard."""
     from matplotlib.image import imread

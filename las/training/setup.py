@@ -20,13 +20,14 @@ from las.data.tokenizers import Tokenizer
 from las.decoding.evaluation import Search
 from las.lm.lstm import LSTMLanguageModel
 from las.nn import rnn
+from las.nn.initialisation import InitialisationProtocol
 from las.nn.model import ListenAttendSpell
 from las.runtime import devices, distributed, progress, seeding, signals
 from las.runtime.config import Config, Factory, build, check_value, checked, resolve
 from las.runtime.errors import ConfigError, StorageError
 from las.storage import lock
 from las.storage.run_directory import RunDirectory
-from las.training import checkpointing, data_preparation, optimizers, pretraining
+from las.training import checkpointing, data_preparation, learning_rate, optimizers, pretraining
 from las.training.data_preparation import PreparedCorpus
 from las.training.pretraining import Stage
 from las.training.step import Trainable
@@ -91,9 +92,12 @@ def build_parts(config: Config, corpus: Corpus, *place: int | str) -> TrainingSe
     if not 0 <= max_bad_fraction <= 1:
         raise ConfigError(f"trainer.max_bad_fraction={max_bad_fraction} must be from 0 to 1, for example 0.005")
     trainer: TrainerOptions = checked(TrainerOptions, options, "trainer")()
+    initialise: InitialisationProtocol = build(config["init"], where="init")
     seeding.seed(config["seed"], *place)
+    model = build_model(config["model"], corpus)
+    initialise(model)
     parts = TrainingParts(
-        model=build_model(config["model"], corpus),
+        model=model,
         search=build(config["validation_search"], where="validation_search"),
         **{key: build(config[key], where=key) for key in TRAINING_PARTS},
     )
@@ -229,6 +233,8 @@ def _log_start(trainer: Trainer, run: TrainingRun) -> None:
     )
     if torch.get_num_threads() > devices.cores():
         progress.say(f"trainer.threads is more than the {devices.cores()} cores: threads wait for each other", run.log)
+    if line := learning_rate.remark(run.folder.config, num_parameters(trainer.model)):
+        progress.say(line, run.log)
     progress.say(trainer.model.explain(), run.log)
     progress.say(trainer.validator.describe_chance(trainer.chance), run.log)
 

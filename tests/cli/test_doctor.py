@@ -172,6 +172,7 @@ def test_the_longest_batch_of_a_training(corpus: Path, las: Callable[..., Answer
     assert answer.code == 0, answer
     (line,) = [line for line in answer.out.splitlines() if line.startswith("longest batch")]
     assert "4 of 0.6 s, 2 s with padding" in line and not (corpus / "run").exists()
+    assert "0.004 suits the size of the model" in answer.out
 
 
 def test_a_config_that_does_not_compose(las: Callable[..., Answer]) -> None:

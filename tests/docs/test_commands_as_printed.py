@@ -22,6 +22,7 @@ from las.reproduction import recipe
 
 Las = Callable[..., Answer]
 README, RECIPES, ANALYSIS, SWEEPS = "README.md", "docs/recipes.md", "docs/analysis.md", "docs/sweeps.md"
+TRAINING_PAGE = "docs/training.md"
 CORPUS = [
     *("corpus.train_utterances=16", "corpus.dev_utterances=4", "corpus.test_utterances=4"),
     *("corpus.train_speakers=4", "corpus.dev_speakers=2", "corpus.test_speakers=2"),
@@ -111,6 +112,13 @@ def test_a_corpus_and_this_machine(run: Las) -> None:
     ok(run(README, "las check corpus=synthetic_hard", *CORPUS))
     assert "ready" in ok(run(README, "las doctor"))
     assert "longest batch" in ok(run(README, "las doctor dry_run=true", *TRAINING))
+
+
+def test_a_learning_rate(session: Path, run: Las) -> None:
+    limits = [*CORPUS, "updates=10", "+scale=tiny", "trainer.batch_size=4"]
+    out = ok(run(TRAINING_PAGE, "las tune_lr ", *limits))
+    assert "next:  las train +experiment=ln_encoder_only " in out
+    assert (session / "learning_rates/ln_encoder_only_synthetic.png").exists()
 
 
 def test_what_is_made_of_a_run(session: Path, run: Las) -> None:

@@ -51,6 +51,8 @@ CARDS = [
 GROUPS = (
     "augment",
     "gradients",
+    "init",
+    "learning_rate",
     "loss",
     "optim",
     "order",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tiny import overrides
 
-from las.runtime.config import Config, compose
+from las.runtime.config import Config, card, compose
 from las.runtime.errors import StorageError
 from las.storage import run_directory
 
@@ -60,6 +60,21 @@ def test_where_things_lie_is_not_part_of_the_signature(config: Config, changes: 
 )
 def test_what_is_trained_is(config: Config, changes: dict[str, object]) -> None:
     assert run_directory.signature(changed(config, **changes)) != run_directory.signature(config)
+
+
+@pytest.mark.parametrize("init", ["las", "returnn"])
+def test_a_run_from_before_there_were_initial_values_to_choose(config: Config, init: str) -> None:
+    """It has those of init=las: its folder and its digest stay, and other values are refused by name."""
+    chosen = config | {"init": card("init", init)}
+    former = {key: value for key, value in config.items() if key != "init"}
+    folder = run_directory.RunDirectory(former)
+    folder.record(event="train", step=1)
+    assert (run_directory.signature_digest(chosen) == run_directory.signature_digest(former)) == (init == "las")
+    if init == "las":
+        run_directory.RunDirectory(chosen)
+    else:
+        with pytest.raises(StorageError, match=r"init\._target_: las\.ConstructorInitialisation -> las\.I"):
+            run_directory.RunDirectory(chosen)
 
 
 def test_another_configuration_is_refused_with_the_keys_that_differ(config: Config) -> None:

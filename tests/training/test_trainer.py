@@ -252,6 +252,8 @@ def test_training_lowers_the_loss(tmp_path: Path) -> None:
     train.train(overrides(tree(tmp_path), *more))
     losses = [line["loss"] for line in steps(tmp_path / "run") if line["event"] == "train"]
     assert losses[-1] < 0.6 * losses[0]
+    first = (tmp_path / "run" / "log.txt").read_text()
+    assert "M and 0.02: about 0.004 suits it (optim.lr=0.004), or find it with las tune_lr" in first
 
 
 def test_training_with_ctc_lowers_both_losses(tmp_path: Path) -> None:

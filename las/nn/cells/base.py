@@ -12,7 +12,7 @@ A cell with statistics over the batch (batch norm) must know which frames are pa
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -107,6 +107,13 @@ class LSTMCell(nn.Module):
             for block in weight.data.chunk(NUM_GATES):
                 nn.init.xavier_uniform_(block)
         return input_weight, recurrent_weight
+
+    def gate_bias(self) -> nn.Parameter:
+        """The parameter of 4H values that is added to the gates after any norm of W x + U h."""
+        return cast(nn.Parameter, self.bias)
+
+    def weights_changed(self) -> None:
+        """Set the parameters that start from W and U; called when these have new initial values."""
 
     def input_gates(self, frames: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch gates"]:
         """The contribution of the frames to the gates, [..., input_size] to [..., 4H]; called once for all frames."""

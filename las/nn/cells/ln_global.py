@@ -50,6 +50,9 @@ class LNGlobalLSTMCell(LSTMCell):
         self.recurrent_bias = nn.Parameter(torch.zeros(size)) if biases == "all" else None
         self.bias = nn.Parameter(torch.zeros(size)) if biases == "all" else None
 
+    def gate_bias(self) -> nn.Parameter:
+        return self.input_bias if self.bias is None else self.bias
+
     def input_gates(self, frames: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch gates"]:
         projected = functional.linear(frames, self.input_weight)
         # One sum of both offsets: the same function and gradients, and one pass over the frames less.

@@ -30,9 +30,15 @@ class WeightNormLSTMCell(LSTMCell):
     def __init__(self, input_size: int, hidden_size: int, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
         self.input_weight, self.recurrent_weight = self.weights()
-        self.input_gain = nn.Parameter(self.input_weight.detach().norm(dim=-1))
-        self.recurrent_gain = nn.Parameter(self.recurrent_weight.detach().norm(dim=-1))
+        self.input_gain = nn.Parameter(torch.empty(NUM_GATES * hidden_size))
+        self.recurrent_gain = nn.Parameter(torch.empty(NUM_GATES * hidden_size))
+        self.weights_changed()
         self.bias = nn.Parameter(torch.zeros(NUM_GATES * hidden_size))
+
+    @torch.no_grad()
+    def weights_changed(self) -> None:
+        self.input_gain.copy_(self.input_weight.norm(dim=-1))
+        self.recurrent_gain.copy_(self.recurrent_weight.norm(dim=-1))
 
     def input_gates(self, frames: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch gates"]:
         return functional.linear(frames, weight_norm(self.input_weight, self.input_gain), self.bias)

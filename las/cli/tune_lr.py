@@ -1,0 +1,104 @@
+"""The verb `tune_lr`: a learning rate for a model and a corpus, from a few hundred updates. No run folder is made."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from las.data.corpora.base import Corpus
+from las.data.manifest import Utterance
+from las.nn import rnn
+from las.runtime import progress
+from las.runtime.config import build, checked, compose
+from las.runtime.errors import ConfigError, DataError
+from las.storage import atomic
+from las.training import data_preparation, plots, range_test, setup
+from las.training.range_test import RangeTest, Sweep
+from las.training.setup import TrainingSetup
+
+OWN = ("low", "high", "updates", "smoothing", "output")
+"""Keys of configs/tune_lr.yaml that a training does not have."""
+NUM_ROWS = 16
+
+
+def tune_lr(overrides: list[str]) -> RangeTest:
+    """Print loss against rate and the rate to train with; write both as JSON and, with matplotlib, as a picture."""
+    config = compose("tune_lr", overrides)
+    sweep: Sweep = checked(Sweep, {key: config[key] for key in OWN if key != "output"}, "tune_lr")()
+    output = Path(config["output"])
+    if output.suffix != ".json":
+        raise ConfigError(f"output={output}: a .json file is written: output={output.with_suffix('.json')}")
+    if config["optim"].get("lr") is None:
+        raise ConfigError("optim: this optimiser has no learning rate lr, so there is none to find")
+    atomic.require_place(output)
+    corpus: Corpus = build(config["corpus"], where="corpus")
+    parts = setup.build_parts(config, corpus)
+    train = usable(parts, corpus, Path(config["data_dir"]))
+    with rnn.use_kernel(str(config["kernel"])):
+        result = range_test.run(parts, corpus, train, sweep)
+    title = f"{config['name']} on {corpus.name}, {setup.num_parameters(parts.parts.model):,} parameters"
+    print_table(result, title)
+    atomic.write_json(output, as_dict(result, title))
+    written = str(output)
+    if plots.available():
+        written += f" and {plots.rates_picture(result.points, result.suggestion, output.with_suffix('.png'), title)}"
+    progress.say(f"written to {written}")
+    progress.say(f"next:  {next_command(overrides, result.suggestion)}")
+    return result
+
+
+def usable(parts: TrainingSetup, corpus: Corpus, data_dir: Path) -> list[Utterance]:
+    """The training utterances of a corpus that can be trained on; the number of others is printed."""
+    data = data_preparation.prepare(corpus, data_dir, parts.limits)
+    problems = data.problems(corpus.splits[0], data_preparation.num_states_of(parts.speech_model))
+    bad, longest = {problem.utterance_id for problem in problems}, parts.limits.longest_tokens
+    kept = [utterance for utterance in data.train if utterance.id not in bad]
+    if longest is not None:
+        kept = [utterance for utterance in kept if len(corpus.tokens.encode(utterance.text)) <= longest]
+    if not kept:
+        raise DataError(f"{corpus.name}: there is no training utterance that can be used: las check names each problem")
+    if len(kept) < len(data.train):
+        progress.say(f"{len(data.train) - len(kept)} of {len(data.train)} training utterances are left out")
+    return kept
+
+
+def print_table(result: RangeTest, title: str) -> None:
+    """Some of the updates, evenly spaced, with the one of the lowest smoothed loss."""
+    last, lowest = len(result.points) - 1, result.points.index(result.lowest)
+    rows = {round(index * last / (NUM_ROWS - 1)) for index in range(NUM_ROWS)} | {lowest}
+    table = Table(title=title)
+    for heading in ("update", "learning rate", "loss", "smoothed", ""):
+        table.add_column(heading, justify="right" if heading else "left")
+    for index in sorted(rows):
+        point = result.points[index]
+        notes = ["lowest"] * (index == lowest) + ["diverged"] * (index == last and result.diverged)
+        numbers = (f"{point.rate:.2g}", f"{point.loss:.3f}", f"{point.smoothed:.3f}")
+        table.add_row(str(index + 1), *numbers, ", ".join(notes))
+    progress.console.print(table)
+    progress.say(f"a tenth of the rate with the lowest smoothed loss, rounded down: {result.suggestion:g}")
+
+
+def as_dict(result: RangeTest, title: str) -> dict[str, Any]:
+    """The content of the file."""
+    return {
+        "title": title,
+        "suggestion": result.suggestion,
+        "lowest": result.lowest._asdict(),
+        "diverged": result.diverged,
+        "updates": [point._asdict() for point in result.points],
+    }
+
+
+def next_command(overrides: list[str], rate: float) -> str:
+    """The command that trains with a rate, with the overrides that a training has."""
+    kept = [_unprotected(each) for each in overrides if each.lstrip("+").partition("=")[0] not in (*OWN, "optim.lr")]
+    return shlex.join(["las", "train", *kept, f"optim.lr={rate:g}"])
+
+
+def _unprotected(override: str) -> str:
+    """A path as it is typed, without the quotes that `las.cli.main.protect` puts around it."""
+    key, _, value = override.partition("=")
+    if len(value) < 2 or not (value[0] == value[-1] == "'"):
+        return override
+    return f"{key}={value[1:-1]}".replace("\\'", "'").replace("\\\\", "\\")

@@ -1,0 +1,128 @@
+"""Learning rate range test (Smith 2017, "Cyclical Learning Rates", section 3.3): a new model is trained while the rate
+grows exponentially. Below the suitable rates the loss hardly falls, above them it rises.
+"""
+
+import contextlib
+import functools
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from las.data import loader, manifest
+from las.data.corpora.base import Corpus
+from las.data.manifest import Utterance
+from las.data.sampler import BatchSize
+from las.nn import scheduled
+from las.runtime import devices, progress, signals
+from las.runtime.config import require
+from las.runtime.errors import ArgumentError, NumericalError
+from las.training import data_preparation
+from las.training.learning_rate import rounded_down
+from las.training.setup import TrainingSetup
+from las.training.step import TrainingStep
+
+DIVERGED = 2.0
+"""A sweep ends when the smoothed loss is so many times the lowest so far."""
+
+
+class Point(NamedTuple):
+    """One update: its learning rate, its loss, and the mean of the losses so far, the last ones weighted most."""
+
+    rate: float
+    loss: float
+    smoothed: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """The rates of a range test: `updates` of them from `low` to `high`, at equal ratios.
+
+    Args:
+        low, high: first and last rate.
+        updates: number of updates.
+        smoothing: weight of the losses before in the smoothed loss, from 0 to below 1.
+    """
+
+    low: int | float
+    high: int | float
+    updates: int
+    smoothing: int | float
+
+    def __post_init__(self) -> None:
+        require("updates", self.updates, 10)
+        require("smoothing", self.smoothing, 0.0, 0.999)
+        if not 0.0 < self.low < self.high:
+            raise ArgumentError(f"low={self.low:g} must be above 0 and below high={self.high:g}")
+
+    def rates(self) -> list[float]:
+        """The rate of each update."""
+        ratio = self.high / self.low
+        return [self.low * ratio ** (index / (self.updates - 1)) for index in range(self.updates)]
+
+
+class RangeTest(NamedTuple):
+    """The updates of a range test, up to the one that diverged."""
+
+    points: list[Point]
+    diverged: bool
+
+    @property
+    def lowest(self) -> Point:
+        """The update with the lowest smoothed loss."""
+        return min(self.points, key=lambda point: point.smoothed)
+
+    @property
+    def suggestion(self) -> float:
+        """A rate to train with, 1, 2 or 5 times a power of ten: a tenth of the one with the lowest smoothed loss."""
+        return rounded_down(self.lowest.rate / 10.0)
+
+
+def run(setup: TrainingSetup, corpus: Corpus, train: Sequence[Utterance], sweep: Sweep) -> RangeTest:
+    """Train a model, which is used up, while the rate grows. The same parts and utterances give the same result.
+
+    Raises NumericalError when the first updates are not finite.
+    """
+    torch.set_num_threads(devices.threads(setup.trainer.threads))
+    parts, options = setup.parts, setup.trainer
+    size = BatchSize(options.batch_size, options.max_batch_s)
+    model = setup.speech_model.to(setup.device)
+    data_preparation.fit_features(model.features, train, corpus, size)
+    optimiser = parts.optim(model.parameters())
+    training_step = TrainingStep(
+        *(model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment),
+        *(setup.seed, options.precision),
+    )
+    points: list[Point] = []
+    average, rates = 0.0, sweep.rates()
+    with contextlib.closing(_batches(setup, corpus, train, size)) as batches, signals.Signals() as stop:
+        for step, rate in progress.counted(enumerate(rates, start=1), len(rates), "updates"):
+            for group in optimiser.param_groups:
+                group["lr"] = rate
+            scheduled.update_scheduled_values((model, parts.loss), step, 1)
+            update = training_step([next(batches).to(setup.device) for _ in range(options.accumulate)], step)
+            if not update.finite or stop.received is not None:  # a signal is raised again at the end of the body
+                break
+            average = sweep.smoothing * average + (1.0 - sweep.smoothing) * update.loss
+            points.append(Point(rate, update.loss, average / (1.0 - sweep.smoothing**step)))
+            if points[-1].smoothed > DIVERGED * min(point.smoothed for point in points):
+                break
+    if not points:
+        raise NumericalError(f"the first update, at the rate {sweep.low:g}, is not finite: try a smaller low=...")
+    return RangeTest(points, len(points) < len(rates))
+
+
+def _batches(
+    setup: TrainingSetup, corpus: Corpus, train: Sequence[Utterance], size: BatchSize
+) -> Generator[loader.Batch]:
+    """The batches of a training from its first epoch on, without end."""
+    content, augment = manifest.content_hash(train), setup.parts.augment
+    source = loader.Loader(train, corpus.tokens, corpus.sample_rate, setup.trainer.num_workers, augment=augment)
+    epoch = 0
+    while True:
+        plan = setup.parts.order.plan(train, content, setup.seed, epoch, size)
+        key_of = functools.partial(loader.augmentation_seed, setup.seed, epoch)
+        for _, batch in source.batches(plan, 0, key_of):
+            yield batch
+        epoch += 1

@@ -1,0 +1,256 @@
+"""Initial values: standard deviation and bound of every role under every card, at the papers' sizes."""
+
+import functools
+import itertools
+import math
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from cell_cards import CARDS, equations_of, factory_of
+from torch import Tensor, nn
+
+from las.nn.cells.lstm import PlainLSTMCell
+from las.nn.cells.wrapper import WrapperLSTMCell
+from las.nn.initialisation import Initialisation, LSTMInitialisation
+from las.nn.speller import Speller
+from las.runtime import config, seeding
+from las.runtime.config import build, card, compose
+from las.runtime.errors import ConfigError
+from las.training import setup
+
+SYMBOLS = 1030  # Zeineldeen et al.'s pieces
+INITS = ["glorot", "las", "returnn", "tensorflow", "torch"]
+
+
+def glorot(inputs: int, outputs: int) -> float:
+    return math.sqrt(6 / (inputs + outputs))
+
+
+class Expected(NamedTuple):
+    """Limits of uniform values, from the formulas of each code base written out once more; None: N(0, 1)."""
+
+    embedding: float | None
+    key: float
+    query: float
+    feedback: float
+    score: float
+    fertility: float
+    readout: float
+    output: float
+    bias_of_output: float
+
+
+GLOROT = Expected(
+    glorot(1030, 621),
+    *(glorot(2048, 1024), glorot(1000, 1024), glorot(1, 1024), glorot(1024, 1), glorot(2048, 1)),
+    *(glorot(3669, 1000), glorot(500, 1030), 0.0),
+)
+TORCH = Expected(
+    None,
+    *(2048**-0.5, 1000**-0.5, 1.0, 1024**-0.5, 2048**-0.5),
+    *(3669**-0.5, 500**-0.5, 500**-0.5),
+)
+EXPECTED = {
+    "las": TORCH,
+    "torch": TORCH,
+    "glorot": GLOROT,
+    "returnn": GLOROT,
+    "tensorflow": GLOROT._replace(score=math.sqrt(3 / 1024)),
+}
+
+
+def limits(init: str, part: str, plain: bool, inputs: int, hidden: int) -> tuple[float, float]:
+    """Of W and U of a cell with `inputs` and `hidden` units."""
+    if init in ("las", "glorot"):
+        return glorot(inputs, hidden), glorot(hidden, hidden)
+    if init == "torch":
+        return hidden**-0.5, hidden**-0.5
+    if init == "tensorflow" or (plain and part == "speller"):
+        return glorot(inputs + hidden, 4 * hidden), glorot(inputs + hidden, 4 * hidden)
+    return glorot(inputs, 4 * hidden), glorot(hidden, 4 * hidden)
+
+
+def require_uniform(values: Tensor, limit: float | None) -> None:
+    """The standard deviation within five of its standard errors, the bound hardly missed and never passed."""
+    values = values.detach()
+    if limit == 0.0:
+        assert not values.any()
+        return
+    std = 1.0 if limit is None else limit / math.sqrt(3)
+    assert float(values.std()) == pytest.approx(std, rel=5 / math.sqrt(2 * values.numel()))
+    if limit is not None:
+        assert float(values.abs().max()) <= limit * (1 + 1e-6)
+        assert float(values.abs().max()) >= limit * (1 - 12 / values.numel())
+
+
+@functools.cache
+def speller_section() -> dict[str, Any]:
+    section: dict[str, Any] = compose("train", ["model=las_switchboard"])["model"]["speller"]
+    return section
+
+
+@functools.cache
+def zeineldeen(init: str) -> Speller:
+    """The speller of Zeineldeen et al. 2020 at its full size."""
+    torch.manual_seed(1)
+    with torch.device("cpu" if init == "las" else "meta"):  # the others draw every value themselves
+        speller: Speller = build(speller_section(), where="speller")(SYMBOLS, 2048)
+    speller = speller if init == "las" else speller.to_empty(device="cpu")
+    build(card("init", init))(nn.ModuleDict({"speller": speller}))
+    return speller
+
+
+def test_these_are_the_cards() -> None:
+    assert sorted(path.stem for path in (config.config_directory() / "init").glob("*.yaml")) == INITS
+
+
+@pytest.mark.parametrize("init", INITS)
+def test_speller_and_attention_of_zeineldeen_2020(init: str) -> None:
+    speller, expected = zeineldeen(init), EXPECTED[init]
+    attention = speller.attention
+    require_uniform(speller.embedding.weight, expected.embedding)
+    require_uniform(attention.key.weight, expected.key)
+    require_uniform(attention.query.weight, expected.query)
+    require_uniform(attention.feedback.weight, expected.feedback)
+    require_uniform(attention.score.weight, expected.score)
+    require_uniform(attention.inverse_fertility.weight, expected.fertility)
+    require_uniform(speller.readout.weight, expected.readout)
+    require_uniform(speller.output.weight, expected.output)
+    require_uniform(speller.output.bias, expected.bias_of_output)
+    (cell,) = speller.cells
+    require_uniform(cell.input_weight, limits(init, "speller", True, 2669, 1000)[0])
+    assert init == "torch" or float(cell.bias.detach()[1000]) == 0.0 == float(cell.bias.detach()[0])  # 1 is constant
+    require_uniform(cell.recurrent_weight, limits(init, "speller", True, 2669, 1000)[1])
+
+
+def test_the_default_is_what_models_had_before_there_was_a_choice() -> None:
+    """Parameters to the bit, and the random numbers that come after them."""
+    chosen = compose("train", [])
+    corpus = build(chosen["corpus"], where="corpus")
+    model = setup.build_parts(chosen, corpus).parts.model
+    after = torch.rand(3)
+    seeding.seed(chosen["seed"])
+    before = build(chosen["model"], where="model")(corpus.sample_rate, corpus.tokens.size)
+    assert torch.equal(torch.rand(3), after)
+    for name, parameter in before.named_parameters():
+        assert torch.equal(model.get_parameter(name), parameter), name
+
+
+def test_a_training_begins_with_the_values_of_its_card() -> None:
+    chosen = compose("train", ["init=returnn"])
+    corpus = build(chosen["corpus"], where="corpus")
+    model = setup.build_parts(chosen, corpus).parts.model
+    require_uniform(model.speller.embedding.weight, glorot(corpus.tokens.size, 64))
+    require_uniform(model.listener.layers[0].forwards.cell.input_weight, glorot(80, 4 * 128))
+
+
+def test_the_values_of_las_against_those_of_returnn() -> None:
+    """How far the default is from the paper's code: the embedding 29 times, the feedback 13, the score 0.4."""
+    ours, theirs = zeineldeen("las"), zeineldeen("returnn")
+    ratios = [
+        float((getattr(a, name).weight.std() / getattr(b, name).weight.std()).detach())
+        for a, b, name in (
+            (ours, theirs, "embedding"),
+            (ours.attention, theirs.attention, "feedback"),
+            (ours.attention, theirs.attention, "score"),
+        )
+    ]
+    assert ratios == [pytest.approx(28.7, rel=0.01), pytest.approx(13.1, rel=0.1), pytest.approx(0.41, rel=0.1)]
+
+
+@pytest.mark.parametrize(("init", "name"), [*itertools.product(INITS, CARDS)])
+@pytest.mark.parametrize("part", ["listener", "speller"])
+def test_every_cell(init: str, name: str, part: str) -> None:
+    """At the sizes of nabu's TIMIT model: 512 inputs of a listener's layer, 128 units."""
+    torch.manual_seed(1)
+    model = nn.ModuleDict({part: factory_of(name)(512, 128)})
+    cell = equations_of(model[part])
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    if part == "listener":
+        model = nn.ModuleDict({"listener": nn.ModuleList([model[part]])})
+    build(card("init", init))(model)
+    plain = isinstance(cell, PlainLSTMCell)
+    of_input, of_hidden = limits(init, part, plain, 512, 128)
+    require_uniform(cell.input_weight, of_input)
+    require_uniform(cell.recurrent_weight, of_hidden)
+    for gate in cell.input_weight.chunk(4):
+        require_uniform(gate, of_input)
+    bias = cell.gate_bias().detach().flatten().view(4, 128)
+    forget = bias[1] + cell.forget_bias
+    others = bias[[0, 2, 3]]
+    if plain and init == "torch":
+        assert float(bias.std()) == pytest.approx(math.sqrt(2 / 3) * 128**-0.5, rel=0.12)
+    elif plain and (init, part) == ("tensorflow", "listener"):
+        require_uniform(others, math.sqrt(3 / 512))
+        require_uniform(forget - 1.0, math.sqrt(3 / 512))
+    else:
+        assert not others.any()
+        assert (forget == (1.0 if init == "tensorflow" else cell.forget_bias)).all()
+    drawn = {id(cell.input_weight), id(cell.recurrent_weight), id(cell.gate_bias())}
+    kept = [(key, value) for key, value in cell.named_parameters() if id(value) not in drawn]
+    if name != "weight_norm":
+        prefix = f"{part}.cell." if isinstance(factory_of(name)(2, 2), WrapperLSTMCell) else f"{part}."
+        assert all(torch.equal(value, before[prefix + key]) for key, value in kept)
+
+
+def test_gains_of_weight_norm_are_the_lengths_of_the_new_rows() -> None:
+    cell = factory_of("weight_norm")(40, 8)
+    build(card("init", "returnn"))(nn.ModuleDict({"listener": nn.ModuleList([cell])}))
+    torch.testing.assert_close(cell.input_gain, cell.input_weight.norm(dim=-1))
+    torch.testing.assert_close(cell.recurrent_gain, cell.recurrent_weight.norm(dim=-1))
+
+
+@pytest.mark.parametrize("front_end", ["lingvo", "park2019", "returnn"])
+@pytest.mark.parametrize("init", INITS)
+def test_front_ends(init: str, front_end: str) -> None:
+    torch.manual_seed(1)
+    made = build(card("front_end", front_end))(80)
+    build(card("init", init))(nn.ModuleDict({"listener": nn.ModuleDict({"front_end": made})}))
+    for convolution in made.convolutions:
+        channels = convolution.in_channels
+        uniform = glorot(9 * channels, 9 * 32) if EXPECTED[init].feedback != 1.0 else (9 * channels) ** -0.5
+        require_uniform(convolution.weight, uniform)
+
+
+@pytest.mark.parametrize("attention", ["additive", "dot", "location", "multi_head", "weight_feedback"])
+def test_every_model_has_a_role_for_each_parameter(attention: str) -> None:
+    """With a norm between layers, CTC and a front end; a parameter that was left out would be an error."""
+    overrides = [f"attention@model.speller.attention={attention}", "+front_end@model.listener.front_end=lingvo"]
+    overrides += ["loss=joint_ctc", "++model.listener.output_norm=layer", "+scale=tiny"]
+    model = build(compose("train", overrides)["model"], where="model")(16000, 12)
+    key = model.speller.attention.key.weight
+    for init in sorted(INITS, key="las".__ne__):  # las leaves what the constructors drew
+        build(card("init", init))(model)
+        from_torch = init in ("las", "torch")
+        require_uniform(key, key.shape[1] ** -0.5 if from_torch else glorot(key.shape[1], key.shape[0]))
+        if attention == "location":
+            require_uniform(model.speller.attention.filters.weight, 51**-0.5 if from_torch else glorot(51, 510))
+
+
+def test_language_models_have_the_values_of_a_speller() -> None:
+    torch.manual_seed(1)
+    model = build(compose("language_model", [])["lm"], where="lm")(40)
+    build(card("init", "returnn"))(model)
+    require_uniform(model.layers[0].cell.input_weight, glorot(64 + 256, 4 * 256))
+    require_uniform(model.embedding.weight, glorot(40, 64))
+    require_uniform(model.output.weight, glorot(256, 40))
+
+
+def test_a_parameter_without_a_role_is_named() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(3))
+
+    with pytest.raises(ConfigError, match=r"init: no initial value is known for speller\.scale, which is in no LSTM"):
+        build(card("init", "glorot"))(nn.ModuleDict({"speller": Scaled()}))
+
+
+def test_names_that_do_not_exist_are_told_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"init\.listener\.weights='per_gates' does not exist\. Did you mean"):
+        build({"_target_": "las.LSTMInitialisation", "weights": "per_gates"}, where="init.listener")
+    lstm = LSTMInitialisation(weights="joint")
+    options = dict.fromkeys(("attention", "score", "output", "front_end"), "glorot")
+    with pytest.raises(ConfigError, match=r"embedding='glorott' does not exist\. Did you mean glorot"):
+        Initialisation(listener=lstm, speller=lstm, embedding="glorott", **options)
