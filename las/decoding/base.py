@@ -1,9 +1,10 @@
-"""The interface of a search: the decoder that it steps, the hypotheses that it returns, the length limit."""
+"""The interface of a search: the decoder that it steps, its hypotheses, open and complete, the length limit."""
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from las.decoding.scorers.base import State
@@ -59,6 +60,20 @@ class Hypothesis:
     finished_by: Literal["eos", "max_length", "dead_end"]
     scores: dict[str, float] = field(default_factory=dict)
     confidences: list[float] = field(default_factory=list)
+
+
+class BeamState(NamedTuple):
+    """The hypotheses under construction. `lengths` counts the end symbol, `tokens` are their last symbols.
+
+    A score of -inf marks a hypothesis that is impossible or does not exist (there were fewer continuations than
+    beams). No continuation can make it possible, so it counts as finished, its last symbol as its end.
+    """
+
+    tokens: Int[Tensor, "batch beam"]
+    scores: Float[Tensor, "batch beam"]
+    ranks: Float[Tensor, "batch beam"]
+    lengths: Int[Tensor, "batch beam"]
+    finished: Bool[Tensor, "batch beam"]
 
 
 class LengthLimit:

@@ -64,10 +64,16 @@ class BatchScorer(BatchComponent):
 
 
 class BatchConstraint(BatchComponent):
-    """A constraint on a batch of utterances."""
+    """A constraint on a batch of utterances.
+
+    Where nothing else is possible, or at the length limit, the search allows forbidden symbols again, except those of
+    a constraint that `is_strict`: a hypothesis that only these could continue is given up.
+    """
+
+    is_strict = False
 
     def forbidden(self, state: State, step: SearchStep) -> Bool[Tensor, "batch beam vocab"]:
-        """The symbols that may not come next. Where nothing else is possible, the search allows them again."""
+        """The symbols that may not come next."""
         raise TypeError(f"{type(self).__name__} must define forbidden")
 
     def select_utterances(self, rows: Int[Tensor, " selected"]) -> "BatchConstraint":
