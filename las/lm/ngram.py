@@ -130,8 +130,8 @@ class NGram:
         rows.scatter_(1, symbols, values)
 
     def follow(
-        self, state: Int[Tensor, "batch beam"], tokens: Int[Tensor, "batch beam"]
-    ) -> tuple[Float[Tensor, "batch beam"], Int[Tensor, "batch beam"]]:
+        self, state: Int[Tensor, "*shape"], tokens: Int[Tensor, "*shape"]
+    ) -> tuple[Float[Tensor, "*shape"], Int[Tensor, "*shape"]]:
         """The log-probabilities of given tokens, and the state after them."""
         tables, current = self._tables, state
         log_probs = torch.zeros_like(state, dtype=tables.rows.dtype)

@@ -6,7 +6,7 @@ its row. Every step looks the new states up on the host, for which a GPU has to 
 """
 
 import threading
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -18,6 +18,7 @@ MAX_ENTRIES = 1 << 24
 """Entries of a table above which the next search begins another one."""
 
 
+@runtime_checkable
 class TokenAutomaton(Protocol):
     """An automaton; states are numbers, scores of tokens natural logarithms, -inf for those that may not come."""
 
