@@ -93,5 +93,5 @@ def test_one_value_stands_for_the_card_and_its_key() -> None:
     by_card = ["+scorer@search.lexicon=lexicon", "search.lexicon.path=w.txt"]
     by_card += ["+scorer@search.hot_words=hot_words", "search.hot_words.words=[A,NEW YORK]"]
     assert with_value == compose("decode", ["checkpoint=x", *by_card])
-    with pytest.raises(ConfigError, match="search.lexicon.path has no value"):
+    with pytest.raises(ConfigError, match=r"search\.lexicon\.path has no value"):
         compose("decode", ["checkpoint=x", "+scorer@search.lexicon=lexicon"])

@@ -1,16 +1,19 @@
 """A model of words over tokens: the sum over tokens is the model's own probability of the words, token by token the
 probability of what may still come."""
 
+import functools
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from las.data.tokenizers import Characters, Phones, SentencePieces, Tokenizer, train_sentence_pieces
+from las.decoding.scorers.base import reorder
 from las.decoding.scorers.lazy_table import LazyTable
 from las.lm import arpa, kneser_ney, word_ngram
 from las.lm.ngram import of_words
@@ -39,25 +42,47 @@ MODELS = [kneser_ney.estimate(SENTENCES, order).model for order in (1, 2, 3)]
 MODELS += [pruned(MODELS[1]), pruned(MODELS[2]), word_ngram.uniform(["ab", "b", "abb"], "list")]
 
 
-def word_log_prob(model: arpa.Model, text: str, oov_penalty: float | None) -> float:
-    """log p of the words of a text and of its end."""
-    lm, total = of_words(model), 0.0
-    state = lm.start(1)
-    for word in [*text.split(), arpa.END]:
-        is_known = word in lm.symbols
-        log_prob, state = lm.follow(state, torch.tensor([[lm.symbols.index(word if is_known else arpa.UNKNOWN)]]))
-        spelling = 0.0 if is_known else -math.inf if oov_penalty is None else -oov_penalty * len(word)
-        total += float(log_prob) + spelling
-    return total
+class Words:
+    """Log-probabilities of words by the model itself; each question is asked once."""
+
+    def __init__(self, model: arpa.Model) -> None:
+        self.lm = of_words(model)
+        self.follow = functools.cache(self._follow)
+
+    def _follow(self, state: int, word: str) -> tuple[float, int]:
+        symbol = self.lm.symbols.index(word if word in self.lm.symbols else arpa.UNKNOWN)
+        log_prob, state_after = self.lm.follow(torch.tensor([state]), torch.tensor([symbol]))
+        return float(log_prob), int(state_after)
+
+    def history(self, text: str) -> int:
+        """The state after some words."""
+        return functools.reduce(lambda state, word: self.follow(state, word)[1], text.split(), self.lm.start_state)
+
+    def log_prob(self, text: str, oov_penalty: float | None) -> float:
+        """log p of the words of a text and of its end."""
+        state, total = self.lm.start_state, 0.0
+        for word in [*text.split(), arpa.END]:
+            log_prob, state = self.follow(state, word)
+            spelling = -math.inf if oov_penalty is None else -oov_penalty * len(word)
+            total += log_prob + (0.0 if word in self.lm.symbols else spelling)
+        return total
 
 
-def path_scores(table: LazyTable, tokens: Iterable[int]) -> list[float]:
-    """The score of each token."""
-    rows, scores = table.start(1), []
-    for token in tokens:
-        scores.append(float(table.score(rows)[0, 0, token]))
-        rows = table.advance(rows, torch.tensor([[token]]))
-    return scores
+def path_scores(table: LazyTable, texts: Sequence[Sequence[int]]) -> list[list[float]]:
+    """The score of each token of each text, all texts as one batch."""
+    tokens = pad_sequence([torch.tensor(text, dtype=torch.long) for text in texts], batch_first=True)
+    rows, columns = table.start(len(texts)), []
+    for column in tokens.split(1, dim=1):
+        columns.append(table.score(rows).gather(2, column.unsqueeze(-1)).squeeze(-1))
+        rows = table.advance(rows, column)
+    scores = torch.cat(columns, dim=1).tolist()
+    return [row[: len(text)] for row, text in zip(scores, texts, strict=True)]
+
+
+def texts(num_tokens: int, longest: int) -> list[tuple[int, ...]]:
+    """All sequences of tokens, the end behind each."""
+    every = (itertools.product(range(1, num_tokens), repeat=length) for length in range(longest + 1))
+    return [(*tokens, 0) for tokens in itertools.chain.from_iterable(every)]
 
 
 @pytest.mark.parametrize("oov_penalty", [None, 1.5])
@@ -66,89 +91,85 @@ def test_the_tokens_of_any_text_add_up_to_the_probability_of_its_words(
     model: arpa.Model, oov_penalty: float | None
 ) -> None:
     """All texts of up to four characters: words, other words, spaces at the ends and in a row."""
-    table = LazyTable(WordNGram(model, LETTERS, oov_penalty), CPU)
-    for length in range(5):
-        for tokens in itertools.product(range(1, LETTERS.size), repeat=length):
-            scores = path_scores(table, [*tokens, LETTERS.eos])
-            expected = word_log_prob(model, LETTERS.decode(tokens), oov_penalty)
-            assert sum(scores) == pytest.approx(expected, abs=1e-5)
-            assert max(scores) < 1e-12  # nothing is gained later, so that a search may stop early
+    table, words = LazyTable(WordNGram(model, LETTERS, oov_penalty), CPU), Words(model)
+    every = texts(LETTERS.size, 4)
+    for tokens, scores in zip(every, path_scores(table, every), strict=True):
+        assert sum(scores) == pytest.approx(words.log_prob(LETTERS.decode(tokens), oov_penalty), abs=1e-5)
+        assert max(scores) < 1e-12  # nothing is gained later, so that a search may stop early
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_prefix_scores_the_probability_of_the_words_that_begin_with_it(model: arpa.Model) -> None:
-    closed, opened = (LazyTable(WordNGram(model, LETTERS, penalty), CPU) for penalty in (None, 2.0))
-    words = [word for word in model.words if word not in (arpa.START, arpa.END, arpa.UNKNOWN)]
-    for history in ("", "a ", "b ab "):
-        if not set(history.split()) <= set(words):
-            continue
-        start = sum(path_scores(opened, LETTERS.encode(history)))
-        end = word_log_prob(model, history, None)
-        before = end - word_log_prob(model, history, None) + start
-        for prefix in ("a", "ab", "abb", "b"):
-            probs = [_conditional(model, history, word) for word in words if word.startswith(prefix)]
-            unknown = _conditional(model, history, arpa.UNKNOWN) * math.exp(-2.0 * len(prefix))
-            tokens = LETTERS.encode(history + prefix)
-            assert sum(path_scores(opened, tokens)) - before == pytest.approx(math.log(sum(probs) + unknown), abs=1e-5)
-            alone = sum(path_scores(closed, tokens)) - sum(path_scores(closed, LETTERS.encode(history)))
-            assert alone == pytest.approx(math.log(sum(probs)), abs=1e-5)
-
-
-def _conditional(model: arpa.Model, history: str, word: str) -> float:
-    lm = of_words(model)
-    state = lm.start(1)
-    for each in history.split():
-        state = lm.advance(state, torch.tensor([[lm.symbols.index(each)]]))
-    return float(lm.score(state)[0, 0, lm.symbols.index(word)].exp())
+    words = Words(model)
+    known = [word for word in words.lm.symbols if word not in (arpa.END, arpa.UNKNOWN)]
+    for history in ("", "b ", "b ab "):
+        for oov_penalty in (None, 2.0):
+            table = LazyTable(WordNGram(model, LETTERS, oov_penalty), CPU)
+            before = len(LETTERS.encode(history))
+            for prefix in ("a", "ab", "abb", "b"):
+                (scores,) = path_scores(table, [LETTERS.encode(history + prefix)])
+                state = words.history(history)
+                mass = sum(math.exp(words.follow(state, word)[0]) for word in known if word.startswith(prefix))
+                if oov_penalty is not None:
+                    mass += math.exp(words.follow(state, arpa.UNKNOWN)[0] - oov_penalty * len(prefix))
+                assert sum(scores[before:]) == pytest.approx(math.log(mass), abs=1e-5)
 
 
 def test_pieces_score_alike_however_they_divide_a_word(pieces: SentencePieces) -> None:
-    assert "\u2581ab" in pieces.symbols and "\u2581" in pieces.symbols
-    for model, oov_penalty in itertools.product((MODELS[2], MODELS[5]), (None, 1.5)):
-        table = LazyTable(WordNGram(model, pieces, oov_penalty), CPU)
-        for length in range(4):
-            for tokens in itertools.product(range(1, pieces.size), repeat=length):
-                found = sum(path_scores(table, [*tokens, pieces.eos]))
-                expected = word_log_prob(model, pieces.decode(tokens), oov_penalty)
-                assert found == pytest.approx(expected, abs=1e-5), pieces.decode(tokens)
+    assert {"\u2581ab", "\u2581"} <= set(pieces.symbols)
+    every = texts(pieces.size, 3)
+    for model, oov_penalty in ((MODELS[2], None), (MODELS[2], 1.5), (MODELS[5], 1.5)):
+        table, words = LazyTable(WordNGram(model, pieces, oov_penalty), CPU), Words(model)
+        for tokens, scores in zip(every, path_scores(table, every), strict=True):
+            text = pieces.decode(tokens)
+            assert sum(scores) == pytest.approx(words.log_prob(text, oov_penalty), abs=1e-5), text
 
 
 def test_each_phone_is_a_word() -> None:
     phones = Phones(symbols=["aa", "b"])
     model = word_ngram.uniform(["aa", "b", "zz"], "list")
     table = LazyTable(WordNGram(model, Phones(symbols=["aa", "b", "zz"])), CPU)
-    assert sum(path_scores(table, [*phones.encode("aa b b"), 0])) == pytest.approx(-4 * math.log(5))
+    (scores,) = path_scores(table, [[*phones.encode("aa b b"), 0]])
+    assert scores == pytest.approx([-math.log(5)] * 4)
 
 
 def test_all_words_and_the_end_are_equally_probable_in_a_list() -> None:
     model = word_ngram.uniform(["a", "b", "c"], "list")
     assert 10 ** model.ngrams[0].log10_probs[1:] == pytest.approx([1 / 5] * 5)
-    assert word_log_prob(model, "a c", None) == pytest.approx(3 * math.log(1 / 5))
+    assert Words(model).log_prob("a c", None) == pytest.approx(3 * math.log(1 / 5))
 
 
-def test_a_batch_of_beams_scores_as_its_hypotheses_alone() -> None:
+def test_beams_that_are_reordered_score_as_their_texts_alone() -> None:
     lm = WordNGram(MODELS[2], LETTERS, 1.5)
-    draw = torch.Generator().manual_seed(1)
-    tokens = torch.randint(1, LETTERS.size, (8, 3, 2), generator=draw)
-    table = LazyTable(lm, CPU)
-    rows, scores = table.start(3).expand(3, 2), torch.zeros(3, 2, dtype=torch.float64)
-    for column in tokens:
-        scores += table.score(rows).gather(2, column.unsqueeze(-1)).squeeze(-1)
-        rows = table.advance(rows, column)
-    for row, beam in itertools.product(range(3), range(2)):
-        alone = sum(path_scores(LazyTable(lm, CPU), tokens[:, row, beam].tolist()))
-        assert float(scores[row, beam]) == pytest.approx(alone, rel=1e-12)
+    table, draw = LazyTable(lm, CPU), torch.Generator().manual_seed(1)
+    rows, histories = table.start(2), [[[]], [[]]]
+    for _ in range(5):
+        parents = torch.randint(rows.shape[1], (2, 3), generator=draw)
+        tokens = torch.randint(1, LETTERS.size, (2, 3), generator=draw)
+        rows = table.advance(reorder(rows, parents), tokens)
+        histories = [
+            [[*history[parent], token] for parent, token in zip(chosen, added, strict=True)]
+            for history, chosen, added in zip(histories, parents.tolist(), tokens.tolist(), strict=True)
+        ]
+    found = table.score(rows)
+    for row, beam in itertools.product(range(2), range(3)):
+        for token in range(LETTERS.size):
+            (alone,) = path_scores(LazyTable(lm, CPU), [[*histories[row][beam], token]])
+            assert float(found[row, beam, token]) == pytest.approx(alone[-1], rel=1e-12)
 
 
 @pytest.mark.parametrize(
     ("tokens", "message"),
     [
-        (Characters("AB "), r"the tokens can spell none of its 3 words: 'ab' has 'a', 'b', .* in the other case"),
-        (Characters("xyz"), r"none of its 3 words: 'ab' has 'a', 'b', 'b' has 'b', 'abb' has 'a', 'b'\."),
+        (Characters("AB "), r"'ab' has 'a', 'b', .* in the other case"),
+        (
+            Characters("xyz"),
+            r"the tokens can spell none of its 3 words: 'ab' has 'a', 'b', 'b' has 'b', 'abb' has 'a', 'b'\.",
+        ),
     ],
 )
 def test_words_that_no_token_spells_are_an_error(tokens: Tokenizer, message: str) -> None:
-    with pytest.raises(DataError, match=f"list: {message}"):
+    with pytest.raises(DataError, match=f"list: the tokens can spell none of its 3 words: {message}"):
         WordNGram(MODELS[5], tokens)
 
 
@@ -156,9 +177,7 @@ def test_words_that_cannot_be_spelt_are_counted_and_left_out(capsys: pytest.Capt
     lm = WordNGram(word_ngram.uniform(["ab", "b1", "x"], "words.txt"), LETTERS)
     assert lm.lm.symbols[2:] == ("ab",)
     said = " ".join(capsys.readouterr().out.split())
-    assert said == (
-        "words.txt: 2 of 3 words are left out, which the tokens cannot spell: 'b1' has '1', 'x' has 'x'"
-    )
+    assert said == ("words.txt: 2 of 3 words are left out, which the tokens cannot spell: 'b1' has '1', 'x' has 'x'")
 
 
 def test_pieces_of_several_words_are_refused() -> None:
@@ -171,7 +190,6 @@ def test_a_model_is_read_from_a_file_or_a_list(tmp_path: Path) -> None:
     (tmp_path / "w.dic").write_text(";;; a comment\nab  AH B\nab(2)  AE B\n\nb  B\n")
     of_file = word_ngram.read(tmp_path / "w.arpa", None, LETTERS, None)
     of_list = word_ngram.read(None, tmp_path / "w.dic", LETTERS, None)
-    assert sum(path_scores(LazyTable(of_file, CPU), [*LETTERS.encode("ab a"), 0])) == pytest.approx(
-        word_log_prob(MODELS[1], "ab a", None), abs=1e-4
-    )
+    (scores,) = path_scores(LazyTable(of_file, CPU), [[*LETTERS.encode("ab a"), 0]])
+    assert sum(scores) == pytest.approx(Words(MODELS[1]).log_prob("ab a", None), abs=1e-4)
     assert of_list.lm.symbols[2:] == ("ab", "b")

@@ -107,7 +107,8 @@ class HotWordAutomaton:
     ) -> tuple[Float[Tensor, "states tokens"], Int[Tensor, "states tokens"]]:
         rows = [[self._step(state, text) for text in self._texts] for state in states.tolist()]
         scores = torch.tensor([[score for score, _ in row] for row in rows], dtype=torch.float64)
-        scores[:, self._eos] = torch.tensor([self._completed[state] - self._paid[state] for state in states.tolist()])
+        ends = [self._completed[state] - self._paid[state] for state in states.tolist()]
+        scores[:, self._eos] = torch.tensor(ends, dtype=torch.float64)
         return scores, torch.tensor([[node for _, node in row] for row in rows])
 
     def _step(self, state: int, text: str) -> tuple[float, int]:
