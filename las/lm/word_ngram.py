@@ -72,9 +72,9 @@ class WordNGram:
         symbols = (arpa.END, arpa.UNKNOWN, *spellings.values())
         self.lm = NGram(model, symbols, row_entries=0, dtype=torch.float64)
         self.sums = RangeSums(self.lm)
-        self.num_tokens = tokens.size
         self.eos = tokens.eos
         self._single = self._single_masses()
+        self._first_nodes = self.tree.follow(torch.tensor(0), torch.arange(tokens.size))
         lengths = torch.arange(1 + int(self.tree.depth.max() + self.tree.length.max()), dtype=torch.float64)
         self._spelling = torch.full_like(lengths, -math.inf) if oov_penalty is None else -oov_penalty * lengths
         self._spelling[0] = 0.0
@@ -88,26 +88,34 @@ class WordNGram:
         self, states: Int[Tensor, " states"]
     ) -> tuple[Float[Tensor, "states tokens"], Int[Tensor, "states tokens"]]:
         """The log-probabilities of all tokens after some states, and the states that they lead to."""
-        tree, tokens = self.tree, torch.arange(self.num_tokens)
+        tree, starts_word = self.tree, self.tree.begins
         nodes, history = states % tree.num_nodes, states // tree.num_nodes
-        ending, next_history = self._end_word(nodes, history)
-        # A token goes on from the node, or ends its word and goes on from the root with a longer history.
-        origin = torch.where(tree.begins, 0, nodes.unsqueeze(1))
-        history = torch.where(tree.begins, next_history.unsqueeze(1), history.unsqueeze(1))
-        log_mass = self._log_mass(nodes, states // tree.num_nodes)
-        before = torch.where(tree.begins, -ending.unsqueeze(1), log_mass.unsqueeze(1))
-        children = tree.follow(origin, tokens)
-        scores = self._log_mass(children, history) - before
+        unknown = self._log_prob_of(UNKNOWN, history)
+        log_mass = self._log_mass(nodes, history, unknown)
+        ending, next_history = self._end_word(nodes, history, log_mass)
+        # A token goes on from the node, or ends its word and goes on from the root after a longer history.
+        unknown = torch.where(starts_word, self._log_prob_of(UNKNOWN, next_history).unsqueeze(1), unknown.unsqueeze(1))
+        before = torch.where(starts_word, -ending.unsqueeze(1), log_mass.unsqueeze(1))
+        history = torch.where(starts_word, next_history.unsqueeze(1), history.unsqueeze(1))
+        origin = torch.where(starts_word, 0, nodes.unsqueeze(1))
+        children = self._children(nodes)
+        scores = self._log_mass(children, history, unknown) - before
         # The first character outside of the tree pays for those before it, the others for themselves.
-        was_outside = origin == tree.outside
-        unknown = self._log_prob_of_unknown(history) + self._spelling[tree.depth[origin] + tree.length]
-        unknown = torch.where(was_outside, self._spelling[tree.length], unknown - before)
-        scores = torch.where(children == tree.outside, unknown, scores)
-        scores[:, self.eos] = ending + self.lm.follow(next_history, torch.full_like(next_history, END))[0]
+        leaving = unknown + self._spelling[tree.depth[origin] + tree.length] - before
+        outside = torch.where(origin == tree.outside, self._spelling[tree.length], leaving)
+        scores = torch.where(children == tree.outside, outside, scores)
+        scores[:, self.eos] = ending + self._log_prob_of(END, next_history)
         return scores, history * tree.num_nodes + children
 
+    def _children(self, nodes: Int[Tensor, " states"]) -> Int[Tensor, "states tokens"]:
+        """The nodes that all tokens lead to; those of the tokens that begin a word are always the same."""
+        children = self._first_nodes.expand(len(nodes), -1).clone()
+        goes_on = ~self.tree.begins
+        children[:, goes_on] = self.tree.follow(nodes.unsqueeze(1), goes_on.nonzero().squeeze(1))
+        return children
+
     def _end_word(
-        self, nodes: Int[Tensor, " states"], history: Int[Tensor, " states"]
+        self, nodes: Int[Tensor, " states"], history: Int[Tensor, " states"], log_mass: Float[Tensor, " states"]
     ) -> tuple[Float[Tensor, " states"], Int[Tensor, " states"]]:
         """The score of the end of a word at each node, 0 where none was begun, and the state of the model after it."""
         tree = self.tree
@@ -116,25 +124,26 @@ class WordNGram:
         log_prob, next_history = self.lm.follow(history, symbol)
         log_prob = torch.where(is_unknown, log_prob + self._spelling[tree.depth[nodes]], log_prob)
         is_paid = (nodes == 0) | (nodes == tree.outside)
-        score = torch.where(is_paid, 0.0, log_prob - self._log_mass(nodes, history))
-        return score, torch.where(nodes == 0, history, next_history)
+        return torch.where(is_paid, 0.0, log_prob - log_mass), torch.where(nodes == 0, history, next_history)
 
-    def _log_mass(self, nodes: Int[Tensor, "*shape"], history: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """The logarithms of the masses of nodes; 0 for the root, where no word was begun, and outside of the tree."""
-        result = torch.zeros(nodes.shape, dtype=torch.float64)
-        inside = (nodes != 0) & (nodes != self.tree.outside)
-        result[inside] = self._log_mass_inside(nodes[inside], history[inside])
-        return result
+    def _log_mass(
+        self, nodes: Int[Tensor, "*shape"], history: Int[Tensor, "*shape"], unknown: Float[Tensor, "*shape"]
+    ) -> Float[Tensor, "*shape"]:
+        """The logarithms of the masses of nodes; 0 for the root, where no word was begun, and outside of the tree.
 
-    def _log_mass_inside(self, nodes: Int[Tensor, " n"], history: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
-        tree = self.tree
+        `unknown` is the log-probability of an unknown word after the history.
+        """
+        tree, log_mass = self.tree, torch.zeros(nodes.shape, dtype=torch.float64)
+        inside = (nodes != 0) & (nodes != tree.outside)
+        nodes, history = nodes[inside], history[inside]
         first, last = tree.first[nodes] + FIRST_WORD, tree.last[nodes] + FIRST_WORD
         mass = self.sums(history, first, last, self._single[nodes])
-        unknown = (self._log_prob_of_unknown(history) + self._spelling[tree.depth[nodes]]).exp()
-        return (mass + unknown).clamp(min=SMALLEST).log()
+        mass = mass + (unknown[inside] + self._spelling[tree.depth[nodes]]).exp()
+        log_mass[inside] = mass.clamp(min=SMALLEST).log()
+        return log_mass
 
-    def _log_prob_of_unknown(self, history: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        return self.lm.follow(history, torch.full_like(history, UNKNOWN))[0]
+    def _log_prob_of(self, symbol: int, history: Int[Tensor, " states"]) -> Float[Tensor, " states"]:
+        return self.lm.follow(history, torch.full_like(history, symbol))[0]
 
     def _single_masses(self) -> Float[Tensor, " nodes"]:
         """The sums of the probabilities of single words below each node, added from the longest prefixes upwards.

@@ -89,8 +89,12 @@ def test_pieces_write_the_same_texts_in_every_way(pieces: SentencePieces, lexico
     (all_of_them,) = BeamSearch(size, 0.0, size, max_length=limit)(decoder, NUM_STATES)
     search = bound(BeamSearch(size, 0.0, size, max_length=limit, lexicon=LexiconConstraint(str(lexicon))), pieces)
     (found,) = search(decoder, NUM_STATES)
-    single = [each for each in all_of_them if "\u2581\u2581" not in "".join(pieces.symbols[i] for i in each.tokens)]
-    expected = [each.tokens for each in single if is_text_of(WORDS, pieces.decode(each.tokens))]
+    expected = []
+    for tokens in (each.tokens for each in all_of_them):
+        # Decoding drops the spaces that a lexicon refuses: in front of each other, and at the end.
+        spaces = "".join(pieces.symbols[token] for token in tokens).replace("\u2581", " ")
+        if "  " not in spaces and not spaces.endswith(" ") and is_text_of(WORDS, pieces.decode(tokens)):
+            expected.append(tokens)
     assert [each.tokens for each in found] == expected
     texts = Counter(pieces.decode(tokens) for tokens in expected)
     assert texts["ab"] > 1 and texts["a ab a"] > 1  # by several divisions into pieces
