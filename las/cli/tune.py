@@ -28,7 +28,7 @@ from las.scoring.error_rates import Score
 from las.storage import atomic
 from las.training import data_preparation
 
-LANGUAGE_MODELS = ("lm", "second_lm")
+LANGUAGE_MODELS = ("lm", "second_lm", "word_lm")
 FIRST_LINE = "# Written by las tune"
 NUM_ROWS = 20
 """The number of best rows printed of a table; the best without a language model is added."""

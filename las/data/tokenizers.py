@@ -9,7 +9,7 @@ import io
 import re
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from las.runtime import overrides
 from las.runtime.errors import ArgumentError, DataError, suggest
@@ -18,6 +18,20 @@ from las.storage import atomic
 
 BOUNDARY = "</s>"
 MODEL_TYPES = ("bpe", "unigram")
+WORD_START = "\u2581"
+"""The character ▁, with which the first piece of a word begins."""
+
+
+class WordPart(NamedTuple):
+    """The part of a word that a symbol spells.
+
+    `begins`: the word before ends, and `text`, which may be empty, begins another one. `may_lead`: the symbol may also
+    stand before the first word of a text, as a separator may not.
+    """
+
+    text: str
+    begins: bool
+    may_lead: bool
 
 
 class Tokenizer:
@@ -83,6 +97,10 @@ class Tokenizer:
     def known(self, text: str) -> str:
         """Remove the unknown symbols of a text."""
         return self.join([symbol for symbol in self.split(text) if self._ids.get(symbol)])
+
+    def word_part(self, symbol: str) -> WordPart:
+        """The part of a word that a symbol spells: here the whole word."""
+        return WordPart(symbol, begins=True, may_lead=True)
 
     def state(self) -> dict[str, Any]:
         """State from which `from_state` restores the tokenizer, as plain JSON values."""
@@ -153,6 +171,9 @@ class Characters(Tokenizer):
     def join(self, symbols: Sequence[str]) -> str:
         return "".join(symbols)
 
+    def word_part(self, symbol: str) -> WordPart:
+        return WordPart(symbol.strip(), begins=symbol.isspace(), may_lead=False)
+
     def state(self) -> dict[str, Any]:
         return {"kind": "Characters", "alphabet": "".join(self.symbols[1:])}
 
@@ -203,6 +224,10 @@ class SentencePieces(Tokenizer):
 
     def join(self, symbols: Sequence[str]) -> str:
         return self._processor.DecodePieces(list(symbols))
+
+    def word_part(self, symbol: str) -> WordPart:
+        begins = symbol.startswith(WORD_START)
+        return WordPart(symbol.removeprefix(WORD_START), begins, may_lead=begins)
 
     def state(self) -> dict[str, Any]:
         return {"kind": "SentencePieces", "model_base64": base64.b64encode(self._model).decode("ascii")}

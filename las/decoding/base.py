@@ -1,11 +1,9 @@
-"""The interface of a search: the decoder that it steps, the hypotheses that it returns, the length limit, ties."""
+"""The interface of a search: the decoder that it steps, the hypotheses that it returns, the length limit."""
 
 import math
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
-import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from las.decoding.scorers.base import State
@@ -88,23 +86,3 @@ class LengthLimit:
         # Rounded before ceil: in binary, 0.07 * 100 is a little more than 7.
         lengths = [math.ceil(round(self.ratio * count, 6)) for count in num_states.tolist()]
         return [int(max(1, min(length, self.max_length))) for length in lengths]
-
-
-def stable_topk(values: Float[Tensor, "rows candidates"], count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest values of each row and their indices, largest first, ties in order of index.
-
-    `torch.topk` promises neither an order among equals nor which of them it takes, and a stable sort of all candidates
-    is slow: its choice is kept where no tie decided it, otherwise the leftmost of the equal values are taken.
-    """
-    top = values.topk(count, dim=1)
-    threshold, indices = top.values[:, -1:], top.indices
-    # Asking whether a tie decided it would make the host wait for a GPU.
-    if values.device.type != "cpu" or (values >= threshold).sum() > indices.numel():
-        above, equal = values > threshold, values == threshold
-        num_ties = count - above.sum(dim=1, keepdim=True)
-        selected = above | (equal & (equal.cumsum(dim=1) <= num_ties))
-        index = torch.arange(values.shape[1], device=values.device)
-        indices = torch.where(selected, index, values.shape[1]).topk(count, dim=1, largest=False).indices
-    indices = indices.sort(dim=1).values
-    ordered, order = values.gather(1, indices).sort(dim=1, descending=True, stable=True)
-    return ordered, indices.gather(1, order)

@@ -11,24 +11,23 @@ complete hypotheses. Three promises hold for both searches:
 Scores are summed in float64: sums of float32 log-probabilities are then exact enough that two ways of adding the same
 numbers agree, and near ties are decided by the model instead of by rounding.
 
-`BeamSearch.__call__` is the loop. Below it stand its three parts: the open hypotheses (`BeamState`), their expansion by
-one symbol (`BeamExpansion`), and the record of the steps, from which the hypotheses are read at the end (`Backtrace`).
-Scorers and constraints are one call, `CombinedScorer.score`.
+`BeamSearch.__call__` is the loop. Below it stands the expansion of the open hypotheses by one symbol (`BeamExpansion`).
+The record of the steps, from which the hypotheses are read at the end, is `las.decoding.backtrace`;
+scorers and constraints are one call, `CombinedScorer.score`.
 """
 
 import copy
 import math
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from numpy.typing import NDArray
 from torch import Tensor
 
 from las.data.tokenizers import Tokenizer
-from las.decoding.base import CanDropUtterances, Decoder, HasAttention, Hypothesis, LengthLimit, stable_topk
+from las.decoding.backtrace import Backtrace, BeamState, BeamStep
+from las.decoding.base import CanDropUtterances, Decoder, HasAttention, Hypothesis, LengthLimit
 from las.decoding.scorers import combined
 from las.decoding.scorers.base import Constraint, Scorer, SearchStep, reorder, score_type, select_utterances
 from las.runtime.errors import ArgumentError
@@ -74,7 +73,7 @@ class GreedySearch:
             if _is_time_to_check(step, num_states) and beams.finished.all():
                 break
         backtrace.end_all(beams, self.nbest)
-        return _hypotheses(backtrace, limits, [combined.DECODER])
+        return backtrace.hypotheses(limits, [combined.DECODER])
 
 
 class BeamSearch:
@@ -116,11 +115,14 @@ class BeamSearch:
         ctc: Scorer | None = None,
         lm: Scorer | None = None,
         second_lm: Scorer | None = None,
+        word_lm: Scorer | None = None,
+        hot_words: Scorer | None = None,
         length_reward: Scorer | None = None,
         coverage: Scorer | None = None,
         end_threshold: Constraint | None = None,
         min_length: Constraint | None = None,
         repetition: Constraint | None = None,
+        lexicon: Constraint | None = None,
     ) -> None:
         if size < 1:
             raise ArgumentError(f"size={size}: a beam needs at least one hypothesis, for example size=8.")
@@ -136,8 +138,16 @@ class BeamSearch:
         self.nbest = nbest
         self.limits = LengthLimit(max_length_ratio, max_length)
         self.components = combined.scorer_set(
-            dict(ctc=ctc, lm=lm, second_lm=second_lm, length_reward=length_reward, coverage=coverage),
-            dict(end_threshold=end_threshold, min_length=min_length, repetition=repetition),
+            dict(
+                ctc=ctc,
+                lm=lm,
+                second_lm=second_lm,
+                word_lm=word_lm,
+                hot_words=hot_words,
+                length_reward=length_reward,
+                coverage=coverage,
+            ),
+            dict(end_threshold=end_threshold, min_length=min_length, repetition=repetition, lexicon=lexicon),
         )
 
     def __repr__(self) -> str:
@@ -201,21 +211,7 @@ class BeamSearch:
 
             scorer_state = scorer.advance(scorer_state, beams.tokens)
         backtrace.end_all(beams, self.nbest)
-        return _hypotheses(backtrace, limits, self.components.names)
-
-
-class BeamState(NamedTuple):
-    """The hypotheses under construction. `lengths` counts the end symbol, `tokens` are their last symbols.
-
-    A score of -inf marks a hypothesis that is impossible or does not exist (there were fewer continuations than
-    beams). No continuation can make it possible, so it counts as finished, its last symbol as its end.
-    """
-
-    tokens: Int[Tensor, "batch beam"]
-    scores: Float[Tensor, "batch beam"]
-    ranks: Float[Tensor, "batch beam"]
-    lengths: Int[Tensor, "batch beam"]
-    finished: Bool[Tensor, "batch beam"]
+        return backtrace.hypotheses(limits, self.components.names)
 
 
 def first_beams(sos: int, num_states: Int[Tensor, " batch"]) -> BeamState:
@@ -290,104 +286,26 @@ class BeamExpansion(NamedTuple):
         return all_finished | (best_finished & (beams.ranks[:, nbest - 1] > rank_bound))
 
 
-class BeamStep(NamedTuple):
-    """One step: the new symbol of each beam, the beam it continues, its score by each scorer (unweighted)."""
+def stable_topk(values: Float[Tensor, "rows candidates"], count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest values of each row and their indices, largest first, ties in order of index.
 
-    tokens: Int[Tensor, "batch beam"]
-    parents: Int[Tensor, "batch beam"]
-    scores: Float[Tensor, "scorers batch beam"]
-
-
-class BacktracedHypothesis(NamedTuple):
-    """One hypothesis: its symbols with the end, their scores by scorer [scorers, symbols], weighted score and rank."""
-
-    tokens: list[int]
-    symbol_scores: NDArray[np.float64]
-    score: float
-    rank: float
-
-
-class Backtrace:
-    """All steps of a search, from which the hypotheses are read at the end, so that no step copies histories.
-
-    After `select_utterances` the following steps have only the selected utterances.
+    `torch.topk` specifies neither the order nor the choice among equals, and a stable sort of all candidates is slow.
+    So the choice of `torch.topk` is used without ties at the threshold; otherwise the leftmost equal values are taken.
     """
-
-    def __init__(self, num_states: Int[Tensor, " batch"]) -> None:
-        self._batch = len(num_states)
-        self._rows = torch.arange(self._batch, device=num_states.device)
-        self._steps: list[tuple[Tensor, BeamStep]] = []
-        self._ends: dict[int, list[tuple[float, float, int]]] = {}
-
-    def add(self, step: BeamStep) -> None:
-        """Record one step of the utterances that are still in the batch."""
-        self._steps.append((self._rows, step))
-
-    def end(self, rows: Int[Tensor, " ended"], beams: BeamState, nbest: int) -> None:
-        """Record the `nbest` final beams of some of the utterances that are still in the batch.
-
-        Impossible hypotheses (score -inf) are dropped, except one for an utterance that has no others.
-        """
-        columns = (beams.scores, beams.ranks, beams.lengths)
-        ends = (self._rows[rows], *(column[:, :nbest][rows] for column in columns))
-        for row, *values in zip(*(column.tolist() for column in ends), strict=True):
-            hypotheses = list(zip(*values, strict=True))
-            self._ends[row] = [hypothesis for hypothesis in hypotheses if hypothesis[0] > -math.inf] or hypotheses[:1]
-
-    def end_all(self, beams: BeamState, nbest: int) -> None:
-        """Record the final beams of all utterances that are still in the batch."""
-        self.end(torch.arange(len(beams.tokens), device=beams.tokens.device), beams, nbest)
-
-    def select_utterances(self, rows: Int[Tensor, " selected"]) -> None:
-        """Continue with only these of the utterances that are still in the batch."""
-        self._rows = self._rows[rows]
-
-    def hypotheses(self) -> list[list[BacktracedHypothesis]]:
-        """The hypotheses of every utterance, in the order of their beams when it ended."""
-        shape = (self._batch, max(len(ends) for ends in self._ends.values()))
-        beams = np.broadcast_to(np.arange(shape[1]), shape).copy()
-        tokens = np.zeros((len(self._steps), *shape), dtype=np.int64)
-        scores = np.zeros((len(self._steps[0][1].scores), len(self._steps), *shape))
-        for index in reversed(range(len(self._steps))):
-            rows, step = self._steps[index][0].numpy(force=True), self._steps[index][1]
-            # Beams that an utterance does not have are filled as well, and never read.
-            current = np.minimum(beams[rows], step.tokens.shape[1] - 1)
-            tokens[index, rows] = np.take_along_axis(step.tokens.numpy(force=True), current, 1)
-            scores[:, index, rows] = np.take_along_axis(step.scores.numpy(force=True), current[None], 2)
-            beams[rows] = np.take_along_axis(step.parents.numpy(force=True), current, 1)
-        return [
-            [
-                BacktracedHypothesis(tokens[:length, row, beam].tolist(), scores[:, :length, row, beam], score, rank)
-                for beam, (score, rank, length) in enumerate(self._ends[row])
-            ]
-            for row in range(self._batch)
-        ]
+    top = values.topk(count, dim=1)
+    threshold, indices = top.values[:, -1:], top.indices
+    # On a GPU always: testing for ties would make the host wait.
+    if values.device.type != "cpu" or (values >= threshold).sum() > indices.numel():
+        above, equal = values > threshold, values == threshold
+        num_ties = count - above.sum(dim=1, keepdim=True)
+        selected = above | (equal & (equal.cumsum(dim=1) <= num_ties))
+        index = torch.arange(values.shape[1], device=values.device)
+        indices = torch.where(selected, index, values.shape[1]).topk(count, dim=1, largest=False).indices
+    indices = indices.sort(dim=1).values
+    ordered, order = values.gather(1, indices).sort(dim=1, descending=True, stable=True)
+    return ordered, indices.gather(1, order)
 
 
 def _is_time_to_check(step: int, num_states: Tensor) -> bool:
     """True at every step on a CPU, and at every eighth on a GPU, where surplus steps cost less than waiting for it."""
     return num_states.device.type == "cpu" or step % STEPS_BETWEEN_CHECKS == 0
-
-
-def _hypotheses(backtrace: Backtrace, limits: list[int], names: list[str]) -> list[list[Hypothesis]]:
-    """The hypotheses of each utterance, with the names of the scorers."""
-    return [
-        [
-            Hypothesis(
-                tokens=hypothesis.tokens[:-1],
-                score=hypothesis.score,
-                normalised_score=hypothesis.rank,
-                finished_by=_finished_by(hypothesis, limit),
-                scores=dict(zip(names, hypothesis.symbol_scores.sum(1).tolist(), strict=True)),
-                confidences=np.exp(hypothesis.symbol_scores[0, :-1]).tolist(),
-            )
-            for hypothesis in hypotheses
-        ]
-        for hypotheses, limit in zip(backtrace.hypotheses(), limits, strict=True)
-    ]
-
-
-def _finished_by(hypothesis: BacktracedHypothesis, limit: int) -> Literal["eos", "max_length", "dead_end"]:
-    if hypothesis.score == -math.inf:
-        return "dead_end"
-    return "max_length" if len(hypothesis.tokens) > limit else "eos"

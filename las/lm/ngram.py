@@ -53,6 +53,7 @@ class NGram:
         model: its n-grams.
         symbols: words of the model, by the id that search knows them by; others are never predicted.
         row_entries: room for rows of log-probabilities, in numbers of 4 bytes.
+        dtype: of the log-probabilities.
 
     A state is a tensor [batch, beam] of whole numbers and may be selected from, kept and copied like any other.
     Raises DataError naming symbols that the model lacks.
@@ -68,7 +69,13 @@ class NGram:
     BeamSearch(size=8, length_normalisation=1, nbest=1, lm=0.3)
     """
 
-    def __init__(self, model: arpa.Model, symbols: Sequence[str], row_entries: int = ROW_ENTRIES) -> None:
+    def __init__(
+        self,
+        model: arpa.Model,
+        symbols: Sequence[str],
+        row_entries: int = ROW_ENTRIES,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         self.symbols = tuple(symbols)
         self.order = model.order
         graph = automaton.build(model, self.symbols)
@@ -77,7 +84,7 @@ class NGram:
         has_row = automaton.with_rows(graph, self.longest_list)
         self._num_lists = automaton.longest_chain(graph, has_row)
         self._num_lookups = int(graph.depths.max()) + 1
-        self._tables = _tables(graph, len(self.symbols), has_row)
+        self._tables = _tables(graph, len(self.symbols), has_row, dtype)
 
     @classmethod
     def read(cls, path: str | Path, tokenizer: Tokenizer) -> "NGram":
@@ -133,8 +140,8 @@ class NGram:
         rows.scatter_(1, symbols, values)
 
     def follow(
-        self, state: Int[Tensor, "batch beam"], tokens: Int[Tensor, "batch beam"]
-    ) -> tuple[Float[Tensor, "batch beam"], Int[Tensor, "batch beam"]]:
+        self, state: Int[Tensor, "*shape"], tokens: Int[Tensor, "*shape"]
+    ) -> tuple[Float[Tensor, "*shape"], Int[Tensor, "*shape"]]:
         """The log-probabilities of given tokens, and the state after them."""
         tables, current = self._tables, state
         log_probs = torch.zeros_like(state, dtype=tables.rows.dtype)
@@ -155,19 +162,52 @@ class NGram:
         return self.follow(state, tokens)[1]
 
 
-def _tables(graph: automaton.Automaton, num_symbols: int, has_row: NDArray[np.bool_]) -> Tables:
+class RangeSums:
+    """Sums of an n-gram model's probabilities over ranges of symbols, after any state.
+
+    The symbols with an n-gram of their own add what that says beyond the shorter context; all others add the shorter
+    context's probability times the back-off weight. So a sum is, at each order, a difference of two cumulative sums.
+    """
+
+    def __init__(self, lm: NGram) -> None:
+        tables = lm._tables
+        self._num_symbols, self._num_orders = len(lm.symbols), lm._num_lookups - 1
+        self._keys, self._fails, self._backoffs = tables.keys, tables.fails, tables.backoffs.exp()
+        sources = tables.keys // self._num_symbols
+        shorter = lm.follow(self._fails[sources], tables.symbols)[0].exp()
+        beyond = tables.log_probs.exp() - self._backoffs[sources] * shorter
+        self._cumulative = torch.nn.functional.pad(beyond.masked_fill(sources == 0, 0.0).cumsum(0), (1, 0))
+
+    def __call__(
+        self,
+        state: Int[Tensor, "*shape"],
+        first: Int[Tensor, "*shape"],
+        last: Int[Tensor, "*shape"],
+        single: Float[Tensor, "*shape"],
+    ) -> Float[Tensor, "*shape"]:
+        """The probability of a symbol with first <= symbol < last; `single` is that of the model of single symbols."""
+        total, weight = torch.zeros_like(single), torch.ones_like(single)
+        for _ in range(self._num_orders):
+            keys = state * self._num_symbols
+            begin, end = (torch.searchsorted(self._keys, keys + symbol) for symbol in (first, last))
+            total = total + weight * (self._cumulative[end] - self._cumulative[begin])
+            weight, state = weight * self._backoffs[state], self._fails[state]
+        return total + weight * single
+
+
+def _tables(graph: automaton.Automaton, num_symbols: int, has_row: NDArray[np.bool_], dtype: torch.dtype) -> Tables:
     row_of = np.where(has_row, np.cumsum(has_row) - 1, -1)
     counts = np.bincount(graph.sources, minlength=len(has_row))
     return Tables(
-        backoffs=torch.tensor(graph.backoffs, dtype=torch.float32),
+        backoffs=torch.tensor(graph.backoffs, dtype=dtype),
         fails=torch.tensor(graph.fails),
         row_of=torch.tensor(row_of),
         first_arc=torch.tensor(np.cumsum(counts) - counts),
         num_listed=torch.tensor(np.where(has_row, 0, counts)),
-        rows=torch.tensor(automaton.rows(graph, num_symbols, row_of)),
+        rows=torch.tensor(automaton.rows(graph, num_symbols, row_of), dtype=dtype),
         keys=torch.tensor(graph.sources * num_symbols + graph.symbols),
         symbols=torch.tensor(graph.symbols),
-        log_probs=torch.tensor(graph.log_probs, dtype=torch.float32),
+        log_probs=torch.tensor(graph.log_probs, dtype=dtype),
         targets=torch.tensor(graph.targets),
     )
 

@@ -164,6 +164,7 @@ def compose(name: str, overrides: list[str]) -> Config:
     from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
     directory = config_directory()
+    overrides = config_groups.with_parts_of_a_search(overrides)
     config_groups.check_hydra(directory, name, overrides)
     config_groups.check_groups(directory, name, overrides)
     try:

@@ -13,6 +13,8 @@ HYDRA = re.compile(r"[+~]*hydra\b")
 """The beginning of a key of Hydra's own."""
 OPTIONAL = re.compile(r"(scorer|front_end)@.*|(validation_)?search\.[a-z]\w*|model\.listener\.front_end")
 """Keys that `~key` may remove from a config."""
+PARTS_OF_A_SEARCH = {"lexicon": ("lexicon", "path"), "hot_words": ("hot_words", "words")}
+"""Parts of a search that one value describes, with their card and its key: `search.lexicon=words.txt` adds the card."""
 PATH_HINTS = {"name": "run_dir=... says where a run lies", "corpus.name": "corpus.root=... says where a corpus lies"}
 """Keys whose values name folders, with a hint for users who meant a path."""
 
@@ -69,6 +71,20 @@ def check_groups(directory: Path, name: str, overrides: list[str]) -> None:
             )
         if bare == group and not everywhere and group not in own_keys(directory, name):
             raise ConfigError(misplaced(directory, name, override, overrides))
+
+
+def with_parts_of_a_search(overrides: list[str]) -> list[str]:
+    """The overrides with `search.lexicon=words.txt` written out: `+scorer@search.lexicon=lexicon` and its path."""
+    written: list[str] = []
+    for override in overrides:
+        key, _, value = override.partition("=")
+        section, _, part = key.lstrip("+").partition(".")
+        if section in ("search", "validation_search") and part in PARTS_OF_A_SEARCH and not key.startswith("~"):
+            card, inner = PARTS_OF_A_SEARCH[part]
+            written += [f"+scorer@{section}.{part}={card}", f"{section}.{part}.{inner}={value}"]
+        else:
+            written.append(override)
+    return written
 
 
 def misplaced(directory: Path, name: str, override: str, overrides: list[str]) -> str:

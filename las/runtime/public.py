@@ -63,10 +63,13 @@ COMPONENTS = {
     "CoverageReward": "las.decoding.scorers.coverage",
     "CTCPrefixScorer": "las.decoding.scorers.ctc_prefix",
     "EndThreshold": "las.decoding.scorers.end_threshold",
+    "HotWordBonus": "las.decoding.scorers.hot_words",
     "LanguageModelScorer": "las.decoding.scorers.language_model",
     "LengthReward": "las.decoding.scorers.length_reward",
+    "LexiconConstraint": "las.decoding.scorers.lexicon",
     "MinLength": "las.decoding.scorers.min_length",
     "RepetitionConstraint": "las.decoding.scorers.repetition",
+    "WordNGramScorer": "las.decoding.scorers.word_ngram",
     # training
     "Nadam": "las.training.optimizers",
     "Schedule": "las.training.schedules",

@@ -83,6 +83,15 @@ def test_sentence_pieces_round_trip(pieces: SentencePieces, words: list[str]) ->
     assert pieces.decode(pieces.encode(text)) == text
 
 
+def test_the_parts_of_words_make_the_words(pieces: SentencePieces) -> None:
+    kinds = ((Phones(phone_set=39), "sil aa"), (Characters(ALPHABET), "AB CA"), (pieces, "the cat"))
+    for kind, text in kinds:
+        parts = [kind.word_part(symbol) for symbol in kind.split(text)]
+        assert "".join(f"{' ' if part.begins else ''}{part.text}" for part in parts).split() == text.split()
+        is_separated = isinstance(kind, Characters)  # a text does not begin with a space
+        assert [part.may_lead for part in parts] == [part.begins and not is_separated for part in parts]
+
+
 def test_the_boundary_is_id_0_and_no_text_contains_it(pieces: SentencePieces) -> None:
     for kind, text in ((Phones(phone_set=39), "sil aa"), (Characters(ALPHABET), "A B"), (pieces, "the cat")):
         assert kind.sos == kind.eos == 0

@@ -65,10 +65,16 @@ class BatchScorer(BatchComponent):
 
 
 class BatchConstraint(BatchComponent):
-    """A constraint on a batch of utterances."""
+    """A constraint on a batch of utterances.
+
+    Where nothing else is possible, or at the length limit, the search allows forbidden symbols again, except those of
+    a constraint that `is_strict`: a hypothesis that only these could continue is given up.
+    """
+
+    is_strict = False
 
     def forbidden(self, state: State, step: SearchStep) -> Bool[Tensor, "batch beam vocab"]:
-        """Mask of the symbols that must not come next; the search allows them if no other symbol is possible."""
+        """Mask of the symbols that must not come next."""
         raise TypeError(f"{type(self).__name__} must define forbidden")
 
     def select_utterances(self, rows: Int[Tensor, " selected"]) -> "BatchConstraint":

@@ -18,7 +18,8 @@ DECODER = "las"
 class CombinedScores(NamedTuple):
     """Scores of every next symbol of every beam.
 
-    `total` is the weighted sum; `allowed` equals it but for symbols that a constraint forbids, which are -inf;
+    `total` is the weighted sum, -inf for symbols that a strict constraint forbids; `allowed` equals it but for symbols
+    that the other constraints forbid, which are -inf;
     `by_scorer` are the scores of each scorer without its weight, the decoder's first.
     """
 
@@ -118,17 +119,17 @@ class CombinedScorer:
         if self.scorers:
             total = possible(total)
         constraint_states = state[len(self.scorers) :]
-        allowed = self._allowed(total, step, constraint_states)
+        total = self._masked(total, step, constraint_states, strict=True)
+        allowed = self._masked(total, step, constraint_states, strict=False)
+        allowed = torch.where(allowed.amax(-1, keepdim=True) > -math.inf, allowed, total)
         return CombinedScores(total, allowed, by_scorer), (*new_states, *constraint_states)
 
-    def _allowed(self, total: Tensor, step: SearchStep, states: State) -> Tensor:
-        """The scores with -inf for forbidden symbols, unless nothing else is possible."""
-        if not self.constraints:
-            return total
-        allowed = total
+    def _masked(self, scores: Tensor, step: SearchStep, states: State, strict: bool) -> Tensor:
+        """The scores with -inf for the symbols that the constraints forbid, the strict ones or the others."""
         for constraint, state in zip(self.constraints, states, strict=True):
-            allowed = allowed.masked_fill(constraint.forbidden(state, step), -math.inf)
-        return torch.where(allowed.amax(-1, keepdim=True) > -math.inf, allowed, total)
+            if constraint.is_strict == strict:
+                scores = scores.masked_fill(constraint.forbidden(state, step), -math.inf)
+        return scores
 
     def advance(self, state: State, tokens: Int[Tensor, "batch beam"]) -> State:
         """The state after the chosen symbols."""

@@ -1,0 +1,97 @@
+"""Words in a search by the command line: as the page on decoding prints it, on a tiny corpus of words."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from console import Answer
+from tiny_words import TRAIN, overrides, tree, wav
+
+from las.cli import train
+from las.runtime.config import compose
+from las.runtime.errors import ConfigError
+
+Las = Callable[..., Answer]
+WORDS = sorted({word for text in TRAIN for word in text.split()})
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with CTC of a tiny corpus, a dictionary of its words, and hot words."""
+    root = tree(tmp_path_factory.mktemp("words"))
+    train.train(overrides(root, "loss=joint_ctc"))
+    (root / "words.dic").write_text("".join(f"{word}  X Y\n{word}(2)  Z\n" for word in WORDS))
+    (root / "names.txt").write_text("GO ON\nSTOP\n")
+    return root
+
+
+@pytest.fixture
+def run(root: Path, las: Las) -> Callable[..., Answer]:
+    """Runs a verb with the checkpoint."""
+
+    def run(verb: str, *more: str) -> Answer:
+        return las(verb, f"checkpoint={root / 'run'}", f"data_dir={root / 'data'}", *more)
+
+    return run
+
+
+def decoded(root: Path) -> list[dict]:
+    return [json.loads(line) for line in (root / "x.jsonl").read_text().splitlines()]
+
+
+def test_decode_writes_the_words_of_a_lexicon(run: Las, root: Path) -> None:
+    lexicon = f"search.lexicon={root / 'words.dic'}"
+    answer = run("decode", "split=test", "search=beam_ctc", lexicon, "search.nbest=2", f"output={root / 'x.jsonl'}")
+    assert (answer.code, answer.err) == (0, "")
+    for line in decoded(root):
+        for each in line["nbest"]:
+            assert set(each["text"].split()) <= set(WORDS) and each["text"] == " ".join(each["text"].split())
+
+
+def test_decode_with_words_and_hot_words(run: Las, root: Path) -> None:
+    given = ["search=beam_ctc_words", f"search.word_lm.words={root / 'words.dic'}", "search.word_lm.weight=0.5"]
+    for hot in ("[GO ON,STOP]", str(root / "names.txt")):
+        more = [f"search.hot_words={hot}", "search.hot_words.weight=9.0", "search.nbest=2"]
+        answer = run("decode", "split=test", *given, *more, f"output={root / 'x.jsonl'}")
+        assert (answer.code, answer.err) == (0, "")
+        scores = decoded(root)[0]["nbest"][0]["scores"]
+        assert scores.keys() == {"las", "ctc", "word_lm", "hot_words"} and scores["hot_words"] >= 1
+
+
+def test_words_are_tuned_and_then_transcribed_with(run: Las, las: Las, root: Path) -> None:
+    tried = ["weights.lm=null", "weights.coverage=null", "weights.word_lm=[0.5,0.1]", "weights.hot_words=[1.0]"]
+    words = [f"search.word_lm.words={root / 'words.dic'}", f"search.lexicon={root / 'words.dic'}"]
+    answer = run("tune", "search=beam_ctc_words", *words, "search.hot_words=[STOP]", *tried, "search.size=2")
+    assert (answer.code, answer.err) == (0, "") and "4 combinations" in answer.out
+    tuned = json.loads((root / "run/tuned.json").read_text())["search"]
+    assert tuned["word_lm"]["weight"] == 0.5 and tuned["lexicon"]["path"] == str(root / "words.dic")
+    heard = las("transcribe", f"checkpoint={root / 'run'}", f"input={wav(root, 'fccc_1')}", "search=tuned")
+    assert heard.code == 0, heard.err
+    text = next(line for line in heard.out.splitlines() if "fccc_1.wav: " in line).partition(".wav: ")[2]
+    assert set(text.split()) <= set(WORDS)
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "message"),
+    [
+        (["search.lexicon=/nowhere.txt"], 3, "/nowhere.txt: cannot be read (No such file or directory)"),
+        (["search=beam_words"], 2, "search.word_lm.path=None: give one of path (an ARPA file) and words"),
+        (["search.hot_words=[go]"], 3, "the tokens can spell none of its 1 words: 'go' has 'g', 'o'. In this"),
+        (["search=greedy", "search.lexicon=x.txt"], 2, "search.lexicon: GreedySearch has no such key"),
+        (["search.lexicn=x.txt"], 2, "search.lexicn"),
+        (["+scorer@search.word_lm=word_ngram", "search.word_lm.word=x"], 2, "Did you mean search.word_lm.words"),
+    ],
+)
+def test_errors_say_what_to_type(given: list[str], code: int, message: str, run: Las) -> None:
+    answer = run("decode", "split=test", *given)
+    assert answer.code == code and message in answer.err, answer.err
+
+
+def test_one_value_stands_for_the_card_and_its_key() -> None:
+    with_value = compose("decode", ["checkpoint=x", "search.lexicon=w.txt", "search.hot_words=[A,NEW YORK]"])
+    by_card = ["+scorer@search.lexicon=lexicon", "search.lexicon.path=w.txt"]
+    by_card += ["+scorer@search.hot_words=hot_words", "search.hot_words.words=[A,NEW YORK]"]
+    assert with_value == compose("decode", ["checkpoint=x", *by_card])
+    with pytest.raises(ConfigError, match=r"search\.lexicon\.path has no value"):
+        compose("decode", ["checkpoint=x", "+scorer@search.lexicon=lexicon"])
