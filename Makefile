@@ -3,10 +3,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 TESTS ?= -n 2
 # The tests run in two processes: more threads in each would only get in the way.
-test slow browser faults: export OMP_NUM_THREADS = 1
+test slow shapes browser faults: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test check slow browser faults clean
+.PHONY: help setup demo bench test check slow shapes browser faults clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -32,6 +32,9 @@ test: setup ## Run the tests
 
 slow: setup ## Run the slow tests, which make test leaves out
 	$(BIN)/python -m pytest $(TESTS) -m slow
+
+shapes: setup ## Run the tests of tensors again, the types and shapes of every call checked
+	$(BIN)/python -m pytest $(TESTS) -m 'not slow' --shapes tests/nn tests/decoding tests/lm tests/analysis tests/training
 
 browser: setup ## Test the page of las demo_app in Chromium (installs gradio and Playwright)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[demo]' playwright

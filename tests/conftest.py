@@ -1,4 +1,4 @@
-"""Fixtures for every test, and the shape checker: jaxtyping annotations are enforced while pytest runs."""
+"""Fixtures for every test, the options of the make targets, and the shape checker (`make shapes`)."""
 
 import shutil
 import signal
@@ -15,8 +15,6 @@ from places import SHARED_DATA
 
 if TYPE_CHECKING:
     import faults
-
-install_import_hook("las", "beartype.beartype")
 
 LATEST = pytest.StashKey[float]()
 """The time at which the last test may start."""
@@ -105,9 +103,12 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> "faults.Training":
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--minutes", type=float, help="start no test later than this; those left are skipped and counted")
+    parser.addoption("--shapes", action="store_true", help="check types and shapes at every call (jaxtyping, beartype)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--shapes"):
+        install_import_hook("las", "beartype.beartype")
     config.stash[LATEST] = time.monotonic() + 60 * (config.getoption("--minutes") or float("inf"))
 
 

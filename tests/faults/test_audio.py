@@ -16,6 +16,7 @@ import pytest
 import shorten_encoder
 import soundfile
 from console import Answer
+from tiers import rest_slow
 from tiny import LABELS, RATE, damage, overrides, sound, steps, tree, utterance, wav
 
 Las = Callable[..., Answer]
@@ -192,8 +193,11 @@ def require_same_training(root: Path, faults: dict[str, Fault], las: Las) -> Non
         assert (root / "run" / file).read_bytes() == (clean / file).read_bytes()
 
 
-def test_every_fault_is_named_and_training_beside_it_is_training_without_it(corpus: Path, las: Las) -> None:
-    faults = spoil(corpus, per_fault=3)
+@pytest.mark.parametrize("per_fault", rest_slow([1, 3]))
+def test_every_fault_is_named_and_training_beside_it_is_training_without_it(
+    per_fault: int, corpus: Path, las: Las
+) -> None:
+    faults = spoil(corpus, per_fault)
     require_named(corpus, faults)
     require_same_training(corpus, faults, las)
 

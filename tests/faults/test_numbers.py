@@ -136,7 +136,7 @@ def test_ten_bad_updates_go_back_once_and_ten_more_end_it(
     tally.close("F10 ten of a hundred updates: back once, then code 4")
 
 
-@pytest.mark.parametrize("count", sizes(6, 200))
+@pytest.mark.parametrize("count", sizes(6, 200, first=2))
 def test_memory_that_runs_out(count: int, tally: Tally) -> None:
     draw = random.Random(12)
     for _ in range(count):

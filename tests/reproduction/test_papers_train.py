@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import tiny
 from omegaconf import OmegaConf
+from tiers import rest_slow
 
 from las.cli import train
 from las.runtime.config import compose
@@ -81,12 +82,13 @@ def test_bo18_on_timit_normalises_each_utterance() -> None:
     assert config["model"]["features"]["normalisation"] == "utterance"
 
 
-@pytest.mark.parametrize("recipe", ["z20_end_to_end", "z20_variance", "z20_depth"])
+@pytest.mark.parametrize("recipe", rest_slow(["z20_variance", "z20_end_to_end", "z20_depth"]))
 def test_no_training_of_zeineldeen_2020_sees_more_than_75_tokens(recipe: str) -> None:
     for row in plain(RECIPES / f"{recipe}.yaml")["rows"]:
         assert compose("train", of_recipe(recipe, row["name"]))["limits"]["longest_tokens"] == 75, row["name"]
 
 
+@pytest.mark.slow
 def test_pretraining_of_zeineldeen_2020(data: Path, tmp_path: Path) -> None:
     """Its four stages of five sub-epochs, of one update each, and what comes after them."""
     result, lines = trained(data, tmp_path, of_recipe("z20_end_to_end", "z20_pre_lstm"), 22, 1)

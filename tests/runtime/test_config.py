@@ -11,6 +11,7 @@ import pytest
 import torch
 from console import Answer
 from omegaconf import OmegaConf
+from tiers import rest_slow
 from tiny import MODEL, overrides
 
 from las.data.corpora.base import Corpus
@@ -114,7 +115,7 @@ def test_every_other_card_builds(cards: tuple[list[str] | None, ...]) -> None:
     runtime_config.checked(TrainerOptions, options, "trainer")()
 
 
-@pytest.mark.parametrize("name", names("corpus"))
+@pytest.mark.parametrize("name", rest_slow(names("corpus"), keep=3))
 def test_every_corpus_builds_with_every_tokens(name: str, tmp_path: Path) -> None:
     plain = runtime_config.compose("train", [f"corpus={name}", f"corpus.root={tmp_path}"])
     for card in ([], *choices("tokens", "corpus.tokens")):

@@ -49,10 +49,11 @@ def test_a_beam_as_wide_as_the_space_ranks_all_of_it_by_any_combination(group: i
             assert one.scores == pytest.approx(other.scores, rel=1e-9, abs=1e-9)
 
 
+@pytest.mark.parametrize("stride", rest_slow([35, 7]))
 @pytest.mark.parametrize("nbest", [1, 3])
-def test_stopping_early_does_not_change_the_n_best_list(nbest: int) -> None:
+def test_stopping_early_does_not_change_the_n_best_list(nbest: int, stride: int) -> None:
     num_states = [0, 1, 3, 9, 12] * 4
-    for number, names in enumerate(SUBSETS[::7]):
+    for number, names in enumerate(SUBSETS[::stride]):
         exponent = (0.0, 0.6, 1.0)[number % 3]
         decoder, choice = ToyDecoder.random(number, num_states, 4), Choice.of(names, 4)
         everything = BeamSearch(5, exponent, 5, **choice.options)(decoder, torch.tensor(num_states))

@@ -230,6 +230,7 @@ class AddedLSTMCell(LSTMCell):
 '''
 
 
+@pytest.mark.slow
 def test_adding_a_cell_costs_one_file_and_one_card(tmp_path: Path) -> None:
     """In a copy of the project, a file and three lines of yaml enrol a cell; a wrong equation is caught."""
     ignore = shutil.ignore_patterns("__pycache__")

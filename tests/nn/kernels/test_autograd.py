@@ -8,6 +8,7 @@ import pytest
 import torch
 from autograd_cases import FRAMES, HIDDEN, Doubled, assert_near, make, material, results
 from kernel_cases import INPUT, every_cell, every_cell_norm, unroll
+from tiers import rest_slow
 from torch import Tensor, nn
 
 from las.nn import rnn
@@ -22,7 +23,7 @@ LENGTHS = {"equal": [6, 6, 6, 6], "ragged": [3, 6, 0, 5], "padded": [4, 0, 0, 1]
 
 @every_cell
 @every_cell_norm
-@pytest.mark.parametrize("eps", [1e-5, 1e-12, 0.0])
+@pytest.mark.parametrize("eps", rest_slow([1e-5, 1e-12, 0.0]))
 def test_equals_the_plain_recurrence(name: str, cell_norm: str, eps: float) -> None:
     for forget_bias, lengths, starts in itertools.product([0.0, 1.0], LENGTHS.values(), [True, False]):
         cell = make(name, cell_norm=cell_norm, forget_bias=forget_bias, eps=eps)
