@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,6 +33,13 @@ def shared_data() -> Path:
     if not SHARED_DATA.is_dir():
         pytest.skip(f"real speech is not available: {SHARED_DATA} does not exist")
     return SHARED_DATA
+
+
+@pytest.fixture(autouse=True)
+def no_curves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing learning curves takes as long as a tiny training: only tests marked `pictures` do it."""
+    if "las.cli.train" in sys.modules and request.node.get_closest_marker("pictures") is None:
+        monkeypatch.setattr("las.cli.train.plots.curves_picture", lambda metrics, path, *_: path.touch())
 
 
 @pytest.fixture

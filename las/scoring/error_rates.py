@@ -135,7 +135,7 @@ def error_rate(
     >>> references = {"u1": "the cat sat".split(), "u2": "on the mat".split()}
     >>> score = las.error_rate(references, {"u1": "the cat".split(), "u2": "on a mat".split()})
     >>> score
-    Score(33.3 % [33.3, 33.3]: 2 errors in 6 words of 2 utterances, 0 missing)
+    Score(33.3 % [33.3, 33.3]: 2 errors in 6 words of 2 utterances, 0 missing; interval over utterances)
     >>> score.total.deletions, score.total.substitutions, score.confusions
     (1, 1, (Confusion(reference='the', hypothesis='a', count=1),))
     """

@@ -78,13 +78,28 @@ def _without_later(signed: Config, keys: Iterable[str]) -> Config:
     """Copy a signature without those keys of LATER that have the earlier releases' behaviour."""
     signed = copy.deepcopy(signed)
     for key in keys:
-        *parents, last = key.split(".")
-        holder: Any = signed
-        for parent in parents:
-            holder = holder.get(parent) if isinstance(holder, dict) else None
-        if isinstance(holder, dict) and last in holder and holder[last] == LATER[key]:
+        holder, last = _holder(signed, key)
+        if holder.get(last, ...) == LATER[key]:
             del holder[last]
     return signed
+
+
+def _with_later(signed: Config, like: Config) -> Config:
+    """Copy a signature, with those keys of LATER that it lacks and that another one has."""
+    signed = copy.deepcopy(signed)
+    for key, value in LATER.items():
+        holder, last = _holder(signed, key)
+        if last in _holder(like, key)[0]:
+            holder.setdefault(last, value)
+    return signed
+
+
+def _holder(config: Config, key: str) -> tuple[Config, str]:
+    """The section of a config that a dotted key is in, empty if there is none, and the key's last part."""
+    *sections, last = key.split(".")
+    for section in sections:
+        config = config.get(section, {})
+    return config, last
 
 
 class RunDirectory:
@@ -109,9 +124,8 @@ class RunDirectory:
         path = self.directory / "config.json"
         # Before training begins there is nothing to protect: the config may still be corrected.
         if any((self.directory / name).exists() for name in ("metrics.jsonl", "checkpoints", "result.json")):
-            differing = differences(
-                *(_without_later(signature(config), LATER) for config in (self._own_config(path), self.config))
-            )
+            current = signature(self.config)
+            differing = differences(_with_later(signature(self._own_config(path)), like=current), current)
             if differing:
                 listed = "\n  ".join(differing)
                 raise StorageError(

@@ -12,6 +12,7 @@ from las.runtime.config import compose
 from las.training import plots
 
 
+@pytest.mark.pictures
 def test_the_demo_ends_with_times_a_picture_and_commands_that_run(corpus: Path, las: Callable[..., Answer]) -> None:
     answer = las("demo", *overrides(corpus))
     assert answer.code == 0, answer.err

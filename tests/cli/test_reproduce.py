@@ -206,7 +206,7 @@ def test_a_training_can_be_looked_at_on_the_way(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(reproduce.analyze, "analyze", done.append)
     monkeypatch.setattr(cli_train, "train", lambda overrides: done.append(overrides) or BROKEN)
     assert reproduce.train_one(["name=x", "seed=1"], look_every=50) == "name=x seed=1: broken at step 3: NaN"
-    looks = ["what=[covariate_shift,smoothness]", "every=50", *reproduce.LOOK_GRID, "name=x", "seed=1"]
+    looks = ["what=[covariate_shift,smoothness]", "every=50", *reproduce.COMMON_DISTANCES, "name=x", "seed=1"]
     assert done == [looks, ["name=x", "seed=1"]]
 
 

@@ -75,7 +75,9 @@ def test_functions_and_classes_for_own_code_show_an_example(name: str) -> None:
 def test_scores_tokenizers_and_searches_are_shown_in_a_line() -> None:
     score = las.error_rate({"u1": ["a", "b"], "u2": ["c"]}, {"u1": ["a"], "u2": ["c"]})
     assert re.fullmatch(
-        r"Score\(33\.3 % \[[\d.]+, [\d.]+\]: 1 errors in 3 words of 2 utterances, 0 missing\)", repr(score)
+        r"Score\(33\.3 % \[[\d.]+, [\d.]+\]: 1 errors in 3 words of 2 utterances, 0 missing; "
+        r"interval over utterances\)",
+        repr(score),
     )
     tokens = las.Characters("abcdefg")
     assert repr(tokens) == "Characters(8 symbols: 'a' 'b' 'c' 'd' 'e' ...)"

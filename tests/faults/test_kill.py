@@ -44,7 +44,8 @@ def test_at_a_random_time(count: int, quiet: Training, tmp_path: Path, tally: Ta
     tally.close("F1 kill -9 at a random time")
 
 
-@pytest.mark.parametrize("count", sizes(4, 1000, first=1))
+@pytest.mark.slow
+@pytest.mark.parametrize("count", sizes(4, 1000))
 def test_in_a_save(count: int, quiet: Training, tmp_path: Path, tally: Tally) -> None:
     total = phases(Training(quiet.root, tmp_path / "counted"))
     chosen = sorted(random.Random(1).sample(range(1, total + 1), min(count, total)))

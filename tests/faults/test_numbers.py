@@ -118,6 +118,7 @@ def test_nothing_that_is_not_finite_is_saved(count: int, quiet: Training, tmp_pa
     tally.close("F10 one update of a training: left out, named, nothing of it saved")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", sizes(1, 10))
 def test_ten_bad_updates_go_back_once_and_ten_more_end_it(
     count: int, quiet: Training, tmp_path: Path, tally: Tally
@@ -170,6 +171,7 @@ def memory_for(most: int) -> None:
     TrainingStep._part = faulty
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", sizes(1, 3))
 def test_what_fits_is_remembered(count: int, quiet: Training, tmp_path: Path, tally: Tally) -> None:
     more = [*STILL, "trainer.batch_size=4"]

@@ -32,7 +32,8 @@ def require_end(training: Training, quiet: Training, *more: str) -> None:
     training.require_same(quiet)
 
 
-@pytest.mark.parametrize("count", sizes(2, 30, first=1))
+@pytest.mark.slow
+@pytest.mark.parametrize("count", sizes(2, 30))
 def test_resumed_again_and_again(count: int, quiet: Training, tmp_path: Path, tally: Tally) -> None:
     draw = random.Random(2)
     many = [[partial(at_step, *UPDATE, draw.randint(1, STEPS), die) for _ in range(5)] for _ in range(count)]
@@ -47,6 +48,7 @@ def test_resumed_again_and_again(count: int, quiet: Training, tmp_path: Path, ta
     tally.close("F2 resumed three to five times, also at the ends of epochs and in validations")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", sizes(1, 24))
 def test_other_workers_at_each_resume(count: int, quiet: Training, tmp_path: Path, tally: Tally) -> None:
     orders = list(itertools.permutations((0, 1, 2, 4)))
@@ -102,7 +104,8 @@ def signalled_twice(phase: int, first: signal.Signals, second: signal.Signals) -
     at_step(*UPDATE, 2, partial(send, first))
 
 
-@pytest.mark.parametrize("count", sizes(2, 1000, first=1))
+@pytest.mark.slow
+@pytest.mark.parametrize("count", sizes(2, 1000))
 def test_a_second_signal_during_the_save(count: int, quiet: Training, tmp_path: Path, tally: Tally) -> None:
     """At every change of the disk in the save that the first one asked for."""
     counted = Training(quiet.root, tmp_path / "counted").train(partial(signalled_twice, 0, *[signal.SIGTERM] * 2))
@@ -126,7 +129,8 @@ def slurm_job(folder: Path) -> None:
     at_step(*UPDATE, 1, partial(send, signal.SIGUSR1))
 
 
-@pytest.mark.parametrize("count", sizes(2, 20, first=1))
+@pytest.mark.slow
+@pytest.mark.parametrize("count", sizes(2, 20))
 def test_preempted_by_slurm(count: int, quiet: Training, tmp_path: Path, tally: Tally) -> None:
     """A step and a half at a time: queued again after each, once."""
     length = f"trainer.max_steps={count + 2}"
@@ -147,6 +151,7 @@ def test_preempted_by_slurm(count: int, quiet: Training, tmp_path: Path, tally: 
     tally.close("F14 preempted by SLURM (its scontrol a stand-in)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", sizes(1, 20))
 def test_started_twice(count: int, quiet: Training, tmp_path: Path, tally: Tally) -> None:
     for index in range(count):

@@ -38,7 +38,8 @@ def require_intact(training: Training) -> None:
     assert len(list(folder.glob(".tmp-*"))) <= 1
 
 
-@pytest.mark.parametrize("count", sizes(3, 100, first=1))
+@pytest.mark.slow
+@pytest.mark.parametrize("count", sizes(3, 100))
 def test_full_at_a_write(count: int, quiet: Training, tmp_path: Path, tally: Tally) -> None:
     """Once, at the n-th change of the disk: training goes on, and ends as it would have."""
     total = phases(Training(quiet.root, tmp_path / "counted"), WRITES)

@@ -27,7 +27,7 @@ STUCK = Curve(
 
 
 def outcome(curve: Curve | None, broken: str = "", **values: float) -> Outcome:
-    return Outcome(1, 1, 500, "abc", broken, {"test": 0.2, **values}, None, curve, 0.67)
+    return Outcome(1, 1, 500, "abc", broken, {"test": 0.2, **values}, None, curve=curve, chance_error=0.67)
 
 
 def a_table(**lines: Outcome) -> Table:
@@ -203,15 +203,15 @@ def test_trainings_of_a_recipe_are_measured_at_those_distances(monkeypatch: pyte
 def test_the_change_of_the_loss_is_none_where_the_weights_stand_still(tmp_path: Path) -> None:
     """Losses of successive batches differ by 10 % although nothing was learned."""
     batches = [{"event": "train", "step": step, "loss": loss, "time": 0.0} for step, loss in enumerate((1.0, 1.1, 1.0))]
-    assert results._of_metrics(batches)["batch_loss_change"] > 0.09
-    assert "loss_change" not in results._of_metrics(batches)
+    assert results._event_numbers(batches)["batch_loss_change"] > 0.09
+    assert "loss_change" not in results._event_numbers(batches)
     assert written(tmp_path, probe("update"), probe("update", after=1.0))["loss_change"] == 0.25
     assert written(tmp_path, probe("update"))["loss_change"] == 0.0
 
 
 @pytest.mark.parametrize("stem", ["z20_variance-open-synthetic", "bo18_table3-open-an4"])
 def test_mean_curves_are_read_back_from_the_pages_of_earlier_releases(stem: str) -> None:
-    rejudge = runpy.run_path(str(REPOSITORY / "scripts" / "rejudge_results.py"))
+    rejudge = runpy.run_path(str(REPOSITORY / "docs" / "made_by" / "rejudge_results.py"))
     folder = REPOSITORY / "recipes" / "results"
     table = results.read(folder / f"{stem}.json")
     curves = rejudge["mean_curves"]((folder / f"{stem}.html").read_text("utf-8"), table)

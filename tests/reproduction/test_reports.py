@@ -133,7 +133,7 @@ def test_a_report_prints_what_was_assumed_at_its_tier_alone() -> None:
         (at_open, "open", "this project's defaults", "Adam at 0.001, falling"),
     ):
         assert f"## Assumed at the tier {tier}" in text and says in text and hides not in text
-        assert "nabu's cells add 1" in text
+        assert "1 for the forget gate as in nabu's cells" in text
     depth = recipe.read("z20_depth")
     assert any("shortens it by 6" in line for line in depth.assumptions("open"))
     assert not any("shortens it by 6" in line for line in depth.assumptions("paper"))

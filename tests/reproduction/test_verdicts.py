@@ -218,7 +218,7 @@ def test_all_claims_are_judged_and_a_few_steps_decide_nothing() -> None:
 
 
 def test_the_page_of_old_and_new_verdicts_is_of_todays_rules() -> None:
-    """`python scripts/compare_verdicts.py` was run again after the last change of a rule or a result."""
+    """`python docs/made_by/compare_verdicts.py` was run again after the last change of a rule or a result."""
     root = Path(__file__).parents[2]
     page = (root / "docs" / "verdicts_old_and_new.md").read_text("utf-8")
     tables = [results.read(path) for path in sorted((root / "recipes" / "results").glob("*-open-an4.json"))]
@@ -226,5 +226,5 @@ def test_the_page_of_old_and_new_verdicts_is_of_todays_rules() -> None:
     assert len(judged_now) == 8
     for name, each in judged_now.items():
         row = next((line for line in page.splitlines() if line.startswith(f"| `an4` | {name} |")), None)
-        assert (row is None) == (each.effect is None), name
+        assert row is not None or each.effect is None, name
         assert row is None or each.text.partition("; p = ")[0] in row, name

@@ -81,7 +81,7 @@ def test_a_wheel_carries_its_own_configs(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert runtime_config.config_directory() == tmp_path / "configs"
 
 
-@pytest.mark.parametrize("card", CARDS, ids=lambda card: card[0])
+@pytest.mark.parametrize("card", rest_slow(CARDS, keep=12), ids=lambda card: card[0])
 def test_every_card_of_the_model_builds_and_runs(card: list[str]) -> None:
     small = [override for override in MODEL if not (card[0].startswith("features") and "num_mels" in override)]
     config = runtime_config.compose("train", [*card, *small])
@@ -92,8 +92,15 @@ def test_every_card_of_the_model_builds_and_runs(card: list[str]) -> None:
 
 
 @pytest.mark.parametrize("cards", OTHERS, ids=lambda cards: "-".join(card[0] for card in cards if card))
-def test_every_other_card_builds(cards: tuple[list[str] | None, ...]) -> None:
-    config = runtime_config.compose("train", [override for card in cards if card for override in card])
+def test_every_other_card_builds(cards: tuple[list[str] | None, ...], tmp_path: Path) -> None:
+    overrides = [override for card in cards if card for override in card]
+    (tmp_path / "words.txt").write_text("aa\niy\n")
+    words = [
+        f"{override.partition('=')[0]}.word_lm.words={tmp_path}/words.txt"
+        for override in overrides
+        if override.endswith("_words")
+    ]
+    config = runtime_config.compose("train", [*overrides, *words])
     parameter = torch.nn.Parameter(torch.ones(2))
     optimiser = runtime_config.build(config["optim"], where="optim")([parameter])
     parameter.grad = torch.ones(2)

@@ -126,6 +126,7 @@ def test_a_model_grows_in_all_processes_alike(root: Path) -> None:
 WHERE = r"process 1 \(pid \d+ on \S+\)"
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_ends_the_others_and_training_goes_on_later(root: Path, alone: Path) -> None:
     started = time.monotonic()
     ending = together(root, 2, training(root, "killed", SHORT, fault=kill))
@@ -151,6 +152,7 @@ def test_an_error_in_one_process_is_said_and_ends_the_others_with_its_code(root:
     assert re.search(rf"las: {WHERE} ended at step 3, with \S+: utterance x: its file is gone\. The same", ending.said)
 
 
+@pytest.mark.slow
 def test_an_error_of_the_main_process_before_training_ends_the_others(root: Path) -> None:
     body = training(root, "locked")
     (root / "locked/lock.json").write_text(json.dumps({"pid": 1, "host": "elsewhere", "since": time.time()}))

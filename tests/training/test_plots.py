@@ -45,6 +45,7 @@ def test_true_times_are_drawn_where_there_are_as_many(tmp_path: Path) -> None:
     assert bare == other != drawn
 
 
+@pytest.mark.pictures
 def test_curves(tmp_path: Path) -> None:
     train = [{"event": "train", "step": step, "loss": 4.0 / step} for step in range(1, 9)]
     dev = [{"event": "validation", "step": step, "dev_loss": 5.0 / step, "dev_error": 1.0 / step} for step in (4, 8)]

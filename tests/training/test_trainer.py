@@ -221,6 +221,7 @@ def test_clipping_and_a_schedule(corpus: Path) -> None:
     assert found is not None
 
 
+@pytest.mark.pictures
 def test_what_a_validation_leaves(corpus: Path) -> None:
     pictures = ["trainer.histograms=true", "trainer.attention_pictures=true", "trainer.max_steps=2"]
     train.train([*overrides(corpus), *pictures])

@@ -1,6 +1,6 @@
 """Print the stored verdicts of an earlier commit beside those of today's rules, as a page of Markdown.
 
-    python scripts/compare_verdicts.py 5ab3a4b > docs/verdicts_old_and_new.md
+    python docs/made_by/compare_verdicts.py 5ab3a4b > docs/verdicts_old_and_new.md
 
 Both are on the same stored results (recipes/results/*.json); the earlier ones stand in that commit's claims-*.md.
 """
@@ -18,7 +18,7 @@ The stored results (`recipes/results/*.json`), judged twice: by the rules of com
 [statistics](statistics.md) describes. Claims that lack trainings or measures are left out: both leave them undecided.
 Made by
 
-    python scripts/compare_verdicts.py {commit} > docs/verdicts_old_and_new.md
+    python docs/made_by/compare_verdicts.py {commit} > docs/verdicts_old_and_new.md
 
 | corpus | claim | former verdict | today's | evidence by today's rule |
 |---|---|---|---|---|"""
