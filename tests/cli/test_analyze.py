@@ -10,6 +10,7 @@ import pytest
 import torch
 from console import Answer
 from safetensors.torch import load_file
+from tiers import rest_slow
 from tiny import overrides, steps
 from torch import Tensor, nn
 
@@ -237,20 +238,23 @@ def test_what_needs_no_model_is_printed(las: Callable[..., Answer]) -> None:
 
 @pytest.mark.parametrize(
     ("given", "says"),
-    [
-        (["what=alignment"], r"what=alignment: there is no such analysis\. Did you mean alignments, \w+ or \w+\?"),
-        ([], r"give checkpoint=runs/\.\.\., or every=100 to train"),
-        (["checkpoint=x", "every=2"], r"not both"),
-        (["every=0"], r"every=0 must be at least 1"),
-        (["checkpoint=x", "draws=on"], r"draws=on does not exist\. Did you mean frozen or off\?"),
-        (["checkpoint=x", "num_utterances=0"], r"num_utterances=0 must be at least 1"),
-        (["checkpoint=x", "num_utterances=many"], r"num_utterances='many' should be a whole number"),
-        (["checkpoint=x", "grid.unit=updates"], r"grid\.unit=updates does not exist\. Did you mean update, "),
-        (["checkpoint=x", "grid.low=0.0"], r"grid\.low=0\.0 and high=4\.0 must be positive"),
-        (["checkpoint=x", "grid.points=0"], r"grid\.points=0 must be at least 1"),
-        (["checkpoint=x", "+grid.lowest=1"], r"grid\.lowest: Grid has no such key\. Did you mean low, "),
-        (["what=deep_linear", "seeds=0"], r"seeds=0 must be at least 1"),
-    ],
+    rest_slow(
+        [
+            (["what=alignment"], r"what=alignment: there is no such analysis\. Did you mean alignments, \w+ or \w+\?"),
+            ([], r"give checkpoint=runs/\.\.\., or every=100 to train"),
+            (["checkpoint=x", "every=2"], r"not both"),
+            (["every=0"], r"every=0 must be at least 1"),
+            (["checkpoint=x", "draws=on"], r"draws=on does not exist\. Did you mean frozen or off\?"),
+            (["checkpoint=x", "num_utterances=0"], r"num_utterances=0 must be at least 1"),
+            (["checkpoint=x", "num_utterances=many"], r"num_utterances='many' should be a whole number"),
+            (["checkpoint=x", "grid.unit=updates"], r"grid\.unit=updates does not exist\. Did you mean update, "),
+            (["checkpoint=x", "grid.low=0.0"], r"grid\.low=0\.0 and high=4\.0 must be positive"),
+            (["checkpoint=x", "grid.points=0"], r"grid\.points=0 must be at least 1"),
+            (["checkpoint=x", "+grid.lowest=1"], r"grid\.lowest: Grid has no such key\. Did you mean low, "),
+            (["what=deep_linear", "seeds=0"], r"seeds=0 must be at least 1"),
+        ],
+        keep=4,
+    ),
 )
 def test_mistakes_are_explained(given: list[str], says: str, las: Callable[..., Answer]) -> None:
     answer = las("analyze", *given)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from console import Answer
 from rich.console import Console
+from tiers import rest_slow
 from torch import nn
 
 from las.benchmark import baselines, candidates, lstm, records, report, settings, shapes, timing
@@ -245,21 +246,24 @@ def test_works_take_turns_and_the_slow_ones_sit_out(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(
     ("override", "says"),
-    [
-        ("suite=lstn", "suite=lstn: there is no such suite. Did you mean lstm"),
-        ("shapes=[C1,C11]", "there is no shape 'C11'. Did you mean C1"),
-        ("kernels=[autogard]", "kernels: 'autogard' does not exist. Did you mean autograd"),
-        ("baselines=[lstm_pakced]", "baselines: 'lstm_pakced' does not exist. Did you mean lstm_packed"),
-        ("cells=[ln_gloabl]", "cells: 'ln_gloabl' does not exist. Did you mean ln_global"),
-        ("dtype=float23", "dtype: 'float23' does not exist. Did you mean float32"),
-        ("device=cupu", "device=cupu: there is no such device. Did you mean cpu"),
-        ("repeat=3", "there is no key 'repeat' in configs/benchmark.yaml. Did you mean repeats"),
-        ("+repeat=3", "repeat: there is no such key in configs/benchmark.yaml. Did you mean repeats"),
-        ("repeats=0", "repeats=0 must be at least 1"),
-        ("repeats=many", "repeats='many' should be"),
-        ("suite=null", "benchmark needs suite=..., one of lstm, nn_lstm, model, decode, loader"),
-        ("seconds=[1.0]", "should be two durations"),
-    ],
+    rest_slow(
+        [
+            ("suite=lstn", "suite=lstn: there is no such suite. Did you mean lstm"),
+            ("shapes=[C1,C11]", "there is no shape 'C11'. Did you mean C1"),
+            ("kernels=[autogard]", "kernels: 'autogard' does not exist. Did you mean autograd"),
+            ("baselines=[lstm_pakced]", "baselines: 'lstm_pakced' does not exist. Did you mean lstm_packed"),
+            ("cells=[ln_gloabl]", "cells: 'ln_gloabl' does not exist. Did you mean ln_global"),
+            ("dtype=float23", "dtype: 'float23' does not exist. Did you mean float32"),
+            ("device=cupu", "device=cupu: there is no such device. Did you mean cpu"),
+            ("repeat=3", "there is no key 'repeat' in configs/benchmark.yaml. Did you mean repeats"),
+            ("+repeat=3", "repeat: there is no such key in configs/benchmark.yaml. Did you mean repeats"),
+            ("repeats=0", "repeats=0 must be at least 1"),
+            ("repeats=many", "repeats='many' should be"),
+            ("suite=null", "benchmark needs suite=..., one of lstm, nn_lstm, model, decode, loader"),
+            ("seconds=[1.0]", "should be two durations"),
+        ],
+        keep=4,
+    ),
 )
 def test_mistakes_are_explained(override: str, says: str, las: Callable[..., Answer]) -> None:
     answer = las("benchmark", "suite=lstm", override)

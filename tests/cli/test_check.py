@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import soundfile
 from console import Answer
+from tiers import rest_slow
 from tiny_words import TRAIN, name, overrides, tree, wav
 
 from las.cli import train
@@ -198,15 +199,22 @@ def test_a_run_is_not_continued_with_other_pieces(words: Path, las: Las) -> None
 
 @pytest.mark.parametrize(
     ("more", "code", "says"),
-    [
-        (["corpus.tokens.size=500"], 3, r"cannot learn 500 bpe pieces from 8 texts: the largest possible size is \d+"),
-        (["corpus.tokens.size=3"], 3, r"the smallest possible size is \d+, a piece for each character"),
-        (["corpus.tokens.size=0"], 2, r"corpus\.tokens\.size=0 must be at least 1"),
-        (["corpus.tokens.model_type=bpee"], 2, "Did you mean bpe or unigram"),
-        (["corpus.tokens.sise=3"], 2, r"Did you mean corpus\.tokens\.size"),
-        (["tokens@corpus.tokens=bpe_1"], 2, "Did you mean bpe_1k"),
-        (["corpus.tokens=bpe_1k"], 2, "write tokens@corpus.tokens=bpe_1k"),
-    ],
+    rest_slow(
+        [
+            (
+                ["corpus.tokens.size=500"],
+                3,
+                r"cannot learn 500 bpe pieces from 8 texts: the largest possible size is \d+",
+            ),
+            (["corpus.tokens.size=3"], 3, r"the smallest possible size is \d+, a piece for each character"),
+            (["corpus.tokens.size=0"], 2, r"corpus\.tokens\.size=0 must be at least 1"),
+            (["corpus.tokens.model_type=bpee"], 2, "Did you mean bpe or unigram"),
+            (["corpus.tokens.sise=3"], 2, r"Did you mean corpus\.tokens\.size"),
+            (["tokens@corpus.tokens=bpe_1"], 2, "Did you mean bpe_1k"),
+            (["corpus.tokens=bpe_1k"], 2, "write tokens@corpus.tokens=bpe_1k"),
+        ],
+        keep=3,
+    ),
 )
 def test_pieces_that_cannot_be_learned_say_why(more: list[str], code: int, says: str, words: Path, las: Las) -> None:
     given = [PIECES[0], *more] if "tokens@" not in more[0] else more

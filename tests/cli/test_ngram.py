@@ -8,6 +8,7 @@ import kenlm_cases
 import pytest
 import tiny
 from console import Answer
+from tiers import rest_slow
 
 from las.cli import ngram
 from las.data.tokenizers import Phones
@@ -81,19 +82,26 @@ def test_transcripts_that_cannot_be_used_are_counted(corpus: Path, las: Callable
 
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
-    [
-        ([], 2, "output has no value: add output=... to the command"),
-        (["output=x", "n=0"], 2, "n=0 must be at least 1"),
-        (["output=x", "order=4"], 2, "order=4: order= chooses the order of training utterances; for n-grams write n=4"),
-        (["output=x", "n=two"], 2, "n='two' should be a whole number"),
-        (["output=x", "units=letters"], 2, "units=letters is unknown. Did you mean tokens or words?"),
-        (["output=x", "unit=words"], 2, "there is no key 'unit' in configs/ngram.yaml. Did you mean units"),
-        (["output=x", "units=words", "text=none.txt"], 3, "none.txt: the text cannot be read (No such file"),
-        (["output=x", "units=words", "text=latin1.txt"], 3, "latin1.txt:2: not UTF-8 text"),
-        (["output=x", "units=words", "text=cut.gz"], 3, "cut.gz: the gzip file is damaged"),
-        (["output=x", "units=words", "text=empty.txt"], 3, "empty.txt: there is no sentence"),
-        (["output=x", "units=words", "text=marked.txt"], 3, "sentence 1: <s> stands for itself"),
-    ],
+    rest_slow(
+        [
+            ([], 2, "output has no value: add output=... to the command"),
+            (["output=x", "n=0"], 2, "n=0 must be at least 1"),
+            (
+                ["output=x", "order=4"],
+                2,
+                "order=4: order= chooses the order of training utterances; for n-grams write n=4",
+            ),
+            (["output=x", "n=two"], 2, "n='two' should be a whole number"),
+            (["output=x", "units=letters"], 2, "units=letters is unknown. Did you mean tokens or words?"),
+            (["output=x", "unit=words"], 2, "there is no key 'unit' in configs/ngram.yaml. Did you mean units"),
+            (["output=x", "units=words", "text=none.txt"], 3, "none.txt: the text cannot be read (No such file"),
+            (["output=x", "units=words", "text=latin1.txt"], 3, "latin1.txt:2: not UTF-8 text"),
+            (["output=x", "units=words", "text=cut.gz"], 3, "cut.gz: the gzip file is damaged"),
+            (["output=x", "units=words", "text=empty.txt"], 3, "empty.txt: there is no sentence"),
+            (["output=x", "units=words", "text=marked.txt"], 3, "sentence 1: <s> stands for itself"),
+        ],
+        keep=4,
+    ),
 )
 def test_errors_are_for_people(
     arguments: list[str],

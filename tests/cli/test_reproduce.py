@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from console import Answer
 from omegaconf import OmegaConf
+from tiers import rest_slow
 
 from las.cli import prepare as cli_prepare
 from las.cli import reproduce
@@ -82,6 +83,7 @@ def test_a_recipe_is_planned_trained_once_and_reported(two_rows: None, corpus: P
     assert "2 to train, " in answer.out and " at most by the speed of finished ones" in answer.out
 
 
+@pytest.mark.slow
 def test_the_plan_cuts_no_folder_and_has_no_column_of_unknowns(two_rows: None, corpus: Path, las: Las) -> None:
     command = ("reproduce", "recipe=bo18_table3", "tier=smoke", *places(corpus), "seeds=2", "dry_run=true")
     jobs = reproduction_jobs.jobs(
@@ -99,6 +101,7 @@ def test_the_plan_cuts_no_folder_and_has_no_column_of_unknowns(two_rows: None, c
     assert "at most" in after and "unknown" not in after
 
 
+@pytest.mark.slow
 def test_another_recipe_shares_rows_that_are_the_same(corpus: Path) -> None:
     found = {}
     for name in ("bo18_table1", "bo18_table3", "bo18_code_hypotheses"):
@@ -215,21 +218,24 @@ BROKEN = {"seed": 1, "steps": 3, "broken": "NaN"}
 
 @pytest.mark.parametrize(
     ("overrides", "says"),
-    [
-        (["recipe=bo18_table"], r"recipe=bo18_table: there is no such recipe\. Did you mean bo18_table\d"),
-        ([], r"recipe has no value: add recipe=\.\.\. to the command"),
-        (["recipe=bo18_table3", "tier=smal"], r"tier=smal: there is no such tier\. Did you mean smoke"),
-        (["recipe=bo18_table3", "seeds=many"], r"seeds='many' should be a whole number"),
-        (["recipe=bo18_table3", "rows=[basline]"], r"rows: bo18_table3 has no row basline\. Did you mean baseline"),
-        (["recipe=bo18_table3", "rows=basline"], r"bo18_table3 has no row basline\. Did you mean baseline"),
-        (["recipe=bo18_table3", "rows=1"], r"rows=1 should be"),
-        (["recipe=bo18_table3", "seeds=0"], r"seeds=0 must be at least 1"),
-        (["recipe=bo18_table3", "jobs=0"], r"jobs=0 must be at least 1"),
-        (["recipe=bo18_table3", "report=yes"], r"report='yes' should be true or false"),
-        (["recipe=bo18_table3", "seed=3"], r"seed=\.\.\. is what the rows differ in: choose seeds="),
-        (["recipe=bo18_table3", "optim.lrr=1"], r"recipe bo18_table3, row baseline: .*Did you mean optim\.lr"),
-        (["recipe=bo18_table3", "tier=paper"], r"corpus\.root has no value: add corpus\.root="),
-    ],
+    rest_slow(
+        [
+            (["recipe=bo18_table"], r"recipe=bo18_table: there is no such recipe\. Did you mean bo18_table\d"),
+            ([], r"recipe has no value: add recipe=\.\.\. to the command"),
+            (["recipe=bo18_table3", "tier=smal"], r"tier=smal: there is no such tier\. Did you mean smoke"),
+            (["recipe=bo18_table3", "seeds=many"], r"seeds='many' should be a whole number"),
+            (["recipe=bo18_table3", "rows=[basline]"], r"rows: bo18_table3 has no row basline\. Did you mean baseline"),
+            (["recipe=bo18_table3", "rows=basline"], r"bo18_table3 has no row basline\. Did you mean baseline"),
+            (["recipe=bo18_table3", "rows=1"], r"rows=1 should be"),
+            (["recipe=bo18_table3", "seeds=0"], r"seeds=0 must be at least 1"),
+            (["recipe=bo18_table3", "jobs=0"], r"jobs=0 must be at least 1"),
+            (["recipe=bo18_table3", "report=yes"], r"report='yes' should be true or false"),
+            (["recipe=bo18_table3", "seed=3"], r"seed=\.\.\. is what the rows differ in: choose seeds="),
+            (["recipe=bo18_table3", "optim.lrr=1"], r"recipe bo18_table3, row baseline: .*Did you mean optim\.lr"),
+            (["recipe=bo18_table3", "tier=paper"], r"corpus\.root has no value: add corpus\.root="),
+        ],
+        keep=5,
+    ),
 )
 def test_mistakes_are_explained(overrides: list[str], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
@@ -238,12 +244,15 @@ def test_mistakes_are_explained(overrides: list[str], says: str) -> None:
 
 @pytest.mark.parametrize(
     ("given", "says"),
-    [
-        (["corpus.vocabulary=60"], "vocabulary=60: the word lists serve from 150 to 3969 words"),
-        (["corpus.vocabulary=60", "dry_run=true"], "vocabulary=60: the word lists serve from 150 to 3969 words"),
-        (["model.listener.hidden_size=0", "dry_run=true"], "hidden_size=0 must be at least 1"),
-        (["search=beam_ctc", "dry_run=true"], "search.ctc: this model was trained without CTC"),
-    ],
+    rest_slow(
+        [
+            (["corpus.vocabulary=60"], "vocabulary=60: the word lists serve from 150 to 3969 words"),
+            (["corpus.vocabulary=60", "dry_run=true"], "vocabulary=60: the word lists serve from 150 to 3969 words"),
+            (["model.listener.hidden_size=0", "dry_run=true"], "hidden_size=0 must be at least 1"),
+            (["search=beam_ctc", "dry_run=true"], "search.ctc: this model was trained without CTC"),
+        ],
+        keep=1,
+    ),
 )
 def test_what_cannot_be_built_is_named_before_anything_is_trained(
     given: list[str], says: str, tmp_path: Path, las: Las, monkeypatch: pytest.MonkeyPatch

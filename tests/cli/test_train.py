@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 from console import Answer
+from tiers import rest_slow
 from tiny import LABELS, overrides, sound, utterance, wav
 
 from las.cli import decode
@@ -142,7 +143,7 @@ def test_no_training_data_left_is_an_error_of_its_own(corpus: Path, las: Las) ->
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("split", ["dev", "test"])
+@pytest.mark.parametrize("split", rest_slow(["dev", "test"], keep=4))
 def test_dev_and_test_are_never_left_out(case: str, split: str, corpus: Path, las: Las) -> None:
     name = {"dev": "fadg0_sx1", "test": "mdab0_sx1"}[split]
     BAD_AUDIO[case][0](wav(corpus, name))
@@ -177,7 +178,7 @@ def test_a_long_list_is_cut_in_words(corpus: Path, las: Las) -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("verb", ["prepare", "train"])
+@pytest.mark.parametrize("verb", rest_slow(["prepare", "train"], keep=4))
 def test_a_wrong_tree_or_transcript_is_named(verb: str, spoil: Callable, says: str, corpus: Path, las: Las) -> None:
     spoil(corpus)
     answer = las(verb, *overrides(corpus))

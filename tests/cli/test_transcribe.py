@@ -15,6 +15,7 @@ import pytest
 import soundfile
 import torch
 from console import Answer
+from tiers import rest_slow
 from tiny import RATE, sound, wav
 
 from las.cli import transcribe
@@ -200,7 +201,7 @@ def differences(one: Sequence[str], other: Sequence[str]) -> int:
     return total.substitutions + total.deletions + total.insertions
 
 
-@pytest.mark.parametrize(("gap_s", "longest_s"), [(0.5, 20.0), (0.0, 20.0), (0.0, 4.0)])
+@pytest.mark.parametrize(("gap_s", "longest_s"), rest_slow([(0.5, 20.0), (0.0, 20.0), (0.0, 4.0)], keep=1))
 def test_ten_minutes_of_speech_lose_and_double_nothing(
     trained: Path, tmp_path: Path, shared_data: Path, gap_s: float, longest_s: float
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import tiny
 from console import Answer
+from tiers import rest_slow
 
 from las.runtime import devices
 from las.runtime.errors import ConfigError, StorageError
@@ -49,7 +50,7 @@ TRAINING = {
 }
 
 
-@pytest.mark.parametrize("override", TRAINING)
+@pytest.mark.parametrize("override", rest_slow(TRAINING, keep=8))
 def test_a_training_reads_nothing_before_its_values_are_sound(override: str, tmp_path: Path, las: Las) -> None:
     """There is no corpus: whoever looks for it says so."""
     answer = las("train", *tiny.overrides(tmp_path, override))
@@ -66,17 +67,23 @@ def test_a_value_without_sense_is_not_hidden_by_another_run(trained: Path, las: 
 
 @pytest.mark.parametrize(
     ("command", "says"),
-    [
-        (["train_lm", "lm.num_layers=0"], "lm.num_layers=0 must be at least 1"),
-        (["train_lm", "text=[a,b]"], "text=['a', 'b'] should be a text or null"),
-        (["analyze", "every=0"], "every=0 must be at least 1"),
-        (["reproduce", "recipe=bo18_table3", "look_every=0"], "look_every=0 must be at least 1"),
-        (["benchmark", "suite=lstm", "budget_s=-1"], "budget_s=-1 must be above 0"),
-        (["benchmark", "suite=model", "seconds=[3.0,1.0]"], "seconds=[3.0,1.0] should be above 0, the shortest first"),
-        (["benchmark", "suite=lstm", "threads=1000"], "threads=1000 is too many for 2 cores, at most 8"),
-        (["prepare", "corpus.vocabulary=-1"], "corpus.vocabulary=-1: the word lists serve from"),
-        (["tune", "checkpoint=x", "search.lm.path=x", "weights.lm=[nan]"], "weights.lm=[nan] should be"),
-    ],
+    rest_slow(
+        [
+            (["train_lm", "lm.num_layers=0"], "lm.num_layers=0 must be at least 1"),
+            (["train_lm", "text=[a,b]"], "text=['a', 'b'] should be a text or null"),
+            (["analyze", "every=0"], "every=0 must be at least 1"),
+            (["reproduce", "recipe=bo18_table3", "look_every=0"], "look_every=0 must be at least 1"),
+            (["benchmark", "suite=lstm", "budget_s=-1"], "budget_s=-1 must be above 0"),
+            (
+                ["benchmark", "suite=model", "seconds=[3.0,1.0]"],
+                "seconds=[3.0,1.0] should be above 0, the shortest first",
+            ),
+            (["benchmark", "suite=lstm", "threads=1000"], "threads=1000 is too many for 2 cores, at most 8"),
+            (["prepare", "corpus.vocabulary=-1"], "corpus.vocabulary=-1: the word lists serve from"),
+            (["tune", "checkpoint=x", "search.lm.path=x", "weights.lm=[nan]"], "weights.lm=[nan] should be"),
+        ],
+        keep=3,
+    ),
 )
 def test_other_verbs_look_at_their_values_first(
     command: list[str], says: str, tmp_path: Path, las: Las, monkeypatch: pytest.MonkeyPatch
@@ -98,6 +105,7 @@ def test_threads_that_would_hang_the_machine_are_refused(monkeypatch: pytest.Mon
         devices.check_threads("trainer.threads", 9)
 
 
+@pytest.mark.slow
 def test_more_threads_than_cores_are_warned_of(corpus: Path, las: Las, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "cores", lambda: 1)
     assert "threads wait for each other" in las("train", *tiny.overrides(corpus, "trainer.threads=2")).out
@@ -126,7 +134,9 @@ PLACES = [
 ]
 
 
-@pytest.mark.parametrize("command", PLACES, ids=lambda command: f"{command[0]} {command[-1].partition('=')[0]}")
+@pytest.mark.parametrize(
+    "command", rest_slow(PLACES, keep=5), ids=lambda command: f"{command[0]} {command[-1].partition('=')[0]}"
+)
 def test_places_to_write_are_tried_before_anything_else(
     command: list[str], tmp_path: Path, las: Las, monkeypatch: pytest.MonkeyPatch
 ) -> None:

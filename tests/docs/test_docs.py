@@ -32,7 +32,8 @@ def blocks(language: str) -> list[tuple[str, str]]:
     return [(name, body) for name, text in TEXTS.items() for kind, body in BLOCK.findall(text) if kind == language]
 
 
-COMMANDS = {line: name for name, body in blocks("sh") for line in body.splitlines() if line.strip()}
+COMMANDS = {line: name for name, body in reversed(blocks("sh")) for line in body.splitlines() if line.strip()}
+"""The first document of each command."""
 INLINE = [
     (name, span)
     for name, text in TEXTS.items()
@@ -102,6 +103,7 @@ def test_every_command_works_as_far_as_it_can_be_told_without_running_it(command
     check(command)
 
 
+@pytest.mark.slow
 def test_commands_inside_sentences_work_too() -> None:
     for document, span in INLINE:
         words = span.split()

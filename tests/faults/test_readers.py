@@ -110,6 +110,7 @@ def test_readers_that_end_while_they_wait_are_no_file_s_fault(monkeypatch, capsy
     waiting[0].close()
 
 
+@pytest.mark.slow
 def test_a_slow_file_is_waited_for_and_named(monkeypatch, capsys) -> None:
     monkeypatch.setattr(worker_pool, "SILENT_BEATS", 2)
     monkeypatch.setattr(worker_pool, "SLOW_S", 1.0)
@@ -128,6 +129,7 @@ def test_a_reader_that_does_not_start_says_so(monkeypatch) -> None:
         worker_pool.run_in_worker("x", os.getpid)
 
 
+@pytest.mark.slow
 def test_a_reader_ends_quietly_with_its_parent() -> None:
     """Idle, and in the middle of a file."""
     for seconds in (0.0, 2.0):

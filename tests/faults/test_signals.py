@@ -54,7 +54,9 @@ def content(folder: Path) -> dict[str, list[bytes]]:
 
 @SIGNALS
 @pytest.mark.parametrize(
-    ("owner", "name", "at"), [(worker_pool, "run_in_worker", 3), (manifest, "write", 2)], ids=["audio", "lists"]
+    ("owner", "name", "at"),
+    rest_slow([(worker_pool, "run_in_worker", 3), (manifest, "write", 2)], keep=1),
+    ids=["audio", "lists"],
 )
 def test_while_a_corpus_is_prepared(
     owner: Any, name: str, at: int, number: signal.Signals, code: int, corpus: Path, las: Las
@@ -83,7 +85,7 @@ def test_while_a_corpus_is_synthesised(number: signal.Signals, code: int, tmp_pa
     assert records[0] == records[1]
 
 
-@SIGNALS
+@ONE_SIGNAL
 def test_before_the_first_step(number: signal.Signals, code: int, trained: Path, tmp_path: Path, las: Las) -> None:
     mine = ["train", *overrides(trained), f"run_dir={tmp_path / 'run'}", f"data_dir={tmp_path / 'data'}"]
     stopped(las, worker_pool, "run_in_worker", 3, (number, code), *mine)
@@ -107,7 +109,7 @@ def test_a_job_of_slurm_is_queued_again_before_the_first_step(
     assert asked.read_text() == "requeue 7\n"
 
 
-@SIGNALS
+@ONE_SIGNAL
 def test_while_a_finished_training_is_decoded(
     number: signal.Signals, code: int, trained: Path, trained_copy: Path, las: Las
 ) -> None:

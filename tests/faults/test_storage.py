@@ -86,6 +86,7 @@ def test_full_from_a_save_on(count: int, quiet: Training, tmp_path: Path, tally:
     tally.close("F5 no room for a checkpoint (RLIMIT_FSIZE): tried three times, then code 5")
 
 
+@pytest.mark.slow
 def test_full_at_every_checkpoint_of_a_short_training(quiet: Training, tmp_path: Path) -> None:
     """Too few saves for a third refusal: the end says what was refused and what to type; with room it works."""
     training = Training(quiet.root, tmp_path / "short", "trainer.max_steps=3")

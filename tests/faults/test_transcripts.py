@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from console import Answer
+from tiers import rest_slow
 from tiny_words import HELD_OUT, TRAIN, name, overrides, tree
 
 from las.data import quality
@@ -70,7 +71,7 @@ def test_unknown_symbols_stop_the_training_and_are_listed_with_counts_and_exampl
     assert not (tmp_path / "run/metrics.jsonl").exists()
 
 
-@pytest.mark.parametrize("split", ["dev", "test"])
+@pytest.mark.parametrize("split", rest_slow(["dev", "test"], keep=1))
 def test_unknown_symbols_of_dev_and_test_stop_or_are_named_and_count_as_errors(
     split: str, tmp_path: Path, las: Las
 ) -> None:

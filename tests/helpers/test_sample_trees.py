@@ -75,6 +75,7 @@ def test_the_same_arguments_give_the_same_bytes(kind: str, trees: Callable[..., 
     assert files(tmp_path / "again") == files(trees(kind))
 
 
+@pytest.mark.slow
 @needs_espeak
 @pytest.mark.parametrize("case", rest_slow(["lower", "released", "upper"]))
 def test_telephone_trees_are_read_in_any_case_of_names(case: str, trees: Callable[..., Path]) -> None:
@@ -86,7 +87,7 @@ def test_telephone_trees_are_read_in_any_case_of_names(case: str, trees: Callabl
 
 
 @needs_espeak
-@pytest.mark.parametrize("case", ["released", "lower", "upper"])
+@pytest.mark.parametrize("case", rest_slow(["released", "lower", "upper"], keep=1))
 def test_a_timit_tree_is_read(case: str, trees: Callable[..., Path]) -> None:
     corpus = TIMIT("timit", str(trees("timit", case)), Phones(phone_set=48), partial=True)
     assert list(sound(corpus)) == []
@@ -219,6 +220,7 @@ def test_a_sphere_file_is_read_by_others_too(tmp_path: Path) -> None:
     assert np.array_equal(theirs, sphere.read(path))
 
 
+@pytest.mark.slow
 @needs_espeak
 def test_a_tree_can_be_larger_and_another_one(trees: Callable[..., Path], tmp_path: Path) -> None:
     sample_trees.write("hub5_01", tmp_path / "large", seed=2, size=2)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tiers import rest_slow
 
 from las.data.tokenizers import Characters
 from las.decoding.scorers import base
@@ -88,7 +89,7 @@ def test_rows_are_those_of_the_recursion(text: list[list[str]], order: int, room
             history = (*history, lm.symbols[token])
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("room", rest_slow(ROOMS, keep=1))
 def test_scores_are_those_of_kenlm(room: int, model: arpa.Model) -> None:
     """10,000 sentences: the first ones each, all of them in sums of a hundred."""
     lm = ngram.of_words(model, room)

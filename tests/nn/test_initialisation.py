@@ -106,7 +106,7 @@ def test_these_are_the_cards() -> None:
     assert sorted(path.stem for path in (config.config_directory() / "init").glob("*.yaml")) == INITS
 
 
-@pytest.mark.parametrize("init", INITS)
+@pytest.mark.parametrize("init", rest_slow(INITS, keep=1))
 def test_speller_and_attention_of_zeineldeen_2020(init: str) -> None:
     speller, expected = zeineldeen(init), EXPECTED[init]
     attention = speller.attention
@@ -203,7 +203,7 @@ def test_gains_of_weight_norm_are_the_lengths_of_the_new_rows() -> None:
 
 
 @pytest.mark.parametrize("front_end", ["lingvo", "park2019", "returnn"])
-@pytest.mark.parametrize("init", INITS)
+@pytest.mark.parametrize("init", rest_slow(INITS, keep=3))
 def test_front_ends(init: str, front_end: str) -> None:
     torch.manual_seed(1)
     made = build(card("front_end", front_end))(80)
@@ -214,7 +214,9 @@ def test_front_ends(init: str, front_end: str) -> None:
         require_uniform(convolution.weight, uniform)
 
 
-@pytest.mark.parametrize("attention", ["additive", "dot", "location", "multi_head", "weight_feedback"])
+@pytest.mark.parametrize(
+    "attention", rest_slow(["additive", "dot", "location", "multi_head", "weight_feedback"], keep=1)
+)
 def test_every_model_has_a_role_for_each_parameter(attention: str) -> None:
     """With a norm between layers, CTC and a front end; a parameter that was left out would be an error."""
     overrides = [f"attention@model.speller.attention={attention}", "+front_end@model.listener.front_end=lingvo"]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from tiers import rest_slow
 from torch import nn
 
 from las.nn.model import ListenAttendSpell
@@ -94,7 +95,7 @@ def tiny(overrides: list[str]) -> ListenAttendSpell:
     return model
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", rest_slow(TRAINED, keep=4))
 def test_two_steps_of_training_at_a_small_width(name: str) -> None:
     """From the files of the full size; every parameter moves and the loss falls on the batch it learns from."""
     torch.manual_seed(1)
@@ -117,7 +118,7 @@ def test_two_steps_of_training_at_a_small_width(name: str) -> None:
     assert still == []
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", rest_slow(TRAINED, keep=2))
 def test_the_small_width_is_small_and_as_deep(name: str) -> None:
     overrides = TRAINED[name]
     small = tiny(overrides)

@@ -64,7 +64,7 @@ def test_fifty_steps(recipe: str, row: str, data: Path, tmp_path: Path) -> None:
     assert result["splits"]["test"]["utterances"] == 4
 
 
-@pytest.mark.parametrize(("recipe", "row"), [CASES[1], CASES[3]])
+@pytest.mark.parametrize(("recipe", "row"), rest_slow([CASES[1], CASES[3]], keep=1))
 def test_three_steps(recipe: str, row: str, data: Path, tmp_path: Path) -> None:
     result, lines = trained(data, tmp_path, of_recipe(recipe, row), 3, 3)
     assert [line["step"] for line in lines] == [1, 2, 3] and result["steps"] == 3

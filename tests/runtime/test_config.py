@@ -159,21 +159,30 @@ def test_later_overrides_win() -> None:
 
 @pytest.mark.parametrize(
     ("override", "says"),
-    [
-        ("trainr=smoke", r"no key 'trainr' in configs/train\.yaml\. Did you mean trainer, \S+ or \S+\?"),
-        ("trainer.max_step=3", r"no key 'trainer\.max_step'.*Did you mean trainer\.max_steps, \S+ or \S+\?"),
-        ("model.listener.hiden_size=3", r"Did you mean model\.listener\.hidden_size, \S+ or \S+\?"),
-        ("corpus=timt", r"no configs/corpus/timt\.yaml\. Did you mean timit, \w+ or \w+\? \(all: an4, "),
-        ("cell@model.listener.cell=ln_globl", r"no configs/cell/ln_globl\.yaml\. Did you mean ln_global, \w+ or \w+\?"),
-        ("cell@model.listner.cell=lstm", r"say of which part: cell@model\.listener\.cell=lstm or cell@model\.speller"),
-        ("+experiment=baselin", r"no configs/experiment/baselin\.yaml\. Did you mean baseline, \w+ or \w+\?"),
-        ("experiment=baseline", r"write \+experiment=baseline$"),
-        ("+experimnt=baseline", r"no such key.*Did you mean experiment, \w+ or \w+\?"),
-        ("+foo=1", r"foo: there is no such key in configs/train\.yaml\. Did you mean \w+, \w+ or \w+\?"),
-        ("corpus=timit", r"corpus\.root has no value: add corpus\.root=\.\.\. to the command"),
-        ("baseline", r"'baseline' is not an override: write key=value"),
-        ("trainer.max_steps=[1", r"this value cannot be read.*: 'trainer\.max_steps=\[1\]'$"),
-    ],
+    rest_slow(
+        [
+            ("trainr=smoke", r"no key 'trainr' in configs/train\.yaml\. Did you mean trainer, \S+ or \S+\?"),
+            ("trainer.max_step=3", r"no key 'trainer\.max_step'.*Did you mean trainer\.max_steps, \S+ or \S+\?"),
+            ("model.listener.hiden_size=3", r"Did you mean model\.listener\.hidden_size, \S+ or \S+\?"),
+            ("corpus=timt", r"no configs/corpus/timt\.yaml\. Did you mean timit, \w+ or \w+\? \(all: an4, "),
+            (
+                "cell@model.listener.cell=ln_globl",
+                r"no configs/cell/ln_globl\.yaml\. Did you mean ln_global, \w+ or \w+\?",
+            ),
+            (
+                "cell@model.listner.cell=lstm",
+                r"say of which part: cell@model\.listener\.cell=lstm or cell@model\.speller",
+            ),
+            ("+experiment=baselin", r"no configs/experiment/baselin\.yaml\. Did you mean baseline, \w+ or \w+\?"),
+            ("experiment=baseline", r"write \+experiment=baseline$"),
+            ("+experimnt=baseline", r"no such key.*Did you mean experiment, \w+ or \w+\?"),
+            ("+foo=1", r"foo: there is no such key in configs/train\.yaml\. Did you mean \w+, \w+ or \w+\?"),
+            ("corpus=timit", r"corpus\.root has no value: add corpus\.root=\.\.\. to the command"),
+            ("baseline", r"'baseline' is not an override: write key=value"),
+            ("trainer.max_steps=[1", r"this value cannot be read.*: 'trainer\.max_steps=\[1\]'$"),
+        ],
+        keep=5,
+    ),
 )
 def test_what_does_not_exist_is_named_with_the_nearest(override: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
@@ -236,16 +245,20 @@ def test_values_that_do_not_fit_are_named(key: str, value: object, says: str, pl
 
 @pytest.mark.parametrize(
     ("override", "says"),
-    [
-        ("trainer.max_steps=0", "trainer.max_steps=0 must be at least 1"),
-        ("trainer.num_workers=-1", "trainer.num_workers=-1 must be at least 0"),
-        ("optim.lr=-1", "optim.lr=-1 trains nothing: it must be above 0, for example optim.lr=0.001"),
-        (
-            "corpus.tokens=characters",
-            "corpus.tokens=characters: this part is chosen from configs/tokens: write tokens@corpus.tokens=characters",
-        ),
-        ("corpus.tokens=nothing", "corpus.tokens='nothing' should be a part of its own (keys with a _target_)"),
-    ],
+    rest_slow(
+        [
+            ("trainer.max_steps=0", "trainer.max_steps=0 must be at least 1"),
+            ("trainer.num_workers=-1", "trainer.num_workers=-1 must be at least 0"),
+            ("optim.lr=-1", "optim.lr=-1 trains nothing: it must be above 0, for example optim.lr=0.001"),
+            (
+                "corpus.tokens=characters",
+                "corpus.tokens=characters: this part is chosen from configs/tokens: "
+                "write tokens@corpus.tokens=characters",
+            ),
+            ("corpus.tokens=nothing", "corpus.tokens='nothing' should be a part of its own (keys with a _target_)"),
+        ],
+        keep=2,
+    ),
 )
 def test_a_mistake_stops_before_step_1_and_the_mended_command_runs(
     override: str, says: str, corpus: Path, las: Callable[..., Answer]

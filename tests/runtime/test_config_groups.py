@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import tiny
 from console import Answer
+from tiers import rest_slow
 
 from las.cli import sweep
 from las.decoding import transcriber
@@ -82,23 +83,30 @@ def test_a_sweep_takes_what_it_has_a_use_for(given: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "given", "says"),
-    [
-        ("train", ["cell=ba2016"], "cell@model.listener.cell=ba2016 or cell@model.speller.cell=ba2016"),
-        ("train", ["+cell=ba2016"], "cell@model.listener.cell=ba2016 or cell@model.speller.cell=ba2016"),
-        ("train", ["cell@model.listner.cell=lstm"], "cell@model.listener.cell=lstm or cell@model.speller.cell=lstm"),
-        ("train", ["features=fbank80"], "features@model.features=fbank80"),
-        ("train", ["attention=dot"], "attention@model.speller.attention=dot"),
-        ("train", ["tokens=characters"], "tokens@corpus.tokens=characters"),
-        ("train", ["front_end=park2019"], "+front_end@model.listener.front_end=park2019"),
-        ("train", ["model=park2019_las_4_1024", "front_end=lingvo"], "front_end@model.listener.front_end=lingvo"),
-        ("train", ["scorer=coverage"], "+scorer@search.coverage=coverage"),
-        ("train", ["search@x=beam"], "search=beam or search@validation_search=beam"),
-        (
-            "language_model",
-            ["cell=lstm"],
-            "cell@lm.cell=lstm or cell@model.listener.cell=lstm or cell@model.speller.cell=lstm",
-        ),
-    ],
+    rest_slow(
+        [
+            ("train", ["cell=ba2016"], "cell@model.listener.cell=ba2016 or cell@model.speller.cell=ba2016"),
+            ("train", ["+cell=ba2016"], "cell@model.listener.cell=ba2016 or cell@model.speller.cell=ba2016"),
+            (
+                "train",
+                ["cell@model.listner.cell=lstm"],
+                "cell@model.listener.cell=lstm or cell@model.speller.cell=lstm",
+            ),
+            ("train", ["features=fbank80"], "features@model.features=fbank80"),
+            ("train", ["attention=dot"], "attention@model.speller.attention=dot"),
+            ("train", ["tokens=characters"], "tokens@corpus.tokens=characters"),
+            ("train", ["front_end=park2019"], "+front_end@model.listener.front_end=park2019"),
+            ("train", ["model=park2019_las_4_1024", "front_end=lingvo"], "front_end@model.listener.front_end=lingvo"),
+            ("train", ["scorer=coverage"], "+scorer@search.coverage=coverage"),
+            ("train", ["search@x=beam"], "search=beam or search@validation_search=beam"),
+            (
+                "language_model",
+                ["cell=lstm"],
+                "cell@lm.cell=lstm or cell@model.listener.cell=lstm or cell@model.speller.cell=lstm",
+            ),
+        ],
+        keep=3,
+    ),
 )
 def test_a_group_without_its_place_is_told_the_places_and_they_work(name: str, given: list[str], says: str) -> None:
     with pytest.raises(ConfigError) as error:
@@ -117,7 +125,7 @@ def test_what_is_added_everywhere_and_what_has_no_place() -> None:
 
 
 @pytest.mark.parametrize("verb", ["decode", "transcribe", "demo_app", "export", "tune"])
-@pytest.mark.parametrize("given", ["corpus=an4", "corpus.vocabulary=3", "model=las_an4"])
+@pytest.mark.parametrize("given", rest_slow(["corpus=an4", "corpus.vocabulary=3", "model=las_an4"], keep=4))
 def test_what_a_checkpoint_decides_is_said_to_be_the_checkpoints(verb: str, given: str, las: Las) -> None:
     needed = {"export": ["output=x"], "transcribe": ["input=x"], "tune": ["search.lm.path=x"]}.get(verb, [])
     answer = las(verb, "checkpoint=runs/x", *needed, given)
@@ -141,7 +149,7 @@ def test_other_names_are_taken(name: object) -> None:
 
 
 @pytest.mark.parametrize("key", ["name", "corpus.name"])
-@pytest.mark.parametrize("value", ["", "{0}/evil", "../../x_${data_dir}"])
+@pytest.mark.parametrize("value", rest_slow(["", "{0}/evil", "../../x_${data_dir}"], keep=2))
 def test_no_verb_writes_where_a_name_leads(
     key: str, value: str, tmp_path: Path, las: Las, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -145,6 +145,7 @@ def test_a_process_that_stands_still_ends_the_others(root: Path) -> None:
     assert re.search(rf"las: {WHERE} gives no sign of life at step 3, with ftr0_sx\d", ending.said), ending.said
 
 
+@pytest.mark.slow
 def test_an_error_in_one_process_is_said_and_ends_the_others_with_its_code(root: Path) -> None:
     ending = together(root, 2, training(root, "failed", fault=fail))
     assert ending.codes == [3, 3], ending.said

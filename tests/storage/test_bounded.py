@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from console import Answer
+from tiers import rest_slow
 from tiny import overrides, wav
 
 from las.data.audio_scan import AudioScanCache
@@ -93,7 +94,7 @@ def test_a_bundle_is_no_larger_than_models_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sparse", "endless"])
-@pytest.mark.parametrize("name", ["result.json", "config.json", "symbols.json", "metrics.jsonl"])
+@pytest.mark.parametrize("name", rest_slow(["result.json", "config.json", "symbols.json", "metrics.jsonl"], keep=3))
 def test_the_files_of_a_run_are_regular(name: str, kind: str, trained: Path, trained_copy: Path, las: Las) -> None:
     if name != "result.json":
         (trained_copy / "result.json").unlink()

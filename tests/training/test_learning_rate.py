@@ -4,6 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from tiers import rest_slow
 
 from las.runtime.config import compose
 from las.runtime.errors import ConfigError
@@ -57,12 +58,15 @@ def test_a_section_that_is_no_rate_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("model", "rate", "schedule"),
-    [
-        ("las_small", 0.004, "las.ExponentialSchedule"),
-        ("las_timit", 0.001, "las.ExponentialSchedule"),
-        ("las_switchboard_8", 0.001, "las.NewbobMultiEpochSchedule"),
-        ("park2019_las_6_1280", 0.001, "las.ExponentialSchedule"),
-    ],
+    rest_slow(
+        [
+            ("las_small", 0.004, "las.ExponentialSchedule"),
+            ("las_timit", 0.001, "las.ExponentialSchedule"),
+            ("las_switchboard_8", 0.001, "las.NewbobMultiEpochSchedule"),
+            ("park2019_las_6_1280", 0.001, "las.ExponentialSchedule"),
+        ],
+        keep=1,
+    ),
 )
 def test_a_card_brings_its_rate_and_schedule(model: str, rate: float, schedule: str) -> None:
     composed = compose("train", [f"model={model}"])

@@ -55,28 +55,31 @@ def test_a_stage_is_the_training_with_some_changes() -> None:
 
 @pytest.mark.parametrize(
     ("stages", "section", "says"),
-    [
-        (
-            [{"sub_epoch": 1}],
-            {},
-            r"pretraining\.stages\[0\]\.sub_epoch: Changes has no such key\. Did you mean sub_epochs",
-        ),
-        ([{"sub_epochs": 0}], {}, r"pretraining\.stages\[0\]: sub_epochs must be at least 1"),
-        ([{"sub_epochs": 1}, {"sub_epochs": 1, "width": 2.0}], {}, r"pretraining\.stages\[1\]: .*width above 0"),
-        ([{"width": 0.5}], {}, r"pretraining\.stages\[0\]: .*sub_epochs"),
-        ([5], {}, r"pretraining\.stages\[0\]=5 should be a mapping"),
-        ([{"sub_epochs": 1, "loss": 3}], {}, r"pretraining\.stages\[0\]\.loss=3 should be"),
-        (
-            [],
-            {"new_layers": "below"},
-            r"pretraining\.new_layers=below: unknown value, choose below_top or on_top\. Did you mean below_top",
-        ),
-        (
-            [{"sub_epochs": 1}, {"sub_epochs": 1, "width": 0.5}],
-            {},
-            r"stage 2 of 3 has a smaller listener than stage 1 of 3",
-        ),
-    ],
+    rest_slow(
+        [
+            (
+                [{"sub_epoch": 1}],
+                {},
+                r"pretraining\.stages\[0\]\.sub_epoch: Changes has no such key\. Did you mean sub_epochs",
+            ),
+            ([{"sub_epochs": 0}], {}, r"pretraining\.stages\[0\]: sub_epochs must be at least 1"),
+            ([{"sub_epochs": 1}, {"sub_epochs": 1, "width": 2.0}], {}, r"pretraining\.stages\[1\]: .*width above 0"),
+            ([{"width": 0.5}], {}, r"pretraining\.stages\[0\]: .*sub_epochs"),
+            ([5], {}, r"pretraining\.stages\[0\]=5 should be a mapping"),
+            ([{"sub_epochs": 1, "loss": 3}], {}, r"pretraining\.stages\[0\]\.loss=3 should be"),
+            (
+                [],
+                {"new_layers": "below"},
+                r"pretraining\.new_layers=below: unknown value, choose below_top or on_top\. Did you mean below_top",
+            ),
+            (
+                [{"sub_epochs": 1}, {"sub_epochs": 1, "width": 0.5}],
+                {},
+                r"stage 2 of 3 has a smaller listener than stage 1 of 3",
+            ),
+        ],
+        keep=3,
+    ),
 )
 def test_stages_that_cannot_be_are_named(stages: list[Any], section: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from tiers import rest_slow
 
 from las.nn.model import ListenAttendSpell
 from las.runtime import config
@@ -76,7 +77,7 @@ GROWN = {
 }
 
 
-@pytest.mark.parametrize("options", GROWN.values(), ids=GROWN)
+@pytest.mark.parametrize("options", rest_slow(GROWN.values(), keep=2), ids=GROWN)
 def test_a_wider_model_whose_new_units_are_silent_is_the_smaller_one(options: list[str]) -> None:
     """So every part of every tensor went to its own place: gates, directions, frames side by side, other inputs."""
     small, large = (model(f"model.listener.hidden_size={size}", *options).eval() for size in (4, 7))
@@ -93,7 +94,9 @@ def test_a_wider_model_whose_new_units_are_silent_is_the_smaller_one(options: li
         torch.testing.assert_close(other.ctc_output.log_probs, one.ctc_output.log_probs, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("cell", ["ln_global", "ln_per_gate", "zeineldeen2020_joined_cell", "weight_norm", "bn_input"])
+@pytest.mark.parametrize(
+    "cell", rest_slow(["ln_global", "ln_per_gate", "zeineldeen2020_joined_cell", "weight_norm", "bn_input"], keep=2)
+)
 def test_what_was_there_is_in_the_grown_tensors_and_the_rest_is_as_drawn(cell: str) -> None:
     """Parts of four units each, e.g. the gates: they are the first four of seven."""
     card = f"cell@model.listener.cell={cell}"

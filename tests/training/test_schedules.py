@@ -7,6 +7,7 @@ import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import rest_slow
 
 from las.runtime.config import build, compose, config_directory
 from las.runtime.errors import ConfigError, NumericalError
@@ -215,7 +216,7 @@ def test_a_stop_after_any_validation_changes_nothing(name: str) -> None:
     assert len(set(found)) > 1 or name not in ("newbob", "newbob_multi_epoch", "warmup_sub_epochs")
 
 
-@pytest.mark.parametrize("name", CARDS)
+@pytest.mark.parametrize("name", rest_slow(CARDS, keep=4))
 @given(errors=st.lists(st.floats(0, 2), max_size=6), more=st.lists(st.floats(0, 2), max_size=4))
 def test_state_survives_json_and_goes_on_as_if_nothing_had_happened(
     name: str, errors: list[float], more: list[float]

@@ -12,6 +12,7 @@ import pytest
 import torch
 from console import Answer
 from interrupted_trainings import require_same, stopped_after
+from tiers import rest_slow
 from tiny import damage, overrides, steps, tree
 
 from las.cli import train
@@ -29,7 +30,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("step", [1, 2, 3])
+@pytest.mark.parametrize("step", rest_slow([1, 2, 3], keep=1))
 def test_stopping_and_starting_again_changes_no_bit(
     step: int, whole: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -69,7 +70,7 @@ def test_the_pointer_to_the_best_is_mended_on_resume(corpus: Path, monkeypatch: 
     assert (corpus / "run/checkpoints/best").read_text() == "step-00000002\n"
 
 
-@pytest.mark.parametrize("how", ["flip", "cut", "missing"])
+@pytest.mark.parametrize("how", rest_slow(["flip", "cut", "missing"], keep=1))
 def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(
     how: str, whole: Path, las: Callable[..., Answer]
 ) -> None:
@@ -118,7 +119,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch, value: float, at: Callable[[int], 
     monkeypatch.setattr(TrainingStep, "_part", faulty)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("value", rest_slow([float("nan"), float("inf")], keep=1))
 def test_an_update_that_is_not_finite_is_left_out_and_named(
     value: float, corpus: Path, monkeypatch: pytest.MonkeyPatch, las: Callable[..., Answer]
 ) -> None:
@@ -149,6 +150,7 @@ def test_an_update_that_is_not_finite_is_left_out_and_named(
 LONG = ["trainer.max_steps=40", "trainer.validate_every=5", "trainer.patience=40", "trainer.broken_after_epochs=100"]
 
 
+@pytest.mark.slow
 def test_too_many_of_them_bring_training_back_once_with_half_the_rate(
     corpus: Path, monkeypatch: pytest.MonkeyPatch, las: Callable[..., Answer]
 ) -> None:
@@ -267,7 +269,9 @@ def test_training_with_ctc_lowers_both_losses(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "how", [["trainer.accumulate=2", "trainer.batch_size=2"], ["trainer.batch_size=4"]], ids=["accumulated", "at once"]
+    "how",
+    rest_slow([["trainer.accumulate=2", "trainer.batch_size=2"], ["trainer.batch_size=4"]], keep=1),
+    ids=["accumulated", "at once"],
 )
 def test_sub_epochs_are_parts_of_an_epoch(how: list[str], corpus: Path) -> None:
     parts = ["trainer.validate_every=null", "trainer.sub_epochs=2", "trainer.max_steps=6"]

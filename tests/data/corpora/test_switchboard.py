@@ -245,6 +245,7 @@ def test_prepare_prints_every_split_and_what_to_know(trees: Path, tmp_path: Path
     assert "0 of 51 training utterances cannot be used" in printed
 
 
+@pytest.mark.slow
 @needs_espeak
 def test_a_training_ends_with_hub5_scored_in_its_parts(trees: Path, tmp_path: Path) -> None:
     from las.cli import train as cli_train

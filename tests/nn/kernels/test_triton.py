@@ -12,6 +12,7 @@ import torch
 import triton_elsewhere as elsewhere
 from autograd_cases import Doubled, assert_near, make, material, results
 from kernel_cases import CELLS, INPUT, unroll
+from tiers import rest_slow
 from torch import Tensor
 from triton_elsewhere import FRAMES, LENGTHS, Elsewhere
 
@@ -52,14 +53,18 @@ def plain_both(name: str, dtype: torch.dtype, options: dict[str, Any]) -> list[T
 
 
 @needs_triton
-@pytest.mark.parametrize("name, cell_norm", [*product(DIFFERENT, CELL_NORMS), ("ln_global_input", "none")])
+@pytest.mark.parametrize(
+    "name, cell_norm", rest_slow([*product(DIFFERENT, CELL_NORMS), ("ln_global_input", "none")], keep=4)
+)
 def test_equals_the_plain_recurrence(name: str, cell_norm: str, interpreter: Elsewhere) -> None:
     options = {"cell_norm": cell_norm, "forget_bias": 1.0}
     assert_one(interpreter(elsewhere.one, name, True, options), name, True, options)
 
 
 @needs_triton
-@pytest.mark.parametrize("name, eps", [*((name, 1e-12) for name in DIFFERENT), ("ln_global_all", 0.0)])
+@pytest.mark.parametrize(
+    "name, eps", rest_slow([*((name, 1e-12) for name in DIFFERENT), ("ln_global_all", 0.0)], keep=1)
+)
 def test_starts_from_nothing_with_a_tiny_eps(name: str, eps: float, interpreter: Elsewhere) -> None:
     """U h = 0 at the first frame: 1 / sqrt(eps) is a million and more, and in fp32 an eps of 0 becomes 1e-45."""
     options = {"cell_norm": "both", "eps": eps}
@@ -69,7 +74,7 @@ def test_starts_from_nothing_with_a_tiny_eps(name: str, eps: float, interpreter:
 
 
 @needs_triton
-@pytest.mark.parametrize("name, cell_norm", [*zip(DIFFERENT, CELL_NORMS, strict=True)])
+@pytest.mark.parametrize("name, cell_norm", rest_slow([*zip(DIFFERENT, CELL_NORMS, strict=True)], keep=1))
 def test_both_directions_side_by_side(name: str, cell_norm: str, interpreter: Elsewhere) -> None:
     """With NaN in padding, which must reach nothing."""
     options = {"cell_norm": cell_norm}
@@ -89,7 +94,7 @@ def assert_no_further_off(ours: list[Tensor], plain: list[Tensor], exact: list[T
 
 
 @needs_triton
-@pytest.mark.parametrize("name", ["lstm", "ln_global_all", "ln_per_gate"])
+@pytest.mark.parametrize("name", rest_slow(["lstm", "ln_global_all", "ln_per_gate"], keep=1))
 def test_half_precision_is_no_further_off_than_plain(name: str, interpreter: Elsewhere) -> None:
     """fp16: the interpreter cannot multiply bf16."""
     dtype, options = torch.float16, {"cell_norm": "output", "eps": 1e-12}
@@ -129,7 +134,7 @@ PLANS = {
 @pytest.mark.parametrize(
     "hidden_size, batch", [(100, 3), *(pytest.param(1024, batch, marks=pytest.mark.slow) for batch in (16, 32, 64))]
 )
-@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+@pytest.mark.parametrize("plan", rest_slow(PLANS.values(), keep=1), ids=PLANS)
 def test_compiles_for_a_gpu(plan: TritonPlan, hidden_size: int, batch: int, compiler: Elsewhere) -> None:
     """A GPU has 227 KiB of shared memory for each multiprocessor."""
     shared = compiler(elsewhere.compile_step, plan, hidden_size, batch, 2)
