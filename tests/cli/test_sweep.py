@@ -24,6 +24,7 @@ def short(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return [override for override in tiny.overrides(corpus) if not override.startswith("run_dir")]
 
 
+@pytest.mark.slow
 def test_each_combination_is_trained_and_a_broken_training_is_a_result(short: list[str], las: Las) -> None:
     given = ["optim.lr=1e-12", "trainer.max_steps=8", "trainer.patience=20", "trainer.broken_after_epochs=1,100"]
     sweeping = ["train", "-m", "seed=1,2", *short, *given, "name=after${trainer.broken_after_epochs}"]

@@ -1,4 +1,4 @@
-"""Choice of what `make test` runs of a long list of cases; `make slow` runs all of it."""
+"""Choice of what `make test` runs of a long list of cases; `make slow` runs the rest."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,8 +7,10 @@ import pytest
 
 
 def rest_slow(cases: Iterable[Any], keep: int = 1) -> list[Any]:
-    """Parameters of a test: the first `keep` cases run in `make test`, the others are slow."""
-    return [
-        case if index < keep else pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
-        for index, case in enumerate(cases)
-    ]
+    """Parameters of a test: the first `keep` cases run in `make test`, the others are slow.
+
+    A case is one value, or a plain tuple of the values of several names.
+    """
+    listed = list(cases)
+    slow = [pytest.param(*(case if type(case) is tuple else (case,)), marks=pytest.mark.slow) for case in listed[keep:]]
+    return [*listed[:keep], *slow]

@@ -75,6 +75,7 @@ def batches(run: Path) -> dict[int, list[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_one_two_one_processes_train_as_one_does(root: Path, alone: Path) -> None:
     first = together(root, 1, training(root, "changed", fault=terminate, at=(0, 2)))
     second = together(root, 2, training(root, "changed", fault=terminate, at=(1, 5)))
