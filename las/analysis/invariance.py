@@ -63,7 +63,7 @@ CHANGES = (
     Change("data set re-centred", same, lambda x: x + _of_inputs()),
     Change("single cases re-scaled", same, lambda x: _of_cases() * x),
 )
-"""In the order of the paper's table; one vector is added to every row of W, or to every x."""
+"""Changes of W and x, in the order of the paper's table; one vector is added to every row of W, or to every x."""
 
 
 def batch_normalised(weight: Tensor, data: Tensor) -> Tensor:

@@ -42,7 +42,7 @@ class Probe(NamedTuple):
     symbols: Sequence[str]
     """The symbols of the tokenizer."""
     draws: str
-    """One of `DRAWS`."""
+    """The name of a choice in `DRAWS`."""
 
     @property
     def model(self) -> ListenAttendSpell:

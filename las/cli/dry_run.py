@@ -46,7 +46,7 @@ class Forecast(NamedTuple):
     failed: int | None
     """The number of utterances of the trial that ran out of memory."""
     longest_batch_s: float | None
-    """None where memory cannot be measured."""
+    """Seconds of audio that fit into memory as one batch; None where memory cannot be measured."""
 
 
 def checks(config: Config, setup: TrainingSetup, corpus: Corpus, train: Sequence[Utterance]) -> Iterator[Check]:

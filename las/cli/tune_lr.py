@@ -64,7 +64,7 @@ def usable(parts: TrainingSetup, corpus: Corpus, data_dir: Path) -> list[Utteran
 
 
 def print_table(result: RangeTest, title: str) -> None:
-    """Some of the updates, evenly spaced, with the one of the lowest smoothed loss."""
+    """A few of the updates, evenly spaced, with the one of the lowest smoothed loss."""
     last, lowest = len(result.points) - 1, result.points.index(result.lowest)
     rows = {round(index * last / (NUM_ROWS - 1)) for index in range(NUM_ROWS)} | {lowest}
     table = Table(title=title)

@@ -34,7 +34,7 @@ class ChanceLevel(NamedTuple):
 
     token_accuracy: float
     error: float
-    """In the corpus's metric; of a language model the perplexity."""
+    """Error in the corpus's metric; the perplexity of a language model."""
     sentence: str
     """The sentence with that error; empty where writing nothing is as good."""
 
@@ -57,7 +57,7 @@ def _error(corpus: Corpus, dev: Sequence[Utterance], sentence: str) -> float:
 
 
 def spread(items: Sequence[Item], limit: int) -> Sequence[Item]:
-    """At most `limit` items, evenly spread."""
+    """Items of a list, at most `limit`, evenly spread."""
     return items if len(items) <= limit else [items[number * len(items) // limit] for number in range(limit)]
 
 

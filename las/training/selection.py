@@ -15,7 +15,7 @@ class DevResult(NamedTuple):
 
     step: int
     error: float
-    """Of the decoded hypotheses, a fraction; of a language model the perplexity."""
+    """Error rate of the decoded hypotheses, a fraction; the perplexity of a language model."""
     loss: float = math.inf
     """Cross-entropy per token; infinite in checkpoints of releases that did not keep it."""
 
@@ -37,7 +37,7 @@ class Selection(NamedTuple):
     """
 
     criterion: str = CRITERIA[0]
-    """One of `CRITERIA`."""
+    """The name of a criterion in `CRITERIA`."""
     chance_error: float = math.inf
 
     def best(self, validations: Sequence[DevResult]) -> DevResult:

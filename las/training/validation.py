@@ -32,7 +32,7 @@ class Validation(NamedTuple):
     token_accuracy: float
     """Share of tokens that are the most probable ones, a fraction, true tokens fed."""
     alignment: Alignment | None
-    """None where nothing attends."""
+    """Mean diagnostics of the attention; None for a model without attention."""
 
 
 class ValidatorProtocol(Protocol):
