@@ -38,7 +38,7 @@ class TrainingState:
     utterances: int | None = None
     """Number of utterances that the batches of this epoch are planned from."""
     validations: list[DevResult] = field(default_factory=list)
-    """Validations of the stage, in order. Checkpoints store pairs of step and dev error, and the dev losses beside them."""
+    """Validations of the stage. Checkpoints store pairs of step and dev error, and the dev losses beside them."""
     not_finite: list[int] = field(default_factory=list)
     """The latest steps whose update was left out."""
     rate_scale: float = 1.0
