@@ -42,6 +42,7 @@ def write(recipe: Recipe, table: Table, jobs: Sequence[Job], verdicts: Mapping[s
         tier=markdown.TIER_WORDS[table.tier],
         results=(tables.headings(recipe, table), tables.rows(recipe, table)),
         notes=tables.notes(recipe),
+        assumptions=tables.assumptions(recipe, table),
         diverged=[(line.label, outcome) for line in table.lines for outcome in line.outcomes if outcome.broken],
         explanation=markdown.explanation(recipe, table),
         verdicts=_verdicts(verdicts),

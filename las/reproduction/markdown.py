@@ -34,7 +34,7 @@ def document(recipe: Recipe, table: Table, verdicts: Mapping[str, Verdict]) -> s
         *_claims(verdicts),
         f"## Assumed at the tier {table.tier}",
         "",
-        *(f"- {line}" for line in recipe.assumptions(table.tier)),
+        *(f"- {line}" for line in tables.assumptions(recipe, table)),
         "",
     ]
     return "\n".join(lines)

@@ -46,6 +46,18 @@ def rows(recipe: Recipe, table: Table) -> list[list[str]]:
     return cells
 
 
+def assumptions(recipe: Recipe, table: Table) -> list[str]:
+    """All that had to be assumed for the trainings of a table.
+
+    Trainings without a curve are of releases before there were initial values to choose.
+    """
+    lines = recipe.assumptions(table.tier)
+    if all(outcome.curve is not None for line in table.lines for outcome in line.outcomes):
+        return list(lines)
+    former = "initial values: those of init=las, the only ones of the release that trained these rows"
+    return [former, *(line for line in lines if not line.startswith("initial values: "))]
+
+
 def notes(recipe: Recipe) -> list[str]:
     """The notes of rows, with the numbers that stand in the table."""
     return [f"({number}) {row.note}" for number, row in enumerate(recipe.rows, start=1) if row.note]
