@@ -29,8 +29,10 @@ LENGTH = [
     "trainer.validate_every=4",
     "trainer.batch_size=3",
     "trainer.allow_drift=[code]",
+    "trainer.broken_after_epochs=1000",
 ]
-"""Three batches an epoch, of an odd number of utterances; somebody may commit to the checkout while tests run."""
+"""Three batches an epoch, of an odd number of utterances; somebody may commit to the checkout while tests run. Writing
+its one sentence without hearing is hard to beat."""
 
 
 @pytest.fixture(scope="module")
@@ -262,7 +264,7 @@ def test_a_signal_to_torchrun_saves_and_another_number_of_processes_goes_on(root
     assert said.count("which is saved") == 1
     second = torchrun(1, arguments(root, number.name, *length))
     said, _ = second.communicate(timeout=PATIENCE_S)
-    assert second.returncode == 0 and f"resuming at step {stopped[1]} " in said
+    assert second.returncode == 0 and f"resuming at step {stopped[1]} " in said, said
     assert sorted(losses(run)) == list(range(1, 61))
 
 
@@ -279,4 +281,4 @@ def test_torchrun_ends_when_a_process_is_killed_and_the_same_command_goes_on(roo
     assert first.returncode == 1 and "gives no sign of life at step" in said, said
     second = torchrun(2, arguments(root, "again", *length))
     said, _ = second.communicate(timeout=PATIENCE_S)
-    assert second.returncode == 0 and "resuming at step 20 " in said
+    assert second.returncode == 0 and "resuming at step 20 " in said, said
