@@ -98,7 +98,8 @@ def _holder(config: Config, key: str) -> tuple[Config, str]:
     """The section of a config that a dotted key is in, empty if there is none, and the key's last part."""
     *sections, last = key.split(".")
     for section in sections:
-        config = config.get(section, {})
+        value = config.get(section)
+        config = value if isinstance(value, dict) else {}  # a stored config may be damaged
     return config, last
 
 

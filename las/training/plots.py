@@ -92,9 +92,9 @@ def curves_picture(metrics: Sequence[dict[str, Any]], path: Path, error_name: st
 
 
 def rates_picture(points: Sequence[tuple[float, float, float]], suggestion: float, path: Path, title: str = "") -> Path:
-    """Loss and smoothed loss against the learning rate, as PNG; a line at the suggested rate.
+    """Draw loss and smoothed loss against the learning rate as PNG, with a line at the suggested rate.
 
-    `points` are (rate, loss, smoothed loss) of each update.
+    `points` are (rate, loss, smoothed loss) of each update. Returns `path`. Raises LasError without matplotlib.
     """
     figure = blank_figure(6.0, 3.4)
     axes = figure.add_subplot()
@@ -105,8 +105,7 @@ def rates_picture(points: Sequence[tuple[float, float, float]], suggestion: floa
     axes.set(xscale="log", xlabel="learning rate", ylabel="loss per token", ylim=(0, 1.3 * max(smoothed)))
     axes.legend()
     axes.set_title(title, fontsize=10)
-    figure.savefig(path, dpi=120)
-    return path
+    return save(figure, path)
 
 
 def pixels(path: Path) -> Any:

@@ -77,6 +77,14 @@ def test_a_run_from_before_there_were_initial_values_to_choose(config: Config, i
             run_directory.RunDirectory(chosen)
 
 
+def test_a_stored_section_that_is_none_is_a_difference(config: Config) -> None:
+    folder = run_directory.RunDirectory(config)
+    folder.record(event="train", step=1)
+    (folder.directory / "config.json").write_text(json.dumps(config | {"model": 3}))
+    with pytest.raises(StorageError, match=r"another configuration"):
+        run_directory.RunDirectory(config)
+
+
 def test_another_configuration_is_refused_with_the_keys_that_differ(config: Config) -> None:
     folder = run_directory.RunDirectory(config)
     folder.record(event="train", step=1)
