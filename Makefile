@@ -4,9 +4,11 @@ BIN := $(VENV)/bin
 TESTS ?= -n 2
 # The tests run in two processes: more threads in each would only get in the way.
 test slow shapes browser faults: export OMP_NUM_THREADS = 1
+# Tests start many processes; each would compile all of las again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test check slow shapes browser faults clean
+.PHONY: help setup demo bench test check slow shapes browser docs faults clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -39,6 +41,10 @@ shapes: setup ## Run the tests of tensors again, the types and shapes of every c
 browser: setup ## Test the page of las demo_app in Chromium (installs gradio and Playwright)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[demo]' playwright
 	$(BIN)/python -m pytest tests/cli/test_demo_app_browser.py
+
+docs: setup ## Build the documentation site into build/docs (installs MkDocs)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict --quiet
 
 faults: setup ## Kill, starve and corrupt trainings thousands of times and print how many survived (hours)
 	$(BIN)/python -m pytest $(TESTS) -m faults

@@ -1,5 +1,7 @@
 """Fixtures for every test, the options of the make targets, and the shape checker (`make shapes`)."""
 
+import gc
+import os
 import shutil
 import signal
 import sys
@@ -40,6 +42,14 @@ def no_curves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """Drawing learning curves takes as long as a tiny training: only tests marked `pictures` do it."""
     if "las.cli.train" in sys.modules and request.node.get_closest_marker("pictures") is None:
         monkeypatch.setattr("las.cli.train.plots.curves_picture", lambda metrics, path, *_: path.touch())
+
+
+@pytest.fixture(autouse=True)
+def threads_of_torch() -> Iterator[None]:
+    """Sets torch's threads back to OMP_NUM_THREADS: with two in each worker, on two cores, they wait spinning."""
+    yield
+    if "torch" in sys.modules and (number := os.environ.get("OMP_NUM_THREADS")):
+        sys.modules["torch"].set_num_threads(int(number))
 
 
 @pytest.fixture
@@ -123,6 +133,17 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if time.monotonic() > item.config.stash[LATEST]:
         pytest.skip(f"not started within {item.config.getoption('--minutes'):g} minutes")
+
+
+def pytest_sessionstart() -> None:
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Garbage collection leaves alone what the tests' modules made: half a million objects that stay."""
+    gc.enable()
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

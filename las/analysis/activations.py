@@ -115,7 +115,7 @@ def layers(model: ListenAttendSpell, batch: Batch) -> list[LayerActivations]:
         zip(model.listener.layers, encoding.inputs, encoding.outputs, encoding.num_rows, strict=True)
     ):
         activations += _both(f"listener {number}", cast(BidirectionalLayer, layer), *of_layer)
-    true = mask_of(batch.num_tokens + 1, len(steps))
+    true = mask_of(batch.num_tokens + 1, len(steps), model.device)
     for number, cell in enumerate(model.speller.cells):
         inputs = torch.stack([step.inputs[number] for step in steps], dim=1)[true]
         hidden = torch.stack([step.before[number] for step in steps], dim=1)[true]
@@ -127,7 +127,7 @@ def _both(
     name: str, layer: BidirectionalLayer, inputs: Tensor, outputs: Tensor, num_rows: Tensor
 ) -> list[LayerActivations]:
     """The activations of both directions of a layer, each in its reading order."""
-    mask = mask_of(num_rows, inputs.shape[1])
+    mask = mask_of(num_rows, inputs.shape[1], inputs.device)
     forwards, backwards = outputs.chunk(2, dim=-1)
     activations = []
     for direction, recurrent, rows, outputs_in_order in (

@@ -118,13 +118,14 @@ def trained(settings: Settings) -> Task:
         for size in (BatchSize.from_config(config), BatchSize(1))
     )
     description = f"{transcriber.config['name']} on {split} of {corpus.name}"
-    return Task(transcriber.model, description, batched, single, sum(utterance.duration_s for utterance in utterances))
+    duration_s = sum(utterance.duration_s for utterance in utterances)
+    return Task(transcriber.attention_model, description, batched, single, duration_s)
 
 
 def untrained(settings: Settings) -> Task:
     """An untrained model on noise: its hypotheses are as long as allowed, because it predicts no end."""
     subject = inputs.subject(settings.config)
-    model = subject.setup.speech_model.to(settings.device)
+    model = subject.model.to(settings.device)
     size, seconds = settings.config["batch_size"], settings.config["seconds"]
     batched = [inputs.batch(size, seconds, subject.corpus, seed) for seed in range(-(-NUM_GENERATED // size))]
     single = [_row(batch, index) for batch in batched for index in range(size)]

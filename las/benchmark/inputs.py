@@ -9,6 +9,7 @@ from las.data.loader import Batch
 from las.nn.cells.base import LSTMCell
 from las.nn.model import ListenAttendSpell
 from las.runtime.config import Config, build
+from las.runtime.errors import ConfigError
 from las.training.setup import TrainingSetup, build_parts
 
 TOKENS_PER_SECOND = 12  # phones of read speech
@@ -19,6 +20,14 @@ class BenchmarkModel(NamedTuple):
 
     corpus: Corpus
     setup: TrainingSetup
+
+    @property
+    def model(self) -> ListenAttendSpell:
+        """The model. Raises ConfigError for one without listener and speller."""
+        model = self.setup.parts.model
+        if not isinstance(model, ListenAttendSpell):
+            raise ConfigError(f"model: a {type(model).__name__} has no listener and speller, whose speed is measured")
+        return model
 
 
 def subject(config: Config) -> BenchmarkModel:

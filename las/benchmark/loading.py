@@ -15,7 +15,7 @@ from las.data.loader import Loader, augmentation_seed
 from las.data.manifest import Utterance
 from las.data.sampler import BatchSize, Plan, sequential
 from las.nn import rnn
-from las.runtime import progress
+from las.runtime import devices, progress
 from las.runtime.config import Config
 from las.training.step import TrainingStep
 
@@ -56,7 +56,7 @@ def measure(settings: Settings) -> Iterator[Group]:
     rows = []
     for workers in progress.counted(WORKERS, len(WORKERS), "numbers of threads"):
         results = _measured(subject, utterances, plan, workers, float(config["consumer_ms"]))
-        if workers == config["trainer"]["num_workers"]:
+        if workers == devices.reading_workers(config["trainer"]["num_workers"]):
             results |= _trained(
                 subject, utterances, plan[:: -(-len(plan) // config["trained_batches"])], workers, config
             )

@@ -11,7 +11,7 @@ from las.benchmark.candidates import COMPILED
 from las.benchmark.shapes import ON_CPU, ON_CUDA, Shape, named
 from las.nn import rnn
 from las.nn.rnn import CellFactory
-from las.runtime import devices
+from las.runtime import config_folders, devices
 from las.runtime.config import Config, build, check_value, compose, config_directory, shown
 from las.runtime.errors import ConfigError, suggest
 from las.storage import run_directory
@@ -94,7 +94,7 @@ def settings(config: Config, suite: str, command: str) -> Settings:
     for key in ("repeats", "threads", "batch_size", "trained_batches", "steps"):
         if config[key] is not None and config[key] < 1:
             raise ConfigError(f"{key}={config[key]} must be at least 1")
-    cards = (path.stem for path in (config_directory() / "cell").glob("*.yaml"))
+    cards = config_folders.cards(config_directory(), "cell")
     kernels = _known("kernels", config["kernels"], list(rnn.KERNELS))
     (dtype,) = _known("dtype", [config["dtype"] or dtype], list(DTYPES))
     return Settings(
@@ -107,7 +107,7 @@ def settings(config: Config, suite: str, command: str) -> Settings:
         repeats=config["repeats"] or repeats,
         budget_s=float(config["budget_s"]),
         shapes=named(_list(config["shapes"]) or list(names)),
-        cells=_known("cells", config["cells"], sorted(cards)),
+        cells=_known("cells", config["cells"], list(cards)),
         kernels=kernels,
         baselines=_known("baselines", config["baselines"], [*BASELINES, COMPILED]),
     )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from las.benchmark import checkpointing, decoding, loading, lstm, nn_lstm, training_step
+from las.benchmark import checkpointing, compilation, decoding, loading, lstm, nn_lstm, training_step
 from las.benchmark.records import Group, TableColumn
 from las.benchmark.settings import Settings
 
@@ -22,5 +22,6 @@ SUITES = {
     "model": Suite(training_step.measure, training_step.COLUMNS, training_step.title),
     "decode": Suite(decoding.measure, decoding.COLUMNS, decoding.title),
     "loader": Suite(loading.measure, loading.COLUMNS, loading.title),
+    "compile": Suite(compilation.measure, compilation.COLUMNS, compilation.title),
     "safety": Suite(checkpointing.measure, checkpointing.COLUMNS, checkpointing.title),
 }

@@ -44,7 +44,7 @@ def measure(settings: Settings) -> Iterator[Group]:
     size, seconds = settings.config["trainer"]["batch_size"], settings.config["seconds"]
     batch = benchmark_inputs.batch(size, seconds, subject.corpus).to(settings.device)
     shape = f"{settings.config['name']}, {size} utterances of {seconds[0]:g} to {seconds[1]:g} s"
-    model = subject.setup.speech_model.to(settings.device).train()
+    model = subject.model.to(settings.device).train()
     clock = StepTimer(subject, settings.device)
     cells, card = benchmark_inputs.cells(model), benchmark_inputs.card(model)
     steps, table = {}, []
@@ -89,7 +89,7 @@ class StepTimer:
     def __init__(self, subject: BenchmarkModel, device: torch.device) -> None:
         self.device = device
         self.marks: list[float] = []
-        model = subject.setup.speech_model
+        model = subject.model
         for module in (model.features, model.listener, subject.setup.parts.loss):
             module.register_forward_hook(self._after)
         model.listener.register_forward_hook(self._listened)

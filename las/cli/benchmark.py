@@ -1,12 +1,12 @@
 """The verb `benchmark`: run a suite, print its tables, write JSON lines and the page made from them."""
 
-import re
 import shlex
 from pathlib import Path
 
 from las.benchmark import records, report
 from las.benchmark.settings import settings
 from las.benchmark.suites import SUITES
+from las.cli import quoting
 from las.runtime.config import compose
 from las.runtime.errors import ConfigError, suggest
 from las.storage import atomic
@@ -17,8 +17,7 @@ EXPERIMENT = "+experiment=ln_encoder_only"
 
 def benchmark(overrides: list[str]) -> list[records.Row]:
     """Measure a suite, or (without one) only rewrite the page: see configs/benchmark.yaml. Returns the rows."""
-    named = any(override.startswith("+experiment=") for override in overrides)
-    config = compose("benchmark", overrides if named else [EXPERIMENT, *overrides])
+    config = compose("benchmark", with_experiment(overrides))
     suite, output = config["suite"], config["output"]
     if suite is None and config["page"] is None:
         raise ConfigError(f"benchmark needs suite=..., one of {', '.join(SUITES)}")
@@ -39,7 +38,12 @@ def benchmark(overrides: list[str]) -> list[records.Row]:
     return rows
 
 
+def with_experiment(overrides: list[str]) -> list[str]:
+    """The overrides with the default experiment, unless they name one."""
+    named = any(override.startswith("+experiment=") for override in overrides)
+    return overrides if named else [EXPERIMENT, *overrides]
+
+
 def command(overrides: list[str]) -> str:
-    """The command line of these overrides, without the quotes that `las.cli.main.protect` puts around paths."""
-    plain = [re.sub(r"^([\w.]+)='([^'\\]*)'$", r"\1=\2", override) for override in overrides]
-    return shlex.join(["python", "scripts/benchmark.py", *plain])
+    """The command line of these overrides, without the quotes that `las.cli.quoting.protect` puts around paths."""
+    return shlex.join(["python", "scripts/benchmark.py", *map(quoting.typed, overrides)])

@@ -1,13 +1,17 @@
 """The verb `decode`: hypotheses of a checkpoint for audio files, or for a split of its corpus with their score."""
 
+import functools
 import json
 from pathlib import Path
+from typing import NamedTuple
 
+from las.data.augmentation import Augmentation
 from las.data.corpora.base import Corpus
-from las.data.loader import Loader, drop_unknown_symbols
+from las.data.loader import Loader, augmentation_seed, drop_unknown_symbols
 from las.data.manifest import Utterance
 from las.data.sampler import DECODED, BatchSize, sequential
-from las.decoding import evaluation, tuned_search
+from las.decoding import tuned_search
+from las.decoding.base import Recogniser
 from las.decoding.evaluation import Search
 from las.decoding.transcriber import Transcriber, find_audio, load
 from las.decoding.transcription import Transcription
@@ -20,24 +24,57 @@ from las.storage import atomic, output_paths
 from las.training import data_preparation, plots
 
 
+class Condition(NamedTuple):
+    """Condition that a split is decoded in: its waveforms are distorted by the draws for a seed and their ids.
+
+    Babble is mixed from the training utterances.
+    """
+
+    augment: Augmentation
+    seed: int
+    train: list[Utterance]
+
+
 def decode_split(
-    transcriber: Transcriber,
+    recogniser: Recogniser,
     corpus: Corpus,
     split: str,
     utterances: list[Utterance],
     output: Path,
     size: BatchSize = DECODED,
+    condition: Condition | None = None,
 ) -> error_rates.Score:
     """Decode a split in batches, write one line per utterance (`evaluation.entry`), and score it."""
-    tokens = transcriber.tokens
-    loader = Loader(drop_unknown_symbols(utterances, tokens), tokens, corpus.sample_rate)
-    order = sequential(utterances, size)
-    decoded = list(evaluation.decode(transcriber.model, transcriber.search, loader.batches(order)))
-    texts = evaluation.texts(decoded, tokens)
-    by_id = sorted(decoded, key=lambda utterance: utterance.id)
-    entries = (evaluation.entry(utterance, tokens, transcriber.search.nbest) for utterance in by_id)
+    tokens = recogniser.tokens
+    augment, key_of, babble = None, None, None
+    if condition is not None:
+        augment, key_of = condition.augment, functools.partial(augmentation_seed, condition.seed, 0)
+        babble = Loader(condition.train, tokens, corpus.sample_rate)
+    texts_known = drop_unknown_symbols(utterances, tokens)
+    loader = Loader(texts_known, tokens, corpus.sample_rate, augment=augment, babble=babble)
+    batches = loader.batches(sequential(utterances, size), 0, key_of)
+    entries = sorted(recogniser.recognise(batches), key=lambda entry: entry["id"])
+    _say_dead_ends([entry["id"] for entry in entries if entry.get("finished_by") == "dead_end"])
     _write_lines(output, [json.dumps(entry, ensure_ascii=False) for entry in entries])
-    return corpus.score(split, utterances, texts)
+    return corpus.score(split, utterances, {entry["id"]: entry["text"] for entry in entries})
+
+
+def _say_dead_ends(names: list[str]) -> None:
+    """Name the utterances in which no path reached the end: words that they lack count as deletions."""
+    if names:
+        listed = ", ".join(names[:20]) + (f" and {len(names) - 20} others" if len(names) > 20 else "")
+        progress.say(
+            f"{len(names)} of the utterances came to a dead end, where no path reaches the end of a sentence within "
+            f"the beam; words that they lack count as deletions: {listed}"
+        )
+
+
+def write_references(folder: Path, split: str, utterances: list[Utterance]) -> None:
+    """Write id, speaker and transcript of a split's utterances beside its hypotheses, for `las runs compare=`."""
+    by_id = sorted(utterances, key=lambda utterance: utterance.id)
+    entries = ({"id": each.id, "speaker": each.speaker, "text": each.text} for each in by_id)
+    lines = [json.dumps(entry, ensure_ascii=False) for entry in entries]
+    _write_lines(folder / f"references.{split}.jsonl", lines)
 
 
 def decode(overrides: list[str]) -> None:
@@ -52,16 +89,21 @@ def _decode(config: Config) -> None:
         raise ConfigError("decode needs audio=x.wav (or a folder, or a list [a.wav,b.wav]) or split=test, not both")
     size = BatchSize.from_config(config)
     check_value("strict", config["strict"], bool)
+    check_value("seed", config["seed"], int)
+    augment = _waveforms_only(config)
     search: Search = build(config["search"], where="search")
     device = str(devices.pick(config["device"]))
     subject = config["split"] or output_paths.name_of(config["audio"])
+    subject = ".".join([subject, *(part.label for part in augment.distortions.values())])
     output = Path(config["output"] or output_paths.decoded(Path(config["checkpoint"]), subject))
     atomic.require_place(output)
     if config["pictures"] is not None:
         atomic.require_folder(Path(config["pictures"]))
     transcriber = load(config["checkpoint"], search, device, strict=config["strict"])
+    if config["pictures"] is not None:
+        _ = transcriber.attention_model  # raises for a model without attention
     if config["split"] is not None:
-        _decode_own_split(transcriber, config, size, output)
+        _decode_own_split(transcriber, config, size, output, augment)
         return
     lines = []
     for transcription in transcriber.transcribe_all(find_audio(config["audio"])):
@@ -73,6 +115,19 @@ def _decode(config: Config) -> None:
     progress.say(f"{len(lines)} utterance{'s' if len(lines) != 1 else ''} written to {output}")
 
 
+def _waveforms_only(config: Config) -> Augmentation:
+    """The augmentation of a condition. Raises ConfigError for one that is not of waveforms, and for files."""
+    augment: Augmentation = build(config["augment"], where="augment")
+    if augment.changes_features or augment.speeds != (1.0,):
+        raise ConfigError(
+            "augment: to decode, only the sound is changed, and this card has masks, warping or speeds for training: "
+            "choose augment=noise, room or telephone"
+        )
+    if augment.distortions and config["split"] is None:
+        raise ConfigError("augment: only a split is decoded in noise: split=test, or leave augment out")
+    return augment
+
+
 def _attention_pictures(transcription: Transcription, folder: Path) -> None:
     """Draw heat maps of attention, one for each segment of a file."""
     for number, piece in enumerate(transcription.pieces, start=1):
@@ -82,17 +137,27 @@ def _attention_pictures(transcription: Transcription, folder: Path) -> None:
         progress.say(f"  {picture}")
 
 
-def _decode_own_split(transcriber: Transcriber, config: Config, size: BatchSize, output: Path) -> None:
+def _decode_own_split(
+    transcriber: Transcriber, config: Config, size: BatchSize, output: Path, augment: Augmentation
+) -> None:
     if "corpus" not in transcriber.config:
         raise ConfigError(
             f"{config['checkpoint']} is a bundle, which has no corpus: give recordings (audio=...), or a run folder"
         )
     corpus: Corpus = build(transcriber.config["corpus"], where="corpus")
     split = corpus.known_split(config["split"])
-    utterances = data_preparation.prepared(corpus, config["data_dir"])[split]
-    score = decode_split(transcriber, corpus, split, utterances, output, size)
+    splits, condition, where = data_preparation.prepared(corpus, config["data_dir"]), None, split
+    utterances = splits[split]
+    if augment.distortions:
+        for line in augment.check(corpus.sample_rate):
+            progress.say(line)
+        condition = Condition(augment, config["seed"], splits[corpus.splits[0]])
+        where += f", {', '.join(part.label for part in augment.distortions.values())}, seed {config['seed']}"
+    score = decode_split(transcriber, corpus, split, utterances, output, size, condition)
+    if config["output"] is None:
+        write_references(output.parent, split, utterances)
     tables.print_score(score, corpus.metric, progress.console)
-    progress.say(f"{split}: {error_rates.line(score, corpus.metric)}")
+    progress.say(f"{where}: {error_rates.line(score, corpus.metric)}")
     progress.say(f"{len(utterances)} utterances written to {output}")
 
 

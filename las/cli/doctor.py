@@ -122,6 +122,7 @@ EXTRAS = {
     "espeakng-loader": ("synth", "the synthetic corpora"),
     "matplotlib": ("plots", "pictures"),
     "kenlm": ("lm", "binary language models"),
+    "kaldi-decoder": ("hmm", "words from acoustic models"),
     "submitit": ("slurm", "sweeps through SLURM"),
 }
 """Optional packages: for each the extra that installs it, and its purpose."""

@@ -25,6 +25,7 @@ from las.runtime.errors import LasError
 from las.runtime.machine import GB, NOTE, OK, PROBLEM, Check
 from las.training.setup import TrainingSetup
 from las.training.step import TrainingStep
+from las.training.tasks import TASKS
 
 RESERVE = 0.1  # share of the free memory that a prediction leaves unused
 
@@ -135,7 +136,9 @@ def _trial(
     updates: TrainingStep, utterances: Sequence[Utterance], corpus: Corpus, device: torch.device, step: int
 ) -> Trial | None:
     """Run and measure one update; None if memory ran out."""
-    loader = Loader(utterances, corpus.tokens, corpus.sample_rate, 0)
+    loader = Loader(
+        utterances, TASKS[updates.model.predicts].trial_targets(corpus, updates.model), corpus.sample_rate, 0
+    )
     ((_, batch),) = loader.batches([list(range(len(utterances)))])
     batch = batch.to(device)
     began = time.perf_counter()

@@ -117,8 +117,8 @@ def export(overrides: list[str]) -> Path:
     progress.say(f"{source.directory}: {output}, {output.stat().st_size:,} bytes, written and verified")
     if config["programs"]:
         folder = Path(config["programs"])
-        save(listener(transcriber.model, transcriber.sample_rate), folder / "listener.pt2")
-        save(speller(transcriber.model), folder / "speller.pt2")
+        save(listener(transcriber.attention_model, transcriber.sample_rate), folder / "listener.pt2")
+        save(speller(transcriber.attention_model), folder / "speller.pt2")
         progress.say(f"{folder / 'listener.pt2'}, {folder / 'speller.pt2'}: torch.export.load opens them")
     progress.say(f"next:  las transcribe checkpoint={output} input=talk.flac")
     return output

@@ -15,7 +15,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from las.cli import ngram
 from las.data.corpora.base import Corpus
-from las.data.loader import Loader
+from las.data.loader import Loader, Targets
 from las.data.manifest import Utterance
 from las.data.sampler import BatchSize, sequential
 from las.data.tokenizers import Tokenizer
@@ -36,6 +36,7 @@ from las.training.chance import ChanceLevel
 from las.training.data_preparation import PreparedCorpus
 from las.training.pretraining import Stage
 from las.training.setup import TrainingRun
+from las.training.tasks import TOKENS
 from las.training.validation import Validation
 
 METRIC = "perplexity"
@@ -54,11 +55,12 @@ class TextValidator:
         search: Search,
         corpus: Corpus,
         dev: list[Utterance],
+        targets: Targets,
         size: BatchSize,
         num_workers: int,
     ) -> None:
         self.model, self.loss, self.dev, self.size, self.tokens = model, loss, dev, size, corpus.tokens
-        self.loader = Loader(dev, corpus.tokens, corpus.sample_rate, num_workers)
+        self.loader = Loader(dev, targets, corpus.sample_rate, num_workers)
 
     @torch.no_grad()
     def __call__(self) -> Validation:
@@ -67,7 +69,7 @@ class TextValidator:
         plan = sequential(self.dev, self.size)[distributed.rank() :: distributed.world_size()]
         for _, batch in self.loader.batches(plan):
             batch = batch.to(self.model.device)
-            sums = self.loss(self.model.predict(batch.targets), batch.targets, batch.num_tokens)
+            sums = self.loss(self.model(batch.targets), batch.targets, batch.num_tokens)
             totals += torch.tensor([float(sums.cross_entropy), float(sums.correct), float(sums.tokens)])
         cross_entropy, correct, tokens = distributed.total(*totals.tolist())
         loss = cross_entropy / tokens
@@ -113,8 +115,8 @@ def train_lm(overrides: list[str]) -> dict[str, Any]:
         check_value(key, config[key], str | None)
     corpus: Corpus = build(config["corpus"], where="corpus")
     corpus.metric = METRIC
-    parts = setup.build_parts(config, corpus)
-    parts = parts._replace(parts=parts.parts._replace(validator=TextValidator))
+    parts = setup.build_parts(config, corpus, where="lm")
+    parts = parts._replace(parts=parts.parts._replace(task=TOKENS._replace(validator=TextValidator)))
     stages = [Stage(1, 1, config, math.inf, None, "top", [])]
     with setup.opened(config, corpus, stages, parts) as run:
         if run.folder.result is not None:

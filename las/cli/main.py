@@ -5,15 +5,23 @@ This module imports nothing heavy, so that `las --help` answers at once.
 
 import errno
 import importlib
+import inspect
+import os
 import sys
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from las.runtime import signals
+from las.cli import quoting
+from las.runtime import config_folders, hydra_flags, signals
+from las.runtime.config import config_directory
 from las.runtime.errors import ConfigError, LasError, StorageError, suggest
 
 
 class Verb(NamedTuple):
-    """A command: the function of its name in `module`, its config, one line of help, an example of its arguments.
+    """A command: the function of its name in `module`, its config ("" for none), one line of help, an example of its
+    arguments.
 
     `again` says what the same command does after a signal ended this one.
     """
@@ -38,6 +46,19 @@ VERBS = {
     ),
     "check": Verb(
         "las.cli.prepare", "train", "read every file of a corpus, name each bad one", "corpus=synthetic", READS_ON
+    ),
+    "pack": Verb(
+        "las.cli.pack",
+        "pack",
+        "put a corpus into a few large tar files",
+        "corpus=synthetic output=shards",
+        "shards that were written are whole; the same command writes the others",
+    ),
+    "listen": Verb(
+        "las.cli.listen",
+        "listen",
+        "write augmented utterances as wav, with what was done to each",
+        "corpus=synthetic augment=noisy",
     ),
     "train": Verb(
         "las.cli.train",
@@ -90,6 +111,12 @@ VERBS = {
         "corpus=an4 corpus.root=/corpora/an4",
         TRAINS_ON,
     ),
+    "align": Verb(
+        "las.cli.align",
+        "align",
+        "times of phones and words, by HMMs trained from a flat start",
+        "corpus=an4 corpus.root=/corpora/an4 output=an4.ctm",
+    ),
     "ngram": Verb(
         "las.cli.ngram", "ngram", "estimate an n-gram language model, write it as ARPA", "n=5 output=lm.arpa"
     ),
@@ -134,35 +161,21 @@ VERBS = {
         "no file was written; the same command measures everything again",
     ),
     "demo": Verb("las.cli.demo", "train", "the whole job on the embedded corpus, in minutes", "", TRAINS_ON),
+    "list": Verb("las.cli.cards", "", "the config groups, the cards of one and where they are mounted", "cell"),
+    "show": Verb("las.cli.cards", "", "a card composed, and the equation of its class", "cell=ln_global"),
+    "runs": Verb(
+        "las.cli.runs",
+        "",
+        "the runs in a folder: listed, two compared, those that train followed",
+        "sort=test",
+        "trainings go on; the same command looks again",
+    ),
 }
 
-SWEEPS = {"-m", "--multirun"}
+COMPLETION = ("-sc", "--shell-completion")
+OF_CARDS = ("list", "show")
+"""Verbs without a config that read the cards of own folders too."""
 FULL_DISK = "Make room and type the same command again, or write to another disk: run_dir=... or output=..."
-
-PATH_KEYS = (
-    "alignments",
-    "audio",
-    "checkpoint",
-    "compare",
-    "corpus.root",
-    "data_dir",
-    "dev",
-    "example",
-    "glm",
-    "hypothesis",
-    "input",
-    "output",
-    "page",
-    "programs",
-    "reference",
-    "results_dir",
-    "run",
-    "run_dir",
-    "runs_dir",
-    "search.lm.path",
-    "search.second_lm.path",
-    "text",
-)
 
 
 def help_text() -> str:
@@ -172,7 +185,11 @@ def help_text() -> str:
     lines += [f"  {name:{width}}  {verb.help}" for name, verb in VERBS.items()]
     lines += ["", "examples:"]
     lines += [f"  las {name} {verb.example}".rstrip() for name, verb in VERBS.items()]
-    lines += ["", "`las <verb> --help` prints that verb's configuration; every key of it can be overridden."]
+    lines += [
+        "",
+        "`las <verb> --help` prints that verb's configuration; every key of it can be overridden.",
+        "Hydra's flags: --cfg job, --info, --multirun, --config-dir DIR, --shell-completion install=bash, ...",
+    ]
     return "\n".join(lines)
 
 
@@ -186,23 +203,28 @@ def main(arguments: list[str] | None = None) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(help_text())
         return 0
-    name, *overrides = arguments
+    name, *rest = arguments
     try:
         if name == "--version":
             from las.runtime.version import __version__
 
             print(f"las {__version__}")
             return 0
+        if name in COMPLETION:
+            complete(rest)
+            return 0
         name = name.replace("-", "_")
         if name not in VERBS:
             print(f"las: there is no verb {name!r}.{suggest(name, VERBS)}", file=sys.stderr)
             return 2
-        name, overrides = by_config(name, overrides)
-        if {"-h", "--help"} & set(overrides):
+        flags = hydra_flags.parse(rest)
+        name = by_config(name, flags.config_name)
+        if flags.help:
             print(describe(name))
+        elif flags.completion:
+            complete(flags.overrides)
         else:
-            module = importlib.import_module(module_of(name, overrides))
-            getattr(module, name)([protect(override) for override in overrides])
+            run(name, flags)
         return 0
     except LasError as error:
         if str(error):  # an empty message: another process of this training has printed it
@@ -220,50 +242,84 @@ def main(arguments: list[str] | None = None) -> int:
         return signals.INTERRUPT
 
 
-def module_of(name: str, overrides: list[str]) -> str:
-    """The module of a verb's function; with `-m` that of the sweep."""
-    if not SWEEPS & set(overrides):
-        return VERBS[name].module
-    if name != "train":
-        raise ConfigError(f"only train runs sweeps: las train {' '.join(overrides)}")
-    return "las.cli.sweep"
+def run(name: str, flags: hydra_flags.Flags) -> None:
+    """Run a verb, or do with its config what Hydra's flags ask for."""
+    verb = VERBS[name]
+    if not verb.config:
+        if (flags._replace(folders=()) if name in OF_CARDS else flags).has_config_flags:
+            raise ConfigError(f"{name} has no config of its own, so Hydra's flags are not for it: las {name} --help")
+        with own_folders(flags.folders if name in OF_CARDS else None):
+            function(name)(flags.overrides)
+        return
+    overrides = [quoting.protect_each(each) if flags.multirun else quoting.protect(each) for each in flags.overrides]
+    with own_folders(flags.folders):
+        if flags.cfg or flags.info:
+            importlib.import_module("las.cli.show_config").show(name, verb.config, overrides, flags)
+        elif flags.multirun and name != "train":
+            importlib.import_module("las.cli.multirun").run(name, verb.config, function(name), overrides)
+        elif flags.multirun:
+            importlib.import_module("las.cli.sweep").train(overrides)
+        else:
+            function(name)(overrides)
 
 
-def by_config(name: str, overrides: list[str]) -> tuple[str, list[str]]:
+def function(name: str) -> Callable[[list[str]], Any]:
+    """The function of a verb, imported now."""
+    verb: Callable[[list[str]], Any] = getattr(importlib.import_module(VERBS[name].module), name)
+    return verb
+
+
+@contextmanager
+def own_folders(given: Sequence[str] | None) -> Iterator[None]:
+    """Use the own folders of configs in the body (those `given`, and `configs/` here), and say so; None for none."""
+    if given is None:
+        yield
+        return
+    folders = config_folders.find(config_directory(), given, Path())
+    if folders and os.environ.get("RANK", "0") == "0":  # of several processes one says it
+        print(config_folders.announcement(config_directory(), folders), file=sys.stderr)
+    with config_folders.used(folders):
+        yield
+
+
+def complete(request: list[str]) -> None:
+    """Print a shell's completions of this command: see `hydra_flags.complete`."""
+    configs = {name: verb.config for name, verb in VERBS.items()}
+    with config_folders.used(config_folders.find(config_directory(), [], Path())):
+        hydra_flags.complete(request, configs, sys.argv[0])
+
+
+def by_config(name: str, config: str | None) -> str:
     """The verb that uses the config of `--config-name=...`: `train --config-name=language_model` is `train_lm`."""
-    option = "--config-name="
-    remaining = [override for override in overrides if not override.startswith(option)]
+    if config is None:
+        return name
     verbs = {
         verb.config: candidate
         for candidate, verb in VERBS.items()
         if candidate == name or candidate.startswith(f"{name}_")
     }
-    for override in overrides:
-        if (config := override.removeprefix(option)) == override:
-            continue
-        if config not in verbs:
-            raise ConfigError(f"{override}: {name} has no such config.{suggest(config, verbs)}")
-        name = verbs[config]
-    return name, remaining
-
-
-def describe(name: str) -> str:
-    """A verb's help: what it does and its whole default configuration."""
-    from las.runtime.config import config_directory
-
-    verb = VERBS[name]
-    path = config_directory() / f"{verb.config}.yaml"
-    groups = sorted(group.name for group in path.parent.iterdir() if group.is_dir())
-    return (
-        f"las {name}: {verb.help}\nexample: las {name} {verb.example}\n\n{path}:\n\n{path.read_text()}\n"
-        f"groups (choose with group=name, one yaml each): {', '.join(groups)}"
+    config = config.removesuffix(".yaml")
+    if config in verbs:
+        return verbs[config]
+    others = [f"las {candidate}" for candidate, verb in VERBS.items() if verb.config == config]
+    raise ConfigError(
+        f"--config-name={config}: every verb has its one config"
+        + (f": {' or '.join(others)} has this one" if others else f", {name} has {VERBS[name].config or 'none'}")
+        + ". What you change in it stands in a card of your own: --config-dir=DIR +experiment=mine"
     )
 
 
-def protect(override: str) -> str:
-    """Quote a path so that the override grammar reads spaces, brackets and commas in file names literally."""
-    key, separator, value = override.partition("=")
-    if key not in PATH_KEYS or not separator or value[:1] in "'\"[" or value == "null":
-        return override
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"{key}='{escaped}'"
+def describe(name: str) -> str:
+    """A verb's help: what it does and its whole default configuration, or its keys where it has no config."""
+    verb = VERBS[name]
+    beginning = f"las {name}: {verb.help}\nexample: las {name} {verb.example}\n\n"
+    if not verb.config:
+        return beginning + (inspect.getdoc(function(name)) or "")
+    path = config_directory() / f"{verb.config}.yaml"
+    groups = ", ".join(config_folders.groups(config_directory()))
+    return (
+        f"{beginning}{path}:\n\n{path.read_text()}\n"
+        f"groups (choose with group=name, one yaml each; `las list GROUP` shows them): {groups}\n"
+        "flags of Hydra: --cfg job|hydra|all [--resolve] [--package KEY]  --info [defaults-tree|defaults|searchpath|"
+        "config|plugins]  --multirun  --config-dir DIR"
+    )

@@ -23,7 +23,7 @@ from las.reproduction import results as reproduction_results
 from las.reproduction.jobs import Job
 from las.reproduction.recipe import Recipe
 from las.reproduction.verdicts import Verdict
-from las.runtime import config, progress
+from las.runtime import config, config_folders, progress
 from las.runtime.errors import ConfigError, DataError, LasError, NumericalError, suggest
 from las.storage import atomic
 from las.training import setup
@@ -71,7 +71,7 @@ def reproduce(overrides: list[str]) -> None:
     Prints the plan, trains what is missing, and writes the table (.md, .json, .html) and the claims that can be judged
     by all tables there are. `dry_run=true` ends before the first training, `report=true` trains nothing.
 
-    Raises ConfigError for a recipe that cannot be trained, DataError for a report without any results.
+    Raises ConfigError for mistakes in a row's overrides, DataError for a report without any results.
     """
     requested = request(overrides)
     jobs = reproduction_jobs.jobs(
@@ -220,7 +220,10 @@ def train(jobs: Sequence[Job], at_once: int, look_every: int | None = None) -> N
         raise LasError("jobs=... of more than one needs joblib: pip install 'las[joblib]'") from error
     prepare.prepare(list(jobs[0].overrides))
     threads = f"trainer.threads={max(1, (os.cpu_count() or 1) // at_once)}"
-    work = (delayed(train_unseen)(reproduction_jobs.merge([threads], job.overrides), look_every) for job in jobs)
+    work = (
+        delayed(train_unseen)(reproduction_jobs.merge([threads], job.overrides), look_every, config_folders.own())
+        for job in jobs
+    )
     answers = Parallel(n_jobs=at_once, return_as="generator_unordered")(work)
     for number, answer in enumerate(answers, start=1):
         progress.say(f"{number} of {len(jobs)}: {answer}")
@@ -242,9 +245,13 @@ def train_one(overrides: Sequence[str], look_every: int | None = None) -> str:
     return f"{name} seed={result['seed']}: {cli_train.summary(result)}"
 
 
-def train_unseen(overrides: Sequence[str], look_every: int | None = None) -> str:
-    """Run `train_one` in a process of its own, which writes only to the logs of its runs."""
-    with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
+def train_unseen(overrides: Sequence[str], look_every: int | None = None, folders: Sequence[Path] = ()) -> str:
+    """Run `train_one` in a process of its own, which writes only to the logs of its runs, with own config `folders`."""
+    with (
+        open(os.devnull, "w", encoding="utf-8") as nowhere,
+        contextlib.redirect_stdout(nowhere),
+        config_folders.used(folders),
+    ):
         return train_one(overrides, look_every)
 
 

@@ -5,7 +5,6 @@ training that is finished is not repeated. One that diverges is recorded as a re
 """
 
 import importlib.metadata
-import itertools
 import sys
 import traceback
 from collections.abc import Sequence
@@ -13,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from las.cli.train import summary, train_config
@@ -22,7 +19,7 @@ from las.runtime import progress, signals
 from las.runtime.config import compose, config_directory
 from las.runtime.config_groups import HYDRA
 from las.runtime.errors import ConfigError, LasError, NumericalError
-from las.runtime.overrides import require_readable
+from las.runtime.overrides import combinations
 from las.storage import bounded
 
 FLAGS = ("-m", "--multirun")
@@ -83,28 +80,6 @@ def train_one(composed: Any) -> None:
         print(f"las train: {error}", file=sys.stderr)
     except Exception:  # a bug: its traceback is printed, and the sweep goes on
         traceback.print_exc()
-
-
-def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
-    """The overrides of each training, in Hydra's order: the last key that has several values changes fastest.
-
-    Raises ConfigError for an override that cannot be parsed.
-    """
-    training_overrides = [override for override in overrides if not HYDRA.match(override)]
-    try:
-        require_readable(training_overrides)
-        parsed = OverridesParser.create().parse_overrides(training_overrides)
-        choices = [
-            [f"{parsed_override.get_key_element()}={value}" for value in parsed_override.sweep_string_iterator()]
-            if parsed_override.is_sweep_override()
-            else [override]
-            for override, parsed_override in zip(training_overrides, parsed, strict=True)
-        ]
-    except HydraException as error:
-        raise ConfigError(str(error)) from error
-    except RecursionError as error:
-        raise ConfigError("an override has lists or sections inside each other, too deep for a config") from error
-    return list(itertools.product(*choices))
 
 
 def _result(folder: Path) -> dict[str, Any] | None:

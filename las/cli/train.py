@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from las.cli.decode import decode_split
+from las.cli.decode import decode_split, write_references
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
 from las.decoding.transcriber import load
@@ -101,6 +101,7 @@ def _decode_and_score(run: TrainingRun, data: PreparedCorpus) -> dict[str, Any]:
     for split in corpus.splits[1:]:
         output = run.folder.directory / f"hypotheses.{split}.jsonl"
         score = decode_split(transcriber, corpus, split, data.splits[split], output)
+        write_references(output.parent, split, data.splits[split])
         splits[split] = split_result(score, corpus, split)
         progress.say(f"{split}: {error_rates.line(score, corpus.metric)}", run.log)
         for name, subset in score.subsets.items():

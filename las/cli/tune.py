@@ -1,35 +1,21 @@
-"""The verb `tune`: weights of scorers and the length normalisation that make the fewest errors on a split.
-
-The listener encodes the split once; every combination then searches the same encoded states.
-"""
+"""The verb `tune`: weights of scorers and the length normalisation that make the fewest errors on a split."""
 
 import itertools
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import torch
 from rich.table import Table
 
-from las.data.corpora.base import Corpus
-from las.data.loader import Batch, Loader, drop_unknown_symbols
-from las.data.manifest import Utterance
-from las.data.sampler import BatchSize, sequential
-from las.decoding import tuned_search
+from las.cli import tune_scales, tune_trials
+from las.cli.tune_scales import TriedScales
 from las.decoding.search import BeamSearch
-from las.decoding.transcriber import Transcriber, load
-from las.nn import rnn
-from las.runtime import devices, progress
+from las.runtime import progress
 from las.runtime.config import Config, build, check_value, compose
 from las.runtime.errors import ConfigError
 from las.scoring import error_rates
 from las.scoring.error_rates import Score
-from las.storage import atomic
-from las.training import data_preparation
 
 LANGUAGE_MODELS = ("lm", "second_lm", "word_lm")
-FIRST_LINE = "# Written by las tune"
 NUM_ROWS = 20
 """The number of best rows printed of a table; the best without a language model is added."""
 
@@ -53,42 +39,27 @@ class Tried(NamedTuple):
     score: Score
 
 
-def tune(overrides: list[str]) -> list[Tried]:
+def tune(overrides: list[str]) -> Sequence[Tried | TriedScales]:
     """Print the table of all combinations, best first, and keep the best for `search=tuned`: see configs/tune.yaml."""
     config = compose("tune", overrides)
-    size = BatchSize.from_config(config)
-    check_value("strict", config["strict"], bool)
+    return tune_scales.tune(config) if config["search"]["_target_"] in tune_scales.INSERTIONS else tune_weights(config)
+
+
+def tune_weights(config: Config) -> list[Tried]:
+    """Tune a beam search: weights of its scorers and length normalisation."""
     search = build(config["search"], where="search")
     if not isinstance(search, BeamSearch):
-        raise ConfigError("tune needs a beam search with scorers: search=beam_lm or search=beam_ctc_lm")
+        raise ConfigError(
+            "tune needs a beam search with scorers: search=beam_lm or search=beam_ctc_lm; for an acoustic model "
+            "search=phone_bigram, or for words search=word_graph"
+        )
     points = grid(config["weights"], config["length_normalisation"], search)
-    tuned_path = tuned_search.path_of(Path(config["checkpoint"]))
-    atomic.require_place(Path(config["output"] or tuned_path))
-    if config["output"] is not None:
-        check_output(Path(config["output"]))
-    with rnn.use_kernel(str(config["kernel"])):
-        device = str(devices.pick(config["device"]))
-        transcriber = load(config["checkpoint"], search, device, strict=config["strict"])
-        corpus: Corpus = build(transcriber.config["corpus"], where="corpus")
-        split = corpus.known_split(config["split"] or corpus.splits[1])
-        utterances = data_preparation.prepared(corpus, config["data_dir"])[split]
-        searches = [with_weights(search, point) for point in points]
-        texts = decode_split(transcriber, searches, utterances, size, corpus)
-    tried = [
-        Tried(point, corpus.score(split, utterances, hypotheses))
-        for point, hypotheses in zip(points, texts, strict=True)
-    ]
+    tune_trials.check(config)
+    trials = tune_trials.run(config, search, lambda: [with_weights(search, point) for point in points])
+    tried = [Tried(point, score) for point, score in zip(points, trials.scores, strict=True)]
     tried.sort(key=lambda result: result.score.total.rate)  # stable: of equals, the one that was given first
-    test_set = f"{corpus.name} {split}: {len(utterances)} utterances"
-    print_table(tried, test_set, corpus.metric)
-    best, errors = reweighted(config["search"], tried[0].point), error_rates.line(tried[0].score, corpus.metric)
-    if config["output"] is not None:
-        atomic.write(Path(config["output"]), card(best, errors))
-        progress.say(f"the best is written to {config['output']}")
-    else:
-        atomic.write_json(tuned_path, {"tuned_on": test_set, "errors": errors, "search": best})
-        progress.say(f"the best is written to {tuned_path}")
-        progress.say(f"next:  las decode checkpoint={config['checkpoint']} split={corpus.splits[-1]} search=tuned")
+    print_table(tried, trials.test_set, trials.corpus.metric)
+    tune_trials.keep(config, reweighted(config["search"], tried[0].point), tried[0].score, trials)
     return tried
 
 
@@ -117,30 +88,6 @@ def grid(weights: Mapping[str, Any], exponents: Any, search: BeamSearch) -> list
 def with_weights(search: BeamSearch, point: Point) -> BeamSearch:
     """A search with the weights of a point."""
     return search.reweighted(point.weights, point.length_normalisation)
-
-
-@torch.no_grad()
-def decode_split(
-    transcriber: Transcriber,
-    searches: Sequence[BeamSearch],
-    utterances: list[Utterance],
-    size: BatchSize,
-    corpus: Corpus,
-) -> list[dict[str, str]]:
-    """The hypotheses of each search, as texts by utterance."""
-    model, tokens = transcriber.model.eval(), transcriber.tokens
-    loader = Loader(drop_unknown_symbols(utterances, tokens), tokens, corpus.sample_rate)
-    order = sequential(utterances, size)
-    texts_by_search: list[dict[str, str]] = [{} for _ in searches]
-    description = f"{len(searches)} combinations, batches decoded"
-    loaded: Iterator[tuple[int, Batch]] = loader.batches(order)
-    for _, batch in progress.counted(loaded, len(order), description):
-        on_device = batch.to(model.device)
-        decoder, num_states = model.decoder(on_device.waveforms, on_device.num_samples)
-        for search, texts in zip(searches, texts_by_search, strict=True):
-            for name, hypotheses in zip(batch.ids, search(decoder, num_states), strict=True):
-                texts[name] = tokens.decode(hypotheses[0].tokens)
-    return texts_by_search
 
 
 def print_table(tried: Sequence[Tried], title: str, metric: str) -> None:
@@ -172,29 +119,3 @@ def reweighted(search: Config, point: Point) -> Config:
         if not weight:
             del chosen[name]
     return chosen
-
-
-def card(search: Config, errors: str) -> str:
-    """A config of the group configs/search."""
-    return "\n".join([f"{FIRST_LINE}: {errors}", *_lines(search)]) + "\n"
-
-
-def _lines(section: Config, indent: str = "") -> Iterator[str]:
-    for key, value in section.items():
-        if isinstance(value, dict):
-            yield f"{indent}{key}:"
-            yield from _lines(value, indent + "  ")
-        else:
-            yield f"{indent}{key}: {json.dumps(value, ensure_ascii=False)}"
-
-
-def check_output(path: Path) -> None:
-    """Raise ConfigError rather than replace a file that was written by somebody else."""
-    if not path.exists():
-        return
-    with path.open(encoding="utf-8", errors="replace") as file:
-        beginning = file.read(len(FIRST_LINE))
-    if beginning != FIRST_LINE:
-        raise ConfigError(
-            f"output={path}: this file was not written by las tune, so it is not replaced. Name another file"
-        )

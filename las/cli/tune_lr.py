@@ -6,14 +6,16 @@ from typing import Any
 
 from rich.table import Table
 
+from las.cli import quoting
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
 from las.nn import rnn
 from las.runtime import progress
 from las.runtime.config import build, checked, compose
-from las.runtime.errors import ConfigError, DataError
+from las.runtime.errors import ConfigError
 from las.storage import atomic
 from las.training import data_preparation, plots, range_test, setup
+from las.training.data_preparation import PreparedCorpus
 from las.training.range_test import RangeTest, Sweep
 from las.training.setup import TrainingSetup
 
@@ -34,9 +36,12 @@ def tune_lr(overrides: list[str]) -> RangeTest:
     atomic.require_place(output)
     corpus: Corpus = build(config["corpus"], where="corpus")
     parts = setup.build_parts(config, corpus)
-    train = usable(parts, corpus, Path(config["data_dir"]))
+    parts.parts.warm_start.check(parts.parts.model, config["model"])
+    data = data_preparation.prepare(corpus, Path(config["data_dir"]), parts.limits)
+    targets = parts.parts.task.targets(corpus, parts.parts.model, data.splits, config)
+    train = [each for each in usable(parts, data) if each.id not in targets.missing]
     with rnn.use_kernel(str(config["kernel"])):
-        result = range_test.run(parts, corpus, train, sweep)
+        result = range_test.run(parts, corpus, train, targets.source, sweep)
     title = f"{config['name']} on {corpus.name}, {setup.num_parameters(parts.parts.model):,} parameters"
     print_table(result, title)
     atomic.write_json(output, as_dict(result, title))
@@ -48,19 +53,12 @@ def tune_lr(overrides: list[str]) -> RangeTest:
     return result
 
 
-def usable(parts: TrainingSetup, corpus: Corpus, data_dir: Path) -> list[Utterance]:
+def usable(parts: TrainingSetup, data: PreparedCorpus) -> list[Utterance]:
     """The training utterances of a corpus that can be trained on; the number of others is printed."""
-    data = data_preparation.prepare(corpus, data_dir, parts.limits)
-    problems = data.problems(corpus.splits[0], data_preparation.num_states_of(parts.speech_model))
-    bad, longest = {problem.utterance_id for problem in problems}, parts.limits.longest_tokens
-    kept = [utterance for utterance in data.train if utterance.id not in bad]
-    if longest is not None:
-        kept = [utterance for utterance in kept if len(corpus.tokens.encode(utterance.text)) <= longest]
-    if not kept:
-        raise DataError(f"{corpus.name}: there is no training utterance that can be used: las check names each problem")
-    if len(kept) < len(data.train):
-        progress.say(f"{len(data.train) - len(kept)} of {len(data.train)} training utterances are left out")
-    return kept
+    problems = data.problems(data.corpus.splits[0], data_preparation.num_states_of(parts.speech_model))
+    if problems:
+        progress.say(f"left out: {len(problems)} of {len(data.train)} utterances have problems, las check names them")
+    return data_preparation.usable_utterances(data, problems)
 
 
 def print_table(result: RangeTest, title: str) -> None:
@@ -92,13 +90,5 @@ def as_dict(result: RangeTest, title: str) -> dict[str, Any]:
 
 def next_command(overrides: list[str], rate: float) -> str:
     """The command that trains with a rate, with the overrides that a training has."""
-    kept = [_unprotected(each) for each in overrides if each.lstrip("+").partition("=")[0] not in (*OWN, "optim.lr")]
+    kept = [quoting.typed(each) for each in overrides if each.lstrip("+").partition("=")[0] not in (*OWN, "optim.lr")]
     return shlex.join(["las", "train", *kept, f"optim.lr={rate:g}"])
-
-
-def _unprotected(override: str) -> str:
-    """A path as it is typed, without the quotes that `las.cli.main.protect` puts around it."""
-    key, _, value = override.partition("=")
-    if len(value) < 2 or not (value[0] == value[-1] == "'"):
-        return override
-    return f"{key}={value[1:-1]}".replace("\\'", "'").replace("\\\\", "\\")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float32
 
-from las.data.audio import files
+from las.data.audio import files, shards
 from las.data.manifest import Utterance
 
 FULL_SCALE = 0.98
@@ -52,9 +52,9 @@ def _sound(key: str, info: files.AudioInfo, samples: Float32[np.ndarray, "sample
 
 
 def state(name: str) -> list[int]:
-    """Size in bytes and modification time in ns of a file; zeros for a missing one."""
+    """Size in bytes and modification time in ns of a file (of its shard, if it is in one); zeros for a missing one."""
     try:
-        status = os.stat(name)
+        status = os.stat(shards.file_of(name))
     except OSError:
         return [0, 0]
     return [status.st_size, status.st_mtime_ns]

@@ -1,5 +1,6 @@
 """Cache of audio scans, so that files that have not changed are read to their end only once."""
 
+import io
 import json
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,7 @@ from typing import Any
 from las.data.audio import files, worker_pool
 from las.data.audio_levels import AudioLevels, AudioScan, measure, segment_key, state
 from las.data.manifest import Utterance
-from las.runtime import progress
+from las.runtime import garbage, progress
 from las.runtime.errors import DataError
 from las.storage import bounded
 
@@ -30,18 +31,21 @@ class AudioScanCache:
         self._entries: dict[str, list[Any]] = {}
 
     @classmethod
+    @garbage.paused()
     def remembered(cls, path: Path) -> "AudioScanCache":
         """Load the cache that earlier processes wrote to `path`; lines that are not entries are ignored."""
         readings = cls(path)
-        for line in path.read_bytes().splitlines() if path.exists() else ():
-            try:
-                version, name, *entry = bounded.parse(line)
-                if version == _FORMAT:
-                    readings._entries[name] = entry
-            except (ValueError, TypeError):
-                continue
+        with path.open("rb") if path.exists() else io.BytesIO() as lines:
+            for line in lines:
+                try:
+                    version, name, *entry = bounded.parse(line)
+                    if version == _FORMAT:
+                        readings._entries[name] = entry
+                except (ValueError, TypeError):
+                    continue
         return readings
 
+    @garbage.paused()
     def read(self, utterances: Sequence[Utterance], num_workers: int, title: str) -> dict[str, AudioScan | DataError]:
         """Scan of each audio file of some utterances by file name, or the error of one that cannot be read.
 

@@ -1,4 +1,4 @@
-"""Data augmentation: speed perturbation of waveforms; masking and time warping of features (SpecAugment).
+"""Data augmentation: speed, noise, rooms and channels of waveforms; masking and time warping of features (SpecAugment).
 
 Every draw depends on the key of its utterance only, so that augmentation is the same whatever the batch and the number
 of workers, and after a restart. `las.data.loader.augmentation_seed` makes keys of (seed, epoch, id).
@@ -11,16 +11,28 @@ only, since no point moves along frequency.
 """
 
 from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Float32, Int
 from torch import Tensor
 
+from las.data.channel import MuLaw, RandomGain, TelephoneBand
+from las.data.distortion import Distortion, Talkers
+from las.data.noise import AdditiveNoise
+from las.data.room import Reverberation
 from las.runtime import torchaudio_compat
 from las.runtime.errors import ArgumentError, ConfigError
 
 _SLOWEST, _FASTEST = 0.5, 2.0
+_LARGEST_RATIO = 1000
+"""Largest number in a ratio of rates: the time and memory that resampling takes grow with it."""
 _SPEED, _MASKS, _WARP = 1, 2, 3  # streams of random numbers
+_DISTORTIONS = {"reverberation": 4, "noise": 5, "telephone": 6, "gain": 7, "codec": 8}
+"""Distortions in the order of the way from mouth to recogniser, with the streams of their random numbers."""
+ALONE = Talkers(0, lambda index: torch.zeros(0).numpy())
+"""No other utterances to mix babble from."""
 _LOW = (1 << 32) - 1
 
 
@@ -38,6 +50,12 @@ class Augmentation:
         max_warp_frames: W of the paper, 0 for no time warping: a point on the middle band, more than W frames from both
             ends, is shifted by up to W frames to either side, both drawn uniformly. Utterances of up to 2 W + 2 frames
             have no such point and are not warped.
+        reverberation: the first distortion of the waveform, after the change of speed. Each of the five draws from a
+            stream of its own; None for none.
+        noise: the second distortion.
+        telephone: the third.
+        gain: the fourth.
+        codec: the fifth.
     """
 
     def __init__(
@@ -50,6 +68,11 @@ class Augmentation:
         frequency_masks: int = 0,
         max_frequencies: int = 0,
         max_warp_frames: int = 0,
+        reverberation: Reverberation | None = None,
+        noise: AdditiveNoise | None = None,
+        telephone: TelephoneBand | None = None,
+        gain: RandomGain | None = None,
+        codec: MuLaw | None = None,
     ) -> None:
         if not speeds or not all(_SLOWEST <= speed <= _FASTEST for speed in speeds):
             raise ArgumentError(f"speeds={list(speeds)} : give numbers from {_SLOWEST} to {_FASTEST}")
@@ -68,16 +91,51 @@ class Augmentation:
         self.frequency_masks = frequency_masks
         self.max_frequencies = max_frequencies
         self.max_warp_frames = max_warp_frames
+        chosen = (reverberation, noise, telephone, gain, codec)
+        self.distortions: dict[str, Distortion] = {
+            name: part for name, part in zip(_DISTORTIONS, chosen, strict=True) if part is not None
+        }
+
+    @property
+    def changes_features(self) -> bool:
+        """True if masks or time warping act on features, which nobody can listen to."""
+        return bool(self.time_masks or self.frequency_masks or self.max_warp_frames)
+
+    @property
+    def changes_waveforms(self) -> bool:
+        """True if speeds or distortions act on waveforms."""
+        return bool(self.distortions or self.speeds != (1.0,))
+
+    def check(self, sample_rate: int) -> list[str]:
+        """Read what distortions need from files; lines about it. Raises DataError or ConfigError for what is unfit."""
+        return [line for distortion in self.distortions.values() for line in distortion.check(sample_rate)]
 
     def waveform(
-        self, waveform: Float32[Tensor, "samples"], sample_rate: int, key: int
+        self, waveform: Float32[Tensor, "samples"], sample_rate: int, key: int, talkers: Talkers = ALONE
     ) -> Float32[Tensor, "stretched"]:
-        """Change the speed of a waveform, drawn for `key`: at speed 0.9 it has 1/0.9 as many samples, rounded up."""
+        """Change speed and sound of a waveform by the draws for `key`; at speed 0.9 it has 1/0.9 as many samples.
+
+        `talkers` are the utterances that babble is mixed from.
+        """
+        return self.waveform_and_draws(waveform, sample_rate, key, talkers)[0]
+
+    def waveform_and_draws(
+        self, waveform: Float32[Tensor, "samples"], sample_rate: int, key: int, talkers: Talkers = ALONE
+    ) -> tuple[Float32[Tensor, "stretched"], dict[str, Any]]:
+        """The waveform as `waveform` returns it, and what was drawn for each distortion that was applied."""
         drawn = torch.randint(len(self.speeds), (), generator=torch.Generator().manual_seed(key ^ _SPEED))
-        speed = self.speeds[int(drawn)]
-        if speed == 1.0:
-            return waveform
-        return torchaudio_compat.torchaudio().functional.resample(waveform, round(speed * sample_rate), sample_rate)
+        speed, draws = self.speeds[int(drawn)], dict[str, Any]()
+        if speed != 1.0:
+            waveform, draws["speed"] = _at_speed(waveform, speed, sample_rate), speed
+        if not self.distortions:
+            return waveform, draws
+        samples = waveform.double().numpy()
+        for name, distortion in self.distortions.items():
+            generator = torch.Generator().manual_seed(key ^ _DISTORTIONS[name])
+            samples, details = distortion(samples, sample_rate, generator, talkers)
+            if details is not None:
+                draws[name] = details
+        return torch.from_numpy(samples).float(), draws
 
     def features(
         self,
@@ -90,6 +148,7 @@ class Augmentation:
 
         `orders` is the number of blocks of equal size in a row (`las.nn.features.Features.orders`).
         """
+        num_frames = num_frames.to(features.device, non_blocking=True)
         if keys and self.max_warp_frames:
             features = self._warped(features, num_frames, keys, orders)
         if not keys or self.time_masks == self.frequency_masks == 0:
@@ -189,7 +248,7 @@ def displacement(
     """
     last = (num_frames - 1).double()
     zeros = torch.zeros_like(last)
-    edges = torch.tensor([0.0, (bands - 1) / 2, bands - 1], dtype=torch.float64, device=last.device)
+    edges = torch.tensor([0.0, (bands - 1) / 2, bands - 1], dtype=torch.float64).to(last.device, non_blocking=True)
     times = torch.stack([(centres + shifts).double(), zeros, zeros, zeros, last, last, last], dim=1)
     heights = torch.cat([edges[1:2], edges, edges]).expand_as(times)
     unit = last.clamp(min=1).unsqueeze(
@@ -216,3 +275,10 @@ def _basis(time: Tensor, height: Tensor) -> Tensor:
     """r² log r of the distance r, 0 at 0."""
     squared = time.square() + height.square()
     return squared.clamp(min=1e-30).log_().mul_(squared).mul_(0.5)
+
+
+def _at_speed(waveform: Float32[Tensor, "samples"], speed: float, sample_rate: int) -> Float32[Tensor, "stretched"]:
+    ratio = Fraction(round(speed * sample_rate), sample_rate)
+    if ratio.denominator > _LARGEST_RATIO:  # 0.85 of 22,050 Hz is 9,371 : 11,025, and nearly 17 : 20
+        ratio = Fraction(speed).limit_denominator(_LARGEST_RATIO)
+    return torchaudio_compat.torchaudio().functional.resample(waveform, ratio.numerator, ratio.denominator)

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from las.data.audio import files, worker_pool
 from las.data.augmentation import Augmentation
+from las.data.distortion import Talkers
 from las.data.manifest import Utterance
 from las.data.sampler import Plan
 from las.data.tokenizers import Tokenizer
@@ -58,13 +60,13 @@ class Batch:
         return Batch(self.ids[rows], waveforms, num_samples, targets, num_tokens, self.keys[rows])
 
     def to(self, device: torch.device | str) -> "Batch":
-        """Copy the tensors to a device."""
+        """Copy waveforms and targets to a device; lengths stay on the CPU, where loops are planned by them."""
         return Batch(
             self.ids,
             self.waveforms.to(device, non_blocking=True),
-            self.num_samples.to(device, non_blocking=True),
+            self.num_samples,
             self.targets.to(device, non_blocking=True),
-            self.num_tokens.to(device, non_blocking=True),
+            self.num_tokens,
             self.keys,
         )
 
@@ -88,17 +90,25 @@ def drop_unknown_symbols(utterances: Iterable[Utterance], tokens: Tokenizer) -> 
     ]
 
 
+@runtime_checkable
+class Targets(Protocol):
+    """Source of the targets of utterances: a tokenizer gives the ids of the symbols of their texts."""
+
+    def targets(self, utterance: Utterance) -> Sequence[int] | np.ndarray:
+        """The targets of an utterance. Raises DataError where it has none that can be used."""
+
+
 def collate(
-    utterances: Sequence[Utterance], waveforms: Sequence[Tensor], tokens: Tokenizer, keys: Sequence[int] = ()
+    utterances: Sequence[Utterance], waveforms: Sequence[Tensor], source: Targets, keys: Sequence[int] = ()
 ) -> Batch:
-    """Collate utterances and their waveforms ([samples] each) into a batch.
+    """Collate utterances, their waveforms ([samples] each) and the targets that `source` has for them into a batch.
 
     Raises DataError naming the utterance whose text holds an unknown symbol.
     """
     targets = []
     for utterance in utterances:
         try:
-            targets.append(torch.tensor(tokens.encode(utterance.text), dtype=torch.long))
+            targets.append(torch.as_tensor(source.targets(utterance), dtype=torch.long))
         except DataError as error:
             raise DataError(f"utterance {utterance.id}: {error}") from error
     return Batch(
@@ -115,7 +125,8 @@ class Loader:
     """Loader that reads batches ahead of their use, in threads, and caches decoded audio up to `cache_bytes`.
 
     Each thread has a process that reads its files; without workers they are read in this process.
-    With `augment`, the waveforms of an epoch with keys are perturbed in the same threads.
+    With `augment`, the waveforms of an epoch with keys are perturbed in the same threads. Babble is mixed from the
+    utterances of the loader `babble`, or from the other ones of this loader.
 
     The number of workers changes the speed, never the batches or their order.
 
@@ -134,21 +145,23 @@ class Loader:
     def __init__(
         self,
         utterances: Sequence[Utterance],
-        tokens: Tokenizer,
+        targets: Targets,
         sample_rate: int,
         num_workers: int = 2,
         prefetch: int = 4,
         cache_bytes: int = 2 << 30,
         augment: Augmentation | None = None,
+        babble: "Loader | None" = None,
     ) -> None:
         self._utterances = utterances
-        self._tokens = tokens
+        self._targets = targets
         self._sample_rate = sample_rate
         self._num_workers = num_workers
         self._prefetch = max(prefetch, 1)
         self._cache: dict[int, Tensor] = {}
         self._free_bytes = cache_bytes
         self._augment = augment
+        self._babble = babble
         self._read_audio = worker_pool.run_in_worker if num_workers else worker_pool.run_here
         self._lock = threading.Lock()
 
@@ -180,18 +193,25 @@ class Loader:
 
     def _batch(self, indices: list[int], key_of: Callable[[str], int] | None) -> Batch:
         chosen = [self._utterances[index] for index in indices]
-        waveforms = [self._waveform(index) for index in indices]
+        waveforms = [self.waveform(index) for index in indices]
         if self._augment is None or key_of is None:
-            return collate(chosen, waveforms, self._tokens)
+            return collate(chosen, waveforms, self._targets)
         keys = [key_of(utterance.id) for utterance in chosen]
         augmented = [
-            self._augment.waveform(waveform, self._sample_rate, key)
-            for waveform, key in zip(waveforms, keys, strict=True)
+            self._augment.waveform(waveform, self._sample_rate, key, self.talkers(index))
+            for index, waveform, key in zip(indices, waveforms, keys, strict=True)
         ]
-        return collate(chosen, augmented, self._tokens, keys)
+        return collate(chosen, augmented, self._targets, keys)
 
-    def _waveform(self, index: int) -> Tensor:
-        """Waveform of an utterance, from the cache if it is there.
+    def talkers(self, index: int) -> Talkers:
+        """The utterances that babble behind an utterance is mixed from."""
+        if (babble := self._babble) is not None:
+            return Talkers(len(babble._utterances), lambda other: babble.waveform(other).double().numpy())
+        others = len(self._utterances) - 1  # all but itself
+        return Talkers(others, lambda other: self.waveform(other + (other >= index)).double().numpy())
+
+    def waveform(self, index: int) -> Float[Tensor, "samples"]:
+        """Waveform of an utterance by its place in the list, from the cache if it is there.
 
         Every utterance is read once an epoch, in any order, so that evicting entries would not help.
         """

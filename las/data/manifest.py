@@ -1,10 +1,10 @@
 """Utterances, and manifests that list them: files of JSON lines with a content hash."""
 
 import hashlib
-import json
+import json.encoder
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from las.runtime.errors import DataError
 from las.storage import atomic, bounded
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Interval:
     """Symbol with its start and end, in seconds from the start of the utterance."""
 
@@ -21,7 +21,7 @@ class Interval:
     symbol: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Utterance:
     """Transcribed segment of an audio file.
 
@@ -56,6 +56,8 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "alignment": list,
 }
 _OPTIONAL = {"alignment"}
+_quoted = json.encoder.encode_basestring_ascii
+"""A text as JSON in ASCII: hundreds of thousands of lines are built from it, faster than by a call of `json` each."""
 
 
 def content_hash(utterances: Iterable[Utterance]) -> str:
@@ -65,12 +67,12 @@ def content_hash(utterances: Iterable[Utterance]) -> str:
     """
     digest = hashlib.sha256()
     for utterance in utterances:
-        digest.update(_line(replace(utterance, audio=Path(utterance.audio).name)).encode("ascii"))
+        digest.update(_line(utterance, _name(utterance.audio)).encode("ascii"))
     return digest.hexdigest()
 
 
 def write(path: str | Path, utterances: Iterable[Utterance]) -> str:
-    """Write a manifest atomically. Returns its content hash.
+    """Write a manifest atomically, unless the file has these lines already. Returns its content hash.
 
     Raises DataError when two utterances share an id or a time is not a number.
     """
@@ -81,69 +83,113 @@ def write(path: str | Path, utterances: Iterable[Utterance]) -> str:
         if utterance.id in ids:
             raise DataError(f"{path}: two utterances are called {utterance.id!r}: ids must differ")
         ids.add(utterance.id)
-        times = (
-            utterance.start_s,
-            utterance.duration_s,
-            *(t for i in utterance.alignment for t in (i.start_s, i.end_s)),
-        )
-        if not all(map(math.isfinite, times)):
+        if not all(map(math.isfinite, _times(utterance))):
             raise DataError(f"{path}: utterance {utterance.id!r} has a time that is not a finite number")
-    atomic.write(path, "".join(map(_line, listed)), durable=True)
+    if not _holds(path, _lines(listed)):
+        atomic.write(path, _lines(listed), durable=True)
     return content_hash(listed)
+
+
+def _times(utterance: Utterance) -> tuple[float, ...]:
+    times = (utterance.start_s, utterance.duration_s)
+    return (*times, *(time for each in utterance.alignment for time in (each.start_s, each.end_s)))
+
+
+def _lines(utterances: Iterable[Utterance]) -> Iterator[str]:
+    return (_line(utterance, utterance.audio) for utterance in utterances)
+
+
+def _holds(path: Path, lines: Iterable[str]) -> bool:
+    """Return whether a file has these lines and no others."""
+    try:
+        with bounded.open_file(path, bounded.LINES) as file:
+            return all(file.readline() == line.encode("ascii") for line in lines) and not file.read(1)
+    except OSError:
+        return False
 
 
 def read(path: str | Path) -> list[Utterance]:
     """Read the utterances of a manifest, in file order. Raises DataError naming file and line."""
-    try:
-        lines = bounded.read(Path(path), bounded.LINES).split(b"\n")
-    except OSError as error:
-        raise DataError(f"{path}: cannot read the manifest ({error.strerror}). Prepare it: las prepare") from error
     utterances: list[Utterance] = []
     first_line: dict[str, int] = {}
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        where = f"{path}:{number}"
-        utterance = _parse(line, where)
-        if utterance.id in first_line:
-            raise DataError(f"{where}: utterance {utterance.id!r} is already on line {first_line[utterance.id]}")
-        first_line[utterance.id] = number
-        utterances.append(utterance)
+    shapes: set[tuple[object, ...]] = set()
+    try:
+        with bounded.open_file(Path(path), bounded.LINES) as file:
+            for number, line in enumerate(file, start=1):
+                if line.isspace():
+                    continue
+                try:
+                    utterance = _parse(line, shapes)
+                except DataError as error:
+                    raise DataError(f"{path}:{number}: {error}") from error
+                if utterance.id in first_line:
+                    raise DataError(
+                        f"{path}:{number}: utterance {utterance.id!r} is already on line {first_line[utterance.id]}"
+                    )
+                first_line[utterance.id] = number
+                utterances.append(utterance)
+    except OSError as error:
+        raise DataError(f"{path}: cannot read the manifest ({error.strerror}). Prepare it: las prepare") from error
     return utterances
 
 
-def _line(utterance: Utterance) -> str:
+def _name(audio: str) -> str:
+    """Name of a file without its folders, as `Path.name`, which takes long for hundreds of thousands of them."""
+    name = audio.rpartition("/")[2]
+    return Path(audio).name if name in ("", ".") else name
+
+
+def _line(utterance: Utterance, audio: str) -> str:
     """Canonical JSON line. ASCII escapes protect the line format from odd file names and line separators in texts."""
-    values: dict[str, Any] = {field.name: getattr(utterance, field.name) for field in fields(utterance)}
-    values["alignment"] = [[i.start_s, i.end_s, i.symbol] for i in utterance.alignment]
-    return json.dumps(values, ensure_ascii=True, separators=(",", ":")) + "\n"
+    intervals = ",".join(f"[{each.start_s},{each.end_s},{_quoted(each.symbol)}]" for each in utterance.alignment)
+    return (
+        f'{{"id":{_quoted(utterance.id)},"audio":{_quoted(audio)},"channel":{utterance.channel},'
+        f'"start_s":{utterance.start_s},"duration_s":{utterance.duration_s},"text":{_quoted(utterance.text)},'
+        f'"speaker":{_quoted(utterance.speaker)},"alignment":[{intervals}]}}\n'
+    )
 
 
-def _parse(line: bytes, where: str) -> Utterance:
+def _parse(line: bytes, shapes: set[tuple[object, ...]]) -> Utterance:
+    """Parse a line; `shapes` collects the keys and kinds of values that were found right, which most lines share."""
     try:
-        values = bounded.parse(line)
+        values = bounded.parse(line.decode("utf-8", "surrogatepass"))
     except ValueError as error:
-        raise DataError(f"{where}: not a line of JSON ({error}). Prepare the corpus again: las prepare") from error
+        raise DataError(f"not a line of JSON ({error}). Prepare the corpus again: las prepare") from error
     if not isinstance(values, dict):
-        raise DataError(f"{where}: expected an object with the keys {', '.join(_KINDS)}")
+        raise DataError(f"expected an object with the keys {', '.join(_KINDS)}")
+    shape = (*values, *map(type, values.values()))
+    if shape not in shapes:
+        _require_kinds(values)
+        shapes.add(shape)
+    start_s, duration_s = values["start_s"], values["duration_s"]
+    if not (values["channel"] >= 0 and 0 <= start_s < math.inf and 0 <= duration_s < math.inf):
+        raise DataError("channel, start_s and duration_s must be finite and not negative")
+    return Utterance(
+        id=values["id"],
+        audio=values["audio"],
+        channel=values["channel"],
+        start_s=float(start_s),
+        duration_s=float(duration_s),
+        text=values["text"],
+        speaker=values["speaker"],
+        alignment=tuple(_interval(entry) for entry in values.get("alignment", ())),
+    )
+
+
+def _require_kinds(values: dict[str, Any]) -> None:
+    """Raise DataError unless a line has the keys of an utterance, with values of their kinds."""
     missing = _KINDS.keys() - _OPTIONAL - values.keys()
     unknown = values.keys() - _KINDS.keys()
     if missing or unknown:
         problem = f"missing {', '.join(sorted(missing))}" if missing else f"unknown key {', '.join(sorted(unknown))}"
-        raise DataError(f"{where}: {problem}. The keys are {', '.join(_KINDS)}")
+        raise DataError(f"{problem}. The keys are {', '.join(_KINDS)}")
     for key, value in values.items():
         if not isinstance(value, _KINDS[key]) or isinstance(value, bool):
-            raise DataError(f"{where}: {key} has the value {value!r}, which is of the wrong kind")
-    times = (values["start_s"], values["duration_s"])
-    if values["channel"] < 0 or not all(math.isfinite(t) and t >= 0 for t in times):
-        raise DataError(f"{where}: channel, start_s and duration_s must be finite and not negative")
-    alignment = tuple(_interval(entry, where) for entry in values.pop("alignment", []))
-    values["start_s"], values["duration_s"] = map(float, times)
-    return Utterance(**values, alignment=alignment)
+            raise DataError(f"{key} has the value {value!r}, which is of the wrong kind")
 
 
-def _interval(entry: Any, where: str) -> Interval:
+def _interval(entry: Any) -> Interval:
     match entry:
         case [int() | float() as start_s, int() | float() as end_s, str(symbol)] if start_s <= end_s:
             return Interval(float(start_s), float(end_s), symbol)
-    raise DataError(f"{where}: alignment holds {entry!r}, expected [start_s, end_s, symbol] with start_s <= end_s")
+    raise DataError(f"alignment holds {entry!r}, expected [start_s, end_s, symbol] with start_s <= end_s")

@@ -89,7 +89,7 @@ class QualityCriteria(NamedTuple):
 
     tokens: Tokenizer
     sample_rate: int
-    channels: int
+    channels: int | None
     limits: QualityLimits
     num_states: Callable[[int], int] | None
     """Number of encoded states of a number of samples; None: transcripts may have any length."""
@@ -134,7 +134,7 @@ def require_audio(utterance: Utterance, reading: AudioScan | DataError, criteria
 def require_text(utterance: Utterance, criteria: QualityCriteria) -> None:
     """Raise DataError unless the tokens can write a transcript, and it has no more symbols than encoded states."""
     require_well_formed(utterance.text)
-    num_symbols = len(criteria.tokens.encode(utterance.text))
+    num_symbols = criteria.tokens.length(utterance.text)
     if criteria.num_states is None:
         return
     states = criteria.num_states(round(utterance.duration_s * criteria.sample_rate))
@@ -145,6 +145,8 @@ def require_text(utterance: Utterance, criteria: QualityCriteria) -> None:
 
 def require_well_formed(text: str) -> None:
     """Raise DataError for a transcript that is unusable with any tokens: empty, control characters, not in NFC."""
+    if text.isascii() and text.isprintable() and not text.isspace() and text:
+        return  # the usual case at the price of one look
     if not text.strip():
         raise DataError("the transcript is empty" + (" (only spaces)" if text else ""), kind="empty transcript")
     control = next((character for character in text if unicodedata.category(character) == "Cc"), None)

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from las.data.manifest import Utterance
 from las.runtime import overrides
 from las.runtime.errors import ArgumentError, DataError, suggest
 from las.scoring import phones
@@ -53,6 +54,7 @@ class Tokenizer:
     def __init__(self, symbols: Iterable[str]) -> None:
         self.symbols: tuple[str, ...] = (BOUNDARY, *symbols)
         self._ids = {symbol: index for index, symbol in enumerate(self.symbols)}
+        self._known = frozenset(self.symbols[1:])
         if len(self._ids) != len(self.symbols):
             twice = sorted({symbol for symbol in self.symbols if self.symbols.count(symbol) > 1})
             raise DataError(f"the symbols {twice} are listed more than once ({BOUNDARY} is always symbol 0)")
@@ -70,6 +72,10 @@ class Tokenizer:
         """Encode a text as ids, without boundaries. Raises DataError naming the unknown symbol and the text."""
         return [self._id(symbol, text) for symbol in self.split(text)]
 
+    def targets(self, utterance: Utterance) -> list[int]:
+        """Targets of an utterance: its text, encoded."""
+        return self.encode(utterance.text)
+
     def decode(self, ids: Iterable[int]) -> str:
         """Decode ids to a text; boundaries are dropped. Raises ValueError for an id outside `symbols`."""
         return self.join(self._symbols_of(ids))
@@ -84,7 +90,13 @@ class Tokenizer:
 
     def unknown(self, text: str) -> list[str]:
         """List the unknown symbols of a text, one entry for every occurrence."""
-        return [symbol for symbol in self.split(text) if not self._ids.get(symbol)]
+        symbols = self.split(text)
+        return [] if self._known.issuperset(symbols) else [each for each in symbols if each not in self._known]
+
+    def length(self, text: str) -> int:
+        """Number of symbols of a text. Raises DataError as `encode` does."""
+        symbols = self.split(text)
+        return len(symbols) if self._known.issuperset(symbols) else len(self.encode(text))
 
     def remedy(self, missing: Collection[str]) -> str:
         """Advice for texts with unknown symbols."""

@@ -1,13 +1,20 @@
 """The interface of a search: the decoder that it steps, the hypotheses that it returns, the length limit."""
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from las.data.loader import Batch
+from las.data.tokenizers import Tokenizer
 from las.decoding.scorers.base import State
-from las.runtime.errors import ArgumentError
+from las.nn.trainable import Trainable
+from las.runtime.errors import ArgumentError, ConfigError
+
+SEARCHES = {"tokens": "search=greedy or search=beam", "frames": "search=phone_bigram, or for words search=word_graph"}
+"""Cards of searches by what a model predicts, for messages."""
 
 
 @runtime_checkable
@@ -42,6 +49,16 @@ class CanDropUtterances(Protocol):
     def select_utterances(self, rows: Tensor) -> "Decoder": ...
 
 
+@runtime_checkable
+class Recogniser(Protocol):
+    """A trained model with its search, whatever kind of model it is, as `las decode` uses it for a split."""
+
+    tokens: Tokenizer
+
+    def recognise(self, batches: Iterable[tuple[int, Batch]]) -> Iterator[dict[str, Any]]:
+        """Recognise all utterances; yields for each one JSON data with at least `id`, `text` and `score`."""
+
+
 @dataclass(frozen=True)
 class Hypothesis:
     """One complete decoded sequence.
@@ -65,6 +82,30 @@ class Hypothesis:
     finished_by: Literal["eos", "max_length", "dead_end"]
     scores: dict[str, float] = field(default_factory=dict)
     confidences: list[float] = field(default_factory=list)
+
+
+@runtime_checkable
+class Search(Protocol):
+    """A search for the best hypotheses of a batch, over the tokens of a decoder or over states of phones."""
+
+    nbest: int
+    predicts: str
+    """Kind of what it searches for, that of `Trainable.predicts`."""
+
+    def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
+        """Prepare for a recogniser of these tokens. Raises ConfigError or DataError where it does not fit."""
+
+    def __call__(self, decoder: Any, num_states: Tensor) -> list[list[Hypothesis]]:
+        """The n-best lists of a batch; `decoder` and `num_states` are what the model's `decoder` gives."""
+
+
+def require_search(search: Search, model: Trainable) -> None:
+    """Raise ConfigError for a search that does not belong to what a model predicts."""
+    if search.predicts != model.predicts:
+        raise ConfigError(
+            f"search: this model predicts {model.predicts}, and the search is over {search.predicts}: choose "
+            f"{SEARCHES[model.predicts]}"
+        )
 
 
 class LengthLimit:

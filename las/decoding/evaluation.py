@@ -8,14 +8,12 @@ from torch import Tensor
 
 from las.data.loader import Batch
 from las.data.tokenizers import Tokenizer
-from las.decoding.base import Hypothesis
-from las.decoding.search import BeamSearch, GreedySearch
+from las.decoding.base import Hypothesis, Search
 from las.nn.attention import diagnostics
 from las.nn.attention.diagnostics import Alignment
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.model import Decoder, ListenAttendSpell
-
-Search = GreedySearch | BeamSearch
+from las.nn.trainable import SpeechModel
 
 
 class Decoded(NamedTuple):
@@ -38,7 +36,7 @@ class Evaluation(NamedTuple):
 
 
 @torch.no_grad()
-def decode(model: ListenAttendSpell, search: Search, batches: Iterable[tuple[int, Batch]]) -> Iterator[Decoded]:
+def decode(model: SpeechModel, search: Search, batches: Iterable[tuple[int, Batch]]) -> Iterator[Decoded]:
     """Decode all utterances; yields their n-best lists, batch by batch."""
     model.eval()
     for _, batch in batches:
@@ -72,7 +70,7 @@ def evaluate(
             diagnostics.measure(weights[: int(count) + 1, : int(states)])
             for weights, count, states in zip(spelling.weights, batch.num_tokens, num_states, strict=True)
         ]
-        nbest_lists = search(Decoder(model.speller, memory, model.ctc), num_states)
+        nbest_lists = search(Decoder(model.speller, memory, model.ctc), num_states.to(model.device))
         decoded += [Decoded(name, hypotheses) for name, hypotheses in zip(batch.ids, nbest_lists, strict=True)]
     return Evaluation(cross_entropy, correct, tokens, decoded, alignments)
 
@@ -88,9 +86,14 @@ def attention_weights(model: ListenAttendSpell, batch: Batch) -> Tensor:
 
 
 def entry(decoded: Decoded, tokens: Tokenizer, nbest: int) -> dict[str, Any]:
-    """An utterance as JSON data: the best hypothesis, and the n-best list where `nbest` is above 1."""
+    """An utterance as JSON data: the best hypothesis, and the n-best list where `nbest` is above 1.
+
+    `finished_by` is there if the search came to a dead end.
+    """
     best = decoded.hypotheses[0]
     written = {"id": decoded.id, "text": tokens.decode(best.tokens), "score": round(best.score, 4)}
+    if best.finished_by == "dead_end":
+        written["finished_by"] = best.finished_by
     return written if nbest == 1 else written | {"nbest": [_listed(each, tokens) for each in decoded.hypotheses]}
 
 

@@ -4,7 +4,7 @@ import glob
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import cast, overload
+from typing import Any, cast, overload
 
 import numpy as np
 import torch
@@ -15,17 +15,23 @@ from las.data import tokenizers
 from las.data.audio import streaming
 from las.data.audio.segmentation import AudioSegment, Segmenter
 from las.data.audio.streaming import Channel, Recording
-from las.decoding import word_timing
-from las.decoding.base import Hypothesis
+from las.data.loader import Batch
+from las.decoding import evaluation, word_segments, word_timing
+from las.decoding.base import Hypothesis, require_search
 from las.decoding.evaluation import Search
+from las.decoding.prepared_search import prepare, tokens_of
 from las.decoding.transcription import SegmentTranscript, Transcription
+from las.decoding.word_graph import WordGraphSearch
 from las.decoding.word_timing import TimedToken, TimedWord
+from las.hmm import lexicon as hmm_lexicon
+from las.hmm.frame_times import FrameTimes
 from las.nn.model import ListenAttendSpell
+from las.nn.trainable import SpeechModel
 from las.runtime import progress
 from las.runtime.config import Config, build
 from las.runtime.config_groups import check_names
-from las.runtime.errors import ArgumentError, DataError, StorageError
-from las.storage import checkpoint
+from las.runtime.errors import ArgumentError, ConfigError, DataError, StorageError
+from las.storage import checkpoint, output_paths
 
 Audio = str | Path | np.ndarray | Tensor
 """A file, or samples [samples] or [channels, samples]."""
@@ -46,7 +52,7 @@ class Transcriber:
 
     def __init__(
         self,
-        model: ListenAttendSpell,
+        model: SpeechModel,
         tokens: tokenizers.Tokenizer,
         sample_rate: int,
         search: Search,
@@ -59,6 +65,16 @@ class Transcriber:
         self.search = search
         self.config = config
         self.cutter = cutter
+
+    @property
+    def attention_model(self) -> ListenAttendSpell:
+        """The model, where it has attention. Raises ConfigError for an acoustic model."""
+        if self.model.predicts != "tokens":
+            raise ConfigError(
+                "this acoustic model has no attention, which pictures and the times and confidences of recordings come "
+                "from: it decodes splits of its corpus, las decode checkpoint=... split=test"
+            )
+        return cast(ListenAttendSpell, self.model)
 
     def __repr__(self) -> str:
         parameters = sum(parameter.numel() for parameter in self.model.parameters())
@@ -142,6 +158,11 @@ class Transcriber:
         on_decoded(_seconds(waiting))
         yield from _finished(files, self.model.state_ms)
 
+    def recognise(self, batches: Iterable[tuple[int, Batch]]) -> Iterator[dict[str, Any]]:
+        """Decode batches of utterances; yields `evaluation.entry` of each."""
+        for decoded in evaluation.decode(self.model, self.search, batches):
+            yield evaluation.entry(decoded, self.tokens, self.search.nbest)
+
     def _pieces(self, file: "_File", path: str | Path | Recording, channel: Channel) -> Iterator[AudioSegment]:
         if isinstance(path, Recording):
             file.duration_s, blocks = path.blocks(self.sample_rate, channel)
@@ -171,15 +192,23 @@ class Transcriber:
 
     @torch.no_grad()
     def decode(self, waveforms: Sequence[Tensor], starts_s: Sequence[float]) -> list[SegmentTranscript]:
-        """Decode waveforms, each [samples] at the model's sample rate, as one batch; `starts_s` in seconds."""
+        """Decode waveforms, each [samples] at the model's sample rate, as one batch; `starts_s` in seconds.
+
+        Raises ConfigError for an acoustic model of phones, which has no times.
+        """
         if not waveforms:
             return []
         device = self.model.device
-        num_samples = torch.tensor([len(waveform) for waveform in waveforms], device=device)
+        num_samples = torch.tensor([len(waveform) for waveform in waveforms])
         decoder, num_states = self.model.decoder(pad_sequence(list(waveforms), True).to(device), num_samples)
+        if isinstance(self.search, WordGraphSearch):
+            features, durations_s = self.model.features, [len(each) / self.sample_rate for each in waveforms]
+            times = FrameTimes(features.frame_shift / self.sample_rate, features.frame_length / self.sample_rate)
+            return word_segments.transcripts(self.search, decoder, num_states, times, starts_s, durations_s)
+        model = self.attention_model
         best: list[Hypothesis] = [hypotheses[0] for hypotheses in self.search(decoder, num_states)]
         targets = pad_sequence([torch.tensor(each.tokens, dtype=torch.long) for each in best], True).to(device)
-        spelling = self.model.speller(decoder.memory, targets)
+        spelling = model.speller(decoder.memory, targets)
         log_probs = torch.log_softmax(spelling.logits[:, :-1], -1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
         return [
             self._transcript(
@@ -284,12 +313,16 @@ def load(
     try:
         corpus, configs = stored.state["corpus"], (stored.config["model"], stored.config["search"])
         tokens, sample_rate = tokenizers.from_state(corpus["tokens"]), int(corpus["sample_rate"])
-        model: ListenAttendSpell = build(configs[0], where="model")(sample_rate, tokens.size)
+        lexicon = hmm_lexicon.from_state(corpus["lexicon"]) if "lexicon" in corpus else None
+        vocab_size = tokens.size if lexicon is None else 1 + len(lexicon.phones)
+        model: SpeechModel = build(configs[0], where="model")(sample_rate, vocab_size)
         model.load_state_dict(stored.model)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise StorageError(f"{stored.directory}: its parts do not fit together ({error!r})") from error
     search = build(configs[1], where="search") if search is None else search
-    search.bind(tokens, model.ctc is not None)
+    require_search(search, model)
+    prepare(search, tokens, lexicon, model.ctc is not None, output_paths.graphs(Path(path)))
+    tokens = tokens_of(search, tokens)
     return Transcriber(model.to(device), tokens, sample_rate, search, stored.config, cutter(sample_rate))
 
 

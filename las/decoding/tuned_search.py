@@ -9,6 +9,8 @@ from las.runtime.overrides import of_section, value_of
 from las.storage import bounded, output_paths
 
 CHOICE = "search=tuned"
+BASES = {"las.PhoneBigramSearch": "search=phone_bigram", "las.WordGraphSearch": "search=word_graph"}
+"""Cards whose keys a tuned search has, by its class; search=beam for all others."""
 
 
 def path_of(checkpoint: Path) -> Path:
@@ -21,18 +23,38 @@ def path_of(checkpoint: Path) -> Path:
 def compose(name: str, overrides: list[str]) -> config.Config:
     """Compose the config of a verb with a checkpoint, where `search=tuned` stands for the search tuned for it.
 
-    Its settings come first, so that those of the command (`search.size=12`) override them.
+    Without a choice, an acoustic model has the search that it was trained with.
+    """
+    return config.compose(name, written_out(overrides))
+
+
+def written_out(overrides: list[str]) -> list[str]:
+    """The overrides with the settings of the tuned search in the place of `search=tuned`.
+
+    They come first, so that those of the command (`search.size=12`) override them.
     """
     if CHOICE not in overrides:
-        return config.compose(name, overrides)
+        return [*_own(overrides), *overrides]
     remaining = [override for override in overrides if override != CHOICE]
     checkpoint = value_of("checkpoint", remaining)
     if checkpoint is None or not Path(str(checkpoint)).exists():  # the verb itself reports what is wrong
-        return config.compose(name, ["search=beam", *remaining])
+        return ["search=beam", *remaining]
     path = path_of(Path(str(checkpoint)))
     tuned = read(path, str(checkpoint))
     progress.say(f"{CHOICE}: {path}, tuned on {tuned['tuned_on']}: {tuned['errors']}")
-    return config.compose(name, ["search=beam", *of_section(tuned["search"], "search"), *remaining])
+    base = BASES.get(tuned["search"].get("_target_"), "search=beam")
+    return [base, *of_section(tuned["search"], "search"), *remaining]
+
+
+def _own(overrides: list[str]) -> list[str]:
+    """Overrides with the search that an acoustic model was trained with; none for other models and other searches."""
+    checkpoint = value_of("checkpoint", overrides)
+    path = Path(str(checkpoint)) / "config.json"
+    if any(override.startswith("search=") for override in overrides) or not path.is_file():
+        return []
+    search = bounded.stored(path).get("search", {})
+    base = BASES.get(search.get("_target_", ""))
+    return [] if base is None else [base, *of_section(search, "search")]
 
 
 def read(path: Path, checkpoint: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ A sentence begins and ends with the boundary, id 0. As a scorer for search it ha
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import torch
@@ -19,6 +19,7 @@ from las.nn import rnn
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.ctc import CTCOutput
 from las.nn.rnn import CellFactory, RecurrentLayer
+from las.nn.trainable import FeatureAugmentation, Trainable, TrainingBatch
 from las.runtime.config import require
 
 
@@ -35,18 +36,20 @@ class NeuralState(NamedTuple):
     layers: tuple[LSTMState, ...]
 
 
-class LSTMLanguageModel(nn.Module):
+class LSTMLanguageModel(Trainable):
     """An LSTM language model: the distribution of the next token given the previous ones.
 
     Args:
         vocab_size: output symbols, the sentence boundary (id 0) included.
         cell: makes the cell of one layer from (input_size, hidden_size).
-        num_layers, hidden_size: depth and width of the LSTM.
+        num_layers: depth of the LSTM.
+        hidden_size: width of the LSTM.
         embedding_size: width of the embedding of the previous token.
         dropout: on the embedding and on each layer's output, while training.
     """
 
     boundary = 0
+    features = None
 
     def __init__(
         self,
@@ -70,11 +73,6 @@ class LSTMLanguageModel(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     @property
-    def device(self) -> torch.device:
-        """The device of the parameters."""
-        return self.embedding.weight.device
-
-    @property
     def _cells(self) -> list[LSTMCell]:
         return [cast(RecurrentLayer, layer).cell for layer in self.layers]
 
@@ -82,27 +80,25 @@ class LSTMLanguageModel(nn.Module):
         """A line for the log of a run: the kernel of the recurrences, and why it was selected."""
         return rnn.explain(self._cells[0], self.embedding.weight)
 
-    def predict(self, targets: Int[Tensor, "batch tokens"]) -> Float[Tensor, "batch steps vocab"]:
+    def forward(self, targets: Int[Tensor, "batch tokens"]) -> Float[Tensor, "batch steps vocab"]:
         """Logits: row i predicts target i from the targets before it, the last row predicts the end.
 
         Padding after a sentence does not affect the rows before it.
         """
         rows = self.dropout(self.embedding(nn.functional.pad(targets, (1, 0), value=self.boundary)))
-        num_rows = torch.full((len(rows),), rows.shape[1], device=rows.device)
+        num_rows = torch.full((len(rows),), rows.shape[1])
         for layer in self.layers:
             rows, _ = layer(rows, num_rows)
             rows = self.dropout(rows)
         return self.output(rows)
 
-    def forward(
-        self,
-        waveforms: Tensor,
-        num_samples: Tensor,
-        targets: Int[Tensor, "batch tokens"],
-        change: Callable[[Tensor, Tensor], Tensor] | None = None,
-    ) -> Prediction:
-        """Predict the targets; the other arguments are those of `ListenAttendSpell`, so that one loop trains both."""
-        return Prediction(self.predict(targets))
+    def num_targets(self, batch: TrainingBatch) -> int:
+        """Count the tokens of a batch, the ends of its sentences included."""
+        return int(batch.num_tokens.sum()) + len(batch.num_tokens)
+
+    def forward_batch(self, batch: TrainingBatch, augment: FeatureAugmentation) -> Prediction:
+        """Predict the targets of a batch, which has no audio, so that nothing is augmented; logits in fp32."""
+        return Prediction(self(batch.targets).float())
 
     @torch.no_grad()
     def start(self, batch: int, device: torch.device | str = "cpu") -> NeuralState:

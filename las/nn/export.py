@@ -157,7 +157,7 @@ def unroll(
     """One cell over padded frames by `scan`, see `las.nn.rnn.unroll`."""
     batch, frames, _ = input_gates.shape
     state = cell.initial_state(batch) if state is None else state
-    mask = mask_of(num_frames, frames)
+    mask = mask_of(num_frames, frames, input_gates.device)
 
     def step(previous: tuple[Tensor, Tensor], row: tuple[Tensor, Tensor]) -> tuple[tuple[Tensor, Tensor], Tensor]:
         gates, keep = row[0], row[1].unsqueeze(-1)

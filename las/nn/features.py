@@ -112,7 +112,7 @@ class Features(nn.Module):
     ) -> tuple[Float[Tensor, "batch frames size"], Int[Tensor, "batch"]]:
         """Normalised features [batch, frames, size], zero in padding, and the true number of rows of each."""
         rows, num_frames = self.raw(waveforms, num_samples)
-        mask = mask_of(num_frames, rows.shape[1]).unsqueeze(-1)
+        mask = mask_of(num_frames, rows.shape[1], rows.device).unsqueeze(-1)
         if self.normalisation == "global":
             rows = (rows - self.mean) / self.deviation
         elif self.normalisation == "utterance":
@@ -127,8 +127,8 @@ class Features(nn.Module):
         total = torch.zeros(self.size, dtype=torch.float64)
         squares = torch.zeros(self.size, dtype=torch.float64)
         for waveforms, num_samples in batches:
-            rows, num_frames = self.raw(waveforms.to(self.mean.device), num_samples.to(self.mean.device))
-            mask = mask_of(num_frames, rows.shape[1])
+            rows, num_frames = self.raw(waveforms.to(self.mean.device), num_samples)
+            mask = mask_of(num_frames, rows.shape[1], rows.device)
             true_rows = rows[mask].double().cpu()
             count += len(true_rows)
             total += true_rows.sum(0)
@@ -214,10 +214,7 @@ class LogMel(Features):
     def finish(
         self, rows: Float[Tensor, "batch frames size"], num_frames: Int[Tensor, "batch"]
     ) -> Float[Tensor, "batch frames out"]:
-        parts = [rows]
-        for _ in range(self.deltas):
-            parts.append(time_derivative(parts[-1], num_frames))
-        return torch.cat(parts, dim=-1)
+        return with_derivatives(rows, num_frames, self.deltas)
 
 
 class MFCC(Features):
@@ -226,6 +223,7 @@ class MFCC(Features):
     Args (`options` are those of `Features`):
         num_coefficients: kept, the first (overall energy) included.
         num_mels: filters below them.
+        deltas: orders of time derivatives that are appended, 2 for speed and acceleration.
         log_floor: see `LogMel`.
     """
 
@@ -235,14 +233,18 @@ class MFCC(Features):
         *,
         num_coefficients: int = 40,
         num_mels: int = 40,
+        deltas: int = 0,
         log_floor: float = LOG_FLOOR,
         **options: Any,
     ) -> None:
         super().__init__(sample_rate, **options)
         require("num_coefficients", num_coefficients, 1)
+        require("deltas", deltas, 0)
         if num_coefficients > num_mels:
             raise ArgumentError(f"num_coefficients={num_coefficients} exceeds num_mels={num_mels}")
         self.num_coefficients = num_coefficients
+        self.deltas = deltas
+        self.orders = 1 + deltas
         self.log_mel = LogMel(sample_rate, num_mels=num_mels, log_floor=log_floor, **options)
         dct = torchaudio_compat.torchaudio().functional.create_dct(num_coefficients, num_mels, "ortho")
         self.register_buffer("dct", dct, persistent=False)
@@ -250,10 +252,25 @@ class MFCC(Features):
 
     @property
     def size(self) -> int:
-        return self.num_coefficients
+        return self.num_coefficients * self.orders
 
     def rows(self, waveforms: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch frames size"]:
         return self.log_mel.rows(waveforms) @ self.get_buffer("dct")
+
+    def finish(
+        self, rows: Float[Tensor, "batch frames size"], num_frames: Int[Tensor, "batch"]
+    ) -> Float[Tensor, "batch frames out"]:
+        return with_derivatives(rows, num_frames, self.deltas)
+
+
+def with_derivatives(
+    rows: Float[Tensor, "batch frames size"], num_frames: Int[Tensor, "batch"], orders: int
+) -> Float[Tensor, "batch frames out"]:
+    """Rows followed by their time derivatives up to an order."""
+    parts = [rows]
+    for _ in range(orders):
+        parts.append(time_derivative(parts[-1], num_frames))
+    return torch.cat(parts, dim=-1)
 
 
 def time_derivative(
@@ -261,7 +278,7 @@ def time_derivative(
 ) -> Float[Tensor, "batch frames size"]:
     """Regression slope over +-2 frames, the ends repeated within each utterance's true length (HTK book, eq. 5.16)."""
     positions = torch.arange(rows.shape[1], device=rows.device)
-    last = (num_frames - 1).clamp(min=0).unsqueeze(1)
+    last = (num_frames - 1).clamp(min=0).unsqueeze(1).to(rows.device, non_blocking=True)
     batch = torch.arange(rows.shape[0], device=rows.device).unsqueeze(1)
     slope = torch.zeros_like(rows)
     for distance in (1, 2):

@@ -20,7 +20,7 @@ et al.'s batch norm: gain 0.1).
 
 import math
 from collections.abc import Callable, Collection
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -60,6 +60,7 @@ LSTM_BIASES: dict[str, Callable[[nn.Parameter, int], object]] = {
 """Draws of the bias of an LSTM without norm by name; `hidden_twice` is the sum of torch.nn.LSTM's two biases."""
 
 
+@runtime_checkable
 class InitialisationProtocol(Protocol):
     """Something that gives a finished model its initial values."""
 
@@ -124,7 +125,8 @@ class Initialisation:
     """Initial values of a whole model: a recogniser, or a language model (whose LSTM has the values of a speller's).
 
     Args:
-        listener, speller: of the LSTM cells.
+        listener: of its LSTM cells.
+        speller: of its LSTM cells.
         embedding: of the previous token, a name of `DRAWS`; n is the number of tokens.
         attention: of its matrices and filters.
         score: of the vector that makes an energy from the hidden layer of an attention.

@@ -1,6 +1,6 @@
 """Training objectives: label-smoothed cross-entropy, alone or with CTC."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from las.nn import ctc
 from las.nn.masking import mask_of
 from las.nn.scheduled import PiecewiseLinear, ScheduledModule
+from las.nn.trainable import TrainingBatch
 from las.runtime.errors import ArgumentError, ConfigError, suggest
 
 REDUCTIONS = ("mean", "sum")
@@ -25,7 +26,45 @@ class TokenLoss(NamedTuple):
     tokens: Int[Tensor, ""]
 
 
-class LabelSmoothedCrossEntropy(ScheduledModule):
+@runtime_checkable
+class TokenPredictions(Protocol):
+    """Output of a model that writes tokens, for a batch: logits, and the output of CTC if it has one."""
+
+    @property
+    def logits(self) -> Float[Tensor, "batch steps vocab"]: ...
+    @property
+    def ctc_output(self) -> ctc.CTCOutput | None: ...
+
+
+class TrainingLoss(ScheduledModule):
+    """Base of losses that an update minimises.
+
+    Args:
+        reduction: an update minimises the `mean` per target of its batch or the `sum` over it.
+    """
+
+    predicts = "tokens"
+    """Kind of targets, that of `Trainable.predicts`."""
+
+    def __init__(self, reduction: str) -> None:
+        super().__init__()
+        if reduction not in REDUCTIONS:
+            raise ArgumentError(f"reduction={reduction} must be mean or sum.{suggest(reduction, REDUCTIONS)}")
+        self.reduction = reduction
+
+    def divisor(self, targets: float) -> float:
+        """The divisor of the summed loss (or its gradient) of an update with this many targets."""
+        return targets if self.reduction == "mean" else 1.0
+
+    def objective(self, output: Any, batch: TrainingBatch) -> Float[Tensor, ""]:
+        """The loss to minimise, summed over the targets of a batch; `output` is what the model's `forward_batch` gave.
+
+        Raises ConfigError for a model that does not give what the loss needs.
+        """
+        raise NotImplementedError
+
+
+class LabelSmoothedCrossEntropy(TrainingLoss):
     """Label-smoothed cross-entropy (Szegedy et al. 2016, section 7): -sum_k q_k log p_k.
 
     q is 1 - smoothing on the true token plus smoothing / V on every token; the end of the sentence counts as a token.
@@ -41,15 +80,8 @@ class LabelSmoothedCrossEntropy(ScheduledModule):
     smoothing: float
 
     def __init__(self, smoothing: float | PiecewiseLinear = 0.0, reduction: str = "mean") -> None:
-        super().__init__()
+        super().__init__(reduction)
         self.schedule("smoothing", smoothing, largest=1.0)
-        if reduction not in REDUCTIONS:
-            raise ArgumentError(f"reduction={reduction} must be mean or sum.{suggest(reduction, REDUCTIONS)}")
-        self.reduction = reduction
-
-    def divisor(self, tokens: float) -> float:
-        """The divisor of the summed loss (or its gradient) of an update with this many tokens."""
-        return tokens if self.reduction == "mean" else 1.0
 
     def forward(
         self,
@@ -59,24 +91,21 @@ class LabelSmoothedCrossEntropy(ScheduledModule):
     ) -> TokenLoss:
         """Sums over a batch. `logits` has one step more than `targets`, for the end of the sentence (id 0)."""
         mask = mask_of(num_tokens + 1, logits.shape[1])
+        places = mask.flatten().nonzero().squeeze(1).to(logits.device, non_blocking=True)
         # Padding of the targets is 0, the boundary, so the step after the last token already asks for the end.
-        expected = nn.functional.pad(targets, (0, 1)).masked_fill(~mask_of(num_tokens, logits.shape[1]), 0)
+        is_token = mask_of(num_tokens, logits.shape[1], logits.device)
+        expected = nn.functional.pad(targets, (0, 1)).masked_fill(~is_token, 0)
         log_probs = torch.log_softmax(logits, dim=-1)
-        true = -log_probs.gather(-1, expected.unsqueeze(-1)).squeeze(-1)[mask].sum()
-        uniform = -log_probs.mean(-1)[mask].sum()
-        correct = (logits.argmax(-1) == expected)[mask].sum()
+        true = -log_probs.gather(-1, expected.unsqueeze(-1)).flatten()[places].sum()
+        uniform = -log_probs.mean(-1).flatten()[places].sum()
+        correct = (logits.argmax(-1) == expected).flatten()[places].sum()
         loss = (1.0 - self.smoothing) * true + self.smoothing * uniform
         return TokenLoss(loss, true.detach(), correct, mask.sum())
 
-    def objective(
-        self,
-        logits: Float[Tensor, "batch steps vocab"],
-        targets: Int[Tensor, "batch tokens"],
-        num_tokens: Int[Tensor, "batch"],
-        ctc_output: ctc.CTCOutput | None,
-    ) -> Float[Tensor, ""]:
-        """The loss to minimise, summed over the tokens of a batch; `logits` as for `forward`."""
-        return self(logits, targets, num_tokens).loss
+    def objective(self, output: TokenPredictions, batch: TrainingBatch) -> Float[Tensor, ""]:
+        """The loss to minimise, summed over the tokens of a batch and the ends of its sentences."""
+        sums: TokenLoss = self(output.logits, batch.targets, batch.num_tokens)
+        return sums.loss
 
 
 class JointCTCLoss(LabelSmoothedCrossEntropy):
@@ -96,14 +125,10 @@ class JointCTCLoss(LabelSmoothedCrossEntropy):
             raise ArgumentError(f"ctc_weight={ctc_weight} must be from 0 to 1")
         self.ctc_weight = ctc_weight
 
-    def objective(
-        self,
-        logits: Float[Tensor, "batch steps vocab"],
-        targets: Int[Tensor, "batch tokens"],
-        num_tokens: Int[Tensor, "batch"],
-        ctc_output: ctc.CTCOutput | None,
-    ) -> Float[Tensor, ""]:
-        if ctc_output is None:
+    def objective(self, output: TokenPredictions, batch: TrainingBatch) -> Float[Tensor, ""]:
+        if output.ctc_output is None:
             raise ConfigError("this loss needs a model with CTC: choose both with loss=joint_ctc")
-        cross_entropy = super().objective(logits, targets, num_tokens, ctc_output)
-        return (1.0 - self.ctc_weight) * cross_entropy + self.ctc_weight * ctc.loss(ctc_output, targets, num_tokens)
+        cross_entropy = super().objective(output, batch)
+        return (1.0 - self.ctc_weight) * cross_entropy + self.ctc_weight * ctc.loss(
+            output.ctc_output, batch.targets, batch.num_tokens
+        )

@@ -204,14 +204,14 @@ def _read(input: Tensor | PackedSequence, lengths: Tensor | Sequence[int] | None
         raise ArgumentError(f"lengths are for a padded batch, and {reason}: leave lengths out")
     if isinstance(input, PackedSequence):
         frames, num_frames = pad_packed_sequence(input, batch_first=True)
-        return _Batch(frames, num_frames.to(frames.device), False)
+        return _Batch(frames, num_frames, False)
     if input.dim() not in (2, 3):
         raise ArgumentError(f"input has {input.dim()} dimensions, expected 3, or 2 without a batch")
     frames = input.unsqueeze(0) if input.dim() == 2 else input if batch_first else input.transpose(0, 1)
     batch, longest = frames.shape[:2]
     if lengths is None:
-        return _Batch(frames, torch.full((batch,), longest, device=frames.device), input.dim() == 2)
-    num_frames = torch.as_tensor(lengths, device=frames.device)
+        return _Batch(frames, torch.full((batch,), longest), input.dim() == 2)
+    num_frames = torch.as_tensor(lengths)
     if num_frames.shape != (batch,) or num_frames.is_floating_point():
         raise ArgumentError(f"lengths should be {batch} whole numbers, one for each row of the batch")
     if batch and not 0 <= int(num_frames.min()) <= int(num_frames.max()) <= longest:

@@ -5,8 +5,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
-def mask_of(lengths: Int[Tensor, "batch"], size: int) -> Bool[Tensor, "batch size"]:
-    """Mask [batch, size] that is True at positions before each length [batch].
+def mask_of(lengths: Int[Tensor, "batch"], size: int, device: torch.device | None = None) -> Bool[Tensor, "batch size"]:
+    """Mask [batch, size] that is True at positions before each length [batch], on a device or that of the lengths.
+
+    Lengths lie on the CPU as a rule, as those of `torch.nn.utils.rnn.pack_padded_sequence` do: loops and buffers are
+    planned by them, and what is planned by a tensor on a GPU waits for it. A mask is copied there without waiting.
 
     >>> import torch
     >>> from las.nn.masking import mask_of
@@ -14,7 +17,8 @@ def mask_of(lengths: Int[Tensor, "batch"], size: int) -> Bool[Tensor, "batch siz
     tensor([[ True,  True,  True, False],
             [ True, False, False, False]])
     """
-    return torch.arange(size, device=lengths.device) < lengths.unsqueeze(1)
+    mask = torch.arange(size, device=lengths.device) < lengths.unsqueeze(1)
+    return mask if device is None else mask.to(device, non_blocking=True)
 
 
 def masked_softmax(energy: Float[Tensor, "*shape"], mask: Bool[Tensor, "*masks"]) -> Float[Tensor, "*shape"]:
@@ -45,6 +49,6 @@ def reverse(
 ) -> Float[Tensor, "batch frames *size"]:
     """Each row read backwards within its own length; padding stays where it is. Its own inverse."""
     positions = torch.arange(frames.shape[1], device=frames.device)
-    index = lengths.unsqueeze(1) - 1 - positions
+    index = lengths.to(frames.device, non_blocking=True).unsqueeze(1) - 1 - positions
     index = torch.where(index < 0, positions, index)
     return frames[torch.arange(frames.shape[0], device=frames.device).unsqueeze(1), index]

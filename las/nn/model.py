@@ -1,11 +1,11 @@
 """Listen, Attend and Spell from waveforms to the probabilities of tokens (Chan et al. 2016)."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from las.nn import rnn
 from las.nn.attention.base import AttentionMemory
@@ -14,6 +14,7 @@ from las.nn.ctc import CTC, CTCOutput, no_ctc_error
 from las.nn.features import Features
 from las.nn.listener import Listener
 from las.nn.speller import Speller, SpellerOutput, SpellerState
+from las.nn.trainable import FeatureAugmentation, SpeechModel, TrainingBatch
 
 Change = Callable[[Tensor, Tensor], Tensor]
 """Maps features [batch, frames, size] and numbers of frames [batch] to changed features, e.g. SpecAugment."""
@@ -63,7 +64,7 @@ class Decoder:
         return self.ctc(self.memory.values)
 
 
-class ListenAttendSpell(nn.Module):
+class ListenAttendSpell(SpeechModel):
     """Features, listener and speller; each part is made by a factory.
 
     Args:
@@ -105,11 +106,6 @@ class ListenAttendSpell(nn.Module):
         self.listener = listener(self.features.size)
         self.speller = speller(vocab_size, self.listener.output_size)
         self.ctc = None if ctc is None else ctc(self.listener.output_size, vocab_size)
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the parameters."""
-        return next(self.parameters()).device
 
     @property
     def state_ms(self) -> float:
@@ -158,9 +154,19 @@ class ListenAttendSpell(nn.Module):
         ctc_output = None if self.ctc is None else CTCOutput(self.ctc(memory.values), num_states)
         return ModelOutput(output.logits, output.weights, ctc_output)
 
+    def num_targets(self, batch: TrainingBatch) -> int:
+        """Count the tokens of a batch, the ends of its sentences included."""
+        return int(batch.num_tokens.sum()) + len(batch.num_tokens)
+
+    def forward_batch(self, batch: TrainingBatch, augment: FeatureAugmentation) -> ModelOutput:
+        """Teacher forcing on a batch whose features are changed by `augment`, e.g. SpecAugment; logits in fp32."""
+        change = functools.partial(augment, keys=batch.keys, orders=self.features.orders)
+        output: ModelOutput = self(batch.waveforms, batch.num_samples, batch.targets, change)
+        return output._replace(logits=output.logits.float())
+
     def decoder(
         self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
     ) -> tuple[Decoder, Int[Tensor, "batch"]]:
         """A decoder over this batch for search, and the number of states of each utterance."""
         memory, num_states = self.listen(waveforms, num_samples)
-        return Decoder(self.speller, memory, self.ctc), num_states
+        return Decoder(self.speller, memory, self.ctc), num_states.to(memory.mask.device, non_blocking=True)

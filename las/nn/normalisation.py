@@ -55,7 +55,7 @@ class OutputNorm(nn.Module):
         self, rows: Float[Tensor, "batch rows size"], num_rows: Int[Tensor, "batch"]
     ) -> Float[Tensor, "batch rows size"]:
         """Normalised rows, zero in padding."""
-        mask = mask_of(num_rows, rows.shape[1])
+        mask = mask_of(num_rows, rows.shape[1], rows.device)
         padding = ~mask.unsqueeze(-1)
         return self.normalise(rows.masked_fill(padding, 0.0), mask).masked_fill(padding, 0.0)
 

@@ -51,7 +51,7 @@ def unroll(
     """
     batch, frames, _ = input_gates.shape
     state = cell.initial_state(batch) if state is None else state
-    mask = mask_of(num_frames, frames)
+    mask = mask_of(num_frames, frames, input_gates.device)
     # No frame is padding up to the shortest length, so the select below is skipped.
     always_true = int(num_frames.min()) if batch else 0
     outputs = []
@@ -163,7 +163,7 @@ class RecurrentLayer(nn.Module):
     ) -> Float[Tensor, "batch frames gates"]:
         """The contribution of the frames to the gates, [batch, frames, 4H], whatever padding holds."""
         # Padding is set to zero first: whatever it holds (even NaN) would otherwise reach the gradient of W as 0 * NaN.
-        mask = mask_of(num_frames, frames.shape[1])
+        mask = mask_of(num_frames, frames.shape[1], frames.device)
         return self.cell.padded_input_gates(frames.masked_fill(~mask.unsqueeze(-1), 0.0), mask)
 
     def forward(

@@ -77,7 +77,8 @@ class Speller(ScheduledModule):
         value_size: size of one encoded state.
         cell: makes the cell of one layer from (input_size, hidden_size).
         attention: makes the attention from (query_size, value_size).
-        num_layers, hidden_size: of the LSTM.
+        num_layers: depth of the LSTM.
+        hidden_size: width of the LSTM.
         embedding_size: of the previous token.
         dropout: the probability, while training.
         dropout_at: `everywhere` (on the embedding, between layers and before the output layer) or only the `output`.

@@ -38,7 +38,7 @@ class ChannelNorm(nn.Module):
 
     def forward(self, planes: Planes, num_rows: Int[Tensor, "batch"]) -> Planes:
         values = planes.movedim(1, -1)
-        mask = mask_of(num_rows, values.shape[1]).unsqueeze(-1).expand(values.shape[:-1])
+        mask = mask_of(num_rows, values.shape[1], values.device).unsqueeze(-1).expand(values.shape[:-1])
         return moment_norm(values, self.moments(values, mask), self.gain, self.bias, self.eps).movedim(-1, 1)
 
 
@@ -145,7 +145,7 @@ class ConvolutionFrontEnd(nn.Module):
 
 def _zero_padding(planes: Planes, num_rows: Int[Tensor, "batch"]) -> Planes:
     """Planes that are zero after the last true row."""
-    return planes.masked_fill(~mask_of(num_rows, planes.shape[2])[:, None, :, None], 0.0)
+    return planes.masked_fill(~mask_of(num_rows, planes.shape[2], planes.device)[:, None, :, None], 0.0)
 
 
 Rows = Float[Tensor, "batch groups factor size"]
@@ -189,7 +189,7 @@ def reduce_time(
         return rows, num_rows
     missing = -rows.shape[1] % factor
     rows = nn.functional.pad(rows, (0, 0, 0, missing))
-    mask = mask_of(num_rows, rows.shape[1]).unsqueeze(-1)
+    mask = mask_of(num_rows, rows.shape[1], rows.device).unsqueeze(-1)
     rows = rows.masked_fill(~mask, 0.0)
     grouped = rows.unflatten(1, (-1, factor))
     return REDUCTIONS[reduction](grouped, mask.unflatten(1, (-1, factor))), reduced_length(num_rows, factor)

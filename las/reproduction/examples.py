@@ -13,7 +13,7 @@ from las.data.corpora.base import Corpus
 from las.data.loader import Loader, drop_unknown_symbols, read
 from las.data.manifest import Utterance
 from las.decoding import evaluation
-from las.decoding.transcriber import load
+from las.decoding.transcriber import Transcriber, load
 from las.nn import rnn
 from las.nn.attention import diagnostics
 from las.nn.attention.diagnostics import Alignment
@@ -27,14 +27,21 @@ SHORTEST_S, LONGEST_S = 1.5, 8.0
 
 
 @dataclass(frozen=True)
-class RowTranscript:
-    """One row's output for the example: attention weights [tokens + 1, states] as lists, diagnostics, text."""
+class AttentionExample:
+    """Attention for the example: weights [tokens + 1, states] as lists, what was spelt, diagnostics."""
 
-    label: str
     weights: Any
     symbols: Sequence[str]
     numbers: Alignment
+
+
+@dataclass(frozen=True)
+class RowTranscript:
+    """One row's output for the example; an acoustic model has no attention."""
+
+    label: str
     hypothesis: str
+    attention: AttentionExample | None
 
 
 @dataclass(frozen=True)
@@ -93,15 +100,21 @@ def _row(job: Job, utterance: Utterance, split: str) -> RowTranscript | None:
         transcriber = load(job.directory)
     except StorageError:
         return None
+    hypothesis = _decoded(job.directory / f"hypotheses.{split}.jsonl").get(utterance.id, "")
+    if transcriber.model.predicts == "frames":
+        return RowTranscript(job.row.label, hypothesis, None)
+    with rnn.use_kernel(str(job.config["kernel"])):
+        return RowTranscript(job.row.label, hypothesis, _attention(transcriber, utterance))
+
+
+def _attention(transcriber: Transcriber, utterance: Utterance) -> AttentionExample:
     tokens = transcriber.tokens
     (known,) = drop_unknown_symbols([utterance], tokens)
     loader = Loader([known], tokens, transcriber.sample_rate, num_workers=0)
     ((_, batch),) = loader.batches([[0]])
-    with rnn.use_kernel(str(job.config["kernel"])):
-        weights = evaluation.attention_weights(transcriber.model, batch)
+    weights = evaluation.attention_weights(transcriber.attention_model, batch)
     symbols = [*(tokens.symbols[token] for token in batch.targets[0].tolist()), "(end)"]
-    hypothesis = _decoded(job.directory / f"hypotheses.{split}.jsonl").get(utterance.id, "")
-    return RowTranscript(job.row.label, weights.tolist(), symbols, diagnostics.measure(weights), hypothesis)
+    return AttentionExample(weights.tolist(), symbols, diagnostics.measure(weights))
 
 
 def _decoded(path: Path) -> dict[str, str]:

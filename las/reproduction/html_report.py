@@ -60,7 +60,9 @@ def write(recipe: Recipe, table: Table, jobs: Sequence[Job], verdicts: Mapping[s
 def _sections_of_runs(path: Path) -> Markup:
     """Sections of a page that can only be drawn with the folders of its trainings."""
     page = path.read_text("utf-8") if path.exists() else ""
-    parts = re.findall(r"<section><h2>(?:Training|Attention on|Distributions of).*?</section>", page, re.DOTALL)
+    parts = re.findall(
+        r"<section><h2>(?:Training|Attention on|Texts of|Distributions of).*?</section>", page, re.DOTALL
+    )
     return Markup("\n").join(Markup(part) for part in parts)
 
 
@@ -84,9 +86,9 @@ def _curves(table: Table, jobs: Sequence[Job]) -> dict[str, Any]:
         return {}
     metric = error_rates.SHORT_NAMES[table.metric]
     curves = (
-        ("Validation loss", "nats per token", learning_curves.validation_values("dev_loss")),
+        ("Validation loss", "nats per target", learning_curves.validation_values("dev_loss")),
         (f"Validation {metric}", f"dev {metric} in %", learning_curves.validation_error_rates),
-        ("Training loss", "smoothed nats per token", learning_curves.update_values("loss")),
+        ("Training loss", "smoothed nats per target", learning_curves.update_values("loss")),
         ("Norm of the gradient", "norm before clipping", learning_curves.update_values("gradient_norm")),
         ("Loss along the gradient", "range", learning_curves.probe_values(_loss_range)),
         ("Effective beta", "in weights' norms", learning_curves.probe_values(_effective_beta)),
@@ -127,19 +129,20 @@ def _diagnostics(table: Table) -> list[list[str]]:
 
 
 def _heat_maps(example: DecodedExample) -> list[Markup]:
-    """The teacher-forced attention of each row, with the true times where there is one for each token."""
+    """The teacher-forced attention of each row that has one, with the true times where there is one for each token."""
     times = [(interval.start_s, interval.end_s) for interval in example.utterance.alignment]
     return [
         charts.heat_map(
-            row.weights,
-            row.symbols,
+            attention.weights,
+            attention.symbols,
             example.utterance.duration_s,
-            row.label,
-            f"entropy {row.numbers.entropy:.2f}, diagonality {row.numbers.diagonality:.2f}, "
-            f"coverage {row.numbers.coverage:.2f}",
-            times if len(times) == len(row.symbols) - 1 else [],
+            label,
+            f"entropy {attention.numbers.entropy:.2f}, diagonality {attention.numbers.diagonality:.2f}, "
+            f"coverage {attention.numbers.coverage:.2f}",
+            times if len(times) == len(attention.symbols) - 1 else [],
         )
-        for row in example.rows[:LIMIT]
+        for label, attention in ((row.label, row.attention) for row in example.rows[:LIMIT])
+        if attention is not None
     ]
 
 

@@ -4,7 +4,6 @@ A job's folder is `<runs>/<row>/<corpus>/seed<n>-<digest>`; the digest is of all
 rows of several recipes share what is the same, and another setting never meets the run of a former one.
 """
 
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +13,7 @@ from las.reproduction.recipe import Recipe, Row, Tier
 from las.runtime.config import Config, compose
 from las.runtime.config_groups import check_name
 from las.runtime.errors import ConfigError
-from las.storage import bounded, run_directory
-
-LONGEST_GAP_S = 600.0
-"""Between two events of a training; a longer one is the time in which it was stopped."""
+from las.storage import bounded, run_directory, run_summary
 
 
 @dataclass(frozen=True)
@@ -72,11 +68,9 @@ def overrides_of(recipe: Recipe, row: Row, tier_name: str, given: Sequence[str] 
 def jobs(recipe: Recipe, tier_name: str, seeds: int | None, runs: Path, given: Sequence[str]) -> list[Job]:
     """The jobs of a recipe in the order in which they are trained: a seed of every row, then the next seed.
 
-    Raises ConfigError for a recipe that cannot be trained, an unknown tier, and mistakes in overrides.
+    Raises ConfigError for an unknown tier, and mistakes in overrides.
     """
     tier = recipe.tier(tier_name)
-    if recipe.unavailable:
-        raise ConfigError(f"recipe={recipe.name} cannot be trained: {recipe.unavailable}")
     for key in ("name", "seed", "run_dir"):
         if any(override.partition("=")[0] == key for override in given):
             raise ConfigError(f"{key}=... is what the rows differ in: choose seeds=... and runs_dir=... instead")
@@ -116,9 +110,7 @@ def events(directory: Path) -> list[dict[str, Any]]:
 
 def seconds(metrics: Sequence[dict[str, Any]]) -> float:
     """Seconds that a training computed: the time between its events, without pauses in which it was stopped."""
-    times = [event["time"] for event in metrics]
-    gaps = [after - before for before, after in itertools.pairwise(times)]
-    return sum(gap for gap in gaps if gap <= LONGEST_GAP_S)
+    return run_summary.seconds([event["time"] for event in metrics])
 
 
 def expected(job: Job, finished: Sequence[Job]) -> float | None:

@@ -2,36 +2,48 @@
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from las.reproduction.charts import Series
-from las.reproduction.jobs import Job
 from las.storage import bounded
 
 Points = Mapping[int, float]
 """A value for each step."""
+
+
+class Training(Protocol):
+    """A run folder with the events of its training; a `Job` is one."""
+
+    @property
+    def directory(self) -> Path:
+        """The run folder."""
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The events so far."""
+
 
 POINTS_LIMIT = 250
 HIGHEST_PERCENT = 150.0
 """Higher error rates are drawn here: before attention works they go into the hundreds."""
 
 
-def validation_values(key: str) -> Callable[[Job], Points]:
+def validation_values(key: str) -> Callable[[Training], Points]:
     """One value of each validation of a training, by its key."""
     return lambda job: {
         event["step"]: float(event[key]) for event in job.metrics() if event.get("event") == "validation"
     }
 
 
-def validation_error_rates(job: Job) -> Points:
+def validation_error_rates(job: Training) -> Points:
     """The error rates of a training's validations in percent, at most `HIGHEST_PERCENT`."""
     return {step: min(100 * rate, HIGHEST_PERCENT) for step, rate in validation_values("dev_error")(job).items()}
 
 
-def update_values(key: str) -> Callable[[Job], Points]:
+def update_values(key: str) -> Callable[[Training], Points]:
     """One value of each update of a training, by its key; means of neighbours where there are many."""
 
-    def read(job: Job) -> Points:
+    def read(job: Training) -> Points:
         updates = [(event["step"], float(event[key])) for event in job.metrics() if event.get("event") == "train"]
         size = max(1, len(updates) // POINTS_LIMIT)
         groups = [updates[start : start + size] for start in range(0, len(updates), size)]
@@ -40,14 +52,14 @@ def update_values(key: str) -> Callable[[Job], Points]:
     return read
 
 
-def probe_values(read: Callable[[Mapping[str, Any]], float]) -> Callable[[Job], Points]:
+def probe_values(read: Callable[[Mapping[str, Any]], float]) -> Callable[[Training], Points]:
     """One value of each probe of a training's smoothness by `las analyze`."""
     return lambda job: {
         each["step"]: read(each) for each in bounded.stored_lines(job.directory / "analysis" / "smoothness.jsonl")
     }
 
 
-def series(label: str, jobs: Sequence[Job], read: Callable[[Job], Points]) -> Series:
+def series(label: str, jobs: Sequence[Training], read: Callable[[Training], Points]) -> Series:
     """The curve of a row from all its trainings that have points; at each step, from those that have it."""
     curves = [points for job in jobs if (points := read(job))]
     steps = sorted({step for points in curves for step in points})

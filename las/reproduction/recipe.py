@@ -2,7 +2,8 @@
 
 A row is a name, overrides of the training config, and what the paper prints for it. What all rows share stands in
 `recipes/settings/<setting>.yaml`: per tier, the overrides, the number of seeds, and what had to be assumed. The tier
-`smoke` is the same for all (`recipes/settings/smoke.yaml`); there a setting lists only what it adds.
+`smoke` is the same for all (`recipes/settings/smoke.yaml`); there a setting lists only what it adds, or has a section
+with what it replaces.
 
 Tiers: `paper` is the paper's corpus and size, `open` the same claims on open data at a size for two CPU cores, `smoke`
 a few steps of a tiny model, which shows that every row can be trained.
@@ -84,13 +85,11 @@ class Tier:
 
 @dataclass(frozen=True)
 class Recipe:
-    """`unavailable` says why it cannot be trained, and is empty where it can. `assumed` holds at every tier,
-    `assumed_at` at some."""
+    """`assumed` holds at every tier, `assumed_at` at some."""
 
     name: str
     title: str
     source: str
-    unavailable: str
     assumed: tuple[str, ...]
     assumed_at: Mapping[str, tuple[str, ...]]
     rows: tuple[Row, ...]
@@ -112,7 +111,7 @@ class Recipe:
 
     @property
     def paper_corpus(self) -> str:
-        """The corpus whose numbers the paper reports: that of the tier `paper`; empty where nothing can be trained."""
+        """The corpus whose numbers the paper reports: that of the tier `paper`; empty if it names none."""
         chosen = [each.partition("=")[2] for each in self.tiers["paper"].overrides if each.startswith("corpus=")]
         return chosen[-1] if chosen else ""
 
@@ -142,13 +141,13 @@ def read(name: str) -> Recipe:
     shared_where = f"recipes/settings/{setting}.yaml"
     shared = _section(_yaml(directory() / "settings" / f"{setting}.yaml"), shared_where, ("assumed", *TIERS))
     tiny = _yaml(directory() / "settings" / f"{SMOKE}.yaml")
-    shared[SMOKE] = {**tiny, "overrides": [*tiny["overrides"], *shared[SMOKE]]}
+    own = shared[SMOKE]
+    shared[SMOKE] = {**tiny, **(own if isinstance(own, dict) else {"overrides": [*tiny["overrides"], *own]})}
     family = _one_of(values["family"], FAMILIES, f"{where}: family")
     return Recipe(
         name=name,
         title=values["title"],
         source=values["source"],
-        unavailable=values["unavailable"],
         assumed=(*shared["assumed"], *values["assumed"]),
         assumed_at={
             _one_of(tier, TIERS, f"{where}: assumed_at"): tuple(lines) for tier, lines in values["assumed_at"].items()
@@ -158,7 +157,7 @@ def read(name: str) -> Recipe:
     )
 
 
-_RECIPE_OPTIONS: dict[str, Any] = {"family": FAMILIES[0], "unavailable": "", "assumed": [], "assumed_at": {}}
+_RECIPE_OPTIONS: dict[str, Any] = {"family": FAMILIES[0], "assumed": [], "assumed_at": {}}
 
 
 def _row(values: Any, family: str, where: str) -> Row:

@@ -22,11 +22,11 @@ from las.reproduction.convergence import (
     level_measures,
     times,
 )
-from las.reproduction.jobs import LONGEST_GAP_S, Job, seconds
+from las.reproduction.jobs import Job, seconds
 from las.reproduction.recipe import SMOKE, Recipe
 from las.reproduction.statistics import Summary, summary
 from las.scoring import error_rates
-from las.storage import atomic, bounded
+from las.storage import atomic, bounded, run_summary
 
 LATE_SHARE = 0.1
 """The share of the last updates, whose mean loss is the final training loss."""
@@ -189,7 +189,7 @@ def outcome(job: Job, result: Mapping[str, Any], judged: bool = True) -> Outcome
     Unless `judged` is false, one that ends no better than a model that does not hear is broken.
     """
     metrics = job.metrics()
-    curve = Curve.of(metrics, LONGEST_GAP_S)
+    curve = Curve.of(metrics, run_summary.LONGEST_GAP_S)
     chance_error = result.get("chance_level", {}).get("error")
     values = _event_numbers(metrics) | rates(result["splits"])
     steps = ("steps_to_converge", "steps_to_within_one_percent")
@@ -263,7 +263,8 @@ def _event_numbers(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         numbers["batch_loss_change"] = statistics.fmean(changes)
     if validations:
         best = min(validations, key=lambda event: (event["dev_error"], event["step"]))
-        numbers |= {key: best["alignment"][key] for key in ("entropy", "diagonality", "coverage")}
+        if (attention := best["alignment"]) is not None:
+            numbers |= {key: attention[key] for key in ("entropy", "diagonality", "coverage")}
         numbers["dev_loss"] = min(event["dev_loss"] for event in validations)
         numbers["last_dev_loss"] = validations[-1]["dev_loss"]
     return numbers

@@ -50,6 +50,8 @@ def attention(transcription: Transcription) -> str:
 
 def _pictures(transcription: Transcription) -> Iterator[Markup]:
     for number, piece in enumerate(transcription.pieces, start=1):
+        if not piece.half_weights.numel():  # an acoustic model has no attention
+            continue
         whole = len(transcription.pieces) == 1
         title = "attention of each token" if whole else f"piece {number}{_place(piece)}"
         seconds = piece.half_weights.shape[1] * transcription.state_ms / 1000

@@ -17,8 +17,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from las.runtime import config_groups, public
-from las.runtime.errors import ArgumentError, ConfigError, suggest
+from las.runtime import config_folders, config_groups, public
+from las.runtime.errors import ArgumentError, ConfigError, MissingValueError, suggest
 from las.runtime.overrides import explain_sweep, explain_unreadable
 
 BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -174,7 +174,7 @@ def compose(name: str, overrides: list[str]) -> Config:
         resolved = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except MissingMandatoryValue as error:
         key = getattr(error, "full_key", None) or "a value"
-        raise ConfigError(f"{key} has no value: add {key}=... to the command") from error
+        raise MissingValueError(f"{key} has no value: add {key}=... to the command") from error
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_explain(error, name, overrides, directory)) from error
     except RecursionError as error:
@@ -206,9 +206,8 @@ def _deepest(overrides: list[str], directory: Path) -> str:
 
 def _compose(directory: Path, name: str, overrides: list[str]) -> Any:
     from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
 
-    with initialize_config_dir(str(directory.resolve()), version_base="1.3"):
+    with config_folders.hydra(directory):
         return hydra_compose(name, overrides)
 
 
@@ -216,7 +215,7 @@ def _require_plain(composed: Any) -> None:
     """Raise ConfigError for an interpolation that calls a resolver: `${oc.env:HOME}` would read the environment."""
     from omegaconf import OmegaConf
 
-    for key, value in _flatten(OmegaConf.to_container(composed, resolve=False)).items():
+    for key, value in flatten(OmegaConf.to_container(composed, resolve=False)).items():
         if RESOLVER.search(str(value)):
             raise ConfigError(f"{key}={value}: only other keys may be referred to (${{seed}}): write the value itself")
 
@@ -232,24 +231,29 @@ def _explain(error: Exception, name: str, overrides: list[str], directory: Path)
         if "@" in key and str(error).startswith(f"Could not override '{key}'"):
             return config_groups.misplaced(directory, name, override, overrides)
     plain = [
-        o for o in overrides if "=" in o and not o.startswith(("+", "~")) and not config_groups.is_group(o, directory)
+        o
+        for o in overrides
+        if o.startswith("~") or ("=" in o and not o.startswith("+") and not config_groups.is_group(o, directory))
     ]
     try:
         composed = _compose(directory, name, [o for o in overrides if o not in plain])
     except HydraException:
         plain = []
     for override in plain:
-        key = override.partition("=")[0]
-        known = _keys(composed)
+        key = override.partition("=")[0].lstrip("~")
+        if override.startswith("~") and "@" in key:
+            continue
+        known = keys(composed)
         section = key.partition(".")[0]
-        if "checkpoint" in known and section not in known and (directory / section).is_dir():
+        if "checkpoint" in known and section not in known and config_groups.options(directory, section):
             return f"{override}: {config_groups.of_checkpoint(name, section)}"
         if key not in known:
+            known |= set(config_groups.holders(directory, override.partition("=")[2]))
             return f"{override}: there is no key {key!r} in configs/{name}.yaml.{suggest(key, known)}"
     return re.split(r"\n\s*full_key", str(error))[0].strip()
 
 
-def _keys(config: Any, prefix: str = "") -> set[str]:
+def keys(config: Any, prefix: str = "") -> set[str]:
     """Dotted paths of all keys and sections of a composed config, without resolving interpolations."""
     from omegaconf import DictConfig, OmegaConf
 
@@ -259,23 +263,23 @@ def _keys(config: Any, prefix: str = "") -> set[str]:
         paths.add(path)
         section = not (OmegaConf.is_missing(config, key) or OmegaConf.is_interpolation(config, key))
         if section and isinstance(config[key], DictConfig):
-            paths |= _keys(config[key], f"{path}.")
+            paths |= keys(config[key], f"{path}.")
     return paths
 
 
-def _flatten(config: Any, prefix: str = "") -> dict[str, Any]:
+def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
     """Flatten {"a": {"b": 1}} to {"a.b": 1}; lists count as values."""
     if not isinstance(config, dict) or not config:
         return {prefix: config}
     flat: dict[str, Any] = {}
     for key, value in config.items():
-        flat |= _flatten(value, f"{prefix}.{key}" if prefix else str(key))
+        flat |= flatten(value, f"{prefix}.{key}" if prefix else str(key))
     return flat
 
 
 def differences(before: Config, after: Config) -> list[str]:
     """Lines `key: old -> new` for every key in which two configs differ."""
-    old, new = _flatten(before), _flatten(after)
+    old, new = flatten(before), flatten(after)
     missing = object()
     lines = []
     for key in sorted(old.keys() | new.keys()):

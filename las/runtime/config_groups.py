@@ -4,13 +4,17 @@ Overrides that Hydra would accept without any effect, and deletions of keys that
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from las.runtime.errors import ConfigError, suggest
+from las.runtime import config_folders
+from las.runtime.errors import ConfigError, nearest, suggest
 
 HYDRA = re.compile(r"[+~]*hydra\b")
 """The beginning of a key of Hydra's own."""
+GLOBAL = "# @package _global_"
+"""The first line of a card that sets keys anywhere in a config."""
 OPTIONAL = re.compile(r"(scorer|front_end)@.*|(validation_)?search\.[a-z]\w*|model\.listener\.front_end")
 """Keys that `~key` may remove from a config."""
 PARTS_OF_A_SEARCH = {"lexicon": ("lexicon", "path"), "hot_words": ("hot_words", "words")}
@@ -38,15 +42,33 @@ def check_deleted(directory: Path, overrides: list[str]) -> None:
         if not override.startswith("~") or OPTIONAL.fullmatch(key):
             continue
         group, instead = key.partition("@")[0], f"write {key}=... for another value"
-        if (directory / group).is_dir():
-            names = options(directory, group)
+        if names := options(directory, group):
             instead = f"choose {key}={'none' if 'none' in names else '...'} (all: {', '.join(names)})"
         raise ConfigError(f"{override}: only scorers and front ends can be left out: {instead}")
 
 
+def check_unknown_group(directory: Path, override: str) -> None:
+    """Raise ConfigError for a place with a group that does not exist, `sell@model.listener.cell=lstm`, with the group
+    that has such a card."""
+    key, _, value = override.partition("=")
+    group, at, place = key.lstrip("+/").partition("@")
+    groups = config_folders.groups(directory)
+    if not at or group in groups:
+        return
+    sign, near = "+" if key.startswith("+") else "", nearest(group, holders(directory, value))
+    works = f" Type {sign}{near[0]}@{place}={value}." if near else ""
+    said = suggest(group, near or groups)
+    raise ConfigError(f"{override}: there is no group {group!r}.{said}{works} `las list` shows the groups")
+
+
+def holders(directory: Path, card: str) -> list[str]:
+    """The groups that have a card of this name."""
+    return [group for group in config_folders.groups(directory) if card in options(directory, group)]
+
+
 def check_groups(directory: Path, name: str, overrides: list[str]) -> None:
     """Raise ConfigError for group choices that do not exist or stand in the wrong place, with what to type instead."""
-    groups = {path.name for path in directory.iterdir() if path.is_dir()}
+    groups = config_folders.groups(directory)
     for override in overrides:
         key, separator, value = override.partition("=")
         if key.startswith("~"):
@@ -54,13 +76,14 @@ def check_groups(directory: Path, name: str, overrides: list[str]) -> None:
         if not separator or not key:
             raise ConfigError(f"{override!r} is not an override: write key=value, for example name=trial")
         last = key.rpartition(".")[2]
-        if "." in key and "@" not in key and (directory / last / f"{value}.yaml").is_file():
+        if "." in key and "@" not in key and value in options(directory, last):
             raise ConfigError(f"{override}: this part is chosen from configs/{last}: write {last}@{override}")
         bare = key.lstrip("+")
         group = bare.partition("@")[0].lstrip("/")
+        check_unknown_group(directory, override)
         if group not in groups or value.startswith(("{", "[")):
             continue
-        everywhere = _is_global(directory / group)
+        everywhere = _is_global(directory, group)
         if everywhere and not key.startswith("+"):
             raise ConfigError(f"{override}: this is added, it replaces nothing: write +{override}")
         names = options(directory, group)
@@ -91,16 +114,23 @@ def misplaced(directory: Path, name: str, override: str, overrides: list[str]) -
     """Message for a group chosen where a config has no place for it (`cell=lstm`), with the places it has."""
     bare, _, value = override.lstrip("+").partition("=")
     group = bare.partition("@")[0]
-    own = own_keys(directory, name)
-    places = [key for key in _chosen(directory, name, overrides) if key.partition("@")[0] == group]
-    if not places:
-        free = _places(directory, group, value)
-        places = [f"+{group}@{place}" for place in free if place.partition(".")[0] in own]
-    if places:
-        return f"{override}: say of which part: {' or '.join(f'{place}={value}' for place in sorted(places))}"
-    if "checkpoint" in own:
+    if found := places(directory, name, group, chosen(directory, name, overrides), value):
+        return f"{override}: say of which part: {' or '.join(f'{place}={value}' for place in sorted(found))}"
+    if "checkpoint" in own_keys(directory, name):
         return f"{override}: {of_checkpoint(name, group)}"
     return f"{override}: configs/{name}.yaml has no place for {group}"
+
+
+def places(directory: Path, name: str, group: str, composed: Sequence[str], option: str = "") -> list[str]:
+    """Keys that choose a card of a group in a config: of the `composed` ones (`cell@model.listener.cell`), or else
+    those to add (`+scorer@search.coverage`), if other cards mount this `option` there, only these.
+    """
+    if _is_global(directory, group):
+        return [f"+{group}"]
+    if mounted := [key for key in composed if key.partition("@")[0] == group]:
+        return mounted
+    own = own_keys(directory, name)
+    return [f"+{group}@{place}" for place in _places(directory, group, option) if place.partition(".")[0] in own]
 
 
 def of_checkpoint(name: str, section: str) -> str:
@@ -110,7 +140,7 @@ def of_checkpoint(name: str, section: str) -> str:
 
 def is_group(override: str, directory: Path) -> bool:
     """Return whether an override chooses an option of a config group."""
-    return (directory / override.partition("=")[0].lstrip("+/").partition("@")[0]).is_dir()
+    return bool(options(directory, override.partition("=")[0].lstrip("+/").partition("@")[0]))
 
 
 def own_keys(directory: Path, name: str) -> set[str]:
@@ -127,13 +157,13 @@ def own_keys(directory: Path, name: str) -> set[str]:
     return known
 
 
-def _chosen(directory: Path, name: str, overrides: list[str]) -> list[str]:
+def chosen(directory: Path, name: str, overrides: Sequence[str]) -> list[str]:
     """Groups of a config with their places, `cell@model.listener.cell`, for the chosen model and corpus."""
-    from hydra import compose, initialize_config_dir
+    from hydra import compose
 
     own = own_keys(directory, name)
     choices = [each for each in overrides if each.lstrip("+").partition("=")[0] in own and is_group(each, directory)]
-    with initialize_config_dir(str(directory.resolve()), version_base="1.3"):
+    with config_folders.hydra(directory):
         composed = compose(name, choices, return_hydra_config=True)
     return [str(key) for key in composed.hydra.runtime.choices]
 
@@ -142,24 +172,35 @@ def _places(directory: Path, group: str, option: str) -> list[str]:
     """Places where other config files mount this one (`search.coverage`), or else any of its group."""
     from omegaconf import OmegaConf
 
-    places: dict[str, str] = {}
-    for path in directory.glob("*/*.yaml"):
+    mounted: dict[str, str] = {}
+    cards = (
+        path for each in config_folders.groups(directory) for path in config_folders.cards(directory, each).values()
+    )
+    for path in cards:
         values: Any = OmegaConf.load(path)
         for entry in values.get("defaults", []):
-            for mount, chosen in {} if isinstance(entry, str) else entry.items():
+            for mount, card in {} if isinstance(entry, str) else entry.items():
                 if mount.startswith(f"/{group}@"):
-                    places[f"{path.parent.name}.{mount.partition('@')[2]}"] = chosen
-    return [place for place, chosen in places.items() if chosen == option] or list(places)
+                    mounted[f"{path.parent.name}.{mount.partition('@')[2]}"] = card
+    return [place for place, card in mounted.items() if card == option] or list(mounted)
 
 
 def options(directory: Path, group: str) -> list[str]:
     """Names of the cards of a group, sorted."""
-    return sorted(path.stem for path in (directory / group).glob("*.yaml"))
+    return list(config_folders.cards(directory, group))
 
 
-def _is_global(group: Path) -> bool:
-    """Return whether the files of a group set keys anywhere in the config, so that they need no place."""
-    return all(path.read_text("utf-8").startswith("# @package _global_") for path in group.glob("*.yaml"))
+def _is_global(directory: Path, group: str) -> bool:
+    """Return whether the cards of a group set keys anywhere in the config, so that they need no place.
+
+    Raises ConfigError for an own card of such a group that does not begin like the package's.
+    """
+    cards = config_folders.cards(directory, group).values()
+    lacking = [path for path in cards if not path.read_text("utf-8").startswith(GLOBAL)]
+    shipped = list((directory / group).glob("*.yaml"))
+    if lacking and shipped and all(path.read_text("utf-8").startswith(GLOBAL) for path in shipped):
+        raise ConfigError(f"{lacking[0]}: a card of {group} sets keys anywhere: its first line has to be {GLOBAL!r}")
+    return not lacking
 
 
 def check_names(config: dict[str, Any]) -> None:

@@ -22,6 +22,12 @@ def pick(name: str) -> torch.device:
     return torch.device(name)
 
 
+def allow_tf32(allowed: bool) -> None:
+    """Let products and convolutions of fp32 on a GPU take operands of TF32 (10 bits of mantissa), or forbid it."""
+    torch.set_float32_matmul_precision("high" if allowed else "highest")
+    torch.backends.cudnn.allow_tf32 = allowed
+
+
 def cores() -> int:
     """Number of processors of this machine."""
     return os.cpu_count() or 1
@@ -34,6 +40,11 @@ def check_threads(key: str, wanted: int | None) -> None:
         raise ConfigError(
             f"{key}={wanted} is too many for {cores()} cores, at most {maximum}: try {key}={cores()}, or null"
         )
+
+
+def reading_workers(wanted: int | None) -> int:
+    """Number of threads that read audio ahead: `wanted`, or by default one for every two cores, one to four."""
+    return min(max(cores() // 2, 1), 4) if wanted is None else wanted
 
 
 def threads(wanted: int | None) -> int:

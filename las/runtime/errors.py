@@ -20,6 +20,10 @@ class ConfigError(LasError):
     exit_code = 2
 
 
+class MissingValueError(ConfigError):
+    """Key of a config that has no value yet (`checkpoint: ???`)."""
+
+
 class ArgumentError(ConfigError):
     """Value that a constructor refuses, named by its argument; `las.runtime.config` prepends the section's key."""
 

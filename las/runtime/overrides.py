@@ -1,11 +1,13 @@
 """Hydra's grammar of overrides, `key=value`: values read, written, quoted for a shell, and errors explained."""
 
+import itertools
 import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from las.runtime.config_groups import HYDRA
 from las.runtime.errors import ConfigError
 
 CLOSING = {"[": "]", "{": "}"}
@@ -72,9 +74,34 @@ def explain_sweep(overrides: Sequence[str]) -> str | None:
             key, _, value = each.partition("=")
             return (
                 f"{each}: commas stand between several values. For a list: {shlex.quote(f'{key}=[{value}]')}; for a "
-                f"text: {quoted(key, value)}; for a training with each of them: las train -m {shlex.quote(each)}"
+                f"text: {quoted(key, value)}; for a run with each of them add -m: las train -m {shlex.quote(each)}"
             )
     return None
+
+
+def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
+    """The overrides of each run of a sweep, in Hydra's order: the last key that has several values changes fastest.
+
+    Hydra's own keys are left out. Raises ConfigError for an override that cannot be parsed.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    swept = [override for override in overrides if not HYDRA.match(override)]
+    try:
+        require_readable(swept)
+        parsed = OverridesParser.create().parse_overrides(swept)
+        choices = [
+            [f"{parsed_override.get_key_element()}={value}" for value in parsed_override.sweep_string_iterator()]
+            if parsed_override.is_sweep_override()
+            else [override]
+            for override, parsed_override in zip(swept, parsed, strict=True)
+        ]
+    except HydraException as error:
+        raise ConfigError(str(error)) from error
+    except RecursionError as error:
+        raise ConfigError("an override has lists or sections inside each other, too deep for a config") from error
+    return list(itertools.product(*choices))
 
 
 def _with_closed_brackets(key: str, value: str) -> str | None:

@@ -3,9 +3,10 @@
 import json
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from las.runtime.errors import StorageError
 
@@ -16,12 +17,19 @@ def write(path: Path, content: bytes | str | Iterable[str], *, durable: bool = F
     Content given in parts is never held in memory as a whole. A failed write leaves nothing behind. With `durable` the
     content is flushed to the disk before the file gets its name, so that it survives a power cut.
     """
+    with opened(path, durable=durable) as file:
+        for part in [content] if isinstance(content, (bytes, str)) else content:
+            file.write(part.encode("utf-8") if isinstance(part, str) else part)
+
+
+@contextmanager
+def opened(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
+    """Open a file that a library writes into; it gets its name when the body ends, as with `write`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:
-            for part in [content] if isinstance(content, (bytes, str)) else content:
-                file.write(part.encode("utf-8") if isinstance(part, str) else part)
+            yield file
             if durable:
                 file.flush()
                 os.fsync(file.fileno())

@@ -65,6 +65,8 @@ def parse(text: str | bytes) -> Any:
         value = json.loads(text)
     except RecursionError as error:
         raise ValueError(too_deep) from error
+    if _num_openings(text) <= MAX_DEPTH:
+        return value
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [inner for each in level for inner in _inside(each) if isinstance(inner, list | dict)]
@@ -112,6 +114,11 @@ def _object(text: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
     return value
+
+
+def _num_openings(text: str | bytes) -> int:
+    """Number of brackets that may begin a list or an object; no value is nested deeper."""
+    return text.count("[") + text.count("{") if isinstance(text, str) else text.count(b"[") + text.count(b"{")
 
 
 def _inside(value: Any) -> Any:

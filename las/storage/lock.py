@@ -44,6 +44,12 @@ def held(directory: Path) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
+def holder_lives(directory: Path) -> bool:
+    """Return whether a process holds the lock of a folder; one of another machine counts as alive."""
+    holder = _holder(directory / NAME)
+    return holder is not None and _alive(holder)
+
+
 def _take(own: Path, path: Path) -> bool:
     """Link the file that names this process to `path`, atomically. Returns False if `path` exists."""
     try:

@@ -28,6 +28,11 @@ def decoded(checkpoint: Path, name: str) -> Path:
     return folder(checkpoint).joinpath("decoded", *chosen, file_name)
 
 
+def graphs(checkpoint: Path) -> Path:
+    """Folder of decoding graphs made for a checkpoint."""
+    return folder(checkpoint) / "graphs"
+
+
 def name_of(audio: str | Sequence[str]) -> str:
     """Short name for recordings, `x.wav-1f3870be`: first file, number of further ones, hash of all paths."""
     paths = [Path(name).absolute() for name in ([audio] if isinstance(audio, str) else audio)]

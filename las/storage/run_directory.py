@@ -7,11 +7,15 @@ runs/<name>/<corpus>/seed<seed>/
     log.txt             what was printed
     checkpoints/        see las.storage.checkpoint
     attention/          one picture per validation
-    hypotheses.<split>.jsonl, result.json
+    hypotheses.<split>.jsonl, references.<split>.jsonl, result.json
     decoded/            outputs of `las decode`, see las.storage.output_paths
     tuned.json          result of `las tune`, see las.decoding.tuned_search
+    warm_start.json     tensors that a warm start took from another run, see las.training.warm_start
+    extensions.json     lengths that the run was given anew, see las.storage.run_length
+    finished/step-<step>/  result and hypotheses that it ended with before
 
-A run is continued only with the config, software and data it began with, or with changes that are allowed by name.
+A run is continued only with the config, software and data it began with, or with changes that are allowed by name. Only
+its length may grow.
 """
 
 import copy
@@ -32,30 +36,41 @@ from las.runtime.config import Config, differences
 from las.runtime.errors import ConfigError, StorageError, suggest
 from las.runtime.public import with_former_names, with_public_names
 from las.runtime.version import __version__
-from las.storage import atomic, bounded
+from las.storage import atomic, bounded, run_length
+from las.storage.run_length import Lengths
 
-UNSIGNED = ("data_dir", "run_dir", "kernel", "learning_rate")
+UNSIGNED = ("data_dir", "run_dir", "kernel", "learning_rate", "labels", "lexicon")
 """Keys that do not affect what is trained (locations, kernels, what `optim.lr` is compared with): a run may continue
-with other values."""
+with other values. What lies at a location is compared by its hash (KINDS)."""
 LATER: Config = {
     "pretraining": {"new_layers": "below_top", "stages": []},
     "init": {"_target_": "las.ConstructorInitialisation"},
     "model.features.log_floor": 1e-6,
     "trainer.select": "dev_error",
+    "warm_start": {
+        "from": None,
+        "parts": ["listener", "speller", "ctc"],
+        "statistics": None,
+        "freeze": [],
+        "thaw_step": None,
+    },
 }
 """Keys (dotted) that configs of earlier releases lack, with the values that mean what those releases did."""
 DIGESTED = ("pretraining",)
 """Keys of LATER that digests have had since before there were stored digests."""
-UNSIGNED_TRAINER = ("device", "num_workers", "threads", "histograms", "attention_pictures", "allow_drift")
+UNSIGNED_TRAINER = ("device", "tf32", "num_workers", "threads", "histograms", "attention_pictures", "allow_drift")
+UNSIGNED_CORPUS = ("root", "resampled")
 KINDS = {
     "torch": "the version of torch",
     "code": "the version of las (or its commit)",
     "vocabulary": "the output symbols",
     "manifest_hash": "the training utterances",
     "seed": "the seed",
+    "labels": "the labels of frames",
+    "lexicon": "the pronouncing dictionary",
 }
 """Properties of a run that are compared when it continues, with their names in messages."""
-NEVER_ALLOWED = ("vocabulary", "manifest_hash", "seed")
+NEVER_ALLOWED = ("vocabulary", "manifest_hash", "seed", "labels", "lexicon")
 """Properties that may not change: they decide the order of the data or the meaning of the parameters."""
 
 
@@ -63,7 +78,7 @@ def signature(config: Config) -> Config:
     """Part of a config that decides what a run computes."""
     signed = {key: value for key, value in config.items() if key not in UNSIGNED}
     signed["trainer"] = {key: value for key, value in config["trainer"].items() if key not in UNSIGNED_TRAINER}
-    signed["corpus"] = {key: value for key, value in config["corpus"].items() if key != "root"}
+    signed["corpus"] = {key: value for key, value in config["corpus"].items() if key not in UNSIGNED_CORPUS}
     return signed
 
 
@@ -113,6 +128,8 @@ class RunDirectory:
         self.config = config
         self.directory = Path(config["run_dir"])
         self.writes = distributed.is_main()
+        self.extension: Lengths = {}
+        """Lengths that grow by this command; empty unless it continues a shorter run."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             self._enter()
@@ -126,16 +143,54 @@ class RunDirectory:
         # Before training begins there is nothing to protect: the config may still be corrected.
         if any((self.directory / name).exists() for name in ("metrics.jsonl", "checkpoints", "result.json")):
             current = signature(self.config)
-            differing = differences(_with_later(signature(self._own_config(path)), like=current), current)
-            if differing:
-                listed = "\n  ".join(differing)
-                raise StorageError(
-                    f"{self.directory} holds a run of another configuration (its value -> yours):\n  {listed}\n"
-                    f"give this one a name of its own: name={self.config['name']}_2"
-                )
+            self._require_same(_with_later(signature(self._own_config(path)), like=current), current)
         if self.writes:
-            atomic.write_json(path, self.config, durable=True)
+            if not self.extension:
+                atomic.write_json(path, self.config, durable=True)
             atomic.write_json(self.directory / "environment.json", environment(), durable=True)
+
+    def _require_same(self, stored: Config, current: Config) -> None:
+        """Raise StorageError unless two signatures are the same, or only the lengths of the run grow."""
+        differing = differences(stored, current)
+        own_name = f"give this one a name of its own: name={self.config['name']}_2"
+        if not differing:
+            return
+        if differences(run_length.without_lengths(stored), run_length.without_lengths(current)):
+            listed = "\n  ".join(differing)
+            raise StorageError(
+                f"{self.directory} holds a run of another configuration (its value -> yours):\n  {listed}\n{own_name}"
+            )
+        try:
+            self.extension = run_length.require_growth(stored["trainer"], current["trainer"], self._result(), own_name)
+        except StorageError as error:
+            raise StorageError(f"{self.directory}: {error}") from error
+
+    def extend(self) -> None:
+        """Take over the lengths of `extension`, under the lock of the run: result and hypotheses of the shorter run are
+        moved to `finished/`, the change is recorded, and the folder gets its new config.
+        """
+        if not (self.extension and self.writes):
+            return
+        result = self._result()
+        if result is not None:
+            place = self.finished(int(result["steps"]))
+            place.mkdir(parents=True, exist_ok=True)
+            for file in (*self.directory.glob("hypotheses.*.jsonl"), self.directory / "result.json"):
+                file.rename(place / file.name)  # the result last: without it the run counts as stopped
+        record = {"steps": None if result is None else result["steps"], "trainer": self.extension}
+        changes = {"changes": [*self.extensions, record]}
+        atomic.write_json(self.directory / "extensions.json", changes, durable=True)
+        atomic.write_json(self.directory / "config.json", self.config, durable=True)
+
+    def finished(self, step: int) -> Path:
+        """Folder of what the run ended with at a step, before it was continued for longer."""
+        return self.directory / "finished" / f"step-{step:08d}"
+
+    @property
+    def extensions(self) -> list[dict[str, Any]]:
+        """Changes of the length of this run: steps it had finished after (None if it had not), old and new lengths."""
+        path = self.directory / "extensions.json"
+        return list(bounded.stored(path)["changes"]) if path.exists() else []
 
     def _own_config(self, path: Path) -> Config:
         try:
@@ -178,12 +233,17 @@ class RunDirectory:
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """Result of a finished run, else None."""
+        """Result of a finished run, else None; a run that is to become longer is not finished."""
+        return None if self.extension else self._result()
+
+    def _result(self) -> dict[str, Any] | None:
         path = self.directory / "result.json"
         return bounded.stored(path) if path.exists() else None
 
     def finish(self, result: dict[str, Any]) -> None:
-        """Write result.json: from now on the run counts as finished."""
+        """Write result.json, with the changes of length if there are any: from now on the run counts as finished."""
+        if changes := self.extensions:
+            result = result | {"extensions": changes}
         if self.writes:
             atomic.write_json(self.directory / "result.json", result, durable=True)
 
@@ -237,8 +297,8 @@ def require(
         if name not in KINDS or name in NEVER_ALLOWED:
             may = [kind for kind in KINDS if kind not in NEVER_ALLOWED]
             raise ConfigError(f"allow_drift: {name!r} is none of {', '.join(may)}.{suggest(name, may)}")
-    changed = [name for name in KINDS if name in recorded and recorded[name] != current[name]]
-    lines = [f"{KINDS[name]}: {_short(recorded[name])} -> {_short(current[name])}" for name in changed]
+    changed = [name for name in KINDS if name in recorded and recorded[name] != current.get(name)]
+    lines = [f"{KINDS[name]}: {_short(recorded[name])} -> {_short(current.get(name))}" for name in changed]
     refused = [name for name in changed if name not in allowed]
     if not refused:
         return [f"continuing although it changed since this run began: {line}" for line in lines]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from las.data.corpora.base import Corpus
-from las.nn.model import ListenAttendSpell
+from las.nn.trainable import SpeechModel, Trainable
 from las.runtime import distributed, progress
 from las.runtime.errors import StorageError
 from las.storage import checkpoint, run_directory
@@ -20,7 +20,6 @@ from las.training import pretraining
 from las.training.pretraining import Stage
 from las.training.schedules import Schedule
 from las.training.selection import DevResult, Selection
-from las.training.step import Trainable
 
 FAILED_SAVES = 3
 """Checkpoints in a row that the disk may refuse before training stops."""
@@ -45,11 +44,15 @@ class TrainingState:
     """Factor of the learning rate: halved when training went back because too many updates were left out."""
     micro_batch_size: int | None = None
     """Utterances that fit into memory at once; None while memory has never run out."""
+    early_end: bool = False
+    """The last validation came within a sub-epoch, at the end of training; checkpoints store it only if so."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values under the names that checkpoints have."""
         values = {STORED_NAMES.get(name, name): value for name, value in vars(self).items()}
         losses = [None if math.isinf(each.loss) else each.loss for each in self.validations]
+        if not self.early_end:
+            del values["early_end"]
         return values | {"validations": [each[:2] for each in self.validations], "dev_losses": losses}
 
     @classmethod
@@ -85,6 +88,7 @@ class Checkpointer:
         keep: newest checkpoints kept besides the best.
         allow_drift: names in `origin` that may differ (`las.storage.run_directory`).
         selection: the rule by which a checkpoint is the best.
+        recognition: what a recogniser needs beside tokens; saved with them.
     """
 
     def __init__(
@@ -97,10 +101,11 @@ class Checkpointer:
         keep: int,
         allow_drift: list[str],
         selection: Selection,
+        recognition: Mapping[str, Any] = {},
     ) -> None:
         self.stage, (self.model, self.optimiser, self.schedule) = stage, parts
         self.corpus, self.run, self.origin, self.keep = corpus, run, origin, keep
-        self.allow_drift, self.selection = allow_drift, selection
+        self.allow_drift, self.selection, self.recognition = allow_drift, selection, recognition
         self.folder, self.log = run.directory / "checkpoints", run.directory / "log.txt"
         self.failed, self.refusal = 0, ""
 
@@ -121,6 +126,7 @@ class Checkpointer:
                 "tokens": self.corpus.tokens.state(),
                 "sample_rate": self.corpus.sample_rate,
                 "metric": self.corpus.metric,
+                **self.recognition,
             },
         }
         try:
@@ -198,7 +204,7 @@ class Checkpointer:
             self.model.load_state_dict(saved.model)
             checkpoint.unpack_optimiser(self.optimiser, saved.optim, stored["param_groups"])
         else:
-            assert isinstance(self.model, ListenAttendSpell)  # no other model has stages
+            assert isinstance(self.model, SpeechModel)  # no other model has stages
             before = saved.config["model"]["listener"]["hidden_size"]
             transfer = pretraining.transfer_parameters(saved.model, self.model, before, self.stage.new_layers)
             progress.say(f"{self.stage.name} takes over from stage {stored['stage']}: {transfer}", self.log)
@@ -219,3 +225,38 @@ def reached(run: RunDirectory) -> tuple[int, int]:
     if newest is None:
         return 0, 0
     return int(newest.state["schedule"].get("sub_epochs", 0)), int(newest.state["step"])
+
+
+def prepare_extension(run: RunDirectory) -> None:
+    """Make the checkpoints of a run fit to be continued for longer than it was planned.
+
+    The checkpoint of an end within a sub-epoch moves to `finished/`, so that the sub-epoch is repeated: its validation
+    ended it early, for the schedule too, which a training that was planned longer does not.
+
+    Raises StorageError, before anything is changed, when torch or las are others than those the run began with.
+    """
+    folder = run.directory / "checkpoints"
+    newest, _ = checkpoint.newest(folder)
+    if newest is None:
+        return
+    recorded, allowed = newest.state["origin"], run.config["trainer"]["allow_drift"]
+    run_directory.require(recorded, recorded | run_directory.origin(recorded["vocabulary"]), allowed, run.directory)
+    if not _ended_early(newest):
+        return
+    step = int(newest.state["step"])
+    place = run.finished(step) / newest.directory.name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    newest.directory.rename(place)
+    before, _ = checkpoint.newest(folder)
+    if before is None:
+        place.rename(newest.directory)
+        progress.say(f"the validation at step {step}, within a sub-epoch, stays: there is no earlier checkpoint")
+
+
+def _ended_early(saved: Checkpoint) -> bool:
+    """Return whether the last step of a checkpoint was validated only because it was to be the last one."""
+    step, validations = saved.state["step"], saved.state["validations"]
+    if not validations or validations[-1][0] != step:
+        return False
+    every = saved.config["trainer"].get("validate_every")
+    return bool(saved.state.get("early_end") or (every is not None and step % every))

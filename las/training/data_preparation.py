@@ -19,8 +19,8 @@ from las.data.quality import QualityLimits, QualityProblem
 from las.data.sampler import BatchSize, sequential
 from las.data.tokenizers import Tokenizer, TrainedSentencePieces
 from las.nn.features import Features
-from las.nn.model import ListenAttendSpell
-from las.runtime import distributed, progress
+from las.nn.trainable import SpeechModel
+from las.runtime import distributed, garbage, progress
 from las.runtime.errors import ConfigError, DataError, StorageError
 from las.storage import atomic, bounded
 
@@ -61,6 +61,7 @@ class PreparedCorpus(NamedTuple):
         )
 
 
+@garbage.paused()
 def prepare(corpus: Corpus, data_dir: Path, limits: QualityLimits) -> PreparedCorpus:
     """Prepare a corpus: write or read its manifests, print its table, its notes and its outliers.
 
@@ -71,7 +72,8 @@ def prepare(corpus: Corpus, data_dir: Path, limits: QualityLimits) -> PreparedCo
     splits = corpus.prepare(data_dir / "manifests")
     data = PreparedCorpus(corpus, splits, limits, AudioScanCache.remembered(readings_path(corpus, data_dir)))
     print_table(data)
-    for note in corpus.notes():
+    notes = corpus.notes() if corpus.packed is None else [f"audio from the shards in {corpus.packed}"]
+    for note in notes:
         progress.say(note)
     for split in corpus.splits:
         print_outliers(split, splits[split], corpus.tokens)
@@ -95,8 +97,8 @@ def prepared(corpus: Corpus, data_dir: str) -> Splits:
     return corpus.prepare(Path(data_dir) / "manifests")
 
 
-def num_states_of(model: ListenAttendSpell) -> NumStates:
-    """A function from a number of samples to the listener's number of encoded states."""
+def num_states_of(model: SpeechModel) -> NumStates:
+    """A function from a number of samples to the model's number of encoded states."""
     return lambda num_samples: int(model.num_states(torch.tensor([num_samples]))[0])
 
 
@@ -157,14 +159,24 @@ def filter_training_utterances(
             f"{100 * max_bad_fraction:g} %: they are listed in {ledger}. Fix the corpus, or allow more with "
             f"trainer.max_bad_fraction=..."
         )
+    return usable_utterances(data, problems, log)
+
+
+def usable_utterances(data: PreparedCorpus, problems: list[QualityProblem], log: Path | None = None) -> list[Utterance]:
+    """Training utterances without problems, of at most `limits.longest_tokens` tokens.
+
+    Raises DataError if there is none.
+    """
     bad = {problem.utterance_id for problem in problems}
-    remaining = short_enough([utterance for utterance in train if utterance.id not in bad], data, log)
+    remaining = short_enough([utterance for utterance in data.train if utterance.id not in bad], data, log)
     if not remaining:
-        raise DataError(f"{data.corpus.name}: no training utterance remains, all are left out")
+        raise DataError(
+            f"{data.corpus.name}: no training utterance remains, all are left out: las check names each problem"
+        )
     return remaining
 
 
-def short_enough(utterances: list[Utterance], data: PreparedCorpus, log: Path) -> list[Utterance]:
+def short_enough(utterances: list[Utterance], data: PreparedCorpus, log: Path | None) -> list[Utterance]:
     """The utterances of at most `limits.longest_tokens` tokens; the number of longer ones is printed."""
     limit, tokens = data.limits.longest_tokens, data.corpus.tokens
     if limit is None:

@@ -1,6 +1,7 @@
 """Changes of gradients between backward pass and optimiser step, and parameters chosen by patterns of their names."""
 
 import fnmatch
+import math
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -25,10 +26,11 @@ class ConstantNoise:
 
     def add(self, gradients: Sequence[Tensor], step: int, generator: torch.Generator) -> None:
         """Add noise of this step, in place."""
+        # By the inverse of the distribution function: nn.init.trunc_normal_ draws again until all values are inside.
+        bound = math.erf(2.0 / math.sqrt(2.0))
         for gradient in gradients:
-            noise = torch.empty_like(gradient)
-            nn.init.trunc_normal_(noise, 0.0, self.std, -2.0 * self.std, 2.0 * self.std, generator=generator)
-            gradient.add_(noise)
+            noise = torch.empty_like(gradient).uniform_(-bound, bound, generator=generator).erfinv_()
+            gradient.add_(noise, alpha=math.sqrt(2.0) * self.std)
 
 
 class AnnealedNoise:
@@ -72,7 +74,10 @@ class GradientTransform:
         seed: the seed of the noise.
         l2: the factor of Σ w² in the objective.
         l2_parameters: patterns of parameter names (`choose`).
-        noise, zero_above, clip_value, clip_norm: the settings of steps 3 to 6; None switches a step off.
+        noise: what step 4 adds; None for nothing.
+        zero_above: the norm of step 3; None switches the step off.
+        clip_value: the bound of step 5; None switches the step off.
+        clip_norm: the norm of step 6; None switches the step off.
     """
 
     def __init__(

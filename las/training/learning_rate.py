@@ -5,9 +5,12 @@ Programs V"), so to the square root of its parameters. For a smaller one the tun
 """
 
 import math
+from collections.abc import Callable
 
 from las.runtime.config import Config, check_value
 from las.runtime.errors import ConfigError
+from las.storage import run_length
+from las.storage.run_length import Lengths
 
 TOO_HIGH, TOO_LOW = 2.0, 0.1
 """A rate is far from the suitable one when it is more than twice, or less than a tenth of it."""
@@ -43,6 +46,19 @@ def remark(config: Config, parameters: int) -> str:
     own = f"this one has {_millions(parameters)}" + (f" and {rate:g}" if rate != section["value"] else "")
     advice = section["value"] if suitable > 0.8 * section["value"] else rounded_down(suitable)
     return f"{tuned}; {own}: about {advice:g} suits it (optim.lr={advice:g}), or find it with las tune_lr"
+
+
+def describe_extension(lengths: Lengths, rate: Callable[[int], float], step: int) -> str:
+    """A line about a run that goes on for longer from a step: its new length, and its learning rate from here on.
+
+    `rate` gives the learning rate of a step by the schedule as it stands now.
+    """
+    _, last = lengths.get("max_steps", (None, None))
+    line = f"continued for longer: {run_length.describe(lengths)}. The learning rate goes on by the schedule: "
+    line += f"{rate(step):.3g} at step {step}, {rate(step + 1):.3g} at step {step + 1}"
+    if last is not None:
+        line += f", {rate(last):.3g} at step {last}"
+    return f"{line}. For a schedule that begins again, start a new run from this one: warm_start.from=..."
 
 
 def _millions(count: int | float) -> str:

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from las.data.manifest import Utterance
 from las.data.tokenizers import Tokenizer
-from las.nn.model import ListenAttendSpell
+from las.nn.trainable import SpeechModel
 from las.runtime.config import Config, checked, differences
 from las.runtime.errors import ConfigError, DataError, suggest
 
@@ -198,7 +198,7 @@ class ParameterTransfer(NamedTuple):
 
 
 def transfer_parameters(
-    source_state: Mapping[str, Tensor], model: ListenAttendSpell, hidden_size: int, new_layers: str
+    source_state: Mapping[str, Tensor], model: SpeechModel, hidden_size: int, new_layers: str
 ) -> ParameterTransfer:
     """Fill a new model from the tensors of a smaller one, by the rules above.
 

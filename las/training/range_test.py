@@ -79,8 +79,10 @@ class RangeTest(NamedTuple):
         return rounded_down(self.lowest.rate / 10.0)
 
 
-def run(setup: TrainingSetup, corpus: Corpus, train: Sequence[Utterance], sweep: Sweep) -> RangeTest:
-    """Train a model, which is used up, while the rate grows. The same parts and utterances give the same result.
+def run(
+    setup: TrainingSetup, corpus: Corpus, train: Sequence[Utterance], targets: loader.Targets, sweep: Sweep
+) -> RangeTest:
+    """Train a model, new or warm-started, while the rate grows; it is used up. Same parts and utterances: same result.
 
     Raises NumericalError when the first updates are not finite.
     """
@@ -88,7 +90,10 @@ def run(setup: TrainingSetup, corpus: Corpus, train: Sequence[Utterance], sweep:
     parts, options = setup.parts, setup.trainer
     size = BatchSize(options.batch_size, options.max_batch_s)
     model = setup.speech_model.to(setup.device)
-    data_preparation.fit_features(model.features, train, corpus, size)
+    if parts.warm_start.source is not None:
+        parts.warm_start.apply(model, corpus.tokens)
+    if parts.warm_start.statistics == "corpus":
+        data_preparation.fit_features(model.features, train, corpus, size)
     optimiser = parts.optim(model.parameters())
     training_step = TrainingStep(
         *(model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment),
@@ -96,10 +101,11 @@ def run(setup: TrainingSetup, corpus: Corpus, train: Sequence[Utterance], sweep:
     )
     points: list[Point] = []
     average, rates = 0.0, sweep.rates()
-    with contextlib.closing(_batches(setup, corpus, train, size)) as batches, signals.Signals() as stop:
+    with contextlib.closing(_batches(setup, corpus, train, targets, size)) as batches, signals.Signals() as stop:
         for step, rate in progress.counted(enumerate(rates, start=1), len(rates), "updates"):
             for group in optimiser.param_groups:
                 group["lr"] = rate
+            parts.warm_start.set_trainable(model, step)
             scheduled.update_scheduled_values((model, parts.loss), step, 1)
             update = training_step([next(batches).to(setup.device) for _ in range(options.accumulate)], step)
             if not update.finite or stop.received is not None:  # a signal is raised again at the end of the body
@@ -114,11 +120,13 @@ def run(setup: TrainingSetup, corpus: Corpus, train: Sequence[Utterance], sweep:
 
 
 def _batches(
-    setup: TrainingSetup, corpus: Corpus, train: Sequence[Utterance], size: BatchSize
+    setup: TrainingSetup, corpus: Corpus, train: Sequence[Utterance], targets: loader.Targets, size: BatchSize
 ) -> Generator[loader.Batch]:
     """The batches of a training from its first epoch on, without end."""
     content, augment = manifest.content_hash(train), setup.parts.augment
-    source = loader.Loader(train, corpus.tokens, corpus.sample_rate, setup.trainer.num_workers, augment=augment)
+    source = loader.Loader(
+        train, targets, corpus.sample_rate, devices.reading_workers(setup.trainer.num_workers), augment=augment
+    )
     epoch = 0
     while True:
         plan = setup.parts.order.plan(train, content, setup.seed, epoch, size)

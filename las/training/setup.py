@@ -5,6 +5,7 @@ A verb that trains goes through these in order: `build_all`, `opened`, `Training
 """
 
 import contextlib
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -18,20 +19,22 @@ from las.data.manifest import Utterance
 from las.data.quality import QualityLimits
 from las.data.tokenizers import Tokenizer
 from las.decoding.evaluation import Search
-from las.lm.lstm import LSTMLanguageModel
+from las.decoding.prepared_search import prepare
+from las.hmm.lexicon import Lexicon
 from las.nn import rnn
 from las.nn.initialisation import InitialisationProtocol
-from las.nn.model import ListenAttendSpell
+from las.nn.trainable import SpeechModel, Trainable
 from las.runtime import devices, distributed, progress, seeding, signals
-from las.runtime.config import Config, Factory, build, check_value, checked, resolve
+from las.runtime.config import Config, build, check_value, checked, resolve
 from las.runtime.errors import ConfigError, StorageError
-from las.storage import lock
+from las.storage import lock, output_paths
 from las.storage.run_directory import RunDirectory
-from las.training import checkpointing, data_preparation, learning_rate, optimizers, pretraining
+from las.training import checkpointing, data_preparation, learning_rate, optimizers, pretraining, tasks, warm_start
 from las.training.data_preparation import PreparedCorpus
+from las.training.options import TrainerOptions
 from las.training.pretraining import Stage
-from las.training.step import Trainable
-from las.training.trainer import Trainer, TrainerOptions, TrainingData, TrainingParts
+from las.training.trainer import Trainer, TrainingData, TrainingParts
+from las.training.training_targets import TrainingTargets
 
 TRAINING_PARTS = ("loss", "optim", "schedule", "gradients", "weight_noise", "augment", "order")
 
@@ -48,9 +51,9 @@ class TrainingSetup(NamedTuple):
     max_bad_fraction: float
 
     @property
-    def speech_model(self) -> ListenAttendSpell:
+    def speech_model(self) -> SpeechModel:
         """The model of a training that hears audio; a language model is none."""
-        assert isinstance(self.parts.model, ListenAttendSpell)
+        assert isinstance(self.parts.model, SpeechModel)
         return self.parts.model
 
 
@@ -70,20 +73,33 @@ class TrainingRun(NamedTuple):
         """Path of the log of the run."""
         return self.folder.directory / "log.txt"
 
-    def locked(self) -> AbstractContextManager[None]:
-        """Lock the run directory, in the main process. Raises StorageError while another training holds it."""
-        return lock.held(self.folder.directory) if distributed.is_main() else contextlib.nullcontext()
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Lock the run directory, in the main process, and make a run longer whose length has grown.
+
+        Raises StorageError while another training holds it.
+        """
+        with lock.held(self.folder.directory) if distributed.is_main() else contextlib.nullcontext():
+            if self.folder.extension and self.folder.writes:
+                checkpointing.prepare_extension(self.folder)
+                self.folder.extend()
+            yield
 
     def prepare(self) -> PreparedCorpus:
         """Prepare the corpus, the main process first, so that the others find its manifests."""
         with distributed.main_first():
             return data_preparation.prepare(self.corpus, Path(self.folder.config["data_dir"]), self.setup.limits)
 
+    def targets(self, data: PreparedCorpus, setup: TrainingSetup) -> TrainingTargets:
+        """The targets of a stage; the first one, like any stage with other parts, may have to make them."""
+        return setup.parts.task.targets(self.corpus, setup.parts.model, data.splits, self.folder.config)
 
-def build_parts(config: Config, corpus: Corpus, *place: int | str) -> TrainingSetup:
+
+def build_parts(config: Config, corpus: Corpus, *place: int | str, where: str = "model") -> TrainingSetup:
     """Build all parts of a training before anything is written: a mistake in the config leaves nothing behind.
 
-    The parameters that the model begins with are drawn from the seed and `place`. Raises ConfigError naming the key.
+    The parameters that the model begins with are drawn from the seed and `place`; `where` is the key that the user
+    knows the model's section by. Raises ConfigError naming the key.
     """
     options = dict(config["trainer"])
     max_bad_fraction, device = options.pop("max_bad_fraction"), devices.pick(options.pop("device"))
@@ -94,32 +110,39 @@ def build_parts(config: Config, corpus: Corpus, *place: int | str) -> TrainingSe
     trainer: TrainerOptions = checked(TrainerOptions, options, "trainer")()
     initialise: InitialisationProtocol = build(config["init"], where="init")
     seeding.seed(config["seed"], *place)
-    model = build_model(config["model"], corpus)
+    model = build_model(config, corpus, where)
     initialise(model)
     parts = TrainingParts(
         model=model,
         search=build(config["validation_search"], where="validation_search"),
+        task=tasks.TASKS[model.predicts],
+        warm_start=warm_start.from_config(config),
         **{key: build(config[key], where=key) for key in TRAINING_PARTS},
     )
+    search: Search = build(config["search"], where="search")
+    tasks.require_same(model, parts.loss, (parts.search, search))
+    parts.task.check(parts.augment)
     optimizers.check_settings(config["optim"])
     parts.optim(parts.model.parameters())  # raises now what it refuses
     return TrainingSetup(
         parts=parts,
         trainer=trainer,
         limits=build(config["limits"], where="limits"),
-        search=build(config["search"], where="search"),
+        search=search,
         seed=config["seed"],
         device=device,
         max_bad_fraction=max_bad_fraction,
     )
 
 
-def build_model(section: Config, corpus: Corpus) -> Trainable:
-    """Build a speech model for a corpus; or a language model, which needs no sample rate."""
-    is_lm = resolve(section["_target_"]) is LSTMLanguageModel
-    factory: Factory = build(section, where="lm" if is_lm else "model")
-    sizes = (corpus.tokens.size,) if is_lm else (corpus.sample_rate, corpus.tokens.size)
-    model: Trainable = factory(*sizes)
+def build_model(config: Config, corpus: Corpus, where: str = "model") -> Trainable:
+    """Build a model for a corpus, which gives the sizes that the model's constructor asks for by name."""
+    section = config["model"]
+    kind = resolve(section["_target_"])
+    vocab_size = tasks.TASKS[getattr(kind, "predicts", "tokens")].vocab_size(corpus, config)
+    sizes = {"sample_rate": corpus.sample_rate, "vocab_size": vocab_size}
+    asked = inspect.signature(kind).parameters
+    model: Trainable = build(section, where=where)(*(size for name, size in sizes.items() if name in asked))
     return model
 
 
@@ -132,11 +155,17 @@ def build_stage(stage: Stage, corpus: Corpus) -> TrainingSetup:
 
 
 def build_all(config: Config, corpus: Corpus) -> tuple[list[Stage], TrainingSetup]:
-    """Build the parts of every stage, so that mistakes show now; return the stages and the parts of the last one."""
+    """Build the parts of every stage, so that mistakes show now; return the stages and the parts of the last one.
+
+    A warm start is compared with the model it comes from, unless the run has checkpoints to go on from.
+    """
     stages = pretraining.stages(config)
     for stage in stages[:-1]:
         build_stage(stage, corpus)
-    return stages, build_stage(stages[-1], corpus)
+    setup = build_stage(stages[-1], corpus)
+    if not any(Path(config["run_dir"]).glob("checkpoints/step-*")):
+        setup.parts.warm_start.check(setup.parts.model, config["model"])
+    return stages, setup
 
 
 @contextlib.contextmanager
@@ -169,15 +198,20 @@ def filter_training_utterances(run: TrainingRun, data: PreparedCorpus) -> list[U
     train = data_preparation.filter_training_utterances(data, num_states, run.folder.directory, max_bad_fraction)
     for split in data.corpus.splits[1:]:
         data_preparation.require_decodable(data, split, run.log)
-    bind_searches(run.setup, data.corpus.tokens)
+    targets = run.targets(data, run.setup)
+    for line in targets.remarks:
+        progress.say(line, run.log)
+    bind_searches(run.setup, data.corpus.tokens, targets.lexicon, output_paths.graphs(run.folder.directory))
     data_preparation.save_vocabulary(data.corpus.tokens, run.folder.directory)
-    return train
+    return [utterance for utterance in train if utterance.id not in targets.missing]
 
 
-def bind_searches(setup: TrainingSetup, tokens: Tokenizer) -> None:
-    """Give both searches the tokens of the model; raises ConfigError or DataError where they do not fit."""
+def bind_searches(
+    setup: TrainingSetup, tokens: Tokenizer, lexicon: Lexicon | None = None, cache: Path | None = None
+) -> None:
+    """Prepare both searches for tokens, or for the dictionary whose phones the model knows."""
     for search in (setup.parts.search, setup.search):
-        search.bind(tokens, setup.speech_model.ctc is not None)
+        prepare(search, tokens, lexicon, setup.speech_model.ctc is not None, cache)
 
 
 def trainers(run: TrainingRun, data: PreparedCorpus, train: Sequence[Utterance]) -> Iterator[Trainer]:
@@ -187,13 +221,16 @@ def trainers(run: TrainingRun, data: PreparedCorpus, train: Sequence[Utterance])
     trained that one lives or not. Raises StorageError when the disk refused it.
     """
     manifest_hash = manifest.content_hash(train)
+    trainer: Trainer | None = None
     while True:
         stage = _current_stage(run)
         setup = run.setup if stage.is_last else build_stage(stage, run.corpus)
         setup.parts.model.to(run.device)
         chosen = pretraining.utterances_of_stage(train, run.corpus.tokens, stage)
-        stage_data = TrainingData(run.corpus, chosen, data.splits[run.corpus.splits[1]], manifest_hash)
-        trainer = Trainer(setup.parts, setup.trainer, stage, stage_data, run.folder, setup.seed)
+        dev, targets = data.splits[run.corpus.splits[1]], run.targets(data, setup)
+        stage_data = TrainingData(run.corpus, chosen, dev, manifest_hash, targets)
+        chance = trainer.chance if trainer is not None and trainer.data.train == chosen else None
+        trainer = Trainer(setup.parts, setup.trainer, stage, stage_data, run.folder, setup.seed, chance)
         _log_start(trainer, run)
         yield trainer
         if trainer.schedule.sub_epochs < stage.until or trainer.state.step >= trainer.options.max_steps:
@@ -204,7 +241,8 @@ def trainers(run: TrainingRun, data: PreparedCorpus, train: Sequence[Utterance])
                 "the next stage begins with it. Make room: the same command goes on from the one before"
             )
     if not stage.is_last:
-        progress.say(f"ended in {stage.name} of pretraining: raise trainer.max_steps under another name=...", run.log)
+        advice = "raise trainer.max_steps, and the same command goes on"
+        progress.say(f"ended in {stage.name} of pretraining: {advice}", run.log)
 
 
 def _current_stage(run: TrainingRun) -> Stage:
@@ -223,17 +261,20 @@ def _log_start(trainer: Trainer, run: TrainingRun) -> None:
     if accumulate > 1:
         size += f", {accumulate} of them an update ({accumulate * batch_size} utterances)"
     processes = distributed.world_size()
+    device = f"{run.device} with TF32" if run.device.type == "cuda" and trainer.options.tf32 else str(run.device)
     if stage.total > 1:
         progress.say(f"{stage.name}{stage.ending}: {', '.join(stage.changes) or 'the whole training'}", run.log)
     progress.say(
         f"{run.folder.config['name']}: {num_parameters(trainer.model):,} parameters, {len(trainer.data.train)} "
-        f"training utterances, {size}, {run.device}, {f'{processes} processes, ' if processes > 1 else ''}"
+        f"training utterances, {size}, {device}, {f'{processes} processes, ' if processes > 1 else ''}"
         f"{torch.get_num_threads()} threads",
         run.log,
     )
     if torch.get_num_threads() > devices.cores():
         progress.say(f"trainer.threads is more than the {devices.cores()} cores: threads wait for each other", run.log)
     if line := learning_rate.remark(run.folder.config, num_parameters(trainer.model)):
+        progress.say(line, run.log)
+    for line in trainer.parts.augment.check(run.corpus.sample_rate):
         progress.say(line, run.log)
     progress.say(trainer.model.explain(), run.log)
     progress.say(trainer.validator.describe_chance(trainer.chance), run.log)

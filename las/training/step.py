@@ -5,7 +5,6 @@ several batches (accumulation), several processes. Gradients of processes are ad
 during it, because a process that runs out of memory half-way would leave the others waiting.
 """
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,17 +13,14 @@ import torch
 
 from las.data.augmentation import Augmentation
 from las.data.loader import Batch
-from las.lm.lstm import LSTMLanguageModel
-from las.nn.losses import LabelSmoothedCrossEntropy
-from las.nn.model import ListenAttendSpell
+from las.nn.losses import TrainingLoss
+from las.nn.trainable import Trainable
 from las.runtime import distributed, seeding
 from las.runtime.errors import LasError
 from las.training.gradients import GradientTransform
 from las.training.weight_noise import WeightNoise
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
-
-Trainable = ListenAttendSpell | LSTMLanguageModel
 
 
 class StepResult(NamedTuple):
@@ -51,7 +47,7 @@ class TrainingStep:
     def __init__(
         self,
         model: Trainable,
-        loss: LabelSmoothedCrossEntropy,
+        loss: TrainingLoss,
         optimiser: torch.optim.Optimizer,
         gradients: GradientTransform,
         weight_noise: WeightNoise,
@@ -60,7 +56,6 @@ class TrainingStep:
         precision: str,
     ) -> None:
         self.model, self.loss, self.optimiser = model, loss, optimiser
-        self.orders = model.features.orders if isinstance(model, ListenAttendSpell) else 1
         self.gradients, self.weight_noise, self.augment = gradients, weight_noise, augment
         self.seed, self.precision = seed, PRECISIONS[precision]
         self.micro_batch_size: int | None = None
@@ -73,9 +68,8 @@ class TrainingStep:
         """
         self.model.train()
         distributed.announce_step(step, [name for batch in batches for name in batch.ids])
-        tokens = sum(int(batch.num_tokens.sum()) + len(batch.ids) for batch in batches)
-        (all_tokens,) = distributed.total(float(tokens))
-        divisor = self.loss.divisor(all_tokens)
+        (targets,) = distributed.total(float(sum(map(self.model.num_targets, batches))))
+        divisor = self.loss.divisor(targets)
         with self.weight_noise.applied(self.model.named_parameters(), step):
             share = self._gradient(batches, divisor, step)
         if distributed.world_size() > 1:
@@ -104,11 +98,10 @@ class TrainingStep:
             self._halve_micro_batch(batches, step)
 
     def _part(self, batch: Batch, divisor: float) -> float:
-        change = functools.partial(self.augment.features, keys=batch.keys, orders=self.orders)
         kind = batch.waveforms.device.type
         with torch.autocast(kind, self.precision, enabled=self.precision != torch.float32):
-            output = self.model(batch.waveforms, batch.num_samples, batch.targets, change)
-        loss = self.loss.objective(output.logits.float(), batch.targets, batch.num_tokens, output.ctc_output) / divisor
+            output = self.model.forward_batch(batch, self.augment.features)
+        loss = self.loss.objective(output, batch) / divisor
         loss.backward()
         return float(loss.detach())
 

@@ -8,7 +8,6 @@ validation and a checkpoint.
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -20,37 +19,36 @@ from las.data.manifest import Utterance
 from las.data.sampler import BatchSampler, BatchSize
 from las.decoding.evaluation import Search
 from las.nn import scheduled
-from las.nn.losses import LabelSmoothedCrossEntropy
-from las.nn.model import ListenAttendSpell
-from las.runtime import config, devices, distributed, progress, signals
-from las.runtime.errors import ArgumentError, ConfigError, NumericalError, suggest
+from las.nn.losses import TrainingLoss
+from las.nn.trainable import Trainable
+from las.runtime import devices, distributed, progress, signals
+from las.runtime.errors import NumericalError
 from las.storage import run_directory
 from las.storage.run_directory import RunDirectory
-from las.training import data_preparation
+from las.training import data_preparation, learning_rate, warm_start_report
 from las.training.chance import ChanceLevel
 from las.training.checkpointing import Checkpointer, TrainedParts, TrainingState
 from las.training.gradients import GradientTransform
+from las.training.options import TrainerOptions
 from las.training.pretraining import Stage
 from las.training.schedules import Schedule
-from las.training.selection import DevResult, Selection, require_criterion
-from las.training.step import PRECISIONS, StepResult, Trainable, TrainingStep
-from las.training.validation import Validation, Validator, ValidatorProtocol
+from las.training.selection import DevResult, Selection
+from las.training.step import StepResult, TrainingStep
+from las.training.tasks import TOKENS, Task
+from las.training.training_targets import TrainingTargets
+from las.training.validation import Validation
+from las.training.warm_start import WarmStart
 from las.training.weight_noise import WeightNoise
 
 NOT_FINITE_WINDOW, NOT_FINITE_LIMIT = 100, 10
 """Training goes back when NOT_FINITE_LIMIT of NOT_FINITE_WINDOW updates were left out because they are not finite."""
-AT_LEAST_ONE = (
-    *("max_steps", "max_sub_epochs", "batch_size", "accumulate", "validate_every", "sub_epochs"),
-    *("patience", "keep_checkpoints", "threads"),
-)
-"""Options that count something of which there is one at least."""
 
 
 class TrainingParts(NamedTuple):
     """Finished parts of a training; `optim` makes the optimiser from the parameters."""
 
     model: Trainable
-    loss: LabelSmoothedCrossEntropy
+    loss: TrainingLoss
     optim: Callable[[Any], torch.optim.Optimizer]
     schedule: Schedule
     gradients: GradientTransform
@@ -58,7 +56,8 @@ class TrainingParts(NamedTuple):
     augment: Augmentation
     order: BatchSampler
     search: Search
-    validator: Callable[..., ValidatorProtocol] = Validator
+    warm_start: WarmStart = WarmStart()
+    task: Task = TOKENS
 
 
 class TrainingData(NamedTuple):
@@ -71,66 +70,8 @@ class TrainingData(NamedTuple):
     dev: Sequence[Utterance]
     manifest_hash: str
     """Hash of all training utterances, of every stage: their order comes from it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainerOptions:
-    """Options of a trainer: the section `trainer` of the config without `max_bad_fraction` and `device`.
-
-    Args:
-        max_steps: updates at most.
-        max_sub_epochs: sub-epochs at most, stages of pretraining included; None for no limit.
-        batch_size: utterances of a batch at most, over all processes.
-        max_batch_s: seconds of a batch with padding at most, None for no limit.
-        accumulate: batches of one update.
-        validate_every: steps of a sub-epoch; or
-        sub_epochs: sub-epochs of an epoch. One of the two is None.
-        select: the best checkpoint has the least `dev_error` or `dev_loss` (`las.training.selection`).
-        patience: validations without a better one, by `select`, before training stops.
-        broken_after_epochs: a teacher-forced dev token accuracy no better than by chance (`las.training.chance`) after
-            so many epochs ends the training as broken.
-        keep_checkpoints: newest checkpoints kept besides the best.
-        allow_drift: what may have changed since the run began (`las.storage.run_directory`).
-        num_workers: threads that read audio ahead, each with a process for it (`las.data.audio.worker_pool`).
-        threads: CPU threads of one operation of torch, None as `devices.threads` says.
-        precision: `fp32` or `bf16`.
-        histograms: write histograms of the parameters at each validation.
-        attention_pictures: draw the attention of one dev utterance at each validation.
-
-    Raises ArgumentError or ConfigError naming the option whose value makes no sense.
-    """
-
-    max_steps: int
-    batch_size: int
-    max_batch_s: float | None
-    accumulate: int
-    validate_every: int | None
-    sub_epochs: int | None
-    select: str
-    patience: int
-    broken_after_epochs: int
-    keep_checkpoints: int
-    allow_drift: Sequence[str]
-    num_workers: int
-    threads: int | None
-    precision: str
-    histograms: bool
-    attention_pictures: bool
-    max_sub_epochs: int | None = None
-
-    def __post_init__(self) -> None:
-        for key in AT_LEAST_ONE:
-            config.require(key, getattr(self, key), 1)
-        for key in ("num_workers", "broken_after_epochs"):
-            config.require(key, getattr(self, key), 0)
-        if self.max_batch_s is not None and self.max_batch_s <= 0:
-            raise ArgumentError(f"max_batch_s={self.max_batch_s} must be above 0, or null for no limit")
-        if (self.validate_every is None) == (self.sub_epochs is None):
-            raise ConfigError("give trainer.validate_every (steps) or trainer.sub_epochs (of an epoch), the other null")
-        if self.precision not in PRECISIONS:
-            raise ArgumentError(f"precision={self.precision} does not exist.{suggest(self.precision, PRECISIONS)}")
-        require_criterion(self.select)
-        devices.check_threads("trainer.threads", self.threads)
+    targets: TrainingTargets
+    """Targets of training and dev utterances: of a tokenizer, or labels of frames."""
 
 
 class Trainer:
@@ -143,6 +84,7 @@ class Trainer:
         data: the utterances to train and validate on.
         run: the run directory.
         seed: of the data order and of all draws (the caller has seeded the model's parameters).
+        chance: scores of guessing by the texts of these utterances, if a stage before has computed them.
     """
 
     def __init__(
@@ -153,8 +95,11 @@ class Trainer:
         data: TrainingData,
         run: RunDirectory,
         seed: int,
+        chance: ChanceLevel | None = None,
     ) -> None:
         torch.set_num_threads(devices.threads(options.threads))
+        if parts.model.device.type == "cuda":
+            devices.allow_tf32(options.tf32)
         self.parts, self.options, self.stage, self.data = parts, options, stage, data
         self.run, self.seed, self.log = run, seed, run.directory / "log.txt"
         self.model, self.schedule, self.corpus = parts.model, parts.schedule, data.corpus
@@ -167,10 +112,12 @@ class Trainer:
             seed,
             options.precision,
         )
-        corpus, workers = data.corpus, options.num_workers
-        self.loader = loader.Loader(data.train, corpus.tokens, corpus.sample_rate, workers, augment=parts.augment)
-        self.validator = parts.validator(parts.model, parts.loss, parts.search, corpus, data.dev, self.size, workers)
-        self.chance: ChanceLevel = self.validator.chance_level(data.train)
+        corpus, workers = data.corpus, devices.reading_workers(options.num_workers)
+        source = data.targets.source
+        self.loader = loader.Loader(data.train, source, corpus.sample_rate, workers, augment=parts.augment)
+        validator = parts.task.validator
+        self.validator = validator(parts.model, parts.loss, parts.search, corpus, data.dev, source, self.size, workers)
+        self.chance = chance or self.validator.chance_level(data.train)
         self.selection = Selection(options.select, self.chance.error)
         self.checkpointer = Checkpointer(
             stage,
@@ -181,10 +128,12 @@ class Trainer:
                 "seed": seed,
                 "manifest_hash": data.manifest_hash,
                 **run_directory.origin(corpus.tokens.vocabulary_hash),
+                **data.targets.origin,
             },
             keep=options.keep_checkpoints,
             allow_drift=list(options.allow_drift),
             selection=self.selection,
+            recognition=data.targets.state,
         )
 
     def fit(self) -> None:
@@ -196,11 +145,13 @@ class Trainer:
         from torch.utils.tensorboard import SummaryWriter
 
         self._enter(self.checkpointer.resume())
-        if not self.state.step and isinstance(self.model, ListenAttendSpell):
-            data_preparation.fit_features(self.model.features, self.data.train, self.corpus, self.size)
+        if self.run.extension:
+            progress.say(learning_rate.describe_extension(self.run.extension, self._rate, self.state.step), self.log)
+        if not self.state.step:
+            self._set_initial_values()
         distributed.broadcast_parameters(self.model)
-        place = str(self.run.directory / "tensorboard")
-        self.board = SummaryWriter(place, purge_step=self.state.step + 1) if distributed.is_main() else None
+        board = functools.partial(SummaryWriter, self.run.directory / "tensorboard", purge_step=self.state.step + 1)
+        self.board = board() if distributed.is_main() else None
         try:
             with (
                 signals.Signals() as self.signals,
@@ -213,6 +164,15 @@ class Trainer:
                 self.board.close()
         self.checkpointer.require_saved()
 
+    def _set_initial_values(self) -> None:
+        """Take over parameters from a trained model, if the training is to, and fit the statistics of the features."""
+        warm_start = self.parts.warm_start
+        if warm_start.source is not None:
+            warm_start_report.show(warm_start, warm_start.apply(self.model, self.corpus.tokens), self.run)
+        if warm_start.statistics == "corpus" and self.model.features is not None:
+            data_preparation.fit_features(self.model.features, self.data.train, self.corpus, self.size)
+        self.parts.task.fit(self.model, self.corpus, self.data.train, self.data.targets.source)
+
     def _finished(self) -> bool:
         validations = self.state.validations
         since_best = len(validations) - 1 - validations.index(self.selection.best(validations)) if validations else 0
@@ -222,8 +182,7 @@ class Trainer:
 
     def _epoch(self) -> None:
         """Train for the rest of the current epoch, or up to where training ends or goes back."""
-        train = self.data.train
-        plan = self.parts.order.plan(train, self.data.manifest_hash, self.seed, self.state.epoch, self.size)
+        plan = self.parts.order.plan(self.data.train, self.data.manifest_hash, self.seed, self.state.epoch, self.size)
         share = [batch[distributed.rank() :: distributed.world_size()] for batch in plan]
         key_of = functools.partial(loader.augmentation_seed, self.seed, self.state.epoch)
         waiting: list[loader.Batch] = []
@@ -231,7 +190,7 @@ class Trainer:
             waiting.append(batch.to(self.model.device))
             if len(waiting) < self.options.accumulate and index + 1 < len(plan):
                 continue
-            ids = [train[number].id for each in plan[self.state.next_batch : index + 1] for number in each]
+            ids = [self.data.train[number].id for each in plan[self.state.next_batch : index + 1] for number in each]
             update, waiting = self._update(waiting), []
             ends = self._ends_sub_epoch(self.state.next_batch, index + 1, len(plan))
             self.state.next_batch = index + 1
@@ -239,6 +198,7 @@ class Trainer:
                 return
             self._record(update, len(ids))
             if ends or self.state.step == self.options.max_steps:
+                self.state.early_end = not ends
                 self._validate(update.loss)
             self._answer_signals()
             if self._finished():
@@ -253,11 +213,18 @@ class Trainer:
         assert sub_epochs is not None
         return before * sub_epochs // total < after * sub_epochs // total
 
+    def _factor(self, step: int) -> float:
+        return self.state.rate_scale * self.schedule.factor(step)
+
+    def _rate(self, step: int) -> float:
+        """Learning rate at a step, by the schedule as it stands now."""
+        return self.base_rates[0] * self._factor(step)
+
     def _update(self, waiting: list[loader.Batch]) -> StepResult:
         self.state.step += 1
-        factor = self.state.rate_scale * self.schedule.factor(self.state.step)
         for group, rate in zip(self.optimiser.param_groups, self.base_rates, strict=True):
-            group["lr"] = rate * factor
+            group["lr"] = rate * self._factor(self.state.step)
+        self.parts.warm_start.set_trainable(self.model, self.state.step, self.log)
         scheduled.update_scheduled_values((self.model, self.parts.loss), self.state.step, self.schedule.sub_epochs + 1)
         return self.training_step(waiting, self.state.step)
 

@@ -1,7 +1,7 @@
 """Validation during training: dev loss, decoded dev error, attention diagnostics; shared out over the processes."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch.utils.tensorboard import SummaryWriter
 
@@ -35,6 +35,7 @@ class Validation(NamedTuple):
     """Mean diagnostics of the attention; None for a model without attention."""
 
 
+@runtime_checkable
 class ValidatorProtocol(Protocol):
     """Interface of a validator: measures a model, and words and draws the result."""
 
@@ -62,6 +63,7 @@ class Validator:
     Args:
         model, loss, search, corpus: finished parts.
         dev: the utterances; symbols of their texts that the tokens lack count as errors.
+        targets: their source.
         size: of batches.
         num_workers: threads that read audio ahead.
     """
@@ -73,13 +75,14 @@ class Validator:
         search: Search,
         corpus: Corpus,
         dev: Sequence[Utterance],
+        targets: loader.Targets,
         size: BatchSize,
         num_workers: int,
     ) -> None:
         self.model, self.loss, self.search = model, loss, search
         self.corpus, self.dev, self.size = corpus, dev, size
         spelled = loader.drop_unknown_symbols(dev, corpus.tokens)
-        self.loader = loader.Loader(spelled, corpus.tokens, corpus.sample_rate, num_workers)
+        self.loader = loader.Loader(spelled, targets, corpus.sample_rate, num_workers)
 
     def __call__(self) -> Validation:
         plan = sequential(self.dev, self.size)[distributed.rank() :: distributed.world_size()]

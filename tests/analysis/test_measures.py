@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tiers import rest_slow
 from tiny import MODEL
 from torch import Tensor, nn
 from torch.nn import functional
@@ -171,7 +172,7 @@ def test_equal_distances_are_equal_and_updates_are_those_of_the_optimiser() -> N
 
 
 @pytest.mark.parametrize(
-    "card", ["lstm", "ln_global", "ln_joined", "ln_per_gate", "bn_input", "weight_norm", "zoneout"]
+    "card", rest_slow(["ln_global", "lstm", "ln_joined", "ln_per_gate", "bn_input", "weight_norm", "zoneout"], keep=2)
 )
 def test_gates_are_those_that_the_recurrence_computes(card: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every step of every cell, against what the plain loop calls `gates` with."""

@@ -11,6 +11,7 @@ from las.benchmark import nn_lstm
 from las.benchmark.shapes import Shape
 
 
+@pytest.mark.slow
 def test_every_stack_is_measured(las: Callable[..., Answer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nn_lstm, "PADDED", Shape("", 4, 3, 2, 5))
     monkeypatch.setattr(nn_lstm, "PACKED", Shape("", 4, 3, 2, 5, shortest=0.5))

@@ -1,11 +1,12 @@
 """The suites of the verb benchmark beside that of layers: training steps, searches, the loader, checkpoints."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import tiny
 
-from las.benchmark import decoding, loading, records, training_step
+from las.benchmark import compilation, decoding, loading, records, training_step
 from las.cli import benchmark
 from las.nn import rnn
 from las.runtime import devices
@@ -86,3 +87,17 @@ def test_what_checkpoints_cost(corpus: Path) -> None:
     assert checkpoint["share_of_updates"] == pytest.approx(checkpoint["seconds"] / updates["seconds"])
     assert updates["shape"] == "ln_encoder_only on timit: 4 steps, a checkpoint every 2 steps"
     assert not list(corpus.glob(".las-safety-*")) and not (corpus / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
+def test_the_phases_of_the_triton_kernel_for_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compilation, "SHARED_KIB", {90: 227})
+    monkeypatch.setattr(compilation, "SIZES", (64,))
+    table = benchmark.benchmark(["suite=compile", "device=cpu"])
+    assert [(row["shape"], row["hidden_size"], row["products"]) for row in table] == [
+        ("sm_90", 64, products) for products in compilation.TYPES
+    ]
+    for row in table:
+        assert len(row["registers"].split(", ")) == len(row["spilled"].split(", ")) == len(compilation.PHASES)
+        assert all(0 < int(count) <= 255 for count in row["registers"].split(", ")) and 0 < row["shared_kib"] <= 227

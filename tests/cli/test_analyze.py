@@ -37,6 +37,7 @@ def looked_at(trained: Path) -> Probe:
     return probe.subject(config_of(trained, trained / "run"))[0]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_leaves_tables_numbers_and_pictures(
     trained: Path, tmp_path: Path, las: Callable[..., Answer]
 ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from console import Answer
 
-from las.cli import main, train
+from las.cli import main, quoting, train
 from las.runtime.errors import ConfigError, DataError, NumericalError, StorageError
 from las.runtime.signals import Stopped
 
@@ -62,7 +62,8 @@ def test_every_verb_explains_itself(verb: str, las: Callable[..., Answer]) -> No
     answer = las(verb, "--help")
     assert answer.code == 0 and answer.err == ""
     assert answer.out.startswith(f"las {verb}: {main.VERBS[verb].help}")
-    assert "groups (choose with group=name" in answer.out
+    assert ("groups (choose with group=name" in answer.out) == bool(main.VERBS[verb].config)
+    assert len(answer.out.splitlines()) > 3
 
 
 def test_version_and_unknown_verbs(las: Callable[..., Answer]) -> None:
@@ -142,13 +143,19 @@ def test_mistakes_of_the_program_keep_their_traceback(
         ("audio='quoted.wav'", "audio='quoted.wav'"),
         ("audio=null", "audio=null"),
         ("corpus.root=/a b", "corpus.root='/a b'"),
+        ("corpus.train=Übung (1).csv", "corpus.train='Übung (1).csv'"),
+        ("corpus.dev=kaldi,z20", "corpus.dev=kaldi,z20"),
+        ("corpus.text.map={ß: ss, é:e}", "corpus.text.map=['ß: ss','é:e']"),
+        ("corpus.text.drop=[ß,?]", "corpus.text.drop=['ß','?']"),
+        ("corpus.text.drop=[]", "corpus.text.drop=[]"),
+        ("corpus.text.drop=['?']", "corpus.text.drop=['?']"),
         ("optim.lr=0.1", "optim.lr=0.1"),
         ("+experiment=baseline", "+experiment=baseline"),
         ("audio", "audio"),
     ],
 )
-def test_paths_need_no_quotes_of_the_override_grammar(given: str, passed_on: str) -> None:
-    assert main.protect(given) == passed_on
+def test_paths_and_texts_need_no_quotes_of_the_override_grammar(given: str, passed_on: str) -> None:
+    assert quoting.protect(given) == passed_on
 
 
 @pytest.mark.parametrize("name", ["my file (1), take [2].trn", "it's = here.trn", "ə $x {y}.trn"])

@@ -79,8 +79,6 @@ def test_mistakes_are_named_before_anything_is_trained(short: list[str], las: La
     ):
         answer = las("train", "-m", *short, *given)
         assert answer.code == 2 and says in answer.err and not Path("runs").exists(), answer
-    answer = las("check", "-m", "seed=1,2")
-    assert (answer.code, answer.err) == (2, "las check: only train runs sweeps: las train -m seed=1,2\n")
 
 
 def test_a_launcher_that_is_not_installed_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:

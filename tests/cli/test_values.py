@@ -124,6 +124,7 @@ PLACES = [
     ["export", "checkpoint=absent", "output={}"],
     ["export", "checkpoint=absent", "output=model.las", "programs={}"],
     ["ngram", "corpus=timit", "corpus.root=absent", "output={}"],
+    ["align", "corpus=timit", "corpus.root=absent", "output={}.ctm"],
     ["tune", "checkpoint=absent", "search.lm.path=absent", "output={}"],
     ["average", "run=absent", "last=2", "output={}"],
     ["benchmark", "suite=loader", "corpus=timit", "corpus.root=absent", "output={}"],

@@ -10,6 +10,7 @@ import torch
 from las.data import loader as data_loader
 from las.data.augmentation import Augmentation
 from las.data.corpora.base import Corpus
+from las.runtime import torchaudio_compat
 from las.runtime.config import build, compose
 from las.runtime.errors import ConfigError
 
@@ -194,6 +195,18 @@ def test_speed_changes_length_and_pitch() -> None:
         assert len(played) == -(-rate * 10 // round(10 * speed))
         loudest = torch.fft.rfft(played).abs().argmax() * rate / len(played)
         assert float(loudest) == pytest.approx(500 * speed, abs=2)
+
+
+def test_a_speed_at_an_odd_rate_is_a_ratio_of_small_numbers() -> None:
+    """0.85 of 22,050 Hz is no whole number of hertz: resampling 9,371 : 11,025 would take minutes."""
+    waveform = torch.randn(2205)
+    resample = torchaudio_compat.torchaudio().functional.resample
+    odd = Augmentation(speeds=[0.85]).waveform(waveform, 22050, 7)
+    assert torch.equal(odd, resample(waveform, 17, 20)) and len(odd) == -(-2205 * 20 // 17)
+    for speed in (0.85, 0.9, 0.95, 1.05, 1.1, 1.15):
+        for rate in (8000, 16000):
+            expected = resample(waveform, round(speed * rate), rate)
+            assert torch.equal(Augmentation(speeds=[speed]).waveform(waveform, rate, 7), expected)
 
 
 def test_speeds_are_drawn_evenly_and_by_utterance() -> None:

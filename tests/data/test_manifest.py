@@ -55,6 +55,32 @@ def test_equal_hashes_mean_equal_utterances(first: list[tuple], second: list[tup
         assert same_hash == (unplaced(built(one)) == unplaced(built(other)))
 
 
+@given(drawn=FIELDS)
+def test_lines_are_canonical_json(tmp_path_factory: pytest.TempPathFactory, drawn: list[tuple]) -> None:
+    path = tmp_path_factory.mktemp("manifests") / "train.jsonl"
+    manifest.write(path, built(drawn))
+    for text, each in zip(path.read_text("ascii").splitlines(), built(drawn), strict=True):
+        values = dataclasses.asdict(each)
+        values["alignment"] = [list(interval.values()) for interval in values["alignment"]]
+        assert text == json.dumps(values, separators=(",", ":"))
+
+
+def test_a_manifest_with_these_lines_is_not_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    expected = manifest.write(path, [ONE])
+    before = path.stat().st_ino, path.stat().st_mtime_ns
+    assert manifest.write(path, [ONE]) == expected and (path.stat().st_ino, path.stat().st_mtime_ns) == before
+    for others in ([ONE, dataclasses.replace(ONE, id="b")], [dataclasses.replace(ONE, text="sil")], []):
+        manifest.write(path, others)
+        assert manifest.read(path) == others
+
+
+@pytest.mark.parametrize("audio", ["a.wav", "b/a.wav", "b/a.wav/", "b/.", "..", "", "/", "x.tar#512+9/a.wav"])
+def test_the_hash_has_the_name_of_a_file_as_paths_have_it(audio: str) -> None:
+    named = dataclasses.replace(ONE, audio=Path(audio).name)
+    assert manifest.content_hash([dataclasses.replace(ONE, audio=audio)]) == manifest.content_hash([named])
+
+
 def test_where_the_audio_lies_does_not_count_in_the_hash() -> None:
     moved = dataclasses.replace(ONE, audio=f"elsewhere/{ONE.audio}")
     assert manifest.content_hash([moved]) == manifest.content_hash([ONE])

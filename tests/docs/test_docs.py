@@ -1,24 +1,31 @@
 """The documents are held to the code: commands compose, examples run, links resolve, tables say what is so."""
 
+import contextlib
 import inspect
 import json
 import re
 import shlex
+import tempfile
 import tomllib
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import page_examples
 import pytest
+import tiny_words
 from cell_cards import factory_of
 from tiers import rest_slow
 
-from las.cli import demo, main, reproduce, sweep
+from las.cli import demo, main, quoting, reproduce, show_config, sweep
 from las.decoding import tuned_search
 from las.nn.cells.base import LSTMCell
 from las.reproduction import jobs
 from las.reproduction.statistics import summary
 from las.runtime import config as runtime_config
-from las.runtime.errors import ConfigError
+from las.runtime import hydra_flags
+from las.runtime.config import Config
+from las.runtime.errors import ConfigError, MissingValueError
 from las.scoring import phones
 from las.training import setup
 
@@ -34,8 +41,10 @@ def blocks(language: str) -> list[tuple[str, str]]:
 
 
 COMMANDS: dict[str, str] = {}
-"""Every command, README's first, and the first document that prints it."""
+"""Every command, README first, and the first document that prints it; test_tutorials.py runs those of tutorials."""
 for document, body in blocks("sh"):
+    if Path(document).name.startswith("tutorial_"):
+        continue
     for line in filter(str.strip, body.splitlines()):
         COMMANDS.setdefault(line, document)
 INLINE = [
@@ -59,12 +68,37 @@ def rows(document: str, first_heading: str) -> list[list[str]]:
     return found
 
 
+@contextlib.contextmanager
+def examples_there() -> Iterator[None]:
+    """The example files of docs/your_own_speech.md in the working directory: their symbols decide a model's size."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        page_examples.write(Path("."))
+        yield
+
+
+@contextlib.contextmanager
+def dictionary_there(config: Config) -> Iterator[None]:
+    """AN4 with a dictionary in place of the root of a config: its phones decide the size of an acoustic model."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = tiny_words.tree(Path(folder))
+        (root / "an4" / "etc" / "an4.dic").write_text("YES Y EH S\nNO N OW\n")
+        config["corpus"]["root"] = str(root)
+        yield
+
+
 def compose(verb: str, overrides: list[str]) -> None:
     """What the verb would do with its arguments, short of doing it."""
-    overrides = [main.protect(override) for override in overrides if override != tuned_search.CHOICE]
-    if main.SWEEPS & set(overrides):
-        for job in sweep.combinations([override for override in overrides if override not in main.SWEEPS]):
-            compose("train", list(job))
+    flags = hydra_flags.parse(overrides)
+    overrides = [quoting.protect(override) for override in flags.overrides if override != tuned_search.CHOICE]
+    if flags.completion or flags.folders or not main.VERBS[verb].config:
+        return  # tests/cli/test_hydra_flags.py, test_cards.py and test_runs.py run these
+    if flags.cfg or flags.info:
+        with contextlib.suppress(MissingValueError):
+            runtime_config.compose(main.VERBS[verb].config, show_config.as_composed(verb, overrides))
+        return
+    if flags.multirun:
+        for job in sweep.combinations(overrides):
+            compose(verb, list(job))
         return
     if verb == "reproduce":
         asked = reproduce.request(overrides)
@@ -74,7 +108,14 @@ def compose(verb: str, overrides: list[str]) -> None:
     config = runtime_config.compose(
         main.VERBS[verb].config, [*demo.OVERRIDES, *overrides] if verb == "demo" else overrides
     )
-    if "corpus" in config:
+    if "corpus" not in config:
+        return
+    kind, place = config["corpus"]["_target_"], contextlib.nullcontext()
+    if kind == "las.FilesCorpus":
+        place = examples_there()
+    if kind == "las.AN4" and config["model"]["_target_"] == "las.AcousticModel":
+        place = dictionary_there(config)
+    with place:
         setup.build_parts(config, runtime_config.build(config["corpus"], where="corpus"))
 
 
@@ -87,6 +128,8 @@ def check(command: str) -> None:
             assert targets and set(targets) <= set(known)
         case ["las", "--help"]:
             assert "usage" in main.help_text()
+        case ["las", flag, request] if flag in main.COMPLETION:
+            assert request.partition("=")[2] in hydra_flags.SHELLS
         case ["las", verb, *overrides]:
             assert verb in main.VERBS
             compose(verb, overrides)
@@ -102,7 +145,7 @@ def check(command: str) -> None:
             pytest.fail(f"nothing here knows how to check `{command}`")
 
 
-@pytest.mark.parametrize("command", rest_slow(COMMANDS, keep=40))
+@pytest.mark.parametrize("command", rest_slow(COMMANDS, keep=16))
 def test_every_command_works_as_far_as_it_can_be_told_without_running_it(command: str) -> None:
     check(command)
 
@@ -138,6 +181,7 @@ def test_the_commands_of_a_first_session_are_there() -> None:
     )
 
 
+@pytest.mark.slow
 def test_help_shows_examples_that_work() -> None:
     for name, verb in main.VERBS.items():
         check(f"las {name} {verb.example}")

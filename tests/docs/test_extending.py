@@ -49,6 +49,7 @@ print("examples work")
 """
 
 
+@pytest.mark.slow
 def test_the_examples_of_extending_run_in_a_copy(tmp_path: Path) -> None:
     """Its files and nothing else make a model of the new cells and attention learn from the new corpus."""
     for folder in ("las", "configs", "recipes"):

@@ -69,7 +69,7 @@ def sound(corpus: Corpus) -> Iterator[str]:
 
 
 @needs_espeak
-@pytest.mark.parametrize("kind", rest_slow(sample_trees.KINDS))
+@pytest.mark.parametrize("kind", rest_slow(sample_trees.KINDS, keep=0))
 def test_the_same_arguments_give_the_same_bytes(kind: str, trees: Callable[..., Path], tmp_path: Path) -> None:
     sample_trees.write(kind, tmp_path / "again")
     assert files(tmp_path / "again") == files(trees(kind))
@@ -186,6 +186,7 @@ def test_hub5_has_nist_markup_and_rules_that_change_it(trees: Callable[..., Path
     assert times == {(each.file, each.channel, f"{each.start_s:.2f}", f"{each.end_s:.2f}") for each in scored}
 
 
+@pytest.mark.slow
 @needs_espeak
 def test_callhome_may_be_compressed(trees: Callable[..., Path], tmp_path: Path) -> None:
     def shortened(codes: np.ndarray) -> bytes:

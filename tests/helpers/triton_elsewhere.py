@@ -12,10 +12,11 @@ from autograd_cases import HIDDEN, make, material, results
 from kernel_cases import INPUT, unroll, unroll_both
 from torch import Tensor
 
+from las.benchmark import compilation
 from las.nn import rnn
 from las.nn.cells.base import LSTMCell
 from las.nn.kernels import triton
-from las.nn.kernels.triton_plan import TritonEquations, TritonPlan, rows_for
+from las.nn.kernels.triton_plan import TritonPlan
 
 FRAMES, LENGTHS = 3, [2, 3, 0, 1]  # the interpreter is slow
 
@@ -111,44 +112,9 @@ def mixed(name: str) -> list[Tensor]:
     return [ours.detach(), plain.detach()]
 
 
-def compile_step(plan: TritonPlan, hidden_size: int, batch: int, directions: int) -> list[Any]:
-    """Compile what a step launches, both ways, and sums, for a GPU that is not there: shared memory of each kernel.
-
-    The shape checker is loaded as it is in the tests that use a GPU.
-    """
+def compiled(plan: TritonPlan, hidden_size: int, batch: int, capability: int) -> list[compilation.Phase]:
+    """The phases of both directions, compiled. The shape checker is loaded as it is in the tests that use a GPU."""
     import places
-    from triton.backends.compiler import GPUTarget
-    from triton.runtime import driver
-    from triton.runtime.jit import JITFunction
-
-    from las.nn.kernels import triton_loops
-
-    class Absent:
-        """As much of a driver as the compiler asks for: compute capability 9.0."""
-
-        get_current_device = staticmethod(lambda: 0)
-        get_current_stream = staticmethod(lambda device: 0)
-        get_current_target = staticmethod(lambda: GPUTarget("cuda", 90, 32))
 
     assert places.REPOSITORY.is_dir()
-    kernels = []
-    run = JITFunction.run
-
-    def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
-        kernels.append(run(self, *args, grid=grid, warmup=True, **options))
-
-    driver.set_active(Absent())
-    JITFunction.run = compile_only
-    try:
-        for loop in (triton_loops.Forward, triton_loops.Backward):
-            recipe = TritonEquations(
-                plan, hidden_size, directions, rows_for(batch), plan.operand, torch.device("cpu"), 0
-            )
-            loop(recipe).step()
-        size = (batch, 2, 4 * hidden_size)
-        grads, statistics = torch.zeros(size, dtype=plan.operand), torch.zeros(batch, 2, 10)
-        triton_loops.sums(grads, grads, statistics, plan.groups, 4)
-    finally:
-        JITFunction.run = run
-    assert all(kernel.asm["cubin"] for kernel in kernels)
-    return [kernel.metadata.shared for kernel in kernels]
+    return compilation.phases(plan, hidden_size, batch, 2, capability)

@@ -8,6 +8,8 @@ import pytest
 import torch
 from cell_cards import factory_of
 
+from las.data.augmentation import Augmentation
+from las.data.loader import Batch
 from las.data.tokenizers import Characters
 from las.decoding.scorers import base
 from las.lm import loading, lstm
@@ -32,7 +34,7 @@ def model(cell: type = PlainLSTMCell, num_layers: int = 2, vocab_size: int = 5, 
 def test_the_scorer_is_the_pass_over_sentences(cell: type, kernel: str) -> None:
     lm, targets = model(cell), torch.randint(1, 5, (3, 7))
     with rnn.use_kernel(kernel), torch.no_grad():
-        expected = torch.log_softmax(lm.predict(targets), dim=-1)
+        expected = torch.log_softmax(lm(targets), dim=-1)
     state = lm.start(3)
     for step in range(8):
         torch.testing.assert_close(lm.score(state)[:, 0], expected[:, step], atol=1e-5, rtol=0)
@@ -44,9 +46,9 @@ def test_what_follows_a_sentence_changes_nothing_before_it() -> None:
     lm = model()
     one, other = torch.tensor([[1, 2, 3, 4]]), torch.tensor([[1, 2, 0, 0]])
     with torch.no_grad():
-        assert torch.equal(lm.predict(one)[:, :3], lm.predict(other)[:, :3])
-        nothing = torch.zeros(1, 0)
-        assert torch.equal(lm(nothing, torch.zeros(1), one).logits, lm.predict(one))
+        assert torch.equal(lm(one)[:, :3], lm(other)[:, :3])
+        batch = Batch(["u0"], torch.zeros(1, 0), torch.zeros(1, dtype=torch.long), one, torch.tensor([4]))
+        assert torch.equal(lm.forward_batch(batch, Augmentation().features).logits, lm(one))
 
 
 def test_probabilities_sum_to_one_after_any_history() -> None:
@@ -75,7 +77,7 @@ def test_beams_are_reordered_as_values() -> None:
 def test_perplexity_counts_every_token_and_every_end() -> None:
     lm, sentences = model(), [[1, 2, 3], [4], [2, 2, 2, 2, 1]]
     with torch.no_grad():
-        rows = [torch.log_softmax(lm.predict(torch.tensor([each])), -1)[0] for each in sentences]
+        rows = [torch.log_softmax(lm(torch.tensor([each])), -1)[0] for each in sentences]
     by_hand = [
         sum(float(row[step, token]) for step, token in enumerate([*each, 0]))
         for each, row in zip(sentences, rows, strict=True)
@@ -110,15 +112,15 @@ def test_other_tokens_are_named() -> None:
 def test_dropout_acts_while_training_only() -> None:
     lm, targets = model(), torch.tensor([[1, 2, 3]])
     with torch.no_grad():
-        assert torch.equal(lm.predict(targets), lm.predict(targets))
+        assert torch.equal(lm(targets), lm(targets))
         lm.train()
-        assert not torch.equal(lm.predict(targets), lm.predict(targets))
+        assert not torch.equal(lm(targets), lm(targets))
 
 
 def test_a_cell_of_any_card_will_do() -> None:
     cell = functools.partial(factory_of("ln_joined"))
     made = LSTMLanguageModel(5, cell=cell, hidden_size=4, embedding_size=2)
-    made.predict(torch.tensor([[1, 2]])).sum().backward()
+    made(torch.tensor([[1, 2]])).sum().backward()
     assert all(parameter.grad is not None for parameter in made.parameters())
     assert "recurrences" in made.explain()
 

@@ -89,7 +89,7 @@ def test_mfcc_is_the_orthonormal_cosine_transform_of_log_mel() -> None:
     np.testing.assert_allclose(ours[0].numpy(), log_mel[0].numpy() @ basis.T, atol=1e-4)
 
 
-@every_card
+@pytest.mark.parametrize("name", [name for name in CARDS if name != "gammatone40"])  # it has no logarithms
 def test_digital_silence_has_the_floor_of_the_card(name: str) -> None:
     """1e-6, as in configs of earlier releases, which have no `log_floor`; or the one that is set."""
     card = OmegaConf.to_container(OmegaConf.load(CARDS[name]))
@@ -97,9 +97,9 @@ def test_digital_silence_has_the_floor_of_the_card(name: str) -> None:
     for section, floor in ((card, 1e-6), (stored, 1e-6), ({**card, "log_floor": 1e-10}, 1e-10)):
         features = config.build(section)(RATE, normalisation="none")
         rows, _ = features(torch.zeros(1, 4000), torch.tensor([4000]))
-        if isinstance(features, MFCC):
-            rows = rows @ features.get_buffer("dct").T  # the transform is orthonormal
         levels = rows[0, :, : rows.shape[2] // features.orders]
+        if isinstance(features, MFCC):
+            levels = levels @ features.get_buffer("dct").T  # the first coefficient has all of equal levels
         torch.testing.assert_close(levels, torch.full_like(levels, math.log(floor)), rtol=0, atol=1e-3)
 
 
@@ -188,15 +188,16 @@ def test_deltas_follow_the_rows_they_are_of() -> None:
 
 @every_card
 def test_global_statistics_make_the_fitted_data_standard_and_travel_with_the_state(name: str) -> None:
-    features = make(name)
+    features = make(name, normalisation="global")
     batches = [noise(3000, 2345), noise(4000, 900, 399)]
-    raw = torch.cat([row[:n] for b in batches for row, n in zip(*make(name)(*b), strict=True)])
+    new = make(name, normalisation="global")
+    raw = torch.cat([row[:n] for b in batches for row, n in zip(*new(*b), strict=True)])
     features.fit(iter(batches))
     torch.testing.assert_close(features.mean, raw.mean(0), rtol=1e-4, atol=1e-4)
     fitted = torch.cat([row[:n] for b in batches for row, n in zip(*features(*b), strict=True)]).double()
     torch.testing.assert_close(fitted.mean(0), torch.zeros(features.size).double(), rtol=0, atol=1e-4)
     torch.testing.assert_close(fitted.var(0, unbiased=False), torch.ones(features.size).double(), rtol=1e-3, atol=0)
-    other = make(name)
+    other = make(name, normalisation="global")
     other.load_state_dict(features.state_dict())
     assert torch.equal(other(*batches[0])[0], features(*batches[0])[0])
 

@@ -5,6 +5,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
+from las.data.loader import Batch
+from las.lm.lstm import Prediction
 from las.nn import ctc
 from las.nn.ctc import CTCOutput
 from las.nn.losses import JointCTCLoss, LabelSmoothedCrossEntropy
@@ -13,6 +15,7 @@ from las.runtime.errors import ConfigError
 VOCAB, END = 7, 0
 NUM_TOKENS = torch.tensor([4, 2, 0])
 TARGETS = torch.tensor([[3, 1, 6, 2], [5, 5, 0, 0], [0, 0, 0, 0]])
+BATCH = Batch(["u0", "u1", "u2"], torch.zeros(3, 1), torch.ones(3, dtype=torch.long), TARGETS, NUM_TOKENS)
 WANTED = torch.tensor([[3, 1, 6, 2, END], [5, 5, END, -100, -100], [END, -100, -100, -100, -100]])
 
 
@@ -89,16 +92,16 @@ def test_an_update_minimises_the_mean_or_the_sum() -> None:
 def test_joint_with_ctc_is_the_weighted_sum_of_both() -> None:
     logits = random_logits()
     heard = CTCOutput(torch.log_softmax(torch.randn(3, 9, VOCAB, dtype=torch.float64), -1), torch.tensor([9, 8, 5]))
-    spelled = LabelSmoothedCrossEntropy(0.1).objective(logits, TARGETS, NUM_TOKENS, heard)
+    spelled = LabelSmoothedCrossEntropy(0.1).objective(Prediction(logits, heard), BATCH)
     torch.testing.assert_close(spelled, LabelSmoothedCrossEntropy(0.1)(logits, TARGETS, NUM_TOKENS).loss)
     by_states = ctc.loss(heard, TARGETS, NUM_TOKENS)
     for weight in (0.0, 0.3, 1.0):
-        joint = JointCTCLoss(0.1, ctc_weight=weight).objective(logits, TARGETS, NUM_TOKENS, heard)
+        joint = JointCTCLoss(0.1, ctc_weight=weight).objective(Prediction(logits, heard), BATCH)
         torch.testing.assert_close(joint, (1 - weight) * spelled + weight * by_states)
 
 
 def test_joint_needs_a_model_with_ctc_and_a_weight_of_a_share() -> None:
     with pytest.raises(ConfigError, match="loss=joint_ctc"):
-        JointCTCLoss().objective(random_logits(), TARGETS, NUM_TOKENS, None)
+        JointCTCLoss().objective(Prediction(random_logits(), None), BATCH)
     with pytest.raises(ConfigError, match=r"ctc_weight=1\.5 must be from 0 to 1"):
         JointCTCLoss(ctc_weight=1.5)

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import tiny
+import torch
 from omegaconf import OmegaConf
 from tiers import rest_slow
 
 from las.cli import train
-from las.runtime.config import compose
+from las.runtime.config import build, compose
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 SMALL = [
@@ -100,3 +101,41 @@ def test_pretraining_of_zeineldeen_2020(data: Path, tmp_path: Path) -> None:
     assert "new: listener.layers.3" in log and "new: listener.layers.4" in log and "stage 5 of 5: the whole" in log
     config = json.loads((tmp_path / "run/checkpoints/step-00000022/config.json").read_text())
     assert config["model"]["listener"]["num_layers"] == 6 and config["loss"]["smoothing"] == 0.1
+
+
+HYBRID = [row["name"] for row in plain(RECIPES / "z20_hybrid.yaml")["rows"]]
+FOUR_STEPS = ["trainer.batch_size=4", "trainer.sub_epochs=null", "trainer.validate_every=2", "trainer.max_steps=4"]
+
+
+@pytest.mark.parametrize("row", rest_slow(HYBRID, keep=1))
+def test_the_hybrid_models_of_the_paper_have_their_sizes(row: str) -> None:
+    """41 and 53 million parameters in the paper; those of layer norm are few."""
+    config = compose("train", [*of_recipe("z20_hybrid", row), "corpus=switchboard_300", "corpus.root=nowhere"])
+    section = config["model"]
+    with torch.device("meta"):
+        listener = build(section["listener"], where="listener")(40)
+        output = torch.nn.Linear(listener.output_size, section["num_pdfs"])
+    count = sum(parameter.numel() for parameter in [*listener.parameters(), *output.parameters()])
+    assert count / 1e6 == pytest.approx(53.0 if "_8_" in row else 41.0, rel=0.01)
+    assert (config["optim"]["eps"], config["optim"]["lr"], config["loss"]["focus"]) == (0.1, 0.0005, 2.0)
+    assert (config["schedule"]["decay"], config["schedule"]["warmup_sub_epochs"]) == (0.5, 0)
+    assert (config["trainer"]["sub_epochs"], config["trainer"]["max_sub_epochs"]) == (6, 80)
+    assert config["model"]["features"]["_target_"] == "las.Gammatone"
+    assert config["labels"] == "labels/switchboard_300"
+
+
+def test_tied_states_are_as_many_as_the_labels_have() -> None:
+    config = compose("train", ["model=hybrid_small", "+model.num_pdfs=9001"])
+    model = build(config["model"], where="model")(8000, 30)
+    assert (model.num_pdfs, model.output.out_features, len(model.log_priors)) == (9001, 9001, 9001)
+
+
+@pytest.mark.parametrize("row", rest_slow(["z20_hybrid_8_joined_cell", "z20_hybrid_6_lstm"], keep=0))
+def test_hybrid_models_train_by_the_papers_own_settings(row: str, data: Path, tmp_path: Path) -> None:
+    """Without the imported labels of tied states, at a small width."""
+    overrides = [each for each in of_recipe("z20_hybrid", row) if "num_pdfs" not in each and "labels" not in each]
+    small = [each for each in SMALL if not each.startswith(("+scale", "search", "validation_search"))]
+    width = ["model.listener.hidden_size=12", "trainer.max_sub_epochs=2", *FOUR_STEPS]
+    result = train.train([*overrides, *small, *width, f"data_dir={data}", f"run_dir={tmp_path / 'run'}"])
+    lines = [line for line in tiny.steps(tmp_path / "run") if line["event"] == "train"]
+    assert result["steps"] == 4 and lines[-1]["loss"] < lines[0]["loss"]

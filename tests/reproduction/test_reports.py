@@ -83,6 +83,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Job]]
     root = tiny.tree(tmp_path_factory.mktemp("reported"))
     own = ["recipe=bo18_table1", "tier=smoke", "seeds=2", f"runs_dir={root / 'runs'}", f"results_dir={root}"]
     given = ["corpus=timit", f"corpus.root={root / 'TIMIT'}", "corpus.partial=true", f"data_dir={root / 'data'}"]
+    given += [*tiny.SHORT, "trainer.attention_pictures=false"]
     reproduce.reproduce([*own, *given])
     return root, reproduction_jobs.jobs(recipe.read("bo18_table1"), "smoke", 2, root / "runs", given)
 
@@ -261,9 +262,10 @@ def test_every_row_decodes_the_example(reported: tuple[Path, list[Job]]) -> None
     _, jobs = reported
     found = examples.example(jobs, with_audio=True)
     assert found is not None and [each.label for each in found.rows] == ["layer norm in the listener", "no layer norm"]
-    assert found.utterance.id == "mdab0_sx0" and found.rows[0].symbols[-1] == "(end)"
-    weights = np.array(found.rows[0].weights)
-    assert len(weights) == len(found.rows[0].symbols)
+    attention = found.rows[0].attention
+    assert found.utterance.id == "mdab0_sx0" and attention is not None and attention.symbols[-1] == "(end)"
+    weights = np.array(attention.weights)
+    assert len(weights) == len(attention.symbols)
     np.testing.assert_allclose(weights.sum(1), 1, atol=1e-5)
     waveform, rate = soundfile.read(io.BytesIO(base64.b64decode(found.audio.partition(",")[2])))
     assert rate == 16000 and len(waveform) == round(found.utterance.duration_s * rate)

@@ -217,6 +217,17 @@ def test_all_claims_are_judged_and_a_few_steps_decide_nothing() -> None:
     assert {name: each.verdict for name, each in smoke.items()} == {"C1": UNDECIDED, "C2": UNDECIDED}
 
 
+def test_claims_on_hybrid_models_are_judged_by_three_seeds() -> None:
+    rates = {row: HIGH for rows in claims.HYBRID.values() for row in rows}
+    rates |= {"z20_hybrid_6_lstm": HIGH, "z20_hybrid_8_lstm": HIGH, "z20_hybrid_8_global": LOW}
+    found = claims.judge(claims.answered_by("z20_hybrid"), [table(rates, name="z20_hybrid")])
+    assert {name: each.verdict for name, each in found.items()} == {
+        "C11": NOT_SUPPORTED,  # half the errors is no small gain
+        "C12": SUPPORTED,
+        "C13": SUPPORTED,
+    }
+
+
 def test_the_page_of_old_and_new_verdicts_is_of_todays_rules() -> None:
     """`python docs/made_by/compare_verdicts.py` was run again after the last change of a rule or a result."""
     root = Path(__file__).parents[2]

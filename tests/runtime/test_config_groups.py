@@ -33,8 +33,8 @@ def test_no_part_of_a_config_can_be_left_out(name: str) -> None:
 def test_what_is_left_out_says_what_to_type(tmp_path: Path, las: Las, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for given, says in (
-        ("~augment", "choose augment=none (all: none, small, specaugment_lb"),
-        ("~augment=none", "choose augment=none (all: none, small, specaugment_lb"),
+        ("~augment", "choose augment=none (all: noise, noisy, none, room, small, "),
+        ("~augment=none", "choose augment=none (all: noise, noisy, none, room, small, "),
         ("~corpus", "choose corpus=... (all: an4, "),
         ("~search@validation_search", "choose search@validation_search=... (all: beam, "),
         ("~cell@model.listener.cell", "choose cell@model.listener.cell=... (all: ba2016, "),
@@ -125,7 +125,7 @@ def test_what_is_added_everywhere_and_what_has_no_place() -> None:
 
 
 @pytest.mark.parametrize("verb", ["decode", "transcribe", "demo_app", "export", "tune"])
-@pytest.mark.parametrize("given", rest_slow(["corpus=an4", "corpus.vocabulary=3", "model=las_an4"], keep=4))
+@pytest.mark.parametrize("given", rest_slow(["corpus=an4", "corpus.vocabulary=3", "model=las_an4"]))
 def test_what_a_checkpoint_decides_is_said_to_be_the_checkpoints(verb: str, given: str, las: Las) -> None:
     needed = {"export": ["output=x"], "transcribe": ["input=x"], "tune": ["search.lm.path=x"]}.get(verb, [])
     answer = las(verb, "checkpoint=runs/x", *needed, given)
@@ -149,7 +149,7 @@ def test_other_names_are_taken(name: object) -> None:
 
 
 @pytest.mark.parametrize("key", ["name", "corpus.name"])
-@pytest.mark.parametrize("value", rest_slow(["", "{0}/evil", "../../x_${data_dir}"], keep=2))
+@pytest.mark.parametrize("value", rest_slow(["{0}/evil", "", "../../x_${data_dir}"]))
 def test_no_verb_writes_where_a_name_leads(
     key: str, value: str, tmp_path: Path, las: Las, monkeypatch: pytest.MonkeyPatch
 ) -> None:

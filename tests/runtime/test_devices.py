@@ -31,3 +31,20 @@ def test_two_threads_where_there_are_two(
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: own)
     assert devices.threads(wanted) == threads
+
+
+@pytest.mark.parametrize(("cores", "workers"), [(1, 1), (2, 1), (4, 2), (16, 4)])
+def test_more_cores_read_with_more_workers(cores: int, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "cores", lambda: cores)
+    assert devices.reading_workers(None) == workers and devices.reading_workers(0) == 0
+
+
+def test_products_of_a_gpu_take_tf32_or_not() -> None:
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    try:
+        for allowed in (True, False):
+            devices.allow_tf32(allowed)
+            assert torch.backends.cuda.matmul.allow_tf32 == torch.backends.cudnn.allow_tf32 == allowed
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]

@@ -77,6 +77,18 @@ def test_a_run_from_before_there_were_initial_values_to_choose(config: Config, i
             run_directory.RunDirectory(chosen)
 
 
+def test_a_run_from_before_there_were_warm_starts(config: Config) -> None:
+    former = {key: value for key, value in config.items() if key != "warm_start"}
+    folder = run_directory.RunDirectory(former)
+    folder.record(event="train", step=1)
+    assert run_directory.signature_digest(config) == run_directory.signature_digest(former)
+    run_directory.RunDirectory(config)
+    warm = changed(config, warm_start__from="runs/other")
+    assert run_directory.signature_digest(warm) != run_directory.signature_digest(former)
+    with pytest.raises(StorageError, match=r"warm_start\.from: None -> runs/other"):
+        run_directory.RunDirectory(warm)
+
+
 def test_a_stored_section_that_is_none_is_a_difference(config: Config) -> None:
     folder = run_directory.RunDirectory(config)
     folder.record(event="train", step=1)

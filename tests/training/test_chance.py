@@ -4,6 +4,7 @@ import itertools
 import random
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tiny import overrides, tree
@@ -88,7 +89,7 @@ def test_items_are_spread_evenly() -> None:
 @pytest.mark.parametrize(("accuracy", "broken"), [(0.33, True), (0.2, True), (0.38, False)])
 def test_a_model_that_is_no_better_than_the_bigram_is_broken(accuracy: float, broken: bool) -> None:
     """Yesterday's limit, one token in ten, let all of these pass."""
-    trainer = SimpleNamespace(
+    trainer: Any = SimpleNamespace(
         chance=ChanceLevel(0.33, 0.67, ""),
         state=SimpleNamespace(epoch=10),
         options=SimpleNamespace(broken_after_epochs=10),
@@ -97,9 +98,9 @@ def test_a_model_that_is_no_better_than_the_bigram_is_broken(accuracy: float, br
     validation = Validation(2.5, 0.7, accuracy, Alignment(1.0, 0.0, 1.0, 0.0))
     if broken:
         with pytest.raises(NumericalError, match=r"after 10 epochs .* 33\.0 % are without hearing"):
-            Trainer._require_learning(trainer, validation)  # type: ignore[arg-type]
+            Trainer._require_learning(trainer, validation)
     else:
-        Trainer._require_learning(trainer, validation)  # type: ignore[arg-type]
+        Trainer._require_learning(trainer, validation)
         trainer.state.epoch = 9
     trainer.state.epoch = 9
-    Trainer._require_learning(trainer, validation._replace(token_accuracy=0.0))  # type: ignore[arg-type]
+    Trainer._require_learning(trainer, validation._replace(token_accuracy=0.0))

@@ -1,7 +1,11 @@
-"""Reading of wav, flac, ogg and NIST SPHERE files: headers, whole files, stretches of one channel, all checked."""
+"""Reading of wav, flac, ogg and NIST SPHERE files: headers, whole files, stretches of one channel, all checked.
+
+A path may also name a file in a shard (`las.data.audio.shards`).
+"""
 
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -10,7 +14,7 @@ import numpy as np
 import soundfile
 from jaxtyping import Float32
 
-from las.data.audio import sphere
+from las.data.audio import shards, sphere
 from las.runtime.errors import DataError
 
 LOWEST_RATE, HIGHEST_RATE = 1_000, 768_000
@@ -21,7 +25,7 @@ _OPEN_LENGTH = (1 << 63) - 1  # length that libsndfile gives a flac file whose h
 _FLAC_FRAME_BYTES, _FLAC_BLOCK = 9, 65_535
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class AudioInfo:
     """Properties of an audio file: `sample_rate` in Hz, `num_samples` of each channel, number of `channels`."""
 
@@ -75,7 +79,7 @@ def blocks(path: str | Path, block_s: float = 30.0) -> Iterator[Float32[np.ndarr
         return
     num_decoded = 0
     try:
-        with soundfile.SoundFile(str(path)) as file:
+        with _decoder(path) as file:
             while len(samples := file.read(size, dtype="float32", always_2d=True)):
                 _require_finite(path, samples)
                 num_decoded += len(samples)
@@ -117,13 +121,13 @@ def load(
 
 def _open(path: str | Path) -> tuple[AudioInfo, sphere.SphereHeader | None]:
     """Read the header; the second value is the SPHERE header, or None for other formats."""
-    path = Path(path)
+    path, on_disk = Path(path), Path(shards.file_of(path))
     try:
-        if not path.is_file():
-            kind = "is a folder" if path.is_dir() else "is not a regular file" if path.exists() else "does not exist"
-            missing = kind == "does not exist"
-            raise DataError(f"{path}: {kind}, expected an audio file", kind="missing" if missing else "not a file")
-        with path.open("rb") as file:
+        if not on_disk.is_file():
+            exists, folder = on_disk.exists(), on_disk.is_dir()
+            kind = "is a folder" if folder else "is not a regular file" if exists else "does not exist"
+            raise DataError(f"{on_disk}: {kind}, expected an audio file", kind="not a file" if exists else "missing")
+        with shards.open_binary(path) as file:
             beginning = file.read(12)
             if not beginning:
                 raise DataError(f"{path}: the file is empty (0 bytes). Copy it again", kind="empty file")
@@ -180,11 +184,22 @@ def _soundfile_info(path: Path, declared: tuple[int, int, int] | None) -> AudioI
                 kind="cut short",
             )
     try:
-        header = soundfile.info(str(path))
+        with _decoder(path) as file:
+            return AudioInfo(file.samplerate, file.frames, file.channels)
     except soundfile.SoundFileError as error:
         message = f"{path}: not audio that las can read ({error}): wav, flac, ogg or NIST SPHERE"
         raise DataError(message, kind="not audio") from error
-    return AudioInfo(header.samplerate, header.frames, header.channels)
+
+
+@contextmanager
+def _decoder(path: str | Path) -> Iterator[soundfile.SoundFile]:
+    """Open an audio file with libsndfile: by its path, or the bytes of a file in a shard."""
+    if shards.member(path) is None:
+        with soundfile.SoundFile(str(path)) as file:
+            yield file
+        return
+    with shards.open_binary(path) as stream, soundfile.SoundFile(stream) as file:
+        yield file
 
 
 def _declared_data(file: BinaryIO, beginning: bytes) -> tuple[int, int, int] | None:
@@ -219,7 +234,7 @@ def _read(
     if header is not None:
         return sphere.read(path, start, count, header)
     try:
-        with soundfile.SoundFile(str(path)) as file:
+        with _decoder(path) as file:
             file.seek(start)
             samples = file.read(count, dtype="float32", always_2d=True)
     except soundfile.SoundFileError as error:

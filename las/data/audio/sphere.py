@@ -16,7 +16,7 @@ from typing import BinaryIO
 import numpy as np
 from jaxtyping import Float32
 
-from las.data.audio import shorten
+from las.data.audio import shards, shorten
 from las.runtime.errors import DataError
 
 MAGIC = b"NIST_1A\n"
@@ -56,7 +56,7 @@ def read_header(path: str | Path) -> SphereHeader:
     compressed samples are counted when they are decoded.
     """
     try:
-        with open(path, "rb") as file:
+        with shards.open_binary(path) as file:
             fields, header_bytes = _read_fields(file, path)
             file_bytes = file.seek(0, 2)
     except OSError as error:
@@ -105,9 +105,12 @@ def _plain(path: str | Path, start: int, count: int, header: SphereHeader) -> np
     kind = np.dtype(np.uint8 if header.coding != "pcm" else _PCM[header.sample_bytes, header.byte_order])
     offset = header.header_bytes + start * header.channels * header.sample_bytes
     try:
-        values = np.fromfile(path, kind, count * header.channels, offset=offset).reshape(-1, header.channels)
+        with shards.open_binary(path) as file:
+            file.seek(offset)
+            values = np.frombuffer(file.read(count * header.channels * header.sample_bytes), kind)
     except OSError as error:
         raise DataError(f"{path}: cannot read the file ({error.strerror})") from error
+    values = values.reshape(-1, header.channels)
     if count == header.num_samples:
         _verify(values, header, path)
     return values
@@ -116,7 +119,7 @@ def _plain(path: str | Path, start: int, count: int, header: SphereHeader) -> np
 def _shortened(path: str | Path, header: SphereHeader) -> np.ndarray:
     """Decode all samples of a compressed file, or return them from the cache."""
     try:
-        status = os.stat(path)
+        status = os.stat(shards.file_of(path))
     except OSError as error:
         raise DataError(f"{path}: cannot read the file ({error.strerror})") from error
     key = (os.path.abspath(path), status.st_size, status.st_mtime_ns, header.num_samples)
@@ -126,7 +129,9 @@ def _shortened(path: str | Path, header: SphereHeader) -> np.ndarray:
 def _decode(path: str | Path, header: SphereHeader) -> np.ndarray:
     kind = header.coding if header.coding != "pcm" else f"pcm{8 * header.sample_bytes}"
     try:
-        data = Path(path).read_bytes()[header.header_bytes :]
+        with shards.open_binary(path) as file:
+            file.seek(header.header_bytes)
+            data = file.read()
         values = shorten.decode(data, header.num_samples, header.channels, kind)
     except OSError as error:
         raise DataError(f"{path}: cannot read the file ({error.strerror})") from error

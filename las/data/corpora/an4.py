@@ -82,6 +82,11 @@ class AN4(Corpus):
         """Split a text into words in upper case."""
         return text.upper().split()
 
+    def dictionary(self) -> Path | None:
+        """CMU's dictionary of AN4's words, if this copy has it."""
+        path = find_tree(self.root) / "etc" / "an4.dic"
+        return path if path.is_file() else None
+
     def notes(self) -> list[str]:
         """Number of recordings of each part of a partial copy."""
         if not self.partial:

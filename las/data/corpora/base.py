@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from las.data import manifest, quality
+from las.data import manifest, packed_corpus, quality
 from las.data.audio import files
 from las.data.audio_scan import AudioScanCache
-from las.data.manifest import Utterance
+from las.data.manifest import Interval, Utterance
 from las.data.quality import QualityCriteria, QualityLimits, QualityProblem
 from las.data.tokenizers import Tokenizer
-from las.runtime import config_groups
+from las.runtime import config_groups, garbage
 from las.runtime.errors import ConfigError, DataError, suggest
 from las.scoring import error_rates
 from las.scoring.error_rates import Score
@@ -64,7 +64,8 @@ class Corpus(ABC):
     splits: tuple[str, ...] = ("train", "dev", "test")
     metric: str = "phone_error_rate"
     sample_rate: int = 16000
-    channels: int = 1
+    channels: int | None = 1
+    """Channels that every file has; None: any number."""
 
     def __init__(self, name: str, tokens: Tokenizer) -> None:
         config_groups.check_name("corpus.name", name)
@@ -94,6 +95,12 @@ class Corpus(ABC):
             speakers={utterance.id: utterance.speaker for utterance in utterances},
         )
 
+    @property
+    def packed(self) -> Path | None:
+        """The root of the corpus, if it is a folder of shards that `las pack` wrote."""
+        root: Path | None = getattr(self, "root", None)
+        return root if root is not None and packed_corpus.is_packed(root) else None
+
     def provenance(self, split: str) -> dict[str, str]:
         """Properties of the scoring that a result must state, such as the file of mapping rules; here none."""
         self.known_split(split)
@@ -110,6 +117,14 @@ class Corpus(ABC):
         """
         return []
 
+    def phone_times(self, utterance: Utterance) -> list[Interval]:
+        """Times of the phones of an utterance in the symbols of its text, where the corpus knows them."""
+        return list(utterance.alignment)
+
+    def dictionary(self) -> Path | None:
+        """The pronouncing dictionary that comes with the corpus; here none."""
+        return None
+
     def notes(self) -> list[str]:
         """Notes about this copy of the corpus that matter for its error rates."""
         return []
@@ -125,19 +140,45 @@ class Corpus(ABC):
 
         Manifests are written again when settings or `inventory` differ, when a manifest is damaged, and when some audio
         could not be read last time. Learned tokens are learned from the well-formed training transcripts, and stored
-        in the same folder. Raises DataError as `utterances` and `Tokenizer.learn` do.
+        in the same folder. A corpus whose root is a folder of shards (`packed_corpus`) is read from there. Raises
+        DataError as `utterances` and `Tokenizer.learn` do.
         """
-        settings = self.settings()
-        text = json.dumps([settings, self.inventory()], sort_keys=True, ensure_ascii=True)
-        folder = Path(directory) / f"{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-        prepared = _prepared(folder, self.splits)
+        if self.packed is None:
+            return self.prepare_in(self.folder(directory))
+        prepared = packed_corpus.read(self.packed, self.splits, self.settings())
+        self._learn(prepared, Path(directory) / f"{self.name}-shards")
+        return prepared
+
+    @garbage.paused()
+    def prepare_in(self, folder: Path) -> dict[str, list[Utterance]]:
+        """Read the utterances of all splits from a folder, or write them into it, as `prepare` does."""
+        prepared = self.stored(folder)
         if prepared is None:
             prepared = {split: self.utterances(split) for split in self.splits}
             hashes = {split: manifest.write(folder / f"{split}.jsonl", listed) for split, listed in prepared.items()}
-            atomic.write_json(folder / "index.json", {"settings": settings, "content_hashes": hashes})
+            atomic.write_json(folder / "index.json", {"settings": self.settings(), "content_hashes": hashes})
+        self._learn(prepared, folder)
+        return prepared
+
+    def _learn(self, prepared: dict[str, list[Utterance]], folder: Path) -> None:
         texts = (utterance.text for utterance in prepared[self.splits[0]])
         self.tokens.learn(filter(quality.is_well_formed, texts), folder)
-        return prepared
+
+    def folder(self, directory: str | Path) -> Path:
+        """Folder of the manifests in `directory`, named by a hash of the settings and the inventory."""
+        text = json.dumps([self.settings(), self.inventory()], sort_keys=True, ensure_ascii=True)
+        return Path(directory) / f"{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+    def stored(self, folder: Path) -> dict[str, list[Utterance]] | None:
+        """Read the manifests of a folder; None unless all are intact and all their audio could be read."""
+        try:
+            hashes = bounded.read_object(folder / "index.json")["content_hashes"]
+            stored = {split: manifest.read(folder / f"{split}.jsonl") for split in self.splits}
+        except (OSError, ValueError, KeyError, DataError):
+            return None
+        intact = all(manifest.content_hash(listed) == hashes.get(split) for split, listed in stored.items())
+        readable = all(utterance.duration_s > 0 for listed in stored.values() for utterance in listed)
+        return stored if intact and readable else None
 
     def problems(
         self,
@@ -170,7 +211,7 @@ class Corpus(ABC):
             split=split,
             utterances=len(utterances),
             hours=sum(durations) / 3600,
-            speakers=len({utterance.speaker for utterance in utterances}),
+            speakers=len({utterance.speaker for utterance in utterances} - {""}),
             symbols=sum(len(self.tokens.split(utterance.text)) for utterance in utterances),
             shortest_s=min(durations, default=0.0),
             longest_s=max(durations, default=0.0),
@@ -192,15 +233,3 @@ def audio_duration(path: str | Path) -> float:
         return files.info(path).duration_s
     except DataError:
         return 0.0
-
-
-def _prepared(folder: Path, splits: tuple[str, ...]) -> dict[str, list[Utterance]] | None:
-    """Read the manifests of a folder; None unless all are intact and all their audio could be read."""
-    try:
-        hashes = bounded.read_object(folder / "index.json")["content_hashes"]
-        prepared = {split: manifest.read(folder / f"{split}.jsonl") for split in splits}
-    except (OSError, ValueError, KeyError, DataError):
-        return None
-    intact = all(manifest.content_hash(listed) == hashes.get(split) for split, listed in prepared.items())
-    readable = all(utterance.duration_s > 0 for listed in prepared.values() for utterance in listed)
-    return prepared if intact and readable else None

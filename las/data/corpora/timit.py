@@ -75,6 +75,11 @@ class TIMIT(Corpus):
         with ThreadPoolExecutor(4) as pool:
             return list(pool.map(functools.partial(read, phone_set=self.phone_set), recordings))
 
+    def phone_times(self, utterance: Utterance) -> list[Interval]:
+        """Times in phones of `phone_set`; deleted ones leave a gap."""
+        folded = ((interval, phones.fold(interval.symbol, self.phone_set)) for interval in utterance.alignment)
+        return [Interval(each.start_s, each.end_s, phone) for each, phone in folded if phone is not None]
+
     def normalise(self, text: str) -> list[str]:
         """Convert phones by the convention `timit_kaldi`: 39 phones, no `q`. Raises DataError for an unknown phone."""
         return conventions.timit_phones(text)

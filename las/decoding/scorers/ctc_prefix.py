@@ -134,7 +134,7 @@ def tables(
     log_probs = log_probs.to(score_type(log_probs.device)).nan_to_num(FLOOR, 0.0, FLOOR).clamp(min=FLOOR)
     padding = torch.full_like(log_probs[:1, :1], FLOOR)
     padding[..., BLANK] = 0.0
-    mask = mask_of(num_states, log_probs.shape[1]).unsqueeze(-1)
+    mask = mask_of(num_states, log_probs.shape[1], log_probs.device).unsqueeze(-1)
     log_probs = torch.where(mask, log_probs, padding)
     sums = torch.nn.functional.pad(log_probs.cumsum(1), (0, 0, 1, 0))
     return log_probs.exp(), sums.transpose(1, 2).contiguous()

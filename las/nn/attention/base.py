@@ -64,7 +64,7 @@ class Attention(nn.Module):
         self, encoded: Float[Tensor, "batch states value"], num_states: Int[Tensor, "batch"]
     ) -> AttentionMemory:
         """Keys and values for all later queries, zero in padding: padded states are never attended to."""
-        mask = mask_of(num_states, encoded.shape[1])
+        mask = mask_of(num_states, encoded.shape[1], encoded.device)
         encoded = encoded.masked_fill(~mask.unsqueeze(-1), 0.0)
         return AttentionMemory(self.prepare_keys(encoded), encoded, mask)
 

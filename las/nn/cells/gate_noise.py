@@ -42,6 +42,12 @@ class GateNoiseLSTMCell(WrapperLSTMCell):
                 "cell, or swap the order of the two wrappers"
             )
         self.register_buffer("number", torch.randint(1 << 62, ()))
+        self._number: int | None = None  # the same on the CPU: reading it from a GPU at every frame would wait for it
+        self.register_load_state_dict_pre_hook(self._forget_number)
+
+    @staticmethod
+    def _forget_number(cell: "GateNoiseLSTMCell", *given: object) -> None:
+        cell._number = None
 
     def gates(
         self, input_gates: Float[Tensor, "*batch gates"], hidden: Float[Tensor, "*batch hidden"]
@@ -65,7 +71,9 @@ class GateNoiseLSTMCell(WrapperLSTMCell):
         self, like: Float[Tensor, "*batch gates"]
     ) -> tuple[Float[Tensor, "gates"], Float[Tensor, "gates"]]:
         """Draw μ and σ of this update."""
-        seed = hashlib.sha256(f"noisy {torch.initial_seed()} {int(self.number)}".encode()).digest()
+        if self._number is None:
+            self._number = int(self.number)
+        seed = hashlib.sha256(f"noisy {torch.initial_seed()} {self._number}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(seed[:8], "big") >> 1)
-        drawn = torch.rand(2, like.shape[-1], generator=generator).to(like)
+        drawn = torch.rand(2, like.shape[-1], generator=generator).to(like.device, like.dtype, non_blocking=True)
         return SHIFT * (2 * drawn[0] - 1), 1 + (SCALE - 1) * drawn[1]

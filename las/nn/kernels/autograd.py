@@ -63,13 +63,13 @@ def recurrence(cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: L
 
     Half-precision tensors are computed in fp32 and come back in their own type. There is no second derivative.
     """
-    packing = packing_of(num_frames, input_gates[0].shape[1], len(cells))
+    packing = packing_of(num_frames, input_gates[0].shape[1], len(cells), input_gates[0].device)
     return _unroll(cells, [gates.flatten(0, 1) for gates in input_gates], packing, states)
 
 
 def layer(cells: Sequence[LSTMCell], frames: Frames, num_frames: Lengths, states: States) -> Unrolled:
     """`recurrence` from the frames themselves: only true frames are multiplied by W."""
-    rows, packing = _true(frames, packing_of(num_frames, frames.shape[1], len(cells)))
+    rows, packing = _true(frames, packing_of(num_frames, frames.shape[1], len(cells), frames.device))
     return _unroll(cells, [input_gates(cell, rows) for cell in cells], packing, states)
 
 

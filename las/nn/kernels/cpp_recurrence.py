@@ -5,9 +5,9 @@ W x before the loops over frames and the gradients of weights after them are lar
 """
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import chain
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -74,7 +74,7 @@ class CppTrace(NamedTuple):
     """W x and the other packed tensors that the backward pass needs; None without gradients."""
 
     projected: Any  # W x
-    summed: Any = None  # U h, or W x + U h where these are not normalised apart
+    summed: Any = None  # U h, or W x + U h where these are not normalised apart; it may be the same memory as W x
     hidden_before: Any = None
     cell_before: Any = None
 
@@ -123,19 +123,19 @@ class CppProduct(Structure):
     )
 
 
-class CppPlan(NamedTuple):
-    """Settings of one call: library, rows, norms as numbers of `recurrence.h`, eps."""
+class CppLibrary(NamedTuple):
+    """The compiled library, and how it multiplies matrices."""
 
-    library: ctypes.CDLL
-    rows: Rows
-    gate_norm: int
-    cell_norm: int
-    eps: float
+    compiled: ctypes.CDLL
+    unit: int | None = None
+    """The number in `bfloat16.h` of what multiplies matrices rounded to bfloat16; None where nothing is rounded."""
 
-    def run(self, name: str, directions: Sequence[Direction], dtype: torch.dtype) -> None:
-        """Run `forward` or `backward` of all directions, on as many threads as torch may use."""
-        array = (Direction * len(directions))(*directions)
-        self._function(name, dtype)(array, ctypes.c_int64(len(directions)), ctypes.c_int64(torch.get_num_threads()))
+    def call(self, name: str, dtype: torch.dtype, *arguments: Any) -> None:
+        """Call a function, on as many threads as torch may use."""
+        products = dtype if self.unit is None else torch.bfloat16
+        function = getattr(self.compiled, f"{name}_{str(products).removeprefix('torch.')}")
+        unit = () if self.unit is None else (ctypes.c_int64(self.unit),)
+        function(*arguments, ctypes.c_int64(torch.get_num_threads()), *unit)
 
     def product(
         self, left: Float[Tensor, "rows inner"], right: Float[Tensor, "inner columns"], added_to: Tensor | None = None
@@ -146,11 +146,23 @@ class CppPlan(NamedTuple):
         product.left_row, product.left_column = left.stride()
         product.right_row, product.right_column = right.stride()
         product.point(left=left, right=right, to=to)
-        self._function("multiply", left.dtype)(ctypes.byref(product), ctypes.c_int64(torch.get_num_threads()))
+        self.call("multiply", left.dtype, ctypes.byref(product))
         return to
 
-    def _function(self, name: str, dtype: torch.dtype) -> Callable[..., None]:
-        return cast(Callable[..., None], getattr(self.library, f"{name}_{str(dtype).removeprefix('torch.')}"))
+
+class CppPlan(NamedTuple):
+    """Settings of one call: library, rows, norms as numbers of `recurrence.h`, eps."""
+
+    library: CppLibrary
+    rows: Rows
+    gate_norm: int
+    cell_norm: int
+    eps: float
+
+    def run(self, name: str, directions: Sequence[Direction], dtype: torch.dtype) -> None:
+        """Run `forward` or `backward` of all directions."""
+        array = (Direction * len(directions))(*directions)
+        self.library.call(name, dtype, array, ctypes.c_int64(len(directions)))
 
     def directions(self, parts: Sequence[CppPart], traces: Sequence[CppTrace]) -> list[Direction]:
         """Structures with the sizes and pointers that both passes need."""
@@ -176,7 +188,11 @@ class CppRecurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: CppPlan, frames: Tensor | None, *fields: Tensor | None) -> Any:
         packed, parts, projected = _project(plan, frames, fields)
-        traces = [_empty_trace(each, part.weight.shape[1]) for part, each in zip(parts, projected, strict=True)]
+        # Where the two are not normalised apart, W x is not needed once U h was added to it.
+        in_place = frames is not None and plan.gate_norm != APART
+        traces = [
+            _empty_trace(each, part.weight.shape[1], in_place) for part, each in zip(parts, projected, strict=True)
+        ]
         ctx.plan, ctx.split = plan, 1 + len(fields)
         ctx.save_for_backward(packed, *fields, *chain.from_iterable(traces))
         return _forward(plan, parts, traces)
@@ -195,12 +211,12 @@ class CppRecurrence(torch.autograd.Function):
             d_packed = None
             if ctx.needs_input_grad[1]:
                 for part, grads in zip(parts, gradients, strict=True):
-                    d_packed = ctx.plan.product(grads.source, part.source.contiguous(), d_packed)
+                    d_packed = ctx.plan.library.product(grads.source, part.source.contiguous(), d_packed)
             for number, grads in enumerate(gradients):
                 if packed is None:
                     source = ctx.plan.rows.unpack(grads.source)
                 else:
-                    source = ctx.plan.product(grads.source.t(), packed)
+                    source = ctx.plan.library.product(grads.source.t(), packed)
                 gradients[number] = grads._replace(source=source)
         d_frames = None if d_packed is None else ctx.plan.rows.unpack(d_packed)
         return None, d_frames, *chain.from_iterable(gradients)
@@ -226,12 +242,12 @@ def _project(
     if frames is None:
         return None, parts, [plan.rows.pack(part.source) for part in parts]
     packed = plan.rows.pack(frames)
-    return packed, parts, [plan.product(packed, part.source.contiguous().t()) for part in parts]
+    return packed, parts, [plan.library.product(packed, part.source.contiguous().t()) for part in parts]
 
 
-def _empty_trace(projected: Tensor, hidden: int) -> CppTrace:
+def _empty_trace(projected: Tensor, hidden: int, in_place: bool) -> CppTrace:
     states = [allocator.empty(projected, len(projected), hidden) for _ in range(2)]
-    return CppTrace(projected, allocator.empty_like(projected), *states)
+    return CppTrace(projected, projected if in_place else allocator.empty_like(projected), *states)
 
 
 def _forward(plan: CppPlan, parts: Sequence[CppPart], traces: Sequence[CppTrace]) -> tuple[Tensor, ...]:
@@ -267,5 +283,5 @@ def _backward(
     for part, trace, source, grads, state, all_sums in zip(parts, traces, sources, summed, states, sums, strict=True):
         known = [getattr(part, name) for name in PARAMETERS]
         others = [None if old is None else new for old, new in zip(known, all_sums.sum(0).split(sizes), strict=True)]
-        gradients.append(CppPart(source, plan.product(grads.t(), trace.hidden_before), *others, *state))
+        gradients.append(CppPart(source, plan.library.product(grads.t(), trace.hidden_before), *others, *state))
     return gradients

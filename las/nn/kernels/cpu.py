@@ -1,7 +1,9 @@
 """The recurrence compiled for the machine's own CPU: whole steps in C++, both directions side by side.
 
-The loops over frames are in `csrc/loops.h`. The kernel is used only if there is a compiler and the compiled code agrees
-with the plain equations in a trial; `unsupported_reason` says why not.
+The loops over frames are in `csrc/loops.h`. Under autocast to bfloat16 all products are taken of operands rounded to
+bfloat16 and summed in fp32 (`csrc/rounded.h`); states, norms and sums of gradients stay in fp32. The kernel is used
+only if there is a compiler and the compiled code agrees with the plain equations in a trial; `unsupported_reason` says
+why not.
 """
 
 import ctypes
@@ -20,7 +22,7 @@ from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels import cpp_build, cpp_recurrence
 from las.nn.kernels.autograd import alike, forget_bias, parameters_of, side_of
 from las.nn.kernels.base import Frames, InputGates, Lengths, States, Unrolled
-from las.nn.kernels.cpp_recurrence import CppPart, CppPlan, CppRecurrence, infer, rows_of
+from las.nn.kernels.cpp_recurrence import CppLibrary, CppPart, CppPlan, CppRecurrence, infer, rows_of
 from las.nn.masking import mask_of
 from las.nn.normalisation import bounded_eps
 
@@ -51,10 +53,17 @@ def recurrence(cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: L
 
 def layer(cells: Sequence[LSTMCell], frames: Frames, num_frames: Lengths, states: States) -> Unrolled:
     """`recurrence` from the frames themselves: W x and its norm are computed here, and padding is not read."""
-    if not alike(frames, cells):
+    if not alike(frames, cells) and not rounds(frames, *cells[0].parameters()):
         clean = _clean(frames, num_frames)
         return recurrence(cells, [cell.input_gates(clean) for cell in cells], num_frames, states)
     return _run(cells[0], num_frames, frames, [*map(_whole_part, cells, states)])
+
+
+def rounds(*tensors: Tensor | None) -> bool:
+    """True if products of these tensors are to be taken in bfloat16, as autocast asks (`trainer.precision=bf16`)."""
+    if not torch.is_autocast_enabled("cpu") or torch.get_autocast_dtype("cpu") != torch.bfloat16:
+        return False
+    return all(tensor is None or tensor.dtype in (torch.float32, torch.bfloat16) for tensor in tensors)
 
 
 def _clean(frames: Tensor, num_frames: Tensor) -> Tensor:
@@ -94,12 +103,17 @@ def _run(cell: LSTMCell, num_frames: Tensor, frames: Tensor | None, parts: Seque
     fields = [field if field is None else field.to(wide) for field in fields]
     size = (parts[0].source if frames is None else frames).shape[1]
     norms = GATE_NORMS[type(cell)], CELL_NORMS.index(cell.cell_norm)
-    plan = CppPlan(library(), rows_of(num_frames, size), *norms, bounded_eps(cell.eps, own))
+    plan = CppPlan(library_for(*fields), rows_of(num_frames, size), *norms, bounded_eps(cell.eps, own))
     needs_gradient = any(field is not None and field.requires_grad for field in fields)
     function = CppRecurrence.apply if needs_gradient and torch.is_grad_enabled() else infer
     with torch.autocast("cpu", enabled=False):
         outputs, *last = (result.to(own) for result in function(plan, *fields))
     return outputs, [*map(LSTMState, last[::2], last[1::2])]
+
+
+def library_for(*tensors: Tensor | None) -> CppLibrary:
+    """The library with the products that these tensors are to have."""
+    return CppLibrary(library(), bfloat16_unit() if rounds(*tensors) else None)
 
 
 @cache
@@ -109,13 +123,30 @@ def library() -> ctypes.CDLL:
 
 
 @cache
+def bfloat16_unit() -> int:
+    """The number in `bfloat16.h` of the fastest unit that agrees with the emulation in a trial."""
+    generator = torch.Generator().manual_seed(1)
+    left, right = (torch.randn(40, 40, generator=generator) for _ in range(2))
+    products = [CppLibrary(library(), unit).product(left, right) for unit in range(fastest_unit() + 1)]
+    return max(unit for unit, found in enumerate(products) if torch.allclose(found, products[0], rtol=1e-4, atol=1e-4))
+
+
+def fastest_unit() -> int:
+    """The number of the fastest unit that compiler, processor and system have."""
+    count = library().fastest_bfloat16_unit
+    count.restype = ctypes.c_int64
+    return int(count())
+
+
+@cache
 def _trial_error() -> str:
     """The reason why the library cannot be used: it cannot be built, or its results differ from the plain equations."""
     try:
         library()
     except cpp_build.Unavailable as error:
         return str(error)
-    with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
+    plain = torch.autocast("cpu", enabled=False)
+    with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad(), plain:
         differences = {cls.__name__: _largest_difference(cls) for cls in GATE_NORMS}
     wrong = [f"{name} differs by {value:.1g} of its size" for name, value in differences.items() if not value < 1e-3]
     return f"the compiled kernel fails its self-test: {', '.join(wrong)}" if wrong else ""

@@ -110,13 +110,12 @@ class CellTensors:
         structure.point(input_weight=self.input_weight, mask=self.mask, projected=self.projected, inputs=self.inputs)
         return structure
 
-    def totals(self, below: Tensor, sums: Tensor) -> list[Tensor | None]:
+    def totals(self, below: Tensor, sums: Tensor, gradient: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor | None]:
         """Gradients of the input side and the parameters, from the inputs `below` and the sums of the C++."""
         assert self.hidden_before is not None
         size = self.numbers[2]
         d_input_gain, d_gain, d_offset, *of_memory = sums.split([4 * size] * 3 + [size] * 2)
-        d_weight = self.d_projected.flatten(0, 1).t() @ below.flatten(0, 1)
-        d_recurrent = self.d_summed.flatten(0, 1).t() @ self.hidden_before.flatten(0, 1)
+        d_weight, d_recurrent = gradient(self.d_projected, below), gradient(self.d_summed, self.hidden_before)
         # Gradients must not share memory: autograd keeps them, and clipping in place would scale them twice.
         gradients = d_input_gain, d_offset.clone(), d_gain, d_offset, *of_memory
         owners = self.side.gain, self.side.offset, *self.parameters[1:]
@@ -152,6 +151,7 @@ class CppDecoderLoop:
         self.weights = self.keys.new_zeros(batch, steps + 1, states)
         self.contexts = self.keys.new_zeros(batch, steps + 1, value_size)
         self.sums = self.keys.new_empty(0)
+        self.library = cpu.library_for(*inputs.flat())
 
     def run(self, feed: Feed | None) -> None:
         failures: list[BaseException] = []
@@ -189,13 +189,19 @@ class CppDecoderLoop:
         self._call("spell_backward")
         *per_cell, score, location, filters_sum = self.sums.split(of_cells + of_energy)
         energies = score, filters_sum, location.view(filters, width).t()
-        d_query = self.d_queries.flatten(0, 1).t() @ self.cells[-1].outputs.flatten(0, 1)
+        d_query = self._gradient(self.d_queries, self.cells[-1].outputs)
         d_values = torch.bmm(self.weights[:, 1:].transpose(1, 2), self.d_contexts[:, 1:])
         parameters = [part for part in (self.score, self.filter, self.location) if part is not None]
         of_attention = [part.reshape(own.shape) for part, own in zip(energies, parameters, strict=False)]
         below = [self.contexts[:, :-1], *(cell.inputs for cell in self.cells[1:])]
-        totals = [cell.totals(each, sums) for cell, each, sums in zip(self.cells, below, per_cell, strict=True)]
+        parts = zip(self.cells, below, per_cell, strict=True)
+        totals = [cell.totals(each, sums, self._gradient) for cell, each, sums in parts]
         return [self.d_keys, d_values, d_query, *of_attention, *chain.from_iterable(totals)]
+
+    def _gradient(self, d_outputs: Tensor, inputs: Tensor) -> Tensor:
+        """The gradient of a weight, from those of its outputs and from its inputs, [batch, steps, size]."""
+        grads, rows = d_outputs.flatten(0, 1).t(), inputs.flatten(0, 1)
+        return grads @ rows if self.library.unit is None else self.library.product(grads, rows)
 
     def _call(self, name: str, *more: Any) -> None:
         """Run a function of the library, on as many threads as torch may use."""
@@ -204,8 +210,7 @@ class CppDecoderLoop:
         cells = (CellStructure * len(self.cells))(*(cell.structure() for cell in self.cells))
         structure = SpellerStructure(len(self.cells), cells, attended)
         structure.point(sums=self.sums)
-        function = getattr(cpu.library(), f"{name}_{str(self.keys.dtype).removeprefix('torch.')}")
-        function(ctypes.byref(structure), ctypes.c_int64(torch.get_num_threads()), *more)
+        self.library.call(name, self.keys.dtype, ctypes.byref(structure), *more)
 
 
 def is_compiled(attention: Attention) -> bool:

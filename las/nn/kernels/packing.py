@@ -147,10 +147,15 @@ class OneFrameBuffers(FrameBuffers):
     blocks = packed
 
 
-def packing_of(num_frames: Int[Tensor, "batch"], frames: int, directions: int = 1) -> Packing:
-    """The packing of a batch padded to `frames`, from true lengths [batch], for one direction or both."""
-    lengths, order = num_frames.clamp(0, frames).sort(descending=True, stable=True)
-    times = torch.arange(frames, device=lengths.device).unsqueeze(1)
+def packing_of(
+    num_frames: Int[Tensor, "batch"], frames: int, directions: int = 1, device: torch.device | None = None
+) -> Packing:
+    """The packing of a batch padded to `frames`, from true lengths [batch], for one direction or both.
+
+    It is made on the CPU, where the lengths lie as a rule, and copied to the device of the frames without waiting.
+    """
+    lengths, order = num_frames.cpu().clamp(0, frames).sort(descending=True, stable=True)
+    times = torch.arange(frames).unsqueeze(1)
     active = times < lengths
     sizes = active.sum(1)
     both = torch.stack([times.expand_as(active), lengths - 1 - times][:directions])
@@ -158,8 +163,10 @@ def packing_of(num_frames: Int[Tensor, "batch"], frames: int, directions: int = 
     # State t of a trajectory starts after the initial states and frames 0 ... t - 2.
     starts = torch.cat([sizes.new_tensor([0, len(order)]), len(order) + sizes.cumsum(0)])
     last = torch.empty_like(order)
-    last[order] = starts[lengths] + torch.arange(len(order), device=order.device)
+    last[order] = starts[lengths] + torch.arange(len(order))
     # Frames that no row reaches are left out, but a batch without any true frame keeps one of them.
     per_frame = sizes.tolist()
     frame_sizes = [n for n in per_frame if n] or per_frame[:1]
+    if device is not None:
+        order, positions, last = (each.to(device, non_blocking=True) for each in (order, positions, last))
     return Packing(order, positions, positions, last, frame_sizes, frames)

@@ -214,7 +214,7 @@ class DecoderLoop:
         recording: bool,
     ) -> None:
         batch, self.num_steps, _ = inputs.sides[0].known.shape
-        self.packing = packing_of(torch.full((batch,), self.num_steps, device=mask.device), self.num_steps)
+        self.packing = packing_of(torch.full((batch,), self.num_steps), self.num_steps, device=mask.device)
         self.masks = [*masks, None]
         memory = AttentionMemory(inputs.keys, inputs.values, mask)
         self.attention = form.attention(memory, self.num_steps, recording, *inputs.attention)
@@ -291,7 +291,8 @@ def forward(
 ) -> PassOutputs:
     """Compute all steps, each with the context of the one before as input.
 
-    Half-precision tensors are computed in fp32. There is no second derivative.
+    Half-precision tensors are computed in fp32; under autocast a loop may round the operands of its products. There is
+    no second derivative.
 
     Args:
         tokens: the previous token of each step.
@@ -303,8 +304,9 @@ def forward(
     with torch.set_grad_enabled(recording and draw is None):
         inputs = _pass_inputs(cells, attention, memory, embed(tokens, slice(None)))
     tokens = tokens.clone()
-    with torch.no_grad(), torch.autocast(memory.keys.device.type, enabled=False):
+    with torch.no_grad():
         loop = kind(cells, FORMS[type(attention)], inputs, memory.mask, masks, recording)
+    with torch.no_grad(), torch.autocast(memory.keys.device.type, enabled=False):
 
         def feed(step: int) -> None:
             assert draw is not None

@@ -80,7 +80,7 @@ def recurrence(cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: L
         first = torch.stack([part.float() for part in state])
         weight = torch.stack([_centred(cell.get_parameter("recurrent_weight").float(), plan) for cell in cells])
         affine = torch.stack([_affine(cell) for cell in cells])
-        lengths = num_frames.to(device).clamp(0, frames)
+        lengths = num_frames.to(device, non_blocking=True).clamp(0, frames)
         outputs, last = TritonRecurrence.apply(plan, lengths, first, weight.to(operand), affine, *input_gates)
     return outputs, [LSTMState(*both) for both in last.to(outputs.dtype).unbind(1)]
 

@@ -152,7 +152,7 @@ def test_an_lstm_scores_every_hypothesis_as_the_pass_over_its_whole_sentence_doe
     for found in BeamSearch(4, 1.0, 4, lm=scorer)(ToyDecoder.random(2, num_states, 5), torch.tensor(num_states)):
         for each in found:
             with torch.no_grad():
-                rows = torch.log_softmax(lm.predict(torch.tensor([each.tokens], dtype=torch.long))[0], -1)
+                rows = torch.log_softmax(lm(torch.tensor([each.tokens], dtype=torch.long))[0], -1)
             alone = rows.gather(1, torch.tensor([*each.tokens, EOS]).unsqueeze(1)).sum()
             assert each.scores["lm"] == pytest.approx(float(alone), rel=1e-4)
             assert each.score == pytest.approx(each.scores["las"] + 0.7 * each.scores["lm"], rel=1e-6)

@@ -26,10 +26,10 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """An empty cache of libraries, and nothing remembered of earlier builds."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("CXX", raising=False)
-    for remembered in (cpu.library, cpu._trial_error):
+    for remembered in (cpu.library, cpu._trial_error, cpu.bfloat16_unit):
         remembered.cache_clear()
     yield tmp_path
-    for remembered in (cpu.library, cpu._trial_error):
+    for remembered in (cpu.library, cpu._trial_error, cpu.bfloat16_unit):
         remembered.cache_clear()
 
 

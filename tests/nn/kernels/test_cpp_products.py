@@ -5,16 +5,16 @@ import torch
 from torch import Tensor
 
 from las.nn.kernels import cpp_build, cpu
-from las.nn.kernels.cpp_recurrence import CppPlan, rows_of
+from las.nn.kernels.cpp_recurrence import CppLibrary
 
 # Rows, inner size and columns on both sides of the edges of tiles and blocks (`matrices.h`).
 SIZES = [(1, 1, 1), (5, 3, 7), (6, 384, 16), (7, 385, 17), (145, 20, 33), (300, 800, 40), (3, 5, 4100), (4, 0, 5)]
 
 
 @pytest.fixture(scope="module")
-def plan() -> CppPlan:
+def library() -> CppLibrary:
     try:
-        return CppPlan(cpu.library(), rows_of(torch.tensor([1]), 1), 0, 0, 0.0)
+        return CppLibrary(cpu.library())
     except cpp_build.Unavailable as reason:
         pytest.skip(str(reason))
 
@@ -30,7 +30,7 @@ def matrix(rows: int, columns: int, transposed: bool, dtype: torch.dtype) -> Ten
 @pytest.mark.parametrize(("left_transposed", "right_transposed"), [(False, False), (False, True), (True, False)])
 @pytest.mark.parametrize("size", SIZES)
 def test_equals_torch_and_does_not_depend_on_threads(
-    plan: CppPlan, size: tuple[int, int, int], left_transposed: bool, right_transposed: bool, dtype: torch.dtype
+    library: CppLibrary, size: tuple[int, int, int], left_transposed: bool, right_transposed: bool, dtype: torch.dtype
 ) -> None:
     torch.manual_seed(1)
     rows, inner, columns = size
@@ -42,9 +42,9 @@ def test_equals_torch_and_does_not_depend_on_threads(
         found = []
         for count in (1, 2):
             torch.set_num_threads(count)
-            found.append(plan.product(left, right))
+            found.append(library.product(left, right))
             before = torch.ones(rows, columns, dtype=dtype)
-            added = plan.product(left, right, before)
+            added = library.product(left, right, before)
             assert added.data_ptr() == before.data_ptr()
             torch.testing.assert_close(added.double(), exact + 1, rtol=tolerance, atol=tolerance * max(inner, 1))
     finally:

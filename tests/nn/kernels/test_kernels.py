@@ -27,6 +27,7 @@ from kernel_cases import (
     results,
     unroll,
 )
+from tiers import rest_slow
 from torch import Tensor, nn
 
 from las.nn import rnn
@@ -98,7 +99,9 @@ def test_a_first_state_of_zeros_and_hardly_any_eps(kernel: str, name: str, cell_
 @every_kernel
 @every_form
 @every_cell
-@every_cell_norm
+@pytest.mark.parametrize(
+    "cell_norm", rest_slow(["both", "none", *(n for n in CELL_NORMS if n not in ("both", "none"))], keep=2)
+)
 def test_gradients_equal_finite_differences(kernel: str, form: Form, name: str, cell_norm: str) -> None:
     at = place(kernel, torch.float64)
     case = make(name, [3, 1, 0, 2], frames=3, cell_norm=cell_norm, forget_bias=1.0).to(at.device)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from speller_cases import NUM_STATES, STATES, TARGETS, VALUE, make
+from tiers import rest_slow
 from torch import Tensor
 
 from las.nn import rnn
@@ -58,7 +59,7 @@ def plain(speller: Speller, encoded: Tensor) -> list[Tensor]:
 @every_kernel
 @every_attention
 @pytest.mark.parametrize("cell", CELLS)
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", rest_slow(reversed(OPTIONS)), ids=str)
 def test_values_and_gradients_are_those_of_the_plain_loop(
     kernel: str, attention: str, cell: str, options: dict[str, float]
 ) -> None:
@@ -76,7 +77,7 @@ def test_values_and_gradients_are_those_of_the_plain_loop(
 
 @every_kernel
 @every_attention
-@pytest.mark.parametrize("cell", ["lstm", "zeineldeen2020_global_cell"])
+@pytest.mark.parametrize("cell", rest_slow(["zeineldeen2020_global_cell", "lstm"]))
 def test_gradients_are_those_of_differences(kernel: str, attention: str, cell: str) -> None:
     speller = make(attention, cell, num_layers=2)
     names = [f"speller.{name}" for name, _ in speller.named_parameters()]

@@ -16,6 +16,7 @@ from tiers import rest_slow
 from torch import Tensor
 from triton_elsewhere import FRAMES, LENGTHS, Elsewhere
 
+from las.benchmark import compilation
 from las.nn import rnn
 from las.nn.cells.base import CELL_NORMS, LSTMState
 from las.nn.cells.ln_global import LNGlobalLSTMCell
@@ -134,11 +135,23 @@ PLANS = {
 @pytest.mark.parametrize(
     "hidden_size, batch", [(100, 3), *(pytest.param(1024, batch, marks=pytest.mark.slow) for batch in (16, 32, 64))]
 )
-@pytest.mark.parametrize("plan", rest_slow(PLANS.values(), keep=1), ids=PLANS)
+@pytest.mark.parametrize("plan", rest_slow(PLANS.values(), keep=0), ids=PLANS)
 def test_compiles_for_a_gpu(plan: TritonPlan, hidden_size: int, batch: int, compiler: Elsewhere) -> None:
-    """A GPU has 227 KiB of shared memory for each multiprocessor."""
-    shared = compiler(elsewhere.compile_step, plan, hidden_size, batch, 2)
-    assert len(shared) == 5 and max(shared) <= 227 * 1024
+    assert_fits(compiler(elsewhere.compiled, plan, hidden_size, batch, 90), 90)
+
+
+@needs_triton
+@pytest.mark.parametrize("capability", rest_slow(compilation.SHARED_KIB, keep=0))
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_compiles_for_every_architecture(plan: TritonPlan, capability: int, compiler: Elsewhere) -> None:
+    assert_fits(compiler(elsewhere.compiled, plan, 512, 32, capability), capability)
+
+
+def assert_fits(phases: list[compilation.Phase], capability: int) -> None:
+    """All five phases are there, with the shared memory that there is; at most one register pair is spilled."""
+    assert tuple(phase.name for phase in phases) == compilation.PHASES
+    assert all(phase.shared <= 1024 * compilation.SHARED_KIB[capability] for phase in phases)
+    assert all(phase.spilled <= 8 and 0 < phase.registers <= 255 for phase in phases)
 
 
 def test_says_why_it_does_not_compute_something() -> None:

@@ -9,10 +9,10 @@ constexpr int64_t PART = GROUPS * GROUP;  // rows that go through the loops toge
 
 // The batch's rows from `first` to `last`, longest first. Their states, or the gradients of these, lie close together
 // here, with strides that are no powers of two: rows would displace each other in the cache.
-template <class T>
+template <class T, class Weight>
 class Loop {
   protected:
-    Loop(const Direction<T>& given, const Panels<T>& weight, int64_t first, int64_t last)
+    Loop(const Direction<T>& given, const Weight& weight, int64_t first, int64_t last)
         : d(given), weight(weight), first(first), rows(last - first), size(given.hidden),
           stride(padded(size, PANEL<T>) + PANEL<T>), wide(padded(4 * size, PANEL<T>) + PANEL<T>),
           hidden(rows * stride), cell(rows * stride), summed(rows * wide),
@@ -60,17 +60,17 @@ class Loop {
     }
 
     const Direction<T>& d;
-    const Panels<T>& weight;
+    const Weight& weight;
     const int64_t first, rows, size, stride, wide;
     Buffer<T> hidden, cell, summed;
     Step<T> steps[GROUPS];
 };
 
-template <class T>
-class ForwardLoop : Loop<T> {
+template <class T, class Weight>
+class ForwardLoop : Loop<T, Weight> {
   public:
-    ForwardLoop(const Direction<T>& d, const Panels<T>& weight, int64_t first, int64_t last)
-        : Loop<T>(d, weight, first, last) {
+    ForwardLoop(const Direction<T>& d, const Weight& weight, int64_t first, int64_t last)
+        : Loop<T, Weight>(d, weight, first, last) {
         this->gather(d.first_hidden, this->hidden);
         this->gather(d.first_cell, this->cell);
     }
@@ -117,12 +117,12 @@ class ForwardLoop : Loop<T> {
     }
 };
 
-template <class T>
-class BackwardLoop : Loop<T> {
+template <class T, class Weight>
+class BackwardLoop : Loop<T, Weight> {
   public:
     // Adds the gradients of the other parameters to `totals`.
-    BackwardLoop(const Direction<T>& d, const Panels<T>& weight, int64_t first, int64_t last, T* totals)
-        : Loop<T>(d, weight, first, last), totals(totals), count(int(Sums<T>::size(d.hidden))), sums(GROUPS * count) {
+    BackwardLoop(const Direction<T>& d, const Weight& weight, int64_t first, int64_t last, T* totals)
+        : Loop<T, Weight>(d, weight, first, last), totals(totals), count(int(Sums<T>::size(d.hidden))), sums(GROUPS * count) {
         std::fill_n(static_cast<T*>(sums), GROUPS * count, T(0));
         this->gather(d.d_last_hidden, this->hidden);
         this->gather(d.d_last_cell, this->cell);

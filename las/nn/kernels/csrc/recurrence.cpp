@@ -8,6 +8,7 @@
 
 #include "loops.h"
 #include "matrices.h"
+#include "rounded.h"
 #include "spelling.h"
 
 namespace {
@@ -28,22 +29,22 @@ void in_team(int64_t threads, Body body) {
 
 // run(direction's number, part's number, panels of its weight, threads) for all parts of all directions: side by side,
 // which costs no waiting, or all threads together on one part after the other, where that leaves threads without work
-// or the weights of all directions at once would be too many for the cache. `copy` puts a weight into panels.
-template <class T, class Copy, class Run>
-void each_part(const Direction<T>* directions, int64_t count, int64_t threads, int inner, int columns, Copy copy,
-               Run run) {
-    const int64_t parts = (directions->batch + PART - 1) / PART;
-    const int64_t bytes = count * inner * columns * int64_t(sizeof(T));
+// or the weights of all directions at once would be too many for the cache. `make` makes empty panels, `copy` puts a
+// weight into them.
+template <class T, class Make, class Copy, class Run>
+void each_part(const Direction<T>* directions, int64_t count, int64_t threads, Make make, Copy copy, Run run) {
+    const int64_t parts = (directions->batch + PART - 1) / PART, hidden = directions->hidden;
+    const int64_t bytes = count * hidden * 4 * hidden * int64_t(sizeof(T));
     if (threads > 1 && (count * parts < threads || bytes > CACHED_BYTES)) {
-        Panels<T> weight(inner, columns);
+        auto weight = make();
         for (int64_t number = 0; number < count; ++number) {
             in_team(threads, [&](Team team) { copy(weight, directions[number].weight, team); });
             for (int64_t part = 0; part < parts; ++part) run(number, part, weight, threads);
         }
         return;
     }
-    std::vector<Panels<T>> weights;
-    for (int64_t number = 0; number < count; ++number) weights.emplace_back(inner, columns);
+    std::vector<decltype(make())> weights;
+    for (int64_t number = 0; number < count; ++number) weights.push_back(make());
 #pragma omp parallel num_threads(threads)
     {
 #pragma omp for schedule(static, 1)
@@ -55,31 +56,43 @@ void each_part(const Direction<T>* directions, int64_t count, int64_t threads, i
     }
 }
 
-template <class T>
-void forward(const Direction<T>* directions, int64_t count, int64_t threads) {
+// make(inner, columns) makes empty panels.
+template <class T, class Make>
+void forward(const Direction<T>* directions, int64_t count, int64_t threads, Make make) {
+    using Weight = decltype(make(0, 0));
     const int hidden = directions->hidden;
-    const auto copy = [=](Panels<T>& panels, const T* weight, Team team) { panels.copy({weight, 1, hidden}, team); };
-    each_part(directions, count, threads, hidden, 4 * hidden, copy,
-              [&](int64_t number, int64_t part, const Panels<T>& weight, int64_t team_size) {
+    const auto copy = [=](Weight& panels, const T* weight, Team team) { panels.copy({weight, 1, hidden}, team); };
+    each_part(directions, count, threads, [=] { return make(hidden, 4 * hidden); }, copy,
+              [&](int64_t number, int64_t part, const Weight& weight, int64_t team_size) {
                   const int64_t last = std::min((part + 1) * PART, directions->batch);
-                  ForwardLoop<T> loop(directions[number], weight, part * PART, last);
+                  ForwardLoop<T, Weight> loop(directions[number], weight, part * PART, last);
+                  in_team(team_size, [&](Team team) { loop.run(team); });
+                  loop.finish();
+              });
+}
+
+template <class T, class Make>
+void backward(const Direction<T>* directions, int64_t count, int64_t threads, Make make) {
+    using Weight = decltype(make(0, 0));
+    const int hidden = directions->hidden;
+    const auto copy = [=](Weight& panels, const T* weight, Team team) { panels.copy({weight, hidden, 1}, team); };
+    each_part(directions, count, threads, [=] { return make(4 * hidden, hidden); }, copy,
+              [&](int64_t number, int64_t part, const Weight& weight, int64_t team_size) {
+                  const Direction<T>& d = directions[number];
+                  const int64_t last = std::min((part + 1) * PART, d.batch);
+                  BackwardLoop<T, Weight> loop(d, weight, part * PART, last, d.sums + part * Sums<T>::size(hidden));
                   in_team(team_size, [&](Team team) { loop.run(team); });
                   loop.finish();
               });
 }
 
 template <class T>
-void backward(const Direction<T>* directions, int64_t count, int64_t threads) {
-    const int hidden = directions->hidden;
-    const auto copy = [=](Panels<T>& panels, const T* weight, Team team) { panels.copy({weight, hidden, 1}, team); };
-    each_part(directions, count, threads, 4 * hidden, hidden, copy,
-              [&](int64_t number, int64_t part, const Panels<T>& weight, int64_t team_size) {
-                  const Direction<T>& d = directions[number];
-                  const int64_t last = std::min((part + 1) * PART, d.batch);
-                  BackwardLoop<T> loop(d, weight, part * PART, last, d.sums + part * Sums<T>::size(hidden));
-                  in_team(team_size, [&](Team team) { loop.run(team); });
-                  loop.finish();
-              });
+Panels<T> exact(int inner, int columns) {
+    return {inner, columns};
+}
+
+auto rounding(Unit unit) {
+    return [=](int inner, int columns) { return RoundedPanels(inner, columns, unit); };
 }
 
 }  // namespace
@@ -91,17 +104,26 @@ void multiply_float32(const Product<float>* product, int64_t threads) {
 void multiply_float64(const Product<double>* product, int64_t threads) {
     in_team(threads, [&](Team team) { multiply(*product, team); });
 }
+void multiply_bfloat16(const Product<float>* product, int64_t threads, Unit unit) {
+    in_team(threads, [&](Team team) { multiply_rounded(*product, team, unit); });
+}
 void forward_float32(const Direction<float>* directions, int64_t count, int64_t threads) {
-    forward(directions, count, threads);
+    forward(directions, count, threads, exact<float>);
 }
 void forward_float64(const Direction<double>* directions, int64_t count, int64_t threads) {
-    forward(directions, count, threads);
+    forward(directions, count, threads, exact<double>);
+}
+void forward_bfloat16(const Direction<float>* directions, int64_t count, int64_t threads, Unit unit) {
+    forward(directions, count, threads, rounding(unit));
 }
 void backward_float32(const Direction<float>* directions, int64_t count, int64_t threads) {
-    backward(directions, count, threads);
+    backward(directions, count, threads, exact<float>);
 }
 void backward_float64(const Direction<double>* directions, int64_t count, int64_t threads) {
-    backward(directions, count, threads);
+    backward(directions, count, threads, exact<double>);
+}
+void backward_bfloat16(const Direction<float>* directions, int64_t count, int64_t threads, Unit unit) {
+    backward(directions, count, threads, rounding(unit));
 }
 void attend_float32(const Attended<float>* attended, const float* last, int64_t threads) {
     attend(*attended, last, threads);
@@ -109,16 +131,23 @@ void attend_float32(const Attended<float>* attended, const float* last, int64_t 
 void attend_float64(const Attended<double>* attended, const double* last, int64_t threads) {
     attend(*attended, last, threads);
 }
-void spell_float32(const Speller<float>* speller, int64_t threads, Feed feed) {
-    Spelling<float>(*speller, threads).forward(feed);
+void spell_float32(const Speller<float>* speller, Feed feed, int64_t threads) {
+    Spelling(*speller, threads, exact<float>).forward(feed);
 }
-void spell_float64(const Speller<double>* speller, int64_t threads, Feed feed) {
-    Spelling<double>(*speller, threads).forward(feed);
+void spell_float64(const Speller<double>* speller, Feed feed, int64_t threads) {
+    Spelling(*speller, threads, exact<double>).forward(feed);
+}
+void spell_bfloat16(const Speller<float>* speller, Feed feed, int64_t threads, Unit unit) {
+    Spelling(*speller, threads, rounding(unit)).forward(feed);
 }
 void spell_backward_float32(const Speller<float>* speller, int64_t threads) {
-    Spelling<float>(*speller, threads).backward();
+    Spelling(*speller, threads, exact<float>).backward();
 }
 void spell_backward_float64(const Speller<double>* speller, int64_t threads) {
-    Spelling<double>(*speller, threads).backward();
+    Spelling(*speller, threads, exact<double>).backward();
 }
+void spell_backward_bfloat16(const Speller<float>* speller, int64_t threads, Unit unit) {
+    Spelling(*speller, threads, rounding(unit)).backward();
+}
+int64_t fastest_bfloat16_unit() { return fastest_unit(); }
 }

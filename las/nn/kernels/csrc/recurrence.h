@@ -30,7 +30,7 @@ struct Direction {
     const T *first_hidden, *first_cell;                 // [batch, H]
     const T *d_outputs, *d_last_hidden, *d_last_cell;   // as outputs and the last state
     const T *projected;                                 // W x, [packed, 4H]
-    T *summed;                                          // U h, without norms apart W x + U h; [packed, 4H]
+    T *summed;                                          // U h; W x + U h, which may replace W x, without norms apart
     T *hidden_before, *cell_before;                     // [packed, H]
     T *outputs;                                         // [batch, frames, H] with a stride of `output_stride`
     T *last_hidden, *last_cell;                         // [batch, H]

@@ -33,50 +33,37 @@ struct Speller {
     }
 };
 
-// The weights of one cell and of the query as one direction of the pass multiplies by them.
-template <class T>
-struct Multiplied {
-    std::vector<std::unique_ptr<Panels<T>>> input, recurrent;
-    std::unique_ptr<Panels<T>> query;
+// The weights of the cells and of the query as one direction of the pass multiplies by them; make(inner, columns) makes
+// empty panels.
+template <class T, class Make>
+class Multiplied {
+  public:
+    using Weight = decltype(std::declval<Make>()(0, 0));
 
-    static Multiplied forwards(const Speller<T>& s) {
-        Multiplied made;
+    Multiplied(const Speller<T>& s, Make make, bool forwards) : make(make), forwards(forwards) {
         for (int64_t number = 0; number < s.count; ++number) {
             const Stepped<T>& cell = s.cells[number];
             const int hidden = int(cell.cell.hidden);
-            made.input.push_back(transposed(cell.input_weight, int(cell.below), 4 * hidden));
-            made.recurrent.push_back(transposed(cell.cell.weight, hidden, 4 * hidden));
+            input.push_back(copied(cell.input_weight, 4 * hidden, int(cell.below)));
+            recurrent.push_back(copied(cell.cell.weight, 4 * hidden, hidden));
         }
-        const Attended<T>& a = s.attended;
-        made.query = transposed(a.query, int(s.cells[s.count - 1].cell.hidden), int(a.key_size));
-        return made;
+        query = copied(s.attended.query, int(s.attended.key_size), int(s.cells[s.count - 1].cell.hidden));
     }
 
-    static Multiplied backwards(const Speller<T>& s) {
-        Multiplied made;
-        for (int64_t number = 0; number < s.count; ++number) {
-            const Stepped<T>& cell = s.cells[number];
-            const int hidden = int(cell.cell.hidden);
-            made.input.push_back(straight(cell.input_weight, 4 * hidden, int(cell.below)));
-            made.recurrent.push_back(straight(cell.cell.weight, 4 * hidden, hidden));
-        }
-        const Attended<T>& a = s.attended;
-        made.query = straight(a.query, int(a.key_size), int(s.cells[s.count - 1].cell.hidden));
-        return made;
-    }
+    std::vector<std::unique_ptr<Weight>> input, recurrent;
+    std::unique_ptr<Weight> query;
 
   private:
-    static std::unique_ptr<Panels<T>> transposed(const T* weight, int inner, int outer) {
-        auto panels = std::make_unique<Panels<T>>(inner, outer);
-        panels->copy({weight, 1, inner});
+    // Forwards, rows are multiplied by the transposed weight.
+    std::unique_ptr<Weight> copied(const T* weight, int rows, int columns) const {
+        const Matrix<T> given{weight, columns, 1};
+        auto panels = std::make_unique<Weight>(forwards ? make(columns, rows) : make(rows, columns));
+        panels->copy(forwards ? given.transposed() : given);
         return panels;
     }
 
-    static std::unique_ptr<Panels<T>> straight(const T* weight, int inner, int outer) {
-        auto panels = std::make_unique<Panels<T>>(inner, outer);
-        panels->copy({weight, outer, 1});
-        return panels;
-    }
+    const Make make;
+    const bool forwards;
 };
 
 // The state of one cell in the rows of a share, forwards, or its gradients, backwards. Strides as in `Loop`.
@@ -96,10 +83,10 @@ struct Held {
 };
 
 // The rows of the batch from `first` to `last`. `forward` is called for each step, or `backward` for each from the last.
-template <class T>
+template <class T, class Make>
 class Share {
   public:
-    Share(const Speller<T>& given, const Multiplied<T>& weights, int64_t first, int64_t last)
+    Share(const Speller<T>& given, const Multiplied<T, Make>& weights, int64_t first, int64_t last)
         : s(given), a(given.attended), weights(weights), first(first), rows(int(last - first)), attention(given.attended) {
         for (int64_t number = 0; number < s.count; ++number) {
             held.push_back(std::make_unique<Held<T>>(s.cells[number], rows));
@@ -229,7 +216,7 @@ class Share {
 
     const Speller<T>& s;
     const Attended<T>& a;
-    const Multiplied<T>& weights;
+    const Multiplied<T, Make>& weights;
     const int64_t first;
     const int rows;
     Attention<T> attention;
@@ -240,39 +227,39 @@ class Share {
 // one. Anything but 0 ends the pass.
 using Feed = int (*)(int64_t step);
 
-template <class T>
+template <class T, class Make>
 class Spelling {
   public:
-    Spelling(const Speller<T>& given, int64_t threads)
-        : s(given), groups((given.attended.batch + GROUP - 1) / GROUP),
+    Spelling(const Speller<T>& given, int64_t threads, Make make)
+        : s(given), make(make), groups((given.attended.batch + GROUP - 1) / GROUP),
           parts(std::clamp<int64_t>(threads, 1, std::max<int64_t>(groups, 1))), threads(threads) {}
 
     void forward(Feed feed) const {
-        const auto weights = Multiplied<T>::forwards(s);
+        const Multiplied<T, Make> weights(s, make, true);
         if (!feed) {
             each_part([&](int64_t, int64_t first, int64_t last) {
-                Share<T> share(s, weights, first, last);
+                Share<T, Make> share(s, weights, first, last);
                 for (int64_t step = 0; step < s.attended.steps; ++step) share.forward(step);
             });
             return;
         }
-        std::vector<std::unique_ptr<Share<T>>> shares(parts);
+        std::vector<std::unique_ptr<Share<T, Make>>> shares(parts);
         for (int64_t step = 0; step < s.attended.steps; ++step) {
             if (step && feed(step)) return;
             each_part([&](int64_t part, int64_t first, int64_t last) {
-                if (!step) shares[part] = std::make_unique<Share<T>>(s, weights, first, last);
+                if (!step) shares[part] = std::make_unique<Share<T, Make>>(s, weights, first, last);
                 shares[part]->forward(step);
             });
         }
     }
 
     void backward() const {
-        const auto weights = Multiplied<T>::backwards(s);
+        const Multiplied<T, Make> weights(s, make, false);
         const int64_t size = s.sums_size();
         Buffer<T> sums(groups * size);
         std::fill_n(static_cast<T*>(sums), groups * size, T(0));
         each_part([&](int64_t, int64_t first, int64_t last) {
-            Share<T> share(s, weights, first, last);
+            Share<T, Make> share(s, weights, first, last);
             for (int64_t step = s.attended.steps; step-- > 0;) share.backward(step, sums);
         });
         std::fill_n(s.sums, size, T(0));
@@ -292,5 +279,6 @@ class Spelling {
     }
 
     const Speller<T>& s;
+    const Make make;
     const int64_t groups, parts, threads;
 };

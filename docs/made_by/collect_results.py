@@ -1,0 +1,136 @@
+"""Numbers of docs/results.json from run folders, and the table of docs/results.md that is made of them.
+
+    python docs/made_by/collect_results.py an4_plain "plain LSTM, CTC 0.3" runs/a runs/b runs/c
+    python docs/made_by/collect_results.py an4_greedy "the same, greedy" search=greedy runs/a runs/b runs/c
+    python docs/made_by/collect_results.py
+
+The first command adds a number, or replaces the one of that name: of one run with its interval over speakers, of
+several their mean with Student's interval over seeds. Arguments with = are those of `las decode`, by which dev and test
+are decoded anew. All of them write the table anew.
+"""
+
+import json
+import shlex
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from las.cli import score as scoring
+from las.cli.main import main
+from las.reproduction.statistics import student_quantile
+from las.runtime.config import compose
+from las.storage import run_summary
+from las.storage.run_summary import Measure
+
+DOCS = Path(__file__).parents[1]
+NUMBERS, PAGE = DOCS / "results.json", DOCS / "results.md"
+BEGIN, END = "<!-- of results.json: begin -->\n", "<!-- of results.json: end -->\n"
+HEADINGS = ("name", "what", "test WER", "interval of", "seeds", "dev WER", "minutes beside other work", "commit")
+LEFT_OUT = ("name=", "seed=", "run_dir=", "data_dir=", "trainer.histograms=", "trainer.attention_pictures=")
+"""Keys of a command that change no result."""
+
+
+def number(name: str, what: str, folders: list[Path], search: Sequence[str] = ()) -> dict[str, Any]:
+    """The entry of one number. Exits with a message for a run without a result, and for runs of different commands.
+
+    The test part is decoded as each training ended, or anew with the arguments of `search`.
+    """
+    runs = [run_summary.read(folder) for folder in folders]
+    for run in runs:
+        if run.state != "finished" or run.test is None or run.dev is None:
+            sys.exit(f"{run.folder}: {run.state}, there is no result yet")
+    commands = {command(folder) for folder in folders}
+    if len(commands) > 1:
+        sys.exit("\n".join(["these runs were not made by one command but for their seeds:", *sorted(commands)]))
+    lines, pairs = list(commands), [(run.dev, run.test) for run in runs if run.dev is not None and run.test is not None]
+    if search:
+        lines.append(f"las decode checkpoint=RUN split=test {shlex.join(search)}")
+        pairs = [(decoded(folder, "dev", search), decoded(folder, "test", search)) for folder in folders]
+    each = [test.value for _, test in pairs]
+    return {
+        "name": name,
+        "what": what,
+        "value": fmean(each),
+        "interval": interval([test for _, test in pairs]),
+        "interval_of": "speakers" if len(runs) == 1 else f"{len(runs)} seeds",
+        "each": each,
+        "seeds": [run.seed for run in runs],
+        "dev": [dev.value for dev, _ in pairs],
+        "minutes": [round(run.minutes or 0.0) for run in runs],
+        "command": "\n".join(lines),
+        "commit": runs[0].commit,
+    }
+
+
+def decoded(folder: Path, split: str, search: Sequence[str]) -> Measure:
+    """The word error rate of a split with another search."""
+    with tempfile.TemporaryDirectory() as place:
+        hypotheses = Path(place) / f"{split}.jsonl"
+        if main(["decode", f"checkpoint={folder}", f"split={split}", *search, f"output={hypotheses}"]):
+            sys.exit(f"{folder}: not decoded")
+        reference = f"reference={folder / f'references.{split}.jsonl'}"
+        score = scoring.run(compose("score", [reference, f"hypothesis={hypotheses}"]))
+    return Measure("wer", score["wer"], tuple(score["interval"]))
+
+
+def interval(tests: Sequence[Measure]) -> list[float] | None:
+    """The 95 % interval: of one training over its speakers, of several of their mean."""
+    if len(tests) == 1:
+        return list(tests[0].interval) if tests[0].interval else None
+    each = [test.value for test in tests]
+    half = student_quantile(0.975, len(each) - 1) * stdev(each) / len(each) ** 0.5
+    return [fmean(each) - half, fmean(each) + half]
+
+
+def command(folder: Path) -> str:
+    """The command of a training as anybody types it, without the keys that change no result."""
+    program, *words = json.loads((folder / "environment.json").read_text())["command"].split()
+    script = [Path(program).stem] if program.startswith("scripts/") else []
+    last = {word.partition("=")[0]: word for word in words if not word.startswith(LEFT_OUT)}
+    kept = ["corpus.root=AN4" if key == "corpus.root" else word for key, word in last.items()]
+    return "las " + shlex.join([*script, *kept])
+
+
+def table(numbers: list[dict[str, Any]]) -> str:
+    """Markdown: a row for each number, the best first, and its command below."""
+    rows = [f"| {' | '.join(HEADINGS)} |", "|" + "---|" * len(HEADINGS)]
+    ordered = sorted(numbers, key=lambda each: float(each["value"]))
+    for each in ordered:
+        cells = (
+            f"`{each['name']}`",
+            each["what"],
+            percent(each),
+            each["interval_of"],
+            ", ".join(map(str, each["seeds"])),
+            ", ".join(f"{100 * dev:.1f} %" for dev in each["dev"]),
+            ", ".join(map(str, each["minutes"])),
+            f"`{each['commit'][:7]}`",
+        )
+        rows.append(f"| {' | '.join(cells)} |")
+    commands = [f"`{each['name']}`:\n\n```\n{each['command']}\n```\n" for each in ordered]
+    return "\n".join([*rows, "", *commands])
+
+
+def percent(each: dict[str, Any]) -> str:
+    """A value with its interval: `8.8 % [6.7, 10.9]`."""
+    around = "" if each["interval"] is None else " [{:.1f}, {:.1f}]".format(*(100 * end for end in each["interval"]))
+    return f"{100 * each['value']:.1f} %{around}"
+
+
+def with_table(page: str, numbers: list[dict[str, Any]]) -> str:
+    """The page with the table between its two marks."""
+    before, _, rest = page.partition(BEGIN)
+    return before + BEGIN + "\n" + table(numbers) + "\n" + END + rest.partition(END)[2]
+
+
+if __name__ == "__main__":
+    stored = json.loads(NUMBERS.read_text("utf-8")) if NUMBERS.exists() else []
+    if sys.argv[1:]:
+        searches, folders = [[a for a in sys.argv[3:] if ("=" in a) == is_search] for is_search in (True, False)]
+        added = number(sys.argv[1], sys.argv[2], list(map(Path, folders)), searches)
+        stored = [each for each in stored if each["name"] != added["name"]] + [added]
+        NUMBERS.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    PAGE.write_text(with_table(PAGE.read_text("utf-8"), stored), "utf-8")

@@ -1,0 +1,290 @@
+"""One's own recordings, described by files: JSON lines, tables, Kaldi folders, folders of audio with texts.
+
+`las.data.sources` reads the formats. Here entries become splits: ids, texts by the rules, what is held out, symbols
+learned from the training texts, one sample rate.
+"""
+
+import filecmp
+import functools
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from las.data import held_out, learned_symbols, quality
+from las.data.audio import files, resampling
+from las.data.corpora import files_notes
+from las.data.corpora.base import Corpus, stamp
+from las.data.held_out import Speech
+from las.data.manifest import Utterance
+from las.data.sources import fields, formats, utterances
+from las.data.sources import headers as audio_headers
+from las.data.sources.base import Entry, ReadingOptions, Source
+from las.data.text_rules import TextRules
+from las.data.tokenizers import Tokenizer
+from las.runtime import config_groups, garbage, progress
+from las.runtime.config import require
+from las.runtime.errors import ConfigError, DataError
+from las.storage import atomic
+
+Paths = str | Sequence[str]
+
+
+class Contents(NamedTuple):
+    """Entries of each split after the rules for texts, their texts before, the files that were read, and remarks."""
+
+    entries: dict[str, list[Entry]]
+    texts: list[str]
+    files: list[Path]
+    remarks: list[str]
+
+
+class FilesCorpus(Corpus):
+    """Corpus of recordings described by files.
+
+    Args:
+        name: name of the folders of runs and manifests.
+        train: a source or several; `dev` and `test` likewise, None for those held out of train.
+        resampled: folder of the resampled copies of files of another rate.
+        format: name of the format of all sources; None: recognised.
+        audio_root: folder that relative paths of audio start from; None: that of the file that names them.
+        columns: names of columns by role, where they are not the usual ones.
+        channel: channel of the files whose source names none, counted from 0.
+        sample_rate: in Hz; None: that of most training files.
+        dev_share: share of the training utterances that is held out as dev.
+        test_share: share that is held out as test; 0: no test.
+        seed: of what is held out.
+        unit: output symbols: characters, words, phones, or bpe with as many `pieces`.
+        text: rules for the texts.
+
+    Sources are read, headers of audio files too, when tokens, sample rate or splits are first asked for. Raises
+    DataError naming files and lines that cannot be used.
+    """
+
+    channels = None
+
+    def __init__(
+        self,
+        name: str,
+        train: Paths,
+        resampled: str,
+        dev: Paths | None = None,
+        test: Paths | None = None,
+        format: str | None = None,
+        audio_root: str | None = None,
+        columns: dict[str, str | None] | None = None,
+        channel: int | None = None,
+        sample_rate: int | None = None,
+        dev_share: float = 0.05,
+        test_share: float = 0.05,
+        seed: int = 1,
+        unit: str = "characters",
+        pieces: int = 1000,
+        text: TextRules | None = None,
+    ) -> None:
+        config_groups.check_name("corpus.name", name)
+        formats.check_format(format)
+        learned_symbols.check_unit(unit)
+        fields.check_columns(columns or {})
+        require("dev_share", dev_share, 0.0, 0.5)
+        require("test_share", test_share, 0.0, 0.5)
+        require("channel", channel, 0)
+        require("pieces", pieces, 1)
+        if dev is None and dev_share == 0:
+            raise ConfigError("corpus.dev_share=0 leaves nothing to validate on: name corpus.dev=..., or hold some out")
+        self.name = name
+        self.sources = {"train": _paths(train), "dev": _paths(dev), "test": _paths(test)}
+        self.shares = {
+            split: share
+            for split, share in (("dev", dev_share), ("test", test_share))
+            if not self.sources[split] and share
+        }
+        self.splits = tuple(split for split in self.sources if self.sources[split] or split in self.shares)
+        self.metric = "phone_error_rate" if unit == "phones" else "wer"
+        self.unit, self.pieces, self.seed = unit, pieces, seed
+        self.text = text or TextRules()
+        if unit in ("words", "phones"):
+            self.text = self.text.for_whole_words()
+        self.resampled = Path(resampled).expanduser()
+        self.manifests: Path | None = None
+        self._format, self._channel, self._sample_rate = format, channel, sample_rate
+        root = None if audio_root is None else Path(audio_root).expanduser()
+        self._options = ReadingOptions(columns or {}, root)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name}: {', '.join(self.splits)}; {self.unit})"
+
+    # The base class has plain attributes; here two of them are known only when the sources have been read.
+    @functools.cached_property
+    def tokens(self) -> Tokenizer:  # type: ignore[override]
+        """The tokenizer of the unit, with the symbols of the training texts."""
+        texts = filter(quality.is_well_formed, (entry.text for entry in self.contents.entries["train"]))
+        return learned_symbols.tokenizer(self.unit, texts, self.pieces, self.name)
+
+    @functools.cached_property
+    def sample_rate(self) -> int:  # type: ignore[override]
+        """The given sample rate in Hz, or that of most training files (of two equally frequent ones, the higher)."""
+        if self._sample_rate is not None:
+            return self._sample_rate
+        rates = utterances.rates((entry.audio for entry in self.contents.entries["train"]), self.headers)
+        if not rates:
+            files.info(self.contents.entries["train"][0].audio)  # raises the reason for the first one
+        return max(rates, key=lambda rate: (rates[rate], rate))
+
+    @functools.cached_property
+    @garbage.paused()
+    def headers(self) -> audio_headers.Headers:
+        """Headers of all audio files, None for those that cannot be read."""
+        paths = (entry.audio for listed in self.contents.entries.values() for entry in listed)
+        return audio_headers.read(paths, self.resampled.with_name(f"{self.resampled.name}.headers.json"))
+
+    @functools.cached_property
+    @garbage.paused()
+    def contents(self) -> Contents:
+        """The sources, read, checked and divided into splits."""
+        read = {split: self._read(split) for split in self.sources if self.sources[split]}
+        entries = {split: utterances.identified(source.entries) for split, source in read.items()}
+        utterances.require_audio([entry for listed in entries.values() for entry in listed])
+        texts = [entry.text for listed in entries.values() for entry in listed]
+        divided, remarks = self._divided({split: self._ruled(listed) for split, listed in entries.items()})
+        remarks = [*(remark for source in read.values() for remark in source.remarks), *remarks]
+        return Contents(divided, texts, [file for source in read.values() for file in source.files], remarks)
+
+    def _read(self, split: str) -> Source:
+        """Read the sources of a split."""
+        entries: list[Entry] = []
+        listed: list[Path] = []
+        remarks: list[str] = []
+        for path in self.sources[split]:
+            name, source = formats.read(path, self._format, self._options)
+            entries += source.entries
+            listed += source.files
+            remarks += [f"{split}: {len(source.entries):,} utterances of {path}, read as {name}", *source.remarks]
+        if self._channel is not None:
+            entries = [each._replace(channel=self._channel) if each.channel is None else each for each in entries]
+        return Source(entries, listed, remarks)
+
+    def _ruled(self, entries: list[Entry]) -> list[Entry]:
+        """Entries with their texts by the rules."""
+        texts = self.text.apply_all(entry.text for entry in entries)
+        return [
+            entry if text is entry.text else entry._replace(text=text)
+            for entry, text in zip(entries, texts, strict=True)
+        ]
+
+    def _divided(self, entries: dict[str, list[Entry]]) -> tuple[dict[str, list[Entry]], list[str]]:
+        """Hold splits out of train. Returns the entries by split, and a remark for each split held out."""
+        if not self.shares:
+            return entries, []
+        train = entries["train"]
+        if len(train) <= len(self.shares):
+            splits = " and ".join(self.shares)
+            raise DataError(f"{self.name}: train has too few utterances ({len(train)}) to hold out {splits}")
+        speech = [Speech(entry.id, entry.speaker) for entry in train]
+        division = held_out.divide(speech, self.shares, self.seed)
+        taken = set().union(*division.ids.values())
+        divided = {"train": [entry for entry in train if entry.id not in taken]}
+        remarks = []
+        for split in self.splits[1:]:
+            ids = division.ids.get(split)
+            divided[split] = entries[split] if ids is None else [entry for entry in train if entry.id in ids]
+            if ids is not None:
+                remarks.append(files_notes.held_out(split, divided[split], train, division.by_speaker, self.seed))
+        if not divided["train"]:
+            raise DataError(f"{self.name}: nothing of train remains beside what is held out: lower corpus.dev_share")
+        return divided, remarks
+
+    def utterances(self, split: str) -> list[Utterance]:
+        """List the utterances of a split; files of another rate are resampled. Raises DataError as `contents` does."""
+        entries = self.contents.entries[self.known_split(split)]
+        of_copies = audio_headers.read(self.copies.values())
+        infos = dict(self.headers) | {path: of_copies[str(copy)] for path, copy in self.copies.items()}
+        return utterances.utterances(entries, infos, self.copies)
+
+    def normalise(self, text: str) -> list[str]:
+        """Split a text into words, or phones."""
+        return text.split()
+
+    def settings(self) -> dict[str, Any]:
+        own = {
+            "sources": {split: [str(path.absolute()) for path in paths] for split, paths in self.sources.items()},
+            "format": self._format,
+            "columns": dict(self._options.columns),
+            "audio_root": str(self._options.audio_root),
+            "channel": self._channel,
+            "sample_rate": self.sample_rate,
+            "shares": self.shares,
+            "seed": self.seed,
+            "text": self.text.settings(),
+        }
+        return super().settings() | own
+
+    def inventory(self) -> list[str]:
+        """Inventory with the resampled copies, which are thereby written again where they are gone."""
+        described = [stamp(path) for path in self.contents.files]
+        sizes = {path: info and (info.sample_rate, info.num_samples) for path, info in self.headers.items()}
+        return described + [f"{path} {size} {self.copies.get(path, '')}" for path, size in sizes.items()]
+
+    def notes(self) -> list[str]:
+        """Notes about sources, held-out parts, speakers, sample rates, texts and symbols."""
+        rates = utterances.rates(self.headers, self.headers)
+        return [
+            *self.contents.remarks,
+            *files_notes.overlaps(self.contents.entries),
+            *files_notes.rates(rates, self.sample_rate, self.resampled),
+            *files_notes.empty(self.contents.entries),
+            *files_notes.symbols(self.tokens, self.unit),
+            *files_notes.changes(self.text.changes(self.contents.texts)),
+            *files_notes.manifests(self.manifests, self.splits),
+        ]
+
+    def prepare(self, directory: str | Path) -> dict[str, list[Utterance]]:
+        """Prepare the corpus as `Corpus.prepare` does; write the manifests also to `<directory>/<name>/<split>.jsonl`.
+
+        There they are replaced by those of the next preparation under this name, with whatever settings.
+        """
+        folder = self.folder(directory)
+        try:
+            prepared = self.prepare_in(folder)
+        except DataError as error:
+            raise DataError(str(error).replace("corpus.tokens.size", "corpus.pieces"), error.kind) from error
+        self.manifests = Path(directory) / self.name
+        for split in prepared:
+            _copy_changed(folder / f"{split}.jsonl", self.manifests / f"{split}.jsonl")
+        return prepared
+
+    def stored(self, folder: Path) -> None:
+        """None: the sources have been read by now, and what is made of them is compared with the folder's manifests."""
+
+    @functools.cached_property
+    def copies(self) -> dict[str, Path]:
+        """Resampled copies of the files of another rate, by path; those that are not there are written.
+
+        Damaged files have none: the check of the corpus reads them, and names the damage.
+        """
+        infos = self.headers.items()
+        other = [path for path, info in infos if info is not None and info.sample_rate != self.sample_rate]
+        with ThreadPoolExecutor(2) as pool:
+            copying = pool.map(self._copy, other)
+            copies = list(progress.counted(copying, len(other), "audio files resampled"))
+        return {path: copy for path, copy in zip(other, copies, strict=True) if copy is not None}
+
+    def _copy(self, path: str) -> Path | None:
+        try:
+            return resampling.copy(Path(path), self.sample_rate, self.resampled)
+        except DataError:
+            return None
+
+
+def _copy_changed(source: Path, target: Path) -> None:
+    """Copy a file, unless the target has the same content."""
+    if not (target.is_file() and filecmp.cmp(source, target, shallow=False)):
+        with source.open("rb") as content, atomic.opened(target, durable=True) as copy:
+            shutil.copyfileobj(content, copy)
+
+
+def _paths(given: Paths | None) -> list[Path]:
+    """Paths of a source or several, as they were typed."""
+    listed = [given] if isinstance(given, str) else list(given or ())
+    return [Path(path).expanduser() for path in listed]

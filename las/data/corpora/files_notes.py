@@ -1,0 +1,87 @@
+"""Notes that the preparation of recordings described by files prints."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from las.data.sources.base import Entry, first_of
+from las.data.text_rules import Change
+from las.data.tokenizers import Tokenizer, TrainedSentencePieces
+
+Splits = Mapping[str, Sequence[Entry]]
+
+
+def held_out(split: str, entries: Sequence[Entry], train: Sequence[Entry], by_speaker: bool, seed: int) -> str:
+    """Describe what was held out of the training part."""
+    share = f"{len(entries):,} of {len(train):,} utterances ({100 * len(entries) / len(train):.1f} %)"
+    speakers = {entry.speaker for entry in entries}
+    everybody = {entry.speaker for entry in train}
+    if by_speaker:
+        whom = f"{len(speakers)} of {len(everybody)} speakers ({first_of(sorted(speakers), 5)})"
+        return f"{split}: held out of train, whole speakers: {whom}, {share}, corpus.seed={seed}"
+    reason = "some have no speaker" if "" in everybody else f"there are only {len(everybody)} speakers"
+    return f"{split}: held out of train, single utterances, because {reason}: {share}, corpus.seed={seed}"
+
+
+def overlaps(splits: Splits) -> list[str]:
+    """Notes about speakers, and recordings, that are in the training part and in another one."""
+    train = splits["train"]
+    speakers, audio = {entry.speaker for entry in train} - {""}, {entry.audio for entry in train}
+    notes = []
+    for split, entries in splits.items():
+        if split == "train":
+            continue
+        if both := sorted({entry.speaker for entry in entries} & speakers):
+            notes.append(
+                f"{split}: speakers that are in train too ({len(both)}): {first_of(both, 5)}. Its error rate does not "
+                "show how other people are understood"
+            )
+        shared = audio & {entry.audio for entry in entries}
+        stretches = {_stretch(entry) for entry in train if entry.audio in shared}
+        if twice := [entry.id for entry in entries if _stretch(entry) in stretches]:
+            notes.append(
+                f"{split}: recordings that are in train too ({len(twice)}): {first_of(twice, 5)}. Its error rate is "
+                "too good"
+            )
+    return notes
+
+
+def _stretch(entry: Entry) -> tuple[object, ...]:
+    return entry.audio, entry.channel, entry.start_s, entry.duration_s
+
+
+def rates(counts: Mapping[int, int], sample_rate: int, folder: Path) -> list[str]:
+    """Note about the sample rates of the files, where they are not all the corpus's."""
+    if set(counts) <= {sample_rate}:
+        return []
+    listed = ", ".join(f"{rate:,} Hz ({count:,})" for rate, count in sorted(counts.items()))
+    return [
+        f"sample rates (files): {listed}. Those of another rate than {sample_rate:,} Hz are resampled, into {folder}"
+    ]
+
+
+def empty(splits: Splits) -> list[str]:
+    """Notes about texts that are empty."""
+    notes = []
+    for split, entries in splits.items():
+        if places := [entry.where for entry in entries if not entry.text]:
+            fate = "left out of training" if split == "train" else "decoded, and scored as nothing said"
+            notes.append(f"{split}: empty texts, {fate} ({len(places):,}): {first_of(places)}")
+    return notes
+
+
+def symbols(tokens: Tokenizer, unit: str) -> list[str]:
+    """Note about the symbols learned from the training texts."""
+    if isinstance(tokens, TrainedSentencePieces):
+        return [f"{tokens.size - 1:,} pieces of words, learned from the training texts"]
+    names = list(map(repr, tokens.symbols[1:]))
+    return [f"{unit} of the training texts, {len(names):,}: {' '.join(names[:60])}{' ...' if names[60:] else ''}"]
+
+
+def changes(listed: Sequence[Change]) -> list[str]:
+    """Table of what the rules for texts changed."""
+    return ["texts changed by corpus.text:", *(f"  {change}" for change in listed)] if listed else []
+
+
+def manifests(folder: Path | None, splits: Sequence[str]) -> list[str]:
+    """Note about the files of the last preparation, which the verb `score` reads as references."""
+    return [] if folder is None else [f"manifests: {', '.join(f'{folder / split}.jsonl' for split in splits)}"]

@@ -1,0 +1,1 @@
+"""Files that describe recordings: one module for each format, all read into `Entry` lists."""

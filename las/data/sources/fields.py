@@ -1,0 +1,120 @@
+"""Named fields of tables and JSON lines: which one is the audio, which the text, and an entry from each row."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from las.data.sources.base import Entry, audio_path
+from las.runtime.errors import ConfigError, DataError, suggest
+
+USUAL = {
+    "audio": (
+        *("audio", "audio_filepath", "audio_path", "audio_file", "path", "file_name", "filename", "file"),
+        *("wav", "wav_filename", "wav_path"),
+    ),
+    "text": ("text", "sentence", "transcript", "transcription", "normalized_text", "wrd"),
+    "id": ("id", "utt_id", "utterance_id", "utt", "segment_id"),
+    "speaker": ("speaker", "speaker_id", "client_id", "spk_id", "spk"),
+    "channel": ("channel",),
+    "start": ("start", "start_s", "offset", "start_time", "begin"),
+    "end": ("end", "end_s", "end_time"),
+    "duration": ("duration", "duration_s"),
+}
+"""Usual names of columns by role, in any case of letters; the first that is there is taken."""
+
+Value = str | int | float | None
+
+
+def roles(names: Sequence[str], columns: Mapping[str, str | None], where: str) -> dict[str, str]:
+    """Find the column of each role among the `names` of a table; roles without a column are left out.
+
+    `columns` has the names that the user gave. Raises DataError listing the names when a given one is not there, or
+    when none is that of the audio or the text.
+    """
+    chosen: dict[str, str] = {}
+    by_lower = {name.strip().lower(): name for name in reversed(names)}
+    for role, usual in USUAL.items():
+        given = columns.get(role)
+        if given is not None and given not in names:
+            raise DataError(
+                f"{where}: there is no column {given!r} (corpus.columns.{role}): {_listed(names)}."
+                f"{suggest(given, names)}"
+            )
+        name = given or next((by_lower[each] for each in usual if each in by_lower), None)
+        if name is not None:
+            chosen[role] = name
+    for role in ("audio", "text"):
+        if role not in chosen:
+            raise DataError(
+                f"{where}: no column of the {role}: {_listed(names)}. Usual names are {', '.join(USUAL[role])}. For "
+                f"another one: corpus.columns.{role}=..."
+            )
+    return chosen
+
+
+def check_columns(columns: Mapping[str, str | None]) -> None:
+    """Raise ConfigError for a role of columns that does not exist."""
+    for role in columns:
+        if role not in USUAL:
+            raise ConfigError(f"corpus.columns.{role}: there is no such column.{suggest(role, USUAL)}")
+
+
+def entry(values: Mapping[str, Value], chosen: Mapping[str, str], where: str, folder: Path) -> Entry:
+    """Make an entry from the values of a row. Raises DataError for a value that cannot be meant."""
+    by_role = {role: values.get(name) for role, name in chosen.items()}
+    audio, text = by_role["audio"], by_role["text"]
+    if not isinstance(audio, str) or not audio.strip():
+        raise DataError(f"{where}: {chosen['audio']} names no audio file")
+    if text is None:
+        raise DataError(f"{where}: there is no {chosen['text']}")
+    start_s, duration_s = _stretch(by_role, where)
+    return Entry(
+        where=where,
+        audio=audio_path(folder, audio.strip()),
+        text=str(text),
+        id=_text(by_role.get("id")),
+        speaker=_text(by_role.get("speaker")),
+        channel=_channel(by_role.get("channel"), where),
+        start_s=start_s,
+        duration_s=duration_s,
+    )
+
+
+def _stretch(by_role: Mapping[str, Value], where: str) -> tuple[float, float | None]:
+    """Start and duration in seconds; a duration of None reaches to the end of the file."""
+    start_s = _seconds(by_role.get("start"), "start", where) or 0.0
+    end_s = _seconds(by_role.get("end"), "end", where)
+    duration_s = _seconds(by_role.get("duration"), "duration", where)
+    if end_s is None:
+        return start_s, duration_s
+    if end_s <= start_s:
+        raise DataError(f"{where}: the utterance ends at {end_s:g} s, before it starts ({start_s:g} s)")
+    return start_s, end_s - start_s
+
+
+def _seconds(value: Value, role: str, where: str) -> float | None:
+    if value is None or value == "":
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not (math.isfinite(seconds) and seconds >= 0) or (role == "duration" and seconds == 0):
+        raise DataError(f"{where}: the {role} is {value!r}, and should be a number of seconds")
+    return seconds
+
+
+def _channel(value: Value, where: str) -> int | None:
+    if value is None or value == "":
+        return None
+    if not str(value).strip().isdecimal():
+        raise DataError(f"{where}: the channel is {value!r}, and should be a number counted from 0")
+    return int(value)
+
+
+def _text(value: Value) -> str:
+    return "" if value is None else str(value).strip()
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"the columns are {', '.join(names)}" if names else "there are no columns"

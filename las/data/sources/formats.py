@@ -1,0 +1,104 @@
+"""Formats of sources: their names, their readers, and recognition of a file or folder by its content."""
+
+import codecs
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+from las.data.sources import folder, json_lines, kaldi, tables
+from las.data.sources.base import ReadingOptions, Source, text
+from las.runtime.errors import ConfigError, DataError, suggest
+
+READERS: dict[str, Callable[[Path, ReadingOptions], Source]] = {
+    "manifest": json_lines.read_manifest,
+    "jsonl": json_lines.read_objects,
+    "csv": tables.read_csv,
+    "tsv": tables.read_tsv,
+    "ljspeech": tables.read_ljspeech,
+    "kaldi": kaldi.read_kaldi,
+    "librispeech": folder.read_librispeech,
+    "folder": folder.read_folder,
+}
+LIST = """Formats (corpus.format=...):
+  manifest     JSON lines that `las prepare` wrote
+  jsonl        JSON lines with audio_filepath and text, as NeMo's
+  csv, tsv     a table with a header that names a column of audio files and one of texts
+  ljspeech     lines id|text, the audio in wavs
+  kaldi        a folder with wav.scp and text
+  librispeech  a folder with *.trans.txt files beside the audio
+  folder       a folder of audio with a .txt or .lab file beside each"""
+_FOLDERS = ("kaldi", "librispeech", "folder")
+_LISTINGS = ("metadata.csv", "metadata.jsonl")
+
+
+def check_format(name: str | None) -> None:
+    """Raise ConfigError with the nearest names for an unknown format; None stands for recognition."""
+    if name is not None and name not in READERS:
+        raise ConfigError(f"corpus.format={name}: there is no such format.{suggest(name, READERS)}\n{LIST}")
+
+
+def read(path: Path, name: str | None, options: ReadingOptions) -> tuple[str, Source]:
+    """Read a source of the format `name`, or of the one it is recognised as (None). Returns the format with it.
+
+    Raises DataError for a source that is not there, is not recognised, or has no utterances.
+    """
+    if not path.exists():
+        siblings = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise DataError(f"{path}: there is no such file or folder.{suggest(path.name, siblings)}")
+    if path.is_dir() and name not in _FOLDERS:
+        path = next((path / each for each in _LISTINGS if (path / each).is_file()), path)
+    name = name or recognised(path)
+    if path.is_dir() != (name in _FOLDERS):
+        kind, expected = ("folder", "file") if path.is_dir() else ("file", "folder")
+        raise DataError(f"{path}: a {kind}, and corpus.format={name} is a {expected}")
+    source = READERS[name](path, options)
+    if not source.entries:
+        raise DataError("\n".join([f"{path}: there are no utterances in it, read as {name}", *source.remarks]))
+    return name, source
+
+
+def recognised(path: Path) -> str:
+    """Recognise the format of a file or folder by its content. Raises DataError listing the formats for none."""
+    name = _of_folder(path) if path.is_dir() else _of_file(path)
+    if name is None:
+        raise DataError(f"{path}: not recognised as a source of recordings: {_content(path)}\n{LIST}")
+    return name
+
+
+def _of_folder(path: Path) -> str | None:
+    if (path / "wav.scp").is_file():
+        return "kaldi"
+    if next(path.rglob("*.trans.txt"), None) is not None:
+        return "librispeech"
+    return "folder" if folder.audio_files(path) else None
+
+
+def _of_file(path: Path) -> str | None:
+    first = _first_line(path)
+    if first.startswith("{"):
+        keys = json_lines.parsed(first, f"{path}:1").keys()
+        return "manifest" if {"audio", "start_s", "duration_s"} <= keys else "jsonl"
+    if "\t" in first:
+        return "tsv"
+    if first.count("|") in (1, 2):
+        return "ljspeech"
+    return "csv" if "," in first or ";" in first else None
+
+
+def _first_line(path: Path) -> str:
+    """The first line of a text file; empty for a file with a byte that no text has."""
+    with path.open("rb") as file:
+        beginning = file.read(4096)
+    if b"\0" in beginning and not beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return ""
+    return text(path).lstrip().partition("\n")[0].rstrip("\r")
+
+
+def _content(path: Path) -> str:
+    """Content of a file or folder in short, for an error."""
+    if path.is_dir():
+        names = sorted(f"{each.name}/" if each.is_dir() else each.name for each in itertools.islice(path.iterdir(), 8))
+        return f"a folder with {', '.join(names)}" if names else "an empty folder"
+    with path.open("rb") as file:
+        beginning = file.read(40)
+    return f"a file that begins with {beginning!r}" if beginning else "an empty file"

@@ -1,0 +1,159 @@
+"""Utterances from entries: unique ids, existing audio, stretches within it, and the sample rate of most files."""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from las.data.audio import shards
+from las.data.audio.files import AudioInfo
+from las.data.manifest import Utterance
+from las.data.sources.base import Entry
+from las.data.sources.headers import Headers
+from las.runtime.errors import DataError
+
+_MANY = 10
+"""Number of files from which listing their folder is faster than asking for each."""
+TOLERANCE_S = 0.01
+"""Seconds by which a stretch may miss the end of its file: sources write times with few digits."""
+
+
+def identified(entries: Sequence[Entry]) -> list[Entry]:
+    """Give every entry without an id one made from the name of its audio file, and the stretch of a segment.
+
+    Where file names occur twice, the ids have the folders that tell them apart. Raises DataError for ids that occur
+    twice, naming both places.
+    """
+    nameless = {entry.audio for entry in entries if not entry.id}
+    names = _names(nameless)
+    named = [entry if entry.id else entry._replace(id=names[entry.audio] + _stretch(entry)) for entry in entries]
+    first: dict[str, str] = {}
+    twice = []
+    for entry in named:
+        if entry.id in first:
+            twice.append(f"{entry.where}: {entry.id} is already at {first[entry.id]}")
+        first.setdefault(entry.id, entry.where)
+    if twice:
+        raise DataError(_complaint(f"utterances with the id of another one ({len(twice):,})", twice))
+    return named
+
+
+def _names(audio: Iterable[str]) -> dict[str, str]:
+    """Names of files without ending, preceded by as many folders as tell them apart."""
+    paths = {each: Path(each) for each in audio}
+    for depth in range(1, max((len(path.parts) for path in paths.values()), default=0) + 2):
+        names = {each: "-".join([*path.parts[-depth:-1], path.stem]) for each, path in paths.items()}
+        if len(set(names.values())) == len(names):
+            break
+    return names
+
+
+def _stretch(entry: Entry) -> str:
+    """Suffix of an id: channel, start and end in milliseconds; empty for a whole file of one channel."""
+    channel = "" if entry.channel is None else f"-{entry.channel}"
+    if entry.start_s == 0 and entry.duration_s is None:
+        return channel
+    end = "end" if entry.duration_s is None else f"{round(1000 * (entry.start_s + entry.duration_s)):07d}"
+    return f"{channel}-{round(1000 * entry.start_s):07d}-{end}" if entry.start_s else channel
+
+
+def require_audio(entries: Iterable[Entry]) -> None:
+    """Raise DataError naming the first ten audio files that do not exist, and their number."""
+    holders = {entry.audio: shards.file_of(entry.audio) for entry in entries}
+    absent = _absent(set(holders.values()))
+    if absent:
+        missing = [f"{entry.where}: {entry.audio}" for entry in entries if holders[entry.audio] in absent]
+        raise DataError(
+            _complaint(f"audio files that do not exist ({len(missing):,})", missing)
+            + "\nRelative paths start from the folder of the file that names them; corpus.audio_root=... is another one"
+        )
+
+
+def _absent(paths: Iterable[str]) -> set[str]:
+    """The paths at which there is no file. Folders with several of them are listed, which takes one call for all."""
+    by_folder: dict[str, list[str]] = {}
+    for path in paths:
+        by_folder.setdefault(path[: path.rfind("/") + 1], []).append(path)
+    unlisted: list[str] = []
+    for folder, inside in by_folder.items():
+        listed = _listed(folder) if len(inside) >= _MANY else set()
+        unlisted += [path for path in inside if path[len(folder) :] not in listed]
+    return {path for path in unlisted if not os.path.exists(path)}
+
+
+def _listed(folder: str) -> set[str]:
+    """Names of the files in a folder, without links, which may lead nowhere; none for a folder that cannot be read."""
+    try:
+        with os.scandir(folder or ".") as entries:
+            return {entry.name for entry in entries if not entry.is_symlink()}
+    except OSError:
+        return set()
+
+
+def rates(paths: Iterable[str], infos: Headers) -> Counter[int]:
+    """Number of readable files of each sample rate in Hz."""
+    return Counter(info.sample_rate for path in set(paths) if (info := infos[path]) is not None)
+
+
+def utterances(entries: Iterable[Entry], infos: Headers, audio: Mapping[str, Path]) -> list[Utterance]:
+    """Make the utterances of entries, sorted by id; `audio` has the resampled copies of some files.
+
+    Raises DataError naming the first ten that do not lie within their file, or do not say which of its channels.
+    """
+    made, wrong, here = [], [], os.getcwd()
+    for entry in entries:
+        info = infos[entry.audio]
+        if info is None:
+            made.append(_utterance(entry, os.path.join(here, entry.audio), 0.0))
+            continue
+        problem = _problem(entry, info)
+        if problem:
+            wrong.append(f"{entry.where}: {entry.id}: {problem}")
+        path = os.path.join(here, audio.get(entry.audio, entry.audio))
+        made.append(_utterance(entry, path, _duration(entry, info)))
+    if wrong:
+        raise DataError(_complaint(f"utterances that do not lie within their audio ({len(wrong):,})", wrong))
+    return sorted(made, key=lambda utterance: utterance.id)
+
+
+def _problem(entry: Entry, info: AudioInfo) -> str:
+    """Reason why an entry does not fit its file, empty if it does."""
+    name = os.path.basename(entry.audio)
+    if entry.channel is None and info.channels > 1:
+        return (
+            f"{name} has {info.channels} channels: say which in a column `channel`, counted from 0, or "
+            "corpus.channel=0 for all"
+        )
+    if (entry.channel or 0) >= info.channels:
+        return f"{name} has no channel {entry.channel}: it has {info.channels}, counted from 0"
+    end_s = entry.start_s + (entry.duration_s or 0.0)
+    if end_s > info.duration_s + TOLERANCE_S or entry.start_s >= info.duration_s:
+        return f"it ends at {end_s:.3f} s, {name} at {info.duration_s:.3f} s"
+    return ""
+
+
+def _duration(entry: Entry, info: AudioInfo) -> float:
+    """Duration in seconds; a stretch that ends within the tolerance of the file's end reaches to it."""
+    rest_s = info.duration_s - entry.start_s
+    if entry.duration_s is None or abs(entry.duration_s - rest_s) <= TOLERANCE_S:
+        return rest_s
+    return entry.duration_s
+
+
+def _utterance(entry: Entry, audio: str, duration_s: float) -> Utterance:
+    return Utterance(
+        id=entry.id,
+        audio=audio,
+        channel=entry.channel or 0,
+        start_s=entry.start_s,
+        duration_s=duration_s,
+        text=entry.text,
+        speaker=entry.speaker,
+        alignment=entry.alignment,
+    )
+
+
+def _complaint(beginning: str, listed: Sequence[str], count: int = 10) -> str:
+    """Message with the first `count` lines of a list and the number of the others."""
+    more = [f"  ... and {len(listed) - count:,} more"] if len(listed) > count else []
+    return "\n".join([f"{beginning}:", *(f"  {line}" for line in listed[:count]), *more])

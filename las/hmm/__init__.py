@@ -1,0 +1,1 @@
+"""Hidden Markov models: pronunciations, states of phones, alignment, labels of frames."""

@@ -1,0 +1,71 @@
+"""Labels of the frames of a corpus by forced alignment from a flat start, made once and kept for the next training."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from las.data import manifest
+from las.data.corpora.base import Corpus
+from las.data.manifest import Utterance
+from las.hmm import labels, spoken
+from las.hmm.aligner import Aligner
+from las.hmm.gmm_training import DEFAULT_SCHEDULE
+from las.hmm.labels import INDEX, FrameLabels, LabelKind
+from las.hmm.lexicon import Lexicon
+from las.runtime import progress
+from las.runtime.config import Config, build
+
+# Part of the name of a folder: raise it when the same corpus and dictionary begin to give other labels.
+_FORMAT = 1
+
+
+def aligned(
+    corpus: Corpus,
+    splits: Mapping[str, Sequence[Utterance]],
+    dictionary: Lexicon,
+    features: Config,
+    data_dir: Path,
+) -> FrameLabels:
+    """Labels of some splits: read from `<data_dir>/labels/<corpus>-<hash of all they depend on>`, or made first.
+
+    The models are trained on the first of the splits. An utterance that no path fits has no labels, and is named.
+
+    Args:
+        corpus: tells the words and, for a corpus of phones, their numbering.
+        splits: utterances by split.
+        dictionary: of all their words.
+        features: section of a config, of the Gaussian mixtures.
+        data_dir: folder of prepared data.
+
+    Raises DataError for words that the dictionary lacks and for audio that cannot be read.
+    """
+    everything = {split: spoken.spoken(corpus, utterances) for split, utterances in splits.items()}
+    spoken.require_known(
+        everything,
+        dictionary,
+        "leave these utterances out: las align with partial=true labels=FOLDER, then las train with labels=FOLDER",
+    )
+    topology = spoken.topology(corpus, dictionary)
+    described = {
+        "format": _FORMAT,
+        "utterances": {split: manifest.content_hash(utterances) for split, utterances in splits.items()},
+        "lexicon": dictionary.content_hash,
+        "topology": [topology.content_hash, *topology.speech, *topology.pause],
+        "features": features,
+        "schedule": DEFAULT_SCHEDULE,
+    }
+    digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
+    folder = data_dir / "labels" / f"{corpus.name}-{digest[:12]}"
+    if (folder / INDEX).is_file():
+        return FrameLabels(folder)
+    total = sum(map(len, everything.values()))
+    progress.say(f"labels of frames: {corpus.name} has none yet, so {total:,} utterances are aligned (las align)")
+    aligner = Aligner(build(features, where="features")(corpus.sample_rate), dictionary, topology)
+    aligner.train(next(iter(everything.values())))
+    found = aligner.align([each for listed in everything.values() for each in listed])
+    found.say_without_path()
+    labelled = ((each.id, found.labels[each.id]) for each in found.aligned)
+    stored = labels.write(folder, labelled, LabelKind.of(topology, aligner.times))
+    progress.say(f"labels of {stored.counts().sum():,} frames written to {folder}, for other seeds and models too")
+    return stored

@@ -1,0 +1,98 @@
+"""Praat's TextGrid files: tiers of intervals that cover a recording (Praat's manual, "TextGrid file formats").
+
+Written in the long text format; the long and the short one are read.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from las.data.manifest import Interval
+from las.runtime.errors import DataError
+
+_UNSAFE = re.compile(r"[^\w.-]")
+_VALUE = re.compile(r'"((?:[^"]|"")*)"|(?<![\w\[])(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)(?![\w\]])')
+
+
+def file_name(utterance_id: str) -> str:
+    """The name of the file of an utterance."""
+    return f"{_UNSAFE.sub('_', utterance_id)}.TextGrid"
+
+
+def text(tiers: Mapping[str, Sequence[Interval]], duration_s: float) -> str:
+    """Format tiers by name, in seconds from the start of the recording; gaps become intervals without a text."""
+    lines = [
+        'File type = "ooTextFile"',
+        'Object class = "TextGrid"',
+        "",
+        "xmin = 0",
+        f"xmax = {duration_s:.6f}",
+        "tiers? <exists>",
+        f"size = {len(tiers)}",
+        "item []:",
+    ]
+    for number, (name, intervals) in enumerate(tiers.items(), start=1):
+        covering = _covering(intervals, duration_s)
+        lines += [
+            f"    item [{number}]:",
+            '        class = "IntervalTier"',
+            f'        name = "{_quoted(name)}"',
+            "        xmin = 0",
+            f"        xmax = {duration_s:.6f}",
+            f"        intervals: size = {len(covering)}",
+        ]
+        for place, interval in enumerate(covering, start=1):
+            lines += [
+                f"        intervals [{place}]:",
+                f"            xmin = {interval.start_s:.6f}",
+                f"            xmax = {interval.end_s:.6f}",
+                f'            text = "{_quoted(interval.symbol)}"',
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def read(path: str | Path) -> dict[str, list[Interval]]:
+    """Read the interval tiers of a file by name, without the intervals whose text is empty.
+
+    Raises DataError for a file that is no TextGrid, and for tiers of points.
+    """
+    path = Path(path)
+    try:
+        content = path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read as text in UTF-8 ({error})") from error
+    values = [
+        match[1].replace('""', '"') if match[1] is not None else float(match[2]) for match in _VALUE.finditer(content)
+    ]
+    if values[:2] != ["ooTextFile", "TextGrid"]:
+        raise DataError(f"{path}: this is no TextGrid: it does not begin with ooTextFile and TextGrid")
+    tiers: dict[str, list[Interval]] = {}
+    place = 5  # behind the two names, the times of the recording and the number of tiers
+    try:
+        while place < len(values):
+            kind, name, _, _, count = values[place : place + 5]
+            if kind != "IntervalTier":
+                raise DataError(f"{path}: the tier {name!r} is a {kind}, and only tiers of intervals are read")
+            rows = [values[start : start + 3] for start in range(place + 5, place + 5 + 3 * int(count), 3)]
+            tiers[str(name)] = [Interval(float(start), float(end), str(said)) for start, end, said in rows if said]
+            place += 5 + 3 * int(count)
+    except ValueError as error:
+        raise DataError(f"{path}: its tiers end too early or are damaged ({error})") from error
+    return tiers
+
+
+def _covering(intervals: Sequence[Interval], duration_s: float) -> list[Interval]:
+    """Intervals with empty ones in the gaps between them."""
+    covering, end_s = [], 0.0
+    for interval in intervals:
+        if interval.start_s > end_s:
+            covering.append(Interval(end_s, interval.start_s, ""))
+        covering.append(interval)
+        end_s = interval.end_s
+    if end_s < duration_s or not covering:
+        covering.append(Interval(end_s, duration_s, ""))
+    return covering
+
+
+def _quoted(said: str) -> str:
+    return said.replace('"', '""')

@@ -1,0 +1,173 @@
+"""Tied states of triphones: for each state of each phone a decision tree, whose leaves are the distributions (pdfs).
+
+A tying is kept as JSON: phones, silences, trees, and the hash of all of it, which names it in labels and models.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path as FilePath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from las.hmm import decision_tree, questions, triphones
+from las.hmm.decision_tree import DEFAULT_GROWTH, Growth, Leaf, Split, Tree
+from las.hmm.lexicon import require_phone
+from las.hmm.questions import Question
+from las.hmm.topology import EDGE, NUM_STATES, Topology, TransitionCosts, Triphone
+from las.hmm.triphones import Sums
+from las.runtime.errors import DataError, StorageError, suggest
+from las.storage import atomic, bounded
+
+FORMAT = 1
+
+
+class TiedStates:
+    """Numbering of the tied states of triphones.
+
+    Args:
+        topology: of the phones; its transition costs stay.
+        trees: those of the states of each phone, in the order of the topology; their pdfs are numbered from 0 on.
+    """
+
+    def __init__(self, topology: Topology, trees: Mapping[str, Sequence[Tree]]) -> None:
+        self.topology = topology
+        self.trees = {phone: tuple(trees[phone]) for phone in topology.phones}
+        self._names = [
+            f"{phone}.{state}.{number}"
+            for phone, own in self.trees.items()
+            for state, tree in enumerate(own)
+            for number, _ in enumerate(each for each in tree if isinstance(each, Leaf))
+        ]
+
+    @property
+    def num_pdfs(self) -> int:
+        """Number of distributions: one for each leaf."""
+        return len(self._names)
+
+    def in_context(self, triphone: Triphone, where: str = "tying") -> tuple[int, ...]:
+        """The pdfs of the states of a triphone, whether it was seen or not.
+
+        Raises DataError with the nearest phones for an unknown one, which may be a neighbour.
+        """
+        outside = triphones.edge(self.topology)
+        left, right = (outside if each is None else each for each in (triphone.left, triphone.right))
+        for phone in {left, triphone.phone, right} - {EDGE}:
+            require_phone(phone, self.topology.phones, where)
+        return tuple(decision_tree.leaf(tree, left, right) for tree in self.trees[triphone.phone])
+
+    def costs(self, phone: str) -> TransitionCosts:
+        """Transition costs of a phone."""
+        return self.topology.costs(phone)
+
+    def neighbour(self, phone: str | None) -> str | None:
+        """The phone itself; the edge is silence, where there is one."""
+        return triphones.edge(self.topology) if phone is None else phone
+
+    def name(self, pdf: int) -> str:
+        """The name of a pdf: phone, state, and leaf of its tree."""
+        return self._names[pdf]
+
+    @property
+    def content_hash(self) -> str:
+        """Hash (sha256, hex) of phones and trees; the transition costs are not part of it."""
+        return hashlib.sha256(json.dumps(self._plain, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def _plain(self) -> dict[str, Any]:
+        trees = {phone: [[_plain(node) for node in tree] for tree in own] for phone, own in self.trees.items()}
+        return {
+            "format": FORMAT,
+            "phones": list(self.topology.phones),
+            "silences": list(self.topology.silences),
+            "trees": trees,
+        }
+
+    def write(self, path: str | FilePath) -> None:
+        """Write the tying as JSON."""
+        atomic.write_json(FilePath(path), self._plain | {"content_hash": self.content_hash})
+
+
+def estimate(
+    statistics: Mapping[Triphone, Sums],
+    topology: Topology,
+    floor: NDArray[np.float64],
+    growth: Growth = DEFAULT_GROWTH,
+    asked: Iterable[Question] | None = None,
+) -> TiedStates:
+    """Grow the trees of all phones.
+
+    Args:
+        statistics: sums of triphones, [states, 1 + 2 size], from `triphones.statistics`.
+        topology: every phone of the triphones is one of it; silences and phones without frames keep three pdfs.
+        floor: least variance, [size].
+        growth: limits.
+        asked: questions; None for those of clusters of the phones themselves, and the edge of utterances.
+    """
+    known = {phone: sums for phone, sums in triphones.of_phones(statistics).items() if sums[:, 0].all()}
+    if asked is None:
+        sets = [*questions.clusters(known, floor), (EDGE,)]
+        asked = questions.of_sets(sets, (*topology.phones, EDGE))
+    asked = list(asked)
+    trees: dict[str, list[Tree]] = {}
+    num_pdfs = 0
+    for phone in topology.phones:
+        own = {each: sums for each, sums in statistics.items() if each.phone == phone}
+        splits = [] if phone in topology.silences or not own else asked
+        trees[phone] = []
+        for state in range(NUM_STATES):
+            tree: Tree = (Leaf(num_pdfs),)
+            if splits:
+                of_state = {each: sums[state] for each, sums in own.items()}
+                tree = decision_tree.grow(of_state, splits, floor, growth, num_pdfs)
+            trees[phone].append(tree)
+            num_pdfs += sum(isinstance(node, Leaf) for node in tree)
+    return TiedStates(topology, trees)
+
+
+def read(path: str | FilePath, topology: Topology) -> TiedStates:
+    """Read a tying for the phones of a topology.
+
+    Raises StorageError for a file that is missing, damaged or changed, DataError naming phones that the topology lacks
+    or the tying.
+    """
+    path = FilePath(path)
+    stored = bounded.stored(path)
+    missing = {"format", "phones", "silences", "trees", "content_hash"} - stored.keys()
+    if missing:
+        raise StorageError(f"{path}: this is no tying of states, it lacks {', '.join(sorted(missing))}")
+    if stored["format"] != FORMAT:
+        raise StorageError(f"{path}: format {stored['format']}, and this release reads {FORMAT}")
+    given = {key: value for key, value in stored.items() if key != "content_hash"}
+    if hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest() != stored["content_hash"]:
+        raise StorageError(f"{path}: it was changed after it was written: its content has another hash than it says")
+    _require_same(path, stored["phones"], topology.phones, "phones")
+    _require_same(path, stored["silences"], topology.silences, "silences")
+    trees = {phone: [tuple(map(_node, tree)) for tree in own] for phone, own in stored["trees"].items()}
+    return TiedStates(topology, trees)
+
+
+def _require_same(path: FilePath, stored: Sequence[str], wanted: Sequence[str], kind: str) -> None:
+    """Raise DataError, which names a difference, unless two lists of phones are the same."""
+    for phone in wanted:
+        if phone not in stored:
+            raise DataError(f"{path}: the tying does not know the {kind[:-1]} {phone!r}.{suggest(phone, stored)}")
+    for phone in stored:
+        if phone not in wanted:
+            raise DataError(f"{path}: there is no {kind[:-1]} {phone!r}, which the tying has.{suggest(phone, wanted)}")
+    if list(stored) != list(wanted):
+        raise DataError(f"{path}: the tying has the same {kind} in another order")
+
+
+def _plain(node: Leaf | Split) -> dict[str, Any]:
+    if isinstance(node, Leaf):
+        return {"pdf": node.pdf}
+    return {"side": node.question.side, "phones": sorted(node.question.phones), "yes": node.yes, "no": node.no}
+
+
+def _node(plain: Mapping[str, Any]) -> Leaf | Split:
+    if "pdf" in plain:
+        return Leaf(plain["pdf"])
+    return Split(Question(plain["side"], frozenset(plain["phones"])), plain["yes"], plain["no"])

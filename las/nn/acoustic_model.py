@@ -1,0 +1,175 @@
+"""The acoustic model of a hybrid HMM: from waveforms to probabilities of the states of phones, frame by frame.
+
+Bourlard & Morgan 1994: p(x_t | s) goes with p(s | x_t) / p(s), whose numerator a network gives for every frame and
+whose denominator, the prior, is counted on the labels that it is trained on.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from las.nn import rnn
+from las.nn.cells.base import LSTMCell
+from las.nn.chunks import chunks_of
+from las.nn.features import Features
+from las.nn.listener import Listener
+from las.nn.masking import mask_of
+from las.nn.trainable import FeatureAugmentation, SpeechModel, TrainingBatch
+from las.runtime.config import require
+from las.runtime.errors import ArgumentError
+
+NO_LABEL = -1
+"""Target of a frame that is not trained on."""
+
+
+class FramePredictions(NamedTuple):
+    """Logits of labelled frames, one after the other, and their labels."""
+
+    logits: Float[Tensor, "frames pdfs"]
+    labels: Int[Tensor, "frames"]
+
+
+class FrameScores(NamedTuple):
+    """Scores of a batch for a search: logarithms of posteriors, of priors, and of the bigram of phones."""
+
+    log_posteriors: Float[Tensor, "batch frames pdfs"]
+    log_priors: Float[Tensor, "pdfs"]
+    bigram: Float[Tensor, "vocab vocab"]
+
+
+class AcousticModel(SpeechModel):
+    """Features, a listener that keeps every frame, and a linear layer to the states of phones.
+
+    Training cuts utterances into chunks, after the features; decoding hears them whole. The priors and the bigram of
+    phones are counted on the training part before the first update (`set_counts`) and kept in checkpoints.
+
+    Args:
+        sample_rate: of the waveforms, in Hz.
+        vocab_size: phones, and the boundary (id 0): phone number i has the states of pdfs 3 (i - 1) to 3 i - 1.
+        features: makes `Features` from sample_rate.
+        listener: makes a `Listener` without time reduction from the size of a feature row.
+        chunk_size: frames of a chunk.
+        chunk_step: frames from the beginning of a chunk to that of the next one.
+        states_per_phone: pdfs of each phone.
+        num_pdfs: pdfs of imported labels whose states are tied; None: those of the phones.
+    """
+
+    log_priors: Tensor
+    bigram: Tensor
+    predicts = "frames"
+
+    def __init__(
+        self,
+        sample_rate: int,
+        vocab_size: int,
+        *,
+        features: Callable[[int], Features],
+        listener: Callable[[int], Listener],
+        chunk_size: int = 50,
+        chunk_step: int = 25,
+        states_per_phone: int = 3,
+        num_pdfs: int | None = None,
+    ) -> None:
+        super().__init__()
+        for name, value in (("chunk_size", chunk_size), ("chunk_step", chunk_step)):
+            require(name, value, 1)
+        require("states_per_phone", states_per_phone, 1)
+        if chunk_step > chunk_size:
+            raise ArgumentError(
+                f"chunk_step={chunk_step} is more than chunk_size={chunk_size}: frames would be left out"
+            )
+        self.features = features(sample_rate)
+        self.listener = listener(self.features.size)
+        if set(self.listener.reductions) > {1}:
+            raise ArgumentError(
+                f"listener: it reduces time by {list(self.listener.reductions)}, and every frame has a label: take "
+                "time_reduction and input_reduction of 1, and no front end that strides"
+            )
+        self.ctc = None
+        self.chunk_size, self.chunk_step = chunk_size, chunk_step
+        num_pdfs = states_per_phone * (vocab_size - 1) if num_pdfs is None else num_pdfs
+        self.output = nn.Linear(self.listener.output_size, num_pdfs)
+        self.register_buffer("log_priors", torch.zeros(num_pdfs))
+        self.register_buffer("bigram", torch.zeros(vocab_size, vocab_size))
+
+    @property
+    def num_pdfs(self) -> int:
+        """Number of states of all phones."""
+        return self.output.out_features
+
+    @property
+    def state_ms(self) -> float:
+        """Time from one frame to the next, in milliseconds."""
+        return self.features.frame_shift_ms
+
+    def explain(self) -> str:
+        """A line for the log of a run: the kernel of the listener, and why it was selected."""
+        cell = next(module for module in self.listener.modules() if isinstance(module, LSTMCell))
+        return rnn.explain(cell, next(self.parameters()))
+
+    def num_states(self, num_samples: Int[Tensor, "batch"]) -> Int[Tensor, "batch"]:
+        """Frames of utterances of `num_samples`."""
+        return self.features.num_frames(num_samples)
+
+    def num_targets(self, batch: TrainingBatch) -> int:
+        """Count the labelled frames of the chunks of a batch."""
+        lengths, labels = self._labels(batch)
+        cut = chunks_of(lengths, self.chunk_size, self.chunk_step).cut(labels + 1, self.chunk_size)
+        return int((cut > 0).sum())
+
+    def forward_batch(self, batch: TrainingBatch, augment: FeatureAugmentation) -> FramePredictions:
+        """Logits of the labelled frames of all chunks, in fp32."""
+        features, num_frames = self.features(batch.waveforms, batch.num_samples)
+        features = augment(features, num_frames, keys=batch.keys, orders=self.features.orders)
+        lengths, labels = self._labels(batch)
+        chunks = chunks_of(lengths, self.chunk_size, self.chunk_step)
+        encoded, _ = self.listener(chunks.cut(features, self.chunk_size), chunks.lengths)
+        chosen = chunks.cut(labels + 1, self.chunk_size)[:, : encoded.shape[1]]  # 0: none, or outside
+        known = chosen > 0
+        return FramePredictions(self.output(encoded[known]).float(), chosen[known] - 1)
+
+    def forward(
+        self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
+    ) -> tuple[Float[Tensor, "batch frames pdfs"], Int[Tensor, "batch"]]:
+        """Logits of whole utterances, and their numbers of frames."""
+        features, num_frames = self.features(waveforms, num_samples)
+        encoded, num_frames = self.listener(features, num_frames)
+        return self.output(encoded), num_frames
+
+    def decoder(
+        self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
+    ) -> tuple[FrameScores, Int[Tensor, "batch"]]:
+        """Scores of whole utterances for a search, and their numbers of frames."""
+        logits, num_frames = self(waveforms, num_samples)
+        scores = FrameScores(torch.log_softmax(logits, dim=-1), self.log_priors, self.bigram)
+        return scores, num_frames.to(logits.device, non_blocking=True)
+
+    @torch.no_grad()
+    def set_counts(self, frames: Float[Tensor, "pdfs"], bigram: Float[Tensor, "vocab vocab"]) -> None:
+        """Set the priors from the number of frames of each pdf, one added, and the log-probabilities of phone pairs."""
+        self.log_priors.copy_(((frames + 1.0) / (frames + 1.0).sum()).log())
+        self.bigram.copy_(bigram)
+
+    def _labels(self, batch: TrainingBatch) -> tuple[Int[Tensor, "batch"], Int[Tensor, "batch frames"]]:
+        """Numbers of frames, and their labels, NO_LABEL in padding."""
+        lengths = self.features.num_frames(batch.num_samples)
+        return lengths, stretched(batch.targets, batch.num_tokens, lengths)
+
+
+def stretched(
+    labels: Int[Tensor, "batch labels"], num_labels: Int[Tensor, "batch"], num_frames: Int[Tensor, "batch"]
+) -> Int[Tensor, "batch frames"]:
+    """Labels of utterances whose speed has changed; NO_LABEL in padding.
+
+    Frame t of n has the label that frame floor((t + 1/2) m / n) of m had: its own where n = m.
+    """
+    width = int(num_frames.max())
+    doubled = 2 * torch.arange(width) + 1
+    places = doubled * num_labels.unsqueeze(1) // (2 * num_frames.clamp(min=1).unsqueeze(1))
+    known = mask_of(num_frames, width) & (num_labels > 0).unsqueeze(1)
+    # Lengths lie on the CPU: what is made of them is copied without waiting.
+    places, known = (each.to(labels.device, non_blocking=True) for each in (places, known))
+    return labels.gather(1, places.clamp(max=labels.shape[1] - 1)).masked_fill(~known, NO_LABEL)

@@ -1,0 +1,97 @@
+"""The interface between a model and its training: what the trainer asks of any model, and of one that hears audio."""
+
+from abc import ABC, abstractmethod
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from las.nn.ctc import CTC
+from las.nn.features import Features
+from las.nn.listener import Listener
+
+
+@runtime_checkable
+class TrainingBatch(Protocol):
+    """A batch of utterances with targets, as `las.data.loader.Batch` is one."""
+
+    @property
+    def waveforms(self) -> Float[Tensor, "batch samples"]: ...
+    @property
+    def num_samples(self) -> Int[Tensor, "batch"]: ...
+    @property
+    def targets(self) -> Int[Tensor, "batch tokens"]: ...
+    @property
+    def num_tokens(self) -> Int[Tensor, "batch"]: ...
+    @property
+    def keys(self) -> tuple[int, ...]: ...
+
+
+@runtime_checkable
+class FeatureAugmentation(Protocol):
+    """A change of features while training, as `las.data.augmentation.Augmentation.features` is one.
+
+    `keys` are the seeds of the utterances' draws, `orders` is the number of blocks of equal size in a row (`Features`).
+    """
+
+    def __call__(
+        self,
+        features: Float[Tensor, "batch frames size"],
+        num_frames: Int[Tensor, "batch"],
+        keys: tuple[int, ...],
+        orders: int,
+    ) -> Float[Tensor, "batch frames size"]: ...
+
+
+class Trainable(nn.Module, ABC):
+    """Base of models that the trainer trains.
+
+    A model and its loss agree on what the model gives: `TrainingLoss.objective` takes what `forward_batch` returns.
+    """
+
+    predicts: str = "tokens"
+    """Kind of its targets: `tokens` of texts, or `frames`, whose labels are states of phones."""
+    features: Features | None
+    """Computes features from waveforms; None for a model that reads no audio."""
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the parameters."""
+        return next(self.parameters()).device
+
+    @abstractmethod
+    def explain(self) -> str:
+        """A line for the log of a run: the kernels of the recurrences on the model's device, and why."""
+
+    @abstractmethod
+    def num_targets(self, batch: TrainingBatch) -> int:
+        """Count the terms of the loss of a batch: a loss with reduction `mean` is divided by it."""
+
+    @abstractmethod
+    def forward_batch(self, batch: TrainingBatch, augment: FeatureAugmentation) -> Any:
+        """Compute what the loss of a batch is taken of, its features changed by `augment`."""
+
+
+class SpeechModel(Trainable):
+    """Base of models that hear audio."""
+
+    features: Features
+    listener: Listener
+    ctc: CTC | None
+    """The CTC head; None without one."""
+
+    @abstractmethod
+    def num_states(self, num_samples: Int[Tensor, "batch"]) -> Int[Tensor, "batch"]:
+        """Encoded states of utterances of `num_samples`, without computing them."""
+
+    @property
+    @abstractmethod
+    def state_ms(self) -> float:
+        """Time from one encoded state to the next, in milliseconds."""
+
+    @abstractmethod
+    def decoder(
+        self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
+    ) -> tuple[Any, Int[Tensor, "batch"]]:
+        """Compute what a search of this kind of model takes, and the number of states of each utterance."""

@@ -1,0 +1,32 @@
+"""Targets of a training: their source, and what belongs to it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from las.data.loader import Targets
+from las.hmm.lexicon import Lexicon
+
+
+class TrainingTargets(NamedTuple):
+    """Source of targets with what belongs to it.
+
+    >>> import las
+    >>> from las.training.training_targets import TrainingTargets
+    >>> TrainingTargets(las.Characters("ab")).state
+    {}
+    """
+
+    source: Targets
+    origin: Mapping[str, str] = {}
+    """Properties that are compared when a training goes on (`las.storage.run_directory.KINDS`)."""
+    lexicon: Lexicon | None = None
+    """The dictionary whose phones the model predicts; None for a model of the corpus's own tokens."""
+    missing: frozenset[str] = frozenset()
+    """Ids of training utterances without targets."""
+    remarks: Sequence[str] = ()
+    """Lines for the log."""
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Parts that a recogniser needs beside tokens, as plain JSON values for checkpoints."""
+        return {} if self.lexicon is None else {"lexicon": self.lexicon.state()}

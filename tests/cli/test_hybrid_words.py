@@ -1,0 +1,108 @@
+"""Hybrid HMMs for words by the command line: labels made by alignment, words decoded, scales tuned."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tiny_words
+from console import Answer
+from tiny_frames import MODEL, SHORT
+
+from las.hmm.labels import FrameLabels
+
+pytest.importorskip("kaldi_decoder")
+Las = Callable[..., Answer]
+DICTIONARY = "YES Y EH S\nNO N OW\nGO G OW\nON AA N\nON(2) AO N\nSTOP S T AA P\nIT IH T\n"
+WORDS = {"YES", "NO", "GO", "ON", "STOP", "IT"}
+
+
+def hybrid(root: Path, *more: str) -> list[str]:
+    corpus = [*tiny_words.overrides(root)[:4], f"data_dir={root / 'data'}", "schedule=constant", "augment=none"]
+    search = ["search=word_graph", "search@validation_search=word_graph"]
+    return [*corpus, f"run_dir={root / 'run'}", *MODEL, *SHORT, *search, *more]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A tiny corpus of words with its dictionary."""
+    root = tiny_words.tree(tmp_path)
+    (root / "an4" / "etc" / "an4.dic").write_text(DICTIONARY)
+    return root
+
+
+@pytest.mark.slow
+def test_words_from_training_to_tuned_decoding(root: Path, las: Las) -> None:
+    answer = las("train", *hybrid(root))
+    assert answer.code == 0, answer.err
+    assert "an4 has none yet, so 10 utterances are aligned" in answer.out
+    assert "dev WER " in answer.out and "test: WER " in answer.out
+    (folder,) = (root / "data" / "labels").iterdir()
+    assert len(FrameLabels(folder)) == 10, "training and development part"
+    answer = las("train", *hybrid(root, "seed=2", f"run_dir={root / 'second'}", "trainer.max_steps=2"))
+    assert answer.code == 0 and "are aligned" not in answer.out, answer.err
+
+    places = [f"checkpoint={root / 'run'}", f"data_dir={root / 'data'}"]
+    (root / "an4" / "etc" / "an4.dic").unlink()  # the checkpoint has the dictionary
+    written = root / "x.jsonl"
+    answer = las("decode", *places, "split=test", f"output={written}")
+    assert answer.code == 0 and "test: WER " in answer.out, "the search of the training"
+    more = ["search=word_graph", "search.nbest=2", "search.beam=20.0", f"output={written}"]
+    answer = las("decode", *places, "split=test", *more)
+    assert answer.code == 0, answer.err
+    lines = [json.loads(line) for line in written.read_text().splitlines()]
+    assert [line["id"] for line in lines] == ["fccc_0", "fccc_1"]
+    assert all(set(line["text"].split()) <= WORDS for line in lines)
+    assert all({"acoustic", "lm"} <= each["scores"].keys() for line in lines for each in line["nbest"])
+
+    talk = root / "talk.jsonl"
+    audio = tiny_words.wav(root, tiny_words.name("train", 7))
+    answer = las("transcribe", f"checkpoint={root / 'run'}", f"input={audio}", f"output={talk}")
+    assert answer.code == 0, answer.err
+    transcript = json.loads(talk.read_text())
+    assert transcript["text"].split() == [word["text"] for word in transcript["words"]]
+    ends = [0.0, *(word["end_s"] for word in transcript["words"])]
+    assert ends == sorted(ends) and ends[-1] <= transcript["duration_s"]
+    assert all(word["start_s"] < word["end_s"] and 0 < word["confidence"] <= 1 for word in transcript["words"])
+
+    grid = ["scales.acoustic_scale=[0.5,1.0]", "scales.prior_scale=null", "scales.lm_scale=[1.0]"]
+    answer = las("tune", *places, "search=word_graph", *grid, "scales.insertion=[-60.0,0.0]")
+    assert answer.code == 0 and "an4 dev: 2 utterances, 4 combinations" in answer.out, answer.err
+    tuned = json.loads((root / "run" / "tuned.json").read_text())["search"]
+    assert tuned["acoustic_scale"] in (0.5, 1.0) and tuned["word_insertion"] in (-60.0, 0.0)
+    answer = las("decode", *places, "split=dev", "search=tuned")
+    assert answer.code == 0, answer.err
+    best = json.loads((root / "run" / "tuned.json").read_text())["errors"]
+    assert f"dev: {best}" in answer.out, "the score of tuning is that of decoding"
+
+
+@pytest.mark.slow
+def test_another_dictionary_stops_a_run(root: Path, las: Las) -> None:
+    assert las("train", *hybrid(root, "trainer.max_steps=2")).code == 0
+    dictionary = root / "an4" / "etc" / "an4.dic"
+    dictionary.write_text(DICTIONARY.replace("Y EH S", "Y AA S EH S"))
+    answer = las("train", *hybrid(root))
+    assert answer.code == 5, answer.err
+    assert "the pronouncing dictionary: " in answer.err and "the labels of frames: " in answer.err
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "message"),
+    [
+        (["labels=times"], 2, "labels=times: an4 has words, without times of phones: labels=align"),
+        (["search=phone_bigram"], 2, "choose search=word_graph"),
+        (["lexicon=absent.dic"], 3, "absent.dic: cannot be read"),
+    ],
+)
+def test_what_does_not_fit_is_named(root: Path, las: Las, change: list[str], code: int, message: str) -> None:
+    answer = las("train", *hybrid(root, *change))
+    assert answer.code == code and message in answer.err, answer.err
+
+
+def test_words_without_a_pronunciation_are_listed_before_training(root: Path, las: Las) -> None:
+    (root / "an4" / "etc" / "an4.dic").write_text(DICTIONARY.replace("STOP", "STEP"))
+    answer = las("train", *hybrid(root))
+    assert answer.code == 3
+    assert "lacks 1 words of 2 utterances" in answer.err and "STOP (2 times, first in utterance faaa_4)" in answer.err
+    assert "las align with partial=true labels=FOLDER" in answer.err
+    assert not (root / "run" / "checkpoints").exists()

@@ -1,0 +1,269 @@
+"""Hydra's own flags on every verb, by commands as docs/configuration.md prints them, and a user's own cards."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from console import Answer
+from omegaconf import OmegaConf
+from places import REPOSITORY
+from tiers import rest_slow
+
+from las.cli import main, show_config, sweep
+from las.runtime import config, config_folders
+from las.runtime.errors import DataError
+
+Las = Callable[..., Answer]
+WITH_CONFIG = [name for name, verb in main.VERBS.items() if verb.config]
+MINE = "# Layer norm, wider.\ndefaults:\n  - ln_global\n  - _self_\ncell_norm: output\n"
+TRIAL = "# @package _global_\ndefaults:\n  - override /cell@model.listener.cell: mine\n  - _self_\nname: trial\n"
+
+
+@pytest.fixture
+def cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with own cards, which is not the working directory's `configs/`."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("cell/mine", MINE), ("experiment/trial", TRIAL)):
+        path = tmp_path / "own" / f"{name}.yaml"
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    return tmp_path / "own"
+
+
+@pytest.mark.parametrize("verb", rest_slow(WITH_CONFIG, keep=1))
+def test_every_verb_prints_its_config_and_does_nothing_else(
+    verb: str, las: Las, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(main, "function", lambda name: pytest.fail(f"{name} ran"))
+    answer = las(verb, "--cfg", "job")
+    assert (answer.code, answer.err) == (0, "")
+    own = OmegaConf.load(REPOSITORY / "configs" / f"{main.VERBS[verb].config}.yaml")
+    assert {str(key) for key in own} - {"defaults"} <= {str(key) for key in OmegaConf.create(answer.out)}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_cfg_prints_what_is_composed_with_interpolations_or_resolved(las: Las) -> None:
+    given = ["+experiment=ln_both", "optim.lr=0.002"]
+    plain = OmegaConf.create(las("train", *given, "--cfg", "job").out)
+    assert OmegaConf.to_container(plain, resolve=True) == config.compose("train", given)
+    part = las("train", "--cfg", "job", "--package", "optim").out
+    assert part.startswith("# @package optim\n") and "lr: ${learning_rate.value}\n" in part
+    resolved = las("train", "--cfg", "job", "--resolve", "-p", "optim").out
+    assert f"lr: {config.compose('train', [])['optim']['lr']}\n" in resolved
+    assert las("score", "-c", "hydra", "-p", "hydra.run").out.startswith("# @package hydra.run\ndir: ")
+    assert {"hydra", "reference"} <= set(OmegaConf.create(las("score", "--cfg=all").out))
+    assert "reference: ???" in las("score", "--cfg", "job").out
+
+
+def test_cfg_shows_what_verbs_add_themselves(las: Las) -> None:
+    assert "name: ln_encoder_only" in las("demo", "--cfg", "job").out
+    answer = las("reproduce", "recipe=bo18_table3", "corpus=an4", "--cfg", "job")
+    assert "recipe: bo18_table3" in answer.out
+    assert answer.err == "to every row, each a config of train: corpus=an4\n"
+    assert show_config.as_composed("benchmark", ["suite=lstm"]) == ["+experiment=ln_encoder_only", "suite=lstm"]
+    assert show_config.as_composed("decode", ["search=tuned"]) == ["search=beam"]
+
+
+@pytest.mark.parametrize(
+    ("topic", "says"),
+    rest_slow(
+        [
+            ("all", "cell@model.listener.cell: lstm"),
+            ("defaults-tree", "cell@model.listener.cell: lstm"),
+            ("defaults", "| model/las_small"),
+            ("searchpath", "file://"),
+            ("config", "seed: 1"),
+            ("plugins", "BashCompletion"),
+        ],
+        keep=1,
+    ),
+)
+def test_info_is_what_hydra_knows(topic: str, says: str, las: Las) -> None:
+    answer = las("train", "--info", topic)
+    assert (answer.code, answer.err) == (0, "") and says in answer.out
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["train", "--cfg", "jbo"], "--cfg jbo: it takes job, hydra or all"),
+        (["train", "--info", "tree"], "--info tree: it takes all, config, defaults, defaults-tree, plugins or searchp"),
+        (["train", "--cfgg", "job"], "--cfgg: there is no such flag. Did you mean --cfg"),
+        (["train", "--cfg"], "argument --cfg/-c: expected one argument. `las --help` lists the flags"),
+        (["train", "--resolve"], "--resolve belongs to --cfg: --cfg job --resolve"),
+        (["train", "-p", "optim"], "--package belongs to --cfg: --cfg job --package optim"),
+        (["train", "--cfg", "job", "-p", "optm"], "--package optm: the config has no such part, or it is null. Did yo"),
+        (["train", "--cfg", "job", "optm.lr=1"], "optm.lr=1: there is no key 'optm.lr' in configs/train.yaml. Did you"),
+        (["train", "-m", "--cfg", "job"], "--multirun and --cfg: only one of them at a time"),
+        (["train", "--config-path", "x"], "--config-path: the configs of verbs are the package's. Your own cards lie "),
+        (["train", "--config-name=mine"], "--config-name=mine: every verb has its one config, train has train. What "),
+        (["tune", "-cn", "decode"], "--config-name=decode: every verb has its one config: las decode has this one. "),
+        (["train", "--experimental-rerun=x"], "--experimental-rerun: a run continues with the command that began it"),
+        (["train", "--hydra-help"], "--hydra-help: `las <verb> --help` explains a verb"),
+        (["train", "-cd", "nowhere"], "nowhere: there is no such folder of configs"),
+        (["train", "hydra.searchpath=[pkg://x]"], "hydra.searchpath=[pkg://x]: pkg://x is inside a package: give the"),
+        (["train", "hydra.searchpath=x"], "hydra.searchpath=x: a list of folders, 'hydra.searchpath=[/my/configs]'"),
+        (["train", "-sc", "install=tcsh"], "--shell-completion install=tcsh: install=bash, install=zsh or install=fis"),
+        (["list", "--cfg", "job"], "list has no config of its own, so Hydra's flags are not for it: las list --help"),
+    ],
+)
+def test_flags_that_do_nothing_say_what_does(command: list[str], says: str, las: Las) -> None:
+    answer = las(*command)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith(f"las {command[0]}: ") and says in answer.err
+
+
+def test_flags_and_overrides_come_in_any_order(las: Las) -> None:
+    a, b = "reference=a", "hypothesis=b"
+    expected = las("score", a, b, "--cfg", "job").out
+    assert "reference: a" in expected and "hypothesis: b" in expected
+    for given in (["--cfg", "job", a, b], [a, "-c", "job", b], ["-cjob", b, a]):
+        assert las("score", *given).out == expected
+    assert "reference: a" in las("score", "--info", a).out
+
+
+def test_own_cards_are_chosen_and_that_is_said(cards: Path, las: Las) -> None:
+    given = ["+experiment=trial", "--cfg", "job", "-p", "model.listener.cell"]
+    for folder in (["--config-dir", "own"], [f"+hydra.searchpath=[{cards}]"]):
+        answer = las("train", *folder, *given)
+        assert answer.code == 0 and "cell_norm: output" in answer.out
+        assert answer.err == f"own configs of {cards}: cell/mine, experiment/trial\n"
+    assert config_folders.own() == ()
+    answer = las("train", given[0])
+    assert answer.code == 2 and "there is no configs/experiment/trial.yaml" in answer.err
+
+
+def test_configs_of_the_working_directory_are_found(cards: Path, las: Las) -> None:
+    shutil.copytree(cards, "configs")
+    Path("configs/cell/lstm.yaml").write_text("_target_: las.PlainLSTMCell\n_partial_: true\nforget_bias: 3.0\n")
+    answer = las("train", "--cfg", "job", "-p", "model.listener.cell")
+    assert "forget_bias: 3.0" in answer.out
+    found = Path("configs").absolute()
+    hidden = "in place of the package's own: cell/lstm"
+    assert answer.err == f"own configs of {found}: cell/mine, experiment/trial; {hidden}\n"
+    Path("configs/cell/lstm.yaml").unlink()
+    assert "mine  " in las("list", "cell").out
+    shown = las("show", "cell=mine").out
+    assert "cell_norm: output" in shown and "gates = LN(W x; gain_x, bias_x)" in shown
+    sources = las("score", "-cd", "own", "--info", "searchpath").out
+    assert sources.index(str(cards)) < sources.index(str(found)) < sources.index(str(REPOSITORY / "configs"))
+
+
+def test_the_configs_of_another_project_are_left_alone(cards: Path, las: Las) -> None:
+    shutil.copytree(cards, "configs")
+    Path("configs/train.yaml").write_text("x: 1\n")
+    assert las("score", "--cfg", "job").err == ""
+    answer = las("train", "-cd", "configs", "--cfg", "job")
+    assert answer.code == 2 and "configs: train.yaml would hide the package's configs of verbs" in answer.err
+    assert "experiment/mine.yaml, chosen by +experiment=mine" in answer.err
+    Path("empty").mkdir()
+    assert "no cards in it: " in las("train", "-cd", "empty").err
+
+
+def test_an_own_experiment_needs_its_first_line(cards: Path, las: Las) -> None:
+    (cards / "experiment/trial.yaml").write_text(TRIAL.partition("\n")[2])
+    answer = las("train", "-cd", "own", "+experiment=trial")
+    assert answer.code == 2 and "its first line has to be '# @package _global_'" in answer.err
+
+
+def test_a_verb_runs_once_for_each_combination(las: Las, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("ref", "a b (x_1)"), ("one", "a c (x_1)"), ("two", "a b (x_1)")):
+        Path(f"{name}.trn").write_text(f"{text}\n")
+    answer = las("score", "-m", "reference=ref.trn", "hypothesis=one.trn,two.trn", "output=${hypothesis}.json")
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.index("WER 50.0 %") < answer.out.index("== 2 of 2: las score") < answer.out.index("WER 0.0 %")
+    assert Path("one.trn.json").exists() and Path("two.trn.json").exists()
+    failed = las("score", "--multirun", "reference=ref.trn", "hypothesis=none.trn,two.trn")
+    assert failed.code == 1 and "none.trn" in failed.err and "WER 0.0 %" in failed.out
+    assert failed.err.endswith("las score: 1 of 2 failed (1): the reasons are above\n")
+    same = las("score", "-m", "reference=ref.trn", "hypothesis=one.trn,two.trn", "output=x.json")
+    assert same.code == 2 and "'output=x_${hypothesis}'" in same.err and "== 1" not in same.out
+
+
+@pytest.mark.parametrize(
+    ("verb", "given", "key"),
+    rest_slow(
+        [
+            ("decode", ["checkpoint=a", "split=dev", "search.size=1,4"], "output=x_${search.size}"),
+            ("tune", ["checkpoint=a", "search.lm.path=x", "split=dev,test"], "output=x_${split}"),
+            ("demo", ["optim.lr=0.1,0.2"], "name=x_${optim.lr}"),
+        ]
+    ),
+)
+def test_runs_that_would_overwrite_each_other_are_refused(
+    verb: str, given: list[str], key: str, las: Las, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(overrides: list[str]) -> None:
+        raise DataError("read")
+
+    monkeypatch.setattr(main, "function", lambda name: unreadable)
+    answer = las(verb, "-m", *given)
+    assert answer.code == 2 and f"in single quotes: '{key}'" in answer.err, answer
+    assert las(verb, "-m", *given, "hydra/launcher=joblib").err.startswith(
+        f"las {verb}: hydra/launcher=joblib: Hydra's"
+    )
+    apart = las("decode", "-m", "checkpoint=a,b", "split=dev,test")
+    assert apart.code == 1 and "4 of 4 failed" in apart.err
+    assert "== 2 of 4: las decode checkpoint='a' split=test" in apart.out
+
+
+def test_the_shell_completes_verbs_and_overrides(las: Las, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/bin/las"])
+    assert "complete -o nospace -o default -F hydra_bash_completion las" in las("-sc", "install=bash").out
+    assert las("train", "--shell-completion", "install=zsh").out == las("-sc", "install=bash").out
+    assert "complete -c las -x -a '(hydra_fish_completion)'" in las("-sc", "install=fish").out
+    for line, shell, expected in (
+        ("las tr", "bash", "train transcribe train_lm\n"),
+        ("las train optim=ad", "bash", "optim=adadelta optim=adam\n"),
+        ("las train model.listener.hid", "fish", "model.listener.hidden_size=\n"),
+        ("las decode seed=1 search=beam_l", "bash", "search=beam_lm\n"),
+        ("las nothing x", "bash", ""),
+    ):
+        monkeypatch.setenv("COMP_LINE", line)
+        assert las("-sc", f"query={shell}") == (0, expected, ""), line
+    monkeypatch.setattr(sys, "argv", ["scripts/train.py"])
+    assert las("-sc", "install=bash").code == 2
+
+
+TYPED = {
+    "fish": 'las -sc install=fish | source; for line in "las transc" "las train optim=adad"; complete -C $line; end',
+    "zsh": """
+        zmodload zsh/zpty; zpty shell zsh -f -i
+        zpty -w shell 'autoload -U compinit bashcompinit; compinit -u; bashcompinit; eval "$(las -sc install=zsh)"'
+        zpty -w shell 'echo "set" "up"'; zpty -r shell shown '*set up*'
+        zpty -w -n shell $'las transc\t'; zpty -r shell shown '*transcribe*'; print -r -- "$shown"
+        zpty -w -n shell $'\025las train optim=adad\t'; zpty -r shell shown '*adadelta*'; print -r -- "$shown"
+        zpty -d shell
+    """,
+}
+"""What a user types into a shell, with the tab key; the shells wait until the completion is there."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shell", TYPED)
+def test_zsh_and_fish_complete_what_is_typed(shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    program = tmp_path / "bin" / "las"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\nfrom las.cli.main import main\nraise SystemExit(main())\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    shown = subprocess.run([shell, "-c", TYPED[shell]], capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert "transcribe" in shown.stdout and "optim=adadelta" in shown.stdout, shown
+
+
+@pytest.mark.slow
+def test_a_sweep_has_the_own_cards_too(cards: Path, las: Las, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[str] = []
+    monkeypatch.setattr(sweep, "train_one", lambda composed: trained.append(composed.model.listener.cell.cell_norm))
+    answer = las("train", "-m", "--config-dir", "own", "+experiment=trial", "seed=1,2")
+    assert trained == ["output", "output"] and answer.out.startswith("2 trainings\n")
+    assert answer.code == 1 and "2 of 2 trainings have no result" in answer.err

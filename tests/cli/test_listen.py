@@ -1,0 +1,115 @@
+"""`las listen`: what a training hears, as files; and decoding in noise."""
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from console import Answer
+from interrupted_trainings import require_same, stopped_after
+from tiny import overrides
+
+from las.cli import train
+from las.data.loader import Loader, augmentation_seed
+from las.runtime.config import build, compose
+
+Las = Callable[..., Answer]
+
+
+def listening(trained: Path, output: Path, *more: str) -> list[str]:
+    return [*overrides(trained), f"output={output}", *more]
+
+
+def test_files_table_and_json_say_what_a_training_hears(trained: Path, tmp_path: Path, las: Las) -> None:
+    out = tmp_path / "out"
+    answer = las("listen", *listening(trained, out, "augment=noisy", "count=4", "epoch=3"))
+    assert (answer.code, answer.err) == (0, "")
+    entries = json.loads((out / "augmentation.json").read_text())
+    assert [entry["id"] for entry in entries] == [f"ftr0_sx{index}" for index in (0, 2, 4, 6)]
+    assert sorted(path.name for path in out.glob("*.wav")) == [entry["file"] for entry in entries]
+    assert "4 utterances and augmentation.json written to" in answer.out
+    assert "masks and time warping change features, and cannot be heard" in answer.out
+    config = compose("listen", listening(trained, out, "augment=noisy"))
+    corpus, augment = (build(config[key], where=key) for key in ("corpus", "augment"))
+    utterances = corpus.prepare(trained / "data/manifests")["train"]
+    loader = Loader(utterances, corpus.tokens, 16000, 0, augment=augment)
+    third_epoch = functools.partial(augmentation_seed, 1, 2)
+    for entry in entries:
+        samples, rate = soundfile.read(out / entry["file"], dtype="float32")
+        ((_, batch),) = loader.batches([[int(entry["file"][:5])]], 0, third_epoch)
+        assert batch.ids == [entry["id"]] and np.array_equal(batch.waveforms[0].numpy(), samples)
+        assert rate == 16000 and entry["seconds"] == len(samples) / rate
+        assert entry["peak"] == pytest.approx(np.abs(samples).max())
+        assert entry["augmentation"].keys() <= {"speed", "reverberation", "noise", "gain"}
+    assert any("noise" in entry["augmentation"] for entry in entries)
+
+
+REFUSED = {
+    "augment=none": "this augmentation changes no waveform, there is nothing to hear: augment=noisy",
+    "augment=noise count=0": "count=0 must be at least 1",
+    "augment=noise augment.noise.snr_db=[9,1]": "augment.noise.snr_db=[9,1] must be a number from -30 to 100",
+    "augment=noise augment.noise.snr_db=loud": "augment.noise.snr_db='loud' should be a number or a list of numbers",
+    "augment=noise distortion@augment.noise=noise_files": "augment.noise.folder has no value: add",
+    "augment=noise distortion@augment.noise=noise_files augment.noise.folder=nowhere": (
+        "augment.noise.folder=nowhere: there is no such folder"
+    ),
+}
+
+
+@pytest.mark.parametrize("changes", REFUSED)
+def test_listening_explains_what_it_needs(changes: str, trained: Path, tmp_path: Path, las: Las) -> None:
+    answer = las("listen", *listening(trained, tmp_path / "out", *changes.split()))
+    assert answer.code == 2 and REFUSED[changes] in answer.err, answer.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_split_is_decoded_in_noise(trained: Path, trained_copy: Path, las: Las) -> None:
+    decode = ["decode", f"checkpoint={trained_copy}", "split=test", f"data_dir={trained / 'data'}", "search=greedy"]
+    noisy = [*decode, "augment=noise", "augment.noise.snr_db=10", "augment.noise.kinds=[babble]"]
+    answer = las(*noisy)
+    assert (answer.code, answer.err) == (0, "")
+    assert "test, babble_10dB, seed 1: PER " in answer.out
+    path = trained_copy / "decoded" / "hypotheses.test.babble_10dB.jsonl"
+    first = path.read_text()
+    assert len(first.splitlines()) == 2
+    clean = las(*decode)
+    assert clean.code == 0 and "test: PER " in clean.out
+    own = (trained_copy / "decoded" / "hypotheses.test.jsonl").read_text()
+    assert [json.loads(line)["score"] for line in own.splitlines()] != [
+        json.loads(line)["score"] for line in first.splitlines()
+    ]
+    assert las(*noisy, "batch_size=1").code == 0 and path.read_text() == first
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (["split=test", "augment=noisy"], "augment: to decode, only the sound is changed, and this card has masks"),
+        (["audio=x.wav", "augment=noise"], "augment: only a split is decoded in noise: split=test"),
+    ],
+)
+def test_decoding_takes_conditions_of_the_sound_only(changes: list[str], says: str, trained: Path, las: Las) -> None:
+    answer = las("decode", f"checkpoint={trained / 'run'}", *changes)
+    assert answer.code == 2 and says in answer.err
+
+
+def test_a_training_says_which_noises_it_reads(corpus: Path, tmp_path: Path, las: Las) -> None:
+    noises = tmp_path / "noises"
+    noises.mkdir()
+    soundfile.write(noises / "hum.wav", np.sin(np.arange(8000)), 8000)
+    words = ["augment=noise", "distortion@augment.noise=noise_files", f"augment.noise.folder={noises}"]
+    answer = las("train", *overrides(corpus, *words, "trainer.max_steps=1"))
+    assert (answer.code, answer.err) == (0, "")
+    assert "noises: resampled to 16000 Hz: 1 of 8000 Hz" in answer.out
+
+
+@pytest.mark.slow
+def test_a_training_in_noise_that_was_stopped_changes_no_bit(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = ["augment=noisy", "augment.noise.kinds=[babble]", "augment.noise.share=1", "trainer.num_workers=2"]
+    train.train(overrides(corpus, *more, f"run_dir={corpus / 'whole'}"))
+    stopped_after(monkeypatch, corpus, 3, *more, f"run_dir={corpus / 'stopped'}")
+    train.train(overrides(corpus, *more, "trainer.num_workers=0", f"run_dir={corpus / 'stopped'}"))
+    require_same(corpus / "stopped", corpus / "whole")

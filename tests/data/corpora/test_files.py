@@ -1,0 +1,385 @@
+"""Recordings described by files: splits, symbols, rates, and every kind of bad input."""
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import soundfile
+from console import Answer
+from described_recordings import DESCRIBED, an4
+from tiny import MODEL, QUICK, SHORT, sound
+
+from las.data import manifest
+from las.data.corpora.files import FilesCorpus
+from las.data.quality import QualityLimits
+from las.data.synthesis.espeak import Espeak
+from las.data.text_rules import TextRules
+from las.runtime.errors import ConfigError, DataError
+from las.training import data_preparation
+
+Las = Callable[..., Answer]
+Prepare = Callable[..., str]
+HEADER = ("audio", "text", "speaker")
+SEGMENTS = ("audio", "text", "channel", "start", "end")
+Row = Sequence[object]
+
+
+def table(path: Path, rows: Sequence[Row], header: Sequence[str] = HEADER) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+def recordings(root: Path, speakers: int = 6, each: int = 2) -> list[Row]:
+    """Sounds of a few speakers, with rows that describe them."""
+    rows = []
+    for number in range(speakers * each):
+        name = f"{number % speakers}_{number // speakers}.wav"
+        sound(root / name, 0.2 + 0.01 * number, number)
+        rows.append((name, ("Yes!", "no one")[number % 2], f"s{number % speakers}"))
+    return rows
+
+
+@pytest.fixture
+def prepare(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepare:
+    """Prepares a corpus in the folder of the test; returns what was printed, and the problems of its training part."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(name: str = "files", **options: Any) -> str:
+        corpus = FilesCorpus(name, **{"train": "all.csv", "resampled": f"data/resampled/{name}", **options})
+        data = data_preparation.prepare(corpus, Path("data"), QualityLimits())
+        problems = [f"{problem.utterance_id}: {problem.reason}" for problem in data.problems("train")]
+        unknown = [
+            f"{split}: {data.unknown(split)} {data.remedy()}" for split in corpus.splits if data.unknown(split).share
+        ]
+        return "\n".join([capsys.readouterr().out, *problems, *unknown])
+
+    return run
+
+
+def written(root: Path, split: str, name: str = "files") -> list[manifest.Utterance]:
+    return manifest.read(root / "data/manifests" / name / f"{split}.jsonl")
+
+
+def test_one_command_prepares_a_table(las: Las, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    table(tmp_path / "all.csv", recordings(tmp_path))
+    text = ["corpus.text.map={Y: Ü, !: .}", "corpus.text.drop=[x,é]"]
+    answer = las("prepare", "corpus=files", "corpus.train=all.csv", "corpus.dev_share=0.2", "corpus.name=mine", *text)
+    assert (answer.code, answer.err) == (0, ""), answer.err
+    lines = answer.out.splitlines()
+    assert lines.index("train: 12 utterances of all.csv, read as csv") < lines.index(
+        "dev: held out of train, whole speakers: 1 of 6 speakers (s5), 2 of 12 utterances (16.7 %), corpus.seed=1"
+    )
+    assert "characters of the training texts, 7: ' ' '.' 'e' 'n' 'o' 's' 'Ü'" in lines
+    assert "  map: 6 texts, '!' 6 times, 'Y' 6 times; 'Yes!' becomes 'Ües.'" in lines
+    folder = "data/manifests/mine"
+    assert f"manifests: {folder}/train.jsonl, {folder}/dev.jsonl, {folder}/test.jsonl" in lines
+    assert "0 of 8 training utterances cannot be used" in lines
+    splits = {split: written(tmp_path, split, "mine") for split in ("train", "dev", "test")}
+    assert {split: len(listed) for split, listed in splits.items()} == {"train": 8, "dev": 2, "test": 2}
+    speakers = [{each.speaker for each in listed} for listed in splits.values()]
+    assert sum(map(len, speakers)) == len(set().union(*speakers)) == 6
+    first = splits["train"][0]
+    assert first.audio == str(tmp_path / f"{first.id}.wav")
+    assert first.duration_s == soundfile.info(first.audio).duration
+    test = tmp_path / "data/manifests/mine/test.jsonl"
+    assert "WER 0.0 %" in las("score", f"reference={test}", f"hypothesis={test}").out
+
+
+def test_rules_for_texts_and_symbols(prepare: Prepare, tmp_path: Path) -> None:
+    rows = [(name, "Süß, ja." if index else "nein", who) for index, (name, _, who) in enumerate(recordings(tmp_path))]
+    table(tmp_path / "all.csv", rows)
+    table(tmp_path / "dev.csv", [(rows[0][0], "éjé? ñein", "x")])
+    out = prepare(dev="dev.csv", test_share=0.0)
+    assert not (tmp_path / "data/manifests/files/test.jsonl").exists()
+    assert "dev: 4 of 9 symbols (44 %): 'é' 2 times (0_0), '?' once (0_0), 'ñ' once (0_0)" in out
+    assert """To remove them: 'corpus.text.drop="?éñ"'; to replace some""" in out
+    rules = TextRules(map=["ß: ss", "ñ: n"], drop=["é"], lowercase=True, remove_punctuation=True)
+    out = prepare(dev="dev.csv", test_share=0.0, text=rules)
+    assert "dev: 4 of" not in out
+    assert "  map: 12 texts, 'ß' 11 times, 'ñ' once; 'Süß,' becomes 'Süss,'" in out
+    assert "characters of the training texts, 8: ' ' 'a' 'e' 'i' 'j' 'n' 's' 'ü'" in out
+    assert [each.text for each in written(tmp_path, "dev")] == ["j nein"]
+
+
+def test_rates_channels_and_stretches(prepare: Prepare, tmp_path: Path) -> None:
+    for name, rate, channels in (("a.wav", 8000, 1), ("b.wav", 8000, 2), ("c.wav", 22050, 1)):
+        sound(tmp_path / name, 1.0, rate=rate, channels=channels)
+    samples, rate = soundfile.read(tmp_path / "a.wav")
+    soundfile.write(tmp_path / "d.mp3", samples, rate)
+    rows = [
+        ("a.wav", "one", "", 0, ""),
+        ("b.wav", "two", 1, 0.25, 0.75),
+        ("c.wav", "one", "", 0.5, 1.005),
+        ("d.mp3", "two", 0, 0.5, 0.9),
+    ]
+    table(tmp_path / "all.csv", rows, SEGMENTS)
+    out = prepare(dev="all.csv", test_share=0.0)
+    assert (
+        "sample rates (files): 8,000 Hz (3), 22,050 Hz (1). Those of another rate than 8,000 Hz are resampled, into "
+        "data/resampled/files\n" in out
+    )
+    assert "dev: recordings that are in train too (4): a, b-1-0000250-0000750" in out
+    listed = {each.id: each for each in written(tmp_path, "train")}
+    assert list(listed) == ["a", "b-1-0000250-0000750", "c-0000500-0001005", "d-0-0000500-0000900"]
+    stretches = [(each.channel, each.start_s, pytest.approx(each.duration_s)) for each in listed.values()]
+    assert stretches == [(0, 0.0, 1.0), (1, 0.25, 0.5), (0, 0.5, 0.5), (0, 0.5, 0.4)]
+    copy = Path(listed["c-0000500-0001005"].audio)
+    assert copy.is_relative_to(tmp_path / "data/resampled/files/8000") and soundfile.info(copy).samplerate == 8000
+    copy.unlink()
+    assert "c-0000500" not in prepare(dev="all.csv", test_share=0.0).replace(
+        "(4): a, b-1-0000250-0000750, c-0000500", ""
+    )
+    assert copy.exists()
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (
+            [("0_0.wav", "no", "x")],
+            r"^utterances with the id of another one \(1\):\n  all\.csv:6: 0_0 is already at all\.csv:2$",
+        ),
+        (
+            [(f"gone{number}.wav", "no", "x") for number in range(12)],
+            r"^audio files that do not exist \(12\):\n  all\.csv:6: gone0\.wav\n(.*\n){9}  \.\.\. and 2 more\nRelative",
+        ),
+    ],
+)
+def test_bad_rows(rows: list[Row], message: str, prepare: Prepare, tmp_path: Path) -> None:
+    table(tmp_path / "all.csv", [*recordings(tmp_path, speakers=4, each=1), *rows])
+    with pytest.raises(DataError, match=message):
+        prepare()
+    assert not (tmp_path / "data").exists()
+
+
+def test_stretches_and_channels_that_are_not_there(prepare: Prepare, tmp_path: Path) -> None:
+    sound(tmp_path / "a.wav", 1.0)
+    sound(tmp_path / "b.wav", 1.0, channels=2)
+    rows = [
+        ("a.wav", "one", "", 0.5, 1.5),
+        ("b.wav", "two", "", 0, ""),
+        ("b.wav", "six", 2, 0.5, ""),
+        ("a.wav", "ten", 0, 0, 1),
+    ]
+    table(tmp_path / "all.csv", rows, SEGMENTS)
+    with pytest.raises(DataError) as raised:
+        prepare(dev="all.csv", test_share=0.0)
+    assert str(raised.value).splitlines() == [
+        "utterances that do not lie within their audio (3):",
+        "  all.csv:2: a-0000500-0001500: it ends at 1.500 s, a.wav at 1.000 s",
+        "  all.csv:3: b: b.wav has 2 channels: say which in a column `channel`, counted from 0, or corpus.channel=0 "
+        "for all",
+        "  all.csv:4: b-2-0000500-end: b.wav has no channel 2: it has 2, counted from 0",
+    ]
+    table(tmp_path / "all.csv", [rows[1]], SEGMENTS)
+    prepare(dev="all.csv", test_share=0.0, channel=1)
+    assert written(tmp_path, "dev")[0].channel == 1
+
+
+def test_empty_texts_are_counted_and_named(prepare: Prepare, tmp_path: Path) -> None:
+    rows = recordings(tmp_path, speakers=4, each=1)
+    table(tmp_path / "all.csv", [(rows[0][0], "", ""), *rows[1:]])
+    table(tmp_path / "dev.csv", [("1_0.wav", " ", "")])
+    out = prepare(dev="dev.csv", test_share=0.0)
+    assert "train: empty texts, left out of training (1): all.csv:2\n" in out
+    assert "dev: empty texts, decoded, and scored as nothing said (1): dev.csv:2\n" in out
+    assert "\n0_0: the transcript is empty" in out
+
+
+def test_speakers_in_train_and_test_are_named_and_not_refused(prepare: Prepare, tmp_path: Path) -> None:
+    rows = recordings(tmp_path)
+    table(tmp_path / "all.csv", rows[:8])
+    table(tmp_path / "test.csv", rows[8:])
+    out = prepare(test="test.csv")
+    assert "test: speakers that are in train too (3): s2, s3, s4. Its error rate does not show how other people" in out
+
+
+def test_too_little_to_hold_anything_out(prepare: Prepare, tmp_path: Path) -> None:
+    table(tmp_path / "all.csv", recordings(tmp_path, speakers=2, each=1))
+    with pytest.raises(DataError, match=r"train has too few utterances \(2\) to hold out dev and test"):
+        prepare()
+
+
+def test_utterances_are_held_out_where_speakers_are_unknown(prepare: Prepare, tmp_path: Path) -> None:
+    table(tmp_path / "all.csv", [(name, text, "") for name, text, _ in recordings(tmp_path)])
+    out = prepare(dev_share=0.25)
+    share = "3 of 12 utterances (25.0 %), corpus.seed=1"
+    assert f"dev: held out of train, single utterances, because some have no speaker: {share}" in out
+    assert "│ dev   │          3 │  0.00 │        0 │" in out
+    before = written(tmp_path, "dev")
+    prepare(dev_share=0.25, seed=2)
+    assert written(tmp_path, "dev") != before
+
+
+def test_several_sources_of_several_formats(prepare: Prepare, tmp_path: Path) -> None:
+    rows = recordings(tmp_path)
+    table(tmp_path / "all.csv", rows[:6])
+    lines = [json.dumps({"audio_filepath": name, "text": text, "speaker": who}) for name, text, who in rows[6:]]
+    (tmp_path / "rest.json").write_text("\n".join(lines), encoding="utf-8-sig")
+    out = prepare(train=["all.csv", "rest.json"])
+    assert "train: 6 utterances of all.csv, read as csv\ntrain: 6 utterances of rest.json, read as jsonl\n" in out
+    assert sum(len(written(tmp_path, split)) for split in ("train", "dev", "test")) == 12
+
+
+def test_files_that_cannot_be_read_are_left_to_the_check(prepare: Prepare, tmp_path: Path) -> None:
+    table(tmp_path / "all.csv", recordings(tmp_path))
+    sound_of_0 = tmp_path / "0_0.wav"
+    sound_of_0.write_bytes(b"no audio")
+    assert f"\n0_0: {sound_of_0}: not audio that las can read" in prepare()
+    for path in tmp_path.glob("*.wav"):
+        path.write_bytes(b"no audio")
+    with pytest.raises(DataError, match=r"\.wav: not audio that las can read"):
+        prepare()
+
+
+def test_a_damaged_file_of_another_rate_is_named_by_the_check(prepare: Prepare, tmp_path: Path) -> None:
+    table(tmp_path / "all.csv", recordings(tmp_path))
+    samples, _ = soundfile.read(tmp_path / "0_0.wav")
+    (tmp_path / "0_0.wav").unlink()
+    soundfile.write(tmp_path / "0_0.wav", samples, 44100, format="FLAC")
+    content = (tmp_path / "0_0.wav").read_bytes()
+    (tmp_path / "0_0.wav").write_bytes(content[: len(content) // 2])
+    out = prepare()
+    assert "16,000 Hz (11), 44,100 Hz (1)" in out
+    assert f"\n0_0: {tmp_path / '0_0.wav'}: the file is" in out and "cut short" in out
+
+
+def test_file_names_that_occur_twice_get_their_folders(prepare: Prepare, tmp_path: Path) -> None:
+    for number, folder in enumerate(("ann", "bob", "eve", "joe")):
+        (tmp_path / "speech" / folder).mkdir(parents=True)
+        sound(tmp_path / "speech" / folder / "1.wav", 0.3, number)
+        (tmp_path / "speech" / folder / "1.txt").write_text("one two\n")
+    prepare(train="speech")
+    listed = [each for split in ("train", "dev", "test") for each in written(tmp_path, split)]
+    assert sorted((each.id, each.speaker) for each in listed) == [(f"{n}-1", n) for n in ("ann", "bob", "eve", "joe")]
+
+
+def test_an_own_manifest_is_read_again_as_it_is(prepare: Prepare, tmp_path: Path) -> None:
+    table(tmp_path / "all.csv", recordings(tmp_path))
+    prepare()
+    prepare("again", **{split: f"data/manifests/files/{split}.jsonl" for split in ("train", "dev", "test")})
+    for split in ("train", "dev", "test"):
+        assert written(tmp_path, split, "again") == written(tmp_path, split)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"unit": "wrods"}, r"corpus\.unit=wrods: there is no such unit\. Did you mean words"),
+        ({"format": "cvs"}, r"corpus\.format=cvs: there is no such format\. Did you mean csv"),
+        ({"dev_share": 0.0}, r"corpus\.dev_share=0 leaves nothing to validate on"),
+        ({"test_share": 2.0}, r"test_share=2\.0 must be from 0 to 0\.5"),
+        ({"columns": {"adio": "x"}}, r"corpus\.columns\.adio: there is no such column\. Did you mean audio"),
+        ({"channel": -1}, "channel=-1 must be at least 0"),
+        ({"name": "a/b"}, r"corpus\.name='a/b': a name is that of one folder"),
+    ],
+)
+def test_settings_that_cannot_be_meant(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        FilesCorpus(**{"name": "files", "train": "all.csv", "resampled": "x", **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"unit": "bpe"}, r"the largest possible size is \d+ \(corpus\.pieces=\.\.\.\)"),
+        ({"text": TextRules(drop=["Yes!", "no one"])}, "files: the training texts have no symbols"),
+        ({"text": TextRules(map=["Yes!: a", "no one: aa"])}, "files: the training texts have one symbol, 'a'"),
+        ({"train": "al.csv"}, r"al\.csv: there is no such file or folder\. Did you mean all\.csv"),
+    ],
+)
+def test_texts_that_cannot_be_learned(options: dict[str, Any], message: str, prepare: Prepare, tmp_path: Path) -> None:
+    table(tmp_path / "all.csv", recordings(tmp_path))
+    with pytest.raises(DataError, match=message):
+        prepare(**options)
+
+
+def test_units(prepare: Prepare, tmp_path: Path) -> None:
+    table(tmp_path / "all.csv", recordings(tmp_path))
+    assert "words of the training texts, 3: 'Yes!' 'no' 'one'\n" in prepare(unit="words")
+    assert "12 pieces of words, learned from the training texts\n" in prepare(unit="bpe", pieces=12)
+    assert "phones of the training texts, 3: 'Yes!' 'no' 'one'\n" in prepare(unit="phones")
+    phones = FilesCorpus("files", "all.csv", "x", unit="phones")
+    assert (phones.metric, phones.normalise("a b")) == ("phone_error_rate", ["a", "b"])
+
+
+def described(name: str, root: Path, shared: Path, count: int) -> dict[str, str]:
+    """The first utterances of AN4's train and test part in a format."""
+    write = DESCRIBED[name]
+    return {part: str(write(root / name / part, an4(shared / "an4", part, count))) for part in ("train", "test")}
+
+
+def test_an4_in_three_formats_is_one_corpus(shared_data: Path, tmp_path: Path) -> None:
+    hashes, tokens = [], set()
+    for name in DESCRIBED:
+        sources = described(name, tmp_path, shared_data, 130)
+        corpus = FilesCorpus(name, sources["train"], str(tmp_path / "copies"), test=sources["test"], dev_share=0.1)
+        prepared = corpus.prepare(tmp_path / "manifests")
+        hashes.append({split: manifest.content_hash(listed) for split, listed in prepared.items()})
+        tokens.add(corpus.tokens.vocabulary_hash)
+    assert list(hashes[0]) == ["train", "dev", "test"] and hashes[0] == hashes[1] == hashes[2]
+    assert len(tokens) == 1
+
+
+TRAINING = [*MODEL, *SHORT, *QUICK, "schedule=constant", "search.max_length=8"]
+
+
+def trained(las: Las, run: Path, *overrides: str) -> Path:
+    """Train a tiny model by one command, which then decodes the test part; returns the folder of the run."""
+    answer = las("train", "corpus=files", *TRAINING, f"run_dir={run}", f"data_dir={run.parent / 'data'}", *overrides)
+    assert answer.code == 0, answer.err
+    assert json.loads((run / "result.json").read_text())["steps"] == 4
+    hypotheses = (run / "hypotheses.test.jsonl").read_text().splitlines()
+    assert hypotheses and all(isinstance(json.loads(line)["text"], str) for line in hypotheses)
+    return run
+
+
+@pytest.mark.slow
+def test_an4_in_three_formats_gives_one_model(las: Las, shared_data: Path, tmp_path: Path) -> None:
+    models = set()
+    for name in DESCRIBED:
+        sources = [f"corpus.{part}={path}" for part, path in described(name, tmp_path, shared_data, 60).items()]
+        run = trained(las, tmp_path / name / "run", "corpus.dev_share=0.1", *sources)
+        newest = max((run / "checkpoints").glob("*/model.safetensors"))
+        models.add(newest.read_bytes())
+    assert len(models) == 1
+
+
+@pytest.mark.slow
+def test_the_librispeech_sample_as_a_folder(las: Las, shared_data: Path, tmp_path: Path) -> None:
+    tree = shared_data / "librispeech_sample/LibriSpeech"
+    sources = [f"corpus.train={tree / 'train-clean-5'}", f"corpus.test={tree / 'test-clean'}"]
+    run = trained(las, tmp_path / "run", *sources, "trainer.batch_size=2", "corpus.name=sample")
+    symbols = json.loads((run / "symbols.json").read_text())["symbols"]
+    assert symbols[1:4] == [" ", "'", "A"]
+    answer = las("decode", f"checkpoint={run}", "split=test", f"data_dir={tmp_path / 'data'}", "search.max_length=8")
+    assert answer.code == 0 and "4 utterances written to" in answer.out
+
+
+@pytest.mark.slow
+def test_german_with_its_letters(las: Las, tmp_path: Path) -> None:
+    folder = tmp_path / "deutsch"
+    folder.mkdir()
+    sentences = ["schöne Grüße", "größer als Öl", "über die Straße", "Äpfel süß"]
+    try:
+        with Espeak() as espeak:
+            for number in range(16):
+                speech = espeak.say(sentences[number % 4], "de+f3", 150 + number, 50, 50, number)
+                path = folder / f"{number}.wav"
+                with soundfile.SoundFile(path, "w", speech.sample_rate, 1, "PCM_16") as file:
+                    file.buffer_write(speech.pcm, "int16")
+                path.with_suffix(".txt").write_text(sentences[number % 4], encoding="utf-8")
+    except DataError as error:
+        pytest.skip(str(error))
+    run = trained(las, tmp_path / "run", f"corpus.train={folder}", "corpus.name=deutsch")
+    assert set("ÄÖöüß") <= set(json.loads((run / "symbols.json").read_text())["symbols"])
+    references = manifest.read(tmp_path / "data/manifests/deutsch/train.jsonl")
+    assert {each.text for each in references} <= set(sentences)
+    audio, output = f"audio={folder / '0.wav'}", f"output={tmp_path / 'decoded.jsonl'}"
+    answer = las("decode", f"checkpoint={run}", audio, output, "search.max_length=8")
+    assert answer.code == 0 and f"{folder / '0.wav'}: " in answer.out

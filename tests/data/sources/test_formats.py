@@ -1,0 +1,280 @@
+"""Formats of sources: each is recognised by its content and read; one that cannot be used says why and where."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny import sound
+
+from las.data import manifest
+from las.data.manifest import Utterance
+from las.data.sources import fields, formats
+from las.data.sources.base import Entry, ReadingOptions
+from las.runtime.errors import ConfigError, DataError
+
+PLAIN = ReadingOptions({}, None)
+Written = Callable[[Path], Path]
+
+
+def file(path: Path, text: str) -> Path:
+    """Write a text file, with the folders above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode())
+    return path
+
+
+def kaldi(root: Path, **files: str) -> Path:
+    """Write a Kaldi folder."""
+    for name, text in {"wav.scp": "a a.wav\nb sub/b c.wav\n", "text": "a one two\nb\n", **files}.items():
+        file(root / "kaldi" / name.replace("_scp", ".scp"), text)
+    return root / "kaldi"
+
+
+def own_manifest(root: Path) -> Path:
+    manifest.write(root / "own.jsonl", [Utterance("u1", "a.wav", 1, 0.5, 1.25, "one", "ann")])
+    return root / "own.jsonl"
+
+
+def beside(root: Path) -> Path:
+    for name, suffix, text in (("ann/a", ".txt", "one\ntwo\n"), ("bob/b", ".lab", "three"), ("c", ".txt", "")):
+        sound(file(root / "folder" / f"{name}{suffix}", text).with_suffix(".wav"), 0.1)
+    return root / "folder"
+
+
+def librispeech(root: Path) -> Path:
+    sound(file(root / "tree/19/198/19-198.trans.txt", "19-198-0001 ONE TWO").with_name("19-198-0001.flac"), 0.1)
+    return root / "tree"
+
+
+FORMATS: dict[str, tuple[str, Written, list[tuple[str, ...]]]] = {
+    "own": ("manifest", own_manifest, [("u1", "a.wav", "one", "ann", 1, 0.5, 1.25)]),
+    "nemo": (
+        "jsonl",
+        lambda root: file(
+            root / "m.json", '{"audio_filepath": "a.wav", "duration": 1.25, "offset": 0.5, "text": "one"}\n'
+        ),
+        [("", "a.wav", "one", "", None, 0.5, 1.25)],
+    ),
+    "hugging face": (
+        "csv",
+        lambda root: file(root / "hf/metadata.csv", 'file_name,transcription\na.wav,"one, two"\n').parent,
+        [("", "a.wav", "one, two", "", None, 0.0, None)],
+    ),
+    "hugging face json": (
+        "jsonl",
+        lambda root: file(root / "hf/metadata.jsonl", '{"file_name": "a.wav", "text": "one"}').parent,
+        [("", "a.wav", "one", "", None, 0.0, None)],
+    ),
+    "semicolons, marked, CRLF": (
+        "csv",
+        lambda root: file(
+            root / "t.csv", "\ufeffID;Path;Text;Speaker;Channel;Start;End\r\nx;a.wav;drei;ann;1;0.5;1.75\r\n\r\n"
+        ),
+        [("x", "a.wav", "drei", "ann", 1, 0.5, 1.25)],
+    ),
+    "common voice": (
+        "tsv",
+        lambda root: file(
+            file(root / "cv/clips/a.mp3", "").parents[1] / "train.tsv",
+            'client_id\tpath\tsentence\tup_votes\nc0ffee\ta.mp3\t"Ja", sagt er\t2\n',
+        ),
+        [("", "clips/a.mp3", '"Ja", sagt er', "c0ffee", None, 0.0, None)],
+    ),
+    "lj speech": (
+        "ljspeech",
+        lambda root: file(root / "lj/metadata.csv", 'LJ1|Dr. "X"|Doctor "X"\nLJ2|one\n').parent,
+        [
+            ("LJ1", "wavs/LJ1.wav", 'Doctor "X"', "", None, 0.0, None),
+            ("LJ2", "wavs/LJ2.wav", "one", "", None, 0.0, None),
+        ],
+    ),
+    "kaldi": (
+        "kaldi",
+        lambda root: kaldi(root, utt2spk="a ann\nb bob\n"),
+        [("a", "a.wav", "one two", "ann", None, 0.0, None), ("b", "sub/b c.wav", "", "bob", None, 0.0, None)],
+    ),
+    "kaldi with segments": (
+        "kaldi",
+        lambda root: kaldi(
+            root, text="a-1 one\na-2 two\n", segments="a-1 a 0.5 1.75\na-2 a 2 -1\n", reco2file_and_channel="a call B\n"
+        ),
+        [("a-1", "a.wav", "one", "", 1, 0.5, 1.25), ("a-2", "a.wav", "two", "", 1, 2.0, None)],
+    ),
+    "folder": (
+        "folder",
+        beside,
+        [
+            ("", "ann/a.wav", "one two", "ann", None, 0.0, None),
+            ("", "bob/b.wav", "three", "bob", None, 0.0, None),
+            ("", "c.wav", "", "", None, 0.0, None),
+        ],
+    ),
+    "librispeech": (
+        "librispeech",
+        librispeech,
+        [("19-198-0001", "19/198/19-198-0001.flac", "ONE TWO", "19", None, 0.0, None)],
+    ),
+}
+
+
+def values(entry: Entry, root: Path) -> tuple[object, ...]:
+    audio = Path(entry.audio).relative_to(root).as_posix()
+    return (entry.id, audio, entry.text, entry.speaker, entry.channel, entry.start_s, entry.duration_s)
+
+
+@pytest.mark.parametrize("case", FORMATS)
+def test_every_format_is_recognised_and_read(case: str, tmp_path: Path) -> None:
+    expected, write, entries = FORMATS[case]
+    path = write(tmp_path)
+    name, source = formats.read(path, None, PLAIN)
+    root = path if path.is_dir() else path.parent
+    assert name == expected
+    assert [values(entry, root) for entry in source.entries] == entries
+    assert formats.read(path, name, PLAIN)[1] == source
+    assert all(read.is_file() for read in source.files)
+
+
+def test_audio_may_lie_elsewhere(tmp_path: Path) -> None:
+    path = file(tmp_path / "t.csv", f"audio,text\na.wav,one\n{tmp_path}/b.wav,two\n")
+    _, source = formats.read(path, None, ReadingOptions({}, tmp_path / "elsewhere"))
+    assert [entry.audio for entry in source.entries] == [f"{tmp_path}/elsewhere/a.wav", f"{tmp_path}/b.wav"]
+
+
+def test_columns_can_be_named(tmp_path: Path) -> None:
+    path = file(tmp_path / "t.csv", "audio,clip,text,normalised\nx,a.wav,1,one\n")
+    _, source = formats.read(path, None, ReadingOptions({"audio": "clip", "text": "normalised"}, None))
+    assert values(source.entries[0], tmp_path)[1:3] == ("a.wav", "one")
+    with pytest.raises(DataError, match=r"t\.csv:1: there is no column 'clp' \(corpus\.columns\.audio\).*mean clip"):
+        formats.read(path, None, ReadingOptions({"audio": "clp"}, None))
+    with pytest.raises(ConfigError, match=r"corpus\.columns\.adio: there is no such column\. Did you mean audio"):
+        fields.check_columns({"adio": "clip"})
+
+
+CV = "client_id\tpath\tsentence\n"
+FAULTS: dict[str, tuple[Written, str]] = {
+    "no column": (
+        lambda root: file(root / "t.csv", "clip,text\na.wav,one\n"),
+        r"t\.csv:1: no column of the audio: the columns are clip, text\. .*corpus\.columns\.audio=\.\.\.",
+    ),
+    "two columns": (lambda root: file(root / "t.csv", "audio,text,text\n"), r"t\.csv:1: two columns are called 'text'"),
+    "too many fields": (
+        lambda root: file(root / "t.csv", "audio,text\na.wav,one\nb.wav,two, three\n"),
+        r"t\.csv:3: 3 fields, the header has 2\. .*double quotes",
+    ),
+    "open quote": (lambda root: file(root / "t.csv", 'audio,text\na.wav,"one\n'), r"t\.csv:2: not a line of a table"),
+    "no audio": (lambda root: file(root / "t.tsv", f"{CV}x\t\tone\n"), r"t\.tsv:2: path names no audio file"),
+    "no number": (
+        lambda root: file(root / "t.csv", "audio,text,start\na.wav,one,0:05\n"),
+        r"t\.csv:2: the start is '0:05', and should be a number of seconds",
+    ),
+    "backwards": (
+        lambda root: file(root / "t.csv", "audio,text,start,end\na.wav,one,2,1\n"),
+        r"t\.csv:2: the utterance ends at 1 s, before it starts \(2 s\)",
+    ),
+    "no channel": (
+        lambda root: file(root / "t.csv", "audio,text,channel\na.wav,one,left\n"),
+        r"t\.csv:2: the channel is 'left'",
+    ),
+    "no JSON": (
+        lambda root: file(root / "m.jsonl", '{"audio": "a.wav", "text": "one"}\n{"audio": \n'),
+        r"m\.jsonl:2: not a line of JSON",
+    ),
+    "no text": (
+        lambda root: file(root / "m.jsonl", '{"audio": "a.wav", "text": "one"}\n{"audio": "b.wav", "txt": "two"}\n'),
+        r"m\.jsonl:2: no column of the text: the columns are audio, txt",
+    ),
+    "text null": (
+        lambda root: file(root / "m.jsonl", '{"audio": "a.wav", "text": null}\n'),
+        r"m\.jsonl:1: there is no text",
+    ),
+    "text a list": (
+        lambda root: file(root / "m.jsonl", '{"audio": "a.wav", "text": ["one"]}\n'),
+        r"m\.jsonl:1: text \(text\) has the value \['one'\], which is of the wrong kind",
+    ),
+    "archive": (lambda root: kaldi(root, wav_scp="a x.ark:17\n"), r"wav\.scp:1: a lies in an archive"),
+    "no recording": (lambda root: kaldi(root, text="a one\nc two\n"), r"text:2: c is not in .*wav\.scp"),
+    "no segment": (lambda root: kaldi(root, segments="x a 0 1\n"), r"text:1: a is not in .*segments"),
+    "bad segment": (
+        lambda root: kaldi(root, segments="a a 0 1\nb b 2 1\n"),
+        r"segments:2: b 'b 2 1' is not `<segment> <recording> <start s> <end s>`",
+    ),
+    "twice": (lambda root: kaldi(root, text="a one\na two\n"), r"text:2: a is already on .*text:1"),
+    "kaldi channel": (lambda root: kaldi(root, reco2file_and_channel="a a C\n"), r"channel:1: the channel of a is 'C'"),
+    "lj fields": (lambda root: file(root / "t.csv", "a|one\nb|c|d|e\n"), r"t\.csv:2: 4 fields between \|"),
+    "nothing": (
+        lambda root: file(root / "t.txt", "Dear reader\n"),
+        r"not recognised as a source of recordings: a file that begins with b'Dear reader\\n'(.|\n)*corpus\.format",
+    ),
+    "binary": (lambda root: sound(root / "a.wav", 0.1), r"not recognised .* begins with b'RIFF"),
+    "empty file": (lambda root: file(root / "t.csv", ""), r"not recognised .*: an empty file"),
+    "other folder": (lambda root: file(root / "x/notes.md", "").parent, r"not recognised .*: a folder with notes\.md"),
+    "header alone": (lambda root: file(root / "t.csv", "audio,text\n"), r"no utterances in it, read as csv"),
+    "no file": (lambda root: file(root / "recordings.csv", "").with_name("recording.csv"), r"mean recordings\.csv\?"),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_faults_are_named_with_file_and_line(case: str, tmp_path: Path) -> None:
+    write, message = FAULTS[case]
+    with pytest.raises(DataError, match=message):
+        formats.read(write(tmp_path), None, PLAIN)
+
+
+def test_a_command_in_a_kaldi_folder_is_never_run(tmp_path: Path) -> None:
+    trace = tmp_path / "ran"
+    for command in (f"touch {trace} |", f"| touch {trace}", f"$(touch {trace})"):
+        folder = kaldi(tmp_path, wav_scp=f"b b.wav\na {command}\n", text="a one\n")
+        if "|" in command:
+            message = rf"wav\.scp:2: a is a command, which las never runs\. .*here: touch {trace} > a\.wav"
+            with pytest.raises(DataError, match=message):
+                formats.read(folder, None, PLAIN)
+        else:
+            _, source = formats.read(folder, None, PLAIN)
+            assert source.entries[0].audio == str(folder / command)
+    assert not trace.exists()
+
+
+def test_other_encodings_name_the_byte_and_the_conversion(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes("audio,text\na.wav,one\nb.wav,schön\n".encode("latin-1"))
+    convert = r"iconv -f windows-1252 -t utf-8 \S*/t\.csv > \S*/t\.utf8\.csv"
+    with pytest.raises(DataError, match=rf"t\.csv:3: not UTF-8 text: the byte at offset 30 is 0xf6\. .*{convert}"):
+        formats.read(path, None, PLAIN)
+    path.write_bytes("audio,text\na.wav,one\n".encode("utf-16"))
+    with pytest.raises(DataError, match=r"t\.csv: UTF-16 by its first two bytes.*iconv -f utf-16 -t utf-8"):
+        formats.read(path, None, PLAIN)
+
+
+def test_what_is_left_out_is_remarked(tmp_path: Path) -> None:
+    folder = beside(tmp_path)
+    sound(folder / "d.wav", 0.1)
+    file(folder / "e.txt", "five")
+    _, source = formats.read(folder, None, PLAIN)
+    assert source.remarks == [
+        f"{folder}: left out, no .txt or .lab beside them (1): d.wav",
+        f"{folder}: left out, no audio beside them (1): e.txt",
+    ]
+    tree = librispeech(tmp_path)
+    sound(tree / "19/198/19-198-0002.flac", 0.1)
+    _, source = formats.read(tree, None, PLAIN)
+    assert source.remarks == [f"{tree}: left out, in no .trans.txt (1): 19/198/19-198-0002.flac"]
+    _, source = formats.read(kaldi(tmp_path, text="a one\n"), None, PLAIN)
+    assert source.remarks == [f"{tmp_path / 'kaldi/wav.scp'}: left out, not in text (1): b"]
+
+
+def test_formats_are_known_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"corpus\.format=kadli: there is no such format\. Did you mean kaldi"):
+        formats.check_format("kadli")
+    with pytest.raises(DataError, match=r"a folder, and corpus\.format=csv is a file"):
+        formats.read(kaldi(tmp_path), "csv", PLAIN)
+    listed = [name for line in formats.LIST.splitlines()[1:] for name in line[:14].replace(",", "").split()]
+    assert listed == list(formats.READERS)
+
+
+def test_a_manifest_of_this_package_keeps_its_times(tmp_path: Path) -> None:
+    aligned = Utterance("u1", "a.wav", 0, 0.0, 1.0, "a", "ann", (manifest.Interval(0.0, 0.5, "a"),))
+    manifest.write(tmp_path / "m.jsonl", [aligned])
+    assert json.loads((tmp_path / "m.jsonl").read_text())["alignment"]
+    _, source = formats.read(tmp_path / "m.jsonl", None, PLAIN)
+    assert source.entries[0].alignment == aligned.alignment

@@ -1,0 +1,82 @@
+"""A corpus from its shards: the same utterances and model as from its tree, and clear words where they differ."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tiny
+from console import Answer
+
+from las.cli import pack
+from las.data import manifest
+from las.data.corpora.timit import TIMIT
+from las.data.loader import read
+from las.data.tokenizers import Phones
+from las.runtime.errors import ConfigError, DataError
+from las.training import data_preparation
+
+Las = Callable[..., Answer]
+
+
+def timit(root: Path, phone_set: int = 48) -> TIMIT:
+    return TIMIT("timit", str(root), Phones(phone_set), partial=True, phone_set=phone_set)
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> Path:
+    """The tiny corpus, and its shards beside it."""
+    tiny.tree(tmp_path)
+    places = [f"corpus.root={tmp_path / 'TIMIT'}", f"output={tmp_path / 'shards'}", f"data_dir={tmp_path / 'data'}"]
+    pack.pack(["corpus=timit", "corpus.partial=true", "shard_mb=0.1", *places])
+    return tmp_path
+
+
+def test_the_utterances_are_those_of_the_tree(packed: Path) -> None:
+    outside = timit(packed / "TIMIT").prepare(packed / "one")
+    shutil.rmtree(packed / "TIMIT")
+    corpus = timit(packed / "shards")
+    inside = data_preparation.prepared(corpus, str(packed))
+    assert list(inside) == list(outside)
+    for split, listed in outside.items():
+        assert manifest.content_hash(inside[split]) == manifest.content_hash(listed)
+        for one, other in zip(inside[split], listed, strict=True):
+            assert ".tar#" in one.audio and one.alignment == other.alignment and one.speaker == other.speaker
+            assert read(one, 16000).equal(read(other, 16000)) if Path(other.audio).exists() else True
+    assert corpus.problems(inside["train"]) == []
+
+
+def test_other_settings_changed_manifests_and_missing_shards_are_refused(packed: Path) -> None:
+    shards = packed / "shards"
+    differing = r"packed with other settings:\n  phone_set: 48 in the shards, 39 here\nGive the same, or pack it again"
+    with pytest.raises(ConfigError, match=differing):
+        timit(shards, 39).prepare(packed / "manifests")
+    content = (shards / "dev.jsonl").read_text()
+    (shards / "dev.jsonl").write_text(content.replace("h#", "h"))
+    with pytest.raises(DataError, match=r"dev\.jsonl: changed after it was written\. Copy it again"):
+        timit(shards).prepare(packed / "manifests")
+    (shards / "dev.jsonl").write_text(content)
+    (shards / "train-000000.tar").unlink()
+    with pytest.raises(DataError, match=r"train-000000\.tar: there is no such shard \(1 missing\)"):
+        timit(shards).prepare(packed / "manifests")
+    (shards / "packed.json").write_text("[]")
+    with pytest.raises(DataError, match=r"packed\.json: cannot be read"):
+        timit(shards).prepare(packed / "manifests")
+
+
+def test_the_command_that_pack_prints_trains_the_same_model(packed: Path, las: Las) -> None:
+    again = ["pack", "corpus=timit", "corpus.partial=true", f"corpus.root={packed / 'TIMIT'}", "shard_mb=0.1"]
+    answer = las(*again, f"output={packed / 'shards'}", f"data_dir={packed / 'data'}")
+    command = next(line for line in answer.out.splitlines() if line.startswith("next:  "))
+    assert command.split()[1:5] == ["las", "train", "corpus=timit", "corpus.partial=true"]
+    assert f"corpus.root={packed / 'shards'}" in command and "output=" not in command
+    results, models = [], []
+    for name in ("TIMIT", "shards"):
+        run = packed / name.lower() / "run"
+        answer = las("train", *tiny.overrides(packed, f"corpus.root={packed / name}", f"run_dir={run}"))
+        assert answer.code == 0, answer.err
+        assert (f"audio from the shards in {packed / 'shards'}" in answer.out) == (name == "shards")
+        results.append(json.loads((run / "result.json").read_text())["splits"])
+        models.append(max((run / "checkpoints").glob("*/model.safetensors")).read_bytes())
+    assert results[0] == results[1] and models[0] == models[1]

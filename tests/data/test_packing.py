@@ -1,0 +1,132 @@
+"""Shards: what is in them, how an interrupted packing goes on, and what other readers see."""
+
+import dataclasses
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+import tiny
+
+from las.data import manifest, packing
+from las.data.audio import files
+from las.data.corpora.files import FilesCorpus
+from las.data.loader import read
+from las.data.manifest import Utterance
+from las.runtime.errors import DataError
+
+
+@pytest.fixture
+def utterances(tmp_path: Path) -> list[Utterance]:
+    """Six utterances in five files; two files have one name."""
+    listed = []
+    for number in range(5):
+        folder = tmp_path / f"speaker{number // 2}"
+        folder.mkdir(exist_ok=True)
+        path = tiny.sound(folder / f"SX{number % 2}.v1.wav", 0.2 + 0.05 * number, number)
+        listed.append(Utterance(f"u{number}", str(path), 0, 0.0, 0.2, "äh", f"s{number // 2}"))
+    return [*listed, Utterance("late", listed[0].audio, 0, 0.1, 0.1, "b", "s0")]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_every_utterance_is_in_a_shard_once_and_the_manifest_keeps_its_hash(
+    utterances: list[Utterance], tmp_path: Path
+) -> None:
+    result = packing.pack("train", utterances, tmp_path / "out", 24_000)
+    assert result.num_files == 5 and len(result.shards) == 3 and result.num_kept == 0
+    packed = manifest.read(result.manifest)
+    assert manifest.content_hash(packed) == manifest.content_hash(utterances)
+    assert packed[0].audio == packed[-1].audio
+    for inside, outside in zip(packed, utterances, strict=True):
+        placed = dataclasses.replace(inside, audio=str(tmp_path / "out" / inside.audio))
+        assert read(placed, 16000).equal(read(outside, 16000))
+
+
+def test_an_interrupted_packing_goes_on_and_ends_with_the_same_bytes(
+    utterances: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = packing.pack("train", utterances, tmp_path / "whole", 24_000)
+    begun = tmp_path / "begun"
+    with monkeypatch.context() as patch:
+        write, calls = packing._write, []
+
+        def interrupted(*arguments: object) -> None:
+            calls.append(1)
+            if len(calls) == 3:
+                raise KeyboardInterrupt
+            write(*arguments)
+
+        patch.setattr(packing, "_write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            packing.pack("train", utterances, begun, 24_000)
+    assert len(contents(begun)) == 2
+    (begun / "train-000001.tar").write_bytes((begun / "train-000001.tar").read_bytes()[:3000])
+    assert packing.pack("train", utterances, begun, 24_000).num_kept == 1
+    assert contents(begun) == contents(whole.manifest.parent)
+    (texts,) = [each for each in utterances if each.id == "late"]
+    changed = [*utterances[:-1], dataclasses.replace(texts, text="c")]
+    assert packing.pack("train", changed, begun, 24_000).num_kept == 2  # its JSON is in the first
+
+
+def test_members_have_the_layout_of_webdataset(utterances: list[Utterance], tmp_path: Path) -> None:
+    result = packing.pack("train", utterances, tmp_path / "out", 1 << 30)
+    with tarfile.open(result.shards[0]) as tar:
+        names = tar.getnames()
+        member = tar.extractfile(names[1])
+        assert member is not None
+        described = json.loads(member.read())
+    assert names[:4] == ["00000000/SX0.v1.wav", "00000000/SX0.json", "00000001/SX1.v1.wav", "00000001/SX1.json"]
+    assert [each["text"] for each in described["utterances"]] == ["äh", "b"]
+
+
+def test_webdataset_reads_the_shards(utterances: list[Utterance], tmp_path: Path) -> None:
+    tariterators = pytest.importorskip("webdataset.tariterators")
+    result = packing.pack("train", utterances, tmp_path / "out", 24_000)
+    samples = []
+    for shard in result.shards:
+        with shard.open("rb") as stream:  # WebDataset itself leaves its files open, which pytest reports
+            members = tariterators.tar_file_expander([{"url": str(shard), "stream": stream}])
+            samples += tariterators.group_by_keys(members)
+    assert [sample["__key__"] for sample in samples] == [f"{n:08d}/SX{n % 2}" for n in range(5)]
+    for sample, utterance in zip(samples, utterances, strict=False):
+        assert sample["v1.wav"] == Path(utterance.audio).read_bytes()
+        assert json.loads(sample["json"])["utterances"][0]["id"] == utterance.id
+
+
+def test_a_file_that_is_gone_or_shrinks_is_named(utterances: list[Utterance], tmp_path: Path) -> None:
+    Path(utterances[2].audio).unlink()
+    with pytest.raises(DataError, match=r"utterance u2: .*SX0\.v1\.wav: cannot be read \(No such file"):
+        packing.pack("train", utterances, tmp_path / "out", 1 << 30)
+
+
+def test_a_shard_can_be_packed_again(utterances: list[Utterance], tmp_path: Path) -> None:
+    first = packing.pack("train", utterances, tmp_path / "one", 24_000)
+    placed = [
+        dataclasses.replace(each, audio=str(tmp_path / "one" / each.audio)) for each in manifest.read(first.manifest)
+    ]
+    again = packing.pack("train", placed, tmp_path / "two", 1 << 30)
+    assert len(again.shards) == 1 and again.num_files == 5
+    audio = str(again.manifest.parent / manifest.read(again.manifest)[3].audio)
+    assert (files.read(audio)[1] == files.read(utterances[3].audio)[1]).all()
+
+
+def test_a_corpus_of_files_is_the_same_from_shards(utterances: list[Utterance], tmp_path: Path) -> None:
+    listed = [each for each in utterances if each.id != "late"]
+    table = "".join(f"{each.audio},{each.id},{each.text},{each.speaker}\n" for each in listed)
+    (tmp_path / "all.csv").write_text("audio,id,text,speaker\n" + table, encoding="utf-8")
+    outside = corpus_of_files(tmp_path, "all.csv").prepare(tmp_path / "manifests")
+    result = packing.pack("train", outside["train"], tmp_path / "shards", 24_000)
+    inside = corpus_of_files(tmp_path, str(result.manifest), dev="all.csv").prepare(tmp_path / "manifests")
+    assert manifest.content_hash(inside["train"]) == manifest.content_hash(outside["train"])
+    assert all(".tar#" in each.audio for each in inside["train"])
+    for one, other in zip(inside["train"], outside["train"], strict=True):
+        assert read(one, 16000).equal(read(other, 16000))
+
+
+def corpus_of_files(folder: Path, train: str, dev: str | None = None) -> FilesCorpus:
+    return FilesCorpus(
+        "mine", str(folder / train), str(folder / "resampled"), dev and str(folder / dev), test_share=0.0
+    )

@@ -1,0 +1,49 @@
+"""Tutorials run as they are printed: their Python in one session, their commands in the same folder."""
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from console import Answer
+from places import REPOSITORY
+
+PAGES = sorted((REPOSITORY / "docs").glob("tutorial_*.md"))
+LIMITS = {
+    "train": [
+        *("corpus.train_utterances=64", "corpus.dev_utterances=4", "corpus.test_utterances=4"),
+        *("corpus.train_speakers=8", "corpus.dev_speakers=2", "corpus.test_speakers=2"),
+        *("trainer.max_steps=20", "trainer.validate_every=10"),
+    ],
+    "analyze": ["num_utterances=2"],
+}
+"""Sizes that a tutorial has no use for; what is typed is what is printed."""
+
+
+@pytest.mark.slow
+@pytest.mark.pictures
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_tutorial_runs(
+    page: Path,
+    las: Callable[..., Answer],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    blocks = re.findall(r"^```(python|sh)\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert blocks
+    for language, block in blocks:
+        if language == "python":
+            exec(compile(block, page.name, "exec"), names)
+            continue
+        for line in block.splitlines():
+            program, *words = shlex.split(line)
+            assert program == "las"
+            answer = las(*words, *([] if "corpus=files" in words else LIMITS.get(words[0], [])))
+            assert (answer.code, answer.err) == (0, ""), answer.err
+    if "errors" in names:
+        errors = names["errors"]
+        assert all(errors[cell] < 0.1 * errors["lstm"] for cell in errors.keys() - {"lstm"})

@@ -1,0 +1,60 @@
+"""Random toy HMMs: a lexicon with variants, a graph of a random text, random acoustic scores; a plain reference."""
+
+import math
+import random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from las.hmm.graph import AlignmentGraph, alignment_graph
+from las.hmm.lexicon import Lexicon, Pronunciation
+from las.hmm.topology import Topology, TransitionCosts
+
+PHONES = ("SIL", "A", "B", "C", "D")
+
+
+def toy(seed: int) -> tuple[list[str], Lexicon, Topology]:
+    """A text of one to three words of one to three phones each, said in one or two ways."""
+    draw = random.Random(seed)
+    silence = draw.choice(["SIL", None])
+    entries = {}
+    for word in ("u", "v", "w"):
+        ways = {tuple(draw.choice(PHONES[1:]) for _ in range(draw.randint(1, 3))) for _ in range(draw.randint(1, 2))}
+        entries[word] = [Pronunciation(way, draw.choice([1.0, 0.4])) for way in sorted(ways)]
+    costs = [
+        TransitionCosts(*(draw.uniform(0.0, 3.0) for _ in range(2)), draw.choice([math.inf, 2.0]), draw.uniform(0, 3))
+        for _ in range(2)
+    ]
+    topology = Topology(PHONES, ["SIL"], *costs)
+    return [draw.choice("uvw") for _ in range(draw.randint(1, 3))], Lexicon(entries, silence), topology
+
+
+def toy_graph(seed: int) -> AlignmentGraph:
+    return alignment_graph(*toy(seed))
+
+
+def toy_scores(seed: int, frames: int) -> NDArray[np.float64]:
+    """Scores of every frame and pdf, [frames, pdfs]."""
+    return np.random.default_rng(seed).normal(-3.0, 2.0, (frames, 3 * len(PHONES)))
+
+
+def best_path(graph: AlignmentGraph, scores: NDArray[np.float64]) -> tuple[float, list[int]]:
+    """Token passing, one arc at a time: each state keeps its best score and path. -inf without a path."""
+    tokens: dict[int, tuple[float, list[int]]] = {
+        state: (float(start) + float(scores[0, graph.pdfs[state]]), [state])
+        for state, start in enumerate(graph.initial)
+        if start > -np.inf
+    }
+    for frame in range(1, len(scores)):
+        moved: dict[int, tuple[float, list[int]]] = {}
+        for state, pdf in enumerate(graph.pdfs):
+            for source, weight in zip(graph.sources[state].tolist(), graph.scores[state].tolist(), strict=True):
+                if weight == -math.inf or source not in tokens:
+                    continue
+                score, path = tokens[source]
+                arrived = score + weight + float(scores[frame, pdf])
+                if state not in moved or arrived > moved[state][0]:
+                    moved[state] = (arrived, [*path, state])
+        tokens = moved
+    ended = [(score + float(graph.final[state]), path) for state, (score, path) in tokens.items()]
+    return max(ended, default=(-math.inf, []))

@@ -1,0 +1,339 @@
+"""Decoding graphs have exactly the sentences of dictionary and grammar, with their costs."""
+
+import importlib
+import itertools
+import math
+import random
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toy_grammar import WORDS, bigram, log_prob
+from toy_hmm import PHONES, toy
+
+from las.decoding import word_grammar
+from las.decoding.word_graph import WordGraphSearch
+from las.hmm import decoding_graph, fst, graph_cache, lexicon
+from las.hmm.decoding_graph import DecodingGraph
+from las.hmm.fst import Arcs, Fst, from_kaldi, library, to_kaldi
+from las.hmm.grammar import Grammar
+from las.hmm.lexicon import Lexicon, Pronunciation
+from las.hmm.topology import SPEECH, Topology
+from las.lm import arpa, kneser_ney, ngram
+from las.runtime.errors import ConfigError, DataError
+
+Sentence = tuple[tuple[str, ...], tuple[str, ...]]
+"""Phones, and the words that they say."""
+NO_SKIP = SPEECH._replace(skip=math.inf)
+TOPOLOGY = Topology(PHONES, ["SIL"], NO_SKIP)
+
+
+def paths(graph: DecodingGraph, topology: Topology, num_phones: int) -> dict[Sentence, list[float]]:
+    """Costs of all paths without loops and skips, up to a number of phones: the transitions' and the grammar's."""
+    leaving: dict[int, list[tuple[int, int, float, int]]] = defaultdict(list)
+    costs = graph.weighted(1.0, 0.0).arcs.costs
+    for source, read, written, cost, target in zip(*graph.arcs[:3], costs, graph.arcs.targets, strict=True):
+        if source != target:
+            leaving[int(source)].append((int(read), int(written), float(cost), int(target)))
+    found: dict[Sentence, list[float]] = defaultdict(list)
+    pending: list[tuple[int, tuple[int, ...], tuple[str, ...], float]] = [(graph.start, (), (), 0.0)]
+    while pending:
+        state, pdfs, words, cost = pending.pop()
+        if math.isfinite(final := float(graph.final_lm_costs[state])):
+            phones = tuple(topology.phones[pdf // 3] for pdf in pdfs[::3])
+            assert list(pdfs) == [pdf for phone in phones for pdf in topology.pdfs(phone)]
+            found[phones, words].append(cost + final)
+        for read, written, step, target in leaving[state]:
+            if len(pdfs) + (read > 0) <= 3 * num_phones:
+                longer = (*words, graph.words[written - 1]) if written else words
+                pending.append((target, (*pdfs, read - 1) if read else pdfs, longer, cost + step))
+    return found
+
+
+def sentences(given: Lexicon, num_phones: int) -> Iterator[tuple[Sentence, float]]:
+    """All ways to say all sentences, up to a number of phones, with the cost of their pronunciations."""
+
+    def spoken(phones: tuple[str, ...], words: tuple[str, ...], cost: float) -> Iterator[tuple[Sentence, float]]:
+        pauses = [()] if given.silence is None else [(), (given.silence,)]
+        for pause in pauses:
+            paused = (*phones, *pause)
+            if len(paused) > num_phones:
+                continue
+            yield (paused, words), cost
+            for word, variants in given.entries.items():
+                for each in variants:
+                    if len(paused) + len(each.phones) <= num_phones:
+                        said = cost - math.log(each.probability)
+                        yield from spoken((*paused, *each.phones), (*words, word), said)
+
+    return spoken((), (), 0.0)
+
+
+def lexica() -> dict[str, Lexicon]:
+    one = {word: [Pronunciation((phone,))] for word, phone in (("u", "A"), ("v", "B"))}
+    return {
+        "homophones": Lexicon({word: [Pronunciation(("A", "B"))] for word in "uvw"}),
+        "variants": Lexicon({"u": [Pronunciation(("A",), 0.6), Pronunciation(("A", "B"), 0.4)], "v": one["v"]}),
+        "a prefix of another": Lexicon({"u": [Pronunciation(("A",))], "v": [Pronunciation(("A", "A"))]}),
+        "without silence": Lexicon(one, None),
+        "a word that is silence": Lexicon({**one, "pause": [Pronunciation(("SIL",))]}),
+        "a variant that another word has": Lexicon(
+            {"u": [Pronunciation(("A",)), Pronunciation(("B",), 0.3)], "v": [Pronunciation(("B",), 0.7)]}
+        ),
+    }
+
+
+def require_exact(given: Lexicon, topology: Topology, num_phones: int) -> None:
+    grammar = word_grammar.read(None, given)
+    found = paths(decoding_graph.build(given, topology, grammar), topology, num_phones)
+    expected: dict[Sentence, list[float]] = defaultdict(list)
+    for (phones, words), cost in sentences(given, num_phones):
+        costs = [topology.costs(phone) for phone in phones]
+        transitions = sum(2 * each.forward + each.exit for each in costs)
+        expected[phones, words].append(cost + transitions + (len(words) + 1) * math.log(len(given.entries) + 2))
+    assert found.keys() == expected.keys() and len(found) > 3
+    for sentence, costs in expected.items():
+        assert sorted(found[sentence]) == pytest.approx(sorted(costs), abs=1e-3), sentence
+
+
+@pytest.mark.parametrize("name", lexica())
+def test_the_sentences_of_a_dictionary_and_no_others(name: str) -> None:
+    require_exact(lexica()[name], TOPOLOGY, 4)
+
+
+@pytest.mark.parametrize("seeds", [range(8), pytest.param(range(8, 200), marks=pytest.mark.slow)])
+def test_the_sentences_of_toys_and_no_others(seeds: range) -> None:
+    for seed in seeds:
+        _, given, topology = toy(seed)
+        costs = [each._replace(skip=math.inf) for each in (topology.speech, topology.pause)]
+        require_exact(given, Topology(PHONES, ["SIL"], *costs), 4)
+
+
+def test_arcs_are_those_of_the_topology() -> None:
+    """One word of one phone: silence, or not, the phone, silence, or not."""
+    topology = Topology(["SIL", "A"], ["SIL"])
+    graph = decoding_graph.build(*(given := (Lexicon({"u": [Pronunciation(("A",))]}), topology)), _uniform(given[0]))
+    inside = {
+        (int(read), round(float(cost), 3))
+        for source, read, cost, target in zip(
+            graph.arcs.sources, graph.arcs.inputs, graph.arcs.costs, graph.arcs.targets, strict=True
+        )
+        if source == target or cost
+    }
+    silence = {(1, 0.0), (2, 0.0), (3, 0.0), (2, 3.0), (3, 3.0), (0, 20.0)}
+    assert inside == silence | {(4, 3.0), (5, 3.0), (6, 3.0), (6, 30.0)}
+
+
+def _uniform(given: Lexicon) -> Grammar:
+    return word_grammar.read(None, given)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_costs_of_sentences_are_those_of_the_language_model(order: int) -> None:
+    """Of a bigram exactly; a trigram may back off where the rest of the sentence is cheaper then, never dearer."""
+    for seed in range(3):
+        model = bigram(seed, order)
+        grammar, lm = word_grammar.of_model(model, WORDS), ngram.of_words(model)
+        for count in range(4):
+            for words in itertools.product(WORDS, repeat=count):
+                cost = grammar.cost([WORDS.index(word) + 1 for word in words])
+                exact = -log_prob(lm, list(words))
+                assert cost == pytest.approx(exact, abs=1e-4) if order < 3 else cost <= exact + 1e-4
+
+
+@pytest.mark.parametrize("order", [2, 3])
+def test_back_off_in_the_graph_is_that_of_the_grammar(order: int) -> None:
+    given = Lexicon({"u": [Pronunciation(("A",))], "v": [Pronunciation(("B",))], "w": [Pronunciation(("A",))]}, None)
+    topology = Topology(PHONES, ["SIL"], SPEECH._replace(skip=math.inf, exit=0.0, forward=0.0))
+    for seed in range(3):
+        grammar = word_grammar.of_model(bigram(seed, order), WORDS)
+        found = paths(decoding_graph.build(given, topology, grammar), topology, 4)
+        assert len(found) == sum(3**count for count in range(5))
+        for (_, words), costs in found.items():
+            cost = grammar.cost([WORDS.index(word) + 1 for word in words])
+            assert min(costs) == pytest.approx(cost, abs=1e-3)
+
+
+def test_a_large_grammar_scores_as_its_language_model() -> None:
+    draw = random.Random(0)
+    names = [f"w{number}" for number in range(200)]
+    text = [draw.choices(names, [1 / (1 + rank) for rank in range(200)], k=12) for _ in range(300)]
+    model = kneser_ney.estimate(text, 2, names).model
+    grammar, lm = word_grammar.of_model(model, tuple(sorted(names))), ngram.of_words(model)
+    for _ in range(20):
+        words = draw.choices(names, k=6)
+        cost = grammar.cost([grammar.words.index(word) + 1 for word in words])
+        assert cost == pytest.approx(-log_prob(lm, words), rel=1e-5)
+        assert grammar.cost([grammar.words.index(words[0]) + 1], ended=False) == pytest.approx(
+            -log_prob(lm, words[:1], ended=False), rel=1e-5
+        )
+
+
+def test_transducers_go_to_kaldi_and_back() -> None:
+    random_numbers = np.random.default_rng(0)
+    sources, inputs, outputs, targets = random_numbers.integers(0, 30, (4, 200))
+    finals = np.where(random_numbers.random(30) < 0.3, 1.5, np.inf).astype(np.float32)
+    given = Fst(7, finals, Arcs(sources, inputs, outputs, random_numbers.random(200, dtype=np.float32), targets))
+    kaldi = library("kaldifst").StdVectorFst(to_kaldi(given))
+    silent = np.bincount(sources[inputs == 0], minlength=30)
+    assert [kaldi.num_input_epsilons(state) for state in range(30)] == silent.tolist()
+    back = from_kaldi(kaldi)
+    assert back.start == 7 and back.finals.tolist() == finals.tolist()
+    assert sorted(zip(*map(np.ndarray.tolist, back.arcs), strict=True)) == sorted(
+        zip(*map(np.ndarray.tolist, given.arcs), strict=True)
+    )
+
+
+def test_impossible_sentences_cost_infinitely() -> None:
+    nothing = np.zeros(0, np.int64)
+    grammar = Grammar(
+        ("u",), Fst(0, np.array([0.5], np.float32), Arcs(*[nothing] * 3, nothing.astype(np.float32), nothing))
+    )
+    assert grammar.cost([]) == 0.5 and grammar.cost([1]) == grammar.cost([1], ended=False) == math.inf
+
+
+def test_another_format_of_the_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fst, "_TYPES", b"another")
+    with pytest.raises(ConfigError, match=r"kaldifst \S+ writes graphs in another format.*pip install kaldifst=="):
+        from_kaldi(library("kaldifst").StdVectorFst())
+
+
+SMALL = Lexicon({"u": [Pronunciation(("A",))], "v": [Pronunciation(("B",))]})
+
+
+def same(one: DecodingGraph, other: DecodingGraph) -> bool:
+    first, second = ((each.final_lm_costs, each.lm_costs, *each.arcs) for each in (one, other))
+    return (one.words, one.start) == (other.words, other.start) and all(
+        array.dtype == stored.dtype and np.array_equal(array, stored)
+        for array, stored in zip(first, second, strict=True)
+    )
+
+
+def test_a_stored_graph_is_read_and_a_damaged_one_built_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grammar = _uniform(SMALL)
+    built = graph_cache.build(SMALL, TOPOLOGY, grammar, tmp_path / "graphs")
+    (path,) = (tmp_path / "graphs").iterdir()
+    whole = path.read_bytes()
+    monkeypatch.setattr(decoding_graph, "build", lambda *given: pytest.fail("built although it is stored"))
+    assert same(graph_cache.build(SMALL, TOPOLOGY, grammar, tmp_path / "graphs"), built)
+    monkeypatch.undo()
+    changed = bytearray(whole)
+    changed[-1] ^= 1
+    for damaged in (b"", whole[: len(whole) // 2], bytes(changed), b"text"):
+        path.write_bytes(damaged)
+        capsys.readouterr()
+        assert same(graph_cache.build(SMALL, TOPOLOGY, grammar, tmp_path / "graphs"), built)
+        assert "is damaged" in capsys.readouterr().out and path.read_bytes() == whole
+
+
+def test_stored_graphs_are_told_apart_by_everything_they_are_made_of() -> None:
+    more = Lexicon({**SMALL.entries, "u": [Pronunciation(("A",), 0.5)]})
+    grammar = _uniform(SMALL)
+    said = grammar.fst._replace(arcs=grammar.fst.arcs._replace(costs=grammar.fst.arcs.costs + 1.0))
+    others = [
+        (more, TOPOLOGY, grammar),
+        (Lexicon(SMALL.entries, None), TOPOLOGY, grammar),
+        (SMALL, Topology(PHONES, ["SIL"]), grammar),
+        (SMALL, Topology(sorted(PHONES), ["SIL"], NO_SKIP), grammar),
+        (SMALL, TOPOLOGY, Grammar(grammar.words, said)),
+        (SMALL, TOPOLOGY, Grammar(("v", "u"), grammar.fst)),
+    ]
+    hashes = {graph_cache.content_hash(*each) for each in [(SMALL, TOPOLOGY, grammar), *others]}
+    assert len(hashes) == 1 + len(others)
+    assert graph_cache.content_hash(SMALL, TOPOLOGY, _uniform(SMALL)) in hashes
+
+
+def test_words_that_one_side_lacks_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "lm.arpa"
+    arpa.write(path, bigram(0))
+    grammar = word_grammar.read(
+        path, Lexicon({word: [Pronunciation(("A",))] for word in ("u", "w", "x", "y", "<unk>")})
+    )
+    assert grammar.words == ("u", "w")
+    output = capsys.readouterr().out
+    assert "lm.arpa: 1 words that the dictionary lacks are left out: v" in output
+    assert "the dictionary: 2 words that" in output and "lack" in output and "x, y" in output
+    with pytest.raises(DataError, match=r"none of its 3 words is among the 1 of the dictionary, which begins U"):
+        word_grammar.read(path, Lexicon({"U": [Pronunciation(("A",))]}))
+
+
+def test_dictionaries_that_do_not_fit_are_named() -> None:
+    twice = Lexicon({"u": [Pronunciation(("A",)), Pronunciation(("A",), 0.5)]})
+    with pytest.raises(DataError, match="the word 'u' has the pronunciation A 2 times"):
+        decoding_graph.build(twice, TOPOLOGY, _uniform(twice))
+    unknown = Lexicon({"u": [Pronunciation(("AH",))]})
+    with pytest.raises(DataError, match=r"the word 'u': the phone 'AH' has no states\. Did you mean"):
+        decoding_graph.build(unknown, TOPOLOGY, _uniform(unknown))
+    with pytest.raises(DataError, match="the silence of the dictionary: the phone 'PAU' has no states"):
+        decoding_graph.build(Lexicon(SMALL.entries, "PAU"), TOPOLOGY, _uniform(SMALL))
+    with pytest.raises(DataError, match="the grammar's word 'v' has no pronunciation"):
+        decoding_graph.build(Lexicon({"u": SMALL.entries["u"]}), TOPOLOGY, _uniform(SMALL))
+    silent = Lexicon({"u": [Pronunciation(())]})
+    with pytest.raises(DataError, match="the word 'u' has a pronunciation without phones"):
+        decoding_graph.build(silent, TOPOLOGY, _uniform(silent))
+
+
+def test_a_grammar_without_sentences_is_named() -> None:
+    grammar = _uniform(SMALL)
+    endless = Grammar(grammar.words, grammar.fst._replace(finals=np.full_like(grammar.fst.finals, np.inf)))
+    with pytest.raises(DataError, match="the graph of words is empty"):
+        decoding_graph.build(SMALL, TOPOLOGY, endless)
+
+
+def test_files_of_another_encoding_are_named(tmp_path: Path) -> None:
+    dictionary, grammar = tmp_path / "words.dic", tmp_path / "lm.arpa"
+    dictionary.write_bytes("u A\nübung B\n".encode("latin1"))
+    with pytest.raises(DataError, match=r"words\.dic:2: not UTF-8 text"):
+        lexicon.read(dictionary)
+    arpa.write(grammar, bigram(0))
+    grammar.write_bytes(grammar.read_bytes().replace(b"\tv\t", "\tü\t".encode("latin1")))
+    with pytest.raises(DataError, match=r"lm\.arpa:\d+: not UTF-8 text"):
+        word_grammar.read(grammar, SMALL)
+
+
+@pytest.mark.parametrize("missing", ["kaldifst", "kaldi_decoder"])
+def test_missing_libraries_are_named(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = importlib.import_module
+
+    def absent(name: str) -> object:
+        if name == missing:
+            raise ImportError(f"No module named {name!r}")
+        return known(name)
+
+    monkeypatch.setattr(importlib, "import_module", absent)
+    with pytest.raises(ConfigError, match=rf"{missing}.*pip install 'las\[hmm\]'"):
+        WordGraphSearch().prepare(SMALL, TOPOLOGY)
+
+
+LARGE = """
+import random, resource, sys, time
+from las.hmm.lexicon import Lexicon, Pronunciation
+from las.hmm.topology import Topology
+from las.decoding.word_graph import WordGraphSearch
+from las.lm import arpa, kneser_ney
+
+draw, count = random.Random(0), 20_000
+phones, names = [f"P{number}" for number in range(40)], [f"w{number}" for number in range(count)]
+lexicon = Lexicon({name: [Pronunciation(tuple(draw.choices(phones, k=draw.randint(3, 10))))] for name in names})
+zipf = [1 / (rank + 1) for rank in range(count)]
+text = [draw.choices(names, zipf, k=draw.randint(5, 25)) for _ in range(33_000)]
+arpa.write(sys.argv[1], kneser_ney.estimate(text, 3, names).model)
+started = time.process_time()  # other programs may take their share
+WordGraphSearch(grammar=sys.argv[1]).prepare(lexicon, Topology(lexicon.phones, ["SIL"]))
+print(time.process_time() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+@pytest.mark.slow
+def test_twenty_thousand_words_and_a_trigram_take_two_minutes_and_four_gigabytes(tmp_path: Path) -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", LARGE, str(tmp_path / "lm.arpa")], capture_output=True, text=True, check=True
+    )
+    seconds, size = map(float, answer.stdout.splitlines()[-1].split())
+    assert seconds < 120 and size < 4e9

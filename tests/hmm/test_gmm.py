@@ -1,0 +1,137 @@
+"""Gaussian mixtures: densities as torch has them, a likelihood that never falls, planted times."""
+
+import itertools
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+import torch
+from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
+
+from las.hmm import gmm, gmm_training, lexicon
+from las.hmm.gmm import Mixtures, Statistics
+from las.hmm.gmm_training import Example, Round, Schedule
+from las.hmm.graph import alignment_graph, first_path
+from las.hmm.topology import EVEN, Topology
+
+PHONES = lexicon.of_phones("abc")
+TOPOLOGY = Topology(PHONES.phones, speech=EVEN)
+
+
+def mixtures(pdfs: int = 3, components: int = 2, size: int = 4) -> Mixtures:
+    torch.manual_seed(1)
+    weights = torch.softmax(torch.randn(pdfs, components), -1)
+    means, variances = torch.randn(pdfs, components, size), torch.rand(pdfs, components, size) + 0.2
+    return Mixtures(weights, means, variances, torch.full((size,), 1e-3))
+
+
+def test_log_likelihoods_are_those_of_torch() -> None:
+    ours, frames = mixtures(), torch.randn(2, 5, 4)
+    of_torch = MixtureSameFamily(Categorical(ours.weights), Independent(Normal(ours.means, ours.variances.sqrt()), 1))
+    expected = of_torch.log_prob(frames.unsqueeze(-2).expand(2, 5, 3, 4))
+    torch.testing.assert_close(ours.log_likelihoods(frames), expected)
+    flat, pdfs = frames.flatten(0, 1), torch.arange(10) % 3
+    scores = ours.component_scores(flat, pdfs).logsumexp(-1)
+    torch.testing.assert_close(scores, expected.flatten(0, 1)[torch.arange(10), pdfs])
+
+
+OF_KALDI = """
+import json, sys
+import kaldi_hmm_gmm, numpy
+weights, inverse, means, frames = (numpy.array(each, numpy.float32) for each in json.load(sys.stdin))
+found = []
+for pdf in range(len(weights)):
+    gmm = kaldi_hmm_gmm.DiagGmm(*means.shape[1:])
+    gmm.weights = weights[pdf]
+    gmm.set_invvars_and_means(inverse[pdf], means[pdf])
+    gmm.compute_gconsts()
+    found.append([gmm.log_likelihood(frame) for frame in frames])
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.skipif(find_spec("kaldi_hmm_gmm") is None, reason="needs kaldi-hmm-gmm")
+def test_log_likelihoods_are_those_of_kaldi() -> None:
+    """In a process of its own: the import of kaldi_hmm_gmm 1.1.4 waits for ever where kaldifst is imported already."""
+    ours, frames = mixtures(), torch.randn(6, 4)
+    given = [each.tolist() for each in (ours.weights, 1.0 / ours.variances, ours.means, frames)]
+    run = subprocess.run(
+        [sys.executable, "-c", OF_KALDI], input=json.dumps(given), capture_output=True, text=True, timeout=100
+    )
+    assert run.returncode == 0, run.stderr
+    torch.testing.assert_close(ours.log_likelihoods(frames).T, torch.tensor(json.loads(run.stdout)), rtol=1e-4, atol=0)
+
+
+def test_expectation_maximisation_never_lowers_the_likelihood() -> None:
+    torch.manual_seed(2)
+    frames = torch.cat([torch.randn(300, 2) * 0.3 + torch.tensor(centre) for centre in ([0.0, 0], [3, 1], [-2, 2])])
+    pdfs = torch.zeros(len(frames), dtype=torch.long)
+    found = Mixtures.single(1, frames.mean(0), frames.var(0, correction=0))
+    scores: list[float] = []
+    for _ in range(3):
+        for _ in range(12):
+            statistics = Statistics.zeros(found.means)
+            statistics.add(frames, pdfs, found)
+            before = float(found.log_likelihoods(frames).sum())
+            found = found.updated(statistics)
+            assert float(found.log_likelihoods(frames).sum()) >= before - 1e-2
+        scores.append(float(found.log_likelihoods(frames).mean()))
+        found = found.split(statistics)
+    assert scores[2] > scores[1] > scores[0] + 0.3
+    assert found.weights.sum() == pytest.approx(1.0)
+
+
+def test_a_pdf_without_frames_stays_and_a_starved_component_goes() -> None:
+    start = mixtures(pdfs=2)
+    statistics = Statistics.zeros(start.means)
+    statistics.add(torch.randn(40, 4) * 0.01 + start.means[0, 0], torch.zeros(40, dtype=torch.long), start)
+    found = start.updated(statistics)
+    assert torch.equal(found.weights[1], start.weights[1]) and torch.equal(found.means[1], start.means[1])
+    assert found.weights[0].tolist() == pytest.approx([1.0, 0.0])
+    assert (found.variances[0, 0] >= start.floor).all()
+    assert torch.isfinite(found.log_likelihoods(torch.randn(3, 4))).all()
+
+
+def planted(count: int) -> tuple[list[Example], list[list[int]]]:
+    """Texts of random phones, each state of which has a mean of its own and lasts 2 to 6 frames; the true pdfs."""
+    torch.manual_seed(3)
+    centres = 4.0 * torch.randn(TOPOLOGY.num_pdfs, 6)
+    examples, truth = [], []
+    for number in range(count):
+        words = [PHONES.phones[index] for index in torch.randint(3, (5,)).tolist()]
+        path = first_path(words, PHONES, TOPOLOGY)
+        pdfs = [pdf for pdf in path for _ in range(int(torch.randint(2, 7, ())))]
+        features = centres[pdfs] + torch.randn(len(pdfs), 6)
+        examples.append(Example(f"u{number:03d}", features, alignment_graph(words, PHONES, TOPOLOGY), path))
+        truth.append(pdfs)
+    return examples, truth
+
+
+def test_a_flat_start_finds_planted_states_and_the_score_does_not_fall() -> None:
+    examples, truth = planted(60)
+    rounds: list[Round] = []
+    found = gmm_training.train(
+        examples, TOPOLOGY.num_pdfs, Schedule(first=10, doublings=1, after_each=3), rounds.append
+    )
+    by_id = {example.id: pdfs for example, pdfs in zip(examples, truth, strict=True)}
+    right = total = 0
+    for example, path in gmm_training.paths(examples, found):
+        assert path is not None
+        right += (torch.tensor(by_id[example.id]) == torch.from_numpy(example.graph.pdfs[path.states])).sum().item()
+        total += len(path.states)
+    assert right / total > 0.97
+    for before, after in itertools.pairwise(rounds):
+        assert after.num_components != before.num_components or after.score >= before.score - 1e-4
+    assert rounds[-1].num_components == 2 * TOPOLOGY.num_pdfs
+
+
+def test_an_utterance_that_is_too_short_is_named() -> None:
+    examples, _ = planted(20)
+    short = examples[3]._replace(features=examples[3].features[:7])
+    rounds: list[Round] = []
+    examples[3] = short
+    gmm_training.train(examples, TOPOLOGY.num_pdfs, Schedule(2, 0, 0), rounds.append)
+    assert [each.without_path for each in rounds] == [["u003"], ["u003"]]
+    assert gmm.MIN_OCCUPANCY > 0

@@ -1,0 +1,137 @@
+"""Acoustic models: chunks, focal loss, what padding does, sizes."""
+
+import functools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from las.data.augmentation import Augmentation
+from las.data.loader import Batch
+from las.nn.acoustic_model import NO_LABEL, AcousticModel, stretched
+from las.nn.cells.lstm import PlainLSTMCell
+from las.nn.chunks import chunks_of
+from las.nn.features import LogMel
+from las.nn.frame_losses import FrameCrossEntropy
+from las.nn.listener import Listener
+from las.runtime.config import build, compose
+from las.runtime.errors import ArgumentError
+
+FEATURES = functools.partial(LogMel, num_mels=8, normalisation="utterance")
+
+
+def model(**options: object) -> AcousticModel:
+    torch.manual_seed(1)
+    listener = functools.partial(Listener, cell=PlainLSTMCell, num_layers=2, hidden_size=6, time_reduction=(1, 1))
+    return AcousticModel(16000, 4, features=FEATURES, **{"listener": listener, **options})  # type: ignore[arg-type]
+
+
+def batch(*seconds: float) -> Batch:
+    generator = torch.Generator().manual_seed(2)
+    samples = torch.tensor([round(16000 * each) for each in seconds])
+    frames = 1 + (samples - 400) // 160
+    waveforms = torch.randn(len(seconds), int(samples.max()), generator=generator)
+    waveforms *= torch.arange(waveforms.shape[1]) < samples.unsqueeze(1)
+    labels = torch.randint(0, 9, (len(seconds), int(frames.max())), generator=generator)
+    labels *= torch.arange(labels.shape[1]) < frames.unsqueeze(1)
+    return Batch([f"u{i}" for i in range(len(seconds))], waveforms, samples, labels, frames)
+
+
+@given(st.lists(st.integers(0, 130), min_size=1, max_size=4), st.integers(1, 60), st.integers(1, 60))
+def test_chunks_have_every_frame(lengths: list[int], size: int, step: int) -> None:
+    step = min(size, step)
+    chunks = chunks_of(torch.tensor(lengths), size, step)
+    numbers = torch.arange(1, max(lengths, default=0) + 2).repeat(len(lengths), 1)
+    cut = chunks.cut(numbers, size)
+    for row, length in enumerate(lengths):
+        found = cut[chunks.rows == row]
+        expected = [list(range(start + 1, min(start + size, length) + 1)) for start in range(0, length, step)]
+        assert [[number for number in chunk if number] for chunk in found.tolist()] == expected
+
+
+def test_of_chunks_of_50_every_25_all_frames_but_the_first_are_in_two() -> None:
+    chunks = chunks_of(torch.tensor([140]), 50, 25)
+    counts = torch.bincount(chunks.cut(torch.arange(1, 141).unsqueeze(0), 50).flatten(), minlength=141)[1:]
+    assert counts[:25].tolist() == [1] * 25 and counts[25:].tolist() == [2] * 115
+
+
+@pytest.mark.parametrize("focus", [0.0, 1.0, 2.0])
+def test_focal_loss_and_its_gradient(focus: float) -> None:
+    torch.manual_seed(3)
+    logits, labels = torch.randn(6, 5, dtype=torch.float64, requires_grad=True), torch.tensor([0, 1, 2, 3, 4, 0])
+    loss = FrameCrossEntropy(focus)
+    p = torch.softmax(logits, -1)[torch.arange(6), labels]
+    torch.testing.assert_close(loss(logits, labels), -((1 - p) ** focus * p.log()).sum())
+    assert torch.autograd.gradcheck(lambda given: loss(given, labels), (logits,))
+
+
+def test_focal_loss_of_a_certain_frame_is_finite() -> None:
+    logits = torch.tensor([[200.0, 0.0], [0.0, 200.0]], requires_grad=True)
+    FrameCrossEntropy(2.0)(logits, torch.tensor([0, 0])).backward()
+    assert logits.grad is not None and torch.isfinite(logits.grad).all()
+
+
+def test_utterances_in_a_batch_are_as_they_are_alone() -> None:
+    trained, both = model(), batch(1.1, 0.7)
+    keep = Augmentation().features
+    together = trained.forward_batch(both, keep)
+    alone = [trained.forward_batch(part, keep) for part in both.split(1)]
+    torch.testing.assert_close(together.logits, torch.cat([each.logits for each in alone]), atol=1e-5, rtol=0)
+    assert together.labels.tolist() == [label for each in alone for label in each.labels.tolist()]
+    assert len(together.labels) == trained.num_targets(both) == sum(map(trained.num_targets, both.split(1)))
+    scores, num_frames = trained.decoder(both.waveforms, both.num_samples)
+    assert num_frames.tolist() == both.num_tokens.tolist()
+    one, _ = trained.decoder(both.waveforms[1:, : both.num_samples[1]], both.num_samples[1:])
+    torch.testing.assert_close(scores.log_posteriors[1:, : num_frames[1]], one.log_posteriors, atol=1e-5, rtol=0)
+
+
+def test_frames_without_a_label_are_not_trained_on() -> None:
+    trained, given = model(), batch(0.9)
+    before = trained.num_targets(given)
+    given.targets[0, 30:40] = NO_LABEL
+    output = trained.forward_batch(given, Augmentation().features)
+    assert trained.num_targets(given) == len(output.labels) == before - 20
+
+
+def test_labels_follow_a_change_of_the_speed() -> None:
+    labels, counts = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 0]]), torch.tensor([4, 3])
+    assert stretched(labels, counts, counts).tolist() == [[1, 2, 3, 4], [5, 6, 7, NO_LABEL]]
+    slower = stretched(labels, counts, torch.tensor([8, 4]))
+    assert slower.tolist() == [[1, 1, 2, 2, 3, 3, 4, 4], [5, 6, 6, 7, *[NO_LABEL] * 4]]
+    assert stretched(labels, counts, torch.tensor([2, 1])).tolist() == [[2, 4], [6, NO_LABEL]]
+    assert stretched(labels, torch.tensor([4, 0]), counts)[1].tolist() == [NO_LABEL] * 4
+
+
+def test_states_are_empty_at_the_start_of_each_chunk() -> None:
+    trained, given = model(), batch(1.3)
+    output = trained.forward_batch(given, Augmentation().features)
+    features, _ = trained.features(given.waveforms, given.num_samples)
+    second, _ = trained.listener(features[:, 25:75], torch.tensor([50]))
+    torch.testing.assert_close(output.logits[50:100], trained.output(second[0]), atol=1e-5, rtol=0)
+
+
+def test_priors_are_shares_of_frames() -> None:
+    trained = model()
+    trained.set_counts(torch.tensor([8.0, 0, 0, 0, 0, 0, 0, 0, 3]), torch.zeros(4, 4))
+    assert trained.log_priors.exp().tolist() == pytest.approx([9 / 20, *[1 / 20] * 7, 4 / 20])
+    assert model().load_state_dict(trained.state_dict()).missing_keys == []
+
+
+def test_sizes_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"chunk_step=60 is more than chunk_size=50"):
+        model(chunk_step=60)
+    reducing = functools.partial(Listener, cell=PlainLSTMCell, num_layers=2, hidden_size=4, time_reduction=(1, 2))
+    with pytest.raises(ArgumentError, match=r"reduces time by \[1, 1, 2\]"):
+        model(listener=reducing)
+
+
+@pytest.mark.parametrize(("card", "millions"), [("hybrid_6", 41.0), ("hybrid_8", 53.0)])
+def test_the_papers_models_have_their_sizes(card: str, millions: float) -> None:
+    config = compose("train", [f"model={card}"])
+    with torch.device("meta"):
+        made = build(config["model"]["listener"], where="listener")(40)
+        output = torch.nn.Linear(made.output_size, 9001)
+    count = sum(parameter.numel() for parameter in [*made.parameters(), *output.parameters()])
+    assert count / 1e6 == pytest.approx(millions, rel=0.01)
+    assert made.dropout_at == "inputs" and {each.p for each in made.dropouts} == {0.1}

@@ -1,0 +1,117 @@
+"""Summaries of runs: states, minutes without pauses, last events, and damaged files that are named."""
+
+import itertools
+import json
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from las.reproduction import jobs
+from las.storage import lock, run_summary
+from las.storage.run_summary import Measure
+
+SPLIT = {"phone_error_rate": 0.25, "interval": [0.2, 0.3], "words": 8}
+RESULT = {"name": "a", "corpus": "timit", "seed": 3, "steps": 7, "parameters": 9, "commit": "c", "splits": {}}
+CONFIG = {"name": "a", "corpus": {"name": "timit", "tokens": {"_target_": "las.Phones"}}, "seed": 3}
+
+
+def write(folder: Path, times: Sequence[float] = (), **files: Any) -> Path:
+    """A run folder with these JSON files, and an event at each of these times."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in {"config": CONFIG | {"trainer": {"max_steps": 9}}, **files}.items():
+        (folder / f"{name}.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    events = [{"time": time, "event": "train", "step": step, "loss": 1.0} for step, time in enumerate(times, start=1)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    return folder
+
+
+def test_a_finished_run(tmp_path: Path) -> None:
+    run = run_summary.read(write(tmp_path, [0.0, 60.0], result=RESULT | {"splits": {"dev": SPLIT, "test": SPLIT}}))
+    assert (run.name, run.corpus, run.seed, run.state, run.step) == ("a", "timit", 3, "finished", 7)
+    assert run.dev == run.test == Measure("phone_error_rate", 0.25, (0.2, 0.3))
+    assert (run.parameters, run.commit, run.minutes, run.max_steps, run.problem) == (9, "c", 1.0, 9, "")
+    perplexity = RESULT | {"splits": {"dev": {"perplexity": 2.5}}}
+    run = run_summary.read(write(tmp_path, result=perplexity))
+    assert run.dev == Measure("perplexity", 2.5) and run.test is None and run.minutes is None
+
+
+def test_states(tmp_path: Path) -> None:
+    assert run_summary.read(write(tmp_path / "broken", result=RESULT | {"broken": "NaN"})).state == "broken"
+    stopped = write(tmp_path / "stopped", [1.0], environment={"commit": "e"})
+    assert (run_summary.read(stopped).state, run_summary.read(stopped).commit) == ("stopped", "e")
+    with lock.held(stopped):
+        assert run_summary.read(stopped).state == "training"
+    dead = {"pid": os.getpid(), "host": socket.gethostname(), "born": "an earlier process", "since": 0.0}
+    (stopped / lock.NAME).write_text(json.dumps(dead))
+    assert run_summary.read(stopped).state == "stopped"
+
+
+def test_the_last_validation_counts_before_there_is_a_result(tmp_path: Path) -> None:
+    write(tmp_path, [1.0, 2.0])
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"time": 3.0, "event": "validation", "step": 2, "dev_error": 0.5}\n')
+        for step in range(3, 500):  # more than is read from the end at first
+            file.write(json.dumps({"time": step, "event": "train", "step": step, "loss": 0.5, "x": "y" * 60}) + "\n")
+        file.write('{"time": 501.0, "event": "tr')  # being written now
+    run = run_summary.read(tmp_path)
+    assert run.dev == Measure("phone_error_rate", 0.5) and (run.step, run.loss) == (499, 0.5)
+    assert run.minutes == 498 / 60
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("result.json", "{", "result.json: damaged (Expecting property name"),
+        ("result.json", "[1]", "result.json: damaged (not a JSON object)"),
+        ("result.json", "[" * 100000, "result.json: damaged ("),
+        ("config.json", b"\xff\xfe\x00", "config.json: damaged ("),
+        ("metrics.jsonl", "no json\n", "metrics.jsonl: damaged (byte 0: a line without a time)"),
+        ("metrics.jsonl", '{"time": 1, "event": "train", \n', "metrics.jsonl: damaged at the last train ("),
+        ("environment.json", "", "environment.json: damaged ("),
+        ("result.json", '{"splits": 3, "seed": "x", "steps": [], "commit": null, "name": 4}', ""),
+        ("result.json", '{"splits": {"dev": {"wer": 0.5, "interval": [null, 2]}, "test": 7}, "commit": 1}', ""),
+    ],
+)
+def test_damaged_files_are_named(name: str, content: str | bytes, says: str, tmp_path: Path) -> None:
+    write(tmp_path, environment={})
+    (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    run = run_summary.read(tmp_path)
+    assert run.problem.startswith(says) and (run.state == "damaged") == bool(says)
+
+
+def test_a_folder_or_a_device_in_the_place_of_a_file(tmp_path: Path) -> None:
+    write(tmp_path)
+    (tmp_path / "metrics.jsonl").unlink()
+    (tmp_path / "metrics.jsonl").mkdir()
+    (tmp_path / "config.json").unlink()
+    assert run_summary.read(tmp_path).problem == (
+        "config.json: missing; metrics.jsonl: damaged (a folder, not a regular file)"
+    )
+
+
+@given(st.lists(st.integers(0, 900), min_size=1, max_size=40))
+def test_minutes_are_those_of_all_events(gaps: list[int]) -> None:
+    import tempfile
+
+    times = [float(time) for time in itertools.accumulate(gaps)]
+    with tempfile.TemporaryDirectory() as folder:
+        run = run_summary.read(write(Path(folder), times, result=RESULT))
+    expected = jobs.seconds([{"time": time} for time in times]) / 60
+    assert run.minutes is None if len(times) < 2 else run.minutes == pytest.approx(expected)
+
+
+def test_runs_are_found_and_not_entered(tmp_path: Path) -> None:
+    names = ["a/timit/seed1", "a/timit/seed2", "b"]
+    for name in names:
+        write(tmp_path / name)
+        write(tmp_path / name / "checkpoints" / "step-1")
+    (tmp_path / ".hidden").mkdir()
+    write(tmp_path / ".hidden" / "c")
+    assert run_summary.find(tmp_path) == [tmp_path / name for name in names]
+    assert run_summary.find(tmp_path / "b") == [tmp_path / "b"]

@@ -1,0 +1,92 @@
+"""Trainings of acoustic models on known times: from the command to the error rate, again, and what does not fit."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from console import Answer
+from tiny_frames import MODEL, SHORT, overrides
+
+from las.data.manifest import Utterance
+from las.nn.acoustic_model import AcousticModel
+from las.runtime.config import build, compose
+from las.runtime.errors import DataError
+from las.storage import checkpoint
+from las.training import frame_labels
+
+Las = Callable[..., Answer]
+
+
+def test_a_training_ends_with_scores_and_goes_on_to_the_bit(corpus: Path, las: Las) -> None:
+    whole = las("train", *overrides(corpus))
+    assert whole.code == 0, whole.err
+    assert "of the dev frames have their own state" in whole.out and "test: PER " in whole.out
+    result = json.loads((corpus / "run" / "result.json").read_text())
+    assert result["steps"] == 4 and set(result["splits"]) == {"dev", "test"}
+    stopped = [f"run_dir={corpus / 'parts'}"]
+    assert las("train", *overrides(corpus, *stopped, "trainer.max_steps=2")).code == 0
+    assert las("train", *overrides(corpus, *stopped)).code == 0
+    one, other = (checkpoint.newest(corpus / name / "checkpoints")[0] for name in ("run", "parts"))
+    assert one is not None and other is not None
+    assert all(torch.equal(one.model[name], other.model[name]) for name in one.model)
+    priors = one.model["log_priors"].exp()
+    assert float(priors.sum()) == pytest.approx(1.0) and len(priors) == 144
+    shares = one.model["bigram"].exp().sum(1)
+    assert (shares > 0.95).all() and (shares < 1.0001).all(), "the rest is for phones that are not in the set"
+    again = las(
+        "decode", f"checkpoint={corpus / 'run'}", "split=test", "search=phone_bigram", f"data_dir={corpus / 'data'}"
+    )
+    assert again.code == 0 and "test: PER " in again.out, again.err
+
+
+def test_other_times_stop_a_training(corpus: Path, las: Las) -> None:
+    assert las("train", *overrides(corpus, "trainer.max_steps=2")).code == 0
+    path = next((corpus / "TIMIT" / "TRAIN").rglob("*.PHN"))
+    lines = path.read_text().splitlines()
+    ends = [line.split() for line in lines]
+    moved = str(int(ends[0][1]) + 160)
+    ends[0][1], ends[1][0] = moved, moved
+    path.write_text("".join(f"{' '.join(line)}\n" for line in ends))
+    answer = las("train", *overrides(corpus))
+    assert answer.code == 5 and "the training utterances" in answer.err, answer.err
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["search=greedy"], "choose search=phone_bigram"),
+        (["search@validation_search=greedy"], "choose search=phone_bigram"),
+        (["loss=cross_entropy"], "choose loss=frame_focal"),
+        (["model=las_small", "search=phone_bigram"], "choose search=greedy or search=beam"),
+        (["model=las_small", "loss=frame_focal"], "choose loss=cross_entropy"),
+        (["augment=specaugment_ld"], "++augment.max_warp_frames=0"),
+        (["++model.states_per_phone=1"], "have 3 for each"),
+    ],
+)
+def test_what_does_not_fit_is_named(corpus: Path, las: Las, change: list[str], message: str) -> None:
+    sizes = [] if "model=las_small" not in change else ["model.listener.hidden_size=8"]
+    command = overrides(corpus) if not sizes else [*overrides(corpus)[:5], *SHORT]
+    answer = las("train", *command, *change)
+    assert answer.code == 2 and message in answer.err, answer.err
+
+
+def test_a_corpus_without_times_is_refused(tmp_path: Path) -> None:
+    config = compose("train", [*MODEL, f"data_dir={tmp_path}"])
+    corpus = build(config["corpus"], where="corpus")
+    made: AcousticModel = build(config["model"], where="model")(16000, corpus.tokens.size)
+    source = frame_labels.TimedLabels(corpus, frame_labels.lexicon_of(corpus, config), made)
+    with pytest.raises(DataError, match=r"utterance u1: synthetic has no times of its phones.*: labels=align"):
+        source.targets(Utterance("u1", "", 0, 0.0, 1.0, "sil aa", "s"))
+
+
+def test_recordings_are_refused_in_words(corpus: Path, las: Las) -> None:
+    assert las("train", *overrides(corpus, "trainer.max_steps=2")).code == 0
+    wav = next(corpus.rglob("*.WAV"))
+    answer = las(
+        "decode", f"checkpoint={corpus / 'run'}", f"audio={wav}", "search=phone_bigram", f"output={corpus / 'x'}"
+    )
+    assert answer.code == 2 and "has no attention" in answer.err, answer.err
+    answer = las("decode", f"checkpoint={corpus / 'run'}", "split=test", "search=greedy", f"data_dir={corpus / 'data'}")
+    assert answer.code == 2 and "choose search=phone_bigram" in answer.err

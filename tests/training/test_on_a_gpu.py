@@ -1,0 +1,226 @@
+"""Updates and searches where tensors claim to be on a GPU: nothing is mixed, and the host seldom waits for it."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from gpu_stand_in import GPU, StandInGPU, stand_in
+from tiers import rest_slow
+from tiny import MODEL
+from torch import nn
+from update_cases import batch
+
+from las.data.augmentation import Augmentation
+from las.data.loader import Batch
+from las.data.tokenizers import Characters
+from las.decoding.base import Search
+from las.decoding.phone_bigram import PhoneBigramSearch
+from las.decoding.scorers.base import SearchComponent
+from las.decoding.scorers.coverage import CoverageReward
+from las.decoding.scorers.ctc_prefix import CTCPrefixScorer
+from las.decoding.scorers.end_threshold import EndThreshold
+from las.decoding.scorers.hot_words import HotWordBonus
+from las.decoding.scorers.language_model import LanguageModelScorer
+from las.decoding.scorers.length_reward import LengthReward
+from las.decoding.scorers.lexicon import LexiconConstraint
+from las.decoding.scorers.min_length import MinLength
+from las.decoding.scorers.repetition import RepetitionConstraint
+from las.decoding.scorers.word_ngram import WordNGramScorer
+from las.decoding.search import BeamSearch, GreedySearch
+from las.lm import arpa, kneser_ney
+from las.lm.lstm import LSTMLanguageModel
+from las.nn.cells.lstm import PlainLSTMCell
+from las.nn.losses import LabelSmoothedCrossEntropy
+from las.nn.trainable import SpeechModel
+from las.runtime.config import build, compose, config_directory
+from las.training.gradients import GradientTransform
+from las.training.step import TrainingStep
+from las.training.weight_noise import WeightNoise
+
+LETTERS = Characters("abcdefgh ")
+WAITS = 2
+"""Greatest number of waits for an update: its loss and the norm of its gradient are printed and checked."""
+
+
+def cards(group: str, *without: str) -> list[str]:
+    """Names of the cards of a group."""
+    return [path.stem for path in sorted((config_directory() / group).glob("*.yaml")) if path.stem not in without]
+
+
+def training(*overrides: str) -> TrainingStep:
+    """The first update of a training of the tiny model, its parts made by the cards, moved to the GPU."""
+    torch.manual_seed(1)
+    config = compose("train", list(overrides))
+    model: SpeechModel = build(config["model"], where="model")(16000, LETTERS.size)
+    return TrainingStep(
+        model.to("cuda"),
+        build(config["loss"], where="loss"),
+        build(config["optim"], where="optim")(model.parameters()),
+        build(config["gradients"], where="gradients"),
+        build(config["weight_noise"], where="weight_noise"),
+        build(config["augment"], where="augment"),
+        1,
+        config["trainer"]["precision"],
+    )
+
+
+def keyed(given: Batch) -> Batch:
+    """A batch on the GPU with the seeds of its augmentation."""
+    return Batch(
+        given.ids, given.waveforms, given.num_samples, given.targets, given.num_tokens, tuple(range(len(given.ids)))
+    ).to("cuda")
+
+
+def two_updates(gpu: StandInGPU, step: TrainingStep) -> Counter[str]:
+    """Run two updates; every parameter must lie on the GPU and have a gradient. Returns the waits of the second."""
+    given = keyed(batch())
+    assert step([given], 1).finite
+    gpu.waits.clear()
+    assert step([given], 2).finite
+    waits = Counter(gpu.waits)
+    for name, parameter in step.model.named_parameters():
+        assert gpu.device(parameter) == GPU and parameter.grad is not None, name
+        assert gpu.claimed(parameter.grad) in (GPU, None), name
+    return waits
+
+
+def decoded(model: nn.Module, search: Search) -> None:
+    """Search with a model on the GPU."""
+    search.bind(LETTERS, has_ctc=True)
+    given = batch().to("cuda")
+    with torch.no_grad():
+        decoder, num_states = model.eval().decoder(given.waveforms, given.num_samples)
+        nbest = search(decoder, num_states)
+    assert len(nbest) == len(given.ids)
+
+
+def cell(name: str) -> list[str]:
+    return [f"cell@model.{part}.cell={name}" for part in ("listener", "speller")]
+
+
+CASES: dict[str, Sequence[str]] = {
+    **{f"cell {name}": [*MODEL, *cell(name)] for name in ["ln_global", *cards("cell", "ln_global")]},
+    **{f"attention {name}": [*MODEL, f"attention@model.speller.attention={name}"] for name in cards("attention")},
+    **{f"features {name}": [f"features@model.features={name}"] for name in cards("features")},
+    **{f"experiment {name}": [f"+experiment={name}", *MODEL] for name in cards("experiment", "an4_ctc", "hybrid")},
+    **{f"optimiser {name}": [*MODEL, f"optim={name}"] for name in cards("optim", "adam")},
+    **{f"gradients {name}": [*MODEL, f"gradients={name}"] for name in cards("gradients", "default")},
+    "weight noise": [*MODEL, "weight_noise=park_b", "weight_noise.start_step=0"],
+    "masks": [*MODEL, "augment=specaugment_ld"],
+    "front end": [*MODEL, "+front_end@model.listener.front_end=park2019"],
+    "scheduled sampling": [*MODEL, "model.speller.scheduled_sampling=0.5"],
+}
+
+
+def test_the_stand_in_refuses_what_a_gpu_refuses() -> None:
+    with stand_in() as gpu:
+        there, here = torch.zeros(3).to("cuda"), torch.zeros(3)
+        assert there.device == GPU and (2 * there + torch.tensor(1.0)).is_cuda and not here.is_cuda
+        with pytest.raises(RuntimeError, match=r"two devices, cuda:0 and cpu"):
+            there + here
+        with pytest.raises(TypeError, match="numpy"):
+            there.numpy()
+        gpu.waits.clear()
+        assert there[torch.zeros(3, dtype=torch.bool, device="cuda")].tolist() == [] and float(there.sum()) == 0.0
+        assert gpu.waits.keys() == {"boolean index at the test", "tolist at the test", "item at the test"}
+        layer = nn.Linear(3, 3).to("cuda")
+        layer(there).sum().backward()
+        assert layer.weight.grad is not None and layer.weight.grad.device == GPU
+
+
+@pytest.mark.parametrize("name", rest_slow(CASES, keep=2))
+def test_updates_and_a_search_mix_no_devices(name: str) -> None:
+    with stand_in() as gpu:
+        step = training(*CASES[name])
+        waits = two_updates(gpu, step)
+        assert waits.total() <= WAITS, waits
+        decoded(step.model, BeamSearch(3, max_length=4))
+
+
+def test_an_update_waits_as_often_however_long_its_utterances_are() -> None:
+    """Waits in a loop over frames or tokens would be many more for longer ones."""
+    with stand_in() as gpu:
+        step = training(*MODEL, "loss=joint_ctc")
+        short = two_updates(gpu, step)
+        given = batch()
+        longer = Batch(
+            given.ids,
+            given.waveforms.repeat(1, 2),
+            2 * given.num_samples,
+            given.targets.repeat(1, 2),
+            2 * given.num_tokens,
+        )
+        gpu.waits.clear()
+        step([longer.to("cuda")], 3)
+        assert gpu.waits == short and short.total() <= WAITS, short
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a list of words, an n-gram of letters and one of words."""
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "words.txt").write_text("ab\nbad\nface\n")
+    for name, sentences, symbols in (
+        ("letters", [list("abc"), list("bad"), list("face")], LETTERS.symbols[1:]),
+        ("words", [["ab", "bad"], ["face", "ab"]], ["ab", "bad", "face"]),
+    ):
+        estimate = kneser_ney.estimate(sentences, 2, [each if each.strip() else "<space>" for each in symbols])
+        arpa.write(folder / f"{name}.arpa", estimate.model)
+    return folder
+
+
+def neural() -> LSTMLanguageModel:
+    return LSTMLanguageModel(LETTERS.size, cell=PlainLSTMCell, embedding_size=3, hidden_size=4)
+
+
+COMPONENTS: dict[str, Callable[[Path], SearchComponent]] = {
+    "ctc": lambda _: CTCPrefixScorer(0.4),
+    "lm": lambda folder: LanguageModelScorer(str(folder / "letters.arpa")),
+    "neural_lm": lambda _: LanguageModelScorer(lm=neural()),
+    "word_lm": lambda folder: WordNGramScorer(str(folder / "words.arpa")),
+    "hot_words": lambda _: HotWordBonus(["bad", "face"]),
+    "lexicon": lambda folder: LexiconConstraint(str(folder / "words.txt")),
+    "coverage": lambda _: CoverageReward(),
+    "length_reward": lambda _: LengthReward(),
+    "end_threshold": lambda _: EndThreshold(),
+    "min_length": lambda _: MinLength(),
+    "repetition": lambda _: RepetitionConstraint(),
+}
+
+
+def slot(name: str) -> str:
+    """The argument of a search that takes a component."""
+    return "lm" if name == "neural_lm" else name
+
+
+def test_searches_with_every_scorer_mix_no_devices(models: Path) -> None:
+    with stand_in():
+        model = training(*MODEL, "loss=joint_ctc").model
+        decoded(model, GreedySearch())
+        for name, made in COMPONENTS.items():
+            decoded(model, BeamSearch(3, nbest=2, max_length=4, **{slot(name): made(models)}))
+        together = {slot(name): made(models) for name, made in COMPONENTS.items() if name != "neural_lm"}
+        decoded(model, BeamSearch(3, max_length=4, **together))
+
+
+def test_an_acoustic_model_mixes_no_devices() -> None:
+    with stand_in() as gpu:
+        step = training("model=hybrid_small", "model.listener.hidden_size=8", "model.features.num_mels=8")
+        given = batch()
+        labels = torch.randint(0, 3 * (LETTERS.size - 1), (len(given.ids), 60))
+        frames = Batch(given.ids, given.waveforms, given.num_samples, labels, torch.full((len(given.ids),), 60))
+        gpu.waits.clear()
+        assert step([frames.to("cuda")], 1).finite
+        decoded(step.model, PhoneBigramSearch())
+
+
+def test_a_language_model_mixes_no_devices() -> None:
+    with stand_in():
+        torch.manual_seed(1)
+        model, given = neural().to("cuda"), batch()
+        loss, optimiser = LabelSmoothedCrossEntropy(0.1), torch.optim.Adam(model.parameters())
+        step = TrainingStep(model, loss, optimiser, GradientTransform(), WeightNoise(), Augmentation(), 1, "fp32")
+        text = Batch(given.ids, torch.zeros(6, 0), torch.zeros(6, dtype=torch.long), given.targets, given.num_tokens)
+        assert step([text.to("cuda")], 1).finite
