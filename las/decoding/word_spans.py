@@ -53,7 +53,7 @@ def word_spans(
 
 
 def _spans(
-    words: Sequence[str], graph: AlignmentGraph, states: NDArray[np.int64], log_posteriors: NDArray[np.float32]
+    words: Sequence[str], graph: AlignmentGraph, states: NDArray[np.int64], log_posteriors: NDArray[np.floating]
 ) -> list[WordSpan]:
     """Words from the first to the last frame of their states."""
     word_of = np.array([-1 if segment.word is None else segment.word for segment in graph.segments])
