@@ -1,0 +1,199 @@
+"""suite=peers: training and search beside those of another toolkit, on the same utterances, by turns in one process.
+
+An update of every parameter is measured on a few batches of the corpus, from waveforms on: features, masks, loss,
+gradient, clipping, Adam. Speeds are not changed: here that is the work of the threads that read. A search is measured
+for hypotheses of as many tokens as the longest transcript of its batch has: the models are untrained and may not end a
+sentence before, so that all do the same number of steps.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from las.benchmark import inputs, memory, speechbrain_las, timing
+from las.benchmark.inputs import BenchmarkModel
+from las.benchmark.records import Group, Row, TableColumn, number, text
+from las.benchmark.settings import Settings
+from las.benchmark.speechbrain_las import Sizes, SpeechBrainPeer
+from las.benchmark.timing import Work
+from las.data.loader import Batch, Loader, augmentation_seed
+from las.data.sampler import BatchSize, sequential
+from las.decoding import evaluation
+from las.decoding.base import Search
+from las.nn import rnn
+from las.nn.model import Decoder
+from las.runtime.config import build, card
+from las.runtime.errors import ConfigError
+from las.training.step import PRECISIONS, TrainingStep
+
+NUM_BATCHES = 4
+BEAM = 8
+CTC_WEIGHT = 0.3
+SEARCHES = {"greedy": (1, 0.0), f"beam {BEAM}": (BEAM, 0.0), f"beam {BEAM}, CTC": (BEAM, CTC_WEIGHT)}
+"""Beam and weight of CTC of each search."""
+PEER = "speechbrain"
+IMPROBABLE = -1e4
+"""Logit of the end of a sentence that may not end."""
+ANY_LENGTH = 1e3
+"""Tokens per encoded state that limit nothing."""
+
+COLUMNS = (
+    TableColumn("toolkit", text("implementation")),
+    TableColumn("work", text("work")),
+    TableColumn("parameters", number("parameters", 2, 1e-6)),
+    TableColumn("s", number("seconds")),
+    TableColumn("lowest - highest", lambda row: f"{row['lowest_s']:.2f} - {row['highest_s']:.2f}"),
+    TableColumn("audio s per s", number("audio_s_per_s", 0)),
+    TableColumn("utterances / s", number("utterances_per_s", 1)),
+    TableColumn(f"time / {PEER}", number("ratio_to_peer")),
+    TableColumn("resident MiB", number("resident_bytes", 0, 2**-20)),
+)
+
+
+class Toolkit(Protocol):
+    """A Listen-Attend-Spell with CTC that is trained and searched."""
+
+    num_parameters: int
+
+    def update(self, batch: Batch) -> object:
+        """Change all parameters once."""
+
+    def decoder(self, size: int, ctc_weight: float, batch: Batch, num_tokens: int) -> Callable[[], list[list[int]]]:
+        """A search of a batch, from waveforms to hypotheses of `num_tokens` tokens; it forbids to end them before."""
+
+
+class Las:
+    """The model of an experiment, trained in a precision."""
+
+    def __init__(self, settings: Settings, subject: BenchmarkModel, precision: str) -> None:
+        parts = subject.setup.parts
+        self.model, self.tokens = subject.model.to(settings.device), subject.corpus.tokens
+        if self.model.ctc is None:
+            raise ConfigError("suite=peers: the model needs CTC, for training and search: try +experiment=an4_ctc")
+        self.kernel = str(settings.config["kernel"])
+        self.step = TrainingStep(
+            *(parts.model, parts.loss, parts.optim(parts.model.parameters()), parts.gradients),
+            *(parts.weight_noise, parts.augment, subject.setup.seed, precision),
+        )
+        self.num_parameters = sum(parameter.numel() for parameter in self.model.parameters())
+
+    def update(self, batch: Batch) -> object:
+        """Change all parameters once, as a training does."""
+        with rnn.use_kernel(self.kernel):
+            return self.step([batch], 1)
+
+    def decoder(self, size: int, ctc_weight: float, batch: Batch, num_tokens: int) -> Callable[[], list[list[int]]]:
+        """A search of a batch, from waveforms to hypotheses of `num_tokens` tokens, as `las decode` makes it."""
+        name = "greedy" if size == 1 else "beam_ctc" if ctc_weight else "beam"
+        config: dict[str, Any] = card("search", name) | {"max_length": num_tokens, "max_length_ratio": ANY_LENGTH}
+        if size > 1:
+            config["size"] = size
+        if ctc_weight:
+            config["ctc"] = config["ctc"] | {"weight": ctc_weight}
+        search: Search = build(config, where="search")
+        search.bind(self.tokens, has_ctc=True)
+        with torch.no_grad():
+            self.model.speller.output.bias[Decoder.eos] = IMPROBABLE
+
+        def run() -> list[list[int]]:
+            with rnn.use_kernel(self.kernel):
+                return [each.hypotheses[0].tokens for each in evaluation.decode(self.model, search, [(0, batch)])]
+
+        return run
+
+
+def title(shape: str) -> str:
+    """The title over the rows: the utterances."""
+    return shape
+
+
+def measure(settings: Settings) -> Iterator[Group]:
+    """Measure training and search in batches, in one group, and search one utterance at a time, in another."""
+    torch.set_num_threads(settings.threads)
+    subject = inputs.subject(settings.config)
+    toolkits: dict[str, Toolkit] = {f"las, {each}": Las(settings, subject, each) for each in PRECISIONS}
+    searching: dict[str, Toolkit] = {"las": toolkits["las, fp32"]}
+    if not speechbrain_las.unavailable():
+        sizes = Sizes.of(settings.config, subject.corpus.sample_rate, subject.corpus.tokens.size)
+        rate = float(settings.config["optim"]["lr"])
+        toolkits[PEER] = searching[PEER] = SpeechBrainPeer(sizes, CTC_WEIGHT, rate, settings.device)
+    batches = real_batches(settings, subject)
+    size = len(batches[0].ids)
+    rows = _measured(settings, subject, toolkits, f"update of {size}", batches, _updates)
+    for name in SEARCHES:
+        rows += _measured(settings, subject, searching, f"{name}, batches of {size}", batches, _searches(name))
+    yield Group(title(rows[0]["shape"]), rows)
+    single = batches[len(batches) // 2].split(1)
+    rows = []
+    for name in SEARCHES:
+        rows += _measured(settings, subject, searching, f"{name}, one at a time", single, _searches(name))
+    yield Group(title(rows[0]["shape"]), rows)
+
+
+def real_batches(settings: Settings, subject: BenchmarkModel) -> list[Batch]:
+    """Batches of the training part, sorted by duration, evenly spread from the shortest to the longest."""
+    config, corpus = settings.config, subject.corpus
+    utterances = corpus.prepare(Path(config["data_dir"]) / "manifests")[corpus.splits[0]]
+    plan = sequential(utterances, BatchSize(config["trainer"]["batch_size"]))
+    count = min(NUM_BATCHES, len(plan))
+    chosen = [plan[(2 * index + 1) * len(plan) // (2 * count)] for index in range(count)]
+    loader = Loader(utterances, corpus.tokens, corpus.sample_rate, num_workers=0)
+    return [
+        replace(batch, keys=tuple(augmentation_seed(1, 0, name) for name in batch.ids)).to(settings.device)
+        for _, batch in loader.batches(chosen)
+    ]
+
+
+def _updates(toolkit: Toolkit, batches: list[Batch]) -> Callable[[], object]:
+    return lambda: [toolkit.update(batch) for batch in batches]
+
+
+def _searches(name: str) -> Callable[[Toolkit, list[Batch]], Callable[[], object]]:
+    size, ctc_weight = SEARCHES[name]
+
+    def searches(toolkit: Toolkit, batches: list[Batch]) -> Callable[[], object]:
+        runs = [toolkit.decoder(size, ctc_weight, batch, int(batch.num_tokens.max())) for batch in batches]
+        return lambda: [run() for run in runs]
+
+    return searches
+
+
+def _measured(
+    settings: Settings,
+    subject: BenchmarkModel,
+    toolkits: Mapping[str, Toolkit],
+    work: str,
+    batches: list[Batch],
+    make: Callable[[Toolkit, list[Batch]], Callable[[], object]],
+) -> list[Row]:
+    """Rows of a piece of work by toolkit, their times also as shares of the peer's."""
+    works = {name: Work(make(toolkit, batches)) for name, toolkit in toolkits.items()}
+    times = timing.alternate(works, settings.repeats, settings.budget_s, settings.device, work)
+    spreads = {name: timing.spread(each) for name, each in times.items()}
+    utterances = sum(len(batch.ids) for batch in batches)
+    audio_s = sum(inputs.duration_s(batch, subject.corpus) for batch in batches)
+    shape = f"{utterances} utterances of {subject.corpus.name}, {audio_s:.0f} s of speech"
+    rows = []
+    for name, spread in spreads.items():
+        row = settings.row(name, "", shape) | {
+            "work": work,
+            "parameters": toolkits[name].num_parameters,
+            "utterances": utterances,
+            "audio_s": audio_s,
+            "seconds": spread.median / 1e3,
+            "lowest_s": spread.lowest / 1e3,
+            "highest_s": spread.highest / 1e3,
+            "repeats": spread.repeats,
+            "audio_s_per_s": 1e3 * audio_s / spread.median,
+            "utterances_per_s": 1e3 * utterances / spread.median,
+            "resident_bytes": memory.resident(works[name].run, settings.device),
+        }
+        if PEER in spreads:
+            row["ratio_to_peer"] = spread.median / spreads[PEER].median
+        rows.append(row)
+    if PEER not in spreads:
+        rows.append(settings.row(PEER, "", shape) | {"work": work, "refused": speechbrain_las.unavailable()})
+    return rows

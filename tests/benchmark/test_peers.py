@@ -1,0 +1,130 @@
+"""The suite of the verb benchmark that measures another toolkit beside this package. No time is asserted."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+
+from las.benchmark import inputs, peers, speechbrain_las
+from las.benchmark.settings import settings
+from las.benchmark.speechbrain_las import Sizes, SpeechBrainPeer
+from las.cli import benchmark
+from las.data.loader import Batch
+from las.runtime.config import Config, compose
+from las.runtime.errors import ConfigError
+
+CTC_MODEL = ["loss=joint_ctc", "model.listener.reduction=concat", "model.listener.input_reduction=1"]
+WORKS = {"update of 3", *(f"{name}, batches of 3" for name in peers.SEARCHES)}
+SINGLE = {f"{name}, one at a time" for name in peers.SEARCHES}
+
+
+def given(corpus: Path) -> list[str]:
+    where = ["corpus=timit", f"corpus.root={corpus / 'TIMIT'}", "corpus.partial=true", f"data_dir={corpus / 'data'}"]
+    few = ["trainer.batch_size=3", "repeats=1", "threads=1", "device=cpu"]
+    return ["suite=peers", "+experiment=ln_encoder_only", *where, *few, *tiny.MODEL, *CTC_MODEL]
+
+
+class StandIn:
+    """A toolkit that records what it is asked for."""
+
+    num_parameters = 7
+
+    def __init__(self, *_: object) -> None:
+        self.updated: list[list[str]] = []
+        self.searched: list[tuple[int, float, int, int]] = []
+
+    def update(self, batch: Batch) -> None:
+        self.updated.append(batch.ids)
+
+    def decoder(self, size: int, ctc_weight: float, batch: Batch, num_tokens: int) -> Callable[[], list[list[int]]]:
+        self.searched.append((size, ctc_weight, len(batch.ids), num_tokens))
+        return lambda: [[1] * num_tokens for _ in batch.ids]
+
+
+def test_both_toolkits_do_the_same_work(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[StandIn] = []
+
+    def make(sizes: Sizes, *_: object) -> StandIn:
+        assert sizes.sample_rate == 16000 and sizes.hidden_size > 0
+        made.append(StandIn())
+        return made[0]
+
+    monkeypatch.setattr(speechbrain_las, "unavailable", lambda: "")
+    monkeypatch.setattr(peers, "SpeechBrainPeer", make)
+    table = benchmark.benchmark(given(corpus))
+    (peer,) = made
+    assert {row["work"] for row in table} == WORKS | SINGLE
+    # Two batches of three and one of two, in a warm-up round, in a measured one and for its memory.
+    assert len(peer.updated) == 9 and sorted(map(len, peer.updated[:3])) == [2, 3, 3]
+    batched, single = peer.searched[:9], peer.searched[9:]
+    assert {(size, weight) for size, weight, _, _ in peer.searched} == set(peers.SEARCHES.values())
+    assert [count for _, _, count, _ in batched[:3]] == list(map(len, peer.updated[:3]))
+    assert {count for _, _, count, _ in single} == {1}
+    for row in table:
+        assert row["audio_s_per_s"] == pytest.approx(row["audio_s"] / row["seconds"])
+        assert row["utterances"] == (8 if row["work"] in WORKS else 3)
+        others = [each for each in table if each["work"] == row["work"] and each["implementation"] == peers.PEER]
+        assert row["ratio_to_peer"] == pytest.approx(row["seconds"] / others[0]["seconds"])
+    trained = {row["implementation"] for row in table if row["work"] == "update of 3"}
+    assert trained == {"las, fp32", "las, bf16", peers.PEER}
+
+
+def test_a_search_has_as_many_tokens_as_asked_for(corpus: Path) -> None:
+    config = compose("benchmark", given(corpus))
+    checked = settings(config, "peers", "las benchmark")
+    subject = inputs.subject(config)
+    batches = peers.real_batches(checked, subject)
+    assert [batch.num_samples.max() for batch in batches] == sorted(batch.num_samples.max() for batch in batches)
+    toolkit = peers.Las(checked, subject, "fp32")
+    for size, weight in peers.SEARCHES.values():
+        for tokens in toolkit.decoder(size, weight, batches[0], 5)():
+            assert len(tokens) == 5
+
+
+def test_without_speechbrain_its_installation_is_told(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(speechbrain_las.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(peers, "SEARCHES", {"greedy": (1, 0.0)})
+    table = benchmark.benchmark(given(corpus))
+    measured = [row for row in table if "refused" not in row]
+    assert {row["implementation"] for row in measured} == {"las, fp32", "las, bf16", "las"}
+    assert all("ratio_to_peer" not in row for row in measured)
+    assert "not measured: speechbrain (not installed: pip install 'las[peers]')" in capsys.readouterr().out
+
+
+def test_a_model_without_ctc_cannot_be_compared(corpus: Path) -> None:
+    with pytest.raises(ConfigError, match=r"needs CTC.*\+experiment=an4_ctc"):
+        benchmark.benchmark([each for each in given(corpus) if not each.startswith("loss=")])
+
+
+def config_of(corpus: Path, *changes: str) -> Config:
+    return compose("benchmark", [*given(corpus), *changes])
+
+
+def test_sizes_that_speechbrain_cannot_have(corpus: Path) -> None:
+    sizes = Sizes.of(config_of(corpus), 16000, 30)
+    assert (sizes.num_tokens, sizes.key_size) == (30, config_of(corpus)["model"]["speller"]["attention"]["key_size"])
+    with pytest.raises(ConfigError, match="joins frames"):
+        Sizes.of(config_of(corpus, "model.listener.input_reduction=2"), 16000, 30)
+
+
+@pytest.mark.skipif(find_spec("speechbrain") is None, reason="needs SpeechBrain: pip install 'las[peers]'")
+def test_speechbrain_learns_and_searches(corpus: Path) -> None:
+    config = config_of(corpus)
+    subject = inputs.subject(config)
+    batch = peers.real_batches(settings(config, "peers", ""), subject)[-1]
+    torch.manual_seed(1)
+    sizes = Sizes.of(config, subject.corpus.sample_rate, subject.corpus.tokens.size)
+    peer = SpeechBrainPeer(sizes, peers.CTC_WEIGHT, 0.01, torch.device("cpu"))
+    first = peer.model.loss(batch, 0.3).item()
+    for _ in range(20):
+        peer.update(batch)
+    assert peer.model.loss(batch, 0.3).item() < 0.8 * first
+    for size, weight in peers.SEARCHES.values():
+        hypotheses = peer.decoder(size, weight, batch, 5)()
+        # Its greedy search has no step of its own for the end of a sentence.
+        assert [len(tokens) for tokens in hypotheses] == [6 if size == 1 else 5] * len(batch.ids)
