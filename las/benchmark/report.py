@@ -4,11 +4,14 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from las.benchmark import records
+from las.benchmark import records, targets
 from las.benchmark.records import Row
 from las.benchmark.shapes import SHAPES
 from las.benchmark.suites import SUITES
+from las.benchmark.targets import Verdict
 from las.storage import atomic
+
+PICTURE = "targets.png"
 
 OPENING = """# Speed
 
@@ -67,20 +70,49 @@ differences of a few percent are noise:
 
 
 def rewrite(path: Path) -> None:
-    """Write the page x.md from all files x/*.jsonl."""
-    files = sorted(path.with_suffix("").glob("*.jsonl"))
-    atomic.write(path, page([records.read(file) for file in files]))
+    """Write the page x.md from all files x/*.jsonl, and the picture x/targets.png.
+
+    Raises LasError without matplotlib.
+    """
+    folder = path.with_suffix("")
+    measurements = [records.read(file) for file in sorted(folder.glob("*.jsonl"))]
+    reached = _verdicts(measurements)
+    if any(verdict.measured is not None for verdict in reached):
+        targets.draw(reached, folder / PICTURE)
+    atomic.write(path, page(measurements, folder.name))
 
 
-def page(measurements: Sequence[Sequence[Row]]) -> str:
-    """The text of the page; each element holds the measurements of one command."""
+def page(measurements: Sequence[Sequence[Row]], folder: str) -> str:
+    """The text of the page; each element holds the measurements of one command, from files in `folder`."""
     sections = [OPENING]
-    if not any(row["device"] == "cuda" for rows in measurements for row in rows):
+    if not _on_a_gpu(measurements):
         sections.append(NO_GPU)
-    sections += [_shapes(), BF16_ON_A_CPU]
+    sections += [_targets(_verdicts(measurements), folder), _shapes(), BF16_ON_A_CPU]
     for name in SUITES:
         sections += [_section(rows) for rows in measurements if rows and rows[0]["suite"] == name]
     return "\n".join(sections)
+
+
+def _on_a_gpu(measurements: Sequence[Sequence[Row]]) -> bool:
+    return any(row["device"] == "cuda" for rows in measurements for row in rows)
+
+
+def _verdicts(measurements: Sequence[Sequence[Row]]) -> list[Verdict]:
+    """Verdicts on the targets of a CPU, and on those of a GPU once something was measured on one."""
+    aims = [*targets.ON_CPU, *(targets.ON_CUDA if _on_a_gpu(measurements) else ())]
+    return targets.verdicts(aims, [row for rows in measurements for row in rows])
+
+
+def _targets(reached: Sequence[Verdict], folder: str) -> str:
+    lines = [
+        "## Targets",
+        "",
+        "Times as shares of others measured in the same run; the tables below have the numbers.",
+        "",
+    ]
+    if any(verdict.measured is not None for verdict in reached):
+        lines += [f"![Measured ratios and their targets]({folder}/{PICTURE})", ""]
+    return "\n".join([*lines, *_table(*targets.table(reached)), ""])
 
 
 def _section(rows: Sequence[Row]) -> str:

@@ -15,7 +15,7 @@ from rich.console import Console
 from tiers import rest_slow
 from torch import nn
 
-from las.benchmark import baselines, candidates, lstm, records, report, settings, shapes, timing
+from las.benchmark import baselines, candidates, lstm, peers, records, report, settings, shapes, targets, timing
 from las.benchmark.shapes import Shape
 from las.cli import benchmark
 from las.nn import rnn
@@ -259,7 +259,7 @@ def test_works_take_turns_and_the_slow_ones_sit_out(monkeypatch: pytest.MonkeyPa
             ("+repeat=3", "repeat: there is no such key in configs/benchmark.yaml. Did you mean repeats"),
             ("repeats=0", "repeats=0 must be at least 1"),
             ("repeats=many", "repeats='many' should be"),
-            ("suite=null", "benchmark needs suite=..., one of lstm, nn_lstm, model, decode, loader"),
+            ("suite=null", "benchmark needs suite=..., one of lstm, nn_lstm, model, peers, decode, loader"),
             ("seconds=[1.0]", "should be two durations"),
         ],
         keep=4,
@@ -310,7 +310,7 @@ def test_the_page_is_made_from_files_beside_it(measured: list[records.Row], tmp_
     (first,) = [row for row in at(measured, "RAGGED") if row["implementation"] == "autograd"]
     assert f"| autograd | ln_global | {first['forward_ms']:,.1f} | {first['total_ms']:,.1f} |" in text
     assert "haste, flashrnn (not installed)" in text
-    assert report.NO_GPU not in report.page([[measured[0] | {"device": "cuda", "shape": "C1"}]])
+    assert report.NO_GPU not in report.page([[measured[0] | {"device": "cuda", "shape": "C1"}]], "speed")
 
 
 def test_the_page_in_docs_is_that_of_its_measurements() -> None:
@@ -318,5 +318,34 @@ def test_the_page_in_docs_is_that_of_its_measurements() -> None:
     files = sorted(folder.glob("*.jsonl"))
     assert {row["suite"] for file in files for row in records.read(file)} >= {"lstm", "model", "decode", "loader"}
     assert (REPOSITORY / "docs" / "performance.md").read_text("utf-8") == report.page(
-        [records.read(file) for file in files]
+        [records.read(file) for file in files], folder.name
     )
+    assert (folder / report.PICTURE).exists()
+
+
+def test_targets_are_met_missed_or_not_measured() -> None:
+    row = {"suite": "lstm", "implementation": "cpu", "cell": "ln_global", "device": "cpu", "machine": "one"}
+    rows = [
+        row | {"shape": "C1", "ratio_to_lstm": 0.7},
+        row | {"shape": "C1", "ratio_to_lstm": 0.79, "machine": "two"},
+        row | {"shape": "C2", "ratio_to_lstm": 0.76},
+        row | {"shape": "C3", "cell": "ln_joined", "ratio_to_lstm": 0.1},
+        row | {"shape": "C4", "ratio_to_lstm": 0.7, "ratio_to_packed": 0.2},
+    ]
+    reached = targets.verdicts(targets.ON_CPU[:5], rows)
+    assert [each.text for each in reached] == ["met", "missed", "not measured", "met", "met"]
+    assert reached[0].measured == 0.79 and reached[0].machine == "two", "the highest of its rows"
+    _, lines = targets.table(reached)
+    assert lines[1] == ["layer C2, `ln_global` / `nn.LSTM`", "0.75", "0.76", "missed", "one"]
+    assert lines[2] == ["layer C3, `ln_global` / `nn.LSTM`", "0.75", "", "not measured", ""]
+
+
+def test_every_target_is_one_of_a_suite_that_measures_it() -> None:
+    for target in (*targets.ON_CPU, *targets.ON_CUDA):
+        if target.suite == "lstm":
+            assert target.where["shape"] in shapes.SHAPES and target.ratio in lstm.RATIOS
+            assert target.where["implementation"] in rnn.KERNELS
+        else:
+            assert target.suite == "peers" and target.ratio == "ratio_to_peer"
+            search = target.where["work"].rpartition(", ")[0]
+            assert search in peers.SEARCHES or target.where["work"] == "update of 16"
