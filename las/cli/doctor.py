@@ -118,6 +118,18 @@ def gpu() -> Check:
     return Check("GPU", OK, "none: trainings run on the CPU")
 
 
+def kernels() -> Check:
+    """List the kernels that compute LSTM layers here (`kernel=...`), and why others do not."""
+    try:
+        torch: Any = importlib.import_module("torch")
+        rnn: Any = importlib.import_module("las.nn.rnn")
+        cells: Any = importlib.import_module("las.nn.cells.ln_global")
+    except (ImportError, OSError):
+        return Check("kernels", NOTE, "cannot be checked without torch")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return Check("kernels", OK, f"ln_global on {device}: {rnn.available(cells.LNGlobalLSTMCell(16, 16).to(device))}")
+
+
 EXTRAS = {
     "espeakng-loader": ("synth", "the synthetic corpora"),
     "matplotlib": ("plots", "pictures"),
@@ -179,6 +191,7 @@ def doctor(overrides: list[str]) -> list[Check]:
         "audio files": audio_files,
         "cpu kernel": cpu_kernel,
         "GPU": gpu,
+        "kernels": kernels,
         "extras": extras,
         "memory": machine.memory,
         "cores": machine.cores,

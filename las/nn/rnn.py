@@ -5,7 +5,7 @@ frames never touch a state, an output or a gradient.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import takewhile
@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from las.nn.cells.base import LSTMCell, LSTMState
-from las.nn.kernels import autograd, cpu, triton
+from las.nn.kernels import autograd, cpu, cudnn, triton
 from las.nn.kernels.base import InputGates, Kernel, LayerKernel, Lengths, States, Unrolled, one_by_one
 from las.nn.masking import mask_of, reverse
 from las.runtime.errors import ConfigError, suggest
@@ -80,6 +80,7 @@ def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
 
 
 KERNELS: dict[str, Kernel] = {
+    "cudnn": cast(Kernel, cudnn),
     "triton": cast(Kernel, triton),
     "cpu": cast(Kernel, cpu),
     "autograd": cast(Kernel, autograd),
@@ -105,7 +106,10 @@ def use_kernel(kernel: str | Kernel) -> Iterator[None]:
     True
     """
     if isinstance(kernel, str) and kernel not in ("auto", *KERNELS):
-        raise ConfigError(f"The kernel {kernel!r} does not exist.{suggest(kernel, ('auto', *KERNELS))}")
+        raise ConfigError(
+            f"The kernel {kernel!r} does not exist.{suggest(kernel, ('auto', *KERNELS))} `las doctor` says which "
+            "can be used on this machine"
+        )
     token = _kernel.set(kernel)
     try:
         yield
@@ -137,9 +141,24 @@ def explain(cell: LSTMCell, input_gates: Tensor) -> str:
     name = next(name for name, kernel in KERNELS.items() if kernel is picked)
     if _kernel.get() != "auto":
         return f"recurrences: {name} (as asked)"
-    faster = takewhile(lambda other: other != name, KERNELS)
-    reasons = "; ".join(f"{other}: {KERNELS[other].unsupported_reason(cell, input_gates)}" for other in faster)
-    return f"recurrences: {name} ({reasons})" if reasons else f"recurrences: {name}"
+    listed = _reasons(takewhile(lambda other: other != name, KERNELS), cell, input_gates)
+    return f"recurrences: {name} ({listed})" if listed else f"recurrences: {name}"
+
+
+def available(cell: LSTMCell) -> str:
+    """The kernels that compute a cell where it is, fastest first, and why others cannot: `cpu, plain (triton: ...)`."""
+    like = next(cell.parameters())
+    able = [name for name, kernel in KERNELS.items() if not kernel.unsupported_reason(cell, like)]
+    listed = _reasons((name for name in KERNELS if name not in able), cell, like)
+    return ", ".join(able) + (f" (not {listed})" if listed else "")
+
+
+def _reasons(names: Iterable[str], cell: LSTMCell, like: Tensor) -> str:
+    """Why kernels cannot compute a cell: `cudnn, triton: needs an NVIDIA GPU; ...`."""
+    by_reason: dict[str, list[str]] = {}
+    for name in names:
+        by_reason.setdefault(KERNELS[name].unsupported_reason(cell, like), []).append(name)
+    return "; ".join(f"{', '.join(group)}: {reason}" for reason, group in by_reason.items())
 
 
 class RecurrentLayer(nn.Module):

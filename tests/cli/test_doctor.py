@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 import tiny
 from console import Answer
 
@@ -19,7 +20,7 @@ from las.nn.kernels import cpp_build
 from las.runtime import machine, torchaudio_compat
 from las.runtime.machine import NOTE, OK, PROBLEM, Check
 
-NAMES = ["python", "packages", "torch", "torchaudio", "audio files", "cpu kernel", "GPU", "extras"]
+NAMES = ["python", "packages", "torch", "torchaudio", "audio files", "cpu kernel", "GPU", "kernels", "extras"]
 NAMES += ["memory", "cores", "limits", "run folder", "disk"]
 
 
@@ -29,6 +30,10 @@ def test_a_table_of_every_check(las: Callable[..., Answer], tmp_path: Path) -> N
     lines = answer.out.splitlines()
     assert [line[:13].strip() for line in lines[: len(NAMES)]] == NAMES
     assert all(line[15:22].strip() in (OK, NOTE) for line in lines[: len(NAMES)])
+    if torch.cuda.is_available():
+        assert "ln_global on cuda: " in answer.out
+    else:
+        assert "ln_global on cpu: " in answer.out and "plain (not cudnn, triton: needs an NVIDIA GPU)" in answer.out
     assert lines[-1].startswith("ready") and not (tmp_path / "not yet").exists()
 
 
@@ -42,7 +47,7 @@ def test_a_problem_is_an_error_that_names_it(
     monkeypatch.setattr(machine, "MIN_MEMORY", 1e18)
     answer = las("doctor", f"run_dir={tmp_path}")
     assert answer.code == 1
-    assert answer.err == "las doctor: 2 of 13 checks found a problem: memory, cores\n"
+    assert answer.err == "las doctor: 2 of 14 checks found a problem: memory, cores\n"
     assert "cores          problem  ZeroDivisionError: words" in answer.out
     assert "memory: stop other programs" in answer.out
 
@@ -71,7 +76,7 @@ def test_what_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torchaudio_compat, "torchaudio", missing)
     for check in (doctor.torch, doctor.torchaudio, doctor.audio_files):
         assert check()[1:3] == (PROBLEM, "libx.so is missing")
-    assert doctor.gpu().verdict == NOTE
+    assert doctor.gpu().verdict == doctor.kernels().verdict == NOTE
 
 
 def test_a_library_without_sphere(monkeypatch: pytest.MonkeyPatch) -> None:

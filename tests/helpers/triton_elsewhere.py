@@ -15,7 +15,7 @@ from torch import Tensor
 from las.benchmark import compilation
 from las.nn import rnn
 from las.nn.cells.base import LSTMCell
-from las.nn.kernels import triton
+from las.nn.kernels import trial, triton
 from las.nn.kernels.triton_plan import TritonPlan
 
 FRAMES, LENGTHS = 3, [2, 3, 0, 1]  # the interpreter is slow
@@ -41,6 +41,13 @@ def one(name: str, starts: bool, options: dict[str, Any]) -> list[Tensor]:
     """`results` of one cell, from a state of its own or from zeros."""
     given, state = material(torch.float32, FRAMES)
     return results(triton, make(name, torch.float32, **options), LENGTHS, given, state if starts else None)
+
+
+def tried(name: str, dtype: torch.dtype) -> float:
+    """The difference in the trial of a small layer."""
+    return trial.difference(
+        trial.Trial(triton, type(make(name, dtype)), HIDDEN, "both", dtype, dtype, torch.device("cpu"))
+    )
 
 
 def both(name: str, dtype: torch.dtype, options: dict[str, Any]) -> list[Tensor]:

@@ -183,7 +183,7 @@ def test_the_log_says_which_kernel_computes_and_why_nothing_faster_does(monkeypa
     monkeypatch.setattr(rnn, "KERNELS", plain)
     assert rnn.explain(cell, tensor) == "recurrences: plain"
     monkeypatch.setattr(rnn, "KERNELS", {"fast": Unable("a"), "slower": Unable("b")} | plain)
-    reasons = "fast: no none on cpu; slower: no none on cpu"
+    reasons = "fast, slower: no none on cpu"
     assert rnn.explain(cell, tensor) == f"recurrences: plain ({reasons})"
     with rnn.use_kernel("plain"):
         assert rnn.explain(cell, tensor) == "recurrences: plain (as asked)"

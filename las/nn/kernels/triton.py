@@ -8,9 +8,11 @@ stored, and the gradient of U.
 U' is U minus its mean over the rows that one norm sees. Products with it need no centring, forwards as backwards.
 Nothing is added atomically, so results are the same every time.
 
-The phases are tested on a CPU through Triton's interpreter and compiled for a GPU; not yet measured on a GPU.
+The phases are tested on a CPU through Triton's interpreter and compiled for a GPU; not yet measured on a GPU. There,
+the kernel is tried before a process uses it (`las.nn.kernels.trial`).
 """
 
+import sys
 from collections.abc import Sequence
 from functools import reduce
 from importlib.util import find_spec
@@ -28,6 +30,7 @@ from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels import autograd, cuda_graphs
 from las.nn.kernels.base import InputGates, Lengths, States, Unrolled, side_by_side
+from las.nn.kernels.trial import Trial, failure
 from las.nn.kernels.triton_plan import TritonEquations, TritonGradients, TritonPlan, TritonTrace, rows_for
 from las.nn.masking import mask_of
 from las.nn.normalisation import bounded_eps
@@ -52,13 +55,16 @@ def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
         return "its equations are not among those written for Triton"
     if input_gates.device.type != "cuda" or torch.version.cuda is None:
         return "needs an NVIDIA GPU"
-    if torch.promote_types(input_gates.dtype, next(cell.parameters()).dtype) not in TYPES:
+    own = torch.promote_types(input_gates.dtype, next(cell.parameters()).dtype)
+    if own not in TYPES:
         return f"computes in fp32, not in {input_gates.dtype}"
     if find_spec("triton") is None:
         return "Triton is not installed"
     if torch.cuda.get_device_capability(input_gates.device) < OLDEST:
         return "needs a GPU of compute capability 8.0 or later"
-    return ""
+    operand = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else own
+    kernel, device = sys.modules[__name__], input_gates.device
+    return failure(Trial(kernel, type(cell), cell.hidden_size, cell.cell_norm, own, operand, device))
 
 
 def recurrence(cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: Lengths, states: States) -> Unrolled:
