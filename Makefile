@@ -3,12 +3,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 TESTS ?= -n 2
 # The tests run in two processes: more threads in each would only get in the way.
-test slow shapes browser faults: export OMP_NUM_THREADS = 1
+test slow shapes browser faults gpu: export OMP_NUM_THREADS = 1
 # Tests start many processes; each would compile all of las again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test check slow shapes browser docs faults clean
+.PHONY: help setup demo bench gpu test check slow shapes browser docs faults clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -28,6 +28,9 @@ demo: setup ## Synthesise a corpus, train, decode and score: the whole job in mi
 bench: setup ## Measure layers and a training step (minutes; let nothing else run), rewrite docs/performance.md
 	$(BIN)/python scripts/benchmark.py suite=lstm output=docs/performance/lstm.jsonl
 	$(BIN)/python scripts/benchmark.py suite=model output=docs/performance/model.jsonl page=docs/performance.md
+
+gpu: setup ## Test and measure on a GPU, verdicts into docs/performance.md; without one the same on the CPU, in small
+	$(BIN)/python scripts/check_gpu.py
 
 test: setup ## Run the tests
 	$(BIN)/python -m pytest $(TESTS) -m 'not slow'

@@ -44,7 +44,7 @@ measurements of layers and training step. Compare only numbers of one table: the
 | all others | the kernels of `las/nn/kernels/`, by name ([architecture](architecture.md)) |
 """
 
-NO_GPU = "Not yet measured on a GPU.\n"
+NO_GPU = "Not yet measured on a GPU: `make gpu` tests and measures on one, and adds the tables and verdicts.\n"
 
 BF16_ON_A_CPU = """## bf16 on a CPU
 
@@ -112,7 +112,7 @@ def _targets(reached: Sequence[Verdict], folder: str) -> str:
     ]
     if any(verdict.measured is not None for verdict in reached):
         lines += [f"![Measured ratios and their targets]({folder}/{PICTURE})", ""]
-    return "\n".join([*lines, *_table(*targets.table(reached)), ""])
+    return "\n".join([*lines, *_table(*records.table(targets.rows(reached), targets.COLUMNS)), ""])
 
 
 def _section(rows: Sequence[Row]) -> str:

@@ -8,10 +8,19 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from las.benchmark.records import Row
+from las.benchmark.records import Row, TableColumn, number, text
 from las.training import plots
 
 PEER_SEARCHES = ("greedy", "beam 8", "beam 8, CTC")
+
+
+COLUMNS = (
+    TableColumn("time of", text("what")),
+    TableColumn("target", text("verdict")),
+    TableColumn("at most", number("limit")),
+    TableColumn("measured", number("measured")),
+    TableColumn("machine", text("machine")),
+)
 
 
 class Target(NamedTuple):
@@ -79,24 +88,23 @@ ON_CUDA: Sequence[Target] = (
 )
 
 
-def verdicts(targets: Iterable[Target], rows: Sequence[Row]) -> list[Verdict]:
+def verdicts(targets: Iterable[Target], measured: Sequence[Row]) -> list[Verdict]:
     """The verdict on each target by the rows that it concerns."""
-    return [_verdict(target, [row for row in rows if _concerns(target, row)]) for target in targets]
+    return [_verdict(target, [row for row in measured if _concerns(target, row)]) for target in targets]
 
 
-def table(reached: Iterable[Verdict]) -> tuple[list[str], list[list[str]]]:
-    """Headings and lines of a table."""
-    lines = [
-        [
-            verdict.target.what,
-            f"{verdict.target.limit:.2f}",
-            "" if verdict.measured is None else f"{verdict.measured:.2f}",
-            verdict.text,
-            verdict.machine,
-        ]
+def rows(reached: Iterable[Verdict]) -> list[Row]:
+    """Rows of a table of verdicts."""
+    return [
+        {
+            "what": verdict.target.what,
+            "verdict": verdict.text,
+            "limit": verdict.target.limit,
+            "measured": verdict.measured,
+            "machine": verdict.machine,
+        }
         for verdict in reached
     ]
-    return ["time of", "at most", "measured", "", "machine"], lines
 
 
 def draw(reached: Iterable[Verdict], path: Path) -> Path:
@@ -104,14 +112,14 @@ def draw(reached: Iterable[Verdict], path: Path) -> Path:
     measured = [(each, each.measured) for each in reached if each.measured is not None]
     figure = plots.blank_figure(8.0, 0.9 + 0.3 * len(measured))
     axes = figure.add_subplot()
-    rows = range(len(measured))
+    places = range(len(measured))
     colours = ["tab:green" if each.text == "met" else "tab:orange" for each, _ in measured]
-    axes.barh(rows, [ratio for _, ratio in measured], color=colours, height=0.6)
+    axes.barh(places, [ratio for _, ratio in measured], color=colours, height=0.6)
     axes.vlines(
-        [each.target.limit for each, _ in measured], [y - 0.4 for y in rows], [y + 0.4 for y in rows], color="black"
+        [each.target.limit for each, _ in measured], [y - 0.4 for y in places], [y + 0.4 for y in places], color="black"
     )
     axes.axvline(1.0, color="grey", linestyle=":")
-    axes.set_yticks(rows, [each.target.what.replace("`", "") for each, _ in measured], fontsize=8)
+    axes.set_yticks(places, [each.target.what.replace("`", "") for each, _ in measured], fontsize=8)
     axes.invert_yaxis()
     axes.set_xlabel("time / that of the other (black line: the target; dotted: equally fast)", fontsize=8)
     return plots.save(figure, path)

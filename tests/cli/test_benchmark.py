@@ -335,9 +335,10 @@ def test_targets_are_met_missed_or_not_measured() -> None:
     reached = targets.verdicts(targets.ON_CPU[:5], rows)
     assert [each.text for each in reached] == ["met", "missed", "not measured", "met", "met"]
     assert reached[0].measured == 0.79 and reached[0].machine == "two", "the highest of its rows"
-    _, lines = targets.table(reached)
-    assert lines[1] == ["layer C2, `ln_global` / `nn.LSTM`", "0.75", "0.76", "missed", "one"]
-    assert lines[2] == ["layer C3, `ln_global` / `nn.LSTM`", "0.75", "", "not measured", ""]
+    headings, lines = records.table(targets.rows(reached), targets.COLUMNS)
+    assert headings == ["time of", "target", "at most", "measured", "machine"]
+    assert lines[1] == ["layer C2, `ln_global` / `nn.LSTM`", "missed", "0.75", "0.76", "one"]
+    assert lines[2] == ["layer C3, `ln_global` / `nn.LSTM`", "not measured", "0.75", "", ""]
 
 
 def test_every_target_is_one_of_a_suite_that_measures_it() -> None:

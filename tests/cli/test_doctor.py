@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 import tiny
+import torch
 from console import Answer
 
 from las.cli import doctor
