@@ -154,7 +154,7 @@ def available(cell: LSTMCell) -> str:
 
 
 def _reasons(names: Iterable[str], cell: LSTMCell, like: Tensor) -> str:
-    """Why kernels cannot compute a cell: `cudnn, triton: needs an NVIDIA GPU; ...`."""
+    """Reasons why kernels cannot compute a cell: `cudnn, triton: needs an NVIDIA GPU; ...`."""
     by_reason: dict[str, list[str]] = {}
     for name in names:
         by_reason.setdefault(KERNELS[name].unsupported_reason(cell, like), []).append(name)

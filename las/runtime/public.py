@@ -13,6 +13,7 @@ COMPONENTS = {
     "LNGlobalLSTMCell": "las.nn.cells.ln_global",
     "LNJoinedLSTMCell": "las.nn.cells.ln_joined",
     "LNPerGateLSTMCell": "las.nn.cells.ln_per_gate",
+    "LNPerGateCappedLSTMCell": "las.nn.cells.ln_per_gate_capped",
     "LNOneProjectionLSTMCell": "las.nn.cells.ln_one_projection",
     "LNSelectedGatesLSTMCell": "las.nn.cells.ln_selected_gates",
     "BNInputLSTMCell": "las.nn.cells.bn_input",

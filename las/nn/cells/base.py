@@ -158,7 +158,7 @@ class LSTMCell(nn.Module):
         i, f, g, o = gates.chunk(NUM_GATES, dim=-1)
         if self.forget_bias:
             f = f + self.forget_bias
-        cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * candidate(g)
+        cell = self.bounded(torch.sigmoid(f) * cell + torch.sigmoid(i) * candidate(g))
         if self.cell_norm == "none":
             carried = seen = cell
         else:
@@ -166,6 +166,10 @@ class LSTMCell(nn.Module):
             carried = normalised if self.cell_norm in ("state", "both") else cell
             seen = normalised if self.cell_norm in ("output", "both") else cell
         return LSTMState(torch.sigmoid(o) * torch.tanh(seen), carried)
+
+    def bounded(self, cell: Float[Tensor, "*batch hidden"]) -> Float[Tensor, "*batch hidden"]:
+        """The new memory before any norm of it, unchanged; a cell with a bound on its values defines it."""
+        return cell
 
     def initial_state(self, *batch: int) -> LSTMState:
         """Zeros [*batch, H] on the device and of the type of the parameters."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from las.nn import rnn
 from las.nn.cells.base import LSTMState
+from las.runtime.errors import LasError
 
 # name: family, offsets beside W and U in units of H, cell norm, forget bias, eps. Written out here a second time, from
 # the papers and programs the presets are named after, not from the cards.
@@ -23,8 +24,8 @@ PRESETS: dict[str, tuple[str, int, str, float, float]] = {
     "haste": ("ln_global", 12, "output", 1, 1e-5),
     "tf_addons": ("ln_global", 20, "both", 1, 1e-3),
     "tf_contrib": ("ln_per_gate", 8, "both", 1, 1e-12),
-    "lingvo_simple": ("ln_per_gate", 8, "none", 0, 1e-8),
-    "lingvo_lean": ("ln_per_gate", 8, "output", 0, 1e-8),
+    "lingvo_simple": ("capped", 8, "none", 0, 1e-8),
+    "lingvo_lean": ("capped", 8, "output", 0, 1e-8),
     "zeineldeen2020_global": ("ln_global", 12, "none", 0, 1e-12),
     "zeineldeen2020_joined": ("ln_joined", 8, "none", 0, 1e-12),
     "zeineldeen2020_per_gate": ("ln_per_gate", 8, "none", 0, 1e-12),
@@ -69,6 +70,7 @@ def transcription(name: str, p: dict[str, np.ndarray], x: np.ndarray, h: np.ndar
         z = np.concatenate(rows, 1)
     i, f, g, o = z[:, :n], z[:, n : 2 * n], z[:, 2 * n : 3 * n], z[:, 3 * n :]
     c = sigmoid(f + forget_bias) * c + sigmoid(i) * np.tanh(g)
+    c = c.clip(-10, 10) if family == "capped" else c
     normalised = c if cell_norm == "none" else ln(c, "cell_")
     seen = normalised if cell_norm in ("output", "both") else c
     return [sigmoid(o) * np.tanh(seen), normalised if cell_norm in ("state", "both") else c]
@@ -91,6 +93,30 @@ def test_preset_equals_a_numpy_transcription(name: str, scale: float) -> None:
         h, c = transcription(name, p, x[:, frame].numpy(), np.asarray(h), np.asarray(c))
         np.testing.assert_allclose(outputs[:, frame].detach().numpy(), h, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(state.cell.detach().numpy(), c, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["lingvo_simple", "lingvo_lean"])
+def test_the_memory_of_lingvos_cells_is_capped(name: str) -> None:
+    """From memories of up to 40, whose first frame takes them beyond 10; no gradient passes there."""
+    cell = make(name)
+    x, state = material(frames=1)
+    start = (20 * state.cell).requires_grad_()
+    _, after = rnn.unroll(
+        cell, cell.input_gates(x), torch.ones(BATCH, dtype=torch.long), LSTMState(state.hidden, start)
+    )
+    p = {key: parameter.detach().numpy() for key, parameter in cell.named_parameters()}
+    h, c = transcription(name, p, x[:, 0].numpy(), state.hidden.numpy(), start.detach().numpy())
+    np.testing.assert_allclose(after.hidden.detach().numpy(), h, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(after.cell.detach().numpy(), c, rtol=1e-9, atol=1e-12)
+    (gradient,) = torch.autograd.grad(after.cell.sum(), start)
+    capped = np.abs(c) == 10
+    assert capped.any() and not capped.all()
+    assert np.array_equal(gradient.numpy() == 0, capped)
+
+
+def test_a_cap_of_nothing_is_refused() -> None:
+    with pytest.raises(LasError, match="cell_cap=0 must be above 0"):
+        make("lingvo_simple", cell_cap=0)
 
 
 # What is done to W and to U; the columns of the table of invariances.
@@ -135,6 +161,7 @@ SAME = {
         "forget rows of W + 1 g^T",
     },
 }
+SAME["capped"] = SAME["ln_per_gate"]
 
 
 @every_preset

@@ -16,7 +16,7 @@ from las.nn.speller import Speller, SpellerOutput
 from las.runtime.errors import ConfigError
 
 ATTENTIONS = ("additive", "dot", "location", "weight_feedback")  # the plain loop computes the others
-CELLS = ("lstm", "ba2016", "zeineldeen2020_global", "zeineldeen2020_joined_cell", "tf_addons", "lingvo_simple", "haste")
+CELLS = ("lstm", "ba2016", "zeineldeen2020_global", "zeineldeen2020_joined_cell", "tf_addons", "tf_contrib", "haste")
 OPTIONS: tuple[dict[str, float], ...] = (
     {"num_layers": 1},
     {"num_layers": 3, "dropout": 0.4},
