@@ -88,7 +88,7 @@ def interval(tests: Sequence[Measure]) -> list[float] | None:
 def command(folder: Path) -> str:
     """The command of a training as anybody types it, without the keys that change no result."""
     program, *words = json.loads((folder / "environment.json").read_text())["command"].split()
-    script = [Path(program).stem] if program.startswith("scripts/") else []
+    script = [Path(program).stem] if Path(program).parent.name == "scripts" else []
     last = {word.partition("=")[0]: word for word in words if not word.startswith(LEFT_OUT)}
     kept = ["corpus.root=AN4" if key == "corpus.root" else word for key, word in last.items()]
     return "las " + shlex.join([*script, *kept])

@@ -61,6 +61,6 @@ def test_runs_become_numbers(tmp_path: Path) -> None:
 
 def test_a_script_is_a_verb_and_the_last_value_of_a_key_counts(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "1", 1, 0.1)
-    command = "scripts/train.py corpus=an4 optim.lr=0.1 corpus.root=/data/an4 optim.lr=0.2 seed=1"
+    command = "/somewhere/scripts/train.py corpus=an4 optim.lr=0.1 corpus.root=/data/an4 optim.lr=0.2 seed=1"
     (folder / "environment.json").write_text(json.dumps({"command": command}))
     assert SCRIPT["command"](folder) == "las train corpus=an4 optim.lr=0.2 corpus.root=AN4"
