@@ -2,14 +2,16 @@
 
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny
 
-from las.benchmark import compilation, decoding, loading, records, training_step
+from las.benchmark import compilation, decoding, inputs, loading, records, training_step
 from las.cli import benchmark
 from las.nn import rnn
 from las.runtime import devices
+from las.runtime.config import compose
 
 
 def test_the_parts_of_a_training_step() -> None:
@@ -26,6 +28,29 @@ def test_the_parts_of_a_training_step() -> None:
             assert all(row[f"{part}_ms"] > 0 for part in training_step.PARTS)
             assert row["audio_s_per_s"] == 1e3 * row["audio_s"] / row["total_ms"]
             assert row["times_faster_than_plain"] == plain["total_ms"] / row["total_ms"]
+            assert 0.0 < row["listener_peak_share"] < 1.0 and 0.0 < row["listener_backward_peak_share"] < 1.0
+
+
+def test_operations_of_the_listeners_products() -> None:
+    """Against a count frame by frame: 4H rows of W and U, two operations for each of their values."""
+    config = compose("train", ["+experiment=ln_encoder_only", *tiny.MODEL])
+    subject = inputs.subject(config)
+    batch, model = inputs.batch(3, [0.3, 0.5], subject.corpus), subject.model
+    counted, of_features = 0, 0
+
+    def count(layer: Any, given: Any, outputs: Any) -> None:
+        nonlocal counted, of_features
+        frames, num_frames = given
+        for length in num_frames.tolist():
+            for _ in range(2 * length):  # both directions
+                counted += 2 * 32 * (frames.shape[2] + 8)
+                of_features += 2 * 32 * frames.shape[2] if layer is model.listener.layers[0] else 0
+
+    for layer in model.listener.layers:
+        layer.register_forward_hook(count)
+    model.listen(batch.waveforms, batch.num_samples)
+    operations = training_step.listener_operations(model, batch)
+    assert operations == {"listener": counted, "listener_backward": 2 * counted - of_features}
 
 
 def check_searches(table: list[records.Row], batched: int, utterances: int) -> None:
