@@ -30,7 +30,7 @@ bench: setup ## Measure layers and a training step (minutes; let nothing else ru
 	$(BIN)/python scripts/benchmark.py suite=model output=docs/performance/model.jsonl page=docs/performance.md
 
 gpu: setup ## Test and measure on a GPU, verdicts into docs/performance.md; without one the same on the CPU, in small
-	$(BIN)/python scripts/check_gpu.py
+	$(BIN)/python tests/helpers/check_gpu.py
 
 test: setup ## Run the tests
 	$(BIN)/python -m pytest $(TESTS) -m 'not slow'

@@ -19,7 +19,7 @@ ROW = {"suite": "lstm", "implementation": "triton", "cell": "ln_global", "device
 @pytest.fixture
 def check_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script, in a checkout where nothing is run: the command is recorded, its file written."""
-    spec = importlib.util.spec_from_file_location("check_gpu", REPOSITORY / "scripts" / "check_gpu.py")
+    spec = importlib.util.spec_from_file_location("check_gpu", REPOSITORY / "tests" / "helpers" / "check_gpu.py")
     assert spec is not None and spec.loader is not None
     module: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

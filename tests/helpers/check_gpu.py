@@ -17,7 +17,7 @@ from las.benchmark import records, targets
 from las.benchmark.records import Group
 from las.runtime import progress
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 TESTS = ["tests/nn/kernels", "tests/nn/test_rnn.py", "tests/training/test_on_a_gpu.py"]
 MEASURED = {
     "lstm": ["suite=lstm", "cells=[lstm,ln_global]", "kernels=[cudnn,triton,autograd]"],
