@@ -100,10 +100,14 @@ def test_too_little_memory_says_nothing_about_a_kernel() -> None:
     assert len(given) == 2
 
 
-class OnAGPU:
-    """What a tensor on a GPU says of itself, as far as kernels ask."""
+class OnAGPU(Tensor):
+    """A tensor that says it is on a GPU, which is all that kernels ask of it."""
 
-    device, dtype = torch.device("cuda", 0), torch.float32
+    device = property(lambda self: torch.device("cuda", 0))  # type: ignore[assignment]
+
+
+def on_a_gpu() -> Tensor:
+    return torch.zeros(1).as_subclass(OnAGPU)
 
 
 def test_the_next_kernel_is_taken_where_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,8 +125,7 @@ def test_the_next_kernel_is_taken_where_one_fails(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.backends.cudnn, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    like: Any = OnAGPU()
-    cell = PlainLSTMCell(3, 5)
+    like, cell = on_a_gpu(), PlainLSTMCell(3, 5)
     assert rnn.select_kernel(cell, like) is rnn.KERNELS["autograd"]
     assert tried == [(name, PlainLSTMCell, 5, torch.float32) for name in ("cudnn", "triton")]
     left_out = "cudnn, triton: fails its self-test: it is made to; cpu: it computes on a CPU, not on cuda"
@@ -143,7 +146,7 @@ def test_the_kernel_in_triton_passes_its_trial_interpreted() -> None:
 
 
 def test_cudnn_needs_a_gpu_and_the_plain_lstm(monkeypatch: pytest.MonkeyPatch) -> None:
-    like: Any = OnAGPU()
+    like = on_a_gpu()
     assert cudnn.unsupported_reason(PlainLSTMCell(3, 5), torch.zeros(1)) == "needs an NVIDIA GPU"
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     assert cudnn.unsupported_reason(LNGlobalLSTMCell(3, 5), like) == "computes the plain LSTM only"
