@@ -9,7 +9,7 @@ sentence before, so that all do the same number of steps.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -53,6 +53,7 @@ COLUMNS = (
 )
 
 
+@runtime_checkable
 class Toolkit(Protocol):
     """A Listen-Attend-Spell with CTC that is trained and searched."""
 
