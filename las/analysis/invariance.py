@@ -20,8 +20,8 @@ from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.cells.weight_norm import weight_norm
+from las.nn.kernels.plain import unroll
 from las.nn.normalisation import layer_norm, moment_norm, moments
-from las.nn.rnn import unroll
 
 SAME, MOVES = 1e-9, 1e-2
 """The largest relative difference that counts as invariant, and the smallest that counts as a change."""

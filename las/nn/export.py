@@ -154,7 +154,7 @@ def unroll(
     num_frames: Int[Tensor, "batch"],
     state: LSTMState | None = None,
 ) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
-    """One cell over padded frames by `scan`, see `las.nn.rnn.unroll`."""
+    """One cell over padded frames by `scan`, see `las.nn.kernels.plain.unroll`."""
     batch, frames, _ = input_gates.shape
     state = cell.initial_state(batch) if state is None else state
     mask = mask_of(num_frames, frames, input_gates.device)

@@ -61,7 +61,7 @@ class TrainingLoss(ScheduledModule):
 
         Raises ConfigError for a model that does not give what the loss needs.
         """
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} must define objective")
 
 
 class LabelSmoothedCrossEntropy(TrainingLoss):

@@ -112,7 +112,7 @@ TOOLS = {
     "LSTM": "las.nn.lstm",
     "LSTMState": "las.nn.cells.base",
     "Attention": "las.nn.attention.base",
-    "unroll": "las.nn.rnn",
+    "unroll": "las.nn.kernels.plain",
     "use_kernel": "las.nn.rnn",
     "RecurrentLayer": "las.nn.rnn",
     "BidirectionalLayer": "las.nn.rnn",

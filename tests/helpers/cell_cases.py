@@ -4,8 +4,8 @@ import torch
 from cell_cards import factory_of
 from torch import Tensor
 
-from las.nn import rnn
 from las.nn.cells.base import LSTMCell, LSTMState
+from las.nn.kernels import plain as plain_kernel
 
 INPUT, HIDDEN, BATCH, FRAMES = 5, 6, 3, 4
 
@@ -32,4 +32,4 @@ def material(
 
 def run(cell: LSTMCell, x: Tensor, state: LSTMState | None = None) -> Tensor:
     """Outputs [batch, frames, H] of whole rows."""
-    return rnn.unroll(cell, cell.input_gates(x), torch.full((len(x),), x.shape[1]), state)[0]
+    return plain_kernel.unroll(cell, cell.input_gates(x), torch.full((len(x),), x.shape[1]), state)[0]

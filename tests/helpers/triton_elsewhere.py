@@ -13,8 +13,8 @@ from kernel_cases import INPUT, unroll, unroll_both
 from torch import Tensor
 
 from las.benchmark import compilation
-from las.nn import rnn
 from las.nn.cells.base import LSTMCell
+from las.nn.kernels import plain as plain_kernel
 from las.nn.kernels import trial, triton
 from las.nn.kernels.triton_plan import TritonPlan
 
@@ -112,7 +112,7 @@ def mixed(name: str) -> list[Tensor]:
     with torch.autocast("cpu", dtype=torch.float16):
         given = cell.input_gates(frames)
         ours, last = unroll(triton, cell, given, lengths)
-        plain, plain_last = rnn.unroll(cell, given, lengths)
+        plain, plain_last = plain_kernel.unroll(cell, given, lengths)
     assert ours.dtype == plain.dtype and last.cell.dtype == plain_last.cell.dtype
     ours.sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in cell.parameters() if parameter.grad is not None)

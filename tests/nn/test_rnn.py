@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from las.nn import rnn
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.cells.lstm import PlainLSTMCell
-from las.nn.rnn import BidirectionalLayer, RecurrentLayer, unroll
+from las.nn.kernels import plain as plain_kernel
+from las.nn.kernels.plain import unroll
+from las.nn.rnn import BidirectionalLayer, RecurrentLayer
 from las.runtime.errors import ConfigError
 
 INPUT, HIDDEN = 3, 4
@@ -171,7 +173,7 @@ def test_unroll_calls_step_once_per_frame_with_the_last_state() -> None:
 class Unable(ModuleType):
     """A kernel that computes nothing."""
 
-    recurrence = staticmethod(rnn.recurrence)
+    recurrence = staticmethod(plain_kernel.recurrence)
 
     def unsupported_reason(self, cell: LSTMCell, input_gates: Tensor) -> str:
         return f"no {cell.cell_norm} on {input_gates.device}"

@@ -35,11 +35,8 @@ def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
         return "computes the plain LSTM only"
     if not torch.backends.cudnn.is_available():
         return "cuDNN is not available"
-    own = torch.promote_types(input_gates.dtype, next(cell.parameters()).dtype)
-    if own not in TYPES:
-        return f"does not compute {own}"
-    operand = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else own
-    return failure(Trial(sys.modules[__name__], PlainLSTMCell, cell.hidden_size, "none", own, operand, device))
+    trial = Trial.of(sys.modules[__name__], cell, input_gates)
+    return failure(trial) if trial.own in TYPES else f"does not compute {trial.own}"
 
 
 def recurrence(cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: Lengths, states: States) -> Unrolled:

@@ -5,13 +5,14 @@ used; the next one is. The trial has two directions and padding, and the size, n
 """
 
 from types import ModuleType
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
 
 from las.nn.cells.base import LSTMCell
-from las.nn.kernels.base import LayerKernel
+from las.nn.kernels import plain
+from las.nn.kernels.base import Kernel, LayerKernel
 from las.runtime import progress
 
 TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -36,6 +37,13 @@ class Trial(NamedTuple):
     operand: torch.dtype
     """Type of the operands of products, which autocast may choose."""
     device: torch.device
+
+    @classmethod
+    def of(cls, kernel: ModuleType, cell: LSTMCell, input_gates: Tensor) -> "Trial":
+        """The trial for a cell on a tensor's device, in the types of both and of autocast there."""
+        own, device = torch.promote_types(input_gates.dtype, next(cell.parameters()).dtype), input_gates.device
+        operand = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else own
+        return cls(kernel, type(cell), cell.hidden_size, cell.cell_norm, own, operand, device)
 
     @property
     def tolerance(self) -> float:
@@ -82,50 +90,23 @@ def difference(trial: Trial) -> float:
         frames = torch.linspace(-9, 9, len(LENGTHS) * max(LENGTHS) * INPUT_SIZE, dtype=torch.float64).sin()
         frames = frames.view(len(LENGTHS), max(LENGTHS), INPUT_SIZE)
         with torch.autocast("cpu", enabled=False):
-            right = _with_gradients(*_plain(cells, frames.clone().requires_grad_()))
+            right = _results(cast(Kernel, plain), cells, frames.clone().requires_grad_())
         there = [cell.to(trial.device, trial.own) for cell in cells]
         with torch.autocast(trial.device.type, trial.operand, enabled=trial.operand != trial.own):
-            computed = _kernel(trial.kernel, there, frames.to(trial.device, trial.own).requires_grad_())
-        ours = [part.double().cpu() for part in _with_gradients(*computed)]
-    shares = [(mine - part).abs().max() / part.abs().max() for mine, part in zip(ours, right, strict=True)]
+            ours = _results(cast(Kernel, trial.kernel), there, frames.to(trial.device, trial.own).requires_grad_())
+    pairs = [(mine.double().cpu(), part) for mine, part in zip(ours, right, strict=True)]
+    shares = [(mine - part).abs().max() / part.abs().max() for mine, part in pairs]
     return float(torch.stack(shares).max())
 
 
-def _kernel(kernel: ModuleType, cells: list[LSTMCell], frames: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """Results and inputs of a kernel."""
+def _results(kernel: Kernel, cells: list[LSTMCell], frames: Tensor) -> list[Tensor]:
+    """Outputs, last states, and the gradients of the sum of their squares."""
     lengths = torch.tensor(LENGTHS)
     if isinstance(kernel, LayerKernel):
         outputs, last = kernel.layer(cells, frames, lengths, [None, None])
     else:
         outputs, last = kernel.recurrence(cells, [each.input_gates(frames) for each in cells], lengths, [None, None])
-    return [outputs, *(part for state in last for part in state)], [frames, *_parameters(cells)]
-
-
-def _plain(cells: list[LSTMCell], frames: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """Results and inputs of the equations, row by row and frame by frame."""
-    rows, lasts = [], []
-    for row, length in zip(frames, LENGTHS, strict=True):
-        sides = []
-        for cell, order in zip(cells, (range(length), reversed(range(length))), strict=True):
-            state, hidden = cell.initial_state(), {}
-            for frame in order:
-                state = cell.step(cell.input_gates(row[frame]), state)
-                hidden[frame] = state.hidden
-            padding = [torch.zeros_like(state.hidden)] * (len(row) - length)
-            sides.append(torch.stack([hidden[frame] for frame in range(length)] + padding))
-            lasts.append(state)
-        rows.append(torch.cat(sides, -1))
-    last = [
-        torch.stack([getattr(state, name) for state in lasts[side::2]]) for side in (0, 1) for name in state._fields
-    ]
-    return [torch.stack(rows), *last], [frames, *_parameters(cells)]
-
-
-def _parameters(cells: list[LSTMCell]) -> list[Tensor]:
-    return [parameter for cell in cells for parameter in cell.parameters()]
-
-
-def _with_gradients(results: list[Tensor], inputs: list[Tensor]) -> list[Tensor]:
-    """Outputs, last states, and the gradients of the sum of their squares."""
+    results = [outputs, *(part for state in last for part in state)]
+    inputs = [frames, *(parameter for cell in cells for parameter in cell.parameters())]
     loss = torch.stack([part.double().square().sum() for part in results]).sum()
     return [part.detach() for part in (*results, *torch.autograd.grad(loss, inputs))]

@@ -55,16 +55,14 @@ def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
         return "its equations are not among those written for Triton"
     if input_gates.device.type != "cuda" or torch.version.cuda is None:
         return "needs an NVIDIA GPU"
-    own = torch.promote_types(input_gates.dtype, next(cell.parameters()).dtype)
-    if own not in TYPES:
+    trial = Trial.of(sys.modules[__name__], cell, input_gates)
+    if trial.own not in TYPES:
         return f"computes in fp32, not in {input_gates.dtype}"
     if find_spec("triton") is None:
         return "Triton is not installed"
     if torch.cuda.get_device_capability(input_gates.device) < OLDEST:
         return "needs a GPU of compute capability 8.0 or later"
-    operand = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else own
-    kernel, device = sys.modules[__name__], input_gates.device
-    return failure(Trial(kernel, type(cell), cell.hidden_size, cell.cell_norm, own, operand, device))
+    return failure(trial)
 
 
 def recurrence(cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: Lengths, states: States) -> Unrolled:

@@ -21,6 +21,7 @@ from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.cells.recurrent_dropout import RecurrentDropoutLSTMCell
 from las.nn.cells.zoneout import ZoneoutLSTMCell
+from las.nn.kernels import plain as plain_kernel
 from las.nn.rnn import RecurrentLayer
 from las.runtime.errors import ConfigError
 
@@ -117,7 +118,7 @@ def test_recurrent_batch_norm_starts_with_gains_of_a_tenth() -> None:
 def test_each_step_has_running_statistics_of_its_own_and_the_late_ones_share() -> None:
     cell: BNRecurrentLSTMCell = make("bn_recurrent", num_steps=3).train()
     x, _ = material()
-    rnn.unroll(cell, cell.input_gates(x), torch.tensor([4, 4, 4]))
+    plain_kernel.unroll(cell, cell.input_gates(x), torch.tensor([4, 4, 4]))
     projected = x @ cell.input_weight.T
     after_one = 0.1 * projected.mean(0)
     torch.testing.assert_close(cell.input_moments.mean[:2], after_one[:2])
@@ -278,7 +279,7 @@ def test_the_swapped_cell_remembers_its_output() -> None:
         return p[f"{key}_gain"] * centred / np.sqrt(z.var(-1, keepdims=True) + 1e-3) + p[f"{key}_bias"]
 
     h, c = state.hidden.numpy(), state.cell.numpy()
-    outputs, _ = rnn.unroll(cell, cell.input_gates(x), torch.full((BATCH,), FRAMES), state)
+    outputs, _ = plain_kernel.unroll(cell, cell.input_gates(x), torch.full((BATCH,), FRAMES), state)
     for frame in range(FRAMES):
         wx, uc = x[:, frame].numpy() @ p["input_weight"].T, c @ p["recurrent_weight"].T
         i, f, g, o = np.split(ln(wx, "input") + ln(uc, "recurrent") + p["bias"], 4, -1)
@@ -311,7 +312,7 @@ def test_wrapped_cells_wrap_each_other_where_that_means_something() -> None:
     inside = functools.partial(RecurrentDropoutLSTMCell, cell=functools.partial(LNJoinedLSTMCell), dropout=0.5)
     cell = ZoneoutLSTMCell(INPUT, HIDDEN, cell=inside, zoneout_hidden=0.0, zoneout_cell=0.0, eps=1e-3)
     assert type(equations_of(cell)) is LNJoinedLSTMCell and cell.eps == equations_of(cell).eps == 1e-3
-    outputs, _ = rnn.unroll(cell, cell.input_gates(material()[0].float()), LENGTHS)
+    outputs, _ = plain_kernel.unroll(cell, cell.input_gates(material()[0].float()), LENGTHS)
     assert outputs.isfinite().all()
     for other in (functools.partial(ZoneoutLSTMCell, cell=functools.partial(PlainLSTMCell)), BNRecurrentLSTMCell):
         with pytest.raises(ConfigError, match=r"inside the step, but .* has a step of its own: .* swap the order of"):

@@ -9,8 +9,8 @@ from cell_cards import CARDS
 from cell_cases import BATCH, FRAMES, HIDDEN, INPUT, make, material, run
 from torch import Tensor
 
-from las.nn import rnn
 from las.nn.cells.base import LSTMState
+from las.nn.kernels import plain as plain_kernel
 from las.runtime.errors import LasError
 
 # name: family, offsets beside W and U in units of H, cell norm, forget bias, eps. Written out here a second time, from
@@ -87,7 +87,7 @@ def test_preset_equals_a_numpy_transcription(name: str, scale: float) -> None:
     cell = make(name)
     x, state = material()
     x, h, c = x * scale, state.hidden * scale, state.cell * scale
-    outputs, state = rnn.unroll(cell, cell.input_gates(x), torch.full((BATCH,), FRAMES), LSTMState(h, c))
+    outputs, state = plain_kernel.unroll(cell, cell.input_gates(x), torch.full((BATCH,), FRAMES), LSTMState(h, c))
     p = {key: parameter.detach().numpy() for key, parameter in cell.named_parameters()}
     for frame in range(FRAMES):
         h, c = transcription(name, p, x[:, frame].numpy(), np.asarray(h), np.asarray(c))
@@ -101,7 +101,7 @@ def test_the_memory_of_lingvos_cells_is_capped(name: str) -> None:
     cell = make(name)
     x, state = material(frames=1)
     start = (20 * state.cell).requires_grad_()
-    _, after = rnn.unroll(
+    _, after = plain_kernel.unroll(
         cell, cell.input_gates(x), torch.ones(BATCH, dtype=torch.long), LSTMState(state.hidden, start)
     )
     p = {key: parameter.detach().numpy() for key, parameter in cell.named_parameters()}

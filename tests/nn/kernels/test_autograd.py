@@ -16,6 +16,7 @@ from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels import autograd, bptt
+from las.nn.kernels import plain as plain_kernel
 from las.runtime.errors import ConfigError
 
 LENGTHS = {"equal": [6, 6, 6, 6], "ragged": [3, 6, 0, 5], "padded": [4, 0, 0, 1], "empty": [0, 0, 0, 0]}
@@ -29,7 +30,7 @@ def test_equals_the_plain_recurrence(name: str, cell_norm: str, eps: float) -> N
         cell = make(name, cell_norm=cell_norm, forget_bias=forget_bias, eps=eps)
         given, state = material()
         case = cell, lengths, given, state if starts else None
-        expected = results(rnn, *case)
+        expected = results(plain_kernel, *case)
         assert all(part.isfinite().all() for part in expected)
         assert_near(results(autograd, *case), expected, 1e-12)
 
@@ -51,7 +52,7 @@ def test_without_gradients_the_results_are_the_same(name: str, cell_norm: str) -
     cell = make(name, cell_norm=cell_norm, forget_bias=1.0)
     given, state = material()
     for lengths in map(torch.tensor, LENGTHS.values()):
-        expected, expected_last = rnn.unroll(cell, given, lengths, state)
+        expected, expected_last = plain_kernel.unroll(cell, given, lengths, state)
         with torch.no_grad():
             outputs, last = unroll(autograd, cell, given, lengths, state)
         assert not outputs.requires_grad
@@ -87,7 +88,7 @@ def test_gradients_equal_finite_differences(name: str, cell_norm: str) -> None:
 @every_cell_norm
 def test_single_precision_is_near_double(name: str, cell_norm: str) -> None:
     double = make(name, cell_norm=cell_norm)
-    exact = results(rnn, double, LENGTHS["ragged"], *material())
+    exact = results(plain_kernel, double, LENGTHS["ragged"], *material())
     single = make(name, torch.float32, cell_norm=cell_norm)
     ours = results(autograd, single, LENGTHS["ragged"], *material(torch.float32))
     assert all(part.dtype == torch.float32 for part in ours)
@@ -102,7 +103,7 @@ def test_half_precision_is_no_further_off_than_plain(name: str, dtype: torch.dty
     assert all(part.dtype == dtype and part.isfinite().all() for part in ours)
     ours, plain, exact = (
         results(kernel, cell.to(kind), LENGTHS["ragged"], given.detach().to(kind).requires_grad_(), None)[0].double()
-        for kernel, kind in [(autograd, dtype), (rnn, dtype), (rnn, torch.float64)]
+        for kernel, kind in [(autograd, dtype), (plain_kernel, dtype), (plain_kernel, torch.float64)]
     )
     assert (ours - exact).abs().max() <= (plain - exact).abs().max() + torch.finfo(dtype).eps
 
@@ -116,7 +117,7 @@ def test_automatic_mixed_precision(name: str) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         given = cell.input_gates(frames)
         ours, last = unroll(autograd, cell, given, lengths)
-        plain, plain_last = rnn.unroll(cell, given, lengths)
+        plain, plain_last = plain_kernel.unroll(cell, given, lengths)
     assert ours.dtype == plain.dtype and last.cell.dtype == plain_last.cell.dtype
     torch.testing.assert_close(ours, plain, rtol=0.05, atol=0.05)
     ours.sum().backward()

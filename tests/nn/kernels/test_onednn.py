@@ -6,8 +6,8 @@ from autograd_cases import make
 from kernel_cases import INPUT, every_cell, layer_both, unroll_both
 from torch import Tensor
 
-from las.nn import rnn
 from las.nn.kernels import autograd, equations, input_projection, onednn
+from las.nn.kernels import plain as plain_kernel
 from las.nn.kernels.onednn import PackedProduct, Product, product_of
 
 
@@ -130,5 +130,5 @@ def test_half_precision_is_left_to_the_cell() -> None:
 def test_layers_in_double_precision_equal_the_plain_recurrence() -> None:
     cells, frames = [make("ln_global_all"), make("ln_global_all")], torch.randn(2, 3, INPUT, dtype=torch.float64)
     lengths = torch.tensor([3, 2])
-    expected = unroll_both(rnn, cells, [cell.input_gates(frames) for cell in cells], lengths)
+    expected = unroll_both(plain_kernel, cells, [cell.input_gates(frames) for cell in cells], lengths)
     torch.testing.assert_close(layer_both(autograd, cells, frames, lengths), expected, rtol=1e-11, atol=1e-11)

@@ -1,6 +1,5 @@
 """The trial of a kernel at first contact: what passes, what is left out, and what is said."""
 
-import sys
 import types
 from importlib.util import find_spec
 from typing import Any
@@ -15,6 +14,7 @@ from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels import autograd, cudnn, trial
+from las.nn.kernels import plain as plain_kernel
 from las.nn.kernels.trial import Trial
 from las.runtime.errors import ConfigError
 
@@ -55,7 +55,7 @@ def wrong(change: float, part: int) -> types.ModuleType:
         (torch.float16, torch.float16),
     ],
 )
-@pytest.mark.parametrize("kernel", [autograd, sys.modules["las.nn.rnn"]])
+@pytest.mark.parametrize("kernel", [autograd, plain_kernel])
 def test_kernels_that_are_right_pass_in_every_type(
     kernel: types.ModuleType, own: torch.dtype, operand: torch.dtype, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,6 +83,7 @@ def test_a_kernel_that_gives_nan_or_raises_is_left_out() -> None:
         raise RuntimeError("ptxas: no kernel image\nmore of it")
 
     broken.recurrence = recurrence  # type: ignore[attr-defined]
+    broken.unsupported_reason = autograd.unsupported_reason  # type: ignore[attr-defined]
     assert trial.failure(attempt(broken)) == "fails its self-test: RuntimeError: ptxas: no kernel image"
 
 
@@ -94,6 +95,7 @@ def test_too_little_memory_says_nothing_about_a_kernel() -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     kernel.recurrence = recurrence  # type: ignore[attr-defined]
+    kernel.unsupported_reason = autograd.unsupported_reason  # type: ignore[attr-defined]
     for _ in range(2):
         with pytest.raises(torch.OutOfMemoryError):
             trial.failure(attempt(kernel))
@@ -171,7 +173,7 @@ def test_cudnns_code_is_the_plain_recurrence_on_a_cpu(directions: int, lengths: 
         return [*parts, *torch.autograd.grad(loss, inputs, allow_unused=True)]
 
     def plain(cells: Any, frames: Tensor, num_frames: Tensor, states: Any) -> Any:
-        return rnn.recurrence(cells, [cell.input_gates(frames) for cell in cells], num_frames, states)
+        return plain_kernel.recurrence(cells, [cell.input_gates(frames) for cell in cells], num_frames, states)
 
     for ours, expected in zip(results(cudnn.layer), results(plain), strict=True):
         if ours is None:
@@ -183,7 +185,7 @@ def test_cudnns_code_is_the_plain_recurrence_on_a_cpu(directions: int, lengths: 
 def test_cudnns_code_from_gates_and_without_gradients() -> None:
     cells, frames, lengths = [PlainLSTMCell(4, 5)], torch.randn(2, 3, 4), torch.tensor([3, 2])
     with torch.no_grad():
-        expected, _ = rnn.recurrence(cells, [cells[0].input_gates(frames)], lengths, [None])
+        expected, _ = plain_kernel.recurrence(cells, [cells[0].input_gates(frames)], lengths, [None])
         for outputs, _ in (
             cudnn.layer(cells, frames, lengths, [None]),
             cudnn.recurrence(cells, [cells[0].input_gates(frames)], lengths, [None]),

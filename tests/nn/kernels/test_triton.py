@@ -21,6 +21,7 @@ from las.nn import rnn
 from las.nn.cells.base import CELL_NORMS, LSTMState
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.kernels import cuda_graphs, triton
+from las.nn.kernels import plain as plain_kernel
 from las.nn.kernels.triton_plan import TritonPlan, rows_for
 from las.runtime.errors import ConfigError
 
@@ -43,14 +44,14 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
 def assert_one(found: list[Tensor], name: str, starts: bool, options: dict[str, Any]) -> None:
     """As near to the plain recurrence in fp64 as fp32 can be."""
     given, state = material(frames=FRAMES)
-    expected = results(rnn, make(name, **options), LENGTHS, given, state if starts else None)
+    expected = results(plain_kernel, make(name, **options), LENGTHS, given, state if starts else None)
     assert all(part.dtype == torch.float32 for part in found)
     assert_near([part.double() for part in found], expected, 5e-6)
 
 
 def plain_both(name: str, dtype: torch.dtype, options: dict[str, Any]) -> list[Tensor]:
     """What the plain recurrence gives two cells."""
-    return elsewhere.results_of_both(rnn, *elsewhere.pair(name, dtype, options))
+    return elsewhere.results_of_both(plain_kernel, *elsewhere.pair(name, dtype, options))
 
 
 @needs_triton
@@ -70,7 +71,7 @@ def test_starts_from_nothing_with_a_tiny_eps(name: str, eps: float, interpreter:
     """U h = 0 at the first frame: 1 / sqrt(eps) is a million and more, and in fp32 an eps of 0 becomes 1e-45."""
     options = {"cell_norm": "both", "eps": eps}
     given, _ = material(torch.float32, FRAMES)
-    expected = results(rnn, make(name, torch.float32, **options), LENGTHS, given, None)
+    expected = results(plain_kernel, make(name, torch.float32, **options), LENGTHS, given, None)
     assert_near(interpreter(elsewhere.one, name, False, options), expected, 2e-5)
 
 
@@ -114,7 +115,7 @@ def test_automatic_mixed_precision(name: str, interpreter: Elsewhere) -> None:
 def test_without_gradients_the_results_are_the_same(interpreter: Elsewhere) -> None:
     outputs, hidden, cell, _ = interpreter(elsewhere.inference, "ln_joined")
     given, state = material(torch.float32, FRAMES)
-    expected, last = rnn.unroll(make("ln_joined", torch.float32), given, torch.tensor(LENGTHS), state)
+    expected, last = plain_kernel.unroll(make("ln_joined", torch.float32), given, torch.tensor(LENGTHS), state)
     assert_near([outputs, hidden, cell], [part.detach() for part in (expected, *last)], 5e-6)
 
 
@@ -198,8 +199,8 @@ def test_on_a_gpu_it_is_no_further_off_than_plain(name: str, dtype: torch.dtype)
     for cell_norm in CELL_NORMS:
         exact, here = on_gpu(name, 40, dtype, LONG, cell_norm=cell_norm, forget_bias=1.0)
         ours = elsewhere.results_of_both(triton, *here)
-        plain = elsewhere.results_of_both(rnn, *here)
-        assert_no_further_off(ours, plain, elsewhere.results_of_both(rnn, *exact), dtype)
+        plain = elsewhere.results_of_both(plain_kernel, *here)
+        assert_no_further_off(ours, plain, elsewhere.results_of_both(plain_kernel, *exact), dtype)
 
 
 @needs_gpu
@@ -207,15 +208,15 @@ def test_on_a_gpu_it_is_no_further_off_than_plain(name: str, dtype: torch.dtype)
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_on_a_gpu_of_any_size(hidden: int, dtype: torch.dtype) -> None:
     exact, here = on_gpu("ln_global_all", hidden, dtype, [9, 4] * 35, cell_norm="both")
-    ours, plain = (elsewhere.results_of_both(kernel, *here) for kernel in (triton, rnn))
-    assert_no_further_off(ours, plain, elsewhere.results_of_both(rnn, *exact), dtype)
+    ours, plain = (elsewhere.results_of_both(kernel, *here) for kernel in (triton, plain_kernel))
+    assert_no_further_off(ours, plain, elsewhere.results_of_both(plain_kernel, *exact), dtype)
 
 
 @needs_gpu
 def test_on_a_gpu_one_cell_from_a_state() -> None:
     """Lengths may be on either side."""
     cell, (gates, first), found = make("ln_joined", cell_norm="both"), material(frames=FRAMES), []
-    for kernel, device in [(rnn, "cpu"), (triton, "cuda")]:
+    for kernel, device in [(plain_kernel, "cpu"), (triton, "cuda")]:
         dtype = torch.float64 if device == "cpu" else torch.float32
         given, *state = (part.detach().to(device, dtype).requires_grad_() for part in (gates, *first))
         outputs, last = unroll(kernel, cell.to(device, dtype), given, torch.tensor(LENGTHS), LSTMState(*state))
