@@ -36,13 +36,13 @@ class AudioScanCache:
         """Load the cache that earlier processes wrote to `path`; lines that are not entries are ignored."""
         readings = cls(path)
         with path.open("rb") if path.exists() else io.BytesIO() as lines:
-            for line in lines:
+            for _, value in bounded.parse_lines(lines):
                 try:
-                    version, name, *entry = bounded.parse(line)
-                    if version == _FORMAT:
-                        readings._entries[name] = entry
+                    version, name, *entry = value
                 except (ValueError, TypeError):
                     continue
+                if version == _FORMAT and isinstance(name, str):
+                    readings._entries[name] = entry
         return readings
 
     @garbage.paused()

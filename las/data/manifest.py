@@ -115,11 +115,9 @@ def read(path: str | Path) -> list[Utterance]:
     shapes: set[tuple[object, ...]] = set()
     try:
         with bounded.open_file(Path(path), bounded.LINES) as file:
-            for number, line in enumerate(file, start=1):
-                if line.isspace():
-                    continue
+            for number, values in bounded.parse_lines(file):
                 try:
-                    utterance = _parse(line, shapes)
+                    utterance = _utterance(values, shapes)
                 except DataError as error:
                     raise DataError(f"{path}:{number}: {error}") from error
                 if utterance.id in first_line:
@@ -149,12 +147,13 @@ def _line(utterance: Utterance, audio: str) -> str:
     )
 
 
-def _parse(line: bytes, shapes: set[tuple[object, ...]]) -> Utterance:
-    """Parse a line; `shapes` collects the keys and kinds of values that were found right, which most lines share."""
-    try:
-        values = bounded.parse(line.decode("utf-8", "surrogatepass"))
-    except ValueError as error:
-        raise DataError(f"not a line of JSON ({error}). Prepare the corpus again: las prepare") from error
+def _utterance(values: Any, shapes: set[tuple[object, ...]]) -> Utterance:
+    """Make the utterance of a parsed line.
+
+    `shapes` collects the keys and kinds of values that were found right, which most lines share.
+    """
+    if isinstance(values, ValueError):
+        raise DataError(f"not a line of JSON ({values}). Prepare the corpus again: las prepare") from values
     if not isinstance(values, dict):
         raise DataError(f"expected an object with the keys {', '.join(_KINDS)}")
     shape = (*values, *map(type, values.values()))

@@ -5,9 +5,11 @@ FIFOs, sockets and directories are refused without reading from them or waiting 
 """
 
 import errno
+import itertools
 import json
 import os
 import stat
+from collections.abc import Iterable, Iterator
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,8 @@ LANGUAGE_MODEL = 1 << 40
 MAX_DEPTH = 100
 """Limit for the depth of nested lists and objects."""
 
+_BLOCK = 1000
+"""Number of JSON lines that are parsed at once."""
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a FIFO",
@@ -73,6 +77,39 @@ def parse(text: str | bytes) -> Any:
         if not level:
             return value
     raise ValueError(too_deep)
+
+
+def parse_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, Any]]:
+    """Parse lines of JSON as `parse` does; blank ones are left out.
+
+    Yields the number of each line, from 1, with its value, or with the ValueError of a line that cannot be parsed.
+    """
+    number, remaining = 1, iter(lines)
+    while block := list(itertools.islice(remaining, _BLOCK)):
+        numbered = [(index, line) for index, line in enumerate(block, start=number) if not line.isspace()]
+        for (index, _), value in zip(numbered, _values([line for _, line in numbered]), strict=True):
+            yield index, value
+        number += len(block)
+
+
+def _values(lines: list[bytes]) -> list[Any]:
+    """Values of lines, parsed at once, which takes half as long as one by one; errors in place of those that fail."""
+    if all(_num_openings(line) <= MAX_DEPTH for line in lines):
+        try:
+            values: list[Any] = json.loads((b"[" + b",".join(lines) + b"]").decode("utf-8", "surrogatepass"))
+        except ValueError:
+            pass  # the lines are parsed one by one to find the wrong one
+        else:
+            if len(values) == len(lines):
+                return values
+    return [_value(line) for line in lines]
+
+
+def _value(line: bytes) -> Any:
+    try:
+        return parse(line.decode("utf-8", "surrogatepass"))
+    except ValueError as error:
+        return error
 
 
 def read_object(path: Path, limit: int = JSON) -> dict[str, Any]:

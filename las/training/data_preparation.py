@@ -43,6 +43,7 @@ class PreparedCorpus(NamedTuple):
     def train(self) -> list[Utterance]:
         return self.splits[self.corpus.splits[0]]
 
+    @garbage.paused()
     def problems(self, split: str, num_states: NumStates | None = None) -> list[QualityProblem]:
         """The problems of a split (`Corpus.problems`), read by as many threads as there are processors."""
         utterances, threads = self.splits[split], os.cpu_count() or 1
@@ -67,7 +68,7 @@ def prepare(corpus: Corpus, data_dir: Path, limits: QualityLimits) -> PreparedCo
 
     Raises ConfigError for word pieces on a corpus that is scored in phones.
     """
-    if isinstance(corpus.tokens, TrainedSentencePieces) and corpus.metric != "wer":
+    if corpus.metric != "wer" and isinstance(corpus.tokens, TrainedSentencePieces):
         raise ConfigError(f"corpus.tokens: pieces of words cannot spell {corpus.name}, which is scored in phones")
     splits = corpus.prepare(data_dir / "manifests")
     data = PreparedCorpus(corpus, splits, limits, AudioScanCache.remembered(readings_path(corpus, data_dir)))

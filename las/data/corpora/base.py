@@ -146,7 +146,7 @@ class Corpus(ABC):
         if self.packed is None:
             return self.prepare_in(self.folder(directory))
         prepared = packed_corpus.read(self.packed, self.splits, self.settings())
-        self._learn(prepared, Path(directory) / f"{self.name}-shards")
+        self.learn_tokens(prepared, Path(directory) / f"{self.name}-shards")
         return prepared
 
     @garbage.paused()
@@ -157,10 +157,11 @@ class Corpus(ABC):
             prepared = {split: self.utterances(split) for split in self.splits}
             hashes = {split: manifest.write(folder / f"{split}.jsonl", listed) for split, listed in prepared.items()}
             atomic.write_json(folder / "index.json", {"settings": self.settings(), "content_hashes": hashes})
-        self._learn(prepared, folder)
+        self.learn_tokens(prepared, folder)
         return prepared
 
-    def _learn(self, prepared: dict[str, list[Utterance]], folder: Path) -> None:
+    def learn_tokens(self, prepared: dict[str, list[Utterance]], folder: Path) -> None:
+        """Learn the tokens from the well-formed training transcripts, or load them from the folder."""
         texts = (utterance.text for utterance in prepared[self.splits[0]])
         self.tokens.learn(filter(quality.is_well_formed, texts), folder)
 

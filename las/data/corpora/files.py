@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from las.data import held_out, learned_symbols, quality
 from las.data.audio import files, resampling
-from las.data.corpora import files_notes
+from las.data.corpora import files_notes, files_snapshot
 from las.data.corpora.base import Corpus, stamp
 from las.data.held_out import Speech
 from las.data.manifest import Utterance
@@ -32,12 +32,16 @@ Paths = str | Sequence[str]
 
 
 class Contents(NamedTuple):
-    """Entries of each split after the rules for texts, their texts before, the files that were read, and remarks."""
+    """Entries of each split after the rules for texts, their texts before, the files that were read, and remarks.
+
+    `listed`: every audio file is named in one of the files, and none was found by looking into folders.
+    """
 
     entries: dict[str, list[Entry]]
     texts: list[str]
     files: list[Path]
     remarks: list[str]
+    listed: bool
 
 
 class FilesCorpus(Corpus):
@@ -108,6 +112,7 @@ class FilesCorpus(Corpus):
             self.text = self.text.for_whole_words()
         self.resampled = Path(resampled).expanduser()
         self.manifests: Path | None = None
+        self._notes: list[str] | None = None
         self._format, self._channel, self._sample_rate = format, channel, sample_rate
         root = None if audio_root is None else Path(audio_root).expanduser()
         self._options = ReadingOptions(columns or {}, root)
@@ -143,27 +148,33 @@ class FilesCorpus(Corpus):
     @garbage.paused()
     def contents(self) -> Contents:
         """The sources, read, checked and divided into splits."""
-        read = {split: self._read(split) for split in self.sources if self.sources[split]}
+        read = {}
+        listed = True
+        for split in filter(self.sources.get, self.sources):
+            read[split], all_listed = self._read(split)
+            listed = listed and all_listed
         entries = {split: utterances.identified(source.entries) for split, source in read.items()}
         utterances.require_audio([entry for listed in entries.values() for entry in listed])
         texts = [entry.text for listed in entries.values() for entry in listed]
         divided, remarks = self._divided({split: self._ruled(listed) for split, listed in entries.items()})
         remarks = [*(remark for source in read.values() for remark in source.remarks), *remarks]
-        return Contents(divided, texts, [file for source in read.values() for file in source.files], remarks)
+        return Contents(divided, texts, [file for source in read.values() for file in source.files], remarks, listed)
 
-    def _read(self, split: str) -> Source:
-        """Read the sources of a split."""
+    def _read(self, split: str) -> tuple[Source, bool]:
+        """Read the sources of a split. Returns them as one, and whether all are of formats that list their audio."""
         entries: list[Entry] = []
         listed: list[Path] = []
         remarks: list[str] = []
+        names: set[str] = set()
         for path in self.sources[split]:
             name, source = formats.read(path, self._format, self._options)
+            names.add(name)
             entries += source.entries
             listed += source.files
             remarks += [f"{split}: {len(source.entries):,} utterances of {path}, read as {name}", *source.remarks]
         if self._channel is not None:
             entries = [each._replace(channel=self._channel) if each.channel is None else each for each in entries]
-        return Source(entries, listed, remarks)
+        return Source(entries, listed, remarks), names.isdisjoint(formats.SEARCHED)
 
     def _ruled(self, entries: list[Entry]) -> list[Entry]:
         """Entries with their texts by the rules."""
@@ -207,18 +218,21 @@ class FilesCorpus(Corpus):
         return text.split()
 
     def settings(self) -> dict[str, Any]:
-        own = {
+        return super().settings() | self._given() | {"sample_rate": self.sample_rate}
+
+    def _given(self) -> dict[str, Any]:
+        """Options that determine the manifests, as far as they are known before the sources are read."""
+        return {
             "sources": {split: [str(path.absolute()) for path in paths] for split, paths in self.sources.items()},
             "format": self._format,
             "columns": dict(self._options.columns),
             "audio_root": str(self._options.audio_root),
             "channel": self._channel,
-            "sample_rate": self.sample_rate,
+            "sample_rate": self._sample_rate,
             "shares": self.shares,
             "seed": self.seed,
             "text": self.text.settings(),
         }
-        return super().settings() | own
 
     def inventory(self) -> list[str]:
         """Inventory with the resampled copies, which are thereby written again where they are gone."""
@@ -228,6 +242,8 @@ class FilesCorpus(Corpus):
 
     def notes(self) -> list[str]:
         """Notes about sources, held-out parts, speakers, sample rates, texts and symbols."""
+        if self._notes is not None:
+            return self._notes
         rates = utterances.rates(self.headers, self.headers)
         return [
             *self.contents.remarks,
@@ -239,20 +255,40 @@ class FilesCorpus(Corpus):
             *files_notes.manifests(self.manifests, self.splits),
         ]
 
+    @garbage.paused()
     def prepare(self, directory: str | Path) -> dict[str, list[Utterance]]:
         """Prepare the corpus as `Corpus.prepare` does; write the manifests also to `<directory>/<name>/<split>.jsonl`.
 
-        There they are replaced by those of the next preparation under this name, with whatever settings.
+        There they are replaced by those of the next preparation under this name, with whatever settings. The sources
+        are read only if they, an audio file or the options differ from those of the last preparation
+        (`files_snapshot`); where folders were searched for audio, or some was resampled, they always are.
         """
+        self.manifests = Path(directory) / self.name
+        path = self.manifests.with_name(f"{self.name}.sources.json")
+        options = self._given() | {"unit": self.unit, "pieces": self.pieces, "directory": str(directory)}
+        snapshot = files_snapshot.recall(path, options)
+        if snapshot is None:
+            snapshot = self._prepared(Path(directory))
+            unread = any(utterance.duration_s == 0 for listed in snapshot.splits.values() for utterance in listed)
+            if self.contents.listed and not self.copies and not unread:
+                named = (source for paths in self.sources.values() for source in paths)
+                files_snapshot.store(path, options, [*named, *self.contents.files], snapshot)
+        else:
+            self.tokens = learned_symbols.tokenizer(self.unit, snapshot.symbols, self.pieces, self.name)
+            self.sample_rate, self._notes = snapshot.sample_rate, snapshot.notes
+            self.learn_tokens(snapshot.splits, snapshot.folder)
+        for split in snapshot.splits:
+            _copy_changed(snapshot.folder / f"{split}.jsonl", self.manifests / f"{split}.jsonl")
+        return snapshot.splits
+
+    def _prepared(self, directory: Path) -> files_snapshot.Snapshot:
+        """Read the sources, and write or compare the manifests."""
         folder = self.folder(directory)
         try:
             prepared = self.prepare_in(folder)
         except DataError as error:
             raise DataError(str(error).replace("corpus.tokens.size", "corpus.pieces"), error.kind) from error
-        self.manifests = Path(directory) / self.name
-        for split in prepared:
-            _copy_changed(folder / f"{split}.jsonl", self.manifests / f"{split}.jsonl")
-        return prepared
+        return files_snapshot.Snapshot(folder, prepared, self.sample_rate, list(self.tokens.symbols[1:]), self.notes())
 
     def stored(self, folder: Path) -> None:
         """None: the sources have been read by now, and what is made of them is compared with the folder's manifests."""

@@ -28,6 +28,8 @@ LIST = """Formats (corpus.format=...):
   librispeech  a folder with *.trans.txt files beside the audio
   folder       a folder of audio with a .txt or .lab file beside each"""
 _FOLDERS = ("kaldi", "librispeech", "folder")
+SEARCHED = frozenset(("librispeech", "folder"))
+"""Formats whose audio is found by looking into folders; in the others a file names it."""
 _LISTINGS = ("metadata.csv", "metadata.jsonl")
 
 
