@@ -51,7 +51,8 @@ def measure(settings: Settings) -> Iterator[Group]:
     plan = sequential(utterances, BatchSize(size))
     plan = plan[:: -(-len(plan) // MAX_BATCHES)]
     count = sum(map(len, plan))
-    shape = f"{subject.corpus.name}: {count} utterances in batches of {size}"
+    place = ", from shards" if subject.corpus.packed else ""
+    shape = f"{subject.corpus.name}{place}: {count} utterances in batches of {size}"
     _milliseconds(_loader(subject, utterances, max(WORKERS)), plan)  # fills the system's file cache for all
     rows = []
     for workers in progress.counted(WORKERS, len(WORKERS), "numbers of threads"):
