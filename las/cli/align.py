@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from las.cli import align_import
+from las.cli import align_import, align_network
 from las.data.corpora.base import Corpus
 from las.data.manifest import Interval, Utterance
 from las.hmm import imported, labels, segments, spoken, textgrid
@@ -15,6 +15,7 @@ from las.hmm.aligner import Aligner, Alignment
 from las.hmm.decision_tree import Growth
 from las.hmm.labels import LabelKind
 from las.hmm.lexicon import Lexicon
+from las.hmm.network_aligner import NetworkAligner
 from las.hmm.segments import AlignedUtterance
 from las.hmm.spoken import Spoken
 from las.hmm.tying import TiedStates
@@ -34,16 +35,18 @@ NEAR_S = 0.02
 def align(overrides: list[str]) -> dict[str, Any]:
     """Train models of phones, align, write the times, and return statistics: see configs/align.yaml.
 
-    With `import` nothing is trained: the labels come from an alignment that another system made.
+    With `checkpoint` a trained acoustic model aligns its own corpus; with `import` the labels come from an alignment
+    that another system made. In both cases nothing is trained.
     """
     config = compose("align", overrides)
-    for key in ("import", "output", "lexicon", "split", "labels"):
+    for key in ("import", "checkpoint", "output", "lexicon", "split", "labels"):
         check_value(key, config[key], str | None)
     check_value("partial", config["partial"], bool)
     growth = _growth(config)
     output = _checked_output(config) if config["import"] is None else None
     torch.set_num_threads(devices.threads(config["trainer"]["threads"]))
-    corpus: Corpus = build(config["corpus"], where="corpus")
+    network = None if config["checkpoint"] is None else align_network.read(config, overrides)
+    corpus: Corpus = build((config if network is None else network.config)["corpus"], where="corpus")
     if config["split"] is not None:
         corpus.known_split(config["split"])
     data = data_preparation.prepare(corpus, Path(config["data_dir"]), build(config["limits"], where="limits"))
@@ -51,14 +54,19 @@ def align(overrides: list[str]) -> dict[str, Any]:
         return align_import.import_labels(
             config, corpus, data.splits, lambda: spoken.topology(corpus, spoken.dictionary(corpus, config["lexicon"]))
         )
-    dictionary = spoken.dictionary(corpus, config["lexicon"])
+    dictionary = (network and network.lexicon) or spoken.dictionary(corpus, config["lexicon"])
     topology = spoken.topology(corpus, dictionary)
-    spoken.say_dictionary(corpus, config["lexicon"], dictionary)
+    if network is None:
+        spoken.say_dictionary(corpus, config["lexicon"], dictionary)
     everything = {split: spoken.spoken(corpus, utterances) for split, utterances in data.splits.items()}
     everything = _known(everything, dictionary, config["partial"])
-    features = build(config["features"], where="features")(corpus.sample_rate)
-    aligner = Aligner(features, dictionary, topology, growth=growth)
-    aligner.train(everything[corpus.splits[0]])
+    aligner: Aligner | NetworkAligner
+    if network is None:
+        features = build(config["features"], where="features")(corpus.sample_rate)
+        aligner = Aligner(features, dictionary, topology, growth=growth)
+        aligner.train(everything[corpus.splits[0]])
+    else:
+        aligner = align_network.aligner(network, dictionary, topology, config)
     chosen = corpus.splits if config["split"] is None else (config["split"],)
     aligned = aligner.align([each for split in chosen for each in everything[split]])
     aligned.say_without_path()

@@ -31,7 +31,7 @@ def import_labels(
     """
     path = _checked(config)
     features: Features = build(config["features"], where="features")(corpus.sample_rate)
-    times = FrameTimes(features.frame_shift / corpus.sample_rate, features.frame_length / corpus.sample_rate)
+    times = FrameTimes.of(features)
     if imported.has_times(path):
         source = imported_labels.of_times(path, topology(), times)
     elif config["pdf_map"] is not None:

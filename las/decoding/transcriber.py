@@ -4,7 +4,7 @@ import glob
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast, overload
+from typing import Any, NamedTuple, cast, overload
 
 import numpy as np
 import torch
@@ -37,6 +37,16 @@ Audio = str | Path | np.ndarray | Tensor
 """A file, or samples [samples] or [channels, samples]."""
 
 AUDIO_SUFFIXES = (".wav", ".flac", ".sph", ".ogg", ".mp3", ".aiff", ".au")
+
+
+class TrainedModel(NamedTuple):
+    """A model of a checkpoint, and what it was trained for; `lexicon` is None where its texts are not words of one."""
+
+    model: SpeechModel
+    tokens: tokenizers.Tokenizer
+    sample_rate: int
+    lexicon: hmm_lexicon.Lexicon | None
+    config: Config
 
 
 class Transcriber:
@@ -203,7 +213,7 @@ class Transcriber:
         decoder, num_states = self.model.decoder(pad_sequence(list(waveforms), True).to(device), num_samples)
         if isinstance(self.search, WordGraphSearch):
             features, durations_s = self.model.features, [len(each) / self.sample_rate for each in waveforms]
-            times = FrameTimes(features.frame_shift / self.sample_rate, features.frame_length / self.sample_rate)
+            times = FrameTimes.of(features)
             return word_segments.transcripts(self.search, decoder, num_states, times, starts_s, durations_s)
         model = self.attention_model
         best: list[Hypothesis] = [hypotheses[0] for hypotheses in self.search(decoder, num_states)]
@@ -306,6 +316,16 @@ def load(
     >>> transcriber.transcribe("audio.wav").text
     'sil aa iy sil'
     """
+    model, tokens, sample_rate, lexicon, config = restore(path, strict)
+    search = build(config["search"], where="search") if search is None else search
+    require_search(search, model)
+    prepare(search, tokens, lexicon, model.ctc is not None, output_paths.graphs(Path(path)))
+    tokens = tokens_of(search, tokens)
+    return Transcriber(model.to(device), tokens, sample_rate, search, config, cutter(sample_rate))
+
+
+def restore(path: str | Path, strict: bool = False) -> TrainedModel:
+    """Restore a model, and what it was trained for, from what `load` accepts. Raises what `load` raises."""
     stored, complaints = checkpoint.find(Path(path), strict)
     for complaint in complaints:
         progress.say(complaint)
@@ -319,11 +339,7 @@ def load(
         model.load_state_dict(stored.model)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise StorageError(f"{stored.directory}: its parts do not fit together ({error!r})") from error
-    search = build(configs[1], where="search") if search is None else search
-    require_search(search, model)
-    prepare(search, tokens, lexicon, model.ctc is not None, output_paths.graphs(Path(path)))
-    tokens = tokens_of(search, tokens)
-    return Transcriber(model.to(device), tokens, sample_rate, search, stored.config, cutter(sample_rate))
+    return TrainedModel(model, tokens, sample_rate, lexicon, stored.config)
 
 
 def find_audio(names: str | Sequence[str]) -> list[Path]:

@@ -1,6 +1,6 @@
 """Forced alignment of a corpus by models of phones that are trained on it from a flat start."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -12,11 +12,13 @@ from las.hmm.decision_tree import Growth
 from las.hmm.frame_times import FrameTimes
 from las.hmm.gmm import Mixtures
 from las.hmm.gmm_training import DEFAULT_SCHEDULE, Example, Round, Schedule
+from las.hmm.graph import AlignmentGraph
 from las.hmm.labels import Labels
 from las.hmm.lexicon import Lexicon
 from las.hmm.segments import AlignedUtterance
 from las.hmm.spoken import Spoken
 from las.hmm.topology import StateNumbering, Topology
+from las.hmm.viterbi import Path
 from las.nn.features import Features
 from las.runtime import progress
 
@@ -27,6 +29,25 @@ class Alignment(NamedTuple):
     aligned: list[AlignedUtterance]
     labels: Mapping[str, Labels]
     without_path: list[str]
+
+    @classmethod
+    def of_paths(
+        cls,
+        spoken: Sequence[Spoken],
+        paths: Iterable[tuple[str, AlignmentGraph, Path | None]],
+        times: FrameTimes,
+    ) -> "Alignment":
+        """The alignment of `spoken` by the best paths through their graphs, which come by id in any order."""
+        by_id = {each.utterance.id: each for each in spoken}
+        aligned, labels, without_path = {}, {}, []
+        for name, own, path in paths:
+            if path is None:
+                without_path.append(name)
+                continue
+            utterance, words = by_id[name]
+            labels[name] = own.pdfs[path.states].astype("int16")
+            aligned[name] = segments.aligned(name, utterance.duration_s, words, own, path, times)
+        return cls([aligned[name] for name in by_id if name in aligned], labels, sorted(without_path))
 
     def say_without_path(self) -> None:
         """Name the utterances that are too short for their words: there is no alignment of them."""
@@ -69,8 +90,7 @@ class Aligner:
     @property
     def times(self) -> FrameTimes:
         """Times of the frames of the features."""
-        rate = self.features.sample_rate
-        return FrameTimes(self.features.frame_shift / rate, self.features.frame_length / rate)
+        return FrameTimes.of(self.features)
 
     def train(self, spoken: Sequence[Spoken]) -> None:
         """Train from a flat start; a line for each realignment. Raises DataError for audio that cannot be read."""
@@ -90,18 +110,9 @@ class Aligner:
     def align(self, spoken: Sequence[Spoken]) -> Alignment:
         """Align utterances by the trained models, in their order. Raises DataError for audio that cannot be read."""
         assert self.mixtures is not None, "train first"
-        by_id = {each.utterance.id: each for each in spoken}
-        found, labels, without_path = {}, {}, []
-        for example, path in gmm_training.paths(self._examples(spoken), self.mixtures):
-            if path is None:
-                without_path.append(example.id)
-                continue
-            utterance, words = by_id[example.id]
-            labels[example.id] = example.graph.pdfs[path.states].astype("int16")
-            found[example.id] = segments.aligned(
-                example.id, utterance.duration_s, words, example.graph, path, self.times
-            )
-        return Alignment([found[name] for name in by_id if name in found], labels, sorted(without_path))
+        found = gmm_training.paths(self._examples(spoken), self.mixtures)
+        paths = ((example.id, example.graph, path) for example, path in found)
+        return Alignment.of_paths(spoken, paths, self.times)
 
     def _continued(self, examples: Sequence[Example], spoken: Sequence[Spoken]) -> list[Example]:
         """The examples with the present states, and their paths under the present models."""

@@ -6,12 +6,19 @@ boundary between two frames lies in the middle of their centres.
 
 from typing import NamedTuple
 
+from las.nn.features import Features
+
 
 class FrameTimes(NamedTuple):
     """Windows of `length_s` seconds, each `shift_s` after the one before."""
 
     shift_s: float
     length_s: float
+
+    @classmethod
+    def of(cls, features: Features) -> "FrameTimes":
+        """The windows of features."""
+        return cls(features.frame_shift / features.sample_rate, features.frame_length / features.sample_rate)
 
     def centre_s(self, frame: int) -> float:
         """Time of the centre of a frame, in seconds."""

@@ -48,8 +48,7 @@ class LabelSource(ABC):
                 f"model.states_per_phone: {model.num_pdfs} states for {len(self.topology.phones)} phones, and labels "
                 f"have {NUM_STATES} for each"
             )
-        rate = self.features.sample_rate
-        self.times = FrameTimes(self.features.frame_shift / rate, self.features.frame_length / rate)
+        self.times = FrameTimes.of(self.features)
 
     @abstractmethod
     def targets(self, utterance: Utterance) -> Labels:
