@@ -5,7 +5,7 @@ A training that diverges is recorded as a result. The same command again goes on
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from las.reproduction import recipe as reproduction_recipe
 from las.reproduction import results as reproduction_results
 from las.reproduction.jobs import Job
 from las.reproduction.recipe import Recipe
+from las.reproduction.results import Table
 from las.reproduction.verdicts import Verdict
 from las.runtime import config, config_folders, progress
 from las.runtime.errors import ConfigError, DataError, LasError, NumericalError, suggest
@@ -65,6 +66,19 @@ class Request(NamedTuple):
     overrides: tuple[str, ...]
 
 
+class Plan(NamedTuple):
+    """Jobs of a request.
+
+    jobs: all whose results the report has. chosen: those of the rows and seeds that are asked for. waiting: those of
+    them that are not finished. elsewhere: seconds of those that were finished on another machine, by their folders.
+    """
+
+    jobs: list[Job]
+    chosen: list[Job]
+    waiting: list[Job]
+    elsewhere: Mapping[Path, float]
+
+
 def reproduce(overrides: list[str]) -> None:
     """Reproduce a paper's table: `recipe=<name> tier=<name>` and any override of the training config.
 
@@ -74,21 +88,61 @@ def reproduce(overrides: list[str]) -> None:
     Raises ConfigError for mistakes in a row's overrides, DataError for a report without any results.
     """
     requested = request(overrides)
-    jobs = reproduction_jobs.jobs(
-        requested.recipe, requested.tier, requested.seeds, requested.runs, requested.overrides
-    )
-    chosen = [job for job in jobs if job.row.name in requested.rows]
     if not requested.dry_run:
         atomic.require_folder(requested.results)
-    show(requested, chosen)
-    waiting = [job for job in chosen if job.result is None]
-    if not requested.report:
-        require_built(requested.recipe, waiting)
-    if requested.dry_run:
-        return
-    if not requested.report:
-        train(waiting, requested.jobs, requested.look_every)
-    report(requested, jobs, command(overrides))
+    while True:
+        plan = plan_of(requested)
+        show(requested, plan)
+        if not requested.report:
+            require_built(requested.recipe, plan.waiting)
+        if requested.dry_run:
+            return
+        if requested.report or not plan.waiting:
+            break
+        train(plan.waiting, requested.jobs, requested.look_every, lambda: store(requested, command(overrides)))
+    report(requested, plan.jobs, command(overrides))
+
+
+def plan_of(requested: Request) -> Plan:
+    """The jobs of a request, and which of them are to be trained.
+
+    Where a tier has learning rates, those of seed 1 come first, and a row's other seeds when its rate is known. Further
+    seeds that the stored table has of these rows are among the jobs, so that no report loses them.
+    """
+    known = stored_table(requested)
+    recipe, tier = requested.recipe, requested.tier
+    wanted = recipe.tier(tier).seeds if requested.seeds is None else requested.seeds
+    seeds = max(
+        [wanted, *(each.seed for line in known.lines for each in line.outcomes if each.digest)] if known else [wanted]
+    )
+
+    def made(rates: Mapping[str, float]) -> list[Job]:
+        return reproduction_jobs.jobs(recipe, tier, seeds, requested.runs, requested.overrides, rates)
+
+    jobs = made({})
+    table = reproduction_results.collect(recipe, tier, jobs, "", known)
+    rates = {line.name: line.outcomes[0].rate for line in table.lines if line.outcomes}
+    jobs = made({name: rate for name, rate in rates.items() if rate is not None})
+    former = reproduction_results.stored(known, jobs)
+    chosen = [job for job in jobs if job.row.name in requested.rows and max(job.seed, job.copy) <= wanted]
+    waiting = [job for job in chosen if job.result is None and job.directory not in former]
+    elsewhere = {folder: outcome.values.get("seconds", 0.0) for folder, outcome in former.items()}
+    return Plan(jobs, chosen, waiting, elsewhere)
+
+
+def stored_table(requested: Request) -> Table | None:
+    """The table of former trainings in the folder of results, None where there is none."""
+    first = reproduction_jobs.jobs(requested.recipe, requested.tier, 1, requested.runs, requested.overrides)
+    path = requested.results / f"{reproduction_results.stem(requested.recipe, requested.tier, first)}.json"
+    return reproduction_results.read(path) if path.exists() else None
+
+
+def store(requested: Request, command: str) -> None:
+    """Write the numbers of all trainings so far, so that none is trained again on another machine."""
+    table = reproduction_results.collect(
+        requested.recipe, requested.tier, plan_of(requested).jobs, command, stored_table(requested)
+    )
+    reproduction_results.write(table, requested.results / f"{table.stem}.json")
 
 
 def request(overrides: Sequence[str]) -> Request:
@@ -144,11 +198,13 @@ def command(overrides: Sequence[str]) -> str:
     return " ".join(["las reproduce", *portable])
 
 
-def show(requested: Request, jobs: Sequence[Job]) -> None:
+def show(requested: Request, plan: Plan) -> None:
     """Print the plan: each job, its state, and the time it still needs."""
-    finished = [job for job in jobs if job.result is not None]
-    needs = {job.directory: reproduction_jobs.expected(job, finished) for job in jobs if job not in finished}
-    progress.console.print(_table(requested, jobs, needs))
+    finished = [job for job in plan.chosen if job.result is not None]
+    needs = {job.directory: reproduction_jobs.expected(job, finished) for job in plan.waiting}
+    progress.console.print(_table(requested, plan, needs))
+    if plan.waiting and len({job.seed for job in plan.chosen}) == 1 and any(job.rate for job in plan.waiting):
+        progress.say("seed 1 is trained with each learning rate, the other seeds with the best one of their row on dev")
     progress.say(f"folders are below {requested.runs}")
     waiting = list(needs.values())
     if not waiting:
@@ -160,11 +216,12 @@ def show(requested: Request, jobs: Sequence[Job]) -> None:
         progress.say(f"{len(waiting)} to train, {progress.duration(total)} at most by the speed of finished ones")
 
 
-def _table(requested: Request, jobs: Sequence[Job], needs: Mapping[Path, float | None]) -> Printed:
+def _table(requested: Request, plan: Plan, needs: Mapping[Path, float | None]) -> Printed:
     """The table of jobs, wide enough that paths can be copied.
 
     `needs` are the seconds that each unfinished job still needs, None where unknown; without any there is no column.
     """
+    jobs = plan.chosen
     title = f"{requested.recipe.name}, tier {requested.tier}: {len(jobs)} trainings, {len(jobs) - len(needs)} finished"
     table = Printed(title=title)
     is_known = any(seconds is not None for seconds in needs.values())
@@ -172,9 +229,11 @@ def _table(requested: Request, jobs: Sequence[Job], needs: Mapping[Path, float |
         table.add_column(heading, no_wrap=True)
     for job in jobs:
         seed = str(job.seed) + (f", run {job.copy}" if job.row.repeat == "runs" else "")
+        seed += "" if job.rate is None else f", rate {job.rate:g}"
+        where = "finished elsewhere" if job.result is None and job.directory in plan.elsewhere else state(job)
         seconds = needs.get(job.directory)
         time = ["" if seconds is None else progress.duration(seconds)] if is_known else []
-        table.add_row(job.row.name, seed, state(job), *time, str(job.directory.relative_to(requested.runs)))
+        table.add_row(job.row.name, seed, where, *time, str(job.directory.relative_to(requested.runs)))
     table.width = Measurement.get(progress.console, progress.console.options.update(width=10_000), table).maximum
     return table
 
@@ -204,8 +263,10 @@ def state(job: Job) -> str:
     return f"at step {job.step} of {job.max_steps}" if job.step else "to do"
 
 
-def train(jobs: Sequence[Job], at_once: int, look_every: int | None = None) -> None:
-    """Train jobs one after another, or some at the same time in processes of joblib's.
+def train(
+    jobs: Sequence[Job], at_once: int, look_every: int | None = None, finished: Callable[[], None] = lambda: None
+) -> None:
+    """Train jobs one after another, or some at the same time in processes of joblib's; `finished` is called after each.
 
     The corpora are prepared first, so that no two trainings make the same one. Raises LasError without joblib.
     """
@@ -213,6 +274,7 @@ def train(jobs: Sequence[Job], at_once: int, look_every: int | None = None) -> N
         for number, job in enumerate(jobs, start=1):
             progress.say(f"== {number} of {len(jobs)}: {job.row.name}, seed {job.seed}")
             train_one(job.overrides, look_every)
+            finished()
         return
     try:
         from joblib import Parallel, delayed
@@ -227,6 +289,7 @@ def train(jobs: Sequence[Job], at_once: int, look_every: int | None = None) -> N
     answers = Parallel(n_jobs=at_once, return_as="generator_unordered")(work)
     for number, answer in enumerate(answers, start=1):
         progress.say(f"{number} of {len(jobs)}: {answer}")
+        finished()
 
 
 def train_one(overrides: Sequence[str], look_every: int | None = None) -> str:
@@ -257,10 +320,11 @@ def train_unseen(overrides: Sequence[str], look_every: int | None = None, folder
 
 def report(requested: Request, jobs: Sequence[Job], command: str) -> None:
     """Write table, page and claims from the finished trainings, or from their stored results where they are gone."""
-    table = reproduction_results.collect(requested.recipe, requested.tier, jobs, command)
+    known = stored_table(requested)
+    table = reproduction_results.collect(requested.recipe, requested.tier, jobs, command, known)
     results = requested.results
     stored = results / f"{table.stem}.json"
-    if any(line.outcomes for line in table.lines):
+    if any(line.outcomes or line.tried for line in table.lines):
         reproduction_results.write(table, stored)
     elif stored.exists():
         table = reproduction_results.read(stored)

@@ -4,7 +4,7 @@ A job's folder is `<runs>/<row>/<corpus>/seed<n>-<digest>`; the digest is of all
 rows of several recipes share what is the same, and another setting never meets the run of a former one.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from las.storage import bounded, run_directory, run_summary
 
 @dataclass(frozen=True)
 class Job:
-    """One training. `copy` counts trainings with the same seed, from 1."""
+    """One training. `copy` counts trainings with the same seed, from 1; `rate` is one of the tier's learning rates."""
 
     row: Row
     seed: int
@@ -26,6 +26,12 @@ class Job:
     overrides: tuple[str, ...]
     config: Config
     directory: Path
+    rate: float | None = None
+
+    @property
+    def digest(self) -> str:
+        """The digest of all that decides what is trained, the seed included."""
+        return self.directory.name.rpartition("-")[2]
 
     @property
     def result(self) -> dict[str, Any] | None:
@@ -65,10 +71,19 @@ def overrides_of(recipe: Recipe, row: Row, tier_name: str, given: Sequence[str] 
     return merge(tier.overrides, tier.per_corpus.get(corpus, ()), row.overrides, at_tier, given)
 
 
-def jobs(recipe: Recipe, tier_name: str, seeds: int | None, runs: Path, given: Sequence[str]) -> list[Job]:
+def jobs(
+    recipe: Recipe,
+    tier_name: str,
+    seeds: int | None,
+    runs: Path,
+    given: Sequence[str],
+    chosen: Mapping[str, float] | None = None,
+) -> list[Job]:
     """The jobs of a recipe in the order in which they are trained: a seed of every row, then the next seed.
 
-    Raises ConfigError for an unknown tier, and mistakes in overrides.
+    At a tier with learning rates, seed 1 is trained with each of them, and the other seeds of a row with the one that
+    `chosen` has for it; without one they are not among the jobs yet. `optim.lr` among the `given` overrides replaces
+    the rates. Raises ConfigError for an unknown tier, and mistakes in overrides.
     """
     tier = recipe.tier(tier_name)
     for key in ("name", "seed", "run_dir"):
@@ -79,7 +94,28 @@ def jobs(recipe: Recipe, tier_name: str, seeds: int | None, runs: Path, given: S
         raise ConfigError(f"seeds={count} must be at least 1")
     planned = [(row, *which) for row in recipe.rows for which in _trainings(row, tier, count)]
     planned.sort(key=lambda each: each[1:])  # stable: rows keep their order within a seed
-    return [_job(recipe, row, tier_name, seed, copy, runs, given) for row, seed, copy in planned]
+    return [
+        _job(recipe, row, tier_name, seed, copy, runs, given, rate)
+        for row, seed, copy in planned
+        for rate in _rates(row, seed, tier, given, chosen or {})
+    ]
+
+
+def rates(tier: Tier, given: Sequence[str]) -> tuple[float, ...]:
+    """The learning rates that are tried: those of the tier, unless `optim.lr` is given."""
+    return () if any(override.partition("=")[0] == "optim.lr" for override in given) else tier.rates
+
+
+def _rates(
+    row: Row, seed: int, tier: Tier, given: Sequence[str], chosen: Mapping[str, float]
+) -> tuple[float | None, ...]:
+    """The learning rates that a seed of a row is trained with; None for that of its config."""
+    tried = rates(tier, given)
+    if not tried:
+        return (None,)
+    if seed == 1:
+        return tried
+    return (chosen[row.name],) if row.name in chosen else ()
 
 
 def _trainings(row: Row, tier: Tier, count: int) -> list[tuple[int, int]]:
@@ -89,9 +125,12 @@ def _trainings(row: Row, tier: Tier, count: int) -> list[tuple[int, int]]:
     return [(seed, 1) for seed in range(1, count + 1)]
 
 
-def _job(recipe: Recipe, row: Row, tier: str, seed: int, copy: int, runs: Path, given: Sequence[str]) -> Job:
+def _job(
+    recipe: Recipe, row: Row, tier: str, seed: int, copy: int, runs: Path, given: Sequence[str], rate: float | None
+) -> Job:
     name = f"{row.name}_{copy}" if row.repeat == "runs" else row.name
-    overrides = (*overrides_of(recipe, row, tier, given), f"name={name}", f"seed={seed}")
+    own = (*given, *([] if rate is None else [f"optim.lr={rate:g}"]))
+    overrides = (*overrides_of(recipe, row, tier, own), f"name={name}", f"seed={seed}")
     try:
         check_name("name", name)
         config = compose("train", list(overrides))
@@ -100,7 +139,8 @@ def _job(recipe: Recipe, row: Row, tier: str, seed: int, copy: int, runs: Path, 
     digest = run_directory.signature_digest(config)
     directory = runs / name / config["corpus"]["name"] / f"seed{seed}-{digest}"
     escaped = str(directory).replace("\\", "\\\\").replace("'", "\\'")
-    return Job(row, seed, copy, (*overrides, f"run_dir='{escaped}'"), config | {"run_dir": str(directory)}, directory)
+    overrides = (*overrides, f"run_dir='{escaped}'")
+    return Job(row, seed, copy, overrides, config | {"run_dir": str(directory)}, directory, rate)
 
 
 def events(directory: Path) -> list[dict[str, Any]]:

@@ -73,14 +73,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Tier:
-    """Settings that all rows share: overrides, further ones by corpus name, how many seeds and runs, and what had to be
-    assumed at this tier."""
+    """Settings that all rows share: overrides, further ones by corpus name, how many seeds and runs, what had to be
+    assumed at this tier, and the learning rates of which each row takes the best one on dev (none: it is not chosen).
+    """
 
     overrides: Overrides
     per_corpus: Mapping[str, Overrides]
     seeds: int
     runs: int
     assumed: tuple[str, ...]
+    rates: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -182,9 +184,18 @@ def _row(values: Any, family: str, where: str) -> Row:
 
 
 def _tier(values: Any, where: str) -> Tier:
-    section = _section(values, where, ("overrides", "seeds"), {"per_corpus": {}, "runs": 2, "assumed": []})
+    options = {"per_corpus": {}, "runs": 2, "assumed": [], "rates": []}
+    section = _section(values, where, ("overrides", "seeds"), options)
+    config.check_value(f"{where}: rates", section["rates"], list[float])
     per_corpus = {corpus: tuple(overrides) for corpus, overrides in section["per_corpus"].items()}
-    return Tier(tuple(section["overrides"]), per_corpus, section["seeds"], section["runs"], tuple(section["assumed"]))
+    return Tier(
+        overrides=tuple(section["overrides"]),
+        per_corpus=per_corpus,
+        seeds=section["seeds"],
+        runs=section["runs"],
+        assumed=tuple(section["assumed"]),
+        rates=tuple(section["rates"]),
+    )
 
 
 def _section(

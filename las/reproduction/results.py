@@ -5,13 +5,14 @@ again without the runs.
 """
 
 import itertools
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from las.reproduction import weight_histograms
+from las.reproduction import learning_rates, weight_histograms
 from las.reproduction.convergence import (
     LAST_SHARE,
     LEVELS,
@@ -76,8 +77,8 @@ class Outcome:
     """One training: numbers by name, or why it diverged. `interval` is the test error's, over speakers or utterances,
     as `interval_over` says.
 
-    `curve` is None and `chance_error` unknown (None) in tables of earlier releases; `select` is the criterion of the
-    best checkpoint.
+    `curve` is None, `chance_error` unknown (None) and `digest`, that of the job, empty in tables of earlier releases;
+    `select` is the criterion of the best checkpoint; `rate` is the learning rate where a tier tries several.
     """
 
     seed: int
@@ -91,6 +92,13 @@ class Outcome:
     curve: Curve | None = None
     chance_error: float | None = None
     select: str = "dev_error"
+    digest: str = ""
+    rate: float | None = None
+
+    @property
+    def dev_error(self) -> float:
+        """The error rate of the dev part, a fraction; infinite where nothing was decoded."""
+        return self.values.get("dev", math.inf)
 
     @property
     def converged(self) -> bool | None:
@@ -106,11 +114,12 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Line:
-    """A row of the recipe with its trainings so far."""
+    """A row of the recipe with its trainings so far; `tried` are those with learning rates that were not chosen."""
 
     name: str
     label: str
     outcomes: tuple[Outcome, ...]
+    tried: tuple[Outcome, ...] = ()
 
     @property
     def sound(self) -> list[Outcome]:
@@ -159,18 +168,45 @@ class Table:
         return f"{self.recipe}-{self.tier}-{self.corpus}"
 
 
-def collect(recipe: Recipe, tier: str, jobs: Sequence[Job], command: str) -> Table:
-    """The table of all jobs that are finished."""
-    lines, metric = [], "phone_error_rate"
+def stem(recipe: Recipe, tier: str, jobs: Sequence[Job]) -> str:
+    """The common stem of the file names of a table of jobs."""
+    return f"{recipe.name}-{tier}-{_corpus(jobs)}"
+
+
+def _corpus(jobs: Sequence[Job]) -> str:
+    return str(jobs[0].config["corpus"]["name"]) if jobs else "none"
+
+
+def collect(recipe: Recipe, tier: str, jobs: Sequence[Job], command: str, known: Table | None = None) -> Table:
+    """The table of all jobs that are finished, here or in a table of former trainings, `known`."""
+    metric = "phone_error_rate" if known is None else known.metric
+    former = stored(known, jobs)
+    by_row: dict[str, list[Outcome]] = {row.name: [] for row in recipe.rows}
+    for job in jobs:
+        if (result := job.result) is not None:
+            by_row[job.row.name].append(outcome(job, result, judged=tier != SMOKE))
+            metric = next((name for each in result["splits"].values() for name in _metrics(each)), metric)
+        elif job.directory in former:
+            by_row[job.row.name].append(former[job.directory])
+    lines = []
     for row in recipe.rows:
-        outcomes = []
-        for job in jobs:
-            if job.row.name == row.name and (result := job.result) is not None:
-                outcomes.append(outcome(job, result, judged=tier != SMOKE))
-                metric = next((name for each in result["splits"].values() for name in _metrics(each)), metric)
-        lines.append(Line(row.name, row.label, tuple(outcomes)))
-    corpus = jobs[0].config["corpus"]["name"] if jobs else "none"
-    return with_times(Table(recipe.name, tier, corpus, metric, command, tuple(lines)))
+        tried = len({job.rate for job in jobs if job.row.name == row.name and job.seed == 1})
+        taken, others = learning_rates.divided(by_row[row.name], tried)
+        lines.append(Line(row.name, row.label, tuple(taken), tuple(others)))
+    return with_times(Table(recipe.name, tier, _corpus(jobs), metric, command, tuple(lines)))
+
+
+def stored(known: Table | None, jobs: Sequence[Job]) -> dict[Path, Outcome]:
+    """The outcomes of jobs that a table has, by the jobs' folders: those of the same row, seed, copy and digest."""
+    lines = () if known is None else known.lines
+    outcomes = {
+        (line.name, each.seed, each.copy, each.digest): each
+        for line in lines
+        for each in (*line.outcomes, *line.tried)
+        if each.digest
+    }
+    places = {job.directory: (job.row.name, job.seed, job.copy, job.digest) for job in jobs}
+    return {folder: outcomes[place] for folder, place in places.items() if place in outcomes}
 
 
 def with_times(table: Table) -> Table:
@@ -213,6 +249,8 @@ def outcome(job: Job, result: Mapping[str, Any], judged: bool = True) -> Outcome
         curve=curve,
         chance_error=chance_error,
         select=result.get("select", "dev_error"),
+        digest=job.digest,
+        rate=job.rate,
     )
 
 
@@ -325,7 +363,8 @@ def read(path: Path) -> Table:
     values = bounded.stored(path)
     lines = []
     for line in values["lines"]:
-        lines.append(Line(line["name"], line["label"], tuple(map(_read_outcome, line["outcomes"]))))
+        outcomes, tried = (tuple(map(_read_outcome, line.get(key, ()))) for key in ("outcomes", "tried"))
+        lines.append(Line(line["name"], line["label"], outcomes, tried))
     return Table(**values | {"lines": tuple(lines)})
 
 

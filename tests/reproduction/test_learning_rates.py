@@ -1,0 +1,105 @@
+"""The choice of learning rates, and trainings that a stored table has already."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from las.reproduction import jobs, learning_rates, recipe, results
+from las.reproduction.jobs import Job
+from las.reproduction.recipe import Recipe
+from las.reproduction.results import Line, Outcome, Table
+
+RATES = (0.001, 0.002, 0.004)
+
+
+@pytest.fixture
+def tuned() -> Recipe:
+    """A recipe of two rows whose tier `smoke` tries three learning rates, with three seeds."""
+    read = recipe.read("bo18_table3")
+    smoke = dataclasses.replace(read.tiers["smoke"], rates=RATES, seeds=3)
+    return dataclasses.replace(read, rows=read.rows[:2], tiers={**read.tiers, "smoke": smoke})
+
+
+def outcome(job: Job, dev: float, broken: str = "") -> Outcome:
+    values = {"dev": dev, "test": dev, "seconds": 60.0}
+    return Outcome(job.seed, job.copy, 10, "c", broken, values, None, digest=job.digest, rate=job.rate)
+
+
+def table_of(tuned: Recipe, planned: list[Job], errors: dict[tuple[str, int, float], float]) -> Table:
+    """A stored table with the trainings that have an error, by row, seed and rate."""
+    lines = []
+    for row in tuned.rows:
+        own = [job for job in planned if job.row.name == row.name and job.rate is not None]
+        places = [(job, (row.name, job.seed, job.rate or 0.0)) for job in own]
+        lines.append(
+            Line(row.name, row.label, tuple(outcome(job, errors[key]) for job, key in places if key in errors))
+        )
+    return Table(tuned.name, "smoke", "timit", "phone_error_rate", "las reproduce", tuple(lines))
+
+
+def plan(tuned: Recipe, chosen: dict[str, float] | None = None, given: tuple[str, ...] = ()) -> list[Job]:
+    return jobs.jobs(tuned, "smoke", None, Path("runs"), ["corpus=timit", "corpus.root=x", *given], chosen)
+
+
+def test_seed_1_is_trained_with_every_rate_and_the_others_with_the_chosen_one(tuned: Recipe) -> None:
+    first, second = (row.name for row in tuned.rows)
+    assert [(job.row.name, job.seed, job.rate) for job in plan(tuned)] == [
+        (name, 1, rate) for name in (first, second) for rate in RATES
+    ]
+    later = plan(tuned, {second: 0.004})
+    assert [(job.row.name, job.seed, job.rate) for job in later[6:]] == [(second, 2, 0.004), (second, 3, 0.004)]
+    assert later[5].config["optim"]["lr"] == 0.004
+    assert len({job.directory for job in later}) == len(later)
+
+
+def test_a_given_rate_replaces_those_of_the_tier(tuned: Recipe) -> None:
+    planned = plan(tuned, given=("optim.lr=0.5",))
+    assert [(job.seed, job.rate) for job in planned] == [(seed, None) for seed in (1, 1, 2, 2, 3, 3)]
+    assert {job.config["optim"]["lr"] for job in planned} == {0.5}
+
+
+def test_the_best_rate_on_dev_counts_and_the_others_are_kept_apart(tuned: Recipe) -> None:
+    first, second = (row.name for row in tuned.rows)
+    planned = plan(tuned, {first: 0.002})
+    errors = {(first, 1, 0.001): 0.3, (first, 1, 0.002): 0.2, (first, 1, 0.004): 0.25, (first, 2, 0.002): 0.4}
+    known = table_of(tuned, planned, {**errors, (second, 1, 0.001): 0.5})
+    table = results.collect(tuned, "smoke", planned, "las reproduce", known)
+    assert [(each.seed, each.rate, each.dev_error) for each in table.line(first).outcomes] == [
+        (1, 0.002, 0.2),
+        (2, 0.002, 0.4),
+    ]
+    assert [each.rate for each in table.line(first).tried] == [0.001, 0.004]
+    assert table.line(second).outcomes == (), "two of its rates are not trained yet"
+    assert [each.rate for each in table.line(second).tried] == [0.001]
+
+
+def test_a_broken_training_is_never_the_best(tuned: Recipe) -> None:
+    planned = plan(tuned)[:3]
+    trained = [outcome(planned[0], 0.1, "not finite"), outcome(planned[1], 0.6), outcome(planned[2], 0.6)]
+    assert learning_rates.best(trained, 3) == 0.002
+    assert learning_rates.best(trained[1:], 3) is None
+    assert learning_rates.best([outcome(job, 1.0, "broken") for job in planned], 3) == 0.001
+
+
+def test_a_stored_training_counts_only_with_the_same_settings(tuned: Recipe) -> None:
+    planned = plan(tuned, {tuned.rows[0].name: 0.002})
+    known = table_of(tuned, planned, {(tuned.rows[0].name, 1, rate): 0.3 for rate in RATES})
+    assert len(results.stored(known, planned)) == 3
+    others = plan(tuned, given=("trainer.batch_size=3",))
+    assert results.stored(known, others) == {}
+    assert results.collect(tuned, "smoke", others, "", known).line(tuned.rows[0].name).outcomes == ()
+
+
+def test_a_table_with_rates_is_read_as_it_was_written(tuned: Recipe, tmp_path: Path) -> None:
+    planned = plan(tuned)
+    known = table_of(tuned, planned, {(row.name, 1, rate): 0.3 for row in tuned.rows for rate in RATES})
+    table = results.collect(tuned, "smoke", planned, "las reproduce", known)
+    results.write(table, tmp_path / "x.json")
+    assert results.read(tmp_path / "x.json") == table
+    assert [len(line.tried) for line in table.lines] == [2, 2]
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(0.001, True), (0.002, False), (0.004, True)])
+def test_rates_at_the_edge_are_known(rate: float, expected: bool) -> None:
+    assert learning_rates.at_edge(rate, RATES) is expected
