@@ -16,6 +16,8 @@ WIDTH, HEIGHT = 560, 280
 LEFT, RIGHT, TOP, BOTTOM = 52, 20, 12, 38
 COLOURS = 8
 """Number of colours: series have the classes s0 to s7, repeated where there are more."""
+DOTS_ROW = 26
+"""Height of a row of dots."""
 HEAT = ((12, 8, 38), (87, 16, 110), (188, 55, 84), (249, 142, 9), (252, 255, 164))
 """Colours from weight 0 to the largest, dark to bright, in grey as well."""
 
@@ -76,6 +78,63 @@ def chart(
     svg = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
     heading = f"<figcaption>{_breakable(title)}</figcaption>" if title else ""
     return Markup(f"<figure>{heading}{svg}</figure>")
+
+
+class Dots(NamedTuple):
+    """A row of trainings: their values, the mean, its interval, and the number that a paper prints, where known."""
+
+    name: str
+    values: Sequence[float]
+    mean: float | None
+    interval: tuple[float, float] | None
+    paper: float | None
+
+
+def dots(rows: Sequence[Dots], unit: str) -> Markup:
+    """A dot for each training in a line for each row; below it the mean with its interval, a bar where the paper is.
+
+    Empty without any training. Papers' numbers are drawn only where they lie among ours or near them.
+    """
+    values = [value for row in rows for value in (*row.values, *(row.interval or ()))]
+    if not values:
+        return Markup("")
+    low, high = _ends([max(0.0, value) for value in values])
+    papers = [row.paper for row in rows if row.paper is not None and row.paper <= 2 * high]
+    low, high = _ends([low, high, *papers])
+    left = 8 + max(6 * len(row.name) for row in rows)
+    width, height = left + 400 + RIGHT, TOP + DOTS_ROW * len(rows) + BOTTOM
+
+    def place(value: float) -> float:
+        return left + (min(max(value, low), high) - low) / (high - low) * 400
+
+    floor = height - BOTTOM
+    parts = []
+    for tick in ticks(low, high):
+        parts.append(f'<line class="grid" x1="{place(tick):.1f}" x2="{place(tick):.1f}" y1="{TOP}" y2="{floor}"/>')
+        parts.append(f'<text class="middle" x="{place(tick):.1f}" y="{floor + 14}">{short(tick)}</text>')
+    for number, row in enumerate(rows):
+        middle = TOP + DOTS_ROW * (number + 0.5)
+        parts.append(f'<text class="end" x="{left - 8}" y="{middle + 3}">{escape(row.name)}</text>')
+        if row.paper is not None and low <= row.paper <= high:
+            x = place(row.paper)
+            parts.append(f'<line class="paper" x1="{x:.1f}" x2="{x:.1f}" y1="{middle - 9}" y2="{middle + 9}"/>')
+        if row.interval is not None:
+            ends = [place(each) for each in row.interval]
+            parts.append(
+                f'<line class="line s0" x1="{ends[0]:.1f}" x2="{ends[1]:.1f}" y1="{middle + 6}" y2="{middle + 6}"/>'
+            )
+        if row.mean is not None:
+            parts.append(f'<circle class="mean" cx="{place(row.mean):.1f}" cy="{middle + 6}" r="3"/>')
+        parts += [f'<circle class="dot" cx="{place(value):.1f}" cy="{middle - 3}" r="3"/>' for value in row.values]
+    parts.append(f'<line class="axis" x1="{left}" x2="{left + 400}" y1="{floor}" y2="{floor}"/>')
+    parts.append(f'<text class="middle" x="{left + 200}" y="{height - 6}">{escape(unit)}</text>')
+    label = escape(f"{unit} of every training", quote=True)
+    caption = (
+        "Dots are trainings; below them their mean and its 95 % interval. Upright lines are the paper's numbers, on "
+        "its own corpus."
+    )
+    svg = f'<svg class="dots" viewBox="0 0 {width} {height}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
+    return Markup(f'<figure>{svg}<p class="soft">{caption}</p></figure>')
 
 
 def legend(names: Sequence[str]) -> Markup:

@@ -14,6 +14,7 @@ from las.reproduction.examples import DecodedExample
 from las.reproduction.jobs import Job
 from las.reproduction.recipe import Recipe
 from las.reproduction.results import Table
+from las.reproduction.statistics import Summary
 from las.reproduction.verdicts import NOT_SUPPORTED, SUPPORTED, UNDECIDED, Verdict
 from las.reproduction.weight_histograms import SHARES, Distribution
 from las.runtime import templates
@@ -33,6 +34,8 @@ def write(recipe: Recipe, table: Table, jobs: Sequence[Job], verdicts: Mapping[s
     """
     finished = [job for job in jobs if job.result is not None]
     example = examples.example(finished, table.tier != "paper")
+    taken_over = Markup("") if finished else _sections_of_runs(path)
+    curves = {} if "<h2>Training</h2>" in taken_over else _curves(table, finished)
     rows = [] if example is None else example.rows[:LIMIT]
     page = templates.render(
         "report.html",
@@ -42,23 +45,25 @@ def write(recipe: Recipe, table: Table, jobs: Sequence[Job], verdicts: Mapping[s
         tier=markdown.TIER_WORDS[table.tier],
         results=(tables.headings(recipe, table), tables.rows(recipe, table)),
         notes=tables.notes(recipe),
+        figure=_trainings(recipe, table),
+        rates=tables.rates(table),
         assumptions=tables.assumptions(recipe, table),
         diverged=[(line.label, outcome) for line in table.lines for outcome in line.outcomes if outcome.broken],
         explanation=markdown.explanation(recipe, table),
         verdicts=_verdicts(verdicts),
-        curves=_curves(table, finished),
+        curves=curves,
         example=example,
         rows=rows,
         heat_maps=[] if example is None else _heat_maps(example),
         distributions=_distributions(finished),
         legend=diagnostics.LEGEND,
-        taken_over=Markup("") if finished else _sections_of_runs(path),
+        taken_over=taken_over,
     )
     path.write_text(page, encoding="utf-8")
 
 
 def _sections_of_runs(path: Path) -> Markup:
-    """Sections of a page that can only be drawn with the folders of its trainings."""
+    """Sections of a page that are drawn with the folders of its trainings."""
     page = path.read_text("utf-8") if path.exists() else ""
     parts = re.findall(
         r"<section><h2>(?:Training|Attention on|Texts of|Distributions of).*?</section>", page, re.DOTALL
@@ -72,6 +77,33 @@ def _verdicts(verdicts: Mapping[str, Verdict]) -> list[tuple[str, str, Verdict, 
     return [(name, sentences[name], verdict, CLASSES[verdict.verdict]) for name, verdict in verdicts.items()]
 
 
+def _trainings(recipe: Recipe, table: Table) -> Markup:
+    """A dot for each training of each row, the mean with its interval, and the paper's number."""
+    paper = {row.label: row.paper.get(table.metric) for row in recipe.rows}
+    rows = []
+    for line in table.lines:
+        summary = line.summary("test")
+        printed = paper.get(line.label)
+        rows.append(
+            charts.Dots(
+                line.label,
+                [100 * value for value in line.values("test")],
+                None if summary is None else 100 * summary.mean,
+                _percent(summary),
+                100 * printed if isinstance(printed, float) else None,
+            )
+        )
+    return charts.dots(rows, f"test {error_rates.SHORT_NAMES[table.metric]} in %")
+
+
+def _percent(summary: Summary | None) -> tuple[float, float] | None:
+    """The interval of a mean, in percent."""
+    if summary is None or summary.interval is None:
+        return None
+    low, high = summary.interval
+    return 100 * low, 100 * high
+
+
 def _by_row(jobs: Sequence[Job]) -> dict[str, list[Job]]:
     rows: dict[str, list[Job]] = {}
     for job in jobs:
@@ -80,28 +112,50 @@ def _by_row(jobs: Sequence[Job]) -> dict[str, list[Job]]:
 
 
 def _curves(table: Table, jobs: Sequence[Job]) -> dict[str, Any]:
-    """Learning curves with bands from lowest to highest seed, and a table of diagnostics; empty without jobs."""
-    rows = _by_row(jobs)
-    if not rows:
+    """Learning curves with bands from lowest to highest seed, and a table of diagnostics; empty without curves.
+
+    Those of the dev part are kept with the results; the others need the folders of the jobs.
+    """
+    outcomes = {line.label: line.outcomes for line in table.lines if any(each.curve for each in line.outcomes)}
+    outcomes = dict(list(outcomes.items())[:LIMIT])
+    if not outcomes:
         return {}
+    by_row = _by_row(jobs)
     metric = error_rates.SHORT_NAMES[table.metric]
+    validations = (
+        ("Validation loss", "nats per target", "dev_loss"),
+        (f"Validation {metric}", f"dev {metric} in %", "dev_error"),
+    )
+    figures = [
+        charts.chart(
+            [
+                learning_curves.series(label, each, learning_curves.outcome_values(key))
+                for label, each in outcomes.items()
+            ],
+            "step",
+            unit,
+            title=title,
+        )
+        for title, unit, key in validations
+    ]
     curves = (
-        ("Validation loss", "nats per target", learning_curves.validation_values("dev_loss")),
-        (f"Validation {metric}", f"dev {metric} in %", learning_curves.validation_error_rates),
         ("Training loss", "smoothed nats per target", learning_curves.update_values("loss")),
         ("Norm of the gradient", "norm before clipping", learning_curves.update_values("gradient_norm")),
         ("Loss along the gradient", "range", learning_curves.probe_values(_loss_range)),
         ("Effective beta", "in weights' norms", learning_curves.probe_values(_effective_beta)),
     )
-    figures = [
+    figures += [
         charts.chart(
-            [learning_curves.series(label, each, read) for label, each in rows.items()], "step", unit, title=title
+            [learning_curves.series(label, by_row.get(label, ()), read) for label in outcomes],
+            "step",
+            unit,
+            title=title,
         )
         for title, unit, read in curves
     ]
     attention = (_headings(), _diagnostics(table))
     highest = learning_curves.HIGHEST_PERCENT
-    return {"legend": charts.legend(list(rows)), "figures": figures, "highest": highest, "diagnostics": attention}
+    return {"legend": charts.legend(list(outcomes)), "figures": figures, "highest": highest, "diagnostics": attention}
 
 
 def _loss_range(probe: Mapping[str, Any]) -> float:

@@ -82,8 +82,8 @@ def jobs(
     """The jobs of a recipe in the order in which they are trained: a seed of every row, then the next seed.
 
     At a tier with learning rates, seed 1 is trained with each of them, and the other seeds of a row with the one that
-    `chosen` has for it; without one they are not among the jobs yet. `optim.lr` among the `given` overrides replaces
-    the rates. Raises ConfigError for an unknown tier, and mistakes in overrides.
+    `chosen` has for it; without one they are not among the jobs yet. `optim.lr` among the overrides of a row or the
+    `given` ones replaces the rates. Raises ConfigError for an unknown tier, and mistakes in overrides.
     """
     tier = recipe.tier(tier_name)
     for key in ("name", "seed", "run_dir"):
@@ -97,24 +97,18 @@ def jobs(
     return [
         _job(recipe, row, tier_name, seed, copy, runs, given, rate)
         for row, seed, copy in planned
-        for rate in _rates(row, seed, tier, given, chosen or {})
+        for rate in _rates(row, seed, tier, (*row.overrides, *row.at.get(tier_name, ()), *given), chosen or {})
     ]
 
 
-def rates(tier: Tier, given: Sequence[str]) -> tuple[float, ...]:
-    """The learning rates that are tried: those of the tier, unless `optim.lr` is given."""
-    return () if any(override.partition("=")[0] == "optim.lr" for override in given) else tier.rates
-
-
 def _rates(
-    row: Row, seed: int, tier: Tier, given: Sequence[str], chosen: Mapping[str, float]
+    row: Row, seed: int, tier: Tier, overrides: Sequence[str], chosen: Mapping[str, float]
 ) -> tuple[float | None, ...]:
-    """The learning rates that a seed of a row is trained with; None for that of its config."""
-    tried = rates(tier, given)
-    if not tried:
+    """The learning rates that a seed of a row is trained with; None for that of its config or its `overrides`."""
+    if not tier.rates or any(override.partition("=")[0] == "optim.lr" for override in overrides):
         return (None,)
     if seed == 1:
-        return tried
+        return tier.rates
     return (chosen[row.name],) if row.name in chosen else ()
 
 

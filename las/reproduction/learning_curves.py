@@ -3,9 +3,10 @@
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from las.reproduction.charts import Series
+from las.reproduction.results import Outcome
 from las.storage import bounded
 
 Points = Mapping[int, float]
@@ -23,6 +24,7 @@ class Training(Protocol):
         """The events so far."""
 
 
+Read = TypeVar("Read")
 POINTS_LIMIT = 250
 HIGHEST_PERCENT = 150.0
 """Higher error rates are drawn here: before attention works they go into the hundreds."""
@@ -59,7 +61,21 @@ def probe_values(read: Callable[[Mapping[str, Any]], float]) -> Callable[[Traini
     }
 
 
-def series(label: str, jobs: Sequence[Training], read: Callable[[Training], Points]) -> Series:
+def outcome_values(key: str) -> Callable[[Outcome], Points]:
+    """One value of each validation that a result keeps: `dev_loss`, or `dev_error` in percent as it is drawn."""
+
+    def read(outcome: Outcome) -> Points:
+        if outcome.curve is None:
+            return {}
+        values = zip(outcome.curve.steps, getattr(outcome.curve, key), strict=True)
+        if key == "dev_error":
+            return {step: min(100 * value, HIGHEST_PERCENT) for step, value in values}
+        return dict(values)
+
+    return read
+
+
+def series(label: str, jobs: Sequence[Read], read: Callable[[Read], Points]) -> Series:
     """The curve of a row from all its trainings that have points; at each step, from those that have it."""
     curves = [points for job in jobs if (points := read(job))]
     steps = sorted({step for points in curves for step in points})

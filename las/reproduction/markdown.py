@@ -12,6 +12,7 @@ TIER_WORDS = {
     "open": "open data at reduced size: the claims can be compared with the paper's, the sizes of numbers cannot",
     "smoke": "a few steps of a tiny model, which show that every row can be trained, and nothing else",
 }
+RATES_NOTE = "Each row is trained with seed 1 and every rate, and with the best one on dev from then on."
 BROKEN_SHOWN = 240  # characters of a reason
 
 
@@ -31,6 +32,7 @@ def document(recipe: Recipe, table: Table, verdicts: Mapping[str, Verdict]) -> s
         explanation(recipe, table),
         "",
         *_broken(table),
+        *_rates(table),
         *_claims(verdicts),
         f"## Assumed at the tier {table.tier}",
         "",
@@ -85,6 +87,12 @@ def _broken(table: Table) -> list[str]:
         if outcome.broken
     ]
     return ["Broken:", "", *reasons, ""] if reasons else []
+
+
+def _rates(table: Table) -> list[str]:
+    """Dev errors by learning rate, where several were tried."""
+    headings, rows = tables.rates(table)
+    return ["## Learning rates", "", RATES_NOTE, "", *_table(headings, rows), ""] if rows else []
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
+from las.reproduction import learning_rates
 from las.reproduction.convergence import STEPS_TO_COMMON
 from las.reproduction.recipe import PAPER, Recipe
-from las.reproduction.results import Line, Table
+from las.reproduction.results import Line, Outcome, Table
 from las.scoring import error_rates
 
 RATE_KEYS = ("phone_error_rate", "wer")
@@ -16,6 +17,8 @@ LAST_HEADINGS = ("our steps to converge", "within 1 %", "hours", "commit")
 MARK = "†"
 """Marks a row whose trainings have not all converged."""
 CONVERGED = f"converged (else {MARK}): dev less than 2 % better in the last fifth of the steps"
+EDGE = " (edge)"
+"""Marks a learning rate that is the lowest or the highest of those that were tried."""
 NOTHING = ""
 
 
@@ -23,7 +26,7 @@ def headings(recipe: Recipe, table: Table) -> list[str]:
     """The headings, one for each cell of `rows`."""
     metric = error_rates.SHORT_NAMES[table.metric]
     compared = [DIFFERENCE] if comparable(recipe, table) else []
-    own = [f"our {metric}: mean", *OWN_HEADINGS, *compared, "trainings"]
+    own = [f"our {metric}: mean", *OWN_HEADINGS, *compared, "trainings", *_rate_heading(table)]
     further = [f"our {PAPER[key].heading}" for key in _further(recipe, table)]
     last = [CONVERGED, *_common_heading(table), *LAST_HEADINGS]
     return ["row", *(f"paper: {PAPER[key].heading}" for key in recipe.columns()), *own, *further, *last]
@@ -39,7 +42,7 @@ def rows(recipe: Recipe, table: Table) -> list[list[str]]:
         paper = [written(key, row.paper.get(key)) for key in recipe.columns()]
         further = [_mean(line, PAPER[key].ours or "") for key in _further(recipe, table)]
         compared = [_difference(row.paper.get(table.metric), line)] if comparable(recipe, table) else []
-        own = [*_own(line), *compared, _trainings(line)]
+        own = [*_own(line), *compared, _trainings(line), *([_rate(line)] if _rate_heading(table) else [])]
         label = f"{row.label}{family}{mark}{_mark(line)}"
         common = [_steps(line, STEPS_TO_COMMON)] if _common_heading(table) else []
         cells.append([label, *paper, *own, *further, _converged(line), *common, *_last(line)])
@@ -110,6 +113,42 @@ def _own(line: Line) -> list[str]:
 def _trainings(line: Line) -> str:
     broken = len(line.outcomes) - len(line.sound)
     return f"{len(line.outcomes)}, {broken} broken" if broken else str(len(line.outcomes))
+
+
+def rates(table: Table) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows of the dev errors with seed 1 by learning rate; no rows where none were tried."""
+    tried = {line.label: {each.rate: each for each in _with_seed_1(line)} for line in table.lines}
+    known = sorted({rate for by_rate in tried.values() for rate in by_rate if rate is not None})
+    metric = error_rates.SHORT_NAMES[table.metric]
+    rows = [
+        [label, *("" if rate not in by_rate else _dev_error(by_rate[rate]) for rate in known)]
+        for label, by_rate in tried.items()
+        if by_rate
+    ]
+    return [f"dev {metric} by learning rate", *(f"{rate:g}" for rate in known)], rows if known else []
+
+
+def _with_seed_1(line: Line) -> list[Outcome]:
+    return [each for each in (*line.outcomes, *line.tried) if each.seed == 1 and each.rate is not None]
+
+
+def _dev_error(outcome: Outcome) -> str:
+    if outcome.broken:
+        return "broken"
+    return f"{100 * outcome.dev_error:.1f} %"
+
+
+def _rate_heading(table: Table) -> list[str]:
+    return ["learning rate"] if any(_with_seed_1(line) for line in table.lines) else []
+
+
+def _rate(line: Line) -> str:
+    """The chosen learning rate, and whether a better one may lie beyond those that were tried."""
+    tried = [each.rate for each in _with_seed_1(line) if each.rate is not None]
+    chosen = line.outcomes[0].rate if line.outcomes else None
+    if chosen is None:
+        return NOTHING
+    return f"{chosen:g}" + (EDGE if learning_rates.at_edge(chosen, tried) else "")
 
 
 def _mark(line: Line) -> str:

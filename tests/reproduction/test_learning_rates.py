@@ -59,6 +59,13 @@ def test_a_given_rate_replaces_those_of_the_tier(tuned: Recipe) -> None:
     assert {job.config["optim"]["lr"] for job in planned} == {0.5}
 
 
+def test_a_row_with_a_rate_of_its_own_tries_no_others(tuned: Recipe) -> None:
+    sweep = dataclasses.replace(recipe.read("lr_sweep"), tiers=tuned.tiers)
+    planned = plan(sweep)
+    assert {job.rate for job in planned} == {None}
+    assert len({job.config["optim"]["lr"] for job in planned}) > 3
+
+
 def test_the_best_rate_on_dev_counts_and_the_others_are_kept_apart(tuned: Recipe) -> None:
     first, second = (row.name for row in tuned.rows)
     planned = plan(tuned, {first: 0.002})

@@ -372,3 +372,38 @@ def test_probes_during_a_training_become_means(tmp_path: Path) -> None:
 )
 def test_numbers_beside_an_axis_are_short(number: float, text: str) -> None:
     assert charts.short(number) == text
+
+
+def test_every_training_is_a_dot_with_means_intervals_and_the_papers_numbers() -> None:
+    rows = [
+        charts.Dots("one <row>", [20.0, 24.0, 22.0], 22.0, (17.0, 27.0), 26.8),
+        charts.Dots("broken", [], None, None, 24.5),
+        charts.Dots("far", [30.0], 30.0, None, 500.0),
+    ]
+    figure = charts.dots(rows, "test PER in %")
+    assert Page(figure).open == []
+    assert figure.count('class="dot"') == 4 and figure.count('class="mean"') == 2
+    assert figure.count('class="line s0"') == 1 and figure.count('class="paper"') == 2
+    assert "one &lt;row&gt;" in figure
+    places = [float(x) for x in re.findall(r'class="dot" cx="([\d.]+)"', figure)]
+    assert places[0] < places[2] < places[1] < places[3]
+    assert charts.dots([charts.Dots("none", [], None, None, 20.0)], "x") == ""
+
+
+def test_rates_that_were_tried_are_a_table_and_the_chosen_ones_a_column() -> None:
+    def at(rate: float, dev: float, seed: int = 1) -> Outcome:
+        return dataclasses.replace(outcome(seed, dev, dev=dev), digest="d", rate=rate)
+
+    lines = (
+        Line("baseline", "no layer norm", (at(0.002, 0.2), at(0.002, 0.21, 2)), (at(0.001, 0.3), at(0.004, 0.25))),
+        Line("ln_both", "listener and speller", (at(0.004, 0.1),), (at(0.001, 0.3), at(0.002, 0.25))),
+    )
+    table = Table("bo18_table3", "open", "an4", "phone_error_rate", "las reproduce", lines)
+    headings, rows = tables.rates(table)
+    assert headings == ["dev PER by learning rate", "0.001", "0.002", "0.004"]
+    assert rows[0] == ["no layer norm", "30.0 %", "20.0 %", "25.0 %"]
+    read = recipe.read("bo18_table3")
+    column = tables.headings(read, table).index("learning rate")
+    assert [cells[column] for cells in tables.rows(read, table)] == ["0.002", "", "0.004 (edge)", ""]
+    assert "## Learning rates" in markdown.document(read, table, {})
+    assert "learning rate" not in tables.headings(read, a_table(baseline=[outcome(1, 0.2)]))
