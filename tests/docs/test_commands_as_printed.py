@@ -174,7 +174,7 @@ def test_a_table_at_the_tier_smoke(session: Path, run: Las) -> None:
     table = json.loads((session / "results/bo18_table1-smoke-synthetic_smoke.json").read_text())
     assert [len(line["outcomes"]) for line in table["lines"]] == [1, 1]
     dry = ok(run(RECIPES, "las reproduce recipe=bo18_table3 dry_run=true", "seeds=1", *OUTSIDE))
-    assert "4 trainings, 0 finished" in dry
+    assert "12 trainings, 0 finished" in dry  # four rows, three learning rates
     shutil.copy(REPOSITORY / "recipes/results/bo18_table3-open-synthetic_hard.json", session / "results")
     report = ok(run(README, "las reproduce ", "seeds=1", *OUTSIDE))
     assert "written to results" in report
