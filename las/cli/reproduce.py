@@ -16,7 +16,7 @@ from las.analysis.smoothness import COMMON_GRID
 from las.cli import analyze, prepare
 from las.cli import train as cli_train
 from las.data.corpora.base import Corpus
-from las.reproduction import claims, html_report, markdown
+from las.reproduction import claim_records, claims, html_report, markdown
 from las.reproduction import jobs as reproduction_jobs
 from las.reproduction import recipe as reproduction_recipe
 from las.reproduction import results as reproduction_results
@@ -341,6 +341,7 @@ def report(requested: Request, jobs: Sequence[Job], command: str) -> None:
         progress.say(f"{claim}: {verdict.verdict}. {verdict.text}")
     written = [f"{table.stem}.{suffix}" for suffix in ("md", "json", "html")]
     written.append(claims_page(results, requested.tier, table.corpus))
+    written.append(claim_records.write(results).name)
     progress.say(f"written to {results}: {', '.join(written)}")
 
 

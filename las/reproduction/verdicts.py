@@ -59,6 +59,7 @@ class Verdict(NamedTuple):
         p: two-tailed p value of the claim alone; `p_adjusted` is Holm's, over all claims that were judged together.
         power: chance of a verdict at this number of trainings if the effect has the size that matters
             (`las.reproduction.power`); `needed` trainings of each row give it a power of 80 %.
+        trainings: the number of trainings of the row with the fewest; None without a test.
     """
 
     verdict: str
@@ -69,6 +70,7 @@ class Verdict(NamedTuple):
     p_adjusted: float | None = None
     power: float | None = None
     needed: int | None = None
+    trainings: int | None = None
 
 
 Rule = Callable[[Table], Evidence]
@@ -82,7 +84,7 @@ def decide(evidence: Mapping[str, Evidence]) -> dict[str, Verdict]:
 
 def _verdict(evidence: Evidence, p_adjusted: float | None) -> Verdict:
     parts = [evidence.text]
-    verdict, power, needed = UNDECIDED, None, None
+    verdict, power, needed, trainings = UNDECIDED, None, None, None
     if evidence.supports is not None and evidence.opposes is not None and p_adjusted is not None:
         parts.append(f"p = {evidence.p:.2g}, {p_adjusted:.2g} adjusted")
         if p_adjusted <= LEVEL:
@@ -92,7 +94,7 @@ def _verdict(evidence: Evidence, p_adjusted: float | None) -> Verdict:
         power, needed = plan.power(trainings), powers.needed(plan)
         parts.append(_power_text(evidence.sensitivity, power, needed))
     text = "; ".join(parts)
-    return Verdict(verdict, text, evidence.effect, evidence.interval, evidence.p, p_adjusted, power, needed)
+    return Verdict(verdict, text, evidence.effect, evidence.interval, evidence.p, p_adjusted, power, needed, trainings)
 
 
 def _power_text(sensitivity: Sensitivity, power: float, needed: int | None) -> str:

@@ -1,0 +1,45 @@
+"""All claims of the papers with their verdicts on every corpus, as one JSON file for other programs."""
+
+from pathlib import Path
+from typing import Any
+
+from las.reproduction import claims, results
+from las.reproduction.recipe import SMOKE
+from las.reproduction.results import Table
+from las.reproduction.verdicts import UNDECIDED, Verdict
+from las.storage import atomic
+
+FILE = "claims.json"
+NOT_TRAINED = Verdict(UNDECIDED, "no training yet")
+
+
+def write(folder: Path) -> Path:
+    """Write `claims.json` from all stored tables of a folder, but for those of the tier smoke; returns its path."""
+    tables = [results.read(path) for path in sorted(folder.glob("*-*-*.json"))]
+    path = folder / FILE
+    atomic.write_json(path, records([table for table in tables if table.tier != SMOKE]))
+    return path
+
+
+def records(tables: list[Table]) -> list[dict[str, Any]]:
+    """A record for each claim on each corpus and tier with a table of its recipe; one without them where there is none.
+
+    p values are corrected for all claims that are judged on the same corpus and tier.
+    """
+    places = sorted({(table.corpus, table.tier) for table in tables})
+    judged = {
+        (corpus, tier): claims.judge(
+            claims.CLAIMS, [table for table in tables if (table.corpus, table.tier) == (corpus, tier)]
+        )
+        for corpus, tier in places
+    }
+    listed = []
+    for claim in claims.CLAIMS:
+        known = {(each.corpus, each.tier) for each in tables if each.recipe == claim.recipe}
+        own: list[tuple[str, str] | None] = [place for place in places if place in known]
+        for place in own or [None]:
+            verdict = NOT_TRAINED if place is None else judged[place][claim.id]
+            corpus, tier = place or (None, None)
+            about = {"claim": claim.id, "sentence": claim.sentence, "recipe": claim.recipe or None}
+            listed.append(about | {"corpus": corpus, "tier": tier} | verdict._asdict())
+    return listed
