@@ -4,13 +4,18 @@ from pathlib import Path
 from typing import Any
 
 from las.runtime import config, progress
-from las.runtime.errors import ConfigError, StorageError
+from las.runtime.errors import ConfigError, LasError, StorageError
 from las.runtime.overrides import of_section, value_of
-from las.storage import bounded, output_paths
+from las.runtime.public import with_public_names
+from las.storage import bounded, bundle, output_paths
 
 CHOICE = "search=tuned"
-BASES = {"las.PhoneBigramSearch": "search=phone_bigram", "las.WordGraphSearch": "search=word_graph"}
-"""Cards whose keys a tuned search has, by its class; search=beam for all others."""
+BASES = {
+    "las.BeamSearch": "search=beam",
+    "las.PhoneBigramSearch": "search=phone_bigram",
+    "las.WordGraphSearch": "search=word_graph",
+}
+"""Cards whose keys a stored search has, by its class; a greedy search has none that could be changed."""
 
 
 def path_of(checkpoint: Path) -> Path:
@@ -23,7 +28,7 @@ def path_of(checkpoint: Path) -> Path:
 def compose(name: str, overrides: list[str]) -> config.Config:
     """Compose the config of a verb with a checkpoint, where `search=tuned` stands for the search tuned for it.
 
-    Without a choice, an acoustic model has the search that it was trained with.
+    Without a choice, a model has the search that it was trained with; the verb's own, search=beam, if that was greedy.
     """
     return config.compose(name, written_out(overrides))
 
@@ -47,13 +52,19 @@ def written_out(overrides: list[str]) -> list[str]:
 
 
 def _own(overrides: list[str]) -> list[str]:
-    """Overrides with the search that an acoustic model was trained with; none for other models and other searches."""
-    checkpoint = value_of("checkpoint", overrides)
-    path = Path(str(checkpoint)) / "config.json"
-    if any(override.startswith("search=") for override in overrides) or not path.is_file():
+    """Overrides with the search that a model was trained with; none where one is chosen, or where it is not known.
+
+    What is wrong with a checkpoint is left to the verb, which reports it.
+    """
+    path = Path(str(value_of("checkpoint", overrides)))
+    if any(override.startswith("search=") for override in overrides) or not path.exists():
         return []
-    search = bounded.stored(path).get("search", {})
-    base = BASES.get(search.get("_target_", ""))
+    try:
+        stored = bundle.config(path) if path.is_file() else with_public_names(bounded.stored(path / "config.json"))
+        search = dict(stored["search"])
+    except (LasError, OSError, KeyError, TypeError):
+        return []
+    base = BASES.get(str(search.get("_target_")))
     return [] if base is None else [base, *of_section(search, "search")]
 
 

@@ -69,6 +69,17 @@ def read(path: Path) -> Bundle:
         ) from error
 
 
+def config(path: Path) -> dict[str, Any]:
+    """Read the config of a bundle, unverified and without its tensors. Raises StorageError as `read` does."""
+    try:
+        bounded.size(path, bounded.TENSORS)
+        with safetensors.safe_open(path, framework="pt") as file:
+            header: str = dict(file.metadata() or {})["config"]
+        return with_public_names(bounded.parse(header))
+    except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
+        raise StorageError(f"{path}: not a bundle, or a damaged one ({bounded.reason(error)})") from error
+
+
 def _json(value: dict[str, Any]) -> str:
     return json.dumps(value, sort_keys=True)
 
