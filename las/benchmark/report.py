@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from las.benchmark import records, targets
+from las.benchmark import growth, records, targets
 from las.benchmark.records import Row
 from las.benchmark.shapes import SHAPES
 from las.benchmark.suites import SUITES
@@ -12,6 +12,7 @@ from las.benchmark.targets import Verdict
 from las.storage import atomic
 
 PICTURE = "targets.png"
+GROWTH_PICTURE = "growth.png"
 
 OPENING = """# Speed
 
@@ -46,6 +47,7 @@ measurements of layers and training step. Compare only numbers of one table: the
 | all others | the kernels of `las/nn/kernels/`, by name ([architecture](architecture.md)) |
 """
 
+GROWTH = "An exponent of 1 is a time that grows as the quantity does. One thing grows at a time."
 NO_GPU = "Not yet measured on a GPU: `make gpu` tests and measures on one, and adds the tables and verdicts.\n"
 
 BF16_ON_A_CPU = """## bf16 on a CPU
@@ -72,7 +74,7 @@ differences of a few percent are noise:
 
 
 def rewrite(path: Path) -> None:
-    """Write the page x.md from all files x/*.jsonl, and the picture x/targets.png.
+    """Write the page x.md from all files x/*.jsonl, and the pictures x/targets.png and x/growth.png.
 
     Raises LasError without matplotlib.
     """
@@ -81,6 +83,9 @@ def rewrite(path: Path) -> None:
     reached = _verdicts(measurements)
     if any(verdict.measured is not None for verdict in reached):
         targets.draw(reached, folder / PICTURE)
+    grown = [row for rows in measurements for row in rows if row["suite"] == "growth"]
+    if grown:
+        growth.draw(grown, folder / GROWTH_PICTURE)
     atomic.write(path, page(measurements, folder.name))
 
 
@@ -91,7 +96,7 @@ def page(measurements: Sequence[Sequence[Row]], folder: str) -> str:
         sections.append(NO_GPU)
     sections += [_targets(_verdicts(measurements), folder), _shapes(), BF16_ON_A_CPU]
     for name in SUITES:
-        sections += [_section(rows) for rows in measurements if rows and rows[0]["suite"] == name]
+        sections += [_section(rows, folder) for rows in measurements if rows and rows[0]["suite"] == name]
     return "\n".join(sections)
 
 
@@ -117,7 +122,7 @@ def _targets(reached: Sequence[Verdict], folder: str) -> str:
     return "\n".join([*lines, *_table(*records.table(targets.rows(reached), targets.COLUMNS)), ""])
 
 
-def _section(rows: Sequence[Row]) -> str:
+def _section(rows: Sequence[Row], folder: str) -> str:
     first = rows[0]
     suite = SUITES[first["suite"]]
     lines = [
@@ -130,6 +135,8 @@ def _section(rows: Sequence[Row]) -> str:
         f"torch {first['torch']}, {first['threads']} threads, {first['dtype']}, commit {first['commit']}.",
         "",
     ]
+    if first["suite"] == "growth":
+        lines += [f"![Time of a step over what grows]({folder}/{GROWTH_PICTURE})", "", GROWTH, ""]
     for shape, group in groupby(rows, key=lambda row: row["shape"]):
         members = list(group)
         headings, table = records.table(members, suite.columns)

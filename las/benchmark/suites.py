@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from las.benchmark import checkpointing, compilation, decoding, loading, lstm, nn_lstm, peers, training_step
+from las.benchmark import checkpointing, compilation, decoding, growth, loading, lstm, nn_lstm, peers, training_step
 from las.benchmark.records import Group, TableColumn
 from las.benchmark.settings import Settings
 
@@ -20,6 +20,7 @@ SUITES = {
     "lstm": Suite(lstm.measure, lstm.COLUMNS, lstm.title),
     "nn_lstm": Suite(nn_lstm.measure, nn_lstm.COLUMNS, nn_lstm.title),
     "model": Suite(training_step.measure, training_step.COLUMNS, training_step.title),
+    "growth": Suite(growth.measure, growth.COLUMNS, growth.title),
     "peers": Suite(peers.measure, peers.COLUMNS, peers.title),
     "decode": Suite(decoding.measure, decoding.COLUMNS, decoding.title),
     "loader": Suite(loading.measure, loading.COLUMNS, loading.title),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import tiny
 
-from las.benchmark import compilation, decoding, inputs, loading, records, training_step
+from las.benchmark import compilation, decoding, growth, inputs, loading, records, training_step
 from las.cli import benchmark
 from las.nn import rnn
 from las.runtime import devices
@@ -100,6 +100,22 @@ def test_the_loader_alone_and_while_a_model_is_trained(corpus: Path, monkeypatch
     alone, trained = table
     assert "trained_wait_share" not in alone and trained["trained_batches"] == 2
     assert 0.0 < trained["trained_wait_share"] < 1.0 and trained["trained_audio_s_per_s"] > 0
+
+
+def test_a_step_over_what_grows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    few = tuple(axis._replace(values=axis.values[:2]) for axis in growth.AXES)
+    monkeypatch.setattr(growth, "AXES", few)
+    monkeypatch.setattr(growth, "BATCH", 2)
+    monkeypatch.setattr(growth, "LENGTH_S", 0.5)
+    given = ["suite=growth", *tiny.MODEL, "repeats=1", "device=cpu"]
+    table = benchmark.benchmark([*given, f"output={tmp_path / 'growth.jsonl'}"])
+    assert [(row["axis"], row["value"]) for row in table] == [(axis.name, v) for axis in few for v in axis.values]
+    assert [("exponent" in row) for row in table] == [False, True] * len(few)
+    assert {row["audio_s"] for row in table} == {0.5 * 4, 0.5 * 8, 1.0 * 2, 2.0 * 2, 0.5 * 2}
+    width, depth = [row["parameters"] for row in table[4:6]], [row["parameters"] for row in table[6:8]]
+    assert width[0] < width[1] and depth[0] < depth[1]
+    assert growth.exponent([1, 2, 4], [3.0, 12.0, 48.0]) == pytest.approx(2.0)
+    assert growth.draw(table, tmp_path / "growth.png").stat().st_size > 1000
 
 
 def test_what_checkpoints_cost(corpus: Path) -> None:
