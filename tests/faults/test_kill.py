@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import tiny
+import tiny_frames
 from faults import SAVE_EVERY, STEPS, Tally, Training, at_phase, die, phases, sizes
 from places import REPOSITORY
 
@@ -27,13 +29,13 @@ def again(training: Training, quiet: Training) -> None:
     training.require_same(quiet)
 
 
-@pytest.mark.parametrize("count", sizes(3, 200, first=1))
-def test_at_a_random_time(count: int, quiet: Training, tmp_path: Path, tally: Tally) -> None:
+def killed_at_random_times(count: int, quiet: Training, place: Path, tally: Tally) -> None:
+    """As many trainings like the quiet one, each killed at a random time and continued."""
     draw, began = random.Random(1), time.monotonic()
-    assert Training(quiet.root, tmp_path / "timed").train().code == 0
+    assert Training(quiet.root, place / "timed", base=quiet.base).train().code == 0
     lasts = time.monotonic() - began
     while tally.tried < count:
-        training = Training(quiet.root, tmp_path / "run")
+        training = Training(quiet.root, place / "run", base=quiet.base)
         process = training.start()
         process.join(draw.uniform(0, lasts))
         process.kill()
@@ -41,7 +43,22 @@ def test_at_a_random_time(count: int, quiet: Training, tmp_path: Path, tally: Ta
             with tally.trial(f"after {training.seen()[-1:]}"):
                 again(training, quiet)
         training.remove()
+
+
+@pytest.mark.parametrize("count", sizes(3, 200, first=1))
+def test_at_a_random_time(count: int, quiet: Training, tmp_path: Path, tally: Tally) -> None:
+    killed_at_random_times(count, quiet, tmp_path, tally)
     tally.close("F1 kill -9 at a random time")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", sizes(3, 20))
+def test_an_acoustic_model_at_a_random_time(count: int, tmp_path: Path, tally: Tally) -> None:
+    root = tiny.tree(tmp_path)
+    undisturbed = Training(root, root / "quiet", base=tiny_frames.overrides(root))
+    assert undisturbed.train().code == 0, undisturbed.last.said
+    killed_at_random_times(count, undisturbed, root / "killed", tally)
+    tally.close("F1 kill -9 of an acoustic model at a random time")
 
 
 @pytest.mark.slow

@@ -83,13 +83,17 @@ class Ending(NamedTuple):
 
 
 class Training:
-    """One run folder `place/run` of the tiny corpus in `root`, and the processes that train in it in turn."""
+    """One run folder `place/run` of the tiny corpus in `root`, and the processes that train in it in turn.
 
-    def __init__(self, root: Path, place: Path, *more: str) -> None:
+    `base` are the overrides of another model than `tiny`'s.
+    """
+
+    def __init__(self, root: Path, place: Path, *more: str, base: Sequence[str] | None = None) -> None:
         self.root, self.run, self.output = root, place / "run", place / "output.txt"
         self.seen_path, self.printed = place / "seen.txt", 0
         places = [f"run_dir={self.run}", f"data_dir={place / 'data'}"]
-        self.arguments = [*tiny.overrides(root), *LENGTH, *places, *more]
+        self.base = tiny.overrides(root) if base is None else list(base)
+        self.arguments = [*self.base, *LENGTH, *places, *more]
         place.mkdir(parents=True)
 
     def start(self, fault: Fault | None = None, *more: str) -> BaseProcess:

@@ -1,6 +1,7 @@
 """Trainings of acoustic models on known times: from the command to the error rate, again, and what does not fit."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,10 +10,12 @@ import torch
 from console import Answer
 from tiny_frames import MODEL, SHORT, overrides
 
+from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
 from las.nn.acoustic_model import AcousticModel
 from las.runtime.config import build, compose
 from las.runtime.errors import DataError
+from las.scoring import ctm
 from las.storage import checkpoint
 from las.training import frame_labels
 
@@ -39,6 +42,43 @@ def test_a_training_ends_with_scores_and_goes_on_to_the_bit(corpus: Path, las: L
         "decode", f"checkpoint={corpus / 'run'}", "split=test", "search=phone_bigram", f"data_dir={corpus / 'data'}"
     )
     assert again.code == 0 and "test: PER " in again.out, again.err
+
+
+def test_an_imported_alignment_that_states_the_known_times_trains_the_same_model(corpus: Path, las: Las) -> None:
+    given = ["corpus=timit", f"corpus.root={corpus / 'TIMIT'}", "corpus.partial=true", f"data_dir={corpus / 'data'}"]
+    timit: Corpus = build(compose("train", given)["corpus"], where="corpus")
+    marks = [
+        ctm.CTMWord(each.id, "1", phone.start_s, phone.end_s - phone.start_s, phone.symbol)
+        for split in timit.splits
+        for each in timit.utterances(split)
+        for phone in timit.phone_times(each)
+    ]
+    (corpus / "known.ctm").write_text(ctm.text(marks))
+    answer = las("align", *given, f"import={corpus / 'known.ctm'}", f"labels={corpus / 'labels'}")
+    assert answer.code == 0, answer.err
+    models = []
+    for name, labels in (("times", "times"), ("imported", str(corpus / "labels"))):
+        trained = las("train", *overrides(corpus, f"run_dir={corpus / name}", f"labels={labels}"))
+        assert trained.code == 0, trained.err
+        newest = checkpoint.newest(corpus / name / "checkpoints")[0]
+        assert newest is not None
+        models.append(newest.model)
+    assert models[0].keys() == models[1].keys()
+    assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
+
+
+def test_products_in_bf16_train_and_go_on_to_the_bit(corpus: Path, las: Las) -> None:
+    half = overrides(corpus, "trainer.precision=bf16")
+    assert las("train", *half).code == 0
+    parts = [*half, f"run_dir={corpus / 'parts'}"]
+    assert las("train", *parts, "trainer.max_steps=2").code == 0
+    assert las("train", *parts).code == 0
+    one, other = (checkpoint.newest(corpus / name / "checkpoints")[0] for name in ("run", "parts"))
+    assert one is not None and other is not None
+    assert all(torch.equal(one.model[name], other.model[name]) for name in one.model)
+    lines = (corpus / "run" / "metrics.jsonl").read_text().splitlines()
+    losses = [event["loss"] for event in map(json.loads, lines) if "loss" in event]
+    assert len(losses) == 4 and all(map(math.isfinite, losses))
 
 
 def test_other_times_stop_a_training(corpus: Path, las: Las) -> None:
