@@ -146,6 +146,28 @@ def test_every_corpus_builds_with_every_tokens(name: str, tmp_path: Path) -> Non
         assert config["run_dir"] == f"runs/baseline/{name}/seed1"
 
 
+@pytest.mark.parametrize("corpus", [["corpus=files", "corpus.train=x"], ["corpus=an4", "corpus.root=x"]])
+@pytest.mark.parametrize(
+    ("chosen", "loss", "search"),
+    [
+        ([], "las.JointCTCLoss", "las.BeamSearch"),
+        (["+experiment=ln_both"], "las.JointCTCLoss", "las.BeamSearch"),
+        (["model=las_an4_ctc"], "las.JointCTCLoss", "las.BeamSearch"),
+        (["model=las_small"], "las.LabelSmoothedCrossEntropy", "las.BeamSearch"),
+        (["model=hybrid_small"], "las.FrameCrossEntropy", "las.PhoneBigramSearch"),
+        (["+experiment=hybrid"], "las.FrameCrossEntropy", "las.WordGraphSearch"),
+    ],
+)
+def test_a_model_brings_its_loss_and_search_to_corpora_that_choose_one(
+    corpus: list[str], chosen: list[str], loss: str, search: str
+) -> None:
+    config = runtime_config.compose("train", [*corpus, *chosen])
+    assert (config["loss"]["_target_"], config["search"]["_target_"]) == (loss, search)
+    assert ("ctc" in config["search"]) == (loss == "las.JointCTCLoss")
+    other = runtime_config.compose("train", [*corpus, *chosen, "loss=cross_entropy"])
+    assert other["loss"]["_target_"] == "las.LabelSmoothedCrossEntropy"
+
+
 def test_experiments_are_short_named_like_their_files_and_differ_in_what_their_names_say() -> None:
     cells = {}
     for name in names("experiment"):
