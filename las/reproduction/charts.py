@@ -129,10 +129,9 @@ def dots(rows: Sequence[Dots], unit: str) -> Markup:
     parts.append(f'<line class="axis" x1="{left}" x2="{left + 400}" y1="{floor}" y2="{floor}"/>')
     parts.append(f'<text class="middle" x="{left + 200}" y="{height - 6}">{escape(unit)}</text>')
     label = escape(f"{unit} of every training", quote=True)
-    caption = (
-        "Dots are trainings; below them their mean and its 95 % interval. Upright lines are the paper's numbers, on "
-        "its own corpus."
-    )
+    caption = "Dots are trainings; below them their mean and its 95 % interval."
+    if 'class="paper"' in "".join(parts):
+        caption += " Upright lines are the paper's numbers, on its own corpus."
     svg = f'<svg class="dots" viewBox="0 0 {width} {height}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
     return Markup(f'<figure>{svg}<p class="soft">{caption}</p></figure>')
 

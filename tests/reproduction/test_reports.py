@@ -384,7 +384,8 @@ def test_every_training_is_a_dot_with_means_intervals_and_the_papers_numbers() -
     assert Page(figure).open == []
     assert figure.count('class="dot"') == 4 and figure.count('class="mean"') == 2
     assert figure.count('class="line s0"') == 1 and figure.count('class="paper"') == 2
-    assert "one &lt;row&gt;" in figure
+    assert "one &lt;row&gt;" in figure and "Upright lines" in figure
+    assert "Upright lines" not in charts.dots([rows[0]._replace(paper=None)], "test PER in %")
     places = [float(x) for x in re.findall(r'class="dot" cx="([\d.]+)"', figure)]
     assert places[0] < places[2] < places[1] < places[3]
     assert charts.dots([charts.Dots("none", [], None, None, 20.0)], "x") == ""
