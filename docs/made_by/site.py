@@ -60,7 +60,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     made: dict[str, dict[str, Any]] = {path: {"content": text} for path, text in api_pages().items()}
     for path, source in TAKEN_IN.items():
         made[path] = {"content": (ROOT / source).read_text(encoding="utf-8")}
-    for result in sorted((ROOT / "recipes" / "results").iterdir()):
+    for result in sorted(path for path in (ROOT / "recipes" / "results").iterdir() if path.is_file()):
         made[f"recipes/results/{result.name}"] = {"abs_src_path": str(result)}
     for path, where in made.items():
         files.append(File.generated(config, path, **where))
