@@ -141,6 +141,7 @@ def draw(rows: Iterable[Row], path: Path) -> Path:
         axes.loglog(values, times, "o", color="tab:blue")
         axes.loglog(values, [middle * value**slope for value in values], color="grey", linestyle=":")
         axes.set_xticks(values, [str(value) for value in values])
+        axes.set_yticks(times, [f"{time:,.0f}" for time in times], fontsize=8)
         axes.minorticks_off()
         axes.set_xlabel(name, fontsize=9)
         axes.set_ylabel("ms of a step", fontsize=9)
