@@ -109,20 +109,19 @@ def plan_of(requested: Request) -> Plan:
     Where a tier has learning rates, those of seed 1 come first, and a row's other seeds when its rate is known. Further
     seeds that the stored table has of these rows are among the jobs, so that no report loses them.
     """
-    known = stored_table(requested)
     recipe, tier = requested.recipe, requested.tier
     wanted = recipe.tier(tier).seeds if requested.seeds is None else requested.seeds
-    seeds = max(
-        [wanted, *(each.seed for line in known.lines for each in line.outcomes if each.digest)] if known else [wanted]
-    )
 
-    def made(rates: Mapping[str, float]) -> list[Job]:
+    def made(seeds: int, rates: Mapping[str, float]) -> list[Job]:
         return reproduction_jobs.jobs(recipe, tier, seeds, requested.runs, requested.overrides, rates)
 
-    jobs = made({})
-    table = reproduction_results.collect(recipe, tier, jobs, "", known)
-    rates = {line.name: line.outcomes[0].rate for line in table.lines if line.outcomes}
-    jobs = made({name: rate for name, rate in rates.items() if rate is not None})
+    jobs = made(wanted, {})
+    known = stored_table(requested, jobs)
+    seeds = max([wanted, *_stored_seeds(known)])
+    if seeds > wanted or any(job.rate is not None for job in jobs):  # composing them takes a while
+        table = reproduction_results.collect(recipe, tier, jobs, "", known)
+        rates = {line.name: line.outcomes[0].rate for line in table.lines if line.outcomes}
+        jobs = made(seeds, {name: rate for name, rate in rates.items() if rate is not None})
     former = reproduction_results.stored(known, jobs)
     chosen = [job for job in jobs if job.row.name in requested.rows and max(job.seed, job.copy) <= wanted]
     waiting = [job for job in chosen if job.result is None and job.directory not in former]
@@ -130,18 +129,22 @@ def plan_of(requested: Request) -> Plan:
     return Plan(jobs, chosen, waiting, elsewhere)
 
 
-def stored_table(requested: Request) -> Table | None:
-    """The table of former trainings in the folder of results, None where there is none."""
-    first = reproduction_jobs.jobs(requested.recipe, requested.tier, 1, requested.runs, requested.overrides)
-    path = requested.results / f"{reproduction_results.stem(requested.recipe, requested.tier, first)}.json"
+def _stored_seeds(known: Table | None) -> list[int]:
+    """Seeds of the trainings of a table that can be told apart from others by their digests."""
+    lines = () if known is None else known.lines
+    return [each.seed for line in lines for each in line.outcomes if each.digest]
+
+
+def stored_table(requested: Request, jobs: Sequence[Job]) -> Table | None:
+    """The table of former trainings of some jobs in the folder of results, None where there is none."""
+    path = requested.results / f"{reproduction_results.stem(requested.recipe, requested.tier, jobs)}.json"
     return reproduction_results.read(path) if path.exists() else None
 
 
 def store(requested: Request, command: str) -> None:
     """Write the numbers of all trainings so far, so that none is trained again on another machine."""
-    table = reproduction_results.collect(
-        requested.recipe, requested.tier, plan_of(requested).jobs, command, stored_table(requested)
-    )
+    jobs = plan_of(requested).jobs
+    table = reproduction_results.collect(requested.recipe, requested.tier, jobs, command, stored_table(requested, jobs))
     reproduction_results.write(table, requested.results / f"{table.stem}.json")
 
 
@@ -320,7 +323,7 @@ def train_unseen(overrides: Sequence[str], look_every: int | None = None, folder
 
 def report(requested: Request, jobs: Sequence[Job], command: str) -> None:
     """Write table, page and claims from the finished trainings, or from their stored results where they are gone."""
-    known = stored_table(requested)
+    known = stored_table(requested, jobs)
     table = reproduction_results.collect(requested.recipe, requested.tier, jobs, command, known)
     results = requested.results
     stored = results / f"{table.stem}.json"

@@ -260,7 +260,7 @@ def test_works_take_turns_and_the_slow_ones_sit_out(monkeypatch: pytest.MonkeyPa
             ("+repeat=3", "repeat: there is no such key in configs/benchmark.yaml. Did you mean repeats"),
             ("repeats=0", "repeats=0 must be at least 1"),
             ("repeats=many", "repeats='many' should be"),
-            ("suite=null", "benchmark needs suite=..., one of lstm, nn_lstm, model, peers, decode, loader"),
+            ("suite=null", "benchmark needs suite=..., one of lstm, nn_lstm, model, growth, peers, decode, loader"),
             ("seconds=[1.0]", "should be two durations"),
         ],
         keep=4,

@@ -60,6 +60,7 @@ def test_a_recipe_is_planned_trained_once_and_reported(two_rows: None, corpus: P
     assert written == [
         *(f"bo18_table3-smoke-timit.{suffix}" for suffix in ("html", "json", "md")),
         "claims-smoke-timit.md",
+        "claims.json",
     ]
     table = (corpus / "results" / "bo18_table3-smoke-timit.md").read_text()
     results = [json.loads(path.read_text()) for path in sorted((corpus / "runs").glob("*/timit/seed1-*/result.json"))]
