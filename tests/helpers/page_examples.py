@@ -32,7 +32,7 @@ def files() -> dict[str, str]:
 
 
 def write(folder: Path) -> None:
-    """Write the examples into a folder; the test part of Kaldi's is its training part."""
+    """Write the examples into a folder; test parts are copies of training parts, and `csv` is one of `my`."""
     texts = files()
     for number, text in enumerate(GERMAN):
         texts[f"deutsch/{('anna', 'bert')[number % 2]}/{number:04d}.txt"] = text
@@ -47,6 +47,9 @@ def write(folder: Path) -> None:
         for number, entry in enumerate(formats.read(folder / source, None, ReadingOptions({}, None))[1].entries):
             sound(Path(entry.audio), entry.start_s + (entry.duration_s or 0.5), number)
     shutil.copytree(folder / "kaldi/train", folder / "kaldi/test")
+    shutil.copytree(folder / "my", folder / "csv")
+    for train, test in (("nemo/train.jsonl", "nemo/test.jsonl"), ("csv/train.csv", "csv/test.csv")):
+        shutil.copy(folder / train, folder / test)
 
 
 def sound(path: Path, seconds: float, seed: int) -> None:
