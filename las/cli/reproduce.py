@@ -70,13 +70,12 @@ class Plan(NamedTuple):
     """Jobs of a request.
 
     jobs: all whose results the report has. chosen: those of the rows and seeds that are asked for. waiting: those of
-    them that are not finished. elsewhere: seconds of those that were finished on another machine, by their folders.
+    them that are not finished.
     """
 
     jobs: list[Job]
     chosen: list[Job]
     waiting: list[Job]
-    elsewhere: Mapping[Path, float]
 
 
 def reproduce(overrides: list[str]) -> None:
@@ -125,8 +124,7 @@ def plan_of(requested: Request) -> Plan:
     former = reproduction_results.stored(known, jobs)
     chosen = [job for job in jobs if job.row.name in requested.rows and max(job.seed, job.copy) <= wanted]
     waiting = [job for job in chosen if job.result is None and job.directory not in former]
-    elsewhere = {folder: outcome.values.get("seconds", 0.0) for folder, outcome in former.items()}
-    return Plan(jobs, chosen, waiting, elsewhere)
+    return Plan(jobs, chosen, waiting)
 
 
 def _stored_seeds(known: Table | None) -> list[int]:
@@ -233,7 +231,7 @@ def _table(requested: Request, plan: Plan, needs: Mapping[Path, float | None]) -
     for job in jobs:
         seed = str(job.seed) + (f", run {job.copy}" if job.row.repeat == "runs" else "")
         seed += "" if job.rate is None else f", rate {job.rate:g}"
-        where = "finished elsewhere" if job.result is None and job.directory in plan.elsewhere else state(job)
+        where = state(job) if job.result is not None or job in plan.waiting else "finished elsewhere"
         seconds = needs.get(job.directory)
         time = ["" if seconds is None else progress.duration(seconds)] if is_known else []
         table.add_row(job.row.name, seed, where, *time, str(job.directory.relative_to(requested.runs)))
