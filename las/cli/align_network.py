@@ -9,7 +9,7 @@ from las.hmm.network_aligner import NetworkAligner
 from las.hmm.topology import Topology
 from las.nn.acoustic_model import AcousticModel
 from las.runtime import devices
-from las.runtime.config import Config, check_value, require
+from las.runtime.config import Config, check_value, require, shown
 from las.runtime.errors import ConfigError
 
 
@@ -21,8 +21,9 @@ def read(config: Config, overrides: list[str]) -> TrainedModel:
             raise ConfigError(f"{override}: align uses the {section} of the checkpoint: leave this key out")
     for key in ("import", "lexicon", "triphones"):
         if config[key]:
-            value = str(config[key]).replace("True", "true")
-            raise ConfigError(f"{key}={value} does not go with checkpoint=, whose model aligns by its own states")
+            raise ConfigError(
+                f"{key}={shown(config[key])} does not go with checkpoint=, whose model aligns by its own states"
+            )
     check_value("strict", config["strict"], bool)
     for key in ("acoustic_scale", "prior_scale"):
         check_value(key, config[key], float)
