@@ -39,7 +39,12 @@ def validation_values(key: str) -> Callable[[Training], Points]:
 
 def validation_error_rates(job: Training) -> Points:
     """The error rates of a training's validations in percent, at most `HIGHEST_PERCENT`."""
-    return {step: min(100 * rate, HIGHEST_PERCENT) for step, rate in validation_values("dev_error")(job).items()}
+    return {step: _drawn(rate) for step, rate in validation_values("dev_error")(job).items()}
+
+
+def _drawn(rate: float) -> float:
+    """An error rate in percent, at most `HIGHEST_PERCENT`."""
+    return min(100 * rate, HIGHEST_PERCENT)
 
 
 def update_values(key: str) -> Callable[[Training], Points]:
@@ -69,7 +74,7 @@ def outcome_values(key: str) -> Callable[[Outcome], Points]:
             return {}
         values = zip(outcome.curve.steps, getattr(outcome.curve, key), strict=True)
         if key == "dev_error":
-            return {step: min(100 * value, HIGHEST_PERCENT) for step, value in values}
+            return {step: _drawn(value) for step, value in values}
         return dict(values)
 
     return read
