@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -21,18 +21,24 @@ from las.nn.attention.base import Attention, AttentionMemory
 from las.nn.cells.base import CELL_NORMS, LSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels import cpp_recurrence, cpu, teacher_forcing
-from las.nn.kernels.attention import AdditiveKernel, AttentionKernel, DotKernel, LocationKernel
+from las.nn.kernels.attention import AdditiveKernel, AttentionKernel, DotKernel, LocationKernel, WeightFeedbackKernel
 from las.nn.kernels.bptt import Parameters
 from las.nn.kernels.cpp_recurrence import Direction, Structure
 from las.nn.kernels.teacher_forcing import AttentionForm, Feed, InputSide, PassInputs
 from las.nn.normalisation import bounded_eps
 
-ENERGIES: dict[type[AttentionKernel], int] = {DotKernel: 0, AdditiveKernel: 1, LocationKernel: 2}
+ENERGIES: dict[type[AttentionKernel], int] = {
+    DotKernel: 0,
+    AdditiveKernel: 1,
+    LocationKernel: 2,
+    WeightFeedbackKernel: 3,
+}
 """Numbers of `Energy` in `attending.h`; other attentions are computed by torch."""
 
 ATTENTION_POINTERS = (
-    *("num_states", "keys", "values", "query", "score", "location", "filter", "queries", "weights", "contexts"),
-    *("d_keys", "d_queries", "d_weights", "d_contexts"),
+    *("num_states", "keys", "values", "query", "score", "location", "filter", "scale"),
+    *("queries", "weights", "contexts", "accumulated"),
+    *("d_keys", "d_queries", "d_weights", "d_contexts", "d_scale", "d_accumulated"),
 )
 
 CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64)
@@ -67,6 +73,40 @@ class SpellerStructure(Structure):
         ("attended", AttentionStructure),
         ("sums", ctypes.c_void_p),
     )
+
+
+class EnergyTensors(NamedTuple):
+    """Keys and parameters of an attention's energy, as `Attended` names them; None for what a form does not have."""
+
+    keys: Tensor
+    scale: Tensor | None
+    score: Tensor | None
+    filter: Tensor | None
+    location: Tensor | None
+
+    @classmethod
+    def of(cls, form: AttentionForm, keys: Tensor, parameters: Sequence[Tensor]) -> "EnergyTensors":
+        """The tensors of a form, from its keys and parameters in the order of `FORMS`."""
+        parts = [part.contiguous() for part in parameters]
+        if form.attention is WeightFeedbackKernel:
+            score, feedback = parts
+            return cls(keys[..., :-1].contiguous(), keys[..., -1].contiguous(), score, None, feedback)
+        return cls(keys.contiguous(), None, *[*parts, None, None, None][:3])
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The number of features and the width of the filters."""
+        filters = 0 if self.location is None else self.location.shape[1]
+        return filters, 0 if self.filter is None else self.filter.shape[2]
+
+    def parameter_gradients(self, sums: Tensor) -> list[Tensor]:
+        """Gradients of the parameters in the order of `FORMS`, from the sums of the C++."""
+        (filters, width), size = self.sizes, self.keys.shape[2]
+        if self.score is None:
+            return []
+        score, location, filter_ = sums.split([size, filters * size, filters * width])
+        found = (score, self.score), (filter_, self.filter), (location.view(filters, size).t(), self.location)
+        return [part.reshape(own.shape) for part, own in found if own is not None]
 
 
 class CellTensors:
@@ -141,15 +181,18 @@ class CppDecoderLoop:
         parts = zip(cells, inputs.sides, inputs.cells, [*masks, None], strict=True)
         self.cells = [CellTensors(cell, side, parameters, drop, recording) for cell, side, parameters, drop in parts]
         (batch, steps, _), (_, states, value_size) = inputs.sides[0].known.shape, inputs.values.shape
-        self.num_states, self.keys, self.values = mask.sum(1), inputs.keys.contiguous(), inputs.values.contiguous()
+        self.num_states, self.values = mask.sum(1), inputs.values.contiguous()
         self.query, *of_energy = (part.contiguous() for part in inputs.attention)
-        self.score, self.filter, self.location = [*of_energy, None, None, None][:3]
-        filters, _, width = (0, 0, 0) if self.filter is None else self.filter.shape
-        sizes = states, value_size, len(self.query), filters, width
+        self.energy = EnergyTensors.of(form, inputs.keys, of_energy)
+        self.keys = self.energy.keys
+        sizes = states, value_size, len(self.query), *self.energy.sizes
         self.numbers = batch, steps, *sizes, ENERGIES[form.attention]
         self.queries = self.keys.new_empty(batch, steps, len(self.query))
         self.weights = self.keys.new_zeros(batch, steps + 1, states)
         self.contexts = self.keys.new_zeros(batch, steps + 1, value_size)
+        self.accumulated = None if self.energy.scale is None else self.keys.new_empty(batch, steps, states)
+        self.d_scale: Tensor | None = None
+        self.d_accumulated: Tensor | None = None
         self.sums = self.keys.new_empty(0)
         self.library = cpu.library_for(*inputs.flat())
 
@@ -182,21 +225,22 @@ class CppDecoderLoop:
         self.cells[-1].begin(d_hidden.contiguous())
         self.d_keys, self.d_queries = torch.zeros_like(self.keys), torch.empty_like(self.queries)
         self.d_contexts, self.d_weights = (functional.pad(part, (0, 0, 1, 0)) for part in (d_contexts, d_weights))
-        width, (filters, reach) = self.numbers[4], self.numbers[5:7]
-        of_energy = [0, 0, 0] if self.score is None else [width, filters * width, filters * reach]
+        if self.energy.scale is not None:
+            self.d_scale, self.d_accumulated = (torch.zeros_like(self.energy.scale) for _ in range(2))
+        size, (filters, width) = self.keys.shape[2], self.energy.sizes
+        of_energy = 0 if self.energy.score is None else size + filters * (size + width)
         of_cells = [14 * cell.numbers[2] for cell in self.cells]
-        self.sums = self.keys.new_empty(sum(of_cells) + sum(of_energy))
+        self.sums = self.keys.new_empty(sum(of_cells) + of_energy)
         self._call("spell_backward")
-        *per_cell, score, location, filters_sum = self.sums.split(of_cells + of_energy)
-        energies = score, filters_sum, location.view(filters, width).t()
+        *per_cell, energy_sums = self.sums.split([*of_cells, of_energy])
+        d_keys = self.d_keys if self.d_scale is None else torch.cat([self.d_keys, self.d_scale.unsqueeze(-1)], -1)
         d_query = self._gradient(self.d_queries, self.cells[-1].outputs)
         d_values = torch.bmm(self.weights[:, 1:].transpose(1, 2), self.d_contexts[:, 1:])
-        parameters = [part for part in (self.score, self.filter, self.location) if part is not None]
-        of_attention = [part.reshape(own.shape) for part, own in zip(energies, parameters, strict=False)]
         below = [self.contexts[:, :-1], *(cell.inputs for cell in self.cells[1:])]
         parts = zip(self.cells, below, per_cell, strict=True)
         totals = [cell.totals(each, sums, self._gradient) for cell, each, sums in parts]
-        return [self.d_keys, d_values, d_query, *of_attention, *chain.from_iterable(totals)]
+        of_attention = self.energy.parameter_gradients(energy_sums)
+        return [d_keys, d_values, d_query, *of_attention, *chain.from_iterable(totals)]
 
     def _gradient(self, d_outputs: Tensor, inputs: Tensor) -> Tensor:
         """The gradient of a weight, from those of its outputs and from its inputs, [batch, steps, size]."""
@@ -206,7 +250,8 @@ class CppDecoderLoop:
     def _call(self, name: str, *more: Any) -> None:
         """Run a function of the library, on as many threads as torch may use."""
         attended = AttentionStructure(*self.numbers)
-        attended.point(**{name: getattr(self, name, None) for name in ATTENTION_POINTERS})
+        tensors = vars(self) | self.energy._asdict()
+        attended.point(**{name: tensors.get(name) for name in ATTENTION_POINTERS})
         cells = (CellStructure * len(self.cells))(*(cell.structure() for cell in self.cells))
         structure = SpellerStructure(len(self.cells), cells, attended)
         structure.point(sums=self.sums)
@@ -275,15 +320,13 @@ class CppAttend:
     def __init__(self, attention: Attention, memory: AttentionMemory) -> None:
         form = teacher_forcing.FORMS[type(attention)]
         self.query = attention.get_parameter("query.weight").detach()
-        of_energy = [attention.get_parameter(name).detach().contiguous() for name in form.energies]
-        score, filters, location = [*of_energy, None, None, None][:3]
-        keys, self.values = memory.keys.contiguous(), memory.values.contiguous()
-        (self.batch, states, key_size), value_size = keys.shape, self.values.shape[2]
-        count, _, width = (0, 0, 0) if filters is None else filters.shape
-        self.sizes = states, value_size, key_size, count, width, ENERGIES[form.attention]
-        self.pointers: dict[str, Tensor | None] = {"score": score, "filter": filters, "location": location}
-        self.pointers |= {"num_states": memory.mask.sum(1), "keys": keys, "values": self.values}
-        self.function = getattr(cpu.library(), f"attend_{str(keys.dtype).removeprefix('torch.')}")
+        of_energy = [attention.get_parameter(name).detach() for name in form.energies]
+        energy, self.values = EnergyTensors.of(form, memory.keys, of_energy), memory.values.contiguous()
+        (self.batch, states, key_size), value_size = energy.keys.shape, self.values.shape[2]
+        self.sizes = states, value_size, key_size, *energy.sizes, ENERGIES[form.attention]
+        self.pointers: dict[str, Tensor | None] = energy._asdict()
+        self.pointers |= {"num_states": memory.mask.sum(1), "values": self.values}
+        self.function = getattr(cpu.library(), f"attend_{str(energy.keys.dtype).removeprefix('torch.')}")
 
     def __call__(self, query: Tensor, memory: AttentionMemory, accumulated: Tensor) -> tuple[Tensor, Tensor]:
         queries, last = torch.matmul(query, self.query.t()).contiguous(), accumulated.contiguous()

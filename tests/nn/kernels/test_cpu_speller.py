@@ -10,11 +10,17 @@ from las.nn.attention.base import Attention
 from las.nn.attention.dot import DotAttention
 from las.nn.attention.location import LocationAttention
 from las.nn.attention.multi_head import MultiHeadAttention
+from las.nn.attention.weight_feedback import WeightFeedbackAttention
 from las.nn.kernels import cpu, cpu_speller
 
 pytestmark = pytest.mark.skipif(bool(cpu._trial_error()), reason="there is no compiled kernel")
 
-KINDS = {"additive": AdditiveAttention, "dot": DotAttention, "location": LocationAttention}
+KINDS = {
+    "additive": AdditiveAttention,
+    "dot": DotAttention,
+    "location": LocationAttention,
+    "weight_feedback": WeightFeedbackAttention,
+}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -34,7 +40,7 @@ def test_all_beams_get_what_the_attention_gives_them(kind: str, beams: int, dtyp
         tolerance = {"atol": 1e-5, "rtol": 1e-4} if dtype is torch.float32 else {"atol": 1e-12, "rtol": 1e-10}
         assert torch.allclose(weights, expected, **tolerance)
         assert torch.allclose(context, expected_context, **tolerance)
-        accumulated = weights
+        accumulated = attention.accumulate(memory, weights, accumulated)
 
 
 def test_threads_do_not_change_anything() -> None:

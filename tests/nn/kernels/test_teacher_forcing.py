@@ -65,9 +65,7 @@ def test_values_and_gradients_are_those_of_the_plain_loop(
 ) -> None:
     """Also with dropout and sampling: both loops draw the same numbers from torch's generator."""
     speller = make(attention, cell, **options).train()
-    reason = " (cpu: WeightFeedbackAttention is not among the compiled ones)"
-    uncompiled = kernel == "cpu" and attention == "weight_feedback"
-    assert speller.explain(material()) == ("speller: autograd" + reason if uncompiled else f"speller: {kernel}")
+    assert speller.explain(material()) == f"speller: {kernel}"
     ours = results(speller, material())
     torch.testing.assert_close(ours, plain(speller, material()), rtol=1e-9, atol=1e-11)
     assert all(map(torch.equal, ours, results(speller, material())))

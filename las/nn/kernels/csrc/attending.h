@@ -9,7 +9,7 @@
 
 #include "products.h"
 
-enum Energy : int64_t { DOT, ADDITIVE, LOCATION };
+enum Energy : int64_t { DOT, ADDITIVE, LOCATION, FEEDBACK };
 
 // B utterances of at most S states; U steps. Weights and contexts have one step more, the first before all others.
 template <class T>
@@ -19,10 +19,13 @@ struct Attended {
     const int64_t* num_states;                // [B]
     const T *keys, *values;                   // [B, S, K], [B, S, V]
     const T *query;                           // [K, H]
-    const T *score, *location, *filter;       // [K], [K, F], [F, width]
+    const T *score, *location, *filter;       // [K], [K, F], [F, width]; FEEDBACK has one feature, and no filter
+    const T* scale;                           // of FEEDBACK: factors of the weights that are accumulated, [B, S]
     T *queries, *weights, *contexts;          // [B, U, K], [B, U + 1, S], [B, U + 1, V]
+    T* accumulated;                           // of FEEDBACK: scaled weights of the steps before, [B, U, S]
     T *d_keys, *d_queries;                    // the first starts as zeros
     T *d_weights, *d_contexts;                // start as what comes from outside the loop
+    T *d_scale, *d_accumulated;               // of FEEDBACK, [B, S], both start as zeros
 
     // Gradients of score, location (transposed) and filters of a group of rows lie one after the other.
     int64_t sums() const { return energy == DOT ? 0 : key_size + filters * (key_size + width); }
@@ -45,11 +48,12 @@ class Attention {
 
     // Weights and context from the query.
     void forward(int64_t row, int64_t step) {
-        answer(row, a.queries + (row * a.steps + step) * keys, weights_at(a.weights, row, step),
+        if (a.energy == FEEDBACK) accumulate(row, step);
+        answer(row, a.queries + (row * a.steps + step) * keys, before_at(row, step),
                weights_at(a.weights, row, step + 1), contexts_at(a.contexts, row, step + 1));
     }
 
-    // The same for a query, and the weights before it, that lie anywhere.
+    // The same for a query, and the weights before it (of FEEDBACK: accumulated), that lie anywhere.
     void answer(int64_t row, const T* query, const T* last, T* weights, T* context) {
         const int states = int(a.num_states[row]);
         look_back(last, states);
@@ -75,7 +79,7 @@ class Attention {
         const T* query = a.queries + (row * a.steps + step) * keys;
         T* d_query = a.d_queries + (row * a.steps + step) * keys;
         std::fill_n(d_query, keys, T(0));
-        look_back(weights_at(a.weights, row, step), states);
+        look_back(before_at(row, step), states);
         energies_backward(row, step, states);
         for (int s = 0; s < states; ++s) {
             const T *key = a.keys + (row * a.states + s) * keys, grad = d_energy[s];
@@ -93,8 +97,9 @@ class Attention {
                 add(d_key + k, d_met, n);
                 store(d_meeting + k, d_met, n);
             });
-            if (a.energy == LOCATION) features_backward(s, sums + keys);
+            if (a.filters) features_backward(s, sums + keys);
         }
+        if (a.energy == FEEDBACK) accumulate_backward(row, step, states);
         if (a.energy == LOCATION) look_back_backward(row, step, states, sums + keys + a.filters * keys);
     }
 
@@ -102,8 +107,38 @@ class Attention {
     T* weights_at(T* of, int64_t row, int64_t step) const { return of + (row * (a.steps + 1) + step) * a.states; }
     T* contexts_at(T* of, int64_t row, int64_t step) const { return of + (row * (a.steps + 1) + step) * values; }
 
-    // What the filters find in the weights of the step before: `features`, [F, S].
+    T* accumulated_at(int64_t row, int64_t step) const { return a.accumulated + (row * a.steps + step) * a.states; }
+
+    // What the energies of a step read of the steps before it.
+    const T* before_at(int64_t row, int64_t step) const {
+        return a.energy == FEEDBACK ? accumulated_at(row, step) : weights_at(a.weights, row, step);
+    }
+
+    // accumulated = accumulated of the step before + scale * weights of the step before; zero at the first step.
+    void accumulate(int64_t row, int64_t step) {
+        const T *weights = weights_at(a.weights, row, step), *scale = a.scale + row * a.states;
+        T* sum = accumulated_at(row, step);
+        over<T>(int(a.states), [&](int s, auto n) {
+            const Vector<T> term = load(scale + s, n) * load(weights + s, n);
+            store(sum + s, step ? load(sum - a.states + s, n) + term : term, n);
+        });
+    }
+
+    // From `d_features` to the weights of the step before and the scale. A sum is part of those of all later steps.
+    void accumulate_backward(int64_t row, int64_t step, int states) {
+        const T *weights = weights_at(a.weights, row, step), *scale = a.scale + row * a.states;
+        T *d_sum = a.d_accumulated + row * a.states, *d_scale = a.d_scale + row * a.states;
+        T* d_before = weights_at(a.d_weights, row, step);
+        over<T>(states, [&](int s, auto n) {
+            add(d_sum + s, load(d_features + s, n), n);
+            add(d_scale + s, load(d_sum + s, n) * load(weights + s, n), n);
+            add(d_before + s, load(d_sum + s, n) * load(scale + s, n), n);
+        });
+    }
+
+    // `features`, [F, S]: what the filters find in the weights of the step before, or the accumulated weights.
     void look_back(const T* last, int states) {
+        if (a.energy == FEEDBACK) std::copy_n(last, states, static_cast<T*>(features));
         if (a.energy != LOCATION) return;
         std::copy_n(last, states, before + middle);
         std::fill(before + middle + states, before + surrounded, T(0));
