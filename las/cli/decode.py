@@ -1,6 +1,7 @@
 """The verb `decode`: hypotheses of a checkpoint for audio files, or for a split of its corpus with their score."""
 
 import functools
+import itertools
 import json
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from las.decoding.evaluation import Search
 from las.decoding.transcriber import Transcriber, find_audio, load
 from las.decoding.transcription import Transcription
 from las.nn import rnn
-from las.runtime import devices, progress
+from las.runtime import devices, distributed, progress
 from las.runtime.config import Config, build, check_value
 from las.runtime.errors import ConfigError
 from las.scoring import error_rates, tables
@@ -44,7 +45,10 @@ def decode_split(
     size: BatchSize = DECODED,
     condition: Condition | None = None,
 ) -> error_rates.Score:
-    """Decode a split in batches, write one line per utterance (`evaluation.entry`), and score it."""
+    """Decode a split in batches, write one line per utterance (`evaluation.entry`), and score it.
+
+    Processes take the batches in turn; all have the score, and the main one writes.
+    """
     tokens = recogniser.tokens
     augment, key_of, babble = None, None, None
     if condition is not None:
@@ -52,8 +56,9 @@ def decode_split(
         babble = Loader(condition.train, tokens, corpus.sample_rate)
     texts_known = drop_unknown_symbols(utterances, tokens)
     loader = Loader(texts_known, tokens, corpus.sample_rate, augment=augment, babble=babble)
-    batches = loader.batches(sequential(utterances, size), 0, key_of)
-    entries = sorted(recogniser.recognise(batches), key=lambda entry: entry["id"])
+    batches = loader.batches(distributed.share(sequential(utterances, size)), 0, key_of)
+    own = [*recogniser.recognise(batches)]
+    entries = sorted(itertools.chain.from_iterable(distributed.gather(own)), key=lambda entry: entry["id"])
     _say_dead_ends([entry["id"] for entry in entries if entry.get("finished_by") == "dead_end"])
     _write_lines(output, [json.dumps(entry, ensure_ascii=False) for entry in entries])
     return corpus.score(split, utterances, {entry["id"]: entry["text"] for entry in entries})
@@ -78,7 +83,10 @@ def write_references(folder: Path, split: str, utterances: list[Utterance]) -> N
 
 
 def decode(overrides: list[str]) -> None:
-    """Decode audio files, or a split of the checkpoint's corpus (then also score it), and write the hypotheses."""
+    """Decode audio files, or a split of the checkpoint's corpus (then also score it), and write the hypotheses.
+
+    Started by `torchrun`, the processes share batches or files; the main one writes.
+    """
     config = tuned_search.compose("decode", overrides)
     with rnn.use_kernel(str(config["kernel"])):
         _decode(config)
@@ -92,27 +100,38 @@ def _decode(config: Config) -> None:
     check_value("seed", config["seed"], int)
     augment = _waveforms_only(config)
     search: Search = build(config["search"], where="search")
-    device = str(devices.pick(config["device"]))
     subject = config["split"] or output_paths.name_of(config["audio"])
     subject = ".".join([subject, *(part.label for part in augment.distortions.values())])
     output = Path(config["output"] or output_paths.decoded(Path(config["checkpoint"]), subject))
     atomic.require_place(output)
     if config["pictures"] is not None:
         atomic.require_folder(Path(config["pictures"]))
-    transcriber = load(config["checkpoint"], search, device, strict=config["strict"])
-    if config["pictures"] is not None:
-        _ = transcriber.attention_model  # raises for a model without attention
-    if config["split"] is not None:
-        _decode_own_split(transcriber, config, size, output, augment)
-        return
-    lines = []
-    for transcription in transcriber.transcribe_all(find_audio(config["audio"])):
+    with distributed.process_group(devices.pick(config["device"])) as device:
+        with distributed.only_main_prints(), distributed.main_first():
+            transcriber = load(config["checkpoint"], search, str(device), strict=config["strict"])
+        if config["pictures"] is not None:
+            _ = transcriber.attention_model  # raises for a model without attention
+        if config["split"] is None:
+            _decode_files(transcriber, config, output)
+            return
+        with distributed.only_main_prints():
+            _decode_own_split(transcriber, config, size, output, augment)
+
+
+def _decode_files(transcriber: Transcriber, config: Config, output: Path) -> None:
+    """Decode audio files; every process prints the texts of its own."""
+    names = find_audio(config["audio"])
+    own, paths = [], distributed.share(names)
+    for transcription in transcriber.transcribe_all(paths):
         progress.say(f"{transcription.id}: {transcription.text}")
-        lines.append(transcription.to_json())
+        own.append(transcription.to_json())
         if config["pictures"] is not None:
             _attention_pictures(transcription, Path(config["pictures"]))
+    shares = [iter(lines) for lines in distributed.gather(own)]
+    lines = [next(shares[number % len(shares)]) for number in range(len(names))]
     _write_lines(output, lines)
-    progress.say(f"{len(lines)} utterance{'s' if len(lines) != 1 else ''} written to {output}")
+    with distributed.only_main_prints():
+        progress.say(f"{len(lines)} utterance{'s' if len(lines) != 1 else ''} written to {output}")
 
 
 def _waveforms_only(config: Config) -> Augmentation:
@@ -146,7 +165,9 @@ def _decode_own_split(
         )
     corpus: Corpus = build(transcriber.config["corpus"], where="corpus")
     split = corpus.known_split(config["split"])
-    splits, condition, where = data_preparation.prepared(corpus, config["data_dir"]), None, split
+    with distributed.main_first():
+        splits = data_preparation.prepared(corpus, config["data_dir"])
+    condition, where = None, split
     utterances = splits[split]
     if augment.distortions:
         for line in augment.check(corpus.sample_rate):
@@ -162,4 +183,6 @@ def _decode_own_split(
 
 
 def _write_lines(path: Path, lines: list[str]) -> None:
-    atomic.write(path, (line + "\n" for line in lines))
+    """Write a file, in the main process."""
+    if distributed.is_main():
+        atomic.write(path, (line + "\n" for line in lines))

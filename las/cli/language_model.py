@@ -66,7 +66,7 @@ class TextValidator:
     def __call__(self) -> Validation:
         self.model.eval()
         totals = torch.zeros(3, dtype=torch.float64)
-        plan = sequential(self.dev, self.size)[distributed.rank() :: distributed.world_size()]
+        plan = distributed.share(sequential(self.dev, self.size))
         for _, batch in self.loader.batches(plan):
             batch = batch.to(self.model.device)
             sums = self.loss(self.model(batch.targets), batch.targets, batch.num_tokens)

@@ -19,7 +19,7 @@ from las.training.setup import TrainingRun
 def train(overrides: list[str]) -> dict[str, Any]:
     """Train, then decode and score dev and test with the best checkpoint. The same command again resumes.
 
-    Started by `torchrun`, all processes train; the main one alone decodes and writes.
+    Started by `torchrun`, all processes train and decode; the main one alone writes.
 
     Returns the content of result.json (a process that is not the main one: nothing).
     Raises NumericalError when the training diverges, which result.json records too.
@@ -44,9 +44,9 @@ def train_config(config: Config) -> dict[str, Any]:
             train = setup.filter_training_utterances(run, data)
             result = _describe(run, train)
             result |= _train_stages(run, data, train, result)
+            result["splits"] = _decode_and_score(run, data)
             if not distributed.is_main():
                 return {}
-            result["splits"] = _decode_and_score(run, data)
             _write(result, run)
             return result
 
@@ -97,7 +97,8 @@ def end_of_training(result: dict[str, Any], chance_error: float) -> str:
 def _decode_and_score(run: TrainingRun, data: PreparedCorpus) -> dict[str, Any]:
     """Decode every split but the training one with the best checkpoint; their entries in result.json."""
     corpus, splits = run.corpus, {}
-    transcriber = load(run.folder.directory, run.setup.search, str(run.device))
+    with distributed.main_first():
+        transcriber = load(run.folder.directory, run.setup.search, str(run.device))
     for split in corpus.splits[1:]:
         output = run.folder.directory / f"hypotheses.{split}.jsonl"
         score = decode_split(transcriber, corpus, split, data.splits[split], output)

@@ -1,6 +1,7 @@
 """The verb `transcribe`: recordings of any length in, their text, words with times or captions out."""
 
 import dataclasses
+import itertools
 import os
 import sys
 import time
@@ -16,10 +17,10 @@ from las.data.audio import files, streaming
 from las.data.audio.segmentation import Segmenter
 from las.decoding import captions, tuned_search
 from las.decoding.evaluation import Search
-from las.decoding.transcriber import find_audio, load
+from las.decoding.transcriber import Transcriber, find_audio, load
 from las.decoding.transcription import SegmentTranscript, Transcription
 from las.nn import rnn
-from las.runtime import devices, progress
+from las.runtime import devices, distributed, progress
 from las.runtime.config import Config, build, check_value, checked
 from las.runtime.errors import ConfigError, DataError, suggest
 from las.storage import atomic
@@ -43,6 +44,7 @@ def transcribe(overrides: list[str]) -> list[Transcription]:
     """Transcribe recordings and write the results: see configs/transcribe.yaml. Returns the transcriptions.
 
     Recordings that cannot be read are named, and the others are written; then DataError is raised, which names them.
+    Started by `torchrun`, the processes share the recordings, and each prints those of its own.
     """
     config = tuned_search.compose("transcribe", overrides)
     for key, kind in (("batch_size", int), ("output", str | None), ("format", str | None), ("strict", bool)):
@@ -59,33 +61,59 @@ def transcribe(overrides: list[str]) -> list[Transcription]:
 def _transcribe(config: Config, recordings: Recordings, output: "Output") -> list[Transcription]:
     search: Search = build(config["search"], where="search")
     cutter: Callable[[int], Segmenter] = checked(Segmenter, config["pieces"], "pieces", kinds=[Parameter.KEYWORD_ONLY])
-    device = str(devices.pick(config["device"]))
-    transcriber = load(config["checkpoint"], search, device, cutter, config["strict"])
+    with distributed.process_group(devices.pick(config["device"])) as device:
+        with distributed.only_main_prints(), distributed.main_first():
+            transcriber = load(config["checkpoint"], search, str(device), cutter, config["strict"])
+        own, bad, decoding = _transcribe_share(transcriber, config, recordings, output)
+        transcriptions = _in_order(recordings, own)
+        bad = [*itertools.chain.from_iterable(distributed.gather(bad))]
+        (decoding.decoded_s,) = distributed.total(decoding.decoded_s)
+        with distributed.only_main_prints():
+            if distributed.is_main():
+                output.finish(transcriptions)
+            progress.say(decoding.summary(len(transcriptions)))
+        if bad:
+            listed = "\n  ".join(bad)
+            raise DataError(f"{len(bad)} of {len(recordings.paths)} recordings could not be transcribed:\n  {listed}")
+    return transcriptions
+
+
+def _transcribe_share(
+    transcriber: Transcriber, config: Config, recordings: Recordings, output: "Output"
+) -> tuple[list[Transcription], list[str], "DecodingProgress"]:
+    """Transcribe this process's recordings; returns the transcriptions, and what is wrong with the others."""
+    own: list[Transcription] = []
     bad: list[str] = []
 
     def failed(error: DataError) -> None:
         bad.append(recordings.display(str(error)))
         progress.say(f"left out: {bad[-1]}")
 
-    transcriptions = []
-    with DecodingProgress(sum(map(duration_s, recordings.paths))) as decoding:
+    paths = distributed.share(recordings.paths)
+    with DecodingProgress(sum(map(duration_s, paths))) as decoding:
         options = config["channel"], config["batch_size"], failed, decoding.advance, SegmentTranscript.outline
-        for transcription in transcriber.transcribe_all(recordings.paths, *options):
-            transcriptions.append(dataclasses.replace(transcription, id=recordings.display(transcription.id)))
-            progress.say(f"{transcriptions[-1].id}: {transcription.text if output.is_screen else _size(transcription)}")
-            output.take(transcriptions[-1], Path(transcription.id))
-    output.finish()
-    progress.say(decoding.summary(len(transcriptions)))
-    if bad:
-        listed = "\n  ".join(bad)
-        raise DataError(f"{len(bad)} of {len(recordings.paths)} recordings could not be transcribed:\n  {listed}")
-    return transcriptions
+        for transcription in transcriber.transcribe_all(paths, *options):
+            own.append(dataclasses.replace(transcription, id=recordings.display(transcription.id)))
+            progress.say(f"{own[-1].id}: {transcription.text if output.is_screen else _size(transcription)}")
+            output.take(own[-1], Path(transcription.id))
+    return own, bad, decoding
+
+
+def _in_order(recordings: Recordings, own: list[Transcription]) -> list[Transcription]:
+    """The transcriptions of all processes, in the order of the recordings."""
+    if distributed.world_size() == 1:
+        return own
+    states = itertools.chain.from_iterable(distributed.gather([each.to_state() for each in own]))
+    place = {recordings.display(str(path)): number for number, path in enumerate(recordings.paths)}
+    return sorted(map(Transcription.from_state, states), key=lambda each: place[each.id])
 
 
 @contextmanager
 def _recordings(names: str | Sequence[str]) -> Iterator[Recordings]:
     """The files that names, folders and patterns stand for; `-` is what comes in from standard input."""
     if names == STDIN:
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ConfigError("input=-: several processes cannot share standard input: leave torchrun out")
         with streaming.spooled(sys.stdin.buffer) as path:
             yield Recordings([path], path)
         return
@@ -115,8 +143,8 @@ class Output:
     def take(self, transcription: Transcription, path: Path) -> None:
         """Accept the transcription of the recording at `path`."""
 
-    def finish(self) -> None:
-        """Write what is still to be written and close."""
+    def finish(self, transcriptions: Sequence[Transcription]) -> None:
+        """Write what is still to be written, of the transcriptions of all recordings, and close."""
 
 
 class OneFile(Output):
@@ -127,14 +155,10 @@ class OneFile(Output):
     def __init__(self, path: Path, kind: str) -> None:
         atomic.require_place(path)
         self.path, self.render = path, captions.FORMATS[kind]
-        self.transcriptions: list[Transcription] = []
 
-    def take(self, transcription: Transcription, path: Path) -> None:
-        self.transcriptions.append(transcription)
-
-    def finish(self) -> None:
-        if self.transcriptions:
-            atomic.write(self.path, self.render(self.transcriptions))
+    def finish(self, transcriptions: Sequence[Transcription]) -> None:
+        if transcriptions:
+            atomic.write(self.path, self.render(transcriptions))
             progress.say(f"written to {self.path}")
 
 
@@ -185,16 +209,17 @@ class DecodingProgress:
     def __init__(self, total_s: float) -> None:
         self.total_s, self.decoded_s = total_s, 0.0
         self.started = self.last_printed = time.monotonic()
+        self.is_live = progress.console.is_terminal and distributed.is_main()
         self.live = Progress(TextColumn("{task.description}"), BarColumn(20), console=progress.console, transient=True)
-        self.task = self.live.add_task("", total=max(total_s, 1e-9), visible=progress.console.is_terminal)
+        self.task = self.live.add_task("", total=max(total_s, 1e-9), visible=self.is_live)
 
     def __enter__(self) -> "DecodingProgress":
-        if progress.console.is_terminal:
+        if self.is_live:
             self.live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if progress.console.is_terminal:
+        if self.is_live:
             self.live.stop()
 
     def advance(self, seconds: float) -> None:

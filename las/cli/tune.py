@@ -9,7 +9,7 @@ from rich.table import Table
 from las.cli import tune_scales, tune_trials
 from las.cli.tune_scales import TriedScales
 from las.decoding.search import BeamSearch
-from las.runtime import progress
+from las.runtime import devices, distributed, progress
 from las.runtime.config import Config, build, check_value, compose
 from las.runtime.errors import ConfigError
 from las.scoring import error_rates
@@ -40,7 +40,10 @@ class Tried(NamedTuple):
 
 
 def tune(overrides: list[str]) -> Sequence[Tried | TriedScales]:
-    """Print the table of all combinations, best first, and keep the best for `search=tuned`: see configs/tune.yaml."""
+    """Print the table of all combinations, best first, and keep the best for `search=tuned`: see configs/tune.yaml.
+
+    Started by `torchrun`, the processes share the split.
+    """
     config = compose("tune", overrides)
     return tune_scales.tune(config) if config["search"]["_target_"] in tune_scales.INSERTIONS else tune_weights(config)
 
@@ -55,11 +58,12 @@ def tune_weights(config: Config) -> list[Tried]:
         )
     points = grid(config["weights"], config["length_normalisation"], search)
     tune_trials.check(config)
-    trials = tune_trials.run(config, search, lambda: [with_weights(search, point) for point in points])
-    tried = [Tried(point, score) for point, score in zip(points, trials.scores, strict=True)]
-    tried.sort(key=lambda result: result.score.total.rate)  # stable: of equals, the one that was given first
-    print_table(tried, trials.test_set, trials.corpus.metric)
-    tune_trials.keep(config, reweighted(config["search"], tried[0].point), tried[0].score, trials)
+    with distributed.process_group(devices.pick(config["device"])) as device, distributed.only_main_prints():
+        trials = tune_trials.run(config, device, search, lambda: [with_weights(search, point) for point in points])
+        tried = [Tried(point, score) for point, score in zip(points, trials.scores, strict=True)]
+        tried.sort(key=lambda result: result.score.total.rate)  # stable: of equals, the one that was given first
+        print_table(tried, trials.test_set, trials.corpus.metric)
+        tune_trials.keep(config, reweighted(config["search"], tried[0].point), tried[0].score, trials)
     return tried
 
 

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from las.cli import tune_trials
 from las.decoding.base import Search
-from las.runtime import progress
+from las.runtime import devices, distributed, progress
 from las.runtime.config import Config, build, check_value
 from las.runtime.errors import ConfigError
 from las.scoring import error_rates
@@ -37,11 +37,12 @@ def tune(config: Config) -> list[TriedScales]:
     for point in points:
         build({**section, **point}, where="scales")  # raises before anything is decoded
     tune_trials.check(config)
-    trials = tune_trials.run(config, search, lambda: [with_scales(search, point) for point in points])
-    tried = [TriedScales(point, score) for point, score in zip(points, trials.scores, strict=True)]
-    tried.sort(key=lambda each: each.score.total.rate)  # stable: of equals, the one that was given first
-    print_table(tried, trials)
-    tune_trials.keep(config, {**section, **tried[0].scales}, tried[0].score, trials)
+    with distributed.process_group(devices.pick(config["device"])) as device, distributed.only_main_prints():
+        trials = tune_trials.run(config, device, search, lambda: [with_scales(search, point) for point in points])
+        tried = [TriedScales(point, score) for point, score in zip(points, trials.scores, strict=True)]
+        tried.sort(key=lambda each: each.score.total.rate)  # stable: of equals, the one that was given first
+        print_table(tried, trials)
+        tune_trials.keep(config, {**section, **tried[0].scales}, tried[0].score, trials)
     return tried
 
 

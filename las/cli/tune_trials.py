@@ -3,6 +3,7 @@
 The listener encodes the split once; every search then searches the same encoded states.
 """
 
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from las.decoding import tuned_search
 from las.decoding.base import Search
 from las.decoding.transcriber import Transcriber, load
 from las.nn import rnn
-from las.runtime import devices, progress
+from las.runtime import distributed, progress
 from las.runtime.config import Config, build, check_value
 from las.runtime.errors import ConfigError
 from las.scoring import error_rates
@@ -46,21 +47,30 @@ def check(config: Config) -> None:
         check_output(Path(config["output"]))
 
 
-def run(config: Config, search: Search, variants: Callable[[], Sequence[Search]]) -> Trials:
-    """Decode and score a split of the checkpoint's corpus with the variants of a search, which is bound before."""
+def run(config: Config, device: torch.device, search: Search, variants: Callable[[], Sequence[Search]]) -> Trials:
+    """Decode and score a split of the checkpoint's corpus with the variants of a search, which is bound before.
+
+    Processes take the batches in turn.
+    """
     with rnn.use_kernel(str(config["kernel"])):
-        device = str(devices.pick(config["device"]))
-        transcriber = load(config["checkpoint"], search, device, strict=config["strict"])
+        with distributed.main_first():
+            transcriber = load(config["checkpoint"], search, str(device), strict=config["strict"])
         corpus: Corpus = build(transcriber.config["corpus"], where="corpus")
         split = corpus.known_split(config["split"] or corpus.splits[1])
-        utterances = data_preparation.prepared(corpus, config["data_dir"])[split]
+        with distributed.main_first():
+            utterances = data_preparation.prepared(corpus, config["data_dir"])[split]
         texts = decode_split(transcriber, variants(), utterances, BatchSize.from_config(config), corpus)
     test_set = f"{corpus.name} {split}: {len(utterances)} utterances"
     return Trials(corpus, test_set, [corpus.score(split, utterances, hypotheses) for hypotheses in texts])
 
 
 def keep(config: Config, best: Config, score: Score, trials: Trials) -> None:
-    """Write the section of the best search as a card, or into the run folder, and say how to decode with it."""
+    """Write the section of the best search as a card, or into the run folder, and say how to decode with it.
+
+    Only the main process does.
+    """
+    if not distributed.is_main():
+        return
     errors = error_rates.line(score, trials.corpus.metric)
     if config["output"] is not None:
         atomic.write(Path(config["output"]), card(best, errors))
@@ -81,10 +91,10 @@ def decode_split(
     size: BatchSize,
     corpus: Corpus,
 ) -> list[dict[str, str]]:
-    """The hypotheses of each search, as texts by utterance."""
+    """The hypotheses of each search, as texts by utterance, decoded by all processes."""
     model, tokens = transcriber.model.eval(), transcriber.tokens
     loader = Loader(drop_unknown_symbols(utterances, tokens), tokens, corpus.sample_rate)
-    order = sequential(utterances, size)
+    order = distributed.share(sequential(utterances, size))
     texts_by_search: list[dict[str, str]] = [{} for _ in searches]
     description = f"{len(searches)} combinations, batches decoded"
     loaded: Iterator[tuple[int, Batch]] = loader.batches(order)
@@ -94,7 +104,8 @@ def decode_split(
         for search, texts in zip(searches, texts_by_search, strict=True):
             for name, hypotheses in zip(batch.ids, search(decoder, num_states), strict=True):
                 texts[name] = tokens.decode(hypotheses[0].tokens)
-    return texts_by_search
+    shares = distributed.gather(texts_by_search)
+    return [dict(itertools.chain.from_iterable(part.items() for part in parts)) for parts in zip(*shares, strict=True)]
 
 
 def card(search: Config, errors: str) -> str:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import torch
@@ -89,6 +89,20 @@ class Transcription:
         """The end of decoding: `eos` if the model ended all segments, else the other reason; `silence` without any."""
         reasons = sorted({piece.finished_by for piece in self.pieces} - {"eos"})
         return reasons[0] if reasons else "eos" if self.pieces else "silence"
+
+    def to_state(self) -> dict[str, Any]:
+        """The transcription without attention as JSON data, for another process; `from_state` reads it."""
+        pieces = [(piece.score, piece.finished_by) for piece in self.pieces]
+        words = [(word.text, [astuple(token) for token in word.tokens]) for word in self.words]
+        return {"id": self.id, "times": (self.duration_s, self.state_ms), "words": words, "pieces": pieces}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> "Transcription":
+        """The transcription of `to_state`, its segments in outline."""
+        duration_s, state_ms = state["times"]
+        words = [TimedWord(text, tuple(TimedToken(*each) for each in tokens)) for text, tokens in state["words"]]
+        pieces = [SegmentTranscript((), (), score, reason, NOTHING) for score, reason in state["pieces"]]
+        return cls(state["id"], duration_s, tuple(words), tuple(pieces), state_ms)
 
     def to_json(self) -> str:
         """The transcription as one line of JSON."""

@@ -11,15 +11,15 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.rendezvous import rendezvous
 
-from las.runtime import heartbeat
+from las.runtime import heartbeat, progress
 from las.runtime.errors import LasError, StorageError
 from las.runtime.heartbeat import PeerLost, Peers
 
@@ -27,6 +27,8 @@ TORCH_TIMEOUT = datetime.timedelta(days=30)
 """torch's own timeout, in effect switched off: it does not tell slow processes from dead ones."""
 POLL_S = 0.0002
 """Seconds between two checks of a running operation."""
+
+T = TypeVar("T")
 
 _peers: Peers | None = None
 
@@ -98,6 +100,16 @@ def _once(error: BaseException, peers: Peers) -> BaseException:
         sys.stderr.flush()
         os._exit(error.exit_code)
     return error if first else ReportedElsewhere(error.exit_code)
+
+
+def only_main_prints() -> AbstractContextManager[None]:
+    """Silence all processes but the main one while the body runs."""
+    return nullcontext() if is_main() else progress.silent()
+
+
+def share(items: list[T]) -> list[T]:
+    """Every n-th of the items that all processes know: those of this process."""
+    return items[rank() :: world_size()]
 
 
 def announce_step(step: int, utterances: Sequence[str]) -> None:

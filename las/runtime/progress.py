@@ -89,11 +89,11 @@ def say(text: str, log: Path | None = None) -> None:
 @contextmanager
 def silent() -> Iterator[None]:
     """Suppress all printing and logging in the body: of many processes that do the same, only one prints."""
-    console.quiet = True
+    before, console.quiet = console.quiet, True
     try:
         yield
     finally:
-        console.quiet = False
+        console.quiet = before
 
 
 def counted(items: Iterable[T], total: int, title: str, every_s: float = 30.0) -> Iterator[T]:

@@ -79,7 +79,7 @@ class FrameValidator:
         self.model.eval()
         sums = torch.zeros(3, dtype=torch.float64)
         texts: dict[str, str] = {}
-        plan = sequential(self.dev, self.size)[distributed.rank() :: distributed.world_size()]
+        plan = distributed.share(sequential(self.dev, self.size))
         for _, batch in self.loader.batches(plan):
             batch = batch.to(self.model.device)
             scores, num_frames = self.model.decoder(batch.waveforms, batch.num_samples)

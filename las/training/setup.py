@@ -184,7 +184,7 @@ def opened(config: Config, corpus: Corpus, stages: Sequence[Stage], setup: Train
 
 def only_main_process_prints() -> AbstractContextManager[None]:
     """Silence all processes but the main one, which asks SLURM to queue it again when a signal stops it."""
-    return signals.queued_again() if distributed.is_main() else progress.silent()
+    return signals.queued_again() if distributed.is_main() else distributed.only_main_prints()
 
 
 def filter_training_utterances(run: TrainingRun, data: PreparedCorpus) -> list[Utterance]:

@@ -183,7 +183,7 @@ class Trainer:
     def _epoch(self) -> None:
         """Train for the rest of the current epoch, or up to where training ends or goes back."""
         plan = self.parts.order.plan(self.data.train, self.data.manifest_hash, self.seed, self.state.epoch, self.size)
-        share = [batch[distributed.rank() :: distributed.world_size()] for batch in plan]
+        share = [distributed.share(batch) for batch in plan]
         key_of = functools.partial(loader.augmentation_seed, self.seed, self.state.epoch)
         waiting: list[loader.Batch] = []
         for index, batch in self.loader.batches(share, self.state.next_batch, key_of):

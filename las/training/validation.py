@@ -85,7 +85,7 @@ class Validator:
         self.loader = loader.Loader(spelled, targets, corpus.sample_rate, num_workers)
 
     def __call__(self) -> Validation:
-        plan = sequential(self.dev, self.size)[distributed.rank() :: distributed.world_size()]
+        plan = distributed.share(sequential(self.dev, self.size))
         evaluated = evaluation.evaluate(self.model, self.loss, self.search, self.loader.batches(plan))
         cross_entropy, correct, tokens = distributed.total(evaluated.cross_entropy, evaluated.correct, evaluated.tokens)
         texts: dict[str, str] = {}
