@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
@@ -145,14 +145,20 @@ def total(*values: float | int) -> tuple[float, ...]:
     return tuple(_sum(torch.tensor(values, dtype=torch.float64, device=_device())).tolist())
 
 
-def add_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Sum every gradient over the processes, in one all-reduce; a parameter without a gradient here adds zero."""
-    trainable = [parameter for parameter in parameters if parameter.requires_grad]
-    with torch.no_grad():
-        gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in trainable]
-        nn.utils.vector_to_parameters(_sum(nn.utils.parameters_to_vector(gradients)), gradients)
-    for parameter, gradient in zip(trainable, gradients, strict=True):
-        parameter.grad = gradient
+class PendingSum:
+    """A sum over the processes that is computed while the caller goes on; `wait` before the tensor is read."""
+
+    def __init__(self, work: distributed.Work) -> None:
+        self.work = work
+
+    def wait(self) -> None:
+        """Wait for the sum, for however long it takes while all processes are alive. Raises PeerLost."""
+        _finish_collective(self.work)
+
+
+def start_sum(tensor: Tensor) -> PendingSum:
+    """Start to sum a tensor over the processes, in place. Raises PeerLost."""
+    return PendingSum(_start_collective(partial(distributed.all_reduce, tensor, async_op=True)))
 
 
 def gather(value: Any) -> list[Any]:
@@ -192,9 +198,21 @@ def _sum(tensor: Tensor) -> Tensor:
 
 def _run_collective(start: Callable[[], Any]) -> None:
     """Run a collective operation, for however long it takes while all processes are alive. Raises PeerLost."""
+    _finish_collective(_start_collective(start))
+
+
+def _start_collective(start: Callable[[], Any]) -> Any:
     assert _peers is not None
     try:
-        work, checked = start(), time.monotonic()
+        return start()
+    except RuntimeError as error:
+        raise _peers.explain(error) from error
+
+
+def _finish_collective(work: distributed.Work) -> None:
+    assert _peers is not None
+    try:
+        checked = time.monotonic()
         while not work.is_completed():
             time.sleep(POLL_S)
             if time.monotonic() - checked > heartbeat.INTERVAL_S:

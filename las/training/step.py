@@ -1,8 +1,7 @@
 """One update of a model: from batches to a gradient, and from a finite gradient to new parameters.
 
 The gradient is that of the loss of the whole update, however it is divided: into micro-batches that fit into memory,
-several batches (accumulation), several processes. Gradients of processes are added after the backward pass and not
-during it, because a process that runs out of memory half-way would leave the others waiting.
+several batches (accumulation), several processes (`las.training.gradient_sum`).
 """
 
 import math
@@ -17,6 +16,7 @@ from las.nn.losses import TrainingLoss
 from las.nn.trainable import Trainable
 from las.runtime import distributed, seeding
 from las.runtime.errors import LasError
+from las.training.gradient_sum import GradientSum
 from las.training.gradients import GradientTransform
 from las.training.weight_noise import WeightNoise
 
@@ -58,6 +58,7 @@ class TrainingStep:
         self.model, self.loss, self.optimiser = model, loss, optimiser
         self.gradients, self.weight_noise, self.augment = gradients, weight_noise, augment
         self.seed, self.precision = seed, PRECISIONS[precision]
+        self.gradient_sum = GradientSum(model.parameters())
         self.micro_batch_size: int | None = None
         """The largest number of utterances computed at once, set when memory runs out; None until then."""
 
@@ -72,8 +73,6 @@ class TrainingStep:
         divisor = self.loss.divisor(targets)
         with self.weight_noise.applied(self.model.named_parameters(), step):
             share = self._gradient(batches, divisor, step)
-        if distributed.world_size() > 1:
-            distributed.add_gradients(self.model.parameters())
         norm = self.gradients.change(self.model.named_parameters(), step)
         (loss,) = distributed.total(share)
         update = StepResult(loss, norm)
@@ -82,16 +81,23 @@ class TrainingStep:
         return update
 
     def _gradient(self, batches: Sequence[Batch], divisor: float, step: int) -> float:
-        """Compute this process's share of the loss and add up its gradients, in micro-batches if memory runs out."""
+        """Compute this process's share of the loss, and the gradient of all processes.
+
+        If memory runs out in one of them, all compute again in smaller micro-batches.
+        """
         while True:
             seeding.seed_update(self.seed, step, distributed.rank())
             self.optimiser.zero_grad(set_to_none=True)
+            self.gradient_sum.begin()
             failed, share = False, 0.0
             try:
-                for batch in batches:
-                    share += sum(self._part(part, divisor) for part in batch.split(self.micro_batch_size))
+                parts = [part for batch in batches for part in batch.split(self.micro_batch_size)]
+                share += sum(self._part(part, divisor) for part in parts[:-1])
+                with self.gradient_sum.overlapped():
+                    share += sum(self._part(part, divisor) for part in parts[-1:])
             except torch.OutOfMemoryError:
                 failed = True
+            self.gradient_sum.finish()
             (any_failed,) = distributed.any_of(failed)
             if not any_failed:
                 return share

@@ -202,10 +202,10 @@ def exchanges() -> int:
             model.weight.fill_(float(number))
         distributed.broadcast_parameters(model)
         assert model.weight.tolist() == [[0.0, 0.0]]
-        if number == 1:
-            model.weight.grad = torch.tensor([[1.0, 2.0]])
-        distributed.add_gradients(model.parameters())
-        assert model.weight.grad is not None and model.weight.grad.tolist() == [[1.0, 2.0]]
+        assert distributed.share([*range(5)]) == [[0, 2, 4], [1, 3]][number]
+        values = torch.tensor([[1.0, 2.0]]) * number
+        distributed.start_sum(values).wait()
+        assert values.tolist() == [[1.0, 2.0]]
         distributed.require_same("answer", 42)
         try:
             distributed.require_same("checkpoint", number)
