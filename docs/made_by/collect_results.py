@@ -4,9 +4,9 @@
     python docs/made_by/collect_results.py an4_greedy "the same, greedy" search=greedy runs/a runs/b runs/c
     python docs/made_by/collect_results.py
 
-The first command adds a number, or replaces the one of that name: of one run with its interval over speakers, of
-several their mean with Student's interval over seeds. Arguments with = are those of `las decode`, by which dev and test
-are decoded anew. All of them write the table anew.
+The first command adds a number: of one run with its interval over speakers, of several their mean with Student's
+interval over seeds. New seeds of the command of a stored number join it; otherwise it is replaced. Arguments with = are
+those of `las decode`, by which dev and test are decoded anew. All of them write the table anew.
 """
 
 import json
@@ -29,6 +29,7 @@ DOCS = Path(__file__).parents[1]
 NUMBERS, PAGE = DOCS / "results.json", DOCS / "results.md"
 BEGIN, END = "<!-- of results.json: begin -->\n", "<!-- of results.json: end -->\n"
 HEADINGS = ("name", "what", "test WER", "interval of", "seeds", "dev WER", "minutes beside other work", "commit")
+PER_SEED = ("seeds", "each", "dev", "minutes")
 LEFT_OUT = ("name=", "seed=", "run_dir=", "data_dir=", "trainer.histograms=", "trainer.attention_pictures=")
 """Keys of a command that change no result."""
 
@@ -63,6 +64,28 @@ def number(name: str, what: str, folders: list[Path], search: Sequence[str] = ()
         "command": "\n".join(lines),
         "commit": runs[0].commit,
     }
+
+
+def joined(new: dict[str, Any], stored: dict[str, Any] | None) -> dict[str, Any]:
+    """The entry with the seeds of a stored one of the same command, in order; the new one alone if they overlap."""
+    if stored is None or set(stored["seeds"]) & set(new["seeds"]) or not is_same(stored["command"], new["command"]):
+        return new
+    entries = sorted(
+        (seed, value, dev, minutes)
+        for entry in (stored, new)
+        for seed, value, dev, minutes in zip(*(entry[key] for key in PER_SEED), strict=True)
+    )
+    columns = dict(zip(PER_SEED, map(list, zip(*entries, strict=True)), strict=True))
+    each = columns["each"]
+    commits = sorted({*stored["commit"].split(", "), new["commit"]})
+    of = {"interval": interval([Measure("wer", value) for value in each]), "interval_of": f"{len(each)} seeds"}
+    return new | columns | of | {"value": fmean(each), "commit": ", ".join(commits)}
+
+
+def is_same(first: str, second: str) -> bool:
+    """True if two commands differ in the order of their arguments at most."""
+    one, other = ([sorted(shlex.split(line)) for line in text.splitlines()] for text in (first, second))
+    return one == other
 
 
 def decoded(folder: Path, split: str, search: Sequence[str]) -> Measure:
@@ -107,7 +130,7 @@ def table(numbers: list[dict[str, Any]]) -> str:
             ", ".join(map(str, each["seeds"])),
             ", ".join(f"{100 * dev:.1f} %" for dev in each["dev"]),
             ", ".join(map(str, each["minutes"])),
-            f"`{each['commit'][:7]}`",
+            ", ".join(f"`{commit[:7]}`" for commit in each["commit"].split(", ")),
         )
         rows.append(f"| {' | '.join(cells)} |")
     commands = [f"`{each['name']}`:\n\n```\n{each['command']}\n```\n" for each in ordered]
@@ -130,7 +153,8 @@ if __name__ == "__main__":
     stored = json.loads(NUMBERS.read_text("utf-8")) if NUMBERS.exists() else []
     if sys.argv[1:]:
         searches, folders = [[a for a in sys.argv[3:] if ("=" in a) == is_search] for is_search in (True, False)]
-        added = number(sys.argv[1], sys.argv[2], list(map(Path, folders)), searches)
+        before = next((each for each in stored if each["name"] == sys.argv[1]), None)
+        added = joined(number(sys.argv[1], sys.argv[2], list(map(Path, folders)), searches), before)
         stored = [each for each in stored if each["name"] != added["name"]] + [added]
         NUMBERS.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", "utf-8")
     PAGE.write_text(with_table(PAGE.read_text("utf-8"), stored), "utf-8")

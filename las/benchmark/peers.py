@@ -1,4 +1,4 @@
-"""suite=peers: training and search beside those of another toolkit, on the same utterances, by turns in one process.
+"""suite=peers: training and search beside those of other toolkits, on the same utterances, by turns in one process.
 
 An update of every parameter is measured on a few batches of the corpus, from waveforms on: features, masks, loss,
 gradient, clipping, Adam. Speeds are not changed: here that is the work of the threads that read. A search is measured
@@ -9,15 +9,17 @@ sentence before, so that all do the same number of steps.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
-from las.benchmark import inputs, memory, speechbrain_las, timing
+from las.benchmark import espnet_las, inputs, memory, speechbrain_las, timing
+from las.benchmark.espnet_las import ESPnetPeer
 from las.benchmark.inputs import BenchmarkModel
+from las.benchmark.peer_sizes import Sizes
 from las.benchmark.records import Group, Row, TableColumn, number, text
 from las.benchmark.settings import Settings
-from las.benchmark.speechbrain_las import Sizes, SpeechBrainPeer
+from las.benchmark.speechbrain_las import SpeechBrainPeer
 from las.benchmark.timing import Work
 from las.data.loader import Batch, Loader, augmentation_seed
 from las.data.sampler import BatchSize, sequential
@@ -35,6 +37,7 @@ CTC_WEIGHT = 0.3
 SEARCHES = {"greedy": (1, 0.0), f"beam {BEAM}": (BEAM, 0.0), f"beam {BEAM}, CTC": (BEAM, CTC_WEIGHT)}
 """Beam and weight of CTC of each search."""
 PEER = "speechbrain"
+"""The peer whose times the others are compared with."""
 IMPROBABLE = -1e4
 """Logit of the end of a sentence that may not end."""
 ANY_LENGTH = 1e3
@@ -106,6 +109,19 @@ class Las:
         return run
 
 
+class Peer(NamedTuple):
+    """Another toolkit: the reason why it cannot be measured, empty if it can, and its model of given sizes."""
+
+    unavailable: Callable[[], str]
+    make: Callable[[Sizes, float, float, torch.device], Toolkit]
+
+
+PEERS = {
+    PEER: Peer(speechbrain_las.unavailable, SpeechBrainPeer),
+    "espnet": Peer(espnet_las.unavailable, ESPnetPeer),
+}
+
+
 def title(shape: str) -> str:
     """The title over the rows: the utterances."""
     return shape
@@ -117,10 +133,11 @@ def measure(settings: Settings) -> Iterator[Group]:
     subject = inputs.subject(settings.config)
     toolkits: dict[str, Toolkit] = {f"las, {each}": Las(settings, subject, each) for each in PRECISIONS}
     searching: dict[str, Toolkit] = {"las": toolkits["las, fp32"]}
-    if not speechbrain_las.unavailable():
-        sizes = Sizes.of(settings.config, subject.corpus.sample_rate, subject.corpus.tokens.size)
-        rate = float(settings.config["optim"]["lr"])
-        toolkits[PEER] = searching[PEER] = SpeechBrainPeer(sizes, CTC_WEIGHT, rate, settings.device)
+    sizes = Sizes.of(settings.config, subject.corpus.sample_rate, subject.corpus.tokens.size)
+    rate = float(settings.config["optim"]["lr"])
+    for name, peer in PEERS.items():
+        if not peer.unavailable():
+            toolkits[name] = searching[name] = peer.make(sizes, CTC_WEIGHT, rate, settings.device)
     batches = real_batches(settings, subject)
     size = len(batches[0].ids)
     rows = _measured(settings, subject, toolkits, f"update of {size}", batches, _updates)
@@ -195,6 +212,6 @@ def _measured(
         if PEER in spreads:
             row["ratio_to_peer"] = spread.median / spreads[PEER].median
         rows.append(row)
-    if PEER not in spreads:
-        rows.append(settings.row(PEER, "", shape) | {"work": work, "refused": speechbrain_las.unavailable()})
+    for name in PEERS.keys() - spreads.keys():
+        rows.append(settings.row(name, "", shape) | {"work": work, "refused": PEERS[name].unavailable()})
     return rows

@@ -8,9 +8,12 @@ import pytest
 import tiny
 import torch
 
-from las.benchmark import inputs, peers, speechbrain_las
+from las.benchmark import espnet_las, inputs, peers
+from las.benchmark.espnet_las import ESPnetPeer
+from las.benchmark.peer_sizes import Sizes
+from las.benchmark.peers import Peer
 from las.benchmark.settings import settings
-from las.benchmark.speechbrain_las import Sizes, SpeechBrainPeer
+from las.benchmark.speechbrain_las import SpeechBrainPeer
 from las.cli import benchmark
 from las.data.loader import Batch
 from las.runtime.config import Config, compose
@@ -52,8 +55,7 @@ def test_both_toolkits_do_the_same_work(corpus: Path, monkeypatch: pytest.Monkey
         made.append(StandIn())
         return made[0]
 
-    monkeypatch.setattr(speechbrain_las, "unavailable", lambda: "")
-    monkeypatch.setattr(peers, "SpeechBrainPeer", make)
+    monkeypatch.setattr(peers, "PEERS", {peers.PEER: Peer(lambda: "", make)})
     table = benchmark.benchmark(given(corpus))
     (peer,) = made
     assert {row["work"] for row in table} == WORKS | SINGLE
@@ -84,16 +86,18 @@ def test_a_search_has_as_many_tokens_as_asked_for(corpus: Path) -> None:
             assert len(tokens) == 5
 
 
-def test_without_speechbrain_its_installation_is_told(
+def test_without_peers_their_installation_is_told(
     corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(speechbrain_las.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(espnet_las.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(peers, "SEARCHES", {"greedy": (1, 0.0)})
     table = benchmark.benchmark(given(corpus))
     measured = [row for row in table if "refused" not in row]
     assert {row["implementation"] for row in measured} == {"las, fp32", "las, bf16", "las"}
     assert all("ratio_to_peer" not in row for row in measured)
-    assert "not measured: speechbrain (not installed: pip install 'las[peers]')" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "speechbrain (not installed: pip install 'las[peers]')" in said
+    assert "espnet (not installed: pip install espnet" in said
 
 
 def test_a_model_without_ctc_cannot_be_compared(corpus: Path) -> None:
@@ -105,10 +109,10 @@ def config_of(corpus: Path, *changes: str) -> Config:
     return compose("benchmark", [*given(corpus), *changes])
 
 
-def test_sizes_that_speechbrain_cannot_have(corpus: Path) -> None:
+def test_sizes_that_peers_cannot_have(corpus: Path) -> None:
     sizes = Sizes.of(config_of(corpus), 16000, 30)
     assert (sizes.num_tokens, sizes.key_size) == (30, config_of(corpus)["model"]["speller"]["attention"]["key_size"])
-    with pytest.raises(ConfigError, match="joins frames"):
+    with pytest.raises(ConfigError, match="must join frames"):
         Sizes.of(config_of(corpus, "model.listener.input_reduction=2"), 16000, 30)
 
 
@@ -128,3 +132,17 @@ def test_speechbrain_learns_and_searches(corpus: Path) -> None:
         hypotheses = peer.decoder(size, weight, batch, 5)()
         # Its greedy search has no step of its own for the end of a sentence.
         assert [len(tokens) for tokens in hypotheses] == [6 if size == 1 else 5] * len(batch.ids)
+
+
+@pytest.mark.skipif(bool(espnet_las.unavailable()), reason="needs ESPnet: pip install espnet")
+def test_espnet_learns_and_searches(corpus: Path) -> None:
+    config = config_of(corpus)
+    subject = inputs.subject(config)
+    batch = peers.real_batches(settings(config, "peers", ""), subject)[-1]
+    torch.manual_seed(1)
+    sizes = Sizes.of(config, subject.corpus.sample_rate, subject.corpus.tokens.size)
+    peer = ESPnetPeer(sizes, peers.CTC_WEIGHT, 0.01, torch.device("cpu"))
+    losses = [peer.update(batch) for _ in range(20)]
+    assert losses[-1] < 0.8 * losses[0]
+    for size, weight in peers.SEARCHES.values():
+        assert [len(tokens) for tokens in peer.decoder(size, weight, batch, 5)()] == [5] * len(batch.ids)

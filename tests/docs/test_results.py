@@ -24,7 +24,7 @@ def test_a_number_says_where_it_comes_from(each: dict[str, Any]) -> None:
     assert len(each["each"]) == len(each["seeds"]) == len(each["dev"]) == len(each["minutes"]) > 0
     assert each["value"] == pytest.approx(sum(each["each"]) / len(each["each"]))
     assert each["interval"][0] <= each["value"] <= each["interval"][1]
-    assert each["command"].startswith("las train ") and re.fullmatch(r"[0-9a-f]{7,}", each["commit"])
+    assert each["command"].startswith("las train ") and re.fullmatch(r"[0-9a-f]{7,}(, [0-9a-f]{7,})*", each["commit"])
 
 
 def test_readme_quotes_the_file() -> None:
@@ -57,6 +57,20 @@ def test_runs_become_numbers(tmp_path: Path) -> None:
         SCRIPT["number"]("x", "y", [runs[0], run_folder(tmp_path / "other", 2, 0.1, "optim.lr=0.1")])
     with pytest.raises(SystemExit, match="there is no result yet"):
         SCRIPT["number"]("x", "y", [tmp_path])
+
+
+def test_seeds_of_the_same_command_join_a_number(tmp_path: Path) -> None:
+    runs = [run_folder(tmp_path / str(seed), seed, 0.08 + 0.01 * seed, "a=1", "b=2") for seed in (2, 1, 3)]
+    whole = SCRIPT["number"]("x", "y", [runs[1], runs[0], runs[2]])
+    first = SCRIPT["number"]("x", "y", runs[:1]) | {"commit": "0123456"}
+    turned = first | {"command": "las train b=2 a=1 corpus=an4 corpus.root=AN4"}
+    rest = SCRIPT["number"]("x", "y", runs[1:])
+    for stored in (first, turned):
+        found = SCRIPT["joined"](rest, stored)
+        assert found | {"interval": whole["interval"]} == whole | {"commit": "0123456, abcdef123456"}
+        assert found["interval"] == pytest.approx(whole["interval"])
+    for other in (None, first | {"command": "las train c=1"}, whole):
+        assert SCRIPT["joined"](rest, other) == rest
 
 
 def test_a_script_is_a_verb_and_the_last_value_of_a_key_counts(tmp_path: Path) -> None:
