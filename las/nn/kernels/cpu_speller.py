@@ -271,7 +271,12 @@ def unsupported_reason(attention: Attention) -> str:
 @cache
 def trial_error() -> str:
     """The reason why this loop cannot be used at all: its results differ from those of torch's operations."""
-    with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
+    with (
+        torch.random.fork_rng(devices=[]),
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        torch.autocast("cpu", enabled=False),  # whatever the caller asks for: rounding is not an error
+    ):
         differences = {
             cls.__name__: _largest_difference(cls)
             for cls, form in teacher_forcing.FORMS.items()

@@ -268,3 +268,11 @@ def test_a_compiled_loop_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPat
         assert speller.explain(material()) == f"speller: autograd (cpu: {reason})"
     finally:
         cpu_speller.trial_error.cache_clear()
+
+
+def test_a_first_use_under_autocast_is_not_a_failed_trial() -> None:
+    if cpu.unsupported_reason(PlainLSTMCell(2, 3), material()):
+        pytest.skip("there is no compiled loop")
+    cpu_speller.trial_error.cache_clear()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert cpu_speller.trial_error() == ""
