@@ -10,7 +10,7 @@ import torch
 from las.cli import align_import, align_network
 from las.data.corpora.base import Corpus
 from las.data.manifest import Interval, Utterance
-from las.hmm import imported, labels, segments, spoken, textgrid
+from las.hmm import imported, labels, segments, spoken, textgrid, tying
 from las.hmm.aligner import Aligner, Alignment
 from las.hmm.decision_tree import Growth
 from las.hmm.labels import LabelKind
@@ -27,7 +27,6 @@ from las.storage import atomic
 from las.training import data_preparation
 
 FORMATS = (".ctm", ".TextGrid")
-TYING = "tying.json"
 NEAR_S = 0.02
 """Distance within which a boundary counts as right, in seconds: the usual tolerance since Hosom (2009)."""
 
@@ -55,7 +54,6 @@ def align(overrides: list[str]) -> dict[str, Any]:
             config, corpus, data.splits, lambda: spoken.topology(corpus, spoken.dictionary(corpus, config["lexicon"]))
         )
     dictionary = (network and network.lexicon) or spoken.dictionary(corpus, config["lexicon"])
-    topology = spoken.topology(corpus, dictionary)
     if network is None:
         spoken.say_dictionary(corpus, config["lexicon"], dictionary)
     everything = {split: spoken.spoken(corpus, utterances) for split, utterances in data.splits.items()}
@@ -63,10 +61,11 @@ def align(overrides: list[str]) -> dict[str, Any]:
     aligner: Aligner | NetworkAligner
     if network is None:
         features = build(config["features"], where="features")(corpus.sample_rate)
-        aligner = Aligner(features, dictionary, topology, growth=growth)
+        aligner = Aligner(features, dictionary, spoken.topology(corpus, dictionary), growth=growth)
         aligner.train(everything[corpus.splits[0]])
     else:
-        aligner = align_network.aligner(network, dictionary, topology, config)
+        states = network.tied or spoken.topology(corpus, dictionary)
+        aligner = align_network.aligner(network, dictionary, states, config)
     chosen = corpus.splits if config["split"] is None else (config["split"],)
     aligned = aligner.align([each for split in chosen for each in everything[split]])
     aligned.say_without_path()
@@ -77,7 +76,7 @@ def align(overrides: list[str]) -> dict[str, Any]:
         stored = labels.write(config["labels"], labelled, LabelKind.of(aligner.states, aligner.times))
         progress.say(f"labels of {stored.counts().sum():,} frames written to {stored.folder}")
         if isinstance(aligner.states, TiedStates):
-            aligner.states.write(stored.folder / TYING)
+            aligner.states.write(stored.folder / tying.TYING)
     known = {each.utterance.id: each.utterance for split in chosen for each in everything[split]}
     return {"utterances": len(aligned.aligned), "without_path": aligned.without_path} | _compare(corpus, aligned, known)
 

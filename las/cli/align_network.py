@@ -6,7 +6,7 @@ from las.decoding import transcriber
 from las.decoding.transcriber import TrainedModel
 from las.hmm.lexicon import Lexicon
 from las.hmm.network_aligner import NetworkAligner
-from las.hmm.topology import Topology
+from las.hmm.topology import StateNumbering
 from las.nn.acoustic_model import AcousticModel
 from las.runtime import devices
 from las.runtime.config import Config, check_value, require, shown
@@ -39,14 +39,14 @@ def read(config: Config, overrides: list[str]) -> TrainedModel:
     return network
 
 
-def aligner(network: TrainedModel, lexicon: Lexicon, topology: Topology, config: Config) -> NetworkAligner:
-    """The aligner of a restored model. Raises ConfigError for tied states, whose phones are not known."""
+def aligner(network: TrainedModel, lexicon: Lexicon, states: StateNumbering, config: Config) -> NetworkAligner:
+    """The aligner of a restored model. Raises ConfigError for imported tied states, whose phones are not known."""
     model = network.model
     assert isinstance(model, AcousticModel)
-    if model.num_pdfs != topology.num_pdfs:
+    if model.num_pdfs != states.num_pdfs:
         raise ConfigError(
             f"checkpoint={config['checkpoint']} has {model.num_pdfs} states, and the phones of the dictionary have "
-            f"{topology.num_pdfs}: tied states that were imported are not to be aligned"
+            f"{states.num_pdfs}: tied states that were imported are not to be aligned"
         )
     model = model.eval().to(devices.pick(config["trainer"]["device"]))
-    return NetworkAligner(model, lexicon, topology, config["acoustic_scale"], config["prior_scale"])
+    return NetworkAligner(model, lexicon, states, config["acoustic_scale"], config["prior_scale"])

@@ -24,7 +24,10 @@ from las.decoding.transcription import SegmentTranscript, Transcription
 from las.decoding.word_graph import WordGraphSearch
 from las.decoding.word_timing import TimedToken, TimedWord
 from las.hmm import lexicon as hmm_lexicon
+from las.hmm import tying
 from las.hmm.frame_times import FrameTimes
+from las.hmm.topology import Topology
+from las.hmm.tying import TiedStates
 from las.nn.model import ListenAttendSpell
 from las.nn.trainable import SpeechModel
 from las.runtime import progress
@@ -46,6 +49,8 @@ class TrainedModel(NamedTuple):
     tokens: tokenizers.Tokenizer
     sample_rate: int
     lexicon: hmm_lexicon.Lexicon | None
+    tied: TiedStates | None
+    """Tied states of triphones that the model knows; None for those of phones, and for tokens."""
     config: Config
 
 
@@ -316,10 +321,10 @@ def load(
     >>> transcriber.transcribe("audio.wav").text
     'sil aa iy sil'
     """
-    model, tokens, sample_rate, lexicon, config = restore(path, strict)
+    model, tokens, sample_rate, lexicon, tied, config = restore(path, strict)
     search = build(config["search"], where="search") if search is None else search
     require_search(search, model)
-    prepare(search, tokens, lexicon, model.ctc is not None, output_paths.graphs(Path(path)))
+    prepare(search, tokens, lexicon, tied, model.ctc is not None, output_paths.graphs(Path(path)))
     tokens = tokens_of(search, tokens)
     return Transcriber(model.to(device), tokens, sample_rate, search, config, cutter(sample_rate))
 
@@ -334,12 +339,15 @@ def restore(path: str | Path, strict: bool = False) -> TrainedModel:
         corpus, configs = stored.state["corpus"], (stored.config["model"], stored.config["search"])
         tokens, sample_rate = tokenizers.from_state(corpus["tokens"]), int(corpus["sample_rate"])
         lexicon = hmm_lexicon.from_state(corpus["lexicon"]) if "lexicon" in corpus else None
-        vocab_size = tokens.size if lexicon is None else 1 + len(lexicon.phones)
-        model: SpeechModel = build(configs[0], where="model")(sample_rate, vocab_size)
+        tied, sizes = None, {"vocab_size": tokens.size if lexicon is None else 1 + len(lexicon.phones)}
+        if lexicon is not None and "tying" in corpus:
+            tied = tying.from_state(corpus["tying"], Topology.of_lexicon(lexicon), str(stored.directory))
+            sizes["num_pdfs"] = tied.num_pdfs
+        model: SpeechModel = build(configs[0], where="model")(sample_rate, **sizes)
         model.load_state_dict(stored.model)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise StorageError(f"{stored.directory}: its parts do not fit together ({error!r})") from error
-    return TrainedModel(model, tokens, sample_rate, lexicon, stored.config)
+    return TrainedModel(model, tokens, sample_rate, lexicon, tied, stored.config)
 
 
 def find_audio(names: str | Sequence[str]) -> list[Path]:

@@ -26,7 +26,7 @@ from las.hmm.decoding_graph import DecodingGraph
 from las.hmm.fst import from_lattice, library, to_kaldi
 from las.hmm.grammar import Grammar
 from las.hmm.lexicon import Lexicon
-from las.hmm.topology import Topology
+from las.hmm.topology import StateNumbering
 from las.nn.acoustic_model import FrameScores
 from las.runtime.config import require
 from las.runtime.errors import ConfigError, NumericalError
@@ -41,7 +41,7 @@ LATTICE_SHARE = 0.25
 
 class _Prepared(NamedTuple):
     lexicon: Lexicon
-    topology: Topology
+    states: StateNumbering
     grammar: Grammar
     graph: DecodingGraph
 
@@ -104,14 +104,15 @@ class WordGraphSearch:
     def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
         """Do nothing: words come from the dictionary, by `prepare`."""
 
-    def prepare(self, lexicon: Lexicon, topology: Topology, cache: Path | None = None) -> None:
-        """Build the graph of a dictionary and the grammar, or read it from the folder `cache`, where it is kept.
+    def prepare(self, lexicon: Lexicon, states: StateNumbering, cache: Path | None = None) -> None:
+        """Build the graph of a dictionary, the states of its phones and the grammar, or read it from `cache`, the
+        folder where it is kept.
 
         Raises DataError for a grammar or a dictionary that cannot be used, ConfigError where the libraries are missing.
         """
         library("kaldi_decoder")
         grammar = word_grammar.read(self.grammar, lexicon)
-        self._prepared = _Prepared(lexicon, topology, grammar, graph_cache.build(lexicon, topology, grammar, cache))
+        self._prepared = _Prepared(lexicon, states, grammar, graph_cache.build(lexicon, states, grammar, cache))
         self._weighted = None
 
     @property
@@ -141,7 +142,7 @@ class WordGraphSearch:
         texts = [[prepared.graph.words[token - 1] for token in each] for each in tokens]
         scaled = self._scaled(prepared.lexicon, texts)
         emissions = self._emissions(decoder)
-        return word_spans(emissions, decoder.log_posteriors, num_states, texts, scaled, prepared.topology)
+        return word_spans(emissions, decoder.log_posteriors, num_states, texts, scaled, prepared.states)
 
     def _required(self) -> _Prepared:
         if self._prepared is None:
@@ -161,7 +162,7 @@ class WordGraphSearch:
 
     def _emissions(self, decoder: FrameScores) -> Float[Tensor, "batch frames pdfs"]:
         """Scaled scores of states, in fp32. Raises ConfigError where a model has other states than the graph."""
-        expected = self._required().topology.num_pdfs
+        expected = self._required().states.num_pdfs
         if decoder.log_posteriors.shape[-1] != expected:
             raise ConfigError(
                 f"the model has {decoder.log_posteriors.shape[-1]} states of phones, and the dictionary's phones have "

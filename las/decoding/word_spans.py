@@ -12,7 +12,7 @@ from torch import Tensor
 
 from las.hmm.graph import AlignmentGraph, alignment_graph
 from las.hmm.lexicon import Lexicon
-from las.hmm.topology import NUM_STATES, Topology
+from las.hmm.topology import NUM_STATES, StateNumbering
 from las.hmm.viterbi import viterbi
 
 
@@ -32,7 +32,7 @@ def word_spans(
     num_frames: Int[Tensor, "batch"],
     texts: Sequence[Sequence[str]],
     lexicon: Lexicon,
-    topology: Topology,
+    states: StateNumbering,
 ) -> list[list[WordSpan]]:
     """The words of each text with their frames, by the scaled scores `emissions`.
 
@@ -43,7 +43,7 @@ def word_spans(
     rows = [row for row, frames in enumerate(num_frames.tolist()) if frames and texts[row]]
     if not rows:
         return spans
-    graphs = [alignment_graph(texts[row], lexicon, topology) for row in rows]
+    graphs = [alignment_graph(texts[row], lexicon, states) for row in rows]
     for row, graph, path in zip(rows, graphs, viterbi(emissions[rows], num_frames[rows], graphs), strict=True):
         if path is None:
             spans[row] = _shared_out(texts[row], int(num_frames[row]))

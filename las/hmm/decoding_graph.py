@@ -1,11 +1,12 @@
 """Decoding graphs: all sentences of a dictionary and a grammar as one graph of states of phones (Mohri, Pereira & Riley
 2002, "Weighted finite-state transducers in speech recognition").
 
-    HLG = H (min det (L o G))
+    HLG = H (min det (L o G))       or, for tied states of triphones,       HCLG = H (C o min det (L o G))
 
 G accepts words, with back-off as arcs that say nothing; L reads phones and writes words, with silence before, between
-and after them; H puts three states for every phone. L o G is determinized with symbols of its own where two words, or a
-word and the beginning of another, sound the same, and where G backs off; these symbols are then removed.
+and after them; C puts phones into their contexts (`context.py`); H puts three states for every phone. L o G is
+determinized with symbols of its own where two words, or a word and the beginning of another, sound the same, and where
+G backs off; these symbols are then removed.
 
 The costs of L o G (-log of the n-gram and of the pronunciations) stay apart from those of the transitions, so that one
 graph serves all scales: determinization commutes with a positive factor on all costs.
@@ -19,10 +20,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from las.hmm import context
+from las.hmm.context import Units
 from las.hmm.fst import EPSILON, Arcs, Fst, concatenated, from_kaldi, library, to_kaldi
 from las.hmm.grammar import Grammar
 from las.hmm.lexicon import Lexicon
-from las.hmm.topology import NUM_STATES, Topology
+from las.hmm.topology import NUM_STATES, StateNumbering, Topology
 from las.runtime.errors import DataError
 
 _DELTA = 1e-5
@@ -63,13 +66,13 @@ class _Symbols(NamedTuple):
         return self.pause + number
 
 
-def build(lexicon: Lexicon, topology: Topology, grammar: Grammar) -> DecodingGraph:
+def build(lexicon: Lexicon, states: StateNumbering, grammar: Grammar) -> DecodingGraph:
     """Build the graph of the words of a grammar, in memory.
 
     Raises DataError for a word without a pronunciation, a pronunciation that is empty or that a word has twice, a phone
     without states and a grammar without sentences; ConfigError where kaldifst is missing.
     """
-    kaldifst = library("kaldifst")
+    kaldifst, topology = library("kaldifst"), states.topology
     num_phones = len(topology.phones)
     symbols = _Symbols(num_phones + 1, num_phones + 2)
     spoken = kaldifst.StdVectorFst(to_kaldi(_lexicon_fst(lexicon, topology, grammar.words, symbols)))
@@ -82,7 +85,10 @@ def build(lexicon: Lexicon, topology: Topology, grammar: Grammar) -> DecodingGra
         raise DataError("the graph of words is empty: the grammar has no sentence of words of the dictionary")
     kaldifst.determinize_star(composed, delta=_DELTA)
     kaldifst.minimize_encoded(composed, delta=_DELTA)
-    return _with_states(from_kaldi(composed), topology, grammar.words)
+    of_phones = from_kaldi(composed)
+    if isinstance(states, Topology):
+        return _with_states(of_phones, Units.of_phones(topology), topology, grammar.words)
+    return _with_states(*context.expand(of_phones, states), topology, grammar.words)
 
 
 def _lexicon_fst(lexicon: Lexicon, topology: Topology, words: tuple[str, ...], symbols: _Symbols) -> Fst:
@@ -151,23 +157,23 @@ def _with_symbol(grammar: Grammar, backoff: int) -> Fst:
     return grammar.fst._replace(arcs=arcs._replace(inputs=inputs))
 
 
-def _with_states(graph: Fst, topology: Topology, words: tuple[str, ...]) -> DecodingGraph:
-    """Put states of phones into the arcs of L o G; arcs of one phone to one state share them.
+def _with_states(graph: Fst, units: Units, topology: Topology, words: tuple[str, ...]) -> DecodingGraph:
+    """Put states of phones into the arcs that read units; arcs of one unit to one state share them.
 
     An arc of H emits with the pdf of the state that it leads to. Arcs with other symbols become epsilons.
     """
-    num_phones, num_states = len(topology.phones), len(graph.finals)
-    entering = (graph.arcs.inputs >= 1) & (graph.arcs.inputs <= num_phones)
-    phones = graph.arcs.inputs - 1
-    pairs, place = np.unique(graph.arcs.targets[entering] * num_phones + phones[entering], return_inverse=True)
-    phone, target = pairs % num_phones, pairs // num_phones
+    num_units, num_states = len(units.phones), len(graph.finals)
+    entering = (graph.arcs.inputs >= 1) & (graph.arcs.inputs <= num_units)
+    read = graph.arcs.inputs - 1
+    pairs, place = np.unique(graph.arcs.targets[entering] * num_units + read[entering], return_inverse=True)
+    unit, target = pairs % num_units, pairs // num_units
     first = num_states + NUM_STATES * np.arange(len(pairs))
-    costs = np.array([topology.costs(name) for name in topology.phones], np.float32)[phone]
+    costs = np.array([topology.costs(name) for name in topology.phones], np.float32)[units.phones[unit]]
     loop, forward, skip, leave = costs.T
 
     def arcs(sources: NDArray[np.int64], state: int, cost: NDArray[np.float32]) -> Arcs:
         """Arcs into a state of every pair."""
-        inputs = NUM_STATES * phone + state + 1
+        inputs = units.pdfs[unit, state] + 1
         return Arcs(sources, inputs, np.zeros_like(inputs), cost, first + state)
 
     last = NUM_STATES - 1
@@ -178,7 +184,7 @@ def _with_states(graph: Fst, topology: Topology, words: tuple[str, ...]) -> Deco
     silent = np.zeros_like(target)
     inside.append(Arcs(first + last, silent, silent, leave, target))
     entry_inputs, entry_targets = np.zeros_like(graph.arcs.inputs), graph.arcs.targets.copy()
-    entry_inputs[entering] = NUM_STATES * phones[entering] + 1
+    entry_inputs[entering] = units.pdfs[read[entering], 0] + 1
     entry_targets[entering] = first[place]
     outside = graph.arcs._replace(inputs=entry_inputs, costs=np.zeros_like(graph.arcs.costs), targets=entry_targets)
     everything = concatenated([outside, *inside])

@@ -55,6 +55,13 @@ def concatenated(parts: list[Arcs]) -> Arcs:
     return Arcs(*(np.concatenate(each) for each in zip(*parts, strict=True)))
 
 
+def sorted_by_source(arcs: Arcs) -> Arcs:
+    """The arcs in the order of the states that they leave."""
+    sources, inputs, outputs, costs, targets = arcs
+    order = np.argsort(sources, kind="stable")
+    return Arcs(sources[order], inputs[order], outputs[order], costs[order], targets[order])
+
+
 def library(name: str) -> Any:
     """kaldifst or kaldi_decoder, which are optional. Raises ConfigError with the command that installs them."""
     try:

@@ -14,7 +14,7 @@ from las.hmm.decoding_graph import DecodingGraph
 from las.hmm.fst import Arcs, library
 from las.hmm.grammar import Grammar
 from las.hmm.lexicon import Lexicon
-from las.hmm.topology import Topology
+from las.hmm.topology import StateNumbering
 from las.runtime import progress
 from las.storage import atomic
 
@@ -23,24 +23,25 @@ FORMAT = 1
 _NUM_ARRAYS = 9
 
 
-def build(lexicon: Lexicon, topology: Topology, grammar: Grammar, folder: Path | None = None) -> DecodingGraph:
+def build(lexicon: Lexicon, states: StateNumbering, grammar: Grammar, folder: Path | None = None) -> DecodingGraph:
     """The graph from the folder, or built and kept there; a file that cannot be read is built again, and a line says
     so. Raises as `decoding_graph.build`."""
     if folder is None:
-        return _built(lexicon, topology, grammar)
-    path = folder / f"{content_hash(lexicon, topology, grammar)[:32]}.graph"
+        return _built(lexicon, states, grammar)
+    path = folder / f"{content_hash(lexicon, states, grammar)[:32]}.graph"
     if path.is_file():
         try:
             return _read(path, grammar.words)
         except (OSError, ValueError, EOFError) as error:
             progress.say(f"{path}: the stored graph of words is damaged ({error}): it is built again")
-    graph = _built(lexicon, topology, grammar)
+    graph = _built(lexicon, states, grammar)
     _write(path, graph)
     return graph
 
 
-def content_hash(lexicon: Lexicon, topology: Topology, grammar: Grammar) -> str:
+def content_hash(lexicon: Lexicon, states: StateNumbering, grammar: Grammar) -> str:
     """Hash (sha256, hex) of dictionary, states with their transitions, grammar and the version of kaldifst."""
+    topology = states.topology
     parts = [
         FORMAT,
         library("kaldifst").__version__,
@@ -48,15 +49,16 @@ def content_hash(lexicon: Lexicon, topology: Topology, grammar: Grammar) -> str:
         [[word, lexicon.entries[word]] for word in grammar.words],
     ]
     parts += [topology.phones, topology.silences, [topology.costs(phone) for phone in topology.phones]]
+    parts += [] if states is topology else [states.content_hash]
     digest = hashlib.sha256(json.dumps([*parts, grammar.fst.start]).encode())
     for array in (grammar.fst.finals, *grammar.fst.arcs):
         digest.update(array.tobytes())
     return digest.hexdigest()
 
 
-def _built(lexicon: Lexicon, topology: Topology, grammar: Grammar) -> DecodingGraph:
+def _built(lexicon: Lexicon, states: StateNumbering, grammar: Grammar) -> DecodingGraph:
     started = time.monotonic()
-    graph = decoding_graph.build(lexicon, topology, grammar)
+    graph = decoding_graph.build(lexicon, states, grammar)
     progress.say(
         f"graph of {len(graph.words):,} words: {len(graph.final_lm_costs):,} states, {len(graph.lm_costs):,} arcs, "
         f"built in {time.monotonic() - started:.1f} s"

@@ -12,7 +12,7 @@ from las.hmm.frame_times import FrameTimes
 from las.hmm.graph import AlignmentGraph
 from las.hmm.lexicon import Lexicon
 from las.hmm.spoken import Spoken
-from las.hmm.topology import Topology
+from las.hmm.topology import StateNumbering
 from las.hmm.viterbi import Path, viterbi
 from las.nn.acoustic_model import AcousticModel
 from las.runtime import progress
@@ -30,7 +30,7 @@ class NetworkAligner:
     Args:
         model: trained, in evaluation mode.
         lexicon: has every word of every utterance.
-        topology: its states are the outputs of the model.
+        states: those of phones or of triphones, the outputs of the model.
         acoustic_scale: weight of the scores of frames against the costs of transitions.
         prior_scale: weight of the priors; 0 for posteriors alone.
     """
@@ -39,11 +39,11 @@ class NetworkAligner:
         self,
         model: AcousticModel,
         lexicon: Lexicon,
-        topology: Topology,
+        states: StateNumbering,
         acoustic_scale: float = 1.0,
         prior_scale: float = 1.0,
     ) -> None:
-        self.model, self.lexicon, self.states = model, lexicon, topology
+        self.model, self.lexicon, self.states = model, lexicon, states
         self.acoustic_scale, self.prior_scale = acoustic_scale, prior_scale
 
     @property

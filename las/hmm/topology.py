@@ -13,6 +13,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from las.hmm.lexicon import Lexicon, require_phone
 
 NUM_STATES = 3
@@ -50,8 +53,15 @@ class StateNumbering(Protocol):
     """Numbering of states of phones in their contexts: of monophones `Topology`, of triphones `tying.TiedStates`."""
 
     @property
+    def topology(self) -> "Topology":
+        """The phones and their transition costs, whatever their neighbours."""
+
+    @property
     def num_pdfs(self) -> int:
         """Number of distributions."""
+
+    def owners(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Number of the phone and of the state that each pdf belongs to, [pdfs] each."""
 
     @property
     def content_hash(self) -> str:
@@ -100,9 +110,19 @@ class Topology:
         return cls(lexicon.phones, [] if lexicon.silence is None else [lexicon.silence])
 
     @property
+    def topology(self) -> "Topology":
+        """This one."""
+        return self
+
+    @property
     def num_pdfs(self) -> int:
         """Number of distributions: three for each phone."""
         return NUM_STATES * len(self.phones)
+
+    def owners(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Number of the phone and of the state that each pdf belongs to, [pdfs] each."""
+        phones, states = np.divmod(np.arange(self.num_pdfs), NUM_STATES)
+        return phones, states
 
     def pdfs(self, phone: str, where: str = "topology") -> tuple[int, ...]:
         """The pdfs of the states of a phone. Raises DataError with the nearest phones for an unknown one."""

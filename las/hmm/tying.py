@@ -22,6 +22,8 @@ from las.runtime.errors import DataError, StorageError, suggest
 from las.storage import atomic, bounded
 
 FORMAT = 1
+TYING = "tying.json"
+"""Its file beside labels of its states."""
 
 
 class TiedStates:
@@ -35,17 +37,18 @@ class TiedStates:
     def __init__(self, topology: Topology, trees: Mapping[str, Sequence[Tree]]) -> None:
         self.topology = topology
         self.trees = {phone: tuple(trees[phone]) for phone in topology.phones}
-        self._names = [
-            f"{phone}.{state}.{number}"
-            for phone, own in self.trees.items()
+        leaves = {
+            leaf.pdf: (phone, state, number)
+            for phone, own in enumerate(self.trees.values())
             for state, tree in enumerate(own)
-            for number, _ in enumerate(each for each in tree if isinstance(each, Leaf))
-        ]
+            for number, leaf in enumerate(each for each in tree if isinstance(each, Leaf))
+        }
+        self._leaves = [leaves[pdf] for pdf in range(len(leaves))]
 
     @property
     def num_pdfs(self) -> int:
         """Number of distributions: one for each leaf."""
-        return len(self._names)
+        return len(self._leaves)
 
     def in_context(self, triphone: Triphone, where: str = "tying") -> tuple[int, ...]:
         """The pdfs of the states of a triphone, whether it was seen or not.
@@ -68,12 +71,22 @@ class TiedStates:
 
     def name(self, pdf: int) -> str:
         """The name of a pdf: phone, state, and leaf of its tree."""
-        return self._names[pdf]
+        phone, state, number = self._leaves[pdf]
+        return f"{self.topology.phones[phone]}.{state}.{number}"
+
+    def owners(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Number of the phone and of the state that each pdf belongs to, [pdfs] each."""
+        phones, states, _ = np.array(self._leaves).T
+        return phones, states
 
     @property
     def content_hash(self) -> str:
         """Hash (sha256, hex) of phones and trees; the transition costs are not part of it."""
         return hashlib.sha256(json.dumps(self._plain, sort_keys=True).encode()).hexdigest()
+
+    def state(self) -> dict[str, Any]:
+        """Plain JSON values for files and checkpoints; `from_state` reads them."""
+        return self._plain | {"content_hash": self.content_hash}
 
     @property
     def _plain(self) -> dict[str, Any]:
@@ -87,7 +100,7 @@ class TiedStates:
 
     def write(self, path: str | FilePath) -> None:
         """Write the tying as JSON."""
-        atomic.write_json(FilePath(path), self._plain | {"content_hash": self.content_hash})
+        atomic.write_json(FilePath(path), self.state())
 
 
 def estimate(
@@ -133,32 +146,35 @@ def read(path: str | FilePath, topology: Topology) -> TiedStates:
     Raises StorageError for a file that is missing, damaged or changed, DataError naming phones that the topology lacks
     or the tying.
     """
-    path = FilePath(path)
-    stored = bounded.stored(path)
+    return from_state(bounded.stored(FilePath(path)), topology, str(path))
+
+
+def from_state(stored: Mapping[str, Any], topology: Topology, where: str) -> TiedStates:
+    """The tying of `TiedStates.state`; errors begin with `where`, otherwise as `read`."""
     missing = {"format", "phones", "silences", "trees", "content_hash"} - stored.keys()
     if missing:
-        raise StorageError(f"{path}: this is no tying of states, it lacks {', '.join(sorted(missing))}")
+        raise StorageError(f"{where}: this is no tying of states, it lacks {', '.join(sorted(missing))}")
     if stored["format"] != FORMAT:
-        raise StorageError(f"{path}: format {stored['format']}, and this release reads {FORMAT}")
+        raise StorageError(f"{where}: format {stored['format']}, and this release reads {FORMAT}")
     given = {key: value for key, value in stored.items() if key != "content_hash"}
     if hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest() != stored["content_hash"]:
-        raise StorageError(f"{path}: it was changed after it was written: its content has another hash than it says")
-    _require_same(path, stored["phones"], topology.phones, "phones")
-    _require_same(path, stored["silences"], topology.silences, "silences")
+        raise StorageError(f"{where}: it was changed after it was written: its content has another hash than it says")
+    _require_same(where, stored["phones"], topology.phones, "phones")
+    _require_same(where, stored["silences"], topology.silences, "silences")
     trees = {phone: [tuple(map(_node, tree)) for tree in own] for phone, own in stored["trees"].items()}
     return TiedStates(topology, trees)
 
 
-def _require_same(path: FilePath, stored: Sequence[str], wanted: Sequence[str], kind: str) -> None:
+def _require_same(where: str, stored: Sequence[str], wanted: Sequence[str], kind: str) -> None:
     """Raise DataError, which names a difference, unless two lists of phones are the same."""
     for phone in wanted:
         if phone not in stored:
-            raise DataError(f"{path}: the tying does not know the {kind[:-1]} {phone!r}.{suggest(phone, stored)}")
+            raise DataError(f"{where}: the tying does not know the {kind[:-1]} {phone!r}.{suggest(phone, stored)}")
     for phone in stored:
         if phone not in wanted:
-            raise DataError(f"{path}: there is no {kind[:-1]} {phone!r}, which the tying has.{suggest(phone, wanted)}")
+            raise DataError(f"{where}: there is no {kind[:-1]} {phone!r}, which the tying has.{suggest(phone, wanted)}")
     if list(stored) != list(wanted):
-        raise DataError(f"{path}: the tying has the same {kind} in another order")
+        raise DataError(f"{where}: the tying has the same {kind} in another order")
 
 
 def _plain(node: Leaf | Split) -> dict[str, Any]:

@@ -9,11 +9,12 @@ import torch
 
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
-from las.hmm import corpus_labels, labels, spoken
+from las.hmm import corpus_labels, labels, spoken, tying
 from las.hmm.frame_times import FrameTimes
 from las.hmm.labels import NO_LABEL, FrameLabels, LabelKind, Labels
 from las.hmm.lexicon import Lexicon
-from las.hmm.topology import NUM_STATES
+from las.hmm.topology import StateNumbering
+from las.hmm.tying import TiedStates
 from las.nn.acoustic_model import AcousticModel
 from las.nn.features import Features
 from las.runtime import distributed
@@ -36,17 +37,18 @@ class LabelSource(ABC):
         corpus: with its dictionary.
         lexicon: of its words; of phones where its texts are phones.
         model: its features tell which frames there are.
+        states: of its phones, which the labels number.
 
     Raises ConfigError for a model of another number of states.
     """
 
-    def __init__(self, corpus: Corpus, lexicon: Lexicon, model: AcousticModel) -> None:
+    def __init__(self, corpus: Corpus, lexicon: Lexicon, model: AcousticModel, states: StateNumbering) -> None:
         self.corpus, self.lexicon, self.features = corpus, lexicon, model.features
-        self.topology = spoken.topology(corpus, lexicon)
-        if self.topology.num_pdfs != model.num_pdfs:
+        self.states, self.topology = states, states.topology
+        if states.num_pdfs != model.num_pdfs:
             raise ConfigError(
-                f"model.states_per_phone: {model.num_pdfs} states for {len(self.topology.phones)} phones, and labels "
-                f"have {NUM_STATES} for each"
+                f"model.states_per_phone, model.num_pdfs: the model has {model.num_pdfs} states for "
+                f"{len(self.topology.phones)} phones, and the labels have {states.num_pdfs}"
             )
         self.times = FrameTimes.of(self.features)
 
@@ -60,7 +62,7 @@ class LabelSource(ABC):
             return self.corpus.tokens.split(utterance.text)
         own = self.targets(utterance)
         own = own[own != NO_LABEL]
-        phones, states = np.divmod(own, NUM_STATES)
+        phones, states = (owners[own] for owners in self.states.owners())
         begins = np.flatnonzero((np.diff(phones, prepend=-1) != 0) | (np.diff(states, prepend=0) < 0))
         return [self.topology.phones[phone] for phone in phones[begins]]
 
@@ -70,7 +72,7 @@ class LabelSource(ABC):
 
 
 class TimedLabels(LabelSource):
-    """Labels from the times of phones that a corpus knows; its texts are phones."""
+    """Labels from the times of phones that a corpus knows; its texts are phones, and `states` theirs."""
 
     def targets(self, utterance: Utterance) -> Labels:
         """Labels of an utterance. Raises DataError for one without times, or with times of other audio."""
@@ -87,9 +89,11 @@ class TimedLabels(LabelSource):
 class StoredLabels(LabelSource):
     """Labels from a folder, fitted to the frames of the model; utterances without any are not trained on."""
 
-    def __init__(self, corpus: Corpus, lexicon: Lexicon, model: AcousticModel, stored: FrameLabels) -> None:
-        super().__init__(corpus, lexicon, model)
-        self.stored = FrameLabels(stored.folder, LabelKind.of(self.topology, self.times))
+    def __init__(
+        self, corpus: Corpus, lexicon: Lexicon, model: AcousticModel, states: StateNumbering, stored: FrameLabels
+    ) -> None:
+        super().__init__(corpus, lexicon, model, states)
+        self.stored = FrameLabels(stored.folder, LabelKind.of(states, self.times))
 
     def targets(self, utterance: Utterance) -> Labels:
         """Labels of an utterance, all NO_LABEL without a path. Raises DataError for labels of other audio."""
@@ -121,6 +125,22 @@ def lexicon_of(corpus: Corpus, config: Config) -> Lexicon:
     return spoken.dictionary(corpus, given)
 
 
+def states_of(corpus: Corpus, lexicon: Lexicon, chosen: str | None) -> StateNumbering:
+    """The states that labels are of: those of phones, or of triphones where a folder of labels has their tying.
+
+    Raises ConfigError for tied states of a corpus of phones, StorageError or DataError for a tying of other phones.
+    """
+    topology = spoken.topology(corpus, lexicon)
+    if chosen in (None, TIMES, ALIGN) or not (path := Path(str(chosen)) / tying.TYING).is_file():
+        return topology
+    if lexicon.silence is None:
+        raise ConfigError(
+            f"labels={chosen}: {corpus.name} has phones, and models of triphones need the words of a dictionary: make "
+            "the labels without triphones=true"
+        )
+    return tying.read(path, topology)
+
+
 def of_config(corpus: Corpus, model: AcousticModel, splits: Splits, config: Config) -> TrainingTargets:
     """Labels that a config asks for, of the training and the development part; made first where there are none.
 
@@ -133,14 +153,15 @@ def of_config(corpus: Corpus, model: AcousticModel, splits: Splits, config: Conf
     if chosen == TIMES and lexicon.silence is not None:
         raise ConfigError(f"labels={TIMES}: {corpus.name} has words, without times of phones: labels={ALIGN}")
     if chosen == TIMES or (chosen is None and has_times):
-        return TrainingTargets(TimedLabels(corpus, lexicon, model), {"labels": TIMES})
+        return TrainingTargets(TimedLabels(corpus, lexicon, model, spoken.topology(corpus, lexicon)), {"labels": TIMES})
     if chosen in (None, ALIGN):
         with distributed.main_first():
             parts = {split: splits[split] for split in corpus.splits[:2]}
             stored = corpus_labels.aligned(corpus, parts, lexicon, card(*ALIGNER_FEATURES), Path(config["data_dir"]))
     else:
         stored = FrameLabels(chosen)
-    source = StoredLabels(corpus, lexicon, model, stored)
+    states = states_of(corpus, lexicon, chosen)
+    source = StoredLabels(corpus, lexicon, model, states, stored)
     origin = {"labels": stored.content_hash}
     if lexicon.silence is not None:
         origin["lexicon"] = lexicon.content_hash
@@ -152,7 +173,8 @@ def of_config(corpus: Corpus, model: AcousticModel, splits: Splits, config: Conf
             "training utterance"
         )
     by_words = None if lexicon.silence is None else lexicon
-    return TrainingTargets(source, origin, by_words, frozenset(missing), remarks)
+    tied = states if isinstance(states, TiedStates) else None
+    return TrainingTargets(source, origin, by_words, tied, frozenset(missing), remarks)
 
 
 def _without_labels(stored: FrameLabels, utterances: Sequence[Utterance]) -> list[str]:

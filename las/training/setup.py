@@ -20,7 +20,6 @@ from las.data.quality import QualityLimits
 from las.data.tokenizers import Tokenizer
 from las.decoding.evaluation import Search
 from las.decoding.prepared_search import prepare
-from las.hmm.lexicon import Lexicon
 from las.nn import rnn
 from las.nn.initialisation import InitialisationProtocol
 from las.nn.trainable import SpeechModel, Trainable
@@ -139,10 +138,10 @@ def build_model(config: Config, corpus: Corpus, where: str = "model") -> Trainab
     """Build a model for a corpus, which gives the sizes that the model's constructor asks for by name."""
     section = config["model"]
     kind = resolve(section["_target_"])
-    vocab_size = tasks.TASKS[getattr(kind, "predicts", "tokens")].vocab_size(corpus, config)
-    sizes = {"sample_rate": corpus.sample_rate, "vocab_size": vocab_size}
+    sizes = {"sample_rate": corpus.sample_rate}
+    sizes |= tasks.TASKS[getattr(kind, "predicts", "tokens")].sizes(corpus, config)
     asked = inspect.signature(kind).parameters
-    model: Trainable = build(section, where=where)(*(size for name, size in sizes.items() if name in asked))
+    model: Trainable = build(section, where=where)(**{name: size for name, size in sizes.items() if name in asked})
     return model
 
 
@@ -201,17 +200,18 @@ def filter_training_utterances(run: TrainingRun, data: PreparedCorpus) -> list[U
     targets = run.targets(data, run.setup)
     for line in targets.remarks:
         progress.say(line, run.log)
-    bind_searches(run.setup, data.corpus.tokens, targets.lexicon, output_paths.graphs(run.folder.directory))
+    bind_searches(run.setup, data.corpus.tokens, targets, output_paths.graphs(run.folder.directory))
     data_preparation.save_vocabulary(data.corpus.tokens, run.folder.directory)
     return [utterance for utterance in train if utterance.id not in targets.missing]
 
 
 def bind_searches(
-    setup: TrainingSetup, tokens: Tokenizer, lexicon: Lexicon | None = None, cache: Path | None = None
+    setup: TrainingSetup, tokens: Tokenizer, targets: TrainingTargets | None = None, cache: Path | None = None
 ) -> None:
     """Prepare both searches for tokens, or for the dictionary whose phones the model knows."""
+    lexicon, tied = (None, None) if targets is None else (targets.lexicon, targets.tied)
     for search in (setup.parts.search, setup.search):
-        prepare(search, tokens, lexicon, setup.speech_model.ctc is not None, cache)
+        prepare(search, tokens, lexicon, tied, setup.speech_model.ctc is not None, cache)
 
 
 def trainers(run: TrainingRun, data: PreparedCorpus, train: Sequence[Utterance]) -> Iterator[Trainer]:

@@ -11,7 +11,7 @@ from las.data.corpora.base import Corpus
 from las.data.loader import Targets
 from las.data.manifest import Utterance
 from las.decoding.base import Search, require_search
-from las.hmm import spoken
+from las.hmm.tying import TiedStates
 from las.nn.losses import TrainingLoss
 from las.nn.trainable import Trainable
 from las.runtime.config import Config
@@ -26,8 +26,8 @@ class Task(NamedTuple):
     """Parts of a training that depend on what its model predicts."""
 
     validator: Callable[..., ValidatorProtocol]
-    vocab_size: Callable[[Corpus, Config], int]
-    """Counts the symbols that a model of a corpus predicts, for its constructor."""
+    sizes: Callable[[Corpus, Config], dict[str, int]]
+    """Counts what a model of a corpus predicts, by the names of arguments of its constructor."""
     targets: Callable[[Corpus, Any, Splits, Config], TrainingTargets]
     """Makes the targets for a corpus, a model, the utterances by split, and the config of the training."""
     trial_targets: Callable[[Corpus, Any], Targets]
@@ -42,17 +42,19 @@ def _nothing(*given: object) -> None:
     """Do nothing."""
 
 
-def _num_tokens(corpus: Corpus, config: Config) -> int:
-    return corpus.tokens.size
+def _num_tokens(corpus: Corpus, config: Config) -> dict[str, int]:
+    return {"vocab_size": corpus.tokens.size}
 
 
 def _tokens(corpus: Corpus, model: Trainable, splits: Splits, config: Config) -> TrainingTargets:
     return TrainingTargets(corpus.tokens)
 
 
-def _num_phones(corpus: Corpus, config: Config) -> int:
-    """Phones and the boundary."""
-    return 1 + len(spoken.topology(corpus, frame_labels.lexicon_of(corpus, config)).phones)
+def _num_phones(corpus: Corpus, config: Config) -> dict[str, int]:
+    """Phones and the boundary; tied states, where the labels have them."""
+    states = frame_labels.states_of(corpus, frame_labels.lexicon_of(corpus, config), config.get("labels"))
+    tied = {"num_pdfs": states.num_pdfs} if isinstance(states, TiedStates) else {}
+    return {"vocab_size": 1 + len(states.topology.phones), **tied}
 
 
 TOKENS = Task(Validator, _num_tokens, _tokens, lambda corpus, model: corpus.tokens, _nothing, _nothing)

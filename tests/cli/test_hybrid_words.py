@@ -1,6 +1,7 @@
 """Hybrid HMMs for words by the command line: labels made by alignment, words decoded, scales tuned."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from console import Answer
 from tiny_frames import MODEL, SHORT
 
 from las.hmm.labels import FrameLabels
+from las.storage import checkpoint
 
 pytest.importorskip("kaldi_decoder")
 Las = Callable[..., Answer]
@@ -74,6 +76,36 @@ def test_words_from_training_to_tuned_decoding(root: Path, las: Las) -> None:
     assert answer.code == 0, answer.err
     best = json.loads((root / "run" / "tuned.json").read_text())["errors"]
     assert f"dev: {best}" in answer.out, "the score of tuning is that of decoding"
+
+
+@pytest.mark.slow
+def test_triphones_from_alignment_to_words_and_back(root: Path, las: Las) -> None:
+    """The checkpoint has the tying; its alignment has the states of the labels that it learned."""
+    where = [*tiny_words.overrides(root)[:4], f"data_dir={root / 'data'}", f"output={root / 'x.ctm'}"]
+    limits = ["triphones=true", "tying.min_count=3", "tying.min_gain=0.5", f"labels={root / 'tied'}"]
+    answer = las("align", *where, *limits)
+    assert answer.code == 0, answer.err
+    num_pdfs = int(re.search(r"([\d,]+) tied states", answer.out)[1].replace(",", ""))  # type: ignore[index]
+    assert num_pdfs > 3 * len({phone for line in DICTIONARY.splitlines() for phone in line.split()[1:]} | {"SIL"})
+    answer = las("train", *hybrid(root, f"labels={root / 'tied'}"))
+    assert answer.code == 0 and "test: WER " in answer.out, answer.err
+    assert checkpoint.find(root / "run", False)[0].model["output.bias"].shape == (num_pdfs,)
+
+    (root / "tied" / "tying.json").rename(root / "tying.json")
+    (root / "an4" / "etc" / "an4.dic").unlink()
+    places = [f"checkpoint={root / 'run'}", f"data_dir={root / 'data'}"]
+    answer = las("decode", *places, "split=test", f"output={root / 'x.jsonl'}")
+    assert answer.code == 0, answer.err
+    audio = tiny_words.wav(root, tiny_words.name("train", 7))
+    answer = las("transcribe", f"checkpoint={root / 'run'}", f"input={audio}", f"output={root / 'talk.jsonl'}")
+    assert answer.code == 0, answer.err
+    answer = las("align", *places, f"output={root / 'again.ctm'}", f"labels={root / 'again'}")
+    assert answer.code == 0, answer.err
+    assert (root / "again" / "tying.json").read_text() == (root / "tying.json").read_text()
+    assert FrameLabels(root / "again").kind == FrameLabels(root / "tied").kind
+    (root / "an4" / "etc" / "an4.dic").write_text(DICTIONARY)
+    answer = las("train", *hybrid(root, f"labels={root / 'tied'}", f"run_dir={root / 'without'}"))
+    assert answer.code == 3 and "labels of" in answer.err, "without its tying, the states of the labels are unknown"
 
 
 @pytest.mark.slow

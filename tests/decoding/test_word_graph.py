@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from toy_grammar import WORDS, Recogniser, bigram, log_prob
-from toy_hmm import PHONES, toy, toy_scores
+from toy_hmm import PHONES, toy, toy_scores, toy_tying
 
 from las.decoding import word_grammar
 from las.decoding.base import Hypothesis
@@ -16,7 +16,7 @@ from las.decoding.word_graph import WordGraphSearch
 from las.decoding.word_spans import WordSpan
 from las.hmm.graph import alignment_graph
 from las.hmm.lexicon import Lexicon, Pronunciation
-from las.hmm.topology import SPEECH, Topology
+from las.hmm.topology import SPEECH, StateNumbering, Topology
 from las.hmm.viterbi import viterbi
 from las.lm import arpa, ngram
 from las.nn.acoustic_model import FrameScores
@@ -53,9 +53,9 @@ def grammars(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, arpa.M
     return [(str(folder / f"{number}.arpa"), model) for number, model in enumerate(models)]
 
 
-def prepared(lexicon: Lexicon, topology: Topology, **options: object) -> WordGraphSearch:
+def prepared(lexicon: Lexicon, states: StateNumbering, **options: object) -> WordGraphSearch:
     search = WordGraphSearch(**(EXACT | options))  # type: ignore[arg-type]
-    search.prepare(lexicon, topology)
+    search.prepare(lexicon, states)
     return search
 
 
@@ -82,7 +82,7 @@ def test_toys_equal_the_passing_of_tokens(num_toys: int, grammars: list[tuple[st
 
 
 def aligned(
-    search: WordGraphSearch, lexicon: Lexicon, topology: Topology, words: list[str], emissions: np.ndarray
+    search: WordGraphSearch, lexicon: Lexicon, states: StateNumbering, words: list[str], emissions: np.ndarray
 ) -> tuple[float, np.ndarray]:
     """The score of a sentence by the alignment of its own graph, and the states of the path."""
     scaled = Lexicon(
@@ -92,7 +92,7 @@ def aligned(
         },
         lexicon.silence,
     )
-    graph = alignment_graph(words, scaled, topology)
+    graph = alignment_graph(words, scaled, states)
     (path,) = viterbi(torch.from_numpy(emissions).unsqueeze(0), torch.tensor([len(emissions)]), [graph])
     if path is None:
         return -math.inf, np.zeros(0)
@@ -104,18 +104,21 @@ def aligned(
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 40))])
+@pytest.mark.parametrize("tied", [False, True])
 def test_lists_of_the_best_sentences_equal_the_alignments_of_all(
-    seed: int, grammars: list[tuple[str, arpa.Model]]
+    tied: bool, seed: int, grammars: list[tuple[str, arpa.Model]]
 ) -> None:
+    """With states of phones, and with tied states of triphones, whose neighbours reach across words."""
     _, lexicon, topology = toy(seed)
-    topology = Topology(PHONES, ["SIL"], NO_SKIP, topology.pause)
-    search = prepared(lexicon, topology, nbest=12, lm_scale=1.3, word_insertion=0.4, grammar=grammars[seed % 5][0])
-    emissions = toy_scores(seed, 9)  # at most three words: a phone takes three frames
+    topology = Topology(PHONES, ["SIL"] if seed % 7 else [], NO_SKIP, topology.pause)
+    states: StateNumbering = toy_tying(seed, topology) if tied else topology
+    search = prepared(lexicon, states, nbest=12, lm_scale=1.3, word_insertion=0.4, grammar=grammars[seed % 5][0])
+    emissions = toy_scores(seed, 9, states.num_pdfs)  # at most three words: a phone takes three frames
     found = only(search, emissions)
     sentences = [list(each) for count in range(4) for each in itertools.product(WORDS, repeat=count)]
     if lexicon.silence is None:
         sentences = sentences[1:]
-    scores = [aligned(search, lexicon, topology, each, emissions)[0] for each in sentences]
+    scores = [aligned(search, lexicon, states, each, emissions)[0] for each in sentences]
     best = sorted((score for score in scores if score > -math.inf), reverse=True)[:12]
     assert [each.score for each in found] == pytest.approx(best, abs=1e-3)
     assert len({tuple(each.tokens) for each in found}) == len(found) >= 3

@@ -6,9 +6,12 @@ import random
 import numpy as np
 from numpy.typing import NDArray
 
+from las.hmm.decision_tree import Leaf, Split, Tree
 from las.hmm.graph import AlignmentGraph, alignment_graph
 from las.hmm.lexicon import Lexicon, Pronunciation
+from las.hmm.questions import Question
 from las.hmm.topology import Topology, TransitionCosts
+from las.hmm.tying import TiedStates
 
 PHONES = ("SIL", "A", "B", "C", "D")
 
@@ -29,13 +32,36 @@ def toy(seed: int) -> tuple[list[str], Lexicon, Topology]:
     return [draw.choice("uvw") for _ in range(draw.randint(1, 3))], Lexicon(entries, silence), topology
 
 
+def toy_tying(seed: int, topology: Topology) -> TiedStates:
+    """Trees of at most three leaves, with random questions; those of silence ask nothing."""
+    draw = random.Random(seed)
+    trees: dict[str, list[Tree]] = {}
+    count = 0
+
+    def question() -> Question:
+        return Question(draw.choice(["left", "right"]), frozenset(draw.sample(PHONES, draw.randint(1, 3))))
+
+    for phone in topology.phones:
+        trees[phone] = []
+        for _ in range(3):
+            leaves = 1 if phone in topology.silences else draw.randint(1, 3)
+            nodes: list[Tree] = [
+                (Leaf(count),),
+                (Split(question(), 1, 2), Leaf(count + 1), Leaf(count)),
+                (Split(question(), 1, 2), Leaf(count + 2), Split(question(), 3, 4), Leaf(count), Leaf(count + 1)),
+            ]
+            trees[phone].append(nodes[leaves - 1])
+            count += leaves
+    return TiedStates(topology, trees)
+
+
 def toy_graph(seed: int) -> AlignmentGraph:
     return alignment_graph(*toy(seed))
 
 
-def toy_scores(seed: int, frames: int) -> NDArray[np.float64]:
+def toy_scores(seed: int, frames: int, num_pdfs: int = 3 * len(PHONES)) -> NDArray[np.float64]:
     """Scores of every frame and pdf, [frames, pdfs]."""
-    return np.random.default_rng(seed).normal(-3.0, 2.0, (frames, 3 * len(PHONES)))
+    return np.random.default_rng(seed).normal(-3.0, 2.0, (frames, num_pdfs))
 
 
 def best_path(graph: AlignmentGraph, scores: NDArray[np.float64]) -> tuple[float, list[int]]:

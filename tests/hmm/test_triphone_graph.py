@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from toy_hmm import best_path, toy, toy_scores
 
 from las.hmm import continuation, gmm_training, lexicon
@@ -26,6 +27,10 @@ class EveryTriphone:
     @property
     def num_pdfs(self) -> int:
         return NUM_STATES * len(self.met)
+
+    def owners(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        phones = [self.topology.phones.index(triphone.phone) for triphone in self.met]
+        return np.repeat(phones, NUM_STATES), np.tile(np.arange(NUM_STATES), len(phones))
 
     @property
     def content_hash(self) -> str:

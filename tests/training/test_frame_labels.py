@@ -11,7 +11,7 @@ from console import Answer
 from tiny_frames import overrides
 
 from las.data.corpora.base import Corpus
-from las.hmm import labels
+from las.hmm import labels, spoken
 from las.hmm.labels import FrameLabels, LabelKind
 from las.nn.acoustic_model import AcousticModel
 from las.runtime.config import build, compose
@@ -28,7 +28,8 @@ def stored(corpus: Path) -> Path:
     config = compose("train", overrides(corpus))
     timit: Corpus = build(config["corpus"], where="corpus")
     model: AcousticModel = build(config["model"], where="model")(timit.sample_rate, timit.tokens.size)
-    source = TimedLabels(timit, frame_labels.lexicon_of(timit, config), model)
+    lexicon = frame_labels.lexicon_of(timit, config)
+    source = TimedLabels(timit, lexicon, model, spoken.topology(timit, lexicon))
     everything = [each for listed in timit.prepare(corpus / "data" / "manifests").values() for each in listed]
     labelled = [(each.id, source.targets(each)) for each in everything]
     return labels.write(corpus / "labels", labelled, LabelKind.of(source.topology, source.times)).folder

@@ -12,6 +12,7 @@ from tiny_frames import MODEL, SHORT, overrides
 
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
+from las.hmm import spoken
 from las.nn.acoustic_model import AcousticModel
 from las.runtime.config import build, compose
 from las.runtime.errors import DataError
@@ -102,7 +103,7 @@ def test_other_times_stop_a_training(corpus: Path, las: Las) -> None:
         (["model=las_small", "search=phone_bigram"], "choose search=greedy or search=beam"),
         (["model=las_small", "loss=frame_focal"], "choose loss=cross_entropy"),
         (["augment=specaugment_ld"], "++augment.max_warp_frames=0"),
-        (["++model.states_per_phone=1"], "have 3 for each"),
+        (["++model.states_per_phone=1"], "and the labels have 144"),
     ],
 )
 def test_what_does_not_fit_is_named(corpus: Path, las: Las, change: list[str], message: str) -> None:
@@ -116,7 +117,8 @@ def test_a_corpus_without_times_is_refused(tmp_path: Path) -> None:
     config = compose("train", [*MODEL, f"data_dir={tmp_path}"])
     corpus = build(config["corpus"], where="corpus")
     made: AcousticModel = build(config["model"], where="model")(16000, corpus.tokens.size)
-    source = frame_labels.TimedLabels(corpus, frame_labels.lexicon_of(corpus, config), made)
+    lexicon = frame_labels.lexicon_of(corpus, config)
+    source = frame_labels.TimedLabels(corpus, lexicon, made, spoken.topology(corpus, lexicon))
     with pytest.raises(DataError, match=r"utterance u1: synthetic has no times of its phones.*: labels=align"):
         source.targets(Utterance("u1", "", 0, 0.0, 1.0, "sil aa", "s"))
 
