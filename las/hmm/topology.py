@@ -111,7 +111,7 @@ class Topology:
 
     @property
     def topology(self) -> "Topology":
-        """This one."""
+        """The numbering itself."""
         return self
 
     @property

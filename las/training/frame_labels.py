@@ -125,13 +125,14 @@ def lexicon_of(corpus: Corpus, config: Config) -> Lexicon:
     return spoken.dictionary(corpus, given)
 
 
-def states_of(corpus: Corpus, lexicon: Lexicon, chosen: str | None) -> StateNumbering:
+def states_of(corpus: Corpus, lexicon: Lexicon, config: Config) -> StateNumbering:
     """The states that labels are of: those of phones, or of triphones where a folder of labels has their tying.
 
     Raises ConfigError for tied states of a corpus of phones, StorageError or DataError for a tying of other phones.
     """
-    topology = spoken.topology(corpus, lexicon)
-    if chosen in (None, TIMES, ALIGN) or not (path := Path(str(chosen)) / tying.TYING).is_file():
+    topology, chosen = spoken.topology(corpus, lexicon), config.get("labels")
+    check_value("labels", chosen, str | None)
+    if chosen in (None, TIMES, ALIGN) or not (path := Path(chosen) / tying.TYING).is_file():
         return topology
     if lexicon.silence is None:
         raise ConfigError(
@@ -160,7 +161,7 @@ def of_config(corpus: Corpus, model: AcousticModel, splits: Splits, config: Conf
             stored = corpus_labels.aligned(corpus, parts, lexicon, card(*ALIGNER_FEATURES), Path(config["data_dir"]))
     else:
         stored = FrameLabels(chosen)
-    states = states_of(corpus, lexicon, chosen)
+    states = states_of(corpus, lexicon, config)
     source = StoredLabels(corpus, lexicon, model, states, stored)
     origin = {"labels": stored.content_hash}
     if lexicon.silence is not None:

@@ -52,7 +52,7 @@ def _tokens(corpus: Corpus, model: Trainable, splits: Splits, config: Config) ->
 
 def _num_phones(corpus: Corpus, config: Config) -> dict[str, int]:
     """Phones and the boundary; tied states, where the labels have them."""
-    states = frame_labels.states_of(corpus, frame_labels.lexicon_of(corpus, config), config.get("labels"))
+    states = frame_labels.states_of(corpus, frame_labels.lexicon_of(corpus, config), config)
     tied = {"num_pdfs": states.num_pdfs} if isinstance(states, TiedStates) else {}
     return {"vocab_size": 1 + len(states.topology.phones), **tied}
 
