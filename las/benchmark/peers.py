@@ -28,8 +28,9 @@ from las.decoding.base import Search
 from las.nn import rnn
 from las.nn.model import Decoder
 from las.runtime.config import build, card
+from las.runtime.devices import PRECISIONS
 from las.runtime.errors import ConfigError
-from las.training.step import PRECISIONS, TrainingStep
+from las.training.step import TrainingStep
 
 NUM_BATCHES = 4
 BEAM = 8
@@ -70,14 +71,14 @@ class Toolkit(Protocol):
 
 
 class Las:
-    """The model of an experiment, trained in a precision."""
+    """The model of an experiment, trained and decoded in a precision."""
 
     def __init__(self, settings: Settings, subject: BenchmarkModel, precision: str) -> None:
         parts = subject.setup.parts
         self.model, self.tokens = subject.model.to(settings.device), subject.corpus.tokens
         if self.model.ctc is None:
             raise ConfigError("suite=peers: the model needs CTC, for training and search: try +experiment=an4_ctc")
-        self.kernel = str(settings.config["kernel"])
+        self.kernel, self.operands = str(settings.config["kernel"]), PRECISIONS[precision]
         self.step = TrainingStep(
             *(parts.model, parts.loss, parts.optim(parts.model.parameters()), parts.gradients),
             *(parts.weight_noise, parts.augment, subject.setup.seed, precision),
@@ -103,6 +104,7 @@ class Las:
             self.model.speller.output.bias[Decoder.eos] = IMPROBABLE
 
         def run() -> list[list[int]]:
+            self.model.operands = self.operands  # the model is that of both precisions
             with rnn.use_kernel(self.kernel):
                 return [each.hypotheses[0].tokens for each in evaluation.decode(self.model, search, [(0, batch)])]
 
@@ -132,22 +134,21 @@ def measure(settings: Settings) -> Iterator[Group]:
     torch.set_num_threads(settings.threads)
     subject = inputs.subject(settings.config)
     toolkits: dict[str, Toolkit] = {f"las, {each}": Las(settings, subject, each) for each in PRECISIONS}
-    searching: dict[str, Toolkit] = {"las": toolkits["las, fp32"]}
     sizes = Sizes.of(settings.config, subject.corpus.sample_rate, subject.corpus.tokens.size)
     rate = float(settings.config["optim"]["lr"])
     for name, peer in PEERS.items():
         if not peer.unavailable():
-            toolkits[name] = searching[name] = peer.make(sizes, CTC_WEIGHT, rate, settings.device)
+            toolkits[name] = peer.make(sizes, CTC_WEIGHT, rate, settings.device)
     batches = real_batches(settings, subject)
     size = len(batches[0].ids)
     rows = _measured(settings, subject, toolkits, f"update of {size}", batches, _updates)
     for name in SEARCHES:
-        rows += _measured(settings, subject, searching, f"{name}, batches of {size}", batches, _searches(name))
+        rows += _measured(settings, subject, toolkits, f"{name}, batches of {size}", batches, _searches(name))
     yield Group(title(rows[0]["shape"]), rows)
     single = batches[len(batches) // 2].split(1)
     rows = []
     for name in SEARCHES:
-        rows += _measured(settings, subject, searching, f"{name}, one at a time", single, _searches(name))
+        rows += _measured(settings, subject, toolkits, f"{name}, one at a time", single, _searches(name))
     yield Group(title(rows[0]["shape"]), rows)
 
 

@@ -108,7 +108,9 @@ def _decode(config: Config) -> None:
         atomic.require_folder(Path(config["pictures"]))
     with distributed.process_group(devices.pick(config["device"])) as device:
         with distributed.only_main_prints(), distributed.main_first():
-            transcriber = load(config["checkpoint"], search, str(device), strict=config["strict"])
+            transcriber = load(
+                config["checkpoint"], search, str(device), strict=config["strict"], precision=config["precision"]
+            )
         if config["pictures"] is not None:
             _ = transcriber.attention_model  # raises for a model without attention
         if config["split"] is None:

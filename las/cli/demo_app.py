@@ -154,7 +154,7 @@ def demo_app(overrides: list[str]) -> None:
         pieces, by_name = config["pieces"], [Parameter.KEYWORD_ONLY]
         cutter: Callable[[int], Segmenter] = checked(Segmenter, pieces, "pieces", kinds=by_name)
         device = str(devices.pick(config["device"]))
-        transcriber = load(config["checkpoint"], search, device, cutter, config["strict"])
+        transcriber = load(config["checkpoint"], search, device, cutter, config["strict"], config["precision"])
         example = example_of(transcriber, config["example"], folder)
         backend = DemoBackend(transcriber, str(config["kernel"]), config["max_duration_s"])
         most_bytes = round(1e6 * config["max_upload_mb"])

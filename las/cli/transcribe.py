@@ -63,7 +63,7 @@ def _transcribe(config: Config, recordings: Recordings, output: "Output") -> lis
     cutter: Callable[[int], Segmenter] = checked(Segmenter, config["pieces"], "pieces", kinds=[Parameter.KEYWORD_ONLY])
     with distributed.process_group(devices.pick(config["device"])) as device:
         with distributed.only_main_prints(), distributed.main_first():
-            transcriber = load(config["checkpoint"], search, str(device), cutter, config["strict"])
+            transcriber = load(config["checkpoint"], search, str(device), cutter, config["strict"], config["precision"])
         own, bad, decoding = _transcribe_share(transcriber, config, recordings, output)
         transcriptions = _in_order(recordings, own)
         bad = [*itertools.chain.from_iterable(distributed.gather(bad))]

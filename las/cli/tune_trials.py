@@ -54,7 +54,9 @@ def run(config: Config, device: torch.device, search: Search, variants: Callable
     """
     with rnn.use_kernel(str(config["kernel"])):
         with distributed.main_first():
-            transcriber = load(config["checkpoint"], search, str(device), strict=config["strict"])
+            transcriber = load(
+                config["checkpoint"], search, str(device), strict=config["strict"], precision=config["precision"]
+            )
         corpus: Corpus = build(transcriber.config["corpus"], where="corpus")
         split = corpus.known_split(config["split"] or corpus.splits[1])
         with distributed.main_first():

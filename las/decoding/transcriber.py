@@ -30,7 +30,7 @@ from las.hmm.topology import Topology
 from las.hmm.tying import TiedStates
 from las.nn.model import ListenAttendSpell
 from las.nn.trainable import SpeechModel
-from las.runtime import progress
+from las.runtime import devices, progress
 from las.runtime.config import Config, build
 from las.runtime.config_groups import check_names
 from las.runtime.errors import ArgumentError, ConfigError, DataError, StorageError
@@ -306,10 +306,12 @@ def load(
     device: str = "cpu",
     cutter: Callable[[int], Segmenter] = Segmenter,
     strict: bool = False,
+    precision: str = "fp32",
 ) -> Transcriber:
     """Load a transcriber from a run folder (its best checkpoint), a checkpoint directory or a bundle.
 
     `search` is the run's own unless given; `cutter` makes the segmenter of long audio from the model's sample rate.
+    With `precision="bf16"` the listener multiplies matrices in bfloat16.
     If the best checkpoint is damaged, the newest undamaged one is loaded, and a line says so; `strict` raises instead.
     Raises StorageError when no checkpoint there can be read, ConfigError when its config names a class that is not
     one of this package's, or calls itself or its corpus by more than a name.
@@ -321,7 +323,9 @@ def load(
     >>> transcriber.transcribe("audio.wav").text
     'sil aa iy sil'
     """
+    operands = devices.precision(precision)
     model, tokens, sample_rate, lexicon, tied, config = restore(path, strict)
+    model.operands = operands
     search = build(config["search"], where="search") if search is None else search
     require_search(search, model)
     prepare(search, tokens, lexicon, tied, model.ctc is not None, output_paths.graphs(Path(path)))

@@ -143,7 +143,8 @@ class AcousticModel(SpeechModel):
         self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
     ) -> tuple[FrameScores, Int[Tensor, "batch"]]:
         """Scores of whole utterances for a search, and their numbers of frames."""
-        logits, num_frames = self(waveforms, num_samples)
+        encoded, num_frames = self.encode(waveforms, num_samples)
+        logits = self.output(encoded)
         scores = FrameScores(torch.log_softmax(logits, dim=-1), self.log_priors, self.bigram)
         return scores, num_frames.to(logits.device, non_blocking=True)
 

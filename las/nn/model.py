@@ -168,5 +168,6 @@ class ListenAttendSpell(SpeechModel):
         self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
     ) -> tuple[Decoder, Int[Tensor, "batch"]]:
         """A decoder over this batch for search, and the number of states of each utterance."""
-        memory, num_states = self.listen(waveforms, num_samples)
+        encoded, num_states = self.encode(waveforms, num_samples)
+        memory = self.speller.attention.prepare(encoded, num_states)
         return Decoder(self.speller, memory, self.ctc), num_states.to(memory.mask.device, non_blocking=True)

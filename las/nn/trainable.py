@@ -80,6 +80,8 @@ class SpeechModel(Trainable):
     listener: Listener
     ctc: CTC | None
     """The CTC head; None without one."""
+    operands: torch.dtype = torch.float32
+    """Type of the operands of the listener's products in `decoder`; features and searches compute in fp32."""
 
     @abstractmethod
     def num_states(self, num_samples: Int[Tensor, "batch"]) -> Int[Tensor, "batch"]:
@@ -89,6 +91,15 @@ class SpeechModel(Trainable):
     @abstractmethod
     def state_ms(self) -> float:
         """Time from one encoded state to the next, in milliseconds."""
+
+    def encode(
+        self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
+    ) -> tuple[Float[Tensor, "batch states size"], Int[Tensor, "batch"]]:
+        """Encoded states for a search, with products of `operands`, and the number of states of each utterance."""
+        features, num_frames = self.features(waveforms, num_samples)
+        with torch.autocast(features.device.type, self.operands, enabled=self.operands != torch.float32):
+            encoded, num_states = self.listener(features, num_frames)
+        return encoded.to(features.dtype), num_states
 
     @abstractmethod
     def decoder(

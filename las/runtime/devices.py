@@ -10,6 +10,17 @@ MAX_THREADS_PER_CORE = 4
 """Limit for the threads of one operation; many more make a machine hang."""
 
 
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+"""Types of the operands of matrix products by name."""
+
+
+def precision(name: str) -> torch.dtype:
+    """The type of operands of a precision. Raises ConfigError for a name that is none."""
+    if name not in PRECISIONS:
+        raise ConfigError(f"precision={name} does not exist.{suggest(name, PRECISIONS)}")
+    return PRECISIONS[name]
+
+
 def pick(name: str) -> torch.device:
     """Resolve a device name; `auto` is a GPU where there is one. Raises ConfigError for an unavailable device."""
     if name == "auto":

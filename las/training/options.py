@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from las.runtime import config, devices
+from las.runtime.devices import PRECISIONS
 from las.runtime.errors import ArgumentError, ConfigError, suggest
 from las.training.selection import require_criterion
-from las.training.step import PRECISIONS
 
 AT_LEAST_ONE = (
     *("max_steps", "max_sub_epochs", "batch_size", "accumulate", "validate_every", "sub_epochs"),

@@ -15,12 +15,11 @@ from las.data.loader import Batch
 from las.nn.losses import TrainingLoss
 from las.nn.trainable import Trainable
 from las.runtime import distributed, seeding
+from las.runtime.devices import PRECISIONS
 from las.runtime.errors import LasError
 from las.training.gradient_sum import GradientSum
 from las.training.gradients import GradientTransform
 from las.training.weight_noise import WeightNoise
-
-PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 class StepResult(NamedTuple):

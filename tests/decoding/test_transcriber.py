@@ -359,3 +359,17 @@ def test_transcribers_and_transcriptions_are_shown_in_a_line(transcriber: Transc
     transcription = transcriber.transcribe(wav(trained, "mdab0_sx1"))
     assert repr(transcription).startswith(f"Transcription({transcription.id!r}, {transcription.duration_s:.2f} s, ")
     assert repr(transcription.text) in repr(transcription) and "tensor" not in repr(transcription)
+
+
+def test_a_precision_changes_the_listener_alone(trained: Path) -> None:
+    exact, rounded = (package.load(trained / "run", precision=name).model for name in ("fp32", "bf16"))
+    waveforms, num_samples = torch.randn(2, 6400), torch.tensor([6400, 5000])
+    with torch.no_grad():
+        first, second = (model.encode(waveforms, num_samples)[0] for model in (exact, rounded))
+        assert first.dtype == second.dtype == torch.float32
+        assert 0 < (first - second).abs().max() < 0.05 * first.abs().max()
+        for model, encoded in ((exact, first), (rounded, second)):
+            decoder, _ = model.decoder(waveforms, num_samples)
+            assert torch.equal(decoder.memory.values, encoded) and decoder.memory.keys.dtype == torch.float32
+    with pytest.raises(ConfigError, match=r"precision=fp16 does not exist\. Did you mean"):
+        package.load(trained / "run", precision="fp16")
