@@ -2,11 +2,10 @@
 
 Written against ESPnet 202511. The model is that of its recipes with `encoder: rnn` and `decoder: rnn`: bidirectional
 LSTM layers with projections that drop frames where those of this package join them, location-aware attention, CTC
-beside it. The embedding is as wide as the decoder. Its decoder has no search in batches: their utterances are searched
-one by one.
+beside it. The embedding is as wide as the decoder. Its beam search takes one utterance at a
+time, so a batch is encoded whole and searched utterance by utterance.
 """
 
-import importlib
 import importlib.util
 import logging
 import warnings
@@ -18,16 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from las.benchmark.peer_sizes import Sizes
+from las.benchmark.peer_model import CLIPPING, IMPROBABLE, LOCATION_CHANNELS, SMOOTHING, Sizes, imported
 from las.data.loader import Batch
-from las.runtime.torchaudio_compat import torchaudio
 
 NEEDED = ("espnet", "espnet2", "typeguard", "humanfriendly", "librosa", "torch_complex")
 """Modules that its model imports."""
-LOCATION_CHANNELS = 10
-CLIPPING = 5.0
-SMOOTHING = 0.1
-IMPROBABLE = -1e4
 
 
 def unavailable() -> str:
@@ -40,16 +34,11 @@ def unavailable() -> str:
     return ""
 
 
-def _class(module: str, name: str) -> Any:
-    torchaudio()
-    return getattr(importlib.import_module(module), name)
-
-
 def make_model(sizes: Sizes, ctc_weight: float) -> nn.Module:
     """An `ESPnetASRModel`; id 0 is CTC's blank, the last one begins and ends sentences."""
     symbols = ["<blank>", *map(str, range(1, sizes.num_tokens)), "<sos/eos>"]
     width = 2 * sizes.hidden_size
-    encoder = _class("espnet2.asr.encoder.rnn_encoder", "RNNEncoder")(
+    encoder = imported("espnet2.asr.encoder.rnn_encoder", "RNNEncoder")(
         input_size=sizes.num_mels,
         num_layers=len(sizes.time_reduction),
         hidden_size=sizes.hidden_size,
@@ -58,7 +47,7 @@ def make_model(sizes: Sizes, ctc_weight: float) -> nn.Module:
         subsample=sizes.time_reduction,
     )
     attention = {"atype": "location", "adim": sizes.key_size, "aconv_chans": LOCATION_CHANNELS}
-    decoder = _class("espnet2.asr.decoder.rnn_decoder", "RNNDecoder")(
+    decoder = imported("espnet2.asr.decoder.rnn_decoder", "RNNDecoder")(
         vocab_size=len(symbols),
         encoder_output_size=width,
         num_layers=sizes.speller_layers,
@@ -66,24 +55,24 @@ def make_model(sizes: Sizes, ctc_weight: float) -> nn.Module:
         dropout=sizes.speller_dropout,
         att_conf={**attention, "aconv_filts": sizes.width // 2},
     )
-    model: nn.Module = _class("espnet2.asr.espnet_model", "ESPnetASRModel")(
+    model: nn.Module = imported("espnet2.asr.espnet_model", "ESPnetASRModel")(
         vocab_size=len(symbols),
         token_list=symbols,
-        frontend=_class("espnet2.asr.frontend.default", "DefaultFrontend")(
+        frontend=imported("espnet2.asr.frontend.default", "DefaultFrontend")(
             fs=sizes.sample_rate,
             n_mels=sizes.num_mels,
             win_length=sizes.sample_rate // 40,
             hop_length=sizes.sample_rate // 100,
         ),
-        specaug=_class("espnet2.asr.specaug.specaug", "SpecAug")(
+        specaug=imported("espnet2.asr.specaug.specaug", "SpecAug")(
             apply_time_warp=False, freq_mask_width_range=(0, 10), time_mask_width_range=(0, 25)
         ),
-        normalize=_class("espnet2.layers.utterance_mvn", "UtteranceMVN")(),
+        normalize=imported("espnet2.layers.utterance_mvn", "UtteranceMVN")(),
         preencoder=None,
         encoder=encoder,
         postencoder=None,
         decoder=decoder,
-        ctc=_class("espnet2.asr.ctc", "CTC")(odim=len(symbols), encoder_output_size=width),
+        ctc=imported("espnet2.asr.ctc", "CTC")(odim=len(symbols), encoder_output_size=width),
         joint_network=None,
         ctc_weight=ctc_weight,
         lsm_weight=SMOOTHING,
@@ -126,8 +115,8 @@ class ESPnetPeer:
             model.decoder.output.bias[model.eos] = IMPROBABLE
         scorers = {"decoder": model.decoder}
         if ctc_weight:
-            scorers["ctc"] = _class("espnet.nets.scorers.ctc", "CTCPrefixScorer")(ctc=model.ctc, eos=model.eos)
-        search = _class("espnet.nets.beam_search", "BeamSearch")(
+            scorers["ctc"] = imported("espnet.nets.scorers.ctc", "CTCPrefixScorer")(ctc=model.ctc, eos=model.eos)
+        search = imported("espnet.nets.beam_search", "BeamSearch")(
             scorers=scorers,
             weights={"decoder": 1.0 - ctc_weight, "ctc": ctc_weight},
             beam_size=size,

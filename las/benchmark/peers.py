@@ -16,7 +16,7 @@ import torch
 from las.benchmark import espnet_las, inputs, memory, speechbrain_las, timing
 from las.benchmark.espnet_las import ESPnetPeer
 from las.benchmark.inputs import BenchmarkModel
-from las.benchmark.peer_sizes import Sizes
+from las.benchmark.peer_model import IMPROBABLE, Sizes
 from las.benchmark.records import Group, Row, TableColumn, number, text
 from las.benchmark.settings import Settings
 from las.benchmark.speechbrain_las import SpeechBrainPeer
@@ -39,8 +39,6 @@ SEARCHES = {"greedy": (1, 0.0), f"beam {BEAM}": (BEAM, 0.0), f"beam {BEAM}, CTC"
 """Beam and weight of CTC of each search."""
 PEER = "speechbrain"
 """The peer whose times the others are compared with."""
-IMPROBABLE = -1e4
-"""Logit of the end of a sentence that may not end."""
 ANY_LENGTH = 1e3
 """Tokens per encoded state that limit nothing."""
 

@@ -4,7 +4,6 @@ Written against SpeechBrain 1.1. Its recipes for LAS have the same parts: log me
 location-aware attention (`AttentionalRNNDecoder`), CTC beside it, `S2SRNNBeamSearcher` with a `CTCScorer`.
 """
 
-import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,16 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from las.benchmark.peer_sizes import Sizes
+from las.benchmark.peer_model import CLIPPING, IMPROBABLE, LOCATION_CHANNELS, SMOOTHING, Sizes, imported
 from las.data.loader import Batch
-from las.runtime.torchaudio_compat import torchaudio
 
 BLANK, BOS, EOS = 0, 1, 2
 NUM_SPECIAL = 2
 """Offset of the ids of tokens, which begin at 1 here and at 3 there."""
-LOCATION_CHANNELS = 10
-CLIPPING = 5.0
-SMOOTHING = 0.1
 
 
 def unavailable() -> str:
@@ -31,14 +26,8 @@ def unavailable() -> str:
     return ""
 
 
-def _class(module: str, name: str) -> Any:
-    torchaudio()
-    return getattr(importlib.import_module(f"speechbrain.{module}"), name)
-
-
-def _function(module: str, name: str) -> Callable[..., Tensor]:
-    function: Callable[..., Tensor] = _class(module, name)
-    return function
+def _part(module: str, name: str) -> Any:
+    return imported(f"speechbrain.{module}", name)
 
 
 class JoinedLSTM(nn.Module):
@@ -46,7 +35,7 @@ class JoinedLSTM(nn.Module):
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        lstm = _class("nnet.RNN", "LSTM")
+        lstm = _part("nnet.RNN", "LSTM")
         joined = (1, *sizes.time_reduction[:-1])
         inputs = [2 * sizes.hidden_size * factor for factor in joined]
         inputs[0] = sizes.num_mels
@@ -69,13 +58,13 @@ class SpeechBrainLAS(nn.Module):
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         vocab = sizes.num_tokens + NUM_SPECIAL
-        linear, drop = _class("nnet.linear", "Linear"), _class("augment.freq_domain", "SpectrogramDrop")
-        self.fbank = _class("lobes.features", "Fbank")(sample_rate=sizes.sample_rate, n_mels=sizes.num_mels)
-        self.norm = _class("processing.features", "InputNormalization")(norm_type="global")
+        linear, drop = _part("nnet.linear", "Linear"), _part("augment.freq_domain", "SpectrogramDrop")
+        self.fbank = _part("lobes.features", "Fbank")(sample_rate=sizes.sample_rate, n_mels=sizes.num_mels)
+        self.norm = _part("processing.features", "InputNormalization")(norm_type="global")
         self.masks = nn.ModuleList(drop(drop_length_low=3, drop_length_high=12, dim=dim) for dim in (1, 2))
         self.listener = JoinedLSTM(sizes)
-        self.embedding = _class("nnet.embedding", "Embedding")(num_embeddings=vocab, embedding_dim=sizes.embedding_size)
-        self.speller = _class("nnet.RNN", "AttentionalRNNDecoder")(
+        self.embedding = _part("nnet.embedding", "Embedding")(num_embeddings=vocab, embedding_dim=sizes.embedding_size)
+        self.speller = _part("nnet.RNN", "AttentionalRNNDecoder")(
             rnn_type="lstm",
             attn_type="location",
             hidden_size=sizes.speller_size,
@@ -111,8 +100,8 @@ class SpeechBrainLAS(nn.Module):
         outputs, _ = self.speller(self.embedding(begun), states, lengths)
         log_probs = self.output(outputs).log_softmax(-1)
         ended_share = (num_tokens + 1) / ended.shape[1]
-        spelled = _function("nnet.losses", "nll_loss")(log_probs, ended, length=ended_share, label_smoothing=SMOOTHING)
-        aligned = _function("nnet.losses", "ctc_loss")(
+        spelled = _part("nnet.losses", "nll_loss")(log_probs, ended, length=ended_share, label_smoothing=SMOOTHING)
+        aligned = _part("nnet.losses", "ctc_loss")(
             self.ctc(states).log_softmax(-1), tokens, lengths, num_tokens / tokens.shape[1], BLANK
         )
         return (1 - ctc_weight) * spelled + ctc_weight * aligned
@@ -129,19 +118,19 @@ class SpeechBrainLAS(nn.Module):
             "max_decode_ratio": 1.0,
         }
         if size == 1:
-            greedy: nn.Module = _class("decoders", "S2SRNNGreedySearcher")(**parts)
+            greedy: nn.Module = _part("decoders", "S2SRNNGreedySearcher")(**parts)
             return greedy
         scorer = None
         if ctc_weight:
-            ctc = _class("decoders.scorer", "CTCScorer")(ctc_fc=self.ctc, blank_index=BLANK, eos_index=EOS)
-            scorer = _class("decoders.scorer", "ScorerBuilder")(full_scorers=[ctc], weights={"ctc": ctc_weight})
-        beam: nn.Module = _class("decoders", "S2SRNNBeamSearcher")(beam_size=size, scorer=scorer, **parts)
+            ctc = _part("decoders.scorer", "CTCScorer")(ctc_fc=self.ctc, blank_index=BLANK, eos_index=EOS)
+            scorer = _part("decoders.scorer", "ScorerBuilder")(full_scorers=[ctc], weights={"ctc": ctc_weight})
+        beam: nn.Module = _part("decoders", "S2SRNNBeamSearcher")(beam_size=size, scorer=scorer, **parts)
         return beam
 
     def forbid_end(self) -> None:
         """Make the end of a sentence improbable, so that a search is as long as it may be."""
         with torch.no_grad():
-            self.output.w.bias[EOS] = -1e4
+            self.output.w.bias[EOS] = IMPROBABLE
 
 
 class SpeechBrainPeer:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import tiny
@@ -10,7 +11,7 @@ import torch
 
 from las.benchmark import espnet_las, inputs, peers
 from las.benchmark.espnet_las import ESPnetPeer
-from las.benchmark.peer_sizes import Sizes
+from las.benchmark.peer_model import Sizes
 from las.benchmark.peers import Peer
 from las.benchmark.settings import settings
 from las.benchmark.speechbrain_las import SpeechBrainPeer
@@ -116,33 +117,40 @@ def test_sizes_that_peers_cannot_have(corpus: Path) -> None:
         Sizes.of(config_of(corpus, "model.listener.input_reduction=2"), 16000, 30)
 
 
-@pytest.mark.skipif(find_spec("speechbrain") is None, reason="needs SpeechBrain: pip install 'las[peers]'")
-def test_speechbrain_learns_and_searches(corpus: Path) -> None:
+class Work(NamedTuple):
+    batch: Batch
+    sizes: Sizes
+
+
+@pytest.fixture
+def work(corpus: Path) -> Work:
+    """A batch of the corpus, and the sizes that a peer's model of it has."""
     config = config_of(corpus)
     subject = inputs.subject(config)
-    batch = peers.real_batches(settings(config, "peers", ""), subject)[-1]
     torch.manual_seed(1)
-    sizes = Sizes.of(config, subject.corpus.sample_rate, subject.corpus.tokens.size)
-    peer = SpeechBrainPeer(sizes, peers.CTC_WEIGHT, 0.01, torch.device("cpu"))
-    first = peer.model.loss(batch, 0.3).item()
+    return Work(
+        peers.real_batches(settings(config, "peers", ""), subject)[-1],
+        Sizes.of(config, subject.corpus.sample_rate, subject.corpus.tokens.size),
+    )
+
+
+@pytest.mark.skipif(find_spec("speechbrain") is None, reason="needs SpeechBrain: pip install 'las[peers]'")
+def test_speechbrain_learns_and_searches(work: Work) -> None:
+    peer = SpeechBrainPeer(work.sizes, peers.CTC_WEIGHT, 0.01, torch.device("cpu"))
+    first = peer.model.loss(work.batch, 0.3).item()
     for _ in range(20):
-        peer.update(batch)
-    assert peer.model.loss(batch, 0.3).item() < 0.8 * first
+        peer.update(work.batch)
+    assert peer.model.loss(work.batch, 0.3).item() < 0.8 * first
     for size, weight in peers.SEARCHES.values():
-        hypotheses = peer.decoder(size, weight, batch, 5)()
+        hypotheses = peer.decoder(size, weight, work.batch, 5)()
         # Its greedy search has no step of its own for the end of a sentence.
-        assert [len(tokens) for tokens in hypotheses] == [6 if size == 1 else 5] * len(batch.ids)
+        assert [len(tokens) for tokens in hypotheses] == [6 if size == 1 else 5] * len(work.batch.ids)
 
 
 @pytest.mark.skipif(bool(espnet_las.unavailable()), reason="needs ESPnet: pip install espnet")
-def test_espnet_learns_and_searches(corpus: Path) -> None:
-    config = config_of(corpus)
-    subject = inputs.subject(config)
-    batch = peers.real_batches(settings(config, "peers", ""), subject)[-1]
-    torch.manual_seed(1)
-    sizes = Sizes.of(config, subject.corpus.sample_rate, subject.corpus.tokens.size)
-    peer = ESPnetPeer(sizes, peers.CTC_WEIGHT, 0.01, torch.device("cpu"))
-    losses = [peer.update(batch) for _ in range(20)]
+def test_espnet_learns_and_searches(work: Work) -> None:
+    peer = ESPnetPeer(work.sizes, peers.CTC_WEIGHT, 0.01, torch.device("cpu"))
+    losses = [peer.update(work.batch) for _ in range(20)]
     assert losses[-1] < 0.8 * losses[0]
     for size, weight in peers.SEARCHES.values():
-        assert [len(tokens) for tokens in peer.decoder(size, weight, batch, 5)()] == [5] * len(batch.ids)
+        assert [len(tokens) for tokens in peer.decoder(size, weight, work.batch, 5)()] == [5] * len(work.batch.ids)

@@ -85,7 +85,7 @@ def test_triphones_from_alignment_to_words_and_back(root: Path, las: Las) -> Non
     limits = ["triphones=true", "tying.min_count=3", "tying.min_gain=0.5", f"labels={root / 'tied'}"]
     answer = las("align", *where, *limits)
     assert answer.code == 0, answer.err
-    num_pdfs = int(re.search(r"([\d,]+) tied states", answer.out)[1].replace(",", ""))  # type: ignore[index]
+    (num_pdfs,) = (int(count.replace(",", "")) for count in re.findall(r"([\d,]+) tied states", answer.out))
     assert num_pdfs > 3 * len({phone for line in DICTIONARY.splitlines() for phone in line.split()[1:]} | {"SIL"})
     answer = las("train", *hybrid(root, f"labels={root / 'tied'}"))
     assert answer.code == 0 and "test: WER " in answer.out, answer.err

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from processes import together
+from processes import Body, together
 from torch import Tensor, nn
 
 from las.runtime import distributed
@@ -103,8 +103,8 @@ def fails() -> None:
 
 
 @pytest.mark.parametrize("body", [sums, overlaps, gives_up])
-def test_two_processes_have_the_gradient_of_one(body: object, tmp_path: Path) -> None:
-    ending = together(tmp_path, 2, body)  # type: ignore[arg-type]
+def test_two_processes_have_the_gradient_of_one(body: Body, tmp_path: Path) -> None:
+    ending = together(tmp_path, 2, body)
     assert ending.codes == [0, 0], ending.said
 
 

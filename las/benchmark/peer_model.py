@@ -1,9 +1,26 @@
-"""Sizes of a Listen-Attend-Spell, by which suite=peers makes the models of other toolkits."""
+"""Sizes of a Listen-Attend-Spell and constants of its training, by which suite=peers makes models of other toolkits."""
 
-from typing import NamedTuple
+import importlib
+from typing import Any, NamedTuple
 
 from las.runtime.config import Config
 from las.runtime.errors import ConfigError
+from las.runtime.torchaudio_compat import torchaudio
+
+LOCATION_CHANNELS = 10
+"""Filters of the attention's convolution."""
+CLIPPING = 5.0
+"""Largest norm of the gradient."""
+SMOOTHING = 0.1
+"""Probability of all other tokens in the smoothed targets."""
+IMPROBABLE = -1e4
+"""Logit of the end of a sentence that may not end."""
+
+
+def imported(module: str, name: str) -> Any:
+    """A class or function of another toolkit, of which some import torchaudio."""
+    torchaudio()
+    return getattr(importlib.import_module(module), name)
 
 
 class Sizes(NamedTuple):
