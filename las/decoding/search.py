@@ -11,7 +11,8 @@ complete hypotheses. Three promises hold for both searches:
 Scores are summed in float64: sums of float32 log-probabilities are then exact enough that two ways of adding the same
 numbers agree, and near ties are decided by the model instead of by rounding.
 
-`BeamSearch.__call__` is the loop. Below it stands the expansion of the open hypotheses by one symbol (`BeamExpansion`).
+`BeamSearch.__call__` is the loop. Its step depends on tensors alone, so that a GPU replays it from a CUDA graph
+(`las.nn.kernels.replayed`). Below it stands the expansion of the open hypotheses by one symbol (`BeamExpansion`).
 The record of the steps, from which the hypotheses are read at the end, is `las.decoding.backtrace`;
 scorers and constraints are one call, `CombinedScorer.score`.
 """
@@ -19,7 +20,7 @@ scorers and constraints are one call, `CombinedScorer.score`.
 import copy
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -30,6 +31,9 @@ from las.decoding.backtrace import Backtrace, BeamState, BeamStep
 from las.decoding.base import CanDropUtterances, Decoder, HasAttention, Hypothesis, LengthLimit
 from las.decoding.scorers import combined
 from las.decoding.scorers.base import Constraint, Scorer, SearchStep, reorder, score_type, select_utterances
+from las.decoding.scorers.combined import CombinedScorer
+from las.nn.kernels import replayed
+from las.nn.kernels.replayed import Replayed
 from las.runtime.errors import ArgumentError
 
 STEPS_BETWEEN_CHECKS = 8
@@ -65,16 +69,24 @@ class GreedySearch:
         limits = self.limits(num_states)
         max_tokens = torch.tensor(limits, device=num_states.device).unsqueeze(1)
         expansion, backtrace = BeamExpansion(decoder.eos, 1, 0.0), Backtrace(num_states)
-        beams, state = first_beams(decoder.sos, num_states), decoder.start()
-        for step in range(max(limits) + 1):
-            log_probs, state = decoder.step(beams.tokens, state)
+
+        def extend(state: SearchState) -> tuple[SearchState, BeamStep]:
+            beams, at_limit = state.beams, state.step >= max_tokens
+            log_probs, decoder_state = decoder.step(beams.tokens, state.decoder)
             log_probs = combined.possible(log_probs)
-            beams, parents = expansion.extend(beams, log_probs, log_probs[:, :, decoder.eos], step >= max_tokens)
+            beams, parents = expansion.extend(beams, log_probs, log_probs[:, :, decoder.eos], at_limit)
             scores = log_probs.gather(2, beams.tokens.unsqueeze(-1))
-            backtrace.add(BeamStep(beams.tokens, parents, scores.movedim(2, 0)))
-            if _is_time_to_check(step, num_states) and beams.finished.all():
+            added = BeamStep(beams.tokens, parents, scores.movedim(2, 0))
+            return SearchState(state.step + 1, beams, decoder_state, ()), added
+
+        state = SearchState.first(decoder, num_states, ())
+        step = Replayed("greedy search", extend, replayed.capture_on(num_states.device))
+        for index in range(max(limits) + 1):
+            state, added = step(state)
+            backtrace.add(added)
+            if _is_time_to_check(index, num_states) and state.beams.finished.all():
                 break
-        backtrace.end_all(beams, self.nbest)
+        backtrace.end_all(state.beams, self.nbest)
         return backtrace.hypotheses(limits, [combined.DECODER])
 
 
@@ -183,39 +195,87 @@ class BeamSearch:
         limits = self.limits(num_states)
         max_tokens = torch.tensor(limits, device=num_states.device).unsqueeze(1)
         scorer = self.components.on(decoder, num_states)
-        expansion = BeamExpansion(decoder.eos, self.size, self.length_normalisation)
-        backtrace, beams = Backtrace(num_states), first_beams(decoder.sos, num_states)
-        decoder_state, scorer_state = decoder.start(), scorer.start()
-        for step in range(max(limits) + 1):
-            # 1. Score every symbol that may come next in every beam.
-            log_probs, decoder_state = decoder.step(beams.tokens, decoder_state)
-            attention = decoder.weights(decoder_state) if isinstance(decoder, HasAttention) else None
-            scores, scorer_state = scorer.score(scorer_state, SearchStep(combined.possible(log_probs), attention))
-
-            # 2. Replace the beams by their best continuations.
-            ending = scores.total[:, :, decoder.eos]
-            beams, parents = expansion.extend(beams, scores.allowed, ending, step >= max_tokens)
-            backtrace.add(BeamStep(beams.tokens, parents, scores.of(parents, beams.tokens)))
-            decoder_state, scorer_state = reorder((decoder_state, scorer_state), parents)
-
-            # 3. Drop the utterances whose n-best list cannot change any more.
-            if _is_time_to_check(step, num_states):
-                upper_bound = scorer.score_upper_bound(scorer_state, max_tokens + 1 - beams.lengths)
-                is_finished = expansion.is_final(beams, self.nbest, max_tokens, upper_bound)
+        expansion, backtrace = BeamExpansion(decoder.eos, self.size, self.length_normalisation), Backtrace(num_states)
+        utterances = _Utterances(decoder, scorer, max_tokens, expansion)
+        state, follow = SearchState.first(decoder, num_states, scorer.start()), utterances.following()
+        for index in range(max(limits) + 1):
+            state, added = follow(state) if index else utterances.extend(state)
+            backtrace.add(added)
+            if _is_time_to_check(index, num_states):
+                # Drop the utterances whose n-best list cannot change any more.
+                is_finished = utterances.are_final(state, self.nbest)
                 unfinished = (~is_finished).nonzero().squeeze(1)
                 if not len(unfinished):
                     break
                 many_finished = len(unfinished) <= MAX_UNFINISHED_SHARE * len(is_finished)
-                if many_finished and isinstance(decoder, CanDropUtterances):
-                    backtrace.end(is_finished.nonzero().squeeze(1), beams, self.nbest)
+                if many_finished and isinstance(utterances.decoder, CanDropUtterances):
+                    backtrace.end(is_finished.nonzero().squeeze(1), state.beams, self.nbest)
                     backtrace.select_utterances(unfinished)
-                    decoder, scorer = decoder.select_utterances(unfinished), scorer.select_utterances(unfinished)
-                    remaining = (beams, max_tokens, decoder_state, scorer_state)
-                    beams, max_tokens, decoder_state, scorer_state = select_utterances(remaining, unfinished)
-
-            scorer_state = scorer.advance(scorer_state, beams.tokens)
-        backtrace.end_all(beams, self.nbest)
+                    utterances, state = utterances.selected(unfinished), state.selected(unfinished)
+                    follow = utterances.following()
+        backtrace.end_all(state.beams, self.nbest)
         return backtrace.hypotheses(limits, self.components.names)
+
+
+class SearchState(NamedTuple):
+    """The state of a search: the number of symbols, the beams, and the states of decoder and scorers."""
+
+    step: Int[Tensor, ""]
+    beams: BeamState
+    decoder: Any
+    scorer: Any
+
+    @classmethod
+    def first(cls, decoder: Decoder, num_states: Int[Tensor, " batch"], scorer: Any) -> "SearchState":
+        """The state before the first symbol."""
+        step = torch.zeros((), dtype=torch.long, device=num_states.device)
+        return cls(step, first_beams(decoder.sos, num_states), decoder.start(), scorer)
+
+    def selected(self, rows: Int[Tensor, " selected"]) -> "SearchState":
+        """The state of some of the utterances."""
+        return SearchState(self.step, *select_utterances(self[1:], rows))
+
+
+class _Utterances(NamedTuple):
+    """The utterances that a beam search still extends, with the greatest number of tokens of each."""
+
+    decoder: Any
+    scorer: CombinedScorer
+    max_tokens: Int[Tensor, "batch 1"]
+    expansion: "BeamExpansion"
+
+    def extend(self, state: SearchState) -> tuple[SearchState, BeamStep]:
+        """The best continuations of all beams by one symbol."""
+        # 1. Score every symbol that may come next in every beam.
+        log_probs, decoder_state = self.decoder.step(state.beams.tokens, state.decoder)
+        attention = self.decoder.weights(decoder_state) if isinstance(self.decoder, HasAttention) else None
+        scores, scorer_state = self.scorer.score(state.scorer, SearchStep(combined.possible(log_probs), attention))
+
+        # 2. Replace the beams by their best continuations.
+        ending = scores.total[:, :, self.decoder.eos]
+        beams, parents = self.expansion.extend(state.beams, scores.allowed, ending, state.step >= self.max_tokens)
+        added = BeamStep(beams.tokens, parents, scores.of(parents, beams.tokens))
+        return SearchState(state.step + 1, beams, *reorder((decoder_state, scorer_state), parents)), added
+
+    def following(self) -> Replayed[SearchState, BeamStep]:
+        """`extend` from the second symbol on: the scorers are told of the symbol before."""
+
+        def follow(state: SearchState) -> tuple[SearchState, BeamStep]:
+            scorer_state = self.scorer.advance(state.scorer, state.beams.tokens)
+            return self.extend(state._replace(scorer=scorer_state))
+
+        capture = None if self.scorer.on_host else replayed.capture_on(self.max_tokens.device)
+        return Replayed("beam search", follow, capture)
+
+    def are_final(self, state: SearchState, nbest: int) -> Bool[Tensor, " batch"]:
+        """Mask of the utterances whose `nbest` list no further step can change."""
+        upper_bound = self.scorer.score_upper_bound(state.scorer, self.max_tokens + 1 - state.beams.lengths)
+        return self.expansion.is_final(state.beams, nbest, self.max_tokens, upper_bound)
+
+    def selected(self, rows: Int[Tensor, " selected"]) -> "_Utterances":
+        """A copy for a subset of the utterances."""
+        scorer = self.scorer.select_utterances(rows)
+        return _Utterances(self.decoder.select_utterances(rows), scorer, self.max_tokens[rows], self.expansion)
 
 
 def first_beams(sos: int, num_states: Int[Tensor, " batch"]) -> BeamState:

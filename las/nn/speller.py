@@ -9,7 +9,8 @@ One step, for the previous token y_{i-1} and the previous context c_{i-1}:
 Its state is a value: search may keep several and reorder them along the beam axis.
 
 Teacher forcing runs all steps in one fused pass where a loop of `LOOPS` supports the cells and the attention
-(`_fused_forward`), else step by step (`_reference_forward`).
+(`_fused_forward`), on a GPU as replays of a captured step (`_replayed_forward`), else step by step
+(`_reference_forward`).
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -22,8 +23,9 @@ from torch import Tensor, nn
 from las.nn import rnn
 from las.nn.attention.base import Attention, AttentionMemory
 from las.nn.cells.base import LSTMCell, LSTMState
-from las.nn.kernels import cpu_speller, teacher_forcing
+from las.nn.kernels import cpu_speller, replayed, teacher_forcing
 from las.nn.kernels.cpu_speller import AttendFn
+from las.nn.kernels.replayed_pass import Recurrence
 from las.nn.rnn import CellFactory
 from las.nn.scheduled import PiecewiseLinear, ScheduledModule
 from las.runtime.config import require
@@ -32,12 +34,11 @@ from las.runtime.errors import ArgumentError, suggest
 AttentionFactory = Callable[[int, int], Attention]
 """Makes an attention from (query_size, value_size)."""
 
-LOOPS: dict[str, type[teacher_forcing.TeacherForcingLoop] | None] = {
+LOOPS: dict[str, type[teacher_forcing.TeacherForcingLoop]] = {
     "cpu": cpu_speller.CppDecoderLoop,
     "autograd": teacher_forcing.DecoderLoop,
-    "plain": None,
 }
-"""Loops of teacher forcing by name, fastest first; None is the loop over `Speller.decode_step`."""
+"""Loops of teacher forcing by name, besides `replayed` and `plain`, those over `Speller.decode_step`."""
 
 Masks = Sequence[Tensor | None]
 """Dropout masks (factors) of the embedding and of the output of each layer; None for no dropout."""
@@ -172,13 +173,19 @@ class Speller(ScheduledModule):
         """
         of_embedding, *of_layers = masks or self.no_masks
         embedded = _apply_mask(self.embedding(tokens), of_embedding)
+        return self._decode_embedded(embedded, memory, state, of_layers, attend_fn or self.attention.attend)
+
+    def _decode_embedded(
+        self, embedded: Tensor, memory: AttentionMemory, state: SpellerState, masks: Masks, attend_fn: AttendFn
+    ) -> tuple[Tensor, SpellerState]:
+        """One step from the embedded tokens [batch, beam, size]; `masks` are those of the layers."""
         inputs = torch.cat([embedded, state.context], dim=-1)
         layers = []
-        for cell, previous, mask in zip(self._cells, state.layers, of_layers, strict=True):
+        for cell, previous, mask in zip(self._cells, state.layers, masks, strict=True):
             layer = cell.step(cell.input_gates(inputs), previous)
             layers.append(layer)
             inputs = _apply_mask(layer.hidden, mask)
-        context, weights = (attend_fn or self.attention.attend)(layers[-1].hidden, memory, state.accumulated)
+        context, weights = attend_fn(layers[-1].hidden, memory, state.accumulated)
         accumulated = self.attention.accumulate(memory, weights, state.accumulated)
         return self._read(inputs, embedded, context), SpellerState(tuple(layers), context, weights, accumulated)
 
@@ -207,36 +214,40 @@ class Speller(ScheduledModule):
         # Masks are drawn before the loop, so that results do not depend on the loop.
         masks = self._masks(*previous.shape)
         loop, _ = self._loop(memory.values)
-        if loop is None:
-            readouts, weights = self._reference_forward(memory, previous, masks)
+        if loop in LOOPS:
+            readouts, weights = self._fused_forward(LOOPS[loop], memory, previous, masks)
+        elif loop == "replayed":
+            readouts, weights = self._replayed_forward(memory, previous, masks)
         else:
-            readouts, weights = self._fused_forward(loop, memory, previous, masks)
+            readouts, weights = self._reference_forward(memory, previous, masks)
         # One matrix product for all steps: the output layer is the widest of the speller.
         return SpellerOutput(self.logits(readouts), weights)
 
     def explain(self, like: Tensor) -> str:
         """A line for the log of a run: the loop of teacher forcing on the device and type of a tensor, and why."""
-        loop, reason = self._loop(like)
-        name = next(name for name, known in LOOPS.items() if known is loop)
+        name, reason = self._loop(like)
         return f"speller: {name} ({reason})" if reason else f"speller: {name}"
 
     def select_attend_fn(self, memory: AttentionMemory) -> AttendFn:
         """The fastest function for attention step by step on a memory; `Attention.attend` if gradients are on."""
-        if torch.is_grad_enabled() or self._loop(memory.values)[0] is not cpu_speller.CppDecoderLoop:
+        if torch.is_grad_enabled() or self._loop(memory.values)[0] != "cpu":
             return self.attention.attend
         return cpu_speller.select_attend_fn(self.attention, memory)
 
-    def _loop(self, like: Tensor) -> tuple[type[teacher_forcing.TeacherForcingLoop] | None, str]:
-        """The fastest loop of teacher forcing that is supported (None: step by step), and why no faster one is."""
+    def _loop(self, like: Tensor) -> tuple[str, str]:
+        """The name of the fastest loop of teacher forcing that is supported, and why no faster one is."""
         kernel = rnn.select_kernel(self._cells[0], like)
         if kernel is rnn.KERNELS["plain"]:
-            return None, ""
+            return "plain", ""
         if reason := teacher_forcing.unsupported_reason(self._cells, self.attention):
-            return None, reason
+            return "plain", reason
+        if replayed.capture_on(like.device) is not None:
+            drawn = self.training and self.scheduled_sampling
+            return ("autograd", "replayed: scheduled sampling draws tokens") if drawn else ("replayed", "")
         if kernel is not rnn.KERNELS["cpu"]:
-            return teacher_forcing.DecoderLoop, ""
+            return "autograd", ""
         reason = cpu_speller.unsupported_reason(self.attention)
-        return (teacher_forcing.DecoderLoop, f"cpu: {reason}") if reason else (cpu_speller.CppDecoderLoop, "")
+        return ("autograd", f"cpu: {reason}") if reason else ("cpu", "")
 
     def _reference_forward(self, memory: AttentionMemory, previous: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
         """Inputs of the readout and weights of all steps, [batch, steps, ...], step by step."""
@@ -277,6 +288,29 @@ class Speller(ScheduledModule):
         )
         embedded = embed(fed, slice(None))
         return self._read(_apply_mask(outputs.hidden, of_last), embedded, outputs.contexts), outputs.weights
+
+    def _replayed_forward(self, memory: AttentionMemory, previous: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
+        """Inputs of the readout and weights of all steps, [batch, steps, ...], each step a replay of the first ones."""
+        of_embedding, *of_layers = masks
+        dropped = [mask for mask in of_layers if mask is not None]
+
+        def step(
+            inputs: Sequence[Tensor], state: SpellerState, shared: Sequence[Tensor]
+        ) -> tuple[tuple[Tensor, Tensor], SpellerState]:
+            embedded, *drops = (part.unsqueeze(1) for part in inputs)
+            there = AttentionMemory(shared[0], shared[1], memory.mask)
+            readout, after = self._decode_embedded(
+                embedded, there, state, drops or self.no_masks[1:], self.attention.attend
+            )
+            return (readout[:, 0], after.weights[:, 0]), after
+
+        embedded = _apply_mask(self.embedding(previous), of_embedding)
+        parameters = [*self.cells.parameters(), *self.attention.parameters()]
+        recurrence = Recurrence(
+            step, [embedded, *dropped], self.start(memory), [memory.keys, memory.values], parameters
+        )
+        readouts, weights = recurrence.outputs(replayed.capture_on(memory.values.device))
+        return readouts, weights
 
     def _masks(self, batch: int, steps: int) -> Masks:
         """Dropout masks of the embedding and of each layer's output, [batch, steps, size]; None without dropout."""

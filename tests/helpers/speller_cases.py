@@ -5,11 +5,16 @@ from typing import Any
 
 import torch
 from omegaconf import OmegaConf
+from torch import Tensor
 
+from las.nn import rnn
 from las.nn.speller import Speller
 from las.runtime.config import build, config_directory
 
 VOCAB, VALUE, HIDDEN, STATES = 6, 6, 7, 8
+
+ATTENTIONS = ("additive", "dot", "location", "weight_feedback")  # the plain loop computes the others
+CELLS = ("lstm", "ba2016", "zeineldeen2020_global", "zeineldeen2020_joined_cell", "tf_addons", "tf_contrib", "haste")
 
 NUM_STATES = torch.tensor([8, 5, 1])
 
@@ -34,3 +39,23 @@ def make(attention: str = "location", cell: str = "lstm", **options: Any) -> Spe
         for parameter in speller.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     return speller.double().eval()
+
+
+def material() -> Tensor:
+    generator = torch.Generator().manual_seed(3)
+    return torch.randn(3, STATES, VALUE, generator=generator, dtype=torch.float64)
+
+
+def results(speller: Speller, encoded: Tensor, seed: int = 7) -> list[Tensor]:
+    """Logits, weights, and the gradients of a function of both towards the states and every parameter."""
+    encoded = encoded.clone().requires_grad_()
+    torch.manual_seed(seed)
+    found = speller(speller.attention.prepare(encoded, NUM_STATES), TARGETS)
+    wanted = found.logits.sin().sum() + (found.weights.square() * torch.arange(STATES)).sum()
+    gradients = torch.autograd.grad(wanted, [encoded, *speller.parameters()])
+    return [found.logits.detach(), found.weights.detach(), *gradients]
+
+
+def plain(speller: Speller, encoded: Tensor) -> list[Tensor]:
+    with rnn.use_kernel("plain"):
+        return results(speller, encoded)

@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 
 import pytest
 import torch
 from gpu_stand_in import GPU, StandInGPU, stand_in
+from graph_stand_in import graphs
 from tiers import rest_slow
 from tiny import MODEL
 from torch import nn
@@ -15,7 +17,7 @@ from update_cases import batch
 from las.data.augmentation import Augmentation
 from las.data.loader import Batch
 from las.data.tokenizers import Characters
-from las.decoding.base import Search
+from las.decoding.base import Hypothesis, Search
 from las.decoding.phone_bigram import PhoneBigramSearch
 from las.decoding.scorers.base import SearchComponent
 from las.decoding.scorers.coverage import CoverageReward
@@ -86,7 +88,7 @@ def two_updates(gpu: StandInGPU, step: TrainingStep) -> Counter[str]:
     return waits
 
 
-def decoded(model: nn.Module, search: Search) -> None:
+def decoded(model: nn.Module, search: Search) -> list[list[Hypothesis]]:
     """Search with a model on the GPU."""
     search.bind(LETTERS, has_ctc=True)
     given = batch().to("cuda")
@@ -94,6 +96,7 @@ def decoded(model: nn.Module, search: Search) -> None:
         decoder, num_states = model.eval().decoder(given.waveforms, given.num_samples)
         nbest = search(decoder, num_states)
     assert len(nbest) == len(given.ids)
+    return nbest
 
 
 def cell(name: str) -> list[str]:
@@ -190,6 +193,10 @@ COMPONENTS: dict[str, Callable[[Path], SearchComponent]] = {
 }
 
 
+ON_HOST = ("word_lm", "hot_words", "lexicon")
+"""Components whose automata grow on the host, so that no step with them can be captured."""
+
+
 def slot(name: str) -> str:
     """The argument of a search that takes a component."""
     return "lm" if name == "neural_lm" else name
@@ -203,6 +210,40 @@ def test_searches_with_every_scorer_mix_no_devices(models: Path) -> None:
             decoded(model, BeamSearch(3, nbest=2, max_length=4, **{slot(name): made(models)}))
         together = {slot(name): made(models) for name, made in COMPONENTS.items() if name != "neural_lm"}
         decoded(model, BeamSearch(3, max_length=4, **together))
+
+
+@pytest.mark.parametrize("name", ["greedy", "together", *COMPONENTS])
+def test_replayed_searches_find_the_same(name: str, models: Path) -> None:
+    """A step that is captured once gives what it gives each time, with every scorer and constraint."""
+
+    def search() -> Search:
+        if name == "greedy":
+            return GreedySearch(max_length=12)
+        names = [name] if name in COMPONENTS else [each for each in COMPONENTS if each != "neural_lm"]
+        return BeamSearch(3, nbest=2, max_length=12, **{slot(each): COMPONENTS[each](models) for each in names})
+
+    with stand_in():
+        model = training(*MODEL, "loss=joint_ctc").model
+        with torch.no_grad():
+            model.get_submodule("speller.output").get_parameter("bias")[0] = -3.0  # hypotheses of several tokens
+        torch.manual_seed(1)
+        right = decoded(model, search())
+        torch.manual_seed(1)
+        with graphs() as made:
+            found = decoded(model, search())
+        assert made.refused == 0
+        assert (sum(graph.num_replays for graph in made) >= 5) == (name not in (*ON_HOST, "together"))
+    for ours, expected in zip(chain(*found), chain(*right), strict=True):
+        assert ours.tokens == expected.tokens and ours.finished_by == expected.finished_by
+        assert ours.score == pytest.approx(expected.score, rel=1e-6) and ours.scores.keys() == expected.scores.keys()
+
+
+def test_a_replayed_update_waits_no_more() -> None:
+    with stand_in() as gpu:
+        step = training(*MODEL, "loss=joint_ctc")
+        with graphs() as made:
+            waits = two_updates(gpu, step)
+        assert [graph.num_replays > 0 for graph in made] == [True] * 4 and waits.total() <= WAITS, waits
 
 
 def test_an_acoustic_model_mixes_no_devices() -> None:

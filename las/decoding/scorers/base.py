@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from las.data.tokenizers import Tokenizer
+from las.nn.nested import mapped
 from las.runtime.errors import ArgumentError
 
 State = Any  # nested (named) tuples of tensors, each [batch, beam, ...]
@@ -31,6 +32,9 @@ class SearchStep(NamedTuple):
 
 class BatchComponent:
     """Base of batch scorers and batch constraints; one without state overrides none of these methods."""
+
+    on_host = False
+    """True if a step computes on the host, so that no GPU can replay it."""
 
     def start(self) -> State:
         """The state before the first symbol, one beam per utterance."""
@@ -129,16 +133,6 @@ def reorder(state: State, parents: Int[Tensor, "batch beam"]) -> State:
 def select_utterances(state: State, rows: Int[Tensor, " selected"]) -> State:
     """The state of a subset of the utterances, given by their indices."""
     return mapped(state, lambda tensor: tensor[rows])
-
-
-def mapped(state: State, change: Any) -> State:
-    """The state with `change` applied to every tensor. Raises TypeError for anything but (named) tuples of tensors."""
-    if isinstance(state, Tensor):
-        return change(state)
-    if isinstance(state, tuple):
-        parts = [mapped(part, change) for part in state]
-        return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
-    raise TypeError(f"a decoder state is made of tensors in (named) tuples, but contains a {type(state).__name__}")
 
 
 def score_type(device: torch.device) -> torch.dtype:

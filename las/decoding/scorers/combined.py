@@ -93,6 +93,11 @@ class CombinedScorer:
         self.scorers = scorers
         self.constraints = constraints
 
+    @property
+    def on_host(self) -> bool:
+        """True if one of the scorers and constraints computes on the host."""
+        return any(component.on_host for component in (*self.scorers, *self.constraints))
+
     def select_utterances(self, rows: Int[Tensor, " selected"]) -> "CombinedScorer":
         """A copy of this scorer for a subset of its utterances, given by their indices."""
         return CombinedScorer(

@@ -96,6 +96,8 @@ class TableCache:
 class TableBatchScorer(BatchScorer):
     """The scores of an automaton on a batch; the state is the row of each hypothesis."""
 
+    on_host = True
+
     def __init__(self, table: LazyTable, batch: int) -> None:
         self.table = table
         self.batch = batch

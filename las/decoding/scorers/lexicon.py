@@ -68,6 +68,7 @@ class LexiconBatchConstraint(BatchConstraint):
     """The lexicon on a batch; the state is the row of each hypothesis in the table."""
 
     is_strict = True
+    on_host = True
 
     def __init__(self, table: LazyTable, batch: int) -> None:
         self.table = table

@@ -41,29 +41,34 @@ class RepeatedStep:
                 self.graph.replay()
 
 
-def captured(step: Callable[[], None], device: torch.device) -> torch.cuda.CUDAGraph | None:
-    """A graph of `CHUNK` steps; None if capturing fails, which is announced once."""
-    stream = torch.cuda.Stream(device)
-    stream.wait_stream(torch.cuda.current_stream(device))
+def captured(step: Callable[[], None], device: torch.device, count: int = CHUNK) -> torch.cuda.CUDAGraph | None:
+    """A graph of `count` steps, after one step outside it; None if capturing fails, which is announced once.
+
+    Raises torch.OutOfMemoryError.
+    """
+    stream, current = torch.cuda.Stream(device), torch.cuda.current_stream(device)
+    stream.wait_stream(current)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.stream(stream):
-        step()
-        stream.synchronize()
-        try:
+    try:
+        with torch.cuda.stream(stream):
+            step()
             # Other threads, such as one that pins batches, may go on calling CUDA.
             graph.capture_begin(capture_error_mode="thread_local")
             try:
-                for _ in range(CHUNK):
+                for _ in range(count):
                     step()
             finally:
                 graph.capture_end()
-        except RuntimeError as error:
-            reason = str(error).splitlines()[0]
-            if reason not in _announced:
-                _announced.add(reason)
-                progress.say(f"recurrences: no CUDA graph could be captured, so kernels start frame by frame: {reason}")
-            return None
-    torch.cuda.current_stream(device).wait_stream(stream)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        if reason not in _announced:
+            _announced.add(reason)
+            progress.say(f"no CUDA graph could be captured, so kernels start one by one: {reason}")
+        return None
+    finally:
+        current.wait_stream(stream)  # the first step wrote to tensors that may be freed now
     return graph
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from speller_cases import NUM_STATES, STATES, TARGETS, VALUE, make
+from speller_cases import ATTENTIONS, CELLS, NUM_STATES, STATES, TARGETS, VALUE, make, material, plain, results
 from tiers import rest_slow
 from torch import Tensor
 
@@ -15,8 +15,6 @@ from las.nn.kernels import cpu, cpu_speller
 from las.nn.speller import Speller, SpellerOutput
 from las.runtime.errors import ConfigError
 
-ATTENTIONS = ("additive", "dot", "location", "weight_feedback")  # the plain loop computes the others
-CELLS = ("lstm", "ba2016", "zeineldeen2020_global", "zeineldeen2020_joined_cell", "tf_addons", "tf_contrib", "haste")
 OPTIONS: tuple[dict[str, float], ...] = (
     {"num_layers": 1},
     {"num_layers": 3, "dropout": 0.4},
@@ -34,26 +32,6 @@ def kernel(request: pytest.FixtureRequest) -> Iterator[str]:
         pytest.skip(reason)
     with rnn.use_kernel(name):
         yield name
-
-
-def material() -> Tensor:
-    generator = torch.Generator().manual_seed(3)
-    return torch.randn(3, STATES, VALUE, generator=generator, dtype=torch.float64)
-
-
-def results(speller: Speller, encoded: Tensor, seed: int = 7) -> list[Tensor]:
-    """Logits, weights, and the gradients of a function of both towards the states and every parameter."""
-    encoded = encoded.clone().requires_grad_()
-    torch.manual_seed(seed)
-    found = speller(speller.attention.prepare(encoded, NUM_STATES), TARGETS)
-    wanted = found.logits.sin().sum() + (found.weights.square() * torch.arange(STATES)).sum()
-    gradients = torch.autograd.grad(wanted, [encoded, *speller.parameters()])
-    return [found.logits.detach(), found.weights.detach(), *gradients]
-
-
-def plain(speller: Speller, encoded: Tensor) -> list[Tensor]:
-    with rnn.use_kernel("plain"):
-        return results(speller, encoded)
 
 
 @every_kernel

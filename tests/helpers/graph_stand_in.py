@@ -1,0 +1,124 @@
+"""A stand-in for CUDA graphs: the operations of one run, repeated on the same tensors without any Python of theirs.
+
+As with a graph, numbers and shapes that Python computed stay as they were, and what was read from other tensors is read
+there again.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from gpu_stand_in import WAITING
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
+
+from las.nn.kernels import replayed
+
+Call = tuple[Any, tuple[Any, ...], Mapping[str, Any], list[Tensor]]
+"""An operation, its arguments, and the tensors that it made."""
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [each for each in tree_flatten(tree)[0] if isinstance(each, Tensor)]
+
+
+class Launches(TorchDispatchMode):
+    """Counts the operations that are started one by one, outside replays."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: otherwise torch imports its compiler, which takes seconds."""
+        return False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+        self.replaying = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        self.count += not self.replaying
+        return func(*args, **(kwargs or {}))
+
+
+class Graph(TorchDispatchMode):
+    """A captured function."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: otherwise torch imports its compiler, which takes seconds."""
+        return False
+
+    def __init__(self, launches: Launches) -> None:
+        super().__init__()
+        self.launches = launches
+        self.calls: list[Call] = []
+        self.num_replays = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        if func in WAITING:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        given = {each.untyped_storage()._cdata for each in _tensors((args, kwargs))}
+        result = func(*args, **kwargs)
+        made = [each for each in _tensors(result) if each.untyped_storage()._cdata not in given]
+        self.calls.append((func, args, kwargs, made))
+        return result
+
+    def replay(self) -> None:
+        """Repeat all operations."""
+        self.num_replays += 1
+        self.launches.replaying = True
+        with torch.no_grad():
+            for func, args, kwargs, made in self.calls:
+                result = func(*args, **kwargs)
+                if made:
+                    for own, new in zip(made, _tensors(result), strict=True):
+                        own.copy_(new)
+        self.launches.replaying = False
+
+
+class Graphs(Sequence[Graph]):
+    """All graphs that were captured, and the operations outside of them."""
+
+    def __init__(self) -> None:
+        self.graphs: list[Graph] = []
+        self.launches = Launches()
+        self.refused = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.graphs[index]
+
+    def __len__(self) -> int:
+        return len(self.graphs)
+
+    def capture(self, function: Callable[[], None], device: torch.device) -> Graph | None:
+        """A graph of a function, which runs once before, as on a GPU; None if it waits for a result."""
+        function()
+        graph = Graph(self.launches)
+        try:
+            with graph:
+                function()
+        except RuntimeError:
+            self.refused += 1
+            return None
+        self.graphs.append(graph)
+        return graph
+
+
+@contextmanager
+def graphs() -> Iterator[Graphs]:
+    """Let what a GPU would capture be captured here, with its trial."""
+    made = Graphs()
+    with (
+        mock.patch.object(replayed, "capture_on", lambda device: made.capture),
+        mock.patch.object(replayed, "_tried", {}),
+        made.launches,
+    ):
+        yield made

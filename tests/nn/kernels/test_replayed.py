@@ -1,0 +1,182 @@
+"""Steps that are captured and replayed, with a stand-in for CUDA graphs, against the same steps one by one."""
+
+import pytest
+import torch
+from graph_stand_in import graphs
+from speller_cases import ATTENTIONS, CELLS, NUM_STATES, STATES, make, material, plain, results
+from torch import Tensor
+
+from las.decoding.search import BeamSearch, GreedySearch
+from las.nn import rnn
+from las.nn.attention.base import AttentionMemory
+from las.nn.kernels.replayed import Replayed
+from las.nn.model import Decoder
+from las.nn.speller import Speller
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+State = tuple[Tensor, Tensor]
+
+
+def fibonacci(state: State) -> tuple[State, Tensor]:
+    """The second result is the first of the next state: they must not overwrite each other."""
+    before, now = state
+    return (now, before + now), now
+
+
+def applied(times: int) -> list[int]:
+    with graphs() as made:
+        replayed = Replayed("numbers", fibonacci, made.capture)
+        state = torch.zeros(1), torch.ones(1)
+        records = []
+        for _ in range(times):
+            state, record = replayed(state)
+            records.append(record)
+        assert len(made) == 1 and made[0].num_replays == times - 1
+    return [int(record) for record in records]
+
+
+def test_records_stay_and_states_that_share_memory_are_not_mixed() -> None:
+    assert applied(10) == [1, 1, 2, 3, 5, 8, 13, 21, 34, 55]
+
+
+def test_another_shape_is_captured_anew() -> None:
+    with graphs() as made:
+        replayed = Replayed("numbers", fibonacci, made.capture)
+        state = torch.zeros(1), torch.ones(1)
+        for times in (3, 4):
+            for _ in range(times):
+                state, _ = replayed(state)
+            state = state[0].repeat(2), state[1].repeat(2)
+        assert state[1].tolist() == [21] * 4 and len(made) == 2
+
+
+def test_a_function_that_changes_is_not_replayed(capsys: pytest.CaptureFixture[str]) -> None:
+    calls = []
+
+    def counted(state: Tensor) -> tuple[Tensor, tuple[()]]:
+        calls.append(1)
+        return state + len(calls), ()
+
+    with graphs() as made:
+        for _ in range(2):
+            calls.clear()
+            replayed, state = Replayed("a count", counted, made.capture), torch.zeros(1)
+            for _ in range(3):
+                state, _ = replayed(state)
+        assert len(made) == 1, "the second is not tried again"
+        assert state.item() == 1 + 2 + 3
+    assert capsys.readouterr().out == (
+        "a count: a CUDA graph gives other values than its operations, which are used instead\n"
+    )
+
+
+def test_a_function_that_waits_is_not_replayed() -> None:
+    with graphs() as made:
+        replayed, state = (
+            Replayed("a wait", lambda state: (state * state.item(), ()), made.capture),
+            torch.full((1,), 2.0),
+        )
+        for _ in range(3):
+            state, _ = replayed(state)
+        assert not len(made) and state.item() == 2.0**8
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("options", [{"num_layers": 1}, {"num_layers": 2, "dropout": 0.4}], ids=str)
+def test_replayed_spellers_have_the_values_and_gradients_of_the_plain_loop(
+    attention: str, cell: str, options: dict[str, float]
+) -> None:
+    speller = make(attention, cell, **options).train()
+    right = plain(speller, material())
+    with graphs() as made:
+        assert speller.explain(material()) == "speller: replayed"
+        ours = results(speller, material())
+        # Five steps: one as it is, one captured, then replays; the same backwards.
+        assert [graph.num_replays for graph in made] == [4, 4]
+        torch.testing.assert_close(ours, right, rtol=1e-9, atol=1e-11)
+        again = results(speller, material())
+        assert len(made) == 4 and all(map(torch.equal, again, ours))
+
+
+def test_a_token_starts_no_operation_of_its_own() -> None:
+    speller = make("location", "ba2016", num_layers=2, dropout=0.2).train()
+    counts = []
+    for tokens in (6, 12):
+        with graphs() as made:
+            encoded = material().requires_grad_()
+            memory = speller.attention.prepare(encoded, torch.tensor([STATES] * 3))
+            for measured in (False, True):  # the first has the trial
+                made.launches.count = 0
+                speller(memory, torch.ones(3, tokens, dtype=torch.long)).logits.sum().backward(
+                    retain_graph=not measured
+                )
+            counts.append(made.launches.count)
+    assert counts[0] == counts[1]
+
+
+def test_scheduled_sampling_and_attentions_without_hand_written_gradients_are_not_replayed() -> None:
+    with graphs():
+        drawn = make(scheduled_sampling=0.5).train()
+        assert drawn.explain(material()) == "speller: autograd (replayed: scheduled sampling draws tokens)"
+        assert drawn.eval().explain(material()) == "speller: replayed"
+        assert make("multi_head").explain(material()).startswith("speller: plain (")
+        with rnn.use_kernel("plain"):
+            assert make().explain(material()) == "speller: plain"
+
+
+def test_without_gradients_no_states_are_kept() -> None:
+    speller = make("location", "lstm")
+    with torch.no_grad(), graphs():
+        outputs = results_of(speller)
+    with torch.no_grad(), rnn.use_kernel("plain"):
+        torch.testing.assert_close(outputs, results_of(speller), rtol=1e-9, atol=1e-11)
+
+
+def results_of(speller: Speller) -> Tensor:
+    memory: AttentionMemory = speller.attention.prepare(material(), torch.tensor([STATES] * 3))
+    logits: Tensor = speller(memory, torch.ones(3, 4, dtype=torch.long)).logits
+    return logits
+
+
+def test_products_under_autocast_are_rounded_in_both_passes() -> None:
+    speller = make("location", "ba2016").float().train()
+    encoded = material().float()
+    with torch.autocast("cpu", torch.bfloat16):
+        right = plain(speller, encoded)
+        with graphs() as made:
+            ours = results(speller, encoded)
+            assert len(made) == 2
+    for mine, rounded in zip(ours, right, strict=True):
+        torch.testing.assert_close(mine.float(), rounded.float(), rtol=0.05, atol=0.05)
+    assert not torch.equal(right[0].float(), plain(speller, encoded)[0])
+
+
+@needs_gpu
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_cuda_graphs_have_the_values_and_gradients_of_the_plain_loop(
+    attention: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    speller = make(attention, "ba2016", num_layers=2).to("cuda").train()
+    right = plain(speller, material().to("cuda"))
+    assert speller.explain(material().to("cuda")) == "speller: replayed"
+    for _ in range(2):  # with the trial and without
+        ours = results(speller, material().to("cuda"))
+        torch.testing.assert_close(ours, right, rtol=1e-9, atol=1e-11)
+    assert capsys.readouterr().out == ""
+
+
+@needs_gpu
+@pytest.mark.parametrize("search", [GreedySearch(max_length=12), BeamSearch(4, max_length=12)], ids=["greedy", "beam"])
+def test_cuda_graphs_search_as_the_cpu_does(
+    search: GreedySearch | BeamSearch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    speller = make("location", "ba2016", num_layers=2)
+    found = []
+    for device in ("cpu", "cuda"):
+        speller.to(device)
+        memory = speller.attention.prepare(material().to(device), NUM_STATES.to(device))
+        found.append(search(Decoder(speller, memory), torch.full((3,), STATES, device=device)))
+    assert [each[0].tokens for each in found[0]] == [each[0].tokens for each in found[1]]
+    assert capsys.readouterr().out == ""
