@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from las.benchmark import memory, timing
+from las.benchmark import memory, peak, timing
 from las.benchmark.candidates import Candidate, Refused, candidates
 from las.benchmark.records import Group, Row, TableColumn, number, text
 from las.benchmark.settings import Settings, cell
@@ -32,6 +32,7 @@ COLUMNS = (
     TableColumn("forward ms", number("forward_ms", 1)),
     TableColumn("total ms", number("total_ms", 1)),
     TableColumn("lowest - highest", _spread),
+    TableColumn("% of peak", number("peak_share", 0, 100.0)),
     TableColumn("/ lstm", number("ratio_to_lstm")),
     TableColumn("/ packed", number("ratio_to_packed")),
     TableColumn("/ best", number("ratio_to_best")),
@@ -88,11 +89,12 @@ def _measured(settings: Settings, name: str, runs: Sequence[LayerRun]) -> Iterat
         works[index, "forward"] = timing.Work(run.forward)
         works[index, "total"] = timing.Work(run.total, run.clear)
     times = timing.alternate(works, settings.repeats, settings.budget_s, settings.device, f"{name}: measurements")
+    operations = 3 * peak.layer_operations(settings.shapes[name])
     for index, run in enumerate(runs):
         candidate = run.candidate
         forward, total = (timing.spread(times[index, kind]) for kind in ("forward", "total"))
         run.clear()
-        peak = memory.allocated(run.total, settings.device)
+        allocated = memory.allocated(run.total, settings.device)
         run.clear()
         row = settings.row(candidate.implementation, candidate.cell, name) | {
             "dtype": str(candidate.dtype).removeprefix("torch."),
@@ -101,7 +103,8 @@ def _measured(settings: Settings, name: str, runs: Sequence[LayerRun]) -> Iterat
             "total_lowest_ms": total.lowest,
             "total_highest_ms": total.highest,
             "repeats": total.repeats,
-            "peak_bytes": peak,
+            "peak_bytes": allocated,
+            "peak_share": operations / total.median / peak.per_ms(settings.device, candidate.dtype),
             "resident_bytes": memory.resident(run.total, settings.device),
             "prepare_s": candidate.prepare_s,
             "note": "" if candidate.prepare_s is None else f"compiled or captured in {candidate.prepare_s:.0f} s",

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
-from las.benchmark import espnet_las, inputs, memory, speechbrain_las, timing
+from las.benchmark import espnet_las, inputs, memory, peak, speechbrain_las, timing
 from las.benchmark.espnet_las import ESPnetPeer
 from las.benchmark.inputs import BenchmarkModel
 from las.benchmark.peer_model import IMPROBABLE, Sizes
@@ -50,6 +50,7 @@ COLUMNS = (
     TableColumn("lowest - highest", lambda row: f"{row['lowest_s']:.2f} - {row['highest_s']:.2f}"),
     TableColumn("audio s per s", number("audio_s_per_s", 0)),
     TableColumn("utterances / s", number("utterances_per_s", 1)),
+    TableColumn("listener's products, % of peak", number("peak_share", 0, 100.0)),
     TableColumn(f"time / {PEER}", number("ratio_to_peer")),
     TableColumn("resident MiB", number("resident_bytes", 0, 2**-20)),
 )
@@ -187,6 +188,7 @@ def _measured(
     make: Callable[[Toolkit, list[Batch]], Callable[[], object]],
 ) -> list[Row]:
     """Rows of a piece of work by toolkit, their times also as shares of the peer's."""
+    trains = make is _updates
     works = {name: Work(make(toolkit, batches)) for name, toolkit in toolkits.items()}
     times = timing.alternate(works, settings.repeats, settings.budget_s, settings.device, work)
     spreads = {name: timing.spread(each) for name, each in times.items()}
@@ -208,6 +210,11 @@ def _measured(
             "utterances_per_s": 1e3 * utterances / spread.median,
             "resident_bytes": memory.resident(works[name].run, settings.device),
         }
+        toolkit = toolkits[name]
+        if isinstance(toolkit, Las):
+            per_batch = [peak.listener_operations(toolkit.model, batch) for batch in batches]
+            operations = sum(sum(each.values()) if trains else each["listener"] for each in per_batch)
+            row["peak_share"] = operations / spread.median / peak.per_ms(settings.device, toolkit.operands)
         if PEER in spreads:
             row["ratio_to_peer"] = spread.median / spreads[PEER].median
         rows.append(row)

@@ -29,8 +29,8 @@ measurements of layers and training step. Compare only numbers of one table: the
   speed-up over that loop of the same cell.
 - `peak`: the largest memory allocated by torch at once during one total, beyond parameters and frames; on a CPU
   measured by torch's profiler in a separate pass. Memory that compiled code allocates by itself is not included.
-- `% of peak`: the operations of the products of the listener's layers, of frames that are no padding, against those
-  that one large product in fp32 does in the same time on the same threads.
+- `% of peak`: the operations of the products of the layers, of frames that are no padding, against those that one
+  large product of the same type does in the same time on the same threads.
 - `resident`: the largest growth of the process's resident set during a total, as reported by Linux. It includes memory
   that the C library does not return, but no page that was never written to.
 
@@ -114,7 +114,9 @@ def _targets(reached: Sequence[Verdict], folder: str) -> str:
     lines = [
         "## Targets",
         "",
-        "Times as shares of others measured in the same run; the tables below have the numbers.",
+        "Times as shares of others measured in the same run; the tables below have the numbers. `at peak` is the share "
+        "if the products of the layers ran as fast as one large product and everything else took no time: no way of "
+        "computing the same products on this machine is faster.",
         "",
     ]
     if any(verdict.measured is not None for verdict in reached):

@@ -9,16 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from las.benchmark import inputs as benchmark_inputs
-from las.benchmark import timing
+from las.benchmark import peak, timing
 from las.benchmark.candidates import refusal
 from las.benchmark.inputs import BenchmarkModel
 from las.benchmark.records import Group, Row, TableColumn, number, text
 from las.benchmark.settings import Settings
 from las.data.loader import Batch
 from las.nn import rnn
-from las.nn.cells.base import NUM_GATES, LSTMCell
-from las.nn.model import ListenAttendSpell
-from las.nn.subsampling import reduced_length
 from las.training.step import TrainingStep
 
 PARTS = ("features", "listener", "speller", "speller_backward", "listener_backward", "optimiser")
@@ -35,9 +32,6 @@ COLUMNS = (
     TableColumn("listener, % of peak", number("listener_peak_share", 0, 100.0)),
     TableColumn("backward, % of peak", number("listener_backward_peak_share", 0, 100.0)),
 )
-
-PEAK_SIZE = 2048
-"""Rows and columns of the product by which the peak is measured."""
 
 
 def title(shape: str) -> str:
@@ -66,41 +60,13 @@ def measure(settings: Settings) -> Iterator[Group]:
     works = {kernel: timing.Work(step.run) for kernel, step in steps.items()}
     times = timing.alternate(works, settings.repeats, settings.budget_s, settings.device, "steps")
     audio_s = benchmark_inputs.duration_s(batch, subject.corpus)
-    operations, peak = listener_operations(model, batch), peak_per_ms(settings)
+    operations, most = peak.listener_operations(model, batch), peak.per_ms(settings.device)
     measured = []
     for kernel, step in steps.items():
         parts = step.parts()
-        shares = {f"{part}_peak_share": count / parts[f"{part}_ms"] / peak for part, count in operations.items()}
+        shares = {f"{part}_peak_share": count / parts[f"{part}_ms"] / most for part, count in operations.items()}
         measured.append(settings.row(kernel, card, shape) | parts | _total(times[kernel], audio_s) | shares)
     yield Group(title(shape), [*compared(measured), *table])
-
-
-def listener_operations(model: ListenAttendSpell, batch: Batch) -> dict[str, float]:
-    """Operations of the products of the listener's layers over true frames, by the part of a step.
-
-    Those of x and h with W and U forwards, twice as many backwards; features need no gradient.
-    """
-    forwards, of_features = 0.0, 0.0
-    num_rows = model.features.num_frames(batch.num_samples)
-    factors = [*model.listener.reductions, 1]
-    lead = len(factors) - 1 - len(model.listener.layers)
-    for factor in factors[:lead]:
-        num_rows = reduced_length(num_rows, factor)
-    for index, layer in enumerate(model.listener.layers):
-        for cell in layer.modules():
-            if isinstance(cell, LSTMCell):
-                rows, width = int(num_rows.sum()), 2 * NUM_GATES * cell.hidden_size
-                forwards += rows * width * (cell.input_size + cell.hidden_size)
-                of_features += 0.0 if index else rows * width * cell.input_size
-        num_rows = reduced_length(num_rows, factors[lead + index])
-    return {"listener": forwards, "listener_backward": 2 * forwards - of_features}
-
-
-def peak_per_ms(settings: Settings) -> float:
-    """Operations per millisecond of a large product in fp32, the fastest of several."""
-    left, right = (torch.randn(PEAK_SIZE, PEAK_SIZE, device=settings.device) for _ in range(2))
-    times = [timing.milliseconds(lambda: left @ right, settings.device) for _ in range(5)]
-    return 2 * PEAK_SIZE**3 / min(times)
 
 
 def compared(table: list[Row]) -> list[Row]:

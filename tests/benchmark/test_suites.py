@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 import tiny
+import torch
 
-from las.benchmark import compilation, decoding, growth, inputs, loading, records, training_step
+from las.benchmark import compilation, decoding, growth, inputs, loading, peak, records, training_step
+from las.benchmark.shapes import Shape
 from las.cli import benchmark
 from las.nn import rnn
+from las.nn.subsampling import reduced_length
 from las.runtime import devices
 from las.runtime.config import compose
 
@@ -49,8 +52,18 @@ def test_operations_of_the_listeners_products() -> None:
     for layer in model.listener.layers:
         layer.register_forward_hook(count)
     model.listen(batch.waveforms, batch.num_samples)
-    operations = training_step.listener_operations(model, batch)
+    operations = peak.listener_operations(model, batch)
     assert operations == {"listener": counted, "listener_backward": 2 * counted - of_features}
+
+
+def test_operations_of_stacked_layers() -> None:
+    shape = Shape("", 3, 5, 2, 7, lengths=(7, 4), reduction=(2, 1))
+    # 11 frames, then 4 + 2 of the pairs, whose last ones may be half.
+    assert peak.layer_operations(shape) == 2 * 2 * 12 * (11 * (5 + 3) + (reduced(7) + reduced(4)) * (6 + 3))
+
+
+def reduced(frames: int) -> int:
+    return int(reduced_length(torch.tensor(frames), 2))
 
 
 def check_searches(table: list[records.Row], batched: int, utterances: int) -> None:
