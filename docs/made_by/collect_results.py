@@ -5,7 +5,8 @@
     python docs/made_by/collect_results.py
 
 The first command adds a number: of one run with its interval over speakers, of several their mean with Student's
-interval over seeds. New seeds of the command of a stored number join it; otherwise it is replaced. Arguments with = are
+interval over seeds. Names that begin with `exchange_` are rows of the table of one change at a time, beside
+`exchange_none`. New seeds of the command of a stored number join it; otherwise it is replaced. Arguments with = are
 those of `las decode`, by which dev and test are decoded anew. All of them write the table anew.
 """
 
@@ -28,6 +29,8 @@ from las.storage.run_summary import Measure
 DOCS = Path(__file__).parents[1]
 NUMBERS, PAGE = DOCS / "results.json", DOCS / "results.md"
 BEGIN, END = "<!-- of results.json: begin -->\n", "<!-- of results.json: end -->\n"
+BEGIN_EXCHANGED, END_EXCHANGED = "<!-- exchanged: begin -->\n", "<!-- exchanged: end -->\n"
+EXCHANGED, UNCHANGED = "exchange_", "exchange_none"
 HEADINGS = ("name", "what", "test WER", "interval of", "seeds", "dev WER", "minutes beside other work", "commit")
 PER_SEED = ("seeds", "each", "dev", "minutes")
 LEFT_OUT = ("name=", "seed=", "run_dir=", "data_dir=", "trainer.histograms=", "trainer.attention_pictures=")
@@ -143,10 +146,42 @@ def percent(each: dict[str, Any]) -> str:
     return f"{100 * each['value']:.1f} %{around}"
 
 
+def exchanged(numbers: list[dict[str, Any]]) -> str:
+    """Markdown: a row for each change, what differs least from no change first, and the commands below.
+
+    Differences are those of the same seed; their interval is Student's over the seeds.
+    """
+    headings = ("changed", "dev WER", "of each seed", "difference from the first row", "test WER", "minutes")
+    rows = [f"| {' | '.join(headings)} |", "|" + "---|" * len(headings)]
+    first = next(each for each in numbers if each["name"] == UNCHANGED)
+    unchanged = dict(zip(first["seeds"], first["dev"], strict=True))
+    for each in sorted(numbers, key=lambda each: (each["name"] != UNCHANGED, fmean(each["dev"]))):
+        pairs = zip(each["seeds"], each["dev"], strict=True)
+        changes = [Measure("wer", dev - unchanged[seed]) for seed, dev in pairs if seed in unchanged]
+        difference = percent({"value": fmean(change.value for change in changes), "interval": interval(changes)})
+        cells = (
+            each["what"],
+            f"{100 * fmean(each['dev']):.1f} %",
+            ", ".join(f"{100 * dev:.1f}" for dev in each["dev"]) + " %",
+            "" if each["name"] == UNCHANGED else difference,
+            percent(each),
+            ", ".join(map(str, each["minutes"])),
+        )
+        rows.append(f"| {' | '.join(cells)} |")
+    commands = [f"{each['what']}:\n\n```\n{each['command']}\n```\n" for each in numbers]
+    return "\n".join([*rows, "", *commands])
+
+
 def with_table(page: str, numbers: list[dict[str, Any]]) -> str:
-    """The page with the table between its two marks."""
-    before, _, rest = page.partition(BEGIN)
-    return before + BEGIN + "\n" + table(numbers) + "\n" + END + rest.partition(END)[2]
+    """The page with the tables between their marks."""
+    changes = [each for each in numbers if each["name"].startswith(EXCHANGED)]
+    page = _between(page, BEGIN, END, table([each for each in numbers if each not in changes]))
+    return _between(page, BEGIN_EXCHANGED, END_EXCHANGED, exchanged(changes)) if changes else page
+
+
+def _between(page: str, begin: str, end: str, text: str) -> str:
+    before, _, rest = page.partition(begin)
+    return before + begin + "\n" + text + "\n" + end + rest.partition(end)[2]
 
 
 if __name__ == "__main__":

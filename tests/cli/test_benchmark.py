@@ -310,6 +310,7 @@ def test_the_page_is_made_from_files_beside_it(measured: list[records.Row], tmp_
     assert measured[0]["command"] in text and report.NO_GPU in text and "### RAGGED: padded rows (H=4 I=3" in text
     (first,) = [row for row in at(measured, "RAGGED") if row["implementation"] == "autograd"]
     assert f"| autograd | ln_global | {first['forward_ms']:,.1f} | {first['total_ms']:,.1f} |" in text
+    assert 0.0 < first["peak_share"] < 1.0
     assert "haste, flashrnn (not installed)" in text
     assert report.NO_GPU not in report.page([[measured[0] | {"device": "cuda", "shape": "C1"}]], "speed")
 
@@ -329,7 +330,7 @@ def test_targets_are_met_missed_or_not_measured() -> None:
     rows = [
         row | {"shape": "C1", "ratio_to_lstm": 0.7},
         row | {"shape": "C1", "ratio_to_lstm": 0.79, "machine": "two"},
-        row | {"shape": "C2", "ratio_to_lstm": 0.76},
+        row | {"shape": "C2", "ratio_to_lstm": 0.76, "peak_share": 0.5},
         row | {"shape": "C3", "cell": "ln_joined", "ratio_to_lstm": 0.1},
         row | {"shape": "C4", "ratio_to_lstm": 0.7, "ratio_to_packed": 0.2},
     ]
@@ -337,9 +338,9 @@ def test_targets_are_met_missed_or_not_measured() -> None:
     assert [each.text for each in reached] == ["met", "missed", "not measured", "met", "met"]
     assert reached[0].measured == 0.79 and reached[0].machine == "two", "the highest of its rows"
     headings, lines = records.table(targets.rows(reached), targets.COLUMNS)
-    assert headings == ["time of", "target", "at most", "measured", "machine"]
-    assert lines[1] == ["layer C2, `ln_global` / `nn.LSTM`", "missed", "0.75", "0.76", "one"]
-    assert lines[2] == ["layer C3, `ln_global` / `nn.LSTM`", "not measured", "0.75", "", ""]
+    assert headings == ["time of", "target", "at most", "measured", "at peak", "machine"]
+    assert lines[1] == ["layer C2, `ln_global` / `nn.LSTM`", "missed", "0.75", "0.76", "0.38", "one"]
+    assert lines[2] == ["layer C3, `ln_global` / `nn.LSTM`", "not measured", "0.75", "", "", ""]
 
 
 def test_every_target_is_one_of_a_suite_that_measures_it() -> None:
