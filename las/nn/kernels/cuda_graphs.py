@@ -6,6 +6,7 @@ steps. A step must therefore launch the same kernels every time, and surplus ste
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -49,11 +50,12 @@ def captured(step: Callable[[], None], device: torch.device, count: int = CHUNK)
     stream, current = torch.cuda.Stream(device), torch.cuda.current_stream(device)
     stream.wait_stream(current)
     graph = torch.cuda.CUDAGraph()
+    pool: Any = _memory(device).id
     try:
         with torch.cuda.stream(stream):
             step()
             # Other threads, such as one that pins batches, may go on calling CUDA.
-            graph.capture_begin(capture_error_mode="thread_local")
+            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
             try:
                 for _ in range(count):
                     step()
@@ -70,6 +72,14 @@ def captured(step: Callable[[], None], device: torch.device, count: int = CHUNK)
     finally:
         current.wait_stream(stream)  # the first step wrote to tensors that may be freed now
     return graph
+
+
+@cache
+def _memory(device: torch.device) -> torch.cuda.MemPool:
+    """The memory of what the steps of graphs allocate. A new graph takes over that of one that is gone; graphs that
+    overwrite each other's are no matter, as whoever replays one copies its results before another runs."""
+    with torch.cuda.device(device):
+        return torch.cuda.MemPool()
 
 
 def cached(key: Hashable, make: Callable[[], T]) -> T:
