@@ -168,7 +168,7 @@ def exchanged(numbers: list[dict[str, Any]]) -> str:
             ", ".join(map(str, each["minutes"])),
         )
         rows.append(f"| {' | '.join(cells)} |")
-    commands = [f"{each['what']}:\n\n```\n{each['command']}\n```\n" for each in numbers]
+    commands = [f"`{each['name']}`, {each['what']}:\n\n```\n{each['command']}\n```\n" for each in numbers]
     return "\n".join([*rows, "", *commands])
 
 
