@@ -1,6 +1,8 @@
 """The beams of a search and the record of its steps, from which the hypotheses are read at the end."""
 
 import math
+from collections.abc import Iterator
+from itertools import groupby, repeat
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -32,6 +34,14 @@ class BeamStep(NamedTuple):
     tokens: Int[Tensor, "batch beam"]
     parents: Int[Tensor, "batch beam"]
     scores: Float[Tensor, "scorers batch beam"]
+
+
+class HostStep(NamedTuple):
+    """A `BeamStep` in the host's memory."""
+
+    tokens: NDArray[np.int64]
+    parents: NDArray[np.int64]
+    scores: NDArray[np.float64]
 
 
 class BacktracedHypothesis(NamedTuple):
@@ -101,13 +111,12 @@ class Backtrace:
         beams = np.broadcast_to(np.arange(shape[1]), shape).copy()
         tokens = np.zeros((len(self._steps), *shape), dtype=np.int64)
         scores = np.zeros((len(self._steps[0][1].scores), len(self._steps), *shape))
-        for index in reversed(range(len(self._steps))):
-            rows, step = self._steps[index][0].numpy(force=True), self._steps[index][1]
+        for index, (rows, step) in reversed([*enumerate(self._on_host())]):
             # Beams that an utterance does not have are filled as well, and never read.
             current = np.minimum(beams[rows], step.tokens.shape[1] - 1)
-            tokens[index, rows] = np.take_along_axis(step.tokens.numpy(force=True), current, 1)
-            scores[:, index, rows] = np.take_along_axis(step.scores.numpy(force=True), current[None], 2)
-            beams[rows] = np.take_along_axis(step.parents.numpy(force=True), current, 1)
+            tokens[index, rows] = np.take_along_axis(step.tokens, current, 1)
+            scores[:, index, rows] = np.take_along_axis(step.scores, current[None], 2)
+            beams[rows] = np.take_along_axis(step.parents, current, 1)
         return [
             [
                 BacktracedHypothesis(tokens[:length, row, beam].tolist(), scores[:, :length, row, beam], score, rank)
@@ -115,6 +124,13 @@ class Backtrace:
             ]
             for row in range(self._batch)
         ]
+
+    def _on_host(self) -> Iterator[tuple[NDArray[np.int64], "HostStep"]]:
+        """The rows and the arrays of each step. Steps of one shape are copied at once, as each copy waits for a GPU."""
+        for _, group in groupby(self._steps, key=lambda step: (id(step[0]), step[1].tokens.shape)):
+            rows, steps = zip(*group, strict=True)
+            columns = (torch.stack(column).numpy(force=True) for column in zip(*steps, strict=True))
+            yield from zip(repeat(rows[0].numpy(force=True)), map(HostStep, *columns), strict=False)
 
 
 def _finished_by(hypothesis: BacktracedHypothesis, limit: int) -> Literal["eos", "max_length", "dead_end"]:

@@ -30,7 +30,7 @@ from las.decoding.scorers.lexicon import LexiconConstraint
 from las.decoding.scorers.min_length import MinLength
 from las.decoding.scorers.repetition import RepetitionConstraint
 from las.decoding.scorers.word_ngram import WordNGramScorer
-from las.decoding.search import BeamSearch, GreedySearch
+from las.decoding.search import STEPS_BETWEEN_CHECKS, BeamSearch, GreedySearch
 from las.lm import arpa, kneser_ney
 from las.lm.lstm import LSTMLanguageModel
 from las.nn.cells.lstm import PlainLSTMCell
@@ -236,6 +236,22 @@ def test_replayed_searches_find_the_same(name: str, models: Path) -> None:
     for ours, expected in zip(chain(*found), chain(*right), strict=True):
         assert ours.tokens == expected.tokens and ours.finished_by == expected.finished_by
         assert ours.score == pytest.approx(expected.score, rel=1e-6) and ours.scores.keys() == expected.scores.keys()
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_search_waits_once_in_eight_steps(size: int) -> None:
+    counts = []
+    with stand_in() as gpu:
+        model = training(*MODEL, "loss=joint_ctc").model
+        with torch.no_grad():
+            model.get_submodule("speller.output").get_parameter("bias")[0] = -1e4  # no hypothesis ends early
+        for steps in (STEPS_BETWEEN_CHECKS, 4 * STEPS_BETWEEN_CHECKS):
+            limits = {"max_length": steps, "max_length_ratio": 1e3}
+            search = GreedySearch(**limits) if size == 1 else BeamSearch(size, **limits)
+            gpu.waits.clear()
+            decoded(model, search)
+            counts.append(gpu.waits.total())
+    assert counts[1] - counts[0] == 3
 
 
 def test_a_replayed_update_waits_no_more() -> None:
