@@ -77,13 +77,17 @@ class StandInGPU:
         self.waits[f"{operation} at {place}"] += 1
 
 
-class _Operations(TorchDispatchMode):
+class Operations(TorchDispatchMode):
     """Sees every operation, below automatic differentiation."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """False: otherwise torch imports its compiler, which takes seconds."""
         return False
+
+
+class _Placed(Operations):
+    """Finds the device of every result."""
 
     def __init__(self, gpu: StandInGPU) -> None:
         super().__init__()
@@ -151,7 +155,7 @@ class _Functions(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
-        if isinstance(func, OpOverload):  # called by `_Operations`
+        if isinstance(func, OpOverload):  # called by `_Placed`
             return func(*args, **kwargs)
         gpu = self.gpu
         gpu.factory = not any(isinstance(each, Tensor) for each in tree_flatten((args, kwargs))[0])
@@ -260,6 +264,6 @@ def stand_in() -> Iterator[StandInGPU]:
         stack.enter_context(mock.patch("torch.Generator", _Generator))
         stack.enter_context(mock.patch("torch.autograd._engine_run_backward", backward))
         stack.enter_context(mock.patch.object(clip_grad, "_group_tensors_by_device_and_dtype", grouped))
-        stack.enter_context(_Operations(gpu))
+        stack.enter_context(_Placed(gpu))
         stack.enter_context(functions)
         yield gpu

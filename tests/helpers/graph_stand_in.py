@@ -10,9 +10,8 @@ from typing import Any
 from unittest import mock
 
 import torch
-from gpu_stand_in import WAITING
+from gpu_stand_in import WAITING, Operations
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from las.nn.kernels import replayed
@@ -25,13 +24,8 @@ def _tensors(tree: Any) -> list[Tensor]:
     return [each for each in tree_flatten(tree)[0] if isinstance(each, Tensor)]
 
 
-class Launches(TorchDispatchMode):
+class Launches(Operations):
     """Counts the operations that are started one by one, outside replays."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """False: otherwise torch imports its compiler, which takes seconds."""
-        return False
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,13 +39,8 @@ class Launches(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-class Graph(TorchDispatchMode):
+class Graph(Operations):
     """A captured function."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """False: otherwise torch imports its compiler, which takes seconds."""
-        return False
 
     def __init__(self, launches: Launches) -> None:
         super().__init__()
