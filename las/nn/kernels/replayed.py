@@ -5,7 +5,7 @@ replay is one launch.
 """
 
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 1e-2, tor
 """Largest difference of a replay from the function, by type, relative and absolute: sums may have another order."""
 
 
+@runtime_checkable
 class Graph(Protocol):
     """A captured function, which is run again on the same tensors."""
 
