@@ -108,6 +108,22 @@ class ESPnetPeer:
         loss: Tensor = self.model(batch.waveforms[order], batch.num_samples[order], padded, batch.num_tokens[order])[0]
         return loss
 
+    def encoder(self, batch: Batch) -> Callable[[], object]:
+        """The part of a search that goes from waveforms to encoded states."""
+
+        @torch.no_grad()
+        @_quiet()
+        def run() -> Tensor:
+            self.model.eval()
+            return self._encode(batch)[0]
+
+        return run
+
+    def _encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        order = _longest_first(batch)
+        states, lengths = self.model.encode(batch.waveforms[order], batch.num_samples[order])
+        return states, lengths
+
     def decoder(self, size: int, ctc_weight: float, batch: Batch, num_tokens: int) -> Callable[[], list[list[int]]]:
         """A search of a batch for hypotheses of `num_tokens` each, from waveforms to tokens."""
         model = self.model
@@ -132,8 +148,7 @@ class ESPnetPeer:
         def run() -> list[list[int]]:
             model.eval()
             search.eval()
-            order = _longest_first(batch)
-            states, lengths = model.encode(batch.waveforms[order], batch.num_samples[order])
+            states, lengths = self._encode(batch)
             found = []
             for row, length in zip(states, lengths.tolist(), strict=True):
                 hypotheses = search(x=row[:length], maxlenratio=-float(num_tokens))  # below zero: a number of tokens

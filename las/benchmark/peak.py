@@ -21,9 +21,13 @@ def per_ms(device: torch.device, operand: torch.dtype = torch.float32) -> float:
 
     Where a processor has no fast products of a type, those of fp32 on rounded numbers are the fastest.
     """
-    if operand != torch.float32 and _rate(SMALL, device, operand) < _rate(SMALL, device, torch.float32):
-        return per_ms(device)
-    return _rate(SIZE, device, operand)
+    return _rate(SIZE, device, operand if is_fast(device, operand) else torch.float32)
+
+
+@cache
+def is_fast(device: torch.device, operand: torch.dtype) -> bool:
+    """Return whether products of a type are at least as fast as those of fp32."""
+    return operand == torch.float32 or _rate(SMALL, device, operand) >= _rate(SMALL, device, torch.float32)
 
 
 def _rate(size: int, device: torch.device, operand: torch.dtype) -> float:

@@ -3,7 +3,8 @@
 An update of every parameter is measured on a few batches of the corpus, from waveforms on: features, masks, loss,
 gradient, clipping, Adam. Speeds are not changed: here that is the work of the threads that read. A search is measured
 for hypotheses of as many tokens as the longest transcript of its batch has: the models are untrained and may not end a
-sentence before, so that all do the same number of steps.
+sentence before, so that all do the same number of steps. What it begins with, from waveforms to encoded states, is also
+measured alone.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
+from torch import Tensor
 
 from las.benchmark import espnet_las, inputs, memory, peak, speechbrain_las, timing
 from las.benchmark.espnet_las import ESPnetPeer
@@ -20,7 +22,6 @@ from las.benchmark.peer_model import IMPROBABLE, Sizes
 from las.benchmark.records import Group, Row, TableColumn, number, text
 from las.benchmark.settings import Settings
 from las.benchmark.speechbrain_las import SpeechBrainPeer
-from las.benchmark.timing import Work
 from las.data.loader import Batch, Loader, augmentation_seed
 from las.data.sampler import BatchSize, sequential
 from las.decoding import evaluation
@@ -41,6 +42,8 @@ PEER = "speechbrain"
 """The peer whose times the others are compared with."""
 ANY_LENGTH = 1e3
 """Tokens per encoded state that limit nothing."""
+ENCODING = "encoding"
+"""The work from waveforms to encoded states."""
 
 COLUMNS = (
     TableColumn("toolkit", text("implementation")),
@@ -52,6 +55,7 @@ COLUMNS = (
     TableColumn("utterances / s", number("utterances_per_s", 1)),
     TableColumn("listener's products, % of peak", number("peak_share", 0, 100.0)),
     TableColumn(f"time / {PEER}", number("ratio_to_peer")),
+    TableColumn(f"its encoding / {PEER}", number("encoding_ratio")),
     TableColumn("resident MiB", number("resident_bytes", 0, 2**-20)),
 )
 
@@ -64,6 +68,9 @@ class Toolkit(Protocol):
 
     def update(self, batch: Batch) -> object:
         """Change all parameters once."""
+
+    def encoder(self, batch: Batch) -> Callable[[], object]:
+        """The part of every search of a batch that goes from waveforms to encoded states."""
 
     def decoder(self, size: int, ctc_weight: float, batch: Batch, num_tokens: int) -> Callable[[], list[list[int]]]:
         """A search of a batch, from waveforms to hypotheses of `num_tokens` tokens; it forbids to end them before."""
@@ -89,6 +96,18 @@ class Las:
         with rnn.use_kernel(self.kernel):
             return self.step([batch], 1)
 
+    def encoder(self, batch: Batch) -> Callable[[], object]:
+        """The part of a search that goes from waveforms to encoded states, as `las decode` makes it."""
+
+        @torch.no_grad()
+        def run() -> Tensor:
+            self.model.operands = self.operands  # the model is that of both precisions
+            self.model.eval()
+            with rnn.use_kernel(self.kernel):
+                return self.model.encode(batch.waveforms, batch.num_samples)[0]
+
+        return run
+
     def decoder(self, size: int, ctc_weight: float, batch: Batch, num_tokens: int) -> Callable[[], list[list[int]]]:
         """A search of a batch, from waveforms to hypotheses of `num_tokens` tokens, as `las decode` makes it."""
         name = "greedy" if size == 1 else "beam_ctc" if ctc_weight else "beam"
@@ -103,7 +122,7 @@ class Las:
             self.model.speller.output.bias[Decoder.eos] = IMPROBABLE
 
         def run() -> list[list[int]]:
-            self.model.operands = self.operands  # the model is that of both precisions
+            self.model.operands = self.operands
             with rnn.use_kernel(self.kernel):
                 return [each.hypotheses[0].tokens for each in evaluation.decode(self.model, search, [(0, batch)])]
 
@@ -141,13 +160,9 @@ def measure(settings: Settings) -> Iterator[Group]:
     batches = real_batches(settings, subject)
     size = len(batches[0].ids)
     rows = _measured(settings, subject, toolkits, f"update of {size}", batches, _updates)
-    for name in SEARCHES:
-        rows += _measured(settings, subject, toolkits, f"{name}, batches of {size}", batches, _searches(name))
+    rows += _searched(settings, subject, toolkits, f"batches of {size}", batches)
     yield Group(title(rows[0]["shape"]), rows)
-    single = batches[len(batches) // 2].split(1)
-    rows = []
-    for name in SEARCHES:
-        rows += _measured(settings, subject, toolkits, f"{name}, one at a time", single, _searches(name))
+    rows = _searched(settings, subject, toolkits, "one at a time", batches[len(batches) // 2].split(1))
     yield Group(title(rows[0]["shape"]), rows)
 
 
@@ -165,11 +180,20 @@ def real_batches(settings: Settings, subject: BenchmarkModel) -> list[Batch]:
     ]
 
 
+Work = Callable[[Toolkit, list[Batch]], Callable[[], object]]
+"""Makes what is measured of a toolkit."""
+
+
 def _updates(toolkit: Toolkit, batches: list[Batch]) -> Callable[[], object]:
     return lambda: [toolkit.update(batch) for batch in batches]
 
 
-def _searches(name: str) -> Callable[[Toolkit, list[Batch]], Callable[[], object]]:
+def _encodings(toolkit: Toolkit, batches: list[Batch]) -> Callable[[], object]:
+    runs = [toolkit.encoder(batch) for batch in batches]
+    return lambda: [run() for run in runs]
+
+
+def _searches(name: str) -> Work:
     size, ctc_weight = SEARCHES[name]
 
     def searches(toolkit: Toolkit, batches: list[Batch]) -> Callable[[], object]:
@@ -179,17 +203,32 @@ def _searches(name: str) -> Callable[[Toolkit, list[Batch]], Callable[[], object
     return searches
 
 
+def _searched(
+    settings: Settings, subject: BenchmarkModel, toolkits: Mapping[str, Toolkit], how: str, batches: list[Batch]
+) -> list[Row]:
+    """Rows of the encoding and of all searches; of this package's searches, the encoding also as a share of the peer's
+    search: what their share would be if all else took no time."""
+    rows = _measured(settings, subject, toolkits, f"{ENCODING}, {how}", batches, _encodings)
+    encoding_s = {row["implementation"]: row["seconds"] for row in rows if "seconds" in row}
+    for name in SEARCHES:
+        searched = _measured(settings, subject, toolkits, f"{name}, {how}", batches, _searches(name))
+        for row in searched:
+            if "peak_share" in row and "ratio_to_peer" in row:
+                row["encoding_ratio"] = row["ratio_to_peer"] * encoding_s[row["implementation"]] / row["seconds"]
+        rows += searched
+    return rows
+
+
 def _measured(
     settings: Settings,
     subject: BenchmarkModel,
     toolkits: Mapping[str, Toolkit],
     work: str,
     batches: list[Batch],
-    make: Callable[[Toolkit, list[Batch]], Callable[[], object]],
+    make: Work,
 ) -> list[Row]:
     """Rows of a piece of work by toolkit, their times also as shares of the peer's."""
-    trains = make is _updates
-    works = {name: Work(make(toolkit, batches)) for name, toolkit in toolkits.items()}
+    works = {name: timing.Work(make(toolkit, batches)) for name, toolkit in toolkits.items()}
     times = timing.alternate(works, settings.repeats, settings.budget_s, settings.device, work)
     spreads = {name: timing.spread(each) for name, each in times.items()}
     utterances = sum(len(batch.ids) for batch in batches)
@@ -213,8 +252,9 @@ def _measured(
         toolkit = toolkits[name]
         if isinstance(toolkit, Las):
             per_batch = [peak.listener_operations(toolkit.model, batch) for batch in batches]
-            operations = sum(sum(each.values()) if trains else each["listener"] for each in per_batch)
+            operations = sum(sum(each.values()) if make is _updates else each["listener"] for each in per_batch)
             row["peak_share"] = operations / spread.median / peak.per_ms(settings.device, toolkit.operands)
+            row["fast_products"] = peak.is_fast(settings.device, toolkit.operands)
         if PEER in spreads:
             row["ratio_to_peer"] = spread.median / spreads[PEER].median
         rows.append(row)

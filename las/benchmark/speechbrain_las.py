@@ -150,6 +150,15 @@ class SpeechBrainPeer:
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
 
+    def encoder(self, batch: Batch) -> Callable[[], object]:
+        """The part of a search that goes from waveforms to encoded states."""
+
+        @torch.no_grad()
+        def run() -> Tensor:
+            return self.model.eval().listen(batch)[0]
+
+        return run
+
     def decoder(self, size: int, ctc_weight: float, batch: Batch, num_tokens: int) -> Callable[[], list[list[int]]]:
         """A search of a batch for hypotheses of `num_tokens` each, from waveforms to tokens."""
         self.model.forbid_end()

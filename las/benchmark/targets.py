@@ -20,6 +20,7 @@ COLUMNS = (
     TableColumn("at most", number("limit")),
     TableColumn("measured", number("measured")),
     TableColumn("at peak", number("at_peak")),
+    TableColumn("encoding", number("encoding")),
     TableColumn("machine", text("machine")),
 )
 
@@ -30,7 +31,7 @@ class Target(NamedTuple):
     what: str
     limit: float
     suite: str
-    where: dict[str, str]
+    where: dict[str, str | bool]
     """Values of the row that it concerns."""
     ratio: str
     """The key of the ratio."""
@@ -43,6 +44,8 @@ class Verdict(NamedTuple):
     measured: float | None
     at_peak: float | None
     """The ratio if products took as long as at the machine's peak, and all else no time; None where unknown."""
+    encoding: float | None
+    """Of a search, the ratio if all that follows the encoding took no time; None where unknown."""
     machine: str
 
     @property
@@ -55,13 +58,15 @@ class Verdict(NamedTuple):
 
 def _layer(shape: str, limit: float, ratio: str, baseline: str, device: str) -> Target:
     kernel = "cpu" if device == "cpu" else "triton"
-    where = {"implementation": kernel, "cell": "ln_global", "shape": shape, "device": device}
+    where: dict[str, str | bool] = {"implementation": kernel, "cell": "ln_global", "shape": shape, "device": device}
     return Target(f"layer {shape}, `ln_global` / {baseline}", limit, "lstm", where, ratio)
 
 
 def _peer(implementation: str, work: str, limit: float) -> Target:
-    where = {"implementation": implementation, "work": work, "device": "cpu"}
+    where: dict[str, str | bool] = {"implementation": implementation, "work": work, "device": "cpu"}
     name = f"{work}{', bf16' if implementation.endswith('bf16') else ''}, `las` / SpeechBrain"
+    if implementation.endswith("bf16"):
+        where["fast_products"] = True  # without, bf16 is offered for its results alone
     return Target(name, limit, "peers", where, "ratio_to_peer")
 
 
@@ -105,6 +110,7 @@ def rows(reached: Iterable[Verdict]) -> list[Row]:
             "limit": verdict.target.limit,
             "measured": verdict.measured,
             "at_peak": verdict.at_peak,
+            "encoding": verdict.encoding,
             "machine": verdict.machine,
         }
         for verdict in reached
@@ -132,10 +138,11 @@ def draw(reached: Iterable[Verdict], path: Path) -> Path:
 def _verdict(target: Target, rows: Sequence[Row]) -> Verdict:
     measured = [row for row in rows if row.get(target.ratio) is not None]
     if not measured:
-        return Verdict(target, None, None, "")
+        return Verdict(target, None, None, None, "")
     row = max(measured, key=lambda each: (each[target.ratio], each["machine"]))
     share = row.get("peak_share")
-    return Verdict(target, row[target.ratio], None if share is None else row[target.ratio] * share, row["machine"])
+    at_peak = None if share is None else row[target.ratio] * share
+    return Verdict(target, row[target.ratio], at_peak, row.get("encoding_ratio"), row["machine"])
 
 
 def _concerns(target: Target, row: Row) -> bool:

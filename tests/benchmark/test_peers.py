@@ -21,8 +21,9 @@ from las.runtime.config import Config, compose
 from las.runtime.errors import ConfigError
 
 CTC_MODEL = ["loss=joint_ctc", "model.listener.reduction=concat", "model.listener.input_reduction=1"]
-WORKS = {"update of 3", *(f"{name}, batches of 3" for name in peers.SEARCHES)}
-SINGLE = {f"{name}, one at a time" for name in peers.SEARCHES}
+STATES_AND_SEARCHES = (peers.ENCODING, *peers.SEARCHES)
+WORKS = {"update of 3", *(f"{name}, batches of 3" for name in STATES_AND_SEARCHES)}
+SINGLE = {f"{name}, one at a time" for name in STATES_AND_SEARCHES}
 
 
 def given(corpus: Path) -> list[str]:
@@ -38,10 +39,15 @@ class StandIn:
 
     def __init__(self, *_: object) -> None:
         self.updated: list[list[str]] = []
+        self.encoded: list[int] = []
         self.searched: list[tuple[int, float, int, int]] = []
 
     def update(self, batch: Batch) -> None:
         self.updated.append(batch.ids)
+
+    def encoder(self, batch: Batch) -> Callable[[], object]:
+        self.encoded.append(len(batch.ids))
+        return lambda: None
 
     def decoder(self, size: int, ctc_weight: float, batch: Batch, num_tokens: int) -> Callable[[], list[list[int]]]:
         self.searched.append((size, ctc_weight, len(batch.ids), num_tokens))
@@ -66,11 +72,21 @@ def test_both_toolkits_do_the_same_work(corpus: Path, monkeypatch: pytest.Monkey
     assert {(size, weight) for size, weight, _, _ in peer.searched} == set(peers.SEARCHES.values())
     assert [count for _, _, count, _ in batched[:3]] == list(map(len, peer.updated[:3]))
     assert {count for _, _, count, _ in single} == {1}
+    assert peer.encoded == [*map(len, peer.updated[:3]), 1, 1, 1]
     for row in table:
         assert row["audio_s_per_s"] == pytest.approx(row["audio_s"] / row["seconds"])
         assert row["utterances"] == (8 if row["work"] in WORKS else 3)
         others = [each for each in table if each["work"] == row["work"] and each["implementation"] == peers.PEER]
         assert row["ratio_to_peer"] == pytest.approx(row["seconds"] / others[0]["seconds"])
+        search, _, how = row["work"].rpartition(", ")
+        if search in peers.SEARCHES and row["implementation"] != peers.PEER:
+            work = f"{peers.ENCODING}, {how}"
+            encoded = [
+                each for each in table if (each["work"], each["implementation"]) == (work, row["implementation"])
+            ]
+            assert row["encoding_ratio"] == pytest.approx(encoded[0]["seconds"] / others[0]["seconds"])
+        else:
+            assert "encoding_ratio" not in row
     trained = {row["implementation"] for row in table if row["work"] == "update of 3"}
     assert trained == {"las, fp32", "las, bf16", peers.PEER}
 
@@ -85,6 +101,11 @@ def test_a_search_has_as_many_tokens_as_asked_for(corpus: Path) -> None:
     for size, weight in peers.SEARCHES.values():
         for tokens in toolkit.decoder(size, weight, batches[0], 5)():
             assert len(tokens) == 5
+    encoded = toolkit.encoder(batches[0])()
+    assert isinstance(encoded, torch.Tensor) and encoded.shape[:2] == (
+        3,
+        max(toolkit.model.num_states(batches[0].num_samples)),
+    )
 
 
 def test_without_peers_their_installation_is_told(
@@ -141,6 +162,8 @@ def test_speechbrain_learns_and_searches(work: Work) -> None:
     for _ in range(20):
         peer.update(work.batch)
     assert peer.model.loss(work.batch, 0.3).item() < 0.8 * first
+    states = peer.encoder(work.batch)()
+    assert isinstance(states, torch.Tensor) and len(states) == len(work.batch.ids)
     for size, weight in peers.SEARCHES.values():
         hypotheses = peer.decoder(size, weight, work.batch, 5)()
         # Its greedy search has no step of its own for the end of a sentence.
@@ -152,5 +175,7 @@ def test_espnet_learns_and_searches(work: Work) -> None:
     peer = ESPnetPeer(work.sizes, peers.CTC_WEIGHT, 0.01, torch.device("cpu"))
     losses = [peer.update(work.batch) for _ in range(20)]
     assert losses[-1] < 0.8 * losses[0]
+    states = peer.encoder(work.batch)()
+    assert isinstance(states, torch.Tensor) and len(states) == len(work.batch.ids)
     for size, weight in peers.SEARCHES.values():
         assert [len(tokens) for tokens in peer.decoder(size, weight, work.batch, 5)()] == [5] * len(work.batch.ids)

@@ -343,6 +343,21 @@ def test_targets_are_met_missed_or_not_measured() -> None:
     assert lines[2] == ["layer C3, `ln_global` / `nn.LSTM`", "not measured", "0.75", "", "", ""]
 
 
+def test_targets_in_bf16_are_for_processors_with_fast_products_of_it() -> None:
+    (target,) = (each for each in targets.ON_CPU if each.where.get("fast_products"))
+    slow: records.Row = {
+        **target.where,
+        "suite": "peers",
+        "ratio_to_peer": 1.2,
+        "fast_products": False,
+        "machine": "one",
+    }
+    fast = {**slow, "ratio_to_peer": 0.3, "fast_products": True, "machine": "two"}
+    (found,) = targets.verdicts([target], [slow, fast])
+    assert (found.measured, found.machine) == (0.3, "two")
+    assert targets.verdicts([target], [slow])[0].text == "not measured"
+
+
 def test_every_target_is_one_of_a_suite_that_measures_it() -> None:
     for target in (*targets.ON_CPU, *targets.ON_CUDA):
         if target.suite == "lstm":

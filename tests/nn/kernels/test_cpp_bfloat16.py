@@ -135,6 +135,15 @@ def test_sizes_that_fill_no_tile(unit: int, hidden: int, batch: int) -> None:
     assert_near(results(layer, torch.float32, batch, 6), results(layer, torch.float64, batch, 6))
 
 
+def test_an_utterance_does_not_depend_on_how_many_there_are(unit: int) -> None:
+    layer = bidirectional("lstm", 33)
+    frames, lengths = torch.randn(6, 7, INPUT), torch.tensor([7, 7, 6, 5, 5, 4])
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), rnn.use_kernel("cpu"):
+        together = layer(frames, lengths)
+        for count in range(1, 6):
+            assert torch.equal(layer(frames[:count], lengths[:count]), together[:count]), f"{count} utterances"
+
+
 @pytest.mark.parametrize("name", CELLS)
 def test_a_layer_starts_from_a_state(unit: int, name: str) -> None:
     torch.manual_seed(3)

@@ -139,6 +139,28 @@ inline void dot_tiles(const uint32_t* left, const uint32_t* right, int tiles, in
     }
 }
 
+// to[4] = a few rows of a row of tiles by four columns of tiles, `next` words apart: each word of these is read once.
+template <int ROWS>
+void dot_rows(const uint32_t* left, const uint32_t* right, int64_t next, int tiles, const Corner* to) {
+    __m512 sums[ROWS][4] = {};
+    for (int tile = 0; tile < tiles; ++tile, left += TILE_WORDS, right += TILE_WORDS) {
+        for (int word = 0; word < SIDE; ++word) {
+#pragma GCC unroll 4
+            for (int n = 0; n < 4; ++n) {
+                const __m512bh columns = (__m512bh)_mm512_load_si512(right + n * next + word * SIDE);
+#pragma GCC unroll 4
+                for (int row = 0; row < ROWS; ++row) {
+                    const __m512bh pair = (__m512bh)_mm512_set1_epi32(int(left[row * SIDE + word]));
+                    sums[row][n] = _mm512_dpbf16_ps(sums[row][n], pair, columns);
+                }
+            }
+        }
+    }
+    for (int n = 0; n < 4; ++n) {
+        for (int row = 0; row < ROWS; ++row) _mm512_storeu_ps(to[n].at + row * to[n].stride, sums[row][n]);
+    }
+}
+
 #if defined(LAS_AMX)
 // The kernel gives the registers of AMX to processes that ask for them.
 inline bool amx_permitted() {
@@ -244,6 +266,12 @@ inline void amx_square(const uint32_t*, const uint32_t*, int64_t, int, const Cor
 inline void multiply_row(Unit unit, const uint32_t* left, int rows, const uint32_t* right, int64_t next, int tiles,
                          const Corner* to) {
     if (unit == AMX_BF16) return amx_row(left, right, next, tiles, to);
+    switch (rows) {
+        case 1: return dot_rows<1>(left, right, next, tiles, to);
+        case 2: return dot_rows<2>(left, right, next, tiles, to);
+        case 3: return dot_rows<3>(left, right, next, tiles, to);
+        case 4: return dot_rows<4>(left, right, next, tiles, to);
+    }
     for (int n = 0; n < 4; ++n) dot_tiles(left, right + n * next, tiles, rows, to[n], false);
 }
 
