@@ -18,6 +18,7 @@ from las.lm import vocabulary
 from las.nn import rnn
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.ctc import CTCOutput
+from las.nn.dropout import Dropout
 from las.nn.rnn import CellFactory, RecurrentLayer
 from las.nn.trainable import FeatureAugmentation, Trainable, TrainingBatch
 from las.runtime.config import require
@@ -70,7 +71,7 @@ class LSTMLanguageModel(Trainable):
         widths = [embedding_size, *[hidden_size] * num_layers]
         self.layers = nn.ModuleList(RecurrentLayer(cell, width, hidden_size) for width in widths[:-1])
         self.output = nn.Linear(widths[-1], vocab_size)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     @property
     def _cells(self) -> list[LSTMCell]:

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from las.nn.dropout import Dropout
 from las.runtime.config import require
 from las.runtime.errors import ConfigError
 
@@ -39,7 +40,7 @@ class CTC(nn.Module):
     def __init__(self, value_size: int, vocab_size: int, *, dropout: float = 0.0) -> None:
         super().__init__()
         require("dropout", dropout, 0.0, 1.0)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.output = nn.Linear(value_size, vocab_size)
 
     def forward(self, encoded: Float[Tensor, "batch states value"]) -> Float[Tensor, "batch states vocab"]:

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from las.nn.dropout import Dropout
 from las.nn.normalisation import OUTPUT_NORMS
 from las.nn.rnn import BidirectionalLayer, CellFactory
 from las.nn.subsampling import REDUCTIONS, ConvolutionFrontEnd, reduce_time, reduced_length
@@ -95,7 +96,7 @@ class Listener(nn.Module):
         self.time_reduction = tuple(time_reduction)
         self.reduction = reduction
         self.input_noise = input_noise
-        self.dropouts = nn.ModuleList(map(nn.Dropout, _per_layer("dropout", dropout, num_layers)))
+        self.dropouts = nn.ModuleList(map(Dropout, _per_layer("dropout", dropout, num_layers)))
         self.dropout_at = dropout_at
         self.residual_from = num_layers if residual_from is None else residual_from
         self.input_reduction = input_reduction

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from las.nn import rnn
 from las.nn.attention.base import Attention, AttentionMemory
 from las.nn.cells.base import LSTMCell, LSTMState
+from las.nn.dropout import Dropout
 from las.nn.kernels import cpu_speller, replayed, teacher_forcing
 from las.nn.kernels.cpu_speller import AttendFn
 from las.nn.kernels.replayed_pass import Recurrence
@@ -142,7 +143,7 @@ class Speller(ScheduledModule):
             raise ArgumentError(f"readout_size={width} must be a multiple of {share} for readout={readout}")
         self.readout = nn.Linear(hidden_size + value_size + self.reads_token * embedding_size, width)
         self.output = nn.Linear(width // share, vocab_size)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.dropout_at = dropout_at
 
     def start(self, memory: AttentionMemory) -> SpellerState:

@@ -1,0 +1,57 @@
+"""Dropout whose units share random numbers on a CPU."""
+
+import pytest
+import torch
+
+from las.nn.dropout import Dropout
+
+
+def dropped(values: torch.Tensor, p: float, seed: int = 1) -> torch.Tensor:
+    torch.manual_seed(seed)
+    result: torch.Tensor = Dropout(p)(values)
+    return result
+
+
+@pytest.mark.parametrize("p", [0.05, 0.3, 0.5, 0.9])
+def test_units_are_dropped_with_the_probability_and_the_mean_stays(p: float) -> None:
+    result = dropped(torch.ones(400, 1000), p)
+    share = float((result == 0).double().mean())
+    assert share == pytest.approx(p, abs=5 * (p * (1 - p) / 400_000) ** 0.5)
+    kept = result[result != 0]
+    assert torch.equal(kept, kept[:1].expand_as(kept)) and float(kept[0]) == pytest.approx(1 / (1 - p), rel=2e-4)
+
+
+def test_units_that_share_a_number_are_independent() -> None:
+    zeros = (dropped(torch.ones(100_000, 8), 0.5) == 0).double()
+    correlations = torch.corrcoef(zeros.T) - torch.eye(8)
+    assert correlations.abs().max() < 5 / 100_000**0.5
+
+
+def test_the_gradient_passes_through_what_was_kept() -> None:
+    values = torch.randn(7, 5, 3, requires_grad=True)
+    result = dropped(values, 0.4)
+    (gradient,) = torch.autograd.grad(result.sum(), values)
+    assert torch.equal(result, values * gradient) and 0 < int((gradient == 0).sum()) < values.numel()
+
+
+def test_a_seed_draws_the_same_units_again() -> None:
+    values = torch.randn(13, 11)
+    assert torch.equal(dropped(values, 0.3), dropped(values, 0.3))
+    assert not torch.equal(dropped(values, 0.3), dropped(values, 0.3, seed=2))
+
+
+def test_nothing_is_dropped_outside_training_or_without_a_probability() -> None:
+    values = torch.randn(4, 6)
+    assert Dropout(0.3).eval()(values) is values
+    assert torch.equal(dropped(values, 0.0), values)
+    assert torch.equal(dropped(values, 1.0), torch.zeros(4, 6))
+    assert dropped(torch.empty(0, 6), 0.3).shape == (0, 6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_type_stays(dtype: torch.dtype) -> None:
+    assert dropped(torch.ones(8, 8, dtype=dtype), 0.3).dtype == dtype
+
+
+def test_other_devices_take_that_of_torch() -> None:
+    assert Dropout(0.3)(torch.ones(5, 2, device="meta")).shape == (5, 2)
