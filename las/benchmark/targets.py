@@ -45,7 +45,7 @@ class Verdict(NamedTuple):
     at_peak: float | None
     """The ratio if products took as long as at the machine's peak, and all else no time; None where unknown."""
     encoding: float | None
-    """Of a search, the ratio if all that follows the encoding took no time; None where unknown."""
+    """The ratio of a search if all that follows the encoding took no time; None where unknown."""
     machine: str
 
     @property

@@ -37,7 +37,7 @@ class Decoder:
         self.speller = speller
         self.memory = memory
         self.ctc = ctc
-        self.attend_fn = speller.select_attend_fn(memory)
+        self.step_fn = speller.select_step_fn(memory)
 
     def select_utterances(self, rows: Int[Tensor, " selected"]) -> "Decoder":
         """The decoder of a subset of the utterances, by their rows in the batch."""
@@ -51,7 +51,7 @@ class Decoder:
         self, tokens: Int[Tensor, "batch beam"], state: SpellerState
     ) -> tuple[Float[Tensor, "batch beam vocab"], SpellerState]:
         """Log-probabilities of the next token and the new state."""
-        return self.speller.step(tokens, self.memory, state, self.attend_fn)
+        return self.speller.step(tokens, self.memory, state, self.step_fn)
 
     def weights(self, state: SpellerState) -> Float[Tensor, "batch beam states"]:
         """Attention weights that were computed for the next token."""

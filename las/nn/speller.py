@@ -24,8 +24,8 @@ from las.nn import rnn
 from las.nn.attention.base import Attention, AttentionMemory
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.dropout import Dropout
-from las.nn.kernels import cpu_speller, replayed, teacher_forcing
-from las.nn.kernels.cpu_speller import AttendFn
+from las.nn.kernels import cpu_search, cpu_speller, replayed, teacher_forcing
+from las.nn.kernels.cpu_search import StepFn
 from las.nn.kernels.replayed_pass import Recurrence
 from las.nn.rnn import CellFactory
 from las.nn.scheduled import PiecewiseLinear, ScheduledModule
@@ -164,20 +164,24 @@ class Speller(ScheduledModule):
         memory: AttentionMemory,
         state: SpellerState,
         masks: Masks = (),
-        attend_fn: AttendFn | None = None,
+        step_fn: StepFn | None = None,
     ) -> tuple[Float[Tensor, "batch beam readout"], SpellerState]:
         """One step from the previous tokens: the input of the readout, and the new state.
 
         Args:
             masks: dropout masks of this step for the embedding and each layer's output, [batch, beam, size].
-            attend_fn: result of `select_attend_fn` for the same memory; by default `Attention.attend`.
+            step_fn: result of `select_step_fn` for the same memory, for steps without masks.
         """
         of_embedding, *of_layers = masks or self.no_masks
         embedded = _apply_mask(self.embedding(tokens), of_embedding)
-        return self._decode_embedded(embedded, memory, state, of_layers, attend_fn or self.attention.attend)
+        if step_fn is None:
+            return self._decode_embedded(embedded, memory, state, of_layers)
+        layers, context, weights = step_fn(tokens, state.layers, state.context, state.accumulated)
+        accumulated = self.attention.accumulate(memory, weights, state.accumulated)
+        return self._read(layers[-1].hidden, embedded, context), SpellerState(layers, context, weights, accumulated)
 
     def _decode_embedded(
-        self, embedded: Tensor, memory: AttentionMemory, state: SpellerState, masks: Masks, attend_fn: AttendFn
+        self, embedded: Tensor, memory: AttentionMemory, state: SpellerState, masks: Masks
     ) -> tuple[Tensor, SpellerState]:
         """One step from the embedded tokens [batch, beam, size]; `masks` are those of the layers."""
         inputs = torch.cat([embedded, state.context], dim=-1)
@@ -186,7 +190,7 @@ class Speller(ScheduledModule):
             layer = cell.step(cell.input_gates(inputs), previous)
             layers.append(layer)
             inputs = _apply_mask(layer.hidden, mask)
-        context, weights = attend_fn(layers[-1].hidden, memory, state.accumulated)
+        context, weights = self.attention.attend(layers[-1].hidden, memory, state.accumulated)
         accumulated = self.attention.accumulate(memory, weights, state.accumulated)
         return self._read(inputs, embedded, context), SpellerState(tuple(layers), context, weights, accumulated)
 
@@ -203,10 +207,10 @@ class Speller(ScheduledModule):
         tokens: Int[Tensor, "batch beam"],
         memory: AttentionMemory,
         state: SpellerState,
-        attend_fn: AttendFn | None = None,
+        step_fn: StepFn | None = None,
     ) -> tuple[Float[Tensor, "batch beam vocab"], SpellerState]:
         """Log-probabilities of the next token after `tokens`, and the new state."""
-        readout, state = self.decode_step(tokens, memory, state, attend_fn=attend_fn)
+        readout, state = self.decode_step(tokens, memory, state, step_fn=step_fn)
         return torch.log_softmax(self.logits(readout), dim=-1), state
 
     def forward(self, memory: AttentionMemory, targets: Int[Tensor, "batch tokens"]) -> SpellerOutput:
@@ -229,11 +233,14 @@ class Speller(ScheduledModule):
         name, reason = self._loop(like)
         return f"speller: {name} ({reason})" if reason else f"speller: {name}"
 
-    def select_attend_fn(self, memory: AttentionMemory) -> AttendFn:
-        """The fastest function for attention step by step on a memory; `Attention.attend` if gradients are on."""
+    def select_step_fn(self, memory: AttentionMemory) -> StepFn | None:
+        """A faster equivalent of the cells and the attention step by step on a memory; None where there is none, as for
+        gradients."""
         if torch.is_grad_enabled() or self._loop(memory.values)[0] != "cpu":
-            return self.attention.attend
-        return cpu_speller.select_attend_fn(self.attention, memory)
+            return None
+        if not cpu_search.supports(self._cells, self.attention, memory):
+            return None
+        return cpu_search.CppSearchStep(self._cells, self.attention, self.embedding.weight, memory)
 
     def _loop(self, like: Tensor) -> tuple[str, str]:
         """The name of the fastest loop of teacher forcing that is supported, and why no faster one is."""
@@ -300,9 +307,7 @@ class Speller(ScheduledModule):
         ) -> tuple[tuple[Tensor, Tensor], SpellerState]:
             embedded, *drops = (part.unsqueeze(1) for part in inputs)
             there = AttentionMemory(shared[0], shared[1], memory.mask)
-            readout, after = self._decode_embedded(
-                embedded, there, state, drops or self.no_masks[1:], self.attention.attend
-            )
+            readout, after = self._decode_embedded(embedded, there, state, drops or self.no_masks[1:])
             return (readout[:, 0], after.weights[:, 0]), after
 
         embedded = _apply_mask(self.embedding(previous), of_embedding)

@@ -1,9 +1,8 @@
-"""The speller in C++ (`spelling.h`, `attending.h`): teacher-forced passes, and the attention of a search.
+"""Teacher-forced passes of the speller in C++ (`spelling.h`, `attending.h`).
 
-`CppDecoderLoop` is the loop of a teacher-forced pass with its backward pass: every thread computes all steps for its
-share of the batch, and gradients of weights are products of torch after the loop. `CppAttend` is the attention of one
-step of a search, for all beams of all utterances, without gradients. Neither stores the tanh of an attention, which is
-the largest tensor: the backward pass computes it again.
+`CppDecoderLoop` is the loop of a pass with its backward pass: every thread computes all steps for its share of the
+batch, and gradients of weights are products of torch after the loop. It does not store the tanh of an attention, which
+is the largest tensor: the backward pass computes it again.
 """
 
 import ctypes
@@ -13,11 +12,10 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from las.nn.attention.base import Attention, AttentionMemory
+from las.nn.attention.base import Attention
 from las.nn.cells.base import CELL_NORMS, LSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels import cpp_recurrence, cpu, teacher_forcing
@@ -303,40 +301,3 @@ def _largest_difference(cls: Callable[..., Attention]) -> float:
         results.append([part.detach() for part in (*parts, *torch.autograd.grad(total, inputs, retain_graph=True))])
     pairs = zip(*results, strict=True)
     return max(float((reference - compiled).abs().max() / reference.abs().max()) for reference, compiled in pairs)
-
-
-AttendFn = Callable[
-    [Float[Tensor, "batch beam query"], AttentionMemory, Float[Tensor, "batch beam states"]],
-    tuple[Float[Tensor, "batch beam value"], Float[Tensor, "batch beam states"]],
-]
-"""The signature of `Attention.attend`: queries, memory and accumulated weights to contexts and new weights."""
-
-
-def select_attend_fn(attention: Attention, memory: AttentionMemory) -> AttendFn:
-    """The fastest equivalent of `attention.attend` for one batch of utterances, without gradients."""
-    types = {memory.keys.dtype, *(parameter.dtype for parameter in attention.parameters())}
-    is_supported = is_compiled(attention) and types in ({torch.float32}, {torch.float64})
-    return CppAttend(attention, memory) if is_supported else attention.attend
-
-
-class CppAttend:
-    """An attention on one memory in C++, with the signature of `Attention.attend`."""
-
-    def __init__(self, attention: Attention, memory: AttentionMemory) -> None:
-        form = teacher_forcing.FORMS[type(attention)]
-        self.query = attention.get_parameter("query.weight").detach()
-        of_energy = [attention.get_parameter(name).detach() for name in form.energies]
-        energy, self.values = EnergyTensors.of(form, memory.keys, of_energy), memory.values.contiguous()
-        (self.batch, states, key_size), value_size = energy.keys.shape, self.values.shape[2]
-        self.sizes = states, value_size, key_size, *energy.sizes, ENERGIES[form.attention]
-        self.pointers: dict[str, Tensor | None] = energy._asdict()
-        self.pointers |= {"num_states": memory.mask.sum(1), "values": self.values}
-        self.function = getattr(cpu.library(), f"attend_{str(energy.keys.dtype).removeprefix('torch.')}")
-
-    def __call__(self, query: Tensor, memory: AttentionMemory, accumulated: Tensor) -> tuple[Tensor, Tensor]:
-        queries, last = torch.matmul(query, self.query.t()).contiguous(), accumulated.contiguous()
-        weights, contexts = torch.empty_like(last), self.values.new_empty(*query.shape[:2], self.values.shape[2])
-        attended = AttentionStructure(self.batch, query.shape[1], *self.sizes)
-        attended.point(**self.pointers, queries=queries, weights=weights, contexts=contexts)
-        self.function(ctypes.byref(attended), ctypes.c_void_p(last.data_ptr()), ctypes.c_int64(torch.get_num_threads()))
-        return contexts, weights

@@ -302,7 +302,7 @@ def forward(
     """
     recording, original_type = torch.is_grad_enabled(), memory.values.dtype
     with torch.set_grad_enabled(recording and draw is None):
-        inputs = _pass_inputs(cells, attention, memory, embed(tokens, slice(None)))
+        inputs = pass_inputs(cells, attention, memory, embed(tokens, slice(None)))
     tokens = tokens.clone()
     with torch.no_grad():
         loop = kind(cells, FORMS[type(attention)], inputs, memory.mask, masks, recording)
@@ -312,16 +312,16 @@ def forward(
             assert draw is not None
             tokens[:, step] = draw(step, *loop.previous_outputs(step))
             embedded = embed(tokens[:, step : step + 1], slice(step, step + 1))
-            loop.replace(step, _pass_inputs(cells[:1], attention, memory, embedded).sides[0].known[:, 0])
+            loop.replace(step, pass_inputs(cells[:1], attention, memory, embedded).sides[0].known[:, 0])
 
         loop.run(None if draw is None else feed)
     if recording and draw:
-        inputs = _pass_inputs(cells, attention, memory, embed(tokens, slice(None)))
+        inputs = pass_inputs(cells, attention, memory, embed(tokens, slice(None)))
     results = TeacherForcedPass.apply(loop, *inputs.flat()) if recording else loop.results()
     return PassOutputs(*(result.to(original_type) for result in results))
 
 
-def _pass_inputs(
+def pass_inputs(
     cells: Sequence[LSTMCell], attention: Attention, memory: AttentionMemory, embedded: Tensor
 ) -> PassInputs:
     """The tensors of one pass, at least in fp32."""

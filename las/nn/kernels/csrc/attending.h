@@ -224,18 +224,3 @@ class Attention {
     const int64_t columns, surrounded;
     Buffer<T> location, before, features, d_features, d_energy, d_meeting;
 };
-
-// One step of a search: `steps` beams of each utterance ask at once. Queries [B, beams, K] and the weights before them,
-// `last` [B, beams, S], to weights and contexts, here [B, beams, S] and [B, beams, V].
-template <class T>
-void attend(const Attended<T>& a, const T* last, int64_t threads) {
-#pragma omp parallel num_threads(threads)
-    {
-        Attention<T> attention(a);
-#pragma omp for schedule(static)
-        for (int64_t beam = 0; beam < a.batch * a.steps; ++beam) {
-            attention.answer(beam / a.steps, a.queries + beam * a.key_size, last + beam * a.states,
-                             a.weights + beam * a.states, a.contexts + beam * a.value_size);
-        }
-    }
-}

@@ -9,6 +9,7 @@
 #include "loops.h"
 #include "matrices.h"
 #include "rounded.h"
+#include "searching.h"
 #include "spelling.h"
 
 namespace {
@@ -95,6 +96,15 @@ auto rounding(Unit unit) {
     return [=](int inner, int columns) { return RoundedPanels(inner, columns, unit); };
 }
 
+template <class T>
+using Searching = SearchStep<T, decltype(&exact<T>)>;
+
+template <class T>
+void search_step(const Searching<T>& step, const Search<T>& search, int64_t threads) {
+    const typename Searching<T>::Room room(search);
+    in_team(threads, [&](Team team) { step.run(search, room, team); });
+}
+
 }  // namespace
 
 extern "C" {
@@ -125,12 +135,16 @@ void backward_float64(const Direction<double>* directions, int64_t count, int64_
 void backward_bfloat16(const Direction<float>* directions, int64_t count, int64_t threads, Unit unit) {
     backward(directions, count, threads, rounding(unit));
 }
-void attend_float32(const Attended<float>* attended, const float* last, int64_t threads) {
-    attend(*attended, last, threads);
+void* search_open_float32(const Search<float>* search) { return new Searching<float>(*search, exact<float>); }
+void* search_open_float64(const Search<double>* search) { return new Searching<double>(*search, exact<double>); }
+void search_step_float32(const void* opened, const Search<float>* search, int64_t threads) {
+    search_step(*static_cast<const Searching<float>*>(opened), *search, threads);
 }
-void attend_float64(const Attended<double>* attended, const double* last, int64_t threads) {
-    attend(*attended, last, threads);
+void search_step_float64(const void* opened, const Search<double>* search, int64_t threads) {
+    search_step(*static_cast<const Searching<double>*>(opened), *search, threads);
 }
+void search_close_float32(void* opened) { delete static_cast<Searching<float>*>(opened); }
+void search_close_float64(void* opened) { delete static_cast<Searching<double>*>(opened); }
 void spell_float32(const Speller<float>* speller, Feed feed, int64_t threads) {
     Spelling(*speller, threads, exact<float>).forward(feed);
 }

@@ -1,0 +1,110 @@
+"""The speller's step in a search in C++ (`searching.h`): cells, query and attention of all beams, without gradients.
+
+The weights are copied once for all steps, so a step costs no operation of torch before the readout.
+"""
+
+import ctypes
+import weakref
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from las.nn.attention.base import Attention, AttentionMemory
+from las.nn.cells.base import LSTMCell, LSTMState
+from las.nn.kernels import cpu, teacher_forcing
+from las.nn.kernels.cpp_recurrence import Structure
+from las.nn.kernels.cpu_speller import (
+    ENERGIES,
+    AttentionStructure,
+    CellStructure,
+    CellTensors,
+    EnergyTensors,
+    SpellerStructure,
+)
+
+StepFn = Callable[
+    [
+        Int[Tensor, "batch beam"],
+        Sequence[LSTMState],
+        Float[Tensor, "batch beam value"],
+        Float[Tensor, "batch beam states"],
+    ],
+    tuple[tuple[LSTMState, ...], Float[Tensor, "batch beam value"], Float[Tensor, "batch beam states"]],
+]
+"""A step: the tokens, states, contexts and accumulated weights before it to the new states, contexts and weights."""
+
+
+class SearchStructure(Structure):
+    """The structure `Search` of `searching.h`, field by field."""
+
+    _fields_ = (
+        ("speller", SpellerStructure),
+        ("embedding_size", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("tokens", "embedding", "contexts", "weights")),
+    )
+
+
+def supports(cells: Sequence[LSTMCell], attention: Attention, memory: AttentionMemory) -> bool:
+    """True if cells and attention, which the compiled loop of a pass supports, are all of one type that it computes."""
+    parameters = [parameter for part in (attention, *cells) for parameter in part.parameters()]
+    return {memory.keys.dtype, *(each.dtype for each in parameters)} in ({torch.float32}, {torch.float64})
+
+
+class CppSearchStep:
+    """A `StepFn` on the memory of one batch of utterances.
+
+    Args:
+        embedding: the embeddings of all tokens, [vocab, size].
+    """
+
+    def __init__(
+        self,
+        cells: Sequence[LSTMCell],
+        attention: Attention,
+        embedding: Float[Tensor, "vocab size"],
+        memory: AttentionMemory,
+    ) -> None:
+        # Nothing is known of the input of a cell before the step but its offset.
+        inputs = teacher_forcing.pass_inputs(cells, attention, memory, embedding.new_zeros(1, 1, 0))
+        parts = zip(cells, inputs.sides, inputs.cells, strict=True)
+        self.cells = [CellTensors(cell, side, parameters, None, recording=False) for cell, side, parameters in parts]
+        self.query, *of_energy = (part.contiguous() for part in inputs.attention)
+        form = teacher_forcing.FORMS[type(attention)]
+        self.energy, self.values = EnergyTensors.of(form, inputs.keys, of_energy), inputs.values.contiguous()
+        self.num_states, self.embedding = memory.mask.sum(1), embedding.contiguous()
+        (batch, states, key_size), value_size = self.energy.keys.shape, self.values.shape[2]
+        numbers = batch, 1, states, value_size, key_size, *self.energy.sizes, ENERGIES[form.attention]
+        attended = AttentionStructure(*numbers)
+        attended.point(**self.energy._asdict(), num_states=self.num_states, values=self.values, query=self.query)
+        self.cell_structures = (CellStructure * len(cells))(*(cell.structure() for cell in self.cells))
+        speller = SpellerStructure(len(cells), self.cell_structures, attended)
+        self.structure = SearchStructure(speller, self.embedding.shape[1])
+        self.structure.point(embedding=self.embedding)
+        library, name = cpu.library(), str(self.values.dtype).removeprefix("torch.")
+        opened = getattr(library, f"search_open_{name}")
+        opened.restype = ctypes.c_void_p
+        self.opened = ctypes.c_void_p(opened(ctypes.byref(self.structure)))
+        self.function = getattr(library, f"search_step_{name}")
+        weakref.finalize(self, getattr(library, f"search_close_{name}"), self.opened)
+
+    def __call__(
+        self, tokens: Tensor, layers: Sequence[LSTMState], context: Tensor, accumulated: Tensor
+    ) -> tuple[tuple[LSTMState, ...], Tensor, Tensor]:
+        before = [(hidden.contiguous(), cell.contiguous()) for hidden, cell in layers]
+        tokens, context, accumulated = (part.contiguous() for part in (tokens, context, accumulated))
+        after = tuple(LSTMState(torch.empty_like(hidden), torch.empty_like(cell)) for hidden, cell in before)
+        for structure, (first_hidden, first_cell), (last_hidden, last_cell) in zip(
+            self.cell_structures, before, after, strict=True
+        ):
+            structure.cell.point(first_hidden=first_hidden, first_cell=first_cell)
+            structure.cell.point(last_hidden=last_hidden, last_cell=last_cell)
+        contexts, weights = torch.empty_like(context), torch.empty_like(accumulated)
+        queries = context.new_empty(*tokens.shape, len(self.query))
+        attended = self.structure.speller.attended
+        attended.steps = tokens.shape[1]
+        attended.point(queries=queries, weights=weights, contexts=contexts)
+        self.structure.point(tokens=tokens, contexts=context, weights=accumulated)
+        self.function(self.opened, ctypes.byref(self.structure), ctypes.c_int64(torch.get_num_threads()))
+        return after, contexts, weights

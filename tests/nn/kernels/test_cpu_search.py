@@ -1,0 +1,139 @@
+"""The speller's step in a search in C++ equals `Speller.decode_step` in torch's operations."""
+
+import gc
+import itertools
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from kernel_cases import CELLS, compiles, every_cell_norm
+
+from las.nn.attention.additive import AdditiveAttention
+from las.nn.attention.base import AttentionMemory
+from las.nn.attention.dot import DotAttention
+from las.nn.attention.location import LocationAttention
+from las.nn.attention.multi_head import MultiHeadAttention
+from las.nn.attention.weight_feedback import WeightFeedbackAttention
+from las.nn.cells.zoneout import ZoneoutLSTMCell
+from las.nn.kernels import cpu
+from las.nn.kernels.cpu_search import CppSearchStep
+from las.nn.speller import Speller, SpellerState
+
+pytestmark = compiles
+
+KINDS: dict[str, Callable[..., Any]] = {
+    "additive": AdditiveAttention,
+    "dot": DotAttention,
+    "location": LocationAttention,
+    "weight_feedback": WeightFeedbackAttention,
+}
+NUM_STATES = torch.tensor([21, 13, 1, 0])
+
+
+def speller_of(cell: Callable[..., Any], attention: Callable[..., Any], **options: Any) -> Speller:
+    torch.manual_seed(0)
+    speller = Speller(9, 5, cell=cell, attention=attention, hidden_size=19, embedding_size=6, **options).eval()
+    with torch.no_grad():
+        for parameter in speller.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return speller
+
+
+def memory_of(speller: Speller, dtype: torch.dtype = torch.float32) -> AttentionMemory:
+    return speller.attention.prepare(torch.randn(4, 21, 5, dtype=dtype), NUM_STATES)
+
+
+def beamed(state: SpellerState, beams: int) -> SpellerState:
+    """The state of a first step in each of some beams."""
+
+    def spread(part: torch.Tensor) -> torch.Tensor:
+        return part.expand(-1, beams, -1)
+
+    layers = tuple(type(each)(*map(spread, each)) for each in state.layers)
+    return SpellerState(layers, *map(spread, state[1:]))
+
+
+@torch.no_grad()
+def assert_steps_are_equal(speller: Speller, beams: int, dtype: torch.dtype) -> None:
+    memory = memory_of(speller.to(dtype), dtype)
+    fused = speller.select_step_fn(memory)
+    assert isinstance(fused, CppSearchStep)
+    tolerance = 1e-5 if dtype is torch.float32 else 1e-12
+    state = beamed(speller.start(memory), beams)
+    for _ in range(3):
+        tokens = torch.randint(0, 9, (4, beams))
+        readout, after = speller.decode_step(tokens, memory, state, step_fn=fused)
+        expected, state = speller.decode_step(tokens, memory, state)
+        torch.testing.assert_close((readout, after), (expected, state), atol=tolerance, rtol=10 * tolerance)
+
+
+@every_cell_norm
+@pytest.mark.parametrize("name", CELLS)
+def test_all_cells(name: str, cell_norm: str) -> None:
+    cell = partial(CELLS[name], cell_norm=cell_norm, forget_bias=1.0)
+    assert_steps_are_equal(speller_of(cell, partial(LocationAttention, key_size=11), num_layers=2), 3, torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("beams", [1, 2, 9])
+def test_all_attentions(kind: str, beams: int, dtype: torch.dtype) -> None:
+    attention = partial(KINDS[kind], key_size=11)
+    assert_steps_are_equal(speller_of(CELLS["lstm"], attention, readout_reads="state_and_token"), beams, dtype)
+
+
+@torch.no_grad()
+def test_threads_do_not_change_anything() -> None:
+    speller = speller_of(CELLS["ln_global_all"], LocationAttention, num_layers=2)
+    memory, tokens = memory_of(speller), torch.randint(0, 9, (4, 5))
+    state = beamed(speller.start(memory), 5)
+    found, threads = [], torch.get_num_threads()
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        _, after = speller.decode_step(tokens, memory, state, step_fn=speller.select_step_fn(memory))
+        found.append((*after.layers[-1], after.context, after.weights))
+    torch.set_num_threads(threads)
+    for one, other in itertools.pairwise(found):
+        assert all(map(torch.equal, one, other))
+
+
+@torch.no_grad()
+def test_an_utterance_does_not_depend_on_the_others() -> None:
+    speller = speller_of(CELLS["lstm"], LocationAttention)
+    memory, tokens = memory_of(speller), torch.randint(0, 9, (4, 7))
+    state = beamed(speller.start(memory), 7)
+    together, _ = speller.decode_step(tokens, memory, state, step_fn=speller.select_step_fn(memory))
+    for row in range(4):
+        alone = AttentionMemory(*(part[row : row + 1] for part in memory))
+        first = beamed(speller.start(alone), 7)
+        readout, _ = speller.decode_step(tokens[row : row + 1], alone, first, step_fn=speller.select_step_fn(alone))
+        assert torch.equal(readout, together[row : row + 1])
+
+
+def test_the_copies_of_weights_are_freed_with_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+
+    closed: list[object] = []
+    monkeypatch.setattr(cpu.library(), "search_close_float32", closed.append)
+    speller = speller_of(CELLS["lstm"], LocationAttention)
+    with torch.no_grad():
+        steps = [speller.select_step_fn(memory_of(speller)) for _ in range(2)]
+    del steps[0]
+    gc.collect()
+    assert len(closed) == 1
+
+
+@torch.no_grad()
+def test_what_was_not_written_in_c_has_no_such_step() -> None:
+    others = partial(MultiHeadAttention, key_size=10, num_heads=5)
+    for speller in (
+        speller_of(CELLS["lstm"], others),
+        speller_of(partial(ZoneoutLSTMCell, cell=CELLS["lstm"]), AdditiveAttention),
+    ):
+        assert speller.select_step_fn(memory_of(speller)) is None
+    half = speller_of(CELLS["lstm"], AdditiveAttention).to(torch.bfloat16)
+    assert half.select_step_fn(memory_of(half, torch.bfloat16)) is None
+    speller = speller_of(CELLS["lstm"], AdditiveAttention)
+    with torch.enable_grad():
+        assert speller.select_step_fn(memory_of(speller)) is None
