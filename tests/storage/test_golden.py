@@ -9,14 +9,18 @@ from typing import Any
 import pytest
 import tiny
 from make_golden import GOLDEN, STEP
+from torch import nn
 
 import las
 from las.cli import train
 from las.decoding import transcriber
+from las.nn.dropout import Dropout
 from las.nn.speller import Speller
 from las.runtime.errors import StorageError
 
 RELEASES = sorted(GOLDEN.iterdir())
+DROPOUT_OF_TORCH = {"0.1.0"}
+"""Those whose losses were recorded while dropout drew PyTorch's random numbers."""
 
 
 @pytest.fixture(params=RELEASES, ids=lambda release: release.name)
@@ -42,6 +46,8 @@ def test_it_hears_what_it_heard(golden: Path) -> None:
 
 def test_its_training_goes_on_as_it_went_on(golden: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the end, with the same losses, which those of a fresh optimiser would not be."""
+    if golden.name in DROPOUT_OF_TORCH:
+        monkeypatch.setattr(Dropout, "forward", nn.Dropout.forward)
     monkeypatch.chdir(corpus)
     run = shutil.copytree(golden, "run")
     result = train.train(expected(golden)["overrides"])
