@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from las.runtime import progress
+from las.runtime import garbage, progress
 
 Key = TypeVar("Key")
 MIN_REPEATS = 3
@@ -54,13 +54,14 @@ def alternate(
     """
     times: dict[Key, list[float]] = {key: [] for key in works}
     turns = [(turn, key) for turn in range(-WARM_UP, repeats) for key in works]
-    for turn, key in progress.counted(turns, len(turns), what):
-        if turn >= MIN_REPEATS and sum(times[key]) > 1e3 * budget_s:
-            continue
-        works[key].prepare()
-        duration = milliseconds(works[key].run, device)
-        if turn >= 0:
-            times[key].append(duration)
+    with garbage.frozen():
+        for turn, key in progress.counted(turns, len(turns), what):
+            if turn >= MIN_REPEATS and sum(times[key]) > 1e3 * budget_s:
+                continue
+            works[key].prepare()
+            duration = milliseconds(works[key].run, device)
+            if turn >= 0:
+                times[key].append(duration)
     return times
 
 

@@ -4,9 +4,13 @@ PyTorch draws 64 random bits for every unit on a CPU, one unit after the other, 
 update. Here four units share them.
 """
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from las.nn.kernels.allocator import allocator
 
 BITS = 16
 """Random bits of a unit; the probability is rounded to as many."""
@@ -26,4 +30,22 @@ class Dropout(nn.Dropout):
         numbers.random_(-(1 << 63), None)
         drawn = numbers.view(torch.int16)[: values.numel()].view(values.shape)
         kept = drawn >= dropped - 2 ** (BITS - 1)
-        return values * kept.to(values.dtype).mul_(2**BITS / (2**BITS - dropped))
+        factors = allocator.empty_like(values.detach()).copy_(kept).mul_(2**BITS / (2**BITS - dropped))
+        scaled: Tensor = Scaled.apply(values, factors)
+        return scaled
+
+
+class Scaled(torch.autograd.Function):
+    """values * factors, into memory that is used again."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, factors: Tensor) -> Tensor:
+        ctx.save_for_backward(factors)
+        return torch.mul(values, factors, out=allocator.empty_like(values))
+
+    @staticmethod
+    def backward(ctx: Any, grads: Tensor) -> tuple[Tensor, None]:
+        (factors,) = ctx.saved_tensors
+        if torch.is_grad_enabled():  # for a second derivative
+            return grads * factors, None
+        return torch.mul(grads, factors, out=allocator.empty_like(factors)), None

@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from las.nn.dropout import Dropout
+from las.nn.masking import mask_of
 from las.nn.normalisation import OUTPUT_NORMS
 from las.nn.rnn import BidirectionalLayer, CellFactory
 from las.nn.subsampling import REDUCTIONS, ConvolutionFrontEnd, reduce_time, reduced_length
@@ -142,6 +143,8 @@ class Listener(nn.Module):
         self, features: Float[Tensor, "batch frames input"], num_frames: Int[Tensor, "batch"]
     ) -> tuple[Float[Tensor, "batch states output"], Int[Tensor, "batch"]]:
         """Encoded states [batch, states, output_size], zero in padding, and how many each utterance has."""
+        if self.input_reduction > 1:
+            features = features.masked_fill(~mask_of(num_frames, features.shape[1], features.device).unsqueeze(-1), 0.0)
         rows, num_rows = reduce_time(features, num_frames, self.input_reduction, "concat")
         if self.training and self.input_noise:
             rows = rows + self.input_noise * torch.randn_like(rows)

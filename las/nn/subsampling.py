@@ -184,12 +184,15 @@ REDUCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 def reduce_time(
     rows: Float[Tensor, "batch rows size"], num_rows: Int[Tensor, "batch"], factor: int, reduction: str
 ) -> tuple[Float[Tensor, "batch groups reduced"], Int[Tensor, "batch"]]:
-    """Reduce [batch, rows, size] to [batch, ceil(rows / factor), size] (`concat`: factor * size), and the lengths."""
+    """Reduce [batch, rows, size] to [batch, ceil(rows / factor), size] (`concat`: factor * size), and the lengths.
+
+    Padding must be zero, and stays so.
+    """
     if factor == 1:
         return rows, num_rows
     missing = -rows.shape[1] % factor
-    rows = nn.functional.pad(rows, (0, 0, 0, missing))
+    if missing:
+        rows = nn.functional.pad(rows, (0, 0, 0, missing))
     mask = mask_of(num_rows, rows.shape[1], rows.device).unsqueeze(-1)
-    rows = rows.masked_fill(~mask, 0.0)
     grouped = rows.unflatten(1, (-1, factor))
     return REDUCTIONS[reduction](grouped, mask.unflatten(1, (-1, factor))), reduced_length(num_rows, factor)

@@ -1,4 +1,4 @@
-"""Python's garbage collector, paused while many objects are made that stay."""
+"""Python's garbage collector, kept away from many objects that stay."""
 
 import contextlib
 import gc
@@ -19,3 +19,17 @@ def paused() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+@contextlib.contextmanager
+def frozen() -> Iterator[None]:
+    """Leave all objects that there are now out of later collections.
+
+    A training keeps its modules, manifests and models to its end. Without this the collector looks through all of
+    them every few updates: 3 % of the time of a training with bfloat16 on two threads.
+    """
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

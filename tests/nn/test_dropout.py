@@ -55,3 +55,11 @@ def test_the_type_stays(dtype: torch.dtype) -> None:
 
 def test_other_devices_take_that_of_torch() -> None:
     assert Dropout(0.3)(torch.ones(5, 2, device="meta")).shape == (5, 2)
+
+
+def test_there_is_a_second_derivative() -> None:
+    values = torch.randn(4, 6, requires_grad=True)
+    result = dropped(values, 0.5)
+    (gradient,) = torch.autograd.grad(result.square().sum(), values, create_graph=True)
+    (second,) = torch.autograd.grad(gradient.sum(), values)
+    assert torch.allclose(second, torch.where(result == 0, 0.0, 8.0), rtol=1e-3)

@@ -35,12 +35,15 @@ class Rows(NamedTuple):
     def pack(self, padded: Float[Tensor, "batch frames size"]) -> Float[Tensor, "packed size"]:
         """The true frames; a view where nothing is padding."""
         flat = padded.flatten(0, 1)
-        return flat.contiguous() if self.positions is None else flat.index_select(0, self.positions)
+        if self.positions is None:
+            return flat.contiguous()
+        packed = allocator.empty(flat, len(self.positions), flat.shape[1])
+        return torch.index_select(flat, 0, self.positions, out=packed)
 
     def unpack(self, packed: Float[Tensor, "packed size"]) -> Float[Tensor, "batch frames size"]:
         """The inverse of `pack`, zero in padding."""
         if self.positions is not None:
-            padded = packed.new_zeros(len(self.order) * self.frames, packed.shape[1])
+            padded = allocator.empty(packed, len(self.order) * self.frames, packed.shape[1]).zero_()
             packed = padded.index_copy_(0, self.positions, packed)
         return packed.unflatten(0, (len(self.order), self.frames))
 

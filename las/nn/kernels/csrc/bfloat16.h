@@ -116,25 +116,26 @@ inline void copy_tiles(const Matrix<float>& from, int outer, int whole, int inne
     }
 }
 
-// to (+)= the product of one row of tiles and one column of tiles.
-inline void dot_tiles(const uint32_t* left, const uint32_t* right, int tiles, int rows, Corner to, bool adding) {
-    __m512 sums[SIDE];
+// to (+)= the product of the first `rows` rows, at most HEIGHT, of a row of tiles and one column of tiles.
+template <int HEIGHT>
+void dot_tiles(const uint32_t* left, const uint32_t* right, int tiles, int rows, Corner to, bool adding) {
+    __m512 sums[HEIGHT];
 #pragma GCC unroll 16
-    for (int row = 0; row < SIDE; ++row) {
+    for (int row = 0; row < HEIGHT; ++row) {
         sums[row] = adding && row < rows ? _mm512_loadu_ps(to.at + row * to.stride) : _mm512_setzero_ps();
     }
     for (int tile = 0; tile < tiles; ++tile, left += TILE_WORDS, right += TILE_WORDS) {
         for (int word = 0; word < SIDE; ++word) {
             const __m512bh columns = (__m512bh)_mm512_load_si512(right + word * SIDE);
 #pragma GCC unroll 16
-            for (int row = 0; row < SIDE; ++row) {
+            for (int row = 0; row < HEIGHT; ++row) {
                 const __m512bh pair = (__m512bh)_mm512_set1_epi32(int(left[row * SIDE + word]));
                 sums[row] = _mm512_dpbf16_ps(sums[row], pair, columns);
             }
         }
     }
 #pragma GCC unroll 16
-    for (int row = 0; row < SIDE; ++row) {
+    for (int row = 0; row < HEIGHT; ++row) {
         if (row < rows) _mm512_storeu_ps(to.at + row * to.stride, sums[row]);
     }
 }
@@ -272,7 +273,8 @@ inline void multiply_row(Unit unit, const uint32_t* left, int rows, const uint32
         case 3: return dot_rows<3>(left, right, next, tiles, to);
         case 4: return dot_rows<4>(left, right, next, tiles, to);
     }
-    for (int n = 0; n < 4; ++n) dot_tiles(left, right + n * next, tiles, rows, to[n], false);
+    const auto dot = rows > SIDE / 2 ? dot_tiles<SIDE> : dot_tiles<SIDE / 2>;
+    for (int n = 0; n < 4; ++n) dot(left, right + n * next, tiles, rows, to[n], false);
 }
 
 // to[2][2] = two rows of tiles by two columns of tiles, or that is added to it; both lie `next` words apart.
@@ -280,7 +282,7 @@ inline void multiply_square(Unit unit, const uint32_t* left, const uint32_t* rig
                             const Corner* to, bool adding) {
     if (unit == AMX_BF16) return amx_square(left, right, next, tiles, to, adding);
     for (int n = 0; n < 4; ++n) {
-        dot_tiles(left + n / 2 * next, right + n % 2 * next, tiles, SIDE, to[n], adding);
+        dot_tiles<SIDE>(left + n / 2 * next, right + n % 2 * next, tiles, SIDE, to[n], adding);
     }
 }
 
