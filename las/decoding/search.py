@@ -84,7 +84,7 @@ class GreedySearch:
         for index in range(max(limits) + 1):
             state, added = step(state)
             backtrace.add(added)
-            if _is_time_to_check(index, num_states) and state.beams.finished.all():
+            if _is_time_to_check(index, state.beams.finished) and state.beams.finished.all():
                 break
         backtrace.end_all(state.beams, self.nbest)
         return backtrace.hypotheses(limits, [combined.DECODER])
@@ -201,7 +201,7 @@ class BeamSearch:
         for index in range(max(limits) + 1):
             state, added = follow(state) if index else utterances.extend(state)
             backtrace.add(added)
-            if _is_time_to_check(index, num_states):
+            if _is_time_to_check(index, state.beams.finished):
                 # Drop the utterances whose n-best list cannot change any more.
                 is_finished = utterances.are_final(state, self.nbest)
                 unfinished = (~is_finished).nonzero().squeeze(1)
@@ -370,6 +370,7 @@ def stable_topk(values: Float[Tensor, "rows candidates"], count: int) -> tuple[T
     return ordered, indices.gather(1, order)
 
 
-def _is_time_to_check(step: int, num_states: Tensor) -> bool:
-    """True at every step on a CPU, and at every eighth on a GPU, where surplus steps cost less than waiting for it."""
-    return num_states.device.type == "cpu" or step % STEPS_BETWEEN_CHECKS == 0
+def _is_time_to_check(step: int, finished: Bool[Tensor, "batch beam"]) -> bool:
+    """True on a CPU where a beam is finished, and at every eighth step on a GPU, where surplus steps cost less than
+    waiting for it."""
+    return bool(finished.any()) if finished.device.type == "cpu" else step % STEPS_BETWEEN_CHECKS == 0

@@ -121,11 +121,13 @@ class Constraint(SearchComponent):
 
 def reorder(state: State, parents: Int[Tensor, "batch beam"]) -> State:
     """The state whose beam k of utterance b is the old beam `parents[b, k]`; tensors are [batch, beam, ...]."""
-    rows = torch.arange(parents.shape[0], device=parents.device).unsqueeze(1)
+    rows, chosen = torch.arange(parents.shape[0], device=parents.device).unsqueeze(1), dict[int, Tensor]()
 
     def reordered(tensor: Tensor) -> Tensor:
-        chosen = (rows * tensor.shape[1] + parents).flatten()
-        return tensor.flatten(0, 1).index_select(0, chosen).unflatten(0, parents.shape)
+        beams = tensor.shape[1]
+        if beams not in chosen:
+            chosen[beams] = (rows * beams + parents).flatten()
+        return tensor.flatten(0, 1).index_select(0, chosen[beams]).unflatten(0, parents.shape)
 
     return mapped(state, reordered)
 

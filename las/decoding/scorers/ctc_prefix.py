@@ -14,9 +14,12 @@ so that no candidates have to be chosen beforehand, and forward variables are co
 Both recurrences are linear, so that cumulative sums of logarithms replace the loop over states: with P_t the sum of
 log p_1(c) ... log p_t(c),
 
-    log n_t(g c) = P_t + log sum_{s <= t} exp(log phi_s - P_{s-1})"""
+    log n_t(g c) = P_t + log sum_{s <= t} exp(log phi_s - P_{s-1})
+
+On a CPU both are compiled loops over the states (`las.nn.kernels.cpu_prefixes`)."""
 
 import math
+from functools import cache
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -26,6 +29,7 @@ from torch import Tensor
 from las.data.tokenizers import Tokenizer
 from las.decoding.scorers.base import BatchScorer, Scorer, SearchStep, State, check_weight, score_type
 from las.nn.ctc import BLANK, no_ctc_error
+from las.nn.kernels import cpu_prefixes
 from las.nn.masking import mask_of
 
 FLOOR = -1e4
@@ -73,7 +77,9 @@ class CTCPrefixScorer(Scorer):
     def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> BatchScorer:
         if not isinstance(decoder, HasCTC):
             raise TypeError(f"search.ctc needs CTC's log-probabilities, which a {type(decoder).__name__} does not have")
-        return CTCPrefixBatchScorer(*tables(decoder.ctc_log_probs(), num_states))
+        probs, sums = tables(decoder.ctc_log_probs(), num_states)
+        is_compiled = probs.device.type == "cpu" and compiled_agrees()
+        return (CompiledCTCPrefixBatchScorer if is_compiled else CTCPrefixBatchScorer)(probs, sums)
 
 
 class CTCPrefixBatchScorer(BatchScorer):
@@ -87,7 +93,7 @@ class CTCPrefixBatchScorer(BatchScorer):
         self.sums = sums
 
     def select_utterances(self, rows: Int[Tensor, " selected"]) -> "CTCPrefixBatchScorer":
-        return CTCPrefixBatchScorer(self.probs[rows], self.sums[rows])
+        return type(self)(self.probs[rows], self.sums[rows])
 
     def start(self) -> PrefixState:
         in_blank = self.sums[:, BLANK].unsqueeze(1)
@@ -125,6 +131,37 @@ class CTCPrefixBatchScorer(BatchScorer):
         """The recurrences above, in logarithms: paths enter before each state and stay; none enters before t = 0."""
         stay = sums[:, :, 1:] + torch.logcumsumexp(entering - sums[:, :, :-1], dim=-1)
         return torch.nn.functional.pad(stay, (1, 0), value=-math.inf)
+
+
+class CompiledCTCPrefixBatchScorer(CTCPrefixBatchScorer):
+    """The same in C++, on a CPU."""
+
+    def __init__(self, probs: Float[Tensor, "batch states vocab"], sums: Float[Tensor, "batch vocab states1"]) -> None:
+        super().__init__(probs, sums)
+        self.prefixes = cpu_prefixes.CppPrefixes(probs, sums.diff(dim=-1), BLANK, LOWEST)
+
+    def score(self, state: PrefixState, step: SearchStep) -> tuple[Tensor, State]:
+        return self.prefixes.scores(*state), state
+
+    def advance(self, state: PrefixState, tokens: Int[Tensor, "batch beam"]) -> PrefixState:
+        return PrefixState(tokens, *self.prefixes.advance(*state, tokens))
+
+
+@cache
+def compiled_agrees() -> bool:
+    """True if the compiled loops can be built and agree with the operations above in a trial."""
+    if not cpu_prefixes.is_available():
+        return False
+    log_probs = torch.linspace(-9, 9, 2 * 5 * 4, dtype=torch.float64).sin().mul(3).view(2, 5, 4).log_softmax(-1)
+    step, results = SearchStep(log_probs[:, :1], None), []
+    for scorer in (
+        kind(*tables(log_probs, torch.tensor([5, 3]))) for kind in (CTCPrefixBatchScorer, CompiledCTCPrefixBatchScorer)
+    ):
+        state = scorer.start()
+        for token in (1, 1, 3):
+            state = scorer.advance(state, torch.full((2, 1), token))
+        results.append((scorer.score(state, step)[0], *state[1:]))
+    return all(torch.allclose(one, other, rtol=1e-9, atol=1e-9) for one, other in zip(*results, strict=True))
 
 
 def tables(

@@ -5,10 +5,17 @@ import math
 
 import pytest
 import torch
+from kernel_cases import compiles
 from torch import Tensor
 
 from las.decoding.scorers.base import SearchStep, reorder
-from las.decoding.scorers.ctc_prefix import CTCPrefixScorer
+from las.decoding.scorers.ctc_prefix import (
+    CompiledCTCPrefixBatchScorer,
+    CTCPrefixBatchScorer,
+    CTCPrefixScorer,
+    PrefixState,
+    tables,
+)
 from las.nn import ctc
 from las.runtime.errors import ConfigError
 
@@ -143,3 +150,46 @@ def test_a_weight_leaves_something_to_the_speller(weight):
 def test_a_decoder_that_does_not_hear_is_told_so():
     with pytest.raises(TypeError, match="does not have"):
         CTCPrefixScorer(0.3).on(object(), torch.tensor([1]))
+
+
+def assert_states_are_equal(one: PrefixState, other: PrefixState) -> None:
+    for part, expected in zip(one, other, strict=True):
+        torch.testing.assert_close(part, expected, rtol=1e-9, atol=1e-9)
+
+
+@compiles
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("states", "vocab", "beams"), [(1, 2, 1), (7, 5, 3), (90, 29, 8), (300, 11, 20)])
+def test_the_compiled_loops_equal_the_operations(states: int, vocab: int, beams: int, threads: int) -> None:
+    log_probs = random(5, 4, states, vocab)
+    log_probs[1, :, vocab // 2] = -math.inf
+    log_probs[2, states // 2] = math.nan
+    made = tables(log_probs, torch.tensor([states, states, max(1, states - 2), states // 2]))
+    reference, compiled = CTCPrefixBatchScorer(*made), CompiledCTCPrefixBatchScorer(*made)
+    state, generator = reference.start(), torch.Generator().manual_seed(7)
+    assert_states_are_equal(compiled.start(), state)
+    step, before = SearchStep(log_probs[:, :1], None), torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for _ in range(6):
+            torch.testing.assert_close(
+                compiled.score(state, step)[0], reference.score(state, step)[0], rtol=1e-9, atol=1e-9
+            )
+            parents = torch.randint(state.last.shape[1], (4, beams), generator=generator)
+            tokens = torch.randint(1, vocab, (4, beams), generator=generator)
+            state = reorder(state, parents)
+            after = compiled.advance(state, tokens)
+            state = reference.advance(state, tokens)
+            assert_states_are_equal(after, state)
+    finally:
+        torch.set_num_threads(before)
+
+
+@compiles
+def test_a_subset_of_the_utterances_is_compiled_too() -> None:
+    scoring = CTCPrefixScorer(0.3).on(Heard(random(2, 3, 9, 4)), torch.tensor([9, 4, 7]))
+    some = scoring.select_utterances(torch.tensor([2, 0]))
+    assert isinstance(some, CompiledCTCPrefixBatchScorer)
+    step = SearchStep(torch.zeros(2, 1, 4), None)
+    expected = scoring.score(scoring.start(), step)[0][[2, 0]]
+    torch.testing.assert_close(some.score(some.start(), step)[0], expected, rtol=0, atol=0)

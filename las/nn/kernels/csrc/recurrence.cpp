@@ -8,6 +8,7 @@
 
 #include "loops.h"
 #include "matrices.h"
+#include "prefixes.h"
 #include "rounded.h"
 #include "searching.h"
 #include "spelling.h"
@@ -145,6 +146,12 @@ void search_step_float64(const void* opened, const Search<double>* search, int64
 }
 void search_close_float32(void* opened) { delete static_cast<Searching<float>*>(opened); }
 void search_close_float64(void* opened) { delete static_cast<Searching<double>*>(opened); }
+void prefix_scores(const Prefixes* prefixes, int64_t threads) {
+    in_team(threads, [&](Team team) { PrefixRows(*prefixes, team).score(); });
+}
+void prefix_advance(const Prefixes* prefixes, int64_t threads) {
+    in_team(threads, [&](Team team) { PrefixRows(*prefixes, team).advance(); });
+}
 void spell_float32(const Speller<float>* speller, Feed feed, int64_t threads) {
     Spelling(*speller, threads, exact<float>).forward(feed);
 }
