@@ -45,7 +45,7 @@ def write(recipe: Recipe, table: Table, jobs: Sequence[Job], verdicts: Mapping[s
         tier=markdown.TIER_WORDS[table.tier],
         results=(tables.headings(recipe, table), tables.rows(recipe, table)),
         notes=tables.notes(recipe),
-        figure=_trainings(recipe, table),
+        figure=trainings(recipe, table),
         rates=tables.rates(table),
         assumptions=tables.assumptions(recipe, table),
         diverged=[(line.label, outcome) for line in table.lines for outcome in line.outcomes if outcome.broken],
@@ -77,7 +77,7 @@ def _verdicts(verdicts: Mapping[str, Verdict]) -> list[tuple[str, str, Verdict, 
     return [(name, sentences[name], verdict, CLASSES[verdict.verdict]) for name, verdict in verdicts.items()]
 
 
-def _trainings(recipe: Recipe, table: Table) -> Markup:
+def trainings(recipe: Recipe, table: Table) -> Markup:
     """A dot for each training of each row, the mean with its interval, and the paper's number."""
     paper = {row.label: row.paper.get(table.metric) for row in recipe.rows}
     rows = []

@@ -63,7 +63,6 @@ def test_a_corpus_may_have_rates_of_its_own(tuned: Recipe) -> None:
     smoke = dataclasses.replace(tuned.tiers["smoke"], rates_per_corpus={"timit": (0.5, 0.25), "an4": (1.0,)})
     planned = plan(dataclasses.replace(tuned, tiers={**tuned.tiers, "smoke": smoke}))
     assert [(job.seed, job.rate) for job in planned] == [(1, 0.5), (1, 0.25)] * 2
-    assert recipe.read("bo18_table3").tiers["open"].rates_per_corpus == {"an4": (0.001, 0.002, 0.004, 0.008)}
 
 
 def test_a_row_with_a_rate_of_its_own_tries_no_others(tuned: Recipe) -> None:

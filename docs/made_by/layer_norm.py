@@ -1,0 +1,120 @@
+"""Figures and tables of docs/layer_norm.md, from the stored results in recipes/results.
+
+    python docs/made_by/layer_norm.py
+
+Each place of the page between `<!-- RECIPE-TIER-CORPUS: begin -->` and `<!-- ...: end -->` gets the table of that name:
+a figure (docs/pictures/RECIPE-TIER-CORPUS.svg), the rows, the difference of each from the first, and the verdicts. A
+table that is not whole yet is taken from recipes/results/in_progress, and said to be so.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from las.reproduction import claims, html_report, recipe, results, statistics, tables
+from las.reproduction.recipe import Recipe
+from las.reproduction.results import Line, Table
+from las.scoring import error_rates
+
+DOCS = Path(__file__).parents[1]
+PAGE, RESULTS = DOCS / "layer_norm.md", DOCS.parent / "recipes" / "results"
+PLACE = re.compile(r"(<!-- (\w+-\w+-\w+): begin -->\n).*?(<!-- \2: end -->)", re.DOTALL)
+STYLE = """<style>
+svg { background: #fff; font-family: system-ui, sans-serif; } text { font-size: 11px; fill: #5c6570; }
+.end { text-anchor: end; } .middle { text-anchor: middle; } .grid { stroke: #d5d9df; } .axis { stroke: #5c6570; }
+.dot { fill: none; stroke: #1f6feb; stroke-width: 1.5; } .mean { fill: #c2410c; } .line { stroke: #c2410c; }
+.line { stroke-width: 1.8; } .paper { stroke: #1b1f24; stroke-width: 2; }
+</style>"""
+
+
+def figure(asked: Recipe, table: Table) -> str:
+    """The dots of all trainings as a file of its own, and the lines of Markdown that show it."""
+    drawn = str(html_report.trainings(asked, table))
+    found = re.search(r"<svg.*</svg>", drawn, re.DOTALL)
+    if found is None:
+        return ""
+    svg = re.sub(r"<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', found[0], count=1)
+    place = DOCS / "pictures" / f"{table.stem}.svg"
+    place.write_text(svg.replace(">", f">{STYLE}", 1) + "\n", encoding="utf-8")
+    caption = re.sub(r"<[^>]+>", "", drawn[drawn.index("</svg>") :])
+    return f"![Test errors of every training](pictures/{place.name})\n\n{caption}\n\n"
+
+
+def rows(asked: Recipe, table: Table) -> list[list[str]]:
+    """The cells of each row: the paper's error, ours, and the difference from the first row."""
+    first, cells = table.lines[0], []
+    key = next((key for key in tables.RATE_KEYS if key in asked.columns()), "")
+    for row in asked.rows:
+        line = table.line(row.name)
+        if not line.outcomes:
+            cells.append([row.label, tables.written(key, row.paper.get(key)), "not trained", "", "", "", ""])
+            continue
+        summary = line.summary("test")
+        mean = "" if summary is None else f"{100 * summary.mean:.1f} % {interval(summary.interval)}"
+        trained = f"{len(line.sound)}" + ("" if len(line.sound) == len(line.outcomes) else f" of {len(line.outcomes)}")
+        rate = line.outcomes[0].rate
+        converged = "" if line.num_converged is None else str(line.num_converged)
+        paper = tables.written(key, row.paper.get(key)) or str(row.paper.get("outcome", ""))
+        shown = [mean, trained, converged, "" if rate is None else f"{rate:g}", difference(line, first)]
+        cells.append([row.label, paper, *shown])
+    return cells
+
+
+def difference(line: Line, first: Line) -> str:
+    """The difference of the means of two rows in points, with Welch's interval; empty for the same row or one seed."""
+    ours, theirs = line.values("test"), first.values("test")
+    if line.name == first.name or min(len(ours), len(theirs)) < 2:
+        return ""
+    test = statistics.welch(theirs, ours)
+    return f"{100 * test.difference:+.1f} {interval(test.interval)}"
+
+
+def interval(bounds: Sequence[float] | None) -> str:
+    """Two ends in percent."""
+    return "" if bounds is None else f"[{100 * bounds[0]:.1f}, {100 * bounds[1]:.1f}]"
+
+
+def verdicts(table: Table) -> list[list[str]]:
+    """The claims that the table answers: verdict, Holm's p for the claims of this table, and what it rests on."""
+    judged = claims.judge(claims.answered_by(table.recipe), [table])
+    sentences = {claim.id: claim.sentence for claim in claims.CLAIMS}
+    cells = []
+    for name, verdict in judged.items():
+        p = "" if verdict.p_adjusted is None else f"{verdict.p_adjusted:.2g}"
+        power = "" if verdict.power is None else f"{100 * verdict.power:.0f} %"
+        cells.append([name, sentences[name], verdict.verdict, p, power, str(verdict.needed or "")])
+    return cells
+
+
+def markdown(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    """A table."""
+    lines = [headings, ["---"] * len(headings), *cells]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def section(stem: str) -> str:
+    """What stands between the marks of a table; a note where it is not whole yet."""
+    whole, begun = RESULTS / f"{stem}.json", RESULTS / "in_progress" / f"{stem}.json"
+    path = begun if begun.exists() else whole
+    if not path.exists():
+        return "Not trained yet.\n"
+    table = results.read(path)
+    asked, metric = recipe.read(table.recipe), error_rates.SHORT_NAMES[table.metric]
+    headings = ["row", "paper", f"test {metric}, mean [95 %]", "trainings", "converged", "learning rate"]
+    of_rows = markdown([*headings, "difference from the first, points [95 %]"], rows(asked, table))
+    of_claims = markdown(
+        ["", "claim", "verdict", "p (Holm)", "power for a tenth", "trainings for 80 %"], verdicts(table)
+    )
+    note = "In progress: not all of its trainings are finished.\n\n" if path == begun else ""
+    return f"{note}{figure(asked, table)}{of_rows}\n{of_claims}\n```\n{table.command}\n```\n"
+
+
+def rewrite() -> None:
+    """Replace what stands between the marks of the page."""
+    page = PAGE.read_text(encoding="utf-8")
+    made = PLACE.sub(lambda found: f"{found[1]}\n{section(found[2])}\n{found[3]}", page)
+    PAGE.write_text(made, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    rewrite()
