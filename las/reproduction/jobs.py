@@ -65,14 +65,10 @@ def merge(*groups: Iterable[str]) -> tuple[str, ...]:
 def overrides_of(recipe: Recipe, row: Row, tier_name: str, given: Sequence[str] = ()) -> tuple[str, ...]:
     """All overrides of a row except name, seed and directory: of the tier, the row, the corpus, and last `given`."""
     tier = recipe.tier(tier_name)
-    per_corpus = tier.per_corpus.get(_corpus(tier, row, tier_name, given), ())
-    return merge(tier.overrides, per_corpus, row.overrides, row.at.get(tier_name, ()), given)
-
-
-def _corpus(tier: Tier, row: Row, tier_name: str, given: Sequence[str]) -> str:
-    """The corpus that a row is trained with; empty where no override names one."""
-    overrides = merge(tier.overrides, row.overrides, row.at.get(tier_name, ()), given)
-    return next((each.partition("=")[2] for each in overrides if each.startswith("corpus=")), "")
+    at_tier = row.at.get(tier_name, ())
+    before = merge(tier.overrides, row.overrides, at_tier, given)
+    corpus = next((each.partition("=")[2] for each in before if each.startswith("corpus=")), "")
+    return merge(tier.overrides, tier.per_corpus.get(corpus, ()), row.overrides, at_tier, given)
 
 
 def jobs(
@@ -101,23 +97,18 @@ def jobs(
     return [
         _job(recipe, row, tier_name, seed, copy, runs, given, rate)
         for row, seed, copy in planned
-        for rate in _rates(row, seed, _grid(tier, row, tier_name, given), chosen or {})
+        for rate in _rates(row, seed, tier, (*row.overrides, *row.at.get(tier_name, ()), *given), chosen or {})
     ]
 
 
-def _grid(tier: Tier, row: Row, tier_name: str, given: Sequence[str]) -> tuple[float, ...]:
-    """The learning rates of which one is chosen for a row; none where its overrides state the rate."""
-    if any(each.partition("=")[0] == "optim.lr" for each in (*row.overrides, *row.at.get(tier_name, ()), *given)):
-        return ()
-    return tier.rates_per_corpus.get(_corpus(tier, row, tier_name, given), tier.rates)
-
-
-def _rates(row: Row, seed: int, grid: tuple[float, ...], chosen: Mapping[str, float]) -> tuple[float | None, ...]:
-    """The learning rates that a seed of a row is trained with; None for that of its config or its overrides."""
-    if not grid:
+def _rates(
+    row: Row, seed: int, tier: Tier, overrides: Sequence[str], chosen: Mapping[str, float]
+) -> tuple[float | None, ...]:
+    """The learning rates that a seed of a row is trained with; None for that of its config or its `overrides`."""
+    if not tier.rates or any(override.partition("=")[0] == "optim.lr" for override in overrides):
         return (None,)
     if seed == 1:
-        return grid
+        return tier.rates
     return (chosen[row.name],) if row.name in chosen else ()
 
 

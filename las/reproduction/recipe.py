@@ -12,7 +12,7 @@ Families: `paper-faithful` keeps everything that the paper changed together, `cl
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,8 +74,7 @@ class Row:
 @dataclass(frozen=True)
 class Tier:
     """Settings that all rows share: overrides, further ones by corpus name, how many seeds and runs, what had to be
-    assumed at this tier, and the learning rates of which each row takes the best one on dev (none: it is not chosen),
-    with other ones for some corpora by name.
+    assumed at this tier, and the learning rates of which each row takes the best one on dev (none: it is not chosen).
     """
 
     overrides: Overrides
@@ -84,7 +83,6 @@ class Tier:
     runs: int
     assumed: tuple[str, ...]
     rates: tuple[float, ...] = ()
-    rates_per_corpus: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -186,11 +184,9 @@ def _row(values: Any, family: str, where: str) -> Row:
 
 
 def _tier(values: Any, where: str) -> Tier:
-    options = {"per_corpus": {}, "runs": 2, "assumed": [], "rates": [], "rates_per_corpus": {}}
+    options = {"per_corpus": {}, "runs": 2, "assumed": [], "rates": []}
     section = _section(values, where, ("overrides", "seeds"), options)
     config.check_value(f"{where}: rates", section["rates"], list[float])
-    for corpus, rates in section["rates_per_corpus"].items():
-        config.check_value(f"{where}: rates_per_corpus.{corpus}", rates, list[float])
     per_corpus = {corpus: tuple(overrides) for corpus, overrides in section["per_corpus"].items()}
     return Tier(
         overrides=tuple(section["overrides"]),
@@ -199,7 +195,6 @@ def _tier(values: Any, where: str) -> Tier:
         runs=section["runs"],
         assumed=tuple(section["assumed"]),
         rates=tuple(section["rates"]),
-        rates_per_corpus={corpus: tuple(rates) for corpus, rates in section["rates_per_corpus"].items()},
     )
 
 

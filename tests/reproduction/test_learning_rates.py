@@ -59,12 +59,6 @@ def test_a_given_rate_replaces_those_of_the_tier(tuned: Recipe) -> None:
     assert {job.config["optim"]["lr"] for job in planned} == {0.5}
 
 
-def test_a_corpus_may_have_rates_of_its_own(tuned: Recipe) -> None:
-    smoke = dataclasses.replace(tuned.tiers["smoke"], rates_per_corpus={"timit": (0.5, 0.25), "an4": (1.0,)})
-    planned = plan(dataclasses.replace(tuned, tiers={**tuned.tiers, "smoke": smoke}))
-    assert [(job.seed, job.rate) for job in planned] == [(1, 0.5), (1, 0.25)] * 2
-
-
 def test_a_row_with_a_rate_of_its_own_tries_no_others(tuned: Recipe) -> None:
     sweep = dataclasses.replace(recipe.read("lr_sweep"), tiers=tuned.tiers)
     planned = plan(sweep)
