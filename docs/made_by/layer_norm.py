@@ -27,17 +27,14 @@ svg { background: #fff; font-family: system-ui, sans-serif; } text { font-size: 
 </style>"""
 
 
-def figure(asked: Recipe, table: Table) -> str:
-    """The dots of all trainings as a file of its own, and the lines of Markdown that show it."""
+def figure(asked: Recipe, table: Table) -> tuple[str, str]:
+    """The dots of all trainings as SVG for a file of its own, and the caption; both empty without a training."""
     drawn = str(html_report.trainings(asked, table))
-    found = re.search(r"<svg.*</svg>", drawn, re.DOTALL)
+    found = re.search(r"<svg (.*?>)(.*</svg>)(.*)", drawn, re.DOTALL)
     if found is None:
-        return ""
-    svg = re.sub(r"<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', found[0], count=1)
-    place = DOCS / "pictures" / f"{table.stem}.svg"
-    place.write_text(svg.replace(">", f">{STYLE}", 1) + "\n", encoding="utf-8")
-    caption = re.sub(r"<[^>]+>", "", drawn[drawn.index("</svg>") :])
-    return f"![Test errors of every training](pictures/{place.name})\n\n{caption}\n\n"
+        return "", ""
+    caption = re.sub(r"<[^>]+>", "", found[3])
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {found[1]}{STYLE}{found[2]}\n', caption
 
 
 def rows(asked: Recipe, table: Table) -> list[list[str]]:
@@ -92,13 +89,14 @@ def markdown(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def section(stem: str) -> str:
-    """What stands between the marks of a table; a note where it is not whole yet."""
+def section(stem: str) -> tuple[str, str]:
+    """What stands between the marks of a table, and its figure."""
     whole, begun = RESULTS / f"{stem}.json", RESULTS / "in_progress" / f"{stem}.json"
     path = begun if begun.exists() else whole
-    if not path.exists():
-        return "Not trained yet.\n"
-    table = results.read(path)
+    table = results.read(path) if path.exists() else None
+    # Tables of earlier releases were not trained to the end, with one learning rate for all rows.
+    if table is None or any(each.rate is None for line in table.lines for each in line.outcomes):
+        return "Not trained to the end yet.\n", ""
     asked, metric = recipe.read(table.recipe), error_rates.SHORT_NAMES[table.metric]
     headings = ["row", "paper", f"test {metric}, mean [95 %]", "trainings", "converged", "learning rate"]
     of_rows = markdown([*headings, "difference from the first, points [95 %]"], rows(asked, table))
@@ -106,15 +104,26 @@ def section(stem: str) -> str:
         ["", "claim", "verdict", "p (Holm)", "power for a tenth", "trainings for 80 %"], verdicts(table)
     )
     note = "In progress: not all of its trainings are finished.\n\n" if path == begun else ""
-    return f"{note}{figure(asked, table)}{of_rows}\n{of_claims}\n```\n{table.command}\n```\n"
+    svg, caption = figure(asked, table)
+    shown = f"![Test errors of every training](pictures/{stem}.svg)\n\n{caption}\n\n" if svg else ""
+    return f"{note}{shown}{of_rows}\n{of_claims}\n```\n{table.command}\n```\n", svg
 
 
-def rewrite() -> None:
-    """Replace what stands between the marks of the page."""
-    page = PAGE.read_text(encoding="utf-8")
-    made = PLACE.sub(lambda found: f"{found[1]}\n{section(found[2])}\n{found[3]}", page)
-    PAGE.write_text(made, encoding="utf-8")
+def made(page: str) -> tuple[str, dict[str, str]]:
+    """The page with its tables made anew, and the figures by the names of their files."""
+    figures: dict[str, str] = {}
+
+    def replaced(found: re.Match[str]) -> str:
+        text, svg = section(found[2])
+        if svg:
+            figures[f"{found[2]}.svg"] = svg
+        return f"{found[1]}\n{text}\n{found[3]}"
+
+    return PLACE.sub(replaced, page), figures
 
 
 if __name__ == "__main__":
-    rewrite()
+    text, figures = made(PAGE.read_text(encoding="utf-8"))
+    PAGE.write_text(text, encoding="utf-8")
+    for name, svg in figures.items():
+        (DOCS / "pictures" / name).write_text(svg, encoding="utf-8")
