@@ -4,6 +4,7 @@ A training that diverges is recorded as a result. The same command again goes on
 """
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -98,7 +99,8 @@ def reproduce(overrides: list[str]) -> None:
             return
         if requested.report or not plan.waiting:
             break
-        train(plan.waiting, requested.jobs, requested.look_every, lambda: store(requested, command(overrides)))
+        keep = functools.partial(store, requested, plan.jobs, command(overrides))
+        train(plan.waiting, requested.jobs, requested.look_every, keep)
     report(requested, plan.jobs, command(overrides))
 
 
@@ -139,9 +141,8 @@ def stored_table(requested: Request, jobs: Sequence[Job]) -> Table | None:
     return reproduction_results.read(path) if path.exists() else None
 
 
-def store(requested: Request, command: str) -> None:
+def store(requested: Request, jobs: Sequence[Job], command: str) -> None:
     """Write the numbers of all trainings so far, so that none is trained again on another machine."""
-    jobs = plan_of(requested).jobs
     table = reproduction_results.collect(requested.recipe, requested.tier, jobs, command, stored_table(requested, jobs))
     reproduction_results.write(table, requested.results / f"{table.stem}.json")
 
