@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from las.benchmark.records import Row, TableColumn, number, text
+from las.runtime.devices import PRECISIONS
 from las.training import plots
 
 PEER_SEARCHES = ("greedy", "beam 8", "beam 8, CTC")
@@ -78,8 +79,12 @@ ON_CPU: Sequence[Target] = (
     _layer("C4", 0.20, "ratio_to_packed", "packed", "cpu"),
     _peer("las, fp32", "update of 16", 0.50),
     _peer("las, bf16", "update of 16", 0.35),
-    *(_peer("las, fp32", f"{search}, batches of 16", 0.50) for search in PEER_SEARCHES),
-    *(_peer("las, fp32", f"{search}, one at a time", 0.25) for search in PEER_SEARCHES),
+    *(
+        _peer(f"las, {precision}", f"{search}, {how}", limit)
+        for how, limit in (("batches of 16", 0.50), ("one at a time", 0.25))
+        for search in PEER_SEARCHES
+        for precision in PRECISIONS
+    ),
 )
 
 ON_CUDA: Sequence[Target] = (
