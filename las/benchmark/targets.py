@@ -19,7 +19,7 @@ COLUMNS = (
     TableColumn("time of", text("what")),
     TableColumn("target", text("verdict")),
     TableColumn("at most", number("limit")),
-    TableColumn("measured", number("measured")),
+    TableColumn("measured", number("measured", 3)),
     TableColumn("at peak", number("at_peak")),
     TableColumn("encoding", number("encoding")),
     TableColumn("machine", text("machine")),
