@@ -134,7 +134,7 @@ class CTCPrefixBatchScorer(BatchScorer):
 
 
 class CompiledCTCPrefixBatchScorer(CTCPrefixBatchScorer):
-    """The same in C++, on a CPU."""
+    """CTC prefix scores of a batch in C++, on a CPU."""
 
     def __init__(self, probs: Float[Tensor, "batch states vocab"], sums: Float[Tensor, "batch vocab states1"]) -> None:
         super().__init__(probs, sums)
