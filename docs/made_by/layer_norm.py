@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from las.reproduction import claims, html_report, recipe, results, statistics, tables
-from las.reproduction.recipe import Recipe
+from las.reproduction.recipe import PAPER, Recipe
 from las.reproduction.results import Line, Table
 from las.scoring import error_rates
 
@@ -37,10 +37,15 @@ def figure(asked: Recipe, table: Table) -> tuple[str, str]:
     return f'<svg xmlns="http://www.w3.org/2000/svg" {found[1]}{STYLE}{found[2]}\n', caption
 
 
+def of_paper(asked: Recipe) -> str:
+    """The key of the paper's test error in a recipe."""
+    return next(key for key in tables.RATE_KEYS if key in asked.columns())
+
+
 def rows(asked: Recipe, table: Table) -> list[list[str]]:
     """The cells of each row: the paper's error, ours, and the difference from the first row."""
     first, cells = table.lines[0], []
-    key = next((key for key in tables.RATE_KEYS if key in asked.columns()), "")
+    key = of_paper(asked)
     for row in asked.rows:
         line = table.line(row.name)
         if not line.outcomes:
@@ -98,7 +103,8 @@ def section(stem: str) -> tuple[str, str]:
     if table is None or any(each.rate is None for line in table.lines for each in line.outcomes):
         return "Not trained to the end yet.\n", ""
     asked, metric = recipe.read(table.recipe), error_rates.SHORT_NAMES[table.metric]
-    headings = ["row", "paper", f"test {metric}, mean [95 %]", "trainings", "converged", "learning rate"]
+    paper = f"paper: {PAPER[of_paper(asked)].heading}"
+    headings = ["row", paper, f"test {metric}, mean [95 %]", "trainings", "converged", "learning rate"]
     of_rows = markdown([*headings, "difference from the first, points [95 %]"], rows(asked, table))
     of_claims = markdown(
         ["", "claim", "verdict", "p (Holm)", "power for a tenth", "trainings for 80 %"], verdicts(table)
