@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from las.reproduction import claims, html_report, recipe, results, statistics, tables
+from las.reproduction import claims, html_report, markdown, recipe, results, statistics, tables
 from las.reproduction.recipe import PAPER, Recipe
 from las.reproduction.results import Line, Table
 from las.scoring import error_rates
@@ -88,12 +88,6 @@ def verdicts(table: Table) -> list[list[str]]:
     return cells
 
 
-def markdown(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-    """A table."""
-    lines = [headings, ["---"] * len(headings), *cells]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
 def section(stem: str) -> tuple[str, str]:
     """What stands between the marks of a table, and its figure."""
     whole, begun = RESULTS / f"{stem}.json", RESULTS / "in_progress" / f"{stem}.json"
@@ -105,14 +99,22 @@ def section(stem: str) -> tuple[str, str]:
     asked, metric = recipe.read(table.recipe), error_rates.SHORT_NAMES[table.metric]
     paper = f"paper: {PAPER[of_paper(asked)].heading}"
     headings = ["row", paper, f"test {metric}, mean [95 %]", "trainings", "converged", "learning rate"]
-    of_rows = markdown([*headings, "difference from the first, points [95 %]"], rows(asked, table))
-    of_claims = markdown(
-        ["", "claim", "verdict", "p (Holm)", "power for a tenth", "trainings for 80 %"], verdicts(table)
-    )
+    of_rows = [*headings, "difference from the first, points [95 %]"], rows(asked, table)
+    of_claims = ["", "claim", "verdict", "p (Holm)", "power for a tenth", "trainings for 80 %"], verdicts(table)
+    lines = [
+        *markdown.table_lines(*of_rows),
+        "",
+        *markdown.table_lines(*of_claims),
+        "",
+        "```",
+        table.command,
+        "```",
+        "",
+    ]
     note = "In progress: not all of its trainings are finished.\n\n" if path == begun else ""
     svg, caption = figure(asked, table)
     shown = f"![Test errors of every training](pictures/{stem}.svg)\n\n{caption}\n\n" if svg else ""
-    return f"{note}{shown}{of_rows}\n{of_claims}\n```\n{table.command}\n```\n", svg
+    return note + shown + "\n".join(lines), svg
 
 
 def made(page: str) -> tuple[str, dict[str, str]]:

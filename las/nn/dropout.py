@@ -30,7 +30,7 @@ class Dropout(nn.Dropout):
         numbers.random_(-(1 << 63), None)
         drawn = numbers.view(torch.int16)[: values.numel()].view(values.shape)
         kept = drawn >= dropped - 2 ** (BITS - 1)
-        factors = allocator.empty_like(values.detach()).copy_(kept).mul_(2**BITS / (2**BITS - dropped))
+        factors = allocator.empty_like(values).copy_(kept).mul_(2**BITS / (2**BITS - dropped))
         scaled: Tensor = Scaled.apply(values, factors)
         return scaled
 

@@ -26,7 +26,7 @@ def document(recipe: Recipe, table: Table, verdicts: Mapping[str, Verdict]) -> s
         "",
         f"    {table.command}",
         "",
-        *_table(tables.headings(recipe, table), tables.rows(recipe, table)),
+        *table_lines(tables.headings(recipe, table), tables.rows(recipe, table)),
         "",
         *(line for note in tables.notes(recipe) for line in (f"{note}.", "")),
         explanation(recipe, table),
@@ -75,7 +75,7 @@ def _claims(verdicts: Mapping[str, Verdict]) -> list[str]:
 def _verdicts(verdicts: Mapping[str, Verdict]) -> list[str]:
     sentences = {claim.id: claim.sentence for claim in claims.CLAIMS}
     rows = [[name, sentences[name], verdict.verdict, verdict.text] for name, verdict in verdicts.items()]
-    return [*_table(["", "claim", "verdict", "test"], rows), ""]
+    return [*table_lines(["", "claim", "verdict", "test"], rows), ""]
 
 
 def _broken(table: Table) -> list[str]:
@@ -92,10 +92,11 @@ def _broken(table: Table) -> list[str]:
 def _rates(table: Table) -> list[str]:
     """Dev errors by learning rate, where several were tried."""
     headings, rows = tables.rates(table)
-    return ["## Learning rates", "", RATES_NOTE, "", *_table(headings, rows), ""] if rows else []
+    return ["## Learning rates", "", RATES_NOTE, "", *table_lines(headings, rows), ""] if rows else []
 
 
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def table_lines(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table in Markdown."""
     cells = [[cell.replace("|", "\\|") for cell in row] for row in (headings, *rows)]
     lines = [f"| {' | '.join(row)} |" for row in cells]
     return [lines[0], f"|{'---|' * len(headings)}", *lines[1:]]

@@ -41,12 +41,15 @@ EXPECTED = {
     "stride": [[-1], [-3], [0]],
     "mean": [[-1.5], [-3], [0]],
 }
+POOLED = {"max_pool", "mean"}
+"""Reductions that read true rows alone; the others take padding that is zero."""
 
 
 @every_reduction
 def test_an_odd_length_keeps_its_last_row(how: str) -> None:
     """The last group is completed by zeros, which pooling does not see: a maximum of negative rows stays negative."""
-    rows = torch.tensor([[-1.0, -2.0, -3.0, 0.0, 0.0], [-1.0, -2.0, -3.0, -4.0, -5.0]]).unsqueeze(-1)
+    padding = 7.0 if how in POOLED else 0.0
+    rows = torch.tensor([[-1.0, -2.0, -3.0, padding, padding], [-1.0, -2.0, -3.0, -4.0, -5.0]]).unsqueeze(-1)
     reduced, lengths = reduce_time(rows, torch.tensor([3, 5]), 2, how)
     assert lengths.tolist() == [2, 3]
     assert reduced[0].tolist() == EXPECTED[how]
@@ -60,7 +63,8 @@ def test_an_odd_length_keeps_its_last_row(how: str) -> None:
 def test_reduction_equals_groups_taken_by_hand(how: str, length: int, padding: int, factor: int) -> None:
     rows = frames_of(1, length + padding)
     true = rows[0, :length].numpy()
-    rows = rows.masked_fill(torch.arange(length + padding).view(1, -1, 1) >= length, 0.0)
+    if factor == 1 or how not in POOLED:
+        rows = rows.masked_fill(torch.arange(length + padding).view(1, -1, 1) >= length, 0.0)
     reduced, lengths = reduce_time(rows, torch.tensor([length]), factor, how)
     groups = [true[start : start + factor] for start in range(0, length, factor)]
     by_hand = {

@@ -121,7 +121,8 @@ class Constraint(SearchComponent):
 
 def reorder(state: State, parents: Int[Tensor, "batch beam"]) -> State:
     """The state whose beam k of utterance b is the old beam `parents[b, k]`; tensors are [batch, beam, ...]."""
-    rows, chosen = torch.arange(parents.shape[0], device=parents.device).unsqueeze(1), dict[int, Tensor]()
+    rows = torch.arange(parents.shape[0], device=parents.device).unsqueeze(1)
+    chosen: dict[int, Tensor] = {}
 
     def reordered(tensor: Tensor) -> Tensor:
         beams = tensor.shape[1]

@@ -20,7 +20,7 @@ On a CPU both are compiled loops over the states (`las.nn.kernels.cpu_prefixes`)
 
 import math
 from functools import cache
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -30,6 +30,7 @@ from las.data.tokenizers import Tokenizer
 from las.decoding.scorers.base import BatchScorer, Scorer, SearchStep, State, check_weight, score_type
 from las.nn.ctc import BLANK, no_ctc_error
 from las.nn.kernels import cpu_prefixes
+from las.nn.kernels.cpu_prefixes import PrefixState
 from las.nn.masking import mask_of
 
 FLOOR = -1e4
@@ -44,15 +45,6 @@ class HasCTC(Protocol):
     """A decoder with CTC: log-probabilities of tokens and blank, [batch, states, vocab]."""
 
     def ctc_log_probs(self) -> Tensor: ...
-
-
-class PrefixState(NamedTuple):
-    """The last symbol of each hypothesis, its log psi, and its log n_t and log b_t for t = 0 ... T."""
-
-    last: Int[Tensor, "batch beam"]
-    prefix: Float[Tensor, "batch beam"]
-    in_symbol: Float[Tensor, "batch beam states1"]
-    in_blank: Float[Tensor, "batch beam states1"]
 
 
 class CTCPrefixScorer(Scorer):
@@ -141,10 +133,10 @@ class CompiledCTCPrefixBatchScorer(CTCPrefixBatchScorer):
         self.prefixes = cpu_prefixes.CppPrefixes(probs, sums.diff(dim=-1), BLANK, LOWEST)
 
     def score(self, state: PrefixState, step: SearchStep) -> tuple[Tensor, State]:
-        return self.prefixes.scores(*state), state
+        return self.prefixes.scores(state), state
 
     def advance(self, state: PrefixState, tokens: Int[Tensor, "batch beam"]) -> PrefixState:
-        return PrefixState(tokens, *self.prefixes.advance(*state, tokens))
+        return self.prefixes.advance(state, tokens)
 
 
 @cache

@@ -1,18 +1,17 @@
 """CTC prefix scores in C++ (`prefixes.h`): scores of all next symbols, forward variables of the chosen ones.
 
-The equations are those of `las.decoding.scorers.ctc_prefix`, whose `PrefixState` these functions take and return.
+The equations are those of `las.decoding.scorers.ctc_prefix`.
 """
 
 import ctypes
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Float64, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from las.nn.kernels import cpp_build, cpu
 from las.nn.kernels.cpp_recurrence import Structure
-
-Forward = Float64[Tensor, "batch beam states1"]
 
 SHARED = 1 << 14
 """Values of all forward variables from which on threads share the beams."""
@@ -25,6 +24,15 @@ def is_available() -> bool:
     except cpp_build.Unavailable:
         return False
     return True
+
+
+class PrefixState(NamedTuple):
+    """The last symbol of each hypothesis, its log psi, and its log n_t and log b_t for t = 0 ... T."""
+
+    last: Int[Tensor, "batch beam"]
+    prefix: Float[Tensor, "batch beam"]
+    in_symbol: Float[Tensor, "batch beam states1"]
+    in_blank: Float[Tensor, "batch beam states1"]
 
 
 class PrefixesStructure(Structure):
@@ -59,36 +67,25 @@ class CppPrefixes:
         self.probs, self.log_probs = probs.contiguous(), log_probs.contiguous()
         self.numbers = *probs.shape[1:], blank, lowest
 
-    def scores(
-        self,
-        last: Int[Tensor, "batch beam"],
-        prefix: Float64[Tensor, "batch beam"],
-        in_symbol: Forward,
-        in_blank: Forward,
-    ) -> Float64[Tensor, "batch beam vocab"]:
+    def scores(self, state: PrefixState) -> Float64[Tensor, "batch beam vocab"]:
         """The scores of every symbol after each prefix."""
-        scores = self.probs.new_empty(*last.shape, self.probs.shape[-1])
-        self._call("prefix_scores", last, prefix=prefix, in_symbol=in_symbol, in_blank=in_blank, scores=scores)
+        scores = self.probs.new_empty(*state.last.shape, self.probs.shape[-1])
+        self._call("prefix_scores", state, scores=scores)
         return scores
 
-    def advance(
-        self,
-        last: Int[Tensor, "batch beam"],
-        prefix: Float64[Tensor, "batch beam"],
-        in_symbol: Forward,
-        in_blank: Forward,
-        tokens: Int[Tensor, "batch beam"],
-    ) -> tuple[Float64[Tensor, "batch beam"], Forward, Forward]:
-        """Log psi and the forward variables of each prefix after one more token."""
-        new = [torch.empty_like(part, memory_format=torch.contiguous_format) for part in (prefix, in_symbol, in_blank)]
-        results = dict(zip(("next_prefix", "next_in_symbol", "next_in_blank"), new, strict=True))
-        self._call("prefix_advance", last, tokens=tokens, in_symbol=in_symbol, in_blank=in_blank, **results)
-        return new[0], new[1], new[2]
+    def advance(self, state: PrefixState, tokens: Int[Tensor, "batch beam"]) -> PrefixState:
+        """The state after one more token of each prefix."""
+        new = PrefixState(
+            tokens, *(torch.empty_like(part, memory_format=torch.contiguous_format) for part in state[1:])
+        )
+        results = {f"next_{name}": part for name, part in new._asdict().items() if name != "last"}
+        self._call("prefix_advance", state, tokens=tokens.contiguous(), **results)
+        return new
 
-    def _call(self, name: str, last: Tensor, **tensors: Tensor) -> None:
-        """Run a function of the library; tensors of results are contiguous already."""
-        given = {key: tensor.contiguous() for key, tensor in tensors.items()} | {"last": last.contiguous()}
-        structure = PrefixesStructure(*last.shape, *self.numbers)
-        structure.point(probs=self.probs, log_probs=self.log_probs, **given)
-        threads = torch.get_num_threads() if tensors["in_blank"].numel() >= SHARED else 1
+    def _call(self, name: str, state: PrefixState, **tensors: Tensor) -> None:
+        """Run a function of the library; the tensors are contiguous, those of the state need not be."""
+        tensors |= {key: part.contiguous() for key, part in state._asdict().items()}
+        structure = PrefixesStructure(*state.last.shape, *self.numbers)
+        structure.point(probs=self.probs, log_probs=self.log_probs, **tensors)
+        threads = torch.get_num_threads() if state.in_blank.numel() >= SHARED else 1
         getattr(cpu.library(), name)(ctypes.byref(structure), ctypes.c_int64(threads))
