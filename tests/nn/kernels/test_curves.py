@@ -1,7 +1,7 @@
 """One seed, one curve: trainings whose kernels add up in another order stay together.
 
-A training amplifies what is rounded. How much differs with draws and processors, and so it is measured: the plain training is
-repeated with parameters that were changed by a rounding error (its control).
+A training amplifies what is rounded. How much differs with draws and processors, and so it is measured: the plain
+training is repeated with parameters that were changed by a rounding error (its control).
 """
 
 from pathlib import Path
