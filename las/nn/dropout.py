@@ -10,12 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from las.nn.kernels import cpu_dropout
 from las.nn.kernels.allocator import allocator
-
-BITS = 16
-"""Random bits of a unit; the probability is rounded to as many."""
-UNITS = 64 // BITS
-"""Units that share one random number."""
+from las.nn.kernels.cpu_dropout import BITS
 
 
 class Dropout(nn.Dropout):
@@ -26,22 +23,18 @@ class Dropout(nn.Dropout):
         dropped = round(self.p * 2**BITS)
         if not self.training or self.inplace or values.device.type != "cpu" or not 0 < dropped < 2**BITS:
             return super().forward(values)
-        numbers = torch.empty(-(-values.numel() // UNITS), dtype=torch.int64, device=values.device)
-        numbers.random_(-(1 << 63), None)
-        drawn = numbers.view(torch.int16)[: values.numel()].view(values.shape)
-        kept = drawn >= dropped - 2 ** (BITS - 1)
-        factors = allocator.empty_like(values).copy_(kept).mul_(2**BITS / (2**BITS - dropped))
-        scaled: Tensor = Scaled.apply(values, factors)
+        scaled: Tensor = Dropped.apply(values, dropped)
         return scaled
 
 
-class Scaled(torch.autograd.Function):
-    """values * factors, into memory that is used again."""
+class Dropped(torch.autograd.Function):
+    """The values times factors that are drawn here, in memory that is used again; see `cpu_dropout.drop`."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, factors: Tensor) -> Tensor:
+    def forward(ctx: Any, values: Tensor, dropped: int) -> Tensor:
+        scaled, factors = cpu_dropout.drop(values, dropped)
         ctx.save_for_backward(factors)
-        return torch.mul(values, factors, out=allocator.empty_like(values))
+        return scaled
 
     @staticmethod
     def backward(ctx: Any, grads: Tensor) -> tuple[Tensor, None]:

@@ -11,12 +11,14 @@ length that is no multiple of the factor is rounded up, and the last group is co
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import ceil
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from las.nn.kernels.allocator import allocator
 from las.nn.masking import mask_of, masked_mean
 from las.nn.normalisation import RunningMoments, moment_norm
 from las.runtime.config import require
@@ -181,6 +183,22 @@ REDUCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
+class WithZeros(torch.autograd.Function):
+    """Rows with this many rows of zeros after them, in memory that is used again."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, count: int) -> Tensor:
+        batch, ctx.length, size = rows.shape
+        longer = allocator.empty(rows, batch, ctx.length + count, size)
+        longer[:, : ctx.length] = rows
+        longer[:, ctx.length :] = 0.0
+        return longer
+
+    @staticmethod
+    def backward(ctx: Any, grads: Tensor) -> tuple[Tensor, None]:
+        return grads[:, : ctx.length], None
+
+
 def reduce_time(
     rows: Float[Tensor, "batch rows size"], num_rows: Int[Tensor, "batch"], factor: int, reduction: str
 ) -> tuple[Float[Tensor, "batch groups reduced"], Int[Tensor, "batch"]]:
@@ -192,7 +210,7 @@ def reduce_time(
         return rows, num_rows
     missing = -rows.shape[1] % factor
     if missing:
-        rows = nn.functional.pad(rows, (0, 0, 0, missing))
+        rows = WithZeros.apply(rows, missing)
     mask = mask_of(num_rows, rows.shape[1], rows.device).unsqueeze(-1)
     grouped = rows.unflatten(1, (-1, factor))
     return REDUCTIONS[reduction](grouped, mask.unflatten(1, (-1, factor))), reduced_length(num_rows, factor)

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "dropout.h"
 #include "loops.h"
 #include "matrices.h"
 #include "prefixes.h"
@@ -146,6 +147,12 @@ void search_step_float64(const void* opened, const Search<double>* search, int64
 }
 void search_close_float32(void* opened) { delete static_cast<Searching<float>*>(opened); }
 void search_close_float64(void* opened) { delete static_cast<Searching<double>*>(opened); }
+void drop_float32(const Dropout<float>* dropout, int64_t threads) {
+    in_team(threads, [&](Team team) { drop(*dropout, team); });
+}
+void drop_float64(const Dropout<double>* dropout, int64_t threads) {
+    in_team(threads, [&](Team team) { drop(*dropout, team); });
+}
 void prefix_scores(const Prefixes* prefixes, int64_t threads) {
     in_team(threads, [&](Team team) { PrefixRows(*prefixes, team).score(); });
 }
