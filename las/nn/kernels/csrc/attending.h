@@ -38,7 +38,7 @@ class Attention {
         : a(given), keys(int(given.key_size)), values(int(given.value_size)), middle(int(given.width) / 2),
           columns(padded(given.states, WIDTH<T>)), surrounded(columns + given.width + WIDTH<T>),
           location(given.filters * given.key_size), before(surrounded), features(given.filters * columns),
-          d_features(given.filters * surrounded), d_energy(columns), d_meeting(given.key_size) {
+          d_features(given.filters * surrounded), d_energy(columns), d_meeting(BLOCK * given.key_size) {
         for (int j = 0; j < a.filters; ++j) {
             for (int k = 0; k < keys; ++k) location[j * keys + k] = a.location[k * a.filters + j];
         }
@@ -95,9 +95,13 @@ class Attention {
                 add(sums + k, met * grad, n);
                 add(d_query + k, d_met, n);
                 add(d_key + k, d_met, n);
-                store(d_meeting + k, d_met, n);
+                if (a.filters) store(d_meeting + s % BLOCK * keys + k, d_met, n);
             });
-            if (a.filters) features_backward(s, sums + keys);
+            const int done = s % BLOCK + 1;
+            if (a.filters && done == BLOCK) features_backward<BLOCK>(s + 1 - BLOCK, sums + keys);
+            if (a.filters && done < BLOCK && s + 1 == states) {
+                for (int each = 0; each < done; ++each) features_backward<1>(s + 1 - done + each, sums + keys);
+            }
         }
         if (a.energy == FEEDBACK) accumulate_backward(row, step, states);
         if (a.energy == LOCATION) look_back_backward(row, step, states, sums + keys + a.filters * keys);
@@ -187,15 +191,25 @@ class Attention {
         for (int s = 0; s < states; ++s) d_energy[s] = weights[s] * (d_energy[s] - mean);
     }
 
-    // From `d_meeting` to `d_features` of one state.
+    // From `d_meeting` to `d_features` of some states, whose places in it begin with that of the first one.
+    template <int COUNT>
     void features_backward(int state, T* d_location) {
+        const T* meetings = d_meeting + state % BLOCK * keys;
         for (int j = 0; j < a.filters; ++j) {
-            const T feature = features[j * columns + state];
-            d_features[j * surrounded + middle + state] = total<T>(keys, [&](int k, auto n) {
-                const Vector<T> grad = load(d_meeting + k, n);
-                add(d_location + j * keys + k, grad * feature, n);
-                return grad * load(location + j * keys + k, n);
+            const T* feature = features + j * columns + state;
+            T* grads = d_features + j * surrounded + middle + state;
+            Vector<T> totals[COUNT][TURNS] = {};
+            in_turns<T>(keys, [&](int k, auto n, int turn) {
+                const Vector<T> weight = load(location + j * keys + k, n);
+                Vector<T> d_weight = load(d_location + j * keys + k, n);
+                for (int each = 0; each < COUNT; ++each) {
+                    const Vector<T> grad = load(meetings + each * keys + k, n);
+                    d_weight += grad * feature[each];
+                    totals[each][turn] += only<T>(grad * weight, n);
+                }
+                store(d_location + j * keys + k, d_weight, n);
             });
+            for (int each = 0; each < COUNT; ++each) grads[each] = sum_of_turns<T>(totals[each]);
         }
     }
 
@@ -218,6 +232,8 @@ class Attention {
             });
         }
     }
+
+    static constexpr int BLOCK = 4;  // states whose gradients are multiplied together
 
     const Attended<T>& a;
     const int keys, values, middle;

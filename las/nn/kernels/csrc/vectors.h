@@ -98,17 +98,29 @@ inline void over(int size, Body body) {
     if (start < size) body(start, size - start);
 }
 
-// The sum of value(start, lanes) over a row, in several accumulators because one would wait for itself.
+constexpr int TURNS = 4;  // accumulators of one sum, because one would wait for itself
+
+// body(start, lanes, turn) for each vector of a row, the turns one after the other.
+template <class T, class Body>
+inline void in_turns(int size, Body body) {
+    int start = 0;
+    for (; start + TURNS * WIDTH<T> <= size; start += TURNS * WIDTH<T>) {
+        for (int turn = 0; turn < TURNS; ++turn) body(start + turn * WIDTH<T>, Whole{}, turn);
+    }
+    over<T>(size - start, [&](int j, auto lanes) { body(start + j, lanes, 0); });
+}
+
+template <class T>
+inline T sum_of_turns(const Vector<T>* totals) {
+    return sum<T>((totals[0] + totals[1]) + (totals[2] + totals[3]));
+}
+
+// The sum of value(start, lanes) over a row.
 template <class T, class Value>
 inline T total(int size, Value value) {
-    constexpr int count = 4;
-    Vector<T> totals[count] = {};
-    int start = 0;
-    for (; start + count * WIDTH<T> <= size; start += count * WIDTH<T>) {
-        for (int k = 0; k < count; ++k) totals[k] += value(start + k * WIDTH<T>, Whole{});
-    }
-    over<T>(size - start, [&](int j, auto lanes) { totals[0] += only<T>(value(start + j, lanes), lanes); });
-    return sum<T>((totals[0] + totals[1]) + (totals[2] + totals[3]));
+    Vector<T> totals[TURNS] = {};
+    in_turns<T>(size, [&](int j, auto lanes, int turn) { totals[turn] += only<T>(value(j, lanes), lanes); });
+    return sum_of_turns<T>(totals);
 }
 
 // e^x - 1 in two parts that add up to it exactly enough for small x: 2^n (e^r - 1) and 2^n - 1, where x = n ln 2 + r.
@@ -117,7 +129,7 @@ template <class T>
 struct Exponential {
     Vector<T> fraction, power;
 
-    explicit Exponential(Vector<T> x) {
+    __attribute__((always_inline)) explicit Exponential(Vector<T> x) {
         using L = Lanes<T>;
         using Bits = typename L::Bits;
         x = x < L::lowest ? Vector<T>{} + L::lowest : x;
