@@ -209,7 +209,9 @@ def reduce_time(
     if factor == 1:
         return rows, num_rows
     missing = -rows.shape[1] % factor
-    if missing:
+    if torch.compiler.is_exporting():  # lengths are symbols: nothing may depend on them
+        rows = functional.pad(rows, (0, 0, 0, missing))
+    elif missing:
         rows = WithZeros.apply(rows, missing)
     mask = mask_of(num_rows, rows.shape[1], rows.device).unsqueeze(-1)
     grouped = rows.unflatten(1, (-1, factor))

@@ -25,7 +25,7 @@ def loop() -> None:
             kernel.recurrence(cells, gates, num_frames, [None, None])[0] for kernel in (export, plain_kernel)
         )
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
-        (one, last), (other, end) = (kernel.unroll(cells[0], gates[0], num_frames) for kernel in both)
+        (one, last), (other, end) = (kernel.unroll(cells[0], gates[0], num_frames) for kernel in (export, plain_kernel))
         torch.testing.assert_close((one, *last), (other, *end), rtol=0, atol=1e-6)
 
 

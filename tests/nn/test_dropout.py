@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from las.nn.dropout import Dropout
+from las.nn.kernels import cpu_dropout
 
 
 def dropped(values: torch.Tensor, p: float, seed: int = 1) -> torch.Tensor:
@@ -63,3 +64,43 @@ def test_there_is_a_second_derivative() -> None:
     (gradient,) = torch.autograd.grad(result.square().sum(), values, create_graph=True)
     (second,) = torch.autograd.grad(gradient.sum(), values)
     assert torch.allclose(second, torch.where(result == 0, 0.0, 8.0), rtol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 1247, 4096, 4099, 70_001, 300_000])
+@pytest.mark.parametrize("drawn_before", [0, 1, 311])
+def test_the_compiled_pass_draws_what_torch_draws(count: int, drawn_before: int, dtype: torch.dtype) -> None:
+    values = torch.linspace(-3, 3, count, dtype=dtype)
+    results = []
+    for function in (cpu_dropout.reference, cpu_dropout.compiled):
+        torch.manual_seed(5)
+        torch.empty(drawn_before, dtype=torch.int32).random_()  # halves of the numbers that follow
+        scaled, factors = function(values, 20_000)
+        results.append((scaled, factors, torch.get_rng_state(), torch.randn(3)))
+    assert all(map(torch.equal, *results))
+    assert results[0][0].dtype == dtype
+
+
+def test_threads_share_the_units_of_one_sequence() -> None:
+    values, threads, results = torch.linspace(-3, 3, 200_003), torch.get_num_threads(), []
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            torch.manual_seed(2)
+            results.append((*cpu_dropout.compiled(values, 9000), torch.get_rng_state()))
+    finally:
+        torch.set_num_threads(threads)
+    assert all(map(torch.equal, results[0], results[1])) and all(map(torch.equal, results[0], results[2]))
+
+
+def test_values_without_a_compiler_and_of_other_types_are_dropped_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = torch.linspace(-3, 3, 1000)
+    expected = dropped(values, 0.3)
+    monkeypatch.setattr(cpu_dropout, "agrees", lambda: False)
+    assert torch.equal(dropped(values, 0.3), expected)
+    assert dropped(values.bfloat16(), 0.3).dtype == torch.bfloat16
+
+
+def test_a_transposed_view_is_dropped_in_its_own_order() -> None:
+    values = torch.linspace(1, 2, 35).view(5, 7)
+    assert torch.equal(dropped(values.t(), 0.4), dropped(values.t().contiguous(), 0.4))

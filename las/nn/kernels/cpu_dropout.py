@@ -1,6 +1,6 @@
 """Dropout in C++ (`dropout.h`): the generator's numbers, the mask and the product in one pass.
 
-It takes the numbers of torch's generator as `numbers_of_torch` does, and leaves the generator as that does.
+It takes the same numbers of torch's generator as `reference`, and leaves the generator as that does.
 """
 
 import ctypes
@@ -48,12 +48,13 @@ def drop(values: Float[Tensor, "*shape"], dropped: int) -> tuple[Float[Tensor, "
 
     Other factors keep the mean. The C++ is used where it can be built and draws what torch does.
     """
-    if values.dtype not in (torch.float32, torch.float64) or not _agrees():
+    if values.dtype not in (torch.float32, torch.float64) or not agrees():
         return reference(values, dropped)
-    return _compiled(values, dropped)
+    return compiled(values, dropped)
 
 
-def _compiled(values: Tensor, dropped: int) -> tuple[Tensor, Tensor]:
+def compiled(values: Float[Tensor, "*shape"], dropped: int) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
+    """`drop` in C++."""
     values, generator = values.contiguous(), torch.get_rng_state()
     scaled, factors = allocator.empty_like(values), allocator.empty_like(values)
     structure = DropoutStructure(values.numel(), _least(dropped), _factor(dropped))
@@ -75,7 +76,7 @@ def _factor(dropped: int) -> float:
 
 
 @cache
-def _agrees() -> bool:
+def agrees() -> bool:
     """True if the library can be built, and draws what torch draws, and as much."""
     try:
         cpu.library()
@@ -83,7 +84,7 @@ def _agrees() -> bool:
         return False
     values, results = torch.arange(5003.0) + 1, []
     with torch.random.fork_rng(devices=[]):
-        for function in (reference, _compiled):
+        for function in (reference, compiled):
             torch.manual_seed(1)
             torch.empty(1, dtype=torch.int32).random_()  # so that halves of a number come from two twists
             results.append([*function(values, 20000), torch.get_rng_state()])
