@@ -1,8 +1,9 @@
 """Print the stored verdicts of an earlier commit beside those of today's rules, as a page of Markdown.
 
-    python docs/made_by/compare_verdicts.py 5ab3a4b > docs/verdicts_old_and_new.md
+    python docs/made_by/compare_verdicts.py 5ab3a4b synthetic synthetic_hard > docs/verdicts_old_and_new.md
 
-Both are on the same stored results (recipes/results/*.json); the earlier ones stand in that commit's claims-*.md.
+Both are on the same stored results (recipes/results/*.json) of the corpora that are named, which must not have been made
+anew since; the earlier verdicts stand in that commit's claims-*.md.
 """
 
 import re
@@ -14,11 +15,11 @@ from las.reproduction import claims, recipe, results
 RESULTS = recipe.directory() / "results"
 HEAD = """# Verdicts by the former and by today's rules
 
-The stored results (`recipes/results/*.json`), judged twice: by the rules of commit {commit}, and by today's, which
-[statistics](statistics.md) describes. Claims that lack trainings or measures are left out: both leave them undecided.
+The stored results of these corpora (`recipes/results/*.json`), judged twice: by the rules of commit {commit}, and by
+today's, which [statistics](statistics.md) describes. Claims that lack trainings or measures are left out: both leave them undecided.
 Made by
 
-    python docs/made_by/compare_verdicts.py {commit} > docs/verdicts_old_and_new.md
+    python docs/made_by/compare_verdicts.py {commit} {corpora} > docs/verdicts_old_and_new.md
 
 | corpus | claim | former verdict | today's | evidence by today's rule |
 |---|---|---|---|---|"""
@@ -32,14 +33,13 @@ def former(commit: str, page: str) -> dict[str, str]:
     return {row[1]: row[2] for row in re.finditer(r"^\| (C\d+) \| .*? \| ([a-z ]+) \|", shown.stdout, re.MULTILINE)}
 
 
-def main(commit: str) -> None:
+def main(commit: str, *corpora: str) -> None:
     """Print the page."""
-    print(HEAD.format(commit=commit))
+    print(HEAD.format(commit=commit, corpora=" ".join(corpora)))
     changed = total = 0
-    for page in sorted(RESULTS.glob("claims-open-*.md")):
-        corpus = page.stem.removeprefix("claims-open-")
+    for corpus in corpora:
         tables = [results.read(path) for path in sorted(RESULTS.glob(f"*-open-{corpus}.json"))]
-        before = former(commit, page.name)
+        before = former(commit, f"claims-open-{corpus}.md")
         for claim, verdict in claims.judge(claims.CLAIMS, tables).items():
             if verdict.effect is None and verdict.needed is None and verdict.verdict == before[claim]:
                 continue
@@ -50,4 +50,4 @@ def main(commit: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
