@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "products.h"
 
@@ -57,13 +58,7 @@ class Attention {
     void answer(int64_t row, const T* query, const T* last, T* weights, T* context) {
         const int states = int(a.num_states[row]);
         look_back(last, states);
-        for (int s = 0; s < states; ++s) {
-            const T* key = a.keys + (row * a.states + s) * keys;
-            weights[s] = total<T>(keys, [&](int k, auto n) {
-                if (a.energy == DOT) return load(query + k, n) * load(key + k, n);
-                return meeting(query, key, s, k, n) * load(a.score + k, n);
-            });
-        }
+        in_blocks<2>(states, [&](auto count, int state) { energies<count>(row, state, query, weights); });
         softmax(states, weights);
         std::fill(weights + states, weights + a.states, T(0));
         std::fill_n(context, values, T(0));
@@ -81,28 +76,10 @@ class Attention {
         std::fill_n(d_query, keys, T(0));
         look_back(before_at(row, step), states);
         energies_backward(row, step, states);
-        for (int s = 0; s < states; ++s) {
-            const T *key = a.keys + (row * a.states + s) * keys, grad = d_energy[s];
-            T* d_key = a.d_keys + (row * a.states + s) * keys;
-            over<T>(keys, [&](int k, auto n) {
-                if (a.energy == DOT) {
-                    add(d_query + k, load(key + k, n) * grad, n);
-                    add(d_key + k, load(query + k, n) * grad, n);
-                    return;
-                }
-                const Vector<T> met = meeting(query, key, s, k, n);
-                const Vector<T> d_met = load(a.score + k, n) * grad * (T(1) - met * met);
-                add(sums + k, met * grad, n);
-                add(d_query + k, d_met, n);
-                add(d_key + k, d_met, n);
-                if (a.filters) store(d_meeting + s % BLOCK * keys + k, d_met, n);
-            });
-            const int done = s % BLOCK + 1;
-            if (a.filters && done == BLOCK) features_backward<BLOCK>(s + 1 - BLOCK, sums + keys);
-            if (a.filters && done < BLOCK && s + 1 == states) {
-                for (int each = 0; each < done; ++each) features_backward<1>(s + 1 - done + each, sums + keys);
-            }
-        }
+        in_blocks<BLOCK>(states, [&](auto count, int state) {
+            states_backward<count>(row, state, query, d_query, sums);
+            if (a.filters) features_backward<count>(state, sums + keys);
+        });
         if (a.energy == FEEDBACK) accumulate_backward(row, step, states);
         if (a.energy == LOCATION) look_back_backward(row, step, states, sums + keys + a.filters * keys);
     }
@@ -156,13 +133,70 @@ class Attention {
         }
     }
 
-    template <class N>
-    Vector<T> meeting(const T* query, const T* key, int state, int k, N lanes) const {
-        Vector<T> met = load(query + k, lanes) + load(key + k, lanes);
+    // body(count, state) for states that are computed together, COUNT or the last ones alone.
+    template <int COUNT, class Body>
+    static void in_blocks(int states, Body body) {
+        int state = 0;
+        for (; state + COUNT <= states; state += COUNT) body(std::integral_constant<int, COUNT>{}, state);
+        for (; state < states; ++state) body(std::integral_constant<int, 1>{}, state);
+    }
+
+    // What goes into the scores of some states.
+    template <int COUNT, class N>
+    void meet(const T* query, const T* key, int state, int k, N lanes, Vector<T>* met) const {
+        for (int each = 0; each < COUNT; ++each) met[each] = load(query + k, lanes) + load(key + each * keys + k, lanes);
         for (int j = 0; j < a.filters; ++j) {
-            met += features[j * columns + state] * load(location + j * keys + k, lanes);
+            const Vector<T> weight = load(location + j * keys + k, lanes);
+            const T* feature = features + j * columns + state;
+            for (int each = 0; each < COUNT; ++each) met[each] += feature[each] * weight;
         }
-        return hyperbolic_tangent<T>(met);
+        for (int each = 0; each < COUNT; ++each) met[each] = hyperbolic_tangent<T>(met[each]);
+    }
+
+    template <int COUNT>
+    void energies(int64_t row, int state, const T* query, T* to) const {
+        const T* key = a.keys + (row * a.states + state) * keys;
+        Vector<T> totals[COUNT][TURNS] = {};
+        in_turns<T>(keys, [&](int k, auto n, int turn) {
+            Vector<T> terms[COUNT];
+            if (a.energy == DOT) {
+                for (int each = 0; each < COUNT; ++each) terms[each] = load(query + k, n) * load(key + each * keys + k, n);
+            } else {
+                meet<COUNT>(query, key, state, k, n, terms);
+                for (int each = 0; each < COUNT; ++each) terms[each] *= load(a.score + k, n);
+            }
+            for (int each = 0; each < COUNT; ++each) totals[each][turn] += only<T>(terms[each], n);
+        });
+        for (int each = 0; each < COUNT; ++each) to[state + each] = sum_of_turns<T>(totals[each]);
+    }
+
+    // From `d_energy` of some states to their keys, the query, the score and `d_meeting`.
+    template <int COUNT>
+    void states_backward(int64_t row, int state, const T* query, T* d_query, T* d_score) {
+        const T *key = a.keys + (row * a.states + state) * keys, *grads = d_energy + state;
+        T* d_key = a.d_keys + (row * a.states + state) * keys;
+        over<T>(keys, [&](int k, auto n) {
+            Vector<T> d_asked = load(d_query + k, n);
+            if (a.energy == DOT) {
+                for (int each = 0; each < COUNT; ++each) {
+                    d_asked += load(key + each * keys + k, n) * grads[each];
+                    add(d_key + each * keys + k, load(query + k, n) * grads[each], n);
+                }
+                store(d_query + k, d_asked, n);
+                return;
+            }
+            Vector<T> met[COUNT], of_score = load(d_score + k, n);
+            meet<COUNT>(query, key, state, k, n, met);
+            for (int each = 0; each < COUNT; ++each) {
+                const Vector<T> d_met = load(a.score + k, n) * grads[each] * (T(1) - met[each] * met[each]);
+                of_score += met[each] * grads[each];
+                d_asked += d_met;
+                add(d_key + each * keys + k, d_met, n);
+                if (a.filters) store(d_meeting + each * keys + k, d_met, n);
+            }
+            store(d_score + k, of_score, n);
+            store(d_query + k, d_asked, n);
+        });
     }
 
     static void softmax(int size, T* energies) {
@@ -191,10 +225,9 @@ class Attention {
         for (int s = 0; s < states; ++s) d_energy[s] = weights[s] * (d_energy[s] - mean);
     }
 
-    // From `d_meeting` to `d_features` of some states, whose places in it begin with that of the first one.
+    // From `d_meeting` to `d_features` of some states.
     template <int COUNT>
     void features_backward(int state, T* d_location) {
-        const T* meetings = d_meeting + state % BLOCK * keys;
         for (int j = 0; j < a.filters; ++j) {
             const T* feature = features + j * columns + state;
             T* grads = d_features + j * surrounded + middle + state;
@@ -203,7 +236,7 @@ class Attention {
                 const Vector<T> weight = load(location + j * keys + k, n);
                 Vector<T> d_weight = load(d_location + j * keys + k, n);
                 for (int each = 0; each < COUNT; ++each) {
-                    const Vector<T> grad = load(meetings + each * keys + k, n);
+                    const Vector<T> grad = load(d_meeting + each * keys + k, n);
                     d_weight += grad * feature[each];
                     totals[each][turn] += only<T>(grad * weight, n);
                 }
@@ -233,7 +266,7 @@ class Attention {
         }
     }
 
-    static constexpr int BLOCK = 4;  // states whose gradients are multiplied together
+    static constexpr int BLOCK = 4;  // states whose gradients are computed together
 
     const Attended<T>& a;
     const int keys, values, middle;
