@@ -2,8 +2,8 @@
 
     python docs/made_by/compare_verdicts.py 5ab3a4b synthetic synthetic_hard > docs/verdicts_old_and_new.md
 
-Both are on the same stored results (recipes/results/*.json) of the corpora that are named, which must not have been made
-anew since; the earlier verdicts stand in that commit's claims-*.md.
+Both are on the same stored results (recipes/results/*.json) of the corpora that are named, which must not have been
+made anew since; the earlier verdicts stand in that commit's claims-*.md.
 """
 
 import re
@@ -16,8 +16,8 @@ RESULTS = recipe.directory() / "results"
 HEAD = """# Verdicts by the former and by today's rules
 
 The stored results of these corpora (`recipes/results/*.json`), judged twice: by the rules of commit {commit}, and by
-today's, which [statistics](statistics.md) describes. Claims that lack trainings or measures are left out: both leave them undecided.
-Made by
+today's, which [statistics](statistics.md) describes. Claims that lack trainings or measures are left out: both leave
+them undecided. Made by
 
     python docs/made_by/compare_verdicts.py {commit} {corpora} > docs/verdicts_old_and_new.md
 
