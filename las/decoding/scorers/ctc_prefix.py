@@ -29,7 +29,7 @@ from torch import Tensor
 from las.data.tokenizers import Tokenizer
 from las.decoding.scorers.base import BatchScorer, Scorer, SearchStep, State, check_weight, score_type
 from las.nn.ctc import BLANK, no_ctc_error
-from las.nn.kernels import cpu_prefixes
+from las.nn.kernels import cpu, cpu_prefixes
 from las.nn.kernels.cpu_prefixes import PrefixState
 from las.nn.masking import mask_of
 
@@ -142,7 +142,7 @@ class CompiledCTCPrefixBatchScorer(CTCPrefixBatchScorer):
 @cache
 def compiled_agrees() -> bool:
     """True if the compiled loops can be built and agree with the operations above in a trial."""
-    if not cpu_prefixes.is_available():
+    if not cpu.is_available():
         return False
     log_probs = torch.linspace(-9, 9, 2 * 5 * 4, dtype=torch.float64).sin().mul(3).view(2, 5, 4).log_softmax(-1)
     step, results = SearchStep(log_probs[:, :1], None), []

@@ -124,6 +124,15 @@ def library() -> ctypes.CDLL:
     return cpp_build.load()
 
 
+def is_available() -> bool:
+    """True if the library can be built."""
+    try:
+        library()
+    except cpp_build.Unavailable:
+        return False
+    return True
+
+
 @cache
 def bfloat16_unit() -> int:
     """The number in `bfloat16.h` of the fastest unit that agrees with the emulation in a trial."""

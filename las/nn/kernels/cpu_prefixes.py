@@ -10,20 +10,11 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from las.nn.kernels import cpp_build, cpu
+from las.nn.kernels import cpu
 from las.nn.kernels.cpp_recurrence import Structure
 
 SHARED = 1 << 14
 """Values of all forward variables from which on threads share the beams."""
-
-
-def is_available() -> bool:
-    """True if the library can be built."""
-    try:
-        cpu.library()
-    except cpp_build.Unavailable:
-        return False
-    return True
 
 
 class PrefixState(NamedTuple):
