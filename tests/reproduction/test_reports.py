@@ -6,11 +6,7 @@ import io
 import json
 import re
 import shutil
-import struct
 import subprocess
-import zlib
-from collections import Counter
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +14,11 @@ import pytest
 import soundfile
 import torch
 from browsers import BROWSERS
+from html_page import Page
 from torch.utils.tensorboard import SummaryWriter
 
 from las.cli import reproduce
 from las.reproduction import (
-    charts,
     claims,
     examples,
     html_report,
@@ -37,30 +33,6 @@ from las.reproduction import jobs as reproduction_jobs
 from las.reproduction.charts import Series
 from las.reproduction.jobs import Job
 from las.reproduction.results import Line, Outcome, Table
-
-VOID = {"meta", "wbr", "image", "polygon", "polyline", "line"}
-
-
-class Page(HTMLParser):
-    """Counts tags, keeps attributes that load something, and fails on a tag that is not closed."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: Counter[str] = Counter()
-        self.loads: list[str] = []
-        self.ids: list[str] = []
-        self.open: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags[tag] += 1
-        self.loads += [str(value) for name, value in attributes if name in ("src", "href", "srcset", "data", "action")]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in VOID:
-            assert self.open.pop() == tag
 
 
 def outcome(seed: int, rate: float | None, **values: float) -> Outcome:
@@ -211,11 +183,6 @@ def test_errors_in_the_hundreds_do_not_flatten_the_rest_of_their_curve(tmp_path:
     assert learning_curves.validation_error_rates(job) == {1: learning_curves.HIGHEST_PERCENT, 2: 50.0}
 
 
-def test_long_names_break_after_dots_and_underscores() -> None:
-    line = Series("row", [1.0, 2.0], [1.0, 2.0], [1.0, 2.0], [1.0, 2.0])
-    assert "<figcaption>cell.<wbr>input_<wbr>gain</figcaption>" in charts.chart([line], "", "", title="cell.input_gain")
-
-
 def test_what_a_resumed_run_repeats_counts_once_and_without_a_warning(tmp_path: Path, caplog) -> None:
     for steps, value in (((1, 2, 3), 1.0), ((2, 3, 4), 2.0)):
         board = SummaryWriter(str(tmp_path), purge_step=steps[0], filename_suffix=f".{value}")
@@ -225,30 +192,6 @@ def test_what_a_resumed_run_repeats_counts_once_and_without_a_warning(tmp_path: 
     (found,) = weight_histograms.read(tmp_path).values()
     assert [(each.step, round(each.quantiles[0], 6)) for each in found] == [(1, 1.0), (2, 2.0), (3, 2.0), (4, 2.0)]
     assert caplog.text == ""
-
-
-def test_a_picture_is_a_png_of_the_matrix() -> None:
-    scheme, _, data = charts.png([[0.0, 1.0], [0.5, 0.25], [0.0, 0.0]]).partition(",")
-    content = base64.b64decode(data)
-    assert scheme == "data:image/png;base64" and content.startswith(b"\x89PNG\r\n\x1a\n")
-    assert struct.unpack(">II", content[16:24]) == (2, 3)
-    start = content.index(b"IDAT")
-    (length,) = struct.unpack(">I", content[start - 4 : start])
-    assert zlib.decompress(content[start + 4 : start + 4 + length]) == bytes([0, 0, 255, 0, 128, 64, 0, 0, 0])
-
-
-def test_ticks_are_round_and_inside() -> None:
-    assert charts.ticks(0.0, 500.0) == [0, 100, 200, 300, 400, 500]
-    assert charts.ticks(0.13, 0.29) == [0.15, 0.2, 0.25]
-    assert len(charts.ticks(1.0, 1.0)) == 1
-
-
-def test_a_chart_has_a_band_only_where_seeds_differ() -> None:
-    one = Series("a<b", [1.0, 2.0], [3.0, 4.0], [3.0, 4.0], [3.0, 4.0])
-    two = one._replace(name="c", low=[2.0, 3.0], high=[4.0, 5.0])
-    drawn = charts.chart([one, two, Series("none", [], [], [], [])], "step", "loss", title="t")
-    assert drawn.count("<polyline") == 2 and drawn.count("<polygon") == 1
-    assert "a&lt;b" in charts.legend(["a<b"]) and charts.chart([], "x", "y") == ""
 
 
 def test_a_band_goes_over_the_seeds_that_have_a_step(reported: tuple[Path, list[Job]]) -> None:
@@ -364,31 +307,6 @@ def test_probes_during_a_training_become_means(tmp_path: Path) -> None:
         "own_beta": 4.0,
         "ics": 1.0,
     }
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [(0.0, "0"), (0.25, "0.25"), (9e3, "9000"), (3e4, "30k"), (-12.5e3, "-12.5k"), (2e6, "2M"), (3e10, "30G")],
-)
-def test_numbers_beside_an_axis_are_short(number: float, text: str) -> None:
-    assert charts.short(number) == text
-
-
-def test_every_training_is_a_dot_with_means_intervals_and_the_papers_numbers() -> None:
-    rows = [
-        charts.Dots("one <row>", [20.0, 24.0, 22.0], 22.0, (17.0, 27.0), 26.8),
-        charts.Dots("broken", [], None, None, 24.5),
-        charts.Dots("far", [30.0], 30.0, None, 500.0),
-    ]
-    figure = charts.dots(rows, "test PER in %")
-    assert Page(figure).open == []
-    assert figure.count('class="dot"') == 4 and figure.count('class="mean"') == 2
-    assert figure.count('class="line s0"') == 1 and figure.count('class="paper"') == 2
-    assert "one &lt;row&gt;" in figure and "Upright lines" in figure
-    assert "Upright lines" not in charts.dots([rows[0]._replace(paper=None)], "test PER in %")
-    places = [float(x) for x in re.findall(r'class="dot" cx="([\d.]+)"', figure)]
-    assert places[0] < places[2] < places[1] < places[3]
-    assert charts.dots([charts.Dots("none", [], None, None, 20.0)], "x") == ""
 
 
 def test_rates_that_were_tried_are_a_table_and_the_chosen_ones_a_column() -> None:
