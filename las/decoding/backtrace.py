@@ -7,25 +7,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
 from las.decoding.base import Hypothesis
-
-
-class BeamState(NamedTuple):
-    """The hypotheses under construction. `lengths` counts the end symbol, `tokens` are their last symbols.
-
-    A score of -inf marks a hypothesis that is impossible or does not exist (there were fewer continuations than
-    beams). No continuation can make it possible, so it counts as finished, its last symbol as its end.
-    """
-
-    tokens: Int[Tensor, "batch beam"]
-    scores: Float[Tensor, "batch beam"]
-    ranks: Float[Tensor, "batch beam"]
-    lengths: Int[Tensor, "batch beam"]
-    finished: Bool[Tensor, "batch beam"]
+from las.nn.kernels.cpu_beams import BeamState
 
 
 class BeamStep(NamedTuple):

@@ -12,9 +12,9 @@ Scores are summed in float64: sums of float32 log-probabilities are then exact e
 numbers agree, and near ties are decided by the model instead of by rounding.
 
 `BeamSearch.__call__` is the loop. Its step depends on tensors alone, so that a GPU replays it from a CUDA graph
-(`las.nn.kernels.replayed`). Below it stands the expansion of the open hypotheses by one symbol (`BeamExpansion`).
-The record of the steps, from which the hypotheses are read at the end, is `las.decoding.backtrace`;
-scorers and constraints are one call, `CombinedScorer.score`.
+(`las.nn.kernels.replayed`). The expansion of the open hypotheses by one symbol is `las.decoding.beam_expansion`, the
+record of the steps, from which the hypotheses are read at the end, `las.decoding.backtrace`; scorers and constraints
+are one call, `CombinedScorer.score`.
 """
 
 import copy
@@ -23,14 +23,15 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from las.data.tokenizers import Tokenizer
 from las.decoding.backtrace import Backtrace, BeamState, BeamStep
 from las.decoding.base import CanDropUtterances, Decoder, HasAttention, Hypothesis, LengthLimit
+from las.decoding.beam_expansion import BeamExpansion, expansion_on, first_beams
 from las.decoding.scorers import combined
-from las.decoding.scorers.base import Constraint, Scorer, SearchStep, reorder, score_type, select_utterances
+from las.decoding.scorers.base import Constraint, Scorer, SearchStep, reorder, select_utterances
 from las.decoding.scorers.combined import CombinedScorer
 from las.nn.kernels import replayed
 from las.nn.kernels.replayed import Replayed
@@ -68,7 +69,7 @@ class GreedySearch:
         """One hypothesis per utterance. `num_states` lies on the decoder's device."""
         limits = self.limits(num_states)
         max_tokens = torch.tensor(limits, device=num_states.device).unsqueeze(1)
-        expansion, backtrace = BeamExpansion(decoder.eos, 1, 0.0), Backtrace(num_states)
+        expansion, backtrace = expansion_on(num_states.device, decoder.eos, 1, 0.0), Backtrace(num_states)
 
         def extend(state: SearchState) -> tuple[SearchState, BeamStep]:
             beams, at_limit = state.beams, state.step >= max_tokens
@@ -195,7 +196,8 @@ class BeamSearch:
         limits = self.limits(num_states)
         max_tokens = torch.tensor(limits, device=num_states.device).unsqueeze(1)
         scorer = self.components.on(decoder, num_states)
-        expansion, backtrace = BeamExpansion(decoder.eos, self.size, self.length_normalisation), Backtrace(num_states)
+        expansion = expansion_on(num_states.device, decoder.eos, self.size, self.length_normalisation)
+        backtrace = Backtrace(num_states)
         utterances = _Utterances(decoder, scorer, max_tokens, expansion)
         state, follow = SearchState.first(decoder, num_states, scorer.start()), utterances.following()
         for index in range(max(limits) + 1):
@@ -242,7 +244,7 @@ class _Utterances(NamedTuple):
     decoder: Any
     scorer: CombinedScorer
     max_tokens: Int[Tensor, "batch 1"]
-    expansion: "BeamExpansion"
+    expansion: BeamExpansion
 
     def extend(self, state: SearchState) -> tuple[SearchState, BeamStep]:
         """The best continuations of all beams by one symbol."""
@@ -276,98 +278,6 @@ class _Utterances(NamedTuple):
         """A copy for a subset of the utterances."""
         scorer = self.scorer.select_utterances(rows)
         return _Utterances(self.decoder.select_utterances(rows), scorer, self.max_tokens[rows], self.expansion)
-
-
-def first_beams(sos: int, num_states: Int[Tensor, " batch"]) -> BeamState:
-    """One beam per utterance that holds the start symbol only."""
-    shape, device = (len(num_states), 1), num_states.device
-    scores = torch.zeros(shape, dtype=score_type(device), device=device)
-    return BeamState(
-        tokens=torch.full(shape, sos, device=device),
-        scores=scores,
-        ranks=scores,
-        lengths=torch.zeros(shape, dtype=torch.long, device=device),
-        finished=torch.zeros(shape, dtype=torch.bool, device=device),
-    )
-
-
-class BeamExpansion(NamedTuple):
-    """Expansion of all beams by one symbol; the `size` continuations of the best rank become the new beams.
-
-    `eos` ends a hypothesis; `exponent` is that of the length normalisation.
-    """
-
-    eos: int
-    size: int
-    exponent: float
-
-    def ranks(self, scores: Float[Tensor, "*shape"], lengths: Int[Tensor, "*lengths"]) -> Float[Tensor, "*shape"]:
-        """Normalised scores, score / length ** exponent."""
-        return scores / lengths.to(scores.dtype) ** self.exponent if self.exponent else scores
-
-    def extend(
-        self,
-        beams: BeamState,
-        symbol_scores: Float[Tensor, "batch beam vocab"],
-        end_scores: Float[Tensor, "batch beam"],
-        at_limit: Bool[Tensor, "batch 1"],
-    ) -> tuple[BeamState, Int[Tensor, "batch new_beam"]]:
-        """The best continuations of all beams, and the index of the beam that each of them continues.
-
-        `symbol_scores` are added to the score of a hypothesis. `at_limit` marks utterances that have reached the length
-        limit: only the end symbol may follow there, at `end_scores`. A finished hypothesis is continued by the end
-        symbol as well, at no cost, so that it stays as it is.
-        """
-        closed = beams.finished | at_limit
-        symbol_scores = symbol_scores.masked_fill(closed.unsqueeze(-1), -math.inf)
-        end_scores = torch.where(closed, end_scores.masked_fill(beams.finished, 0.0), symbol_scores[:, :, self.eos])
-        symbol_scores[:, :, self.eos] = end_scores
-        scores = beams.scores.unsqueeze(-1) + symbol_scores
-        lengths = beams.lengths + (~beams.finished).long()
-        candidates = self.ranks(scores, lengths.unsqueeze(-1)).flatten(1)
-        ranks, chosen = stable_topk(candidates, min(self.size, candidates.shape[1]))
-        vocab = symbol_scores.shape[-1]
-        parents, tokens, scores = chosen // vocab, chosen % vocab, scores.flatten(1).gather(1, chosen)
-        finished = (tokens == self.eos) | (scores == -math.inf)
-        return BeamState(tokens, scores, ranks, lengths.gather(1, parents), finished), parents
-
-    def is_final(
-        self, beams: BeamState, nbest: int, max_tokens: Int[Tensor, "batch 1"], upper_bound: Tensor | float
-    ) -> Bool[Tensor, " batch"]:
-        """Mask of the utterances whose `nbest` list no further step can change.
-
-        Either no beam is open, or the `nbest` best are finished and rank above every rank that an open beam can still
-        reach. Its score can grow by `upper_bound` [batch, beam] at most; normalised, that ranks highest at the greatest
-        possible length, or at the least one if it is positive.
-        """
-        all_finished = beams.finished.all(dim=1)
-        if beams.finished.shape[1] < nbest:
-            return all_finished
-        highest = beams.scores + upper_bound
-        lengths = torch.where(highest > 0, beams.lengths + 1, max_tokens + 1)
-        rank_bound = self.ranks(highest, lengths).masked_fill(beams.finished, -math.inf).amax(dim=1)
-        best_finished = beams.finished[:, :nbest].all(dim=1)
-        return all_finished | (best_finished & (beams.ranks[:, nbest - 1] > rank_bound))
-
-
-def stable_topk(values: Float[Tensor, "rows candidates"], count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest values of each row and their indices, largest first, ties in order of index.
-
-    `torch.topk` specifies neither the order nor the choice among equals, and a stable sort of all candidates is slow.
-    So the choice of `torch.topk` is used without ties at the threshold; otherwise the leftmost equal values are taken.
-    """
-    top = values.topk(count, dim=1)
-    threshold, indices = top.values[:, -1:], top.indices
-    # On a GPU always: testing for ties would make the host wait.
-    if values.device.type != "cpu" or (values >= threshold).sum() > indices.numel():
-        above, equal = values > threshold, values == threshold
-        num_ties = count - above.sum(dim=1, keepdim=True)
-        selected = above | (equal & (equal.cumsum(dim=1) <= num_ties))
-        index = torch.arange(values.shape[1], device=values.device)
-        indices = torch.where(selected, index, values.shape[1]).topk(count, dim=1, largest=False).indices
-    indices = indices.sort(dim=1).values
-    ordered, order = values.gather(1, indices).sort(dim=1, descending=True, stable=True)
-    return ordered, indices.gather(1, order)
 
 
 def _is_time_to_check(step: int, finished: Bool[Tensor, "batch beam"]) -> bool:

@@ -137,12 +137,12 @@ class Speller(ScheduledModule):
             size = hidden_size
         self.attention = attention(hidden_size, value_size)
         self.reads_token = readout_reads == "state_and_token"
-        self.activation, share = READOUTS[readout]
+        self.activation, self.pooled = READOUTS[readout]
         width = readout_size or hidden_size
-        if width % share:
-            raise ArgumentError(f"readout_size={width} must be a multiple of {share} for readout={readout}")
+        if width % self.pooled:
+            raise ArgumentError(f"readout_size={width} must be a multiple of {self.pooled} for readout={readout}")
         self.readout = nn.Linear(hidden_size + value_size + self.reads_token * embedding_size, width)
-        self.output = nn.Linear(width // share, vocab_size)
+        self.output = nn.Linear(width // self.pooled, vocab_size)
         self.dropout = Dropout(dropout)
         self.dropout_at = dropout_at
 
@@ -164,21 +164,14 @@ class Speller(ScheduledModule):
         memory: AttentionMemory,
         state: SpellerState,
         masks: Masks = (),
-        step_fn: StepFn | None = None,
     ) -> tuple[Float[Tensor, "batch beam readout"], SpellerState]:
         """One step from the previous tokens: the input of the readout, and the new state.
 
         Args:
             masks: dropout masks of this step for the embedding and each layer's output, [batch, beam, size].
-            step_fn: result of `select_step_fn` for the same memory, for steps without masks.
         """
         of_embedding, *of_layers = masks or self.no_masks
-        embedded = _apply_mask(self.embedding(tokens), of_embedding)
-        if step_fn is None:
-            return self._decode_embedded(embedded, memory, state, of_layers)
-        layers, context, weights = step_fn(tokens, state.layers, state.context, state.accumulated)
-        accumulated = self.attention.accumulate(memory, weights, state.accumulated)
-        return self._read(layers[-1].hidden, embedded, context), SpellerState(layers, context, weights, accumulated)
+        return self._decode_embedded(_apply_mask(self.embedding(tokens), of_embedding), memory, state, of_layers)
 
     def _decode_embedded(
         self, embedded: Tensor, memory: AttentionMemory, state: SpellerState, masks: Masks
@@ -209,9 +202,17 @@ class Speller(ScheduledModule):
         state: SpellerState,
         step_fn: StepFn | None = None,
     ) -> tuple[Float[Tensor, "batch beam vocab"], SpellerState]:
-        """Log-probabilities of the next token after `tokens`, and the new state."""
-        readout, state = self.decode_step(tokens, memory, state, step_fn=step_fn)
-        return torch.log_softmax(self.logits(readout), dim=-1), state
+        """Log-probabilities of the next token after `tokens`, and the new state.
+
+        Args:
+            step_fn: result of `select_step_fn` for the same memory.
+        """
+        if step_fn is None:
+            readout, state = self.decode_step(tokens, memory, state)
+            return torch.log_softmax(self.logits(readout), dim=-1), state
+        log_probs, layers, context, weights = step_fn(tokens, state.layers, state.context, state.accumulated)
+        accumulated = self.attention.accumulate(memory, weights, state.accumulated)
+        return log_probs, SpellerState(layers, context, weights, accumulated)
 
     def forward(self, memory: AttentionMemory, targets: Int[Tensor, "batch tokens"]) -> SpellerOutput:
         """Teacher forcing: row i holds the logits of target i given those before it, the last row those of the end."""
@@ -234,13 +235,14 @@ class Speller(ScheduledModule):
         return f"speller: {name} ({reason})" if reason else f"speller: {name}"
 
     def select_step_fn(self, memory: AttentionMemory) -> StepFn | None:
-        """A faster equivalent of the cells and the attention step by step on a memory; None where there is none, as for
-        gradients."""
-        if torch.is_grad_enabled() or self._loop(memory.values)[0] != "cpu":
+        """A faster equivalent of `step` on a memory; None where there is none, as for gradients and dropout."""
+        if self.training or torch.is_grad_enabled() or self._loop(memory.values)[0] != "cpu":
             return None
-        if not cpu_search.supports(self._cells, self.attention, memory):
+        layers = (*self._cells, self.attention, self.embedding, self.readout, self.output)
+        if not cpu_search.supports(layers, memory):
             return None
-        return cpu_search.CppSearchStep(self._cells, self.attention, self.embedding.weight, memory)
+        readout = cpu_search.Readout(self.readout, self.pooled, self.output, self.reads_token)
+        return cpu_search.CppSearchStep(self._cells, self.attention, self.embedding.weight, readout, memory)
 
     def _loop(self, like: Tensor) -> tuple[str, str]:
         """The name of the fastest loop of teacher forcing that is supported, and why no faster one is."""

@@ -121,14 +121,16 @@ class Constraint(SearchComponent):
 
 def reorder(state: State, parents: Int[Tensor, "batch beam"]) -> State:
     """The state whose beam k of utterance b is the old beam `parents[b, k]`; tensors are [batch, beam, ...]."""
-    rows = torch.arange(parents.shape[0], device=parents.device).unsqueeze(1)
+    if len(parents) == 1:  # fewer operations for one utterance, whose steps are little else
+        return mapped(state, lambda tensor: tensor.index_select(1, parents[0]))
     chosen: dict[int, Tensor] = {}
 
     def reordered(tensor: Tensor) -> Tensor:
         beams = tensor.shape[1]
         if beams not in chosen:
-            chosen[beams] = (rows * beams + parents).flatten()
-        return tensor.flatten(0, 1).index_select(0, chosen[beams]).unflatten(0, parents.shape)
+            rows = torch.arange(parents.shape[0], device=parents.device).unsqueeze(1)
+            chosen[beams] = (rows * beams + parents).view(-1)
+        return tensor.flatten(0, 1).index_select(0, chosen[beams]).view(*parents.shape, *tensor.shape[2:])
 
     return mapped(state, reordered)
 

@@ -126,7 +126,8 @@ class CombinedScorer:
         constraint_states = state[len(self.scorers) :]
         total = self._masked(total, step, constraint_states, strict=True)
         allowed = self._masked(total, step, constraint_states, strict=False)
-        allowed = torch.where(allowed.amax(-1, keepdim=True) > -math.inf, allowed, total)
+        if allowed is not total:
+            allowed = torch.where(allowed.amax(-1, keepdim=True) > -math.inf, allowed, total)
         return CombinedScores(total, allowed, by_scorer), (*new_states, *constraint_states)
 
     def _masked(self, scores: Tensor, step: SearchStep, states: State, strict: bool) -> Tensor:
@@ -152,4 +153,4 @@ class CombinedScorer:
 
 def possible(log_probs: Tensor) -> Tensor:
     """Log-probabilities with -inf (impossible) in place of invalid values, NaN and +inf."""
-    return torch.where(log_probs < math.inf, log_probs, -math.inf)  # NaN is not below infinity either
+    return log_probs.nan_to_num(-math.inf, -math.inf, -math.inf)

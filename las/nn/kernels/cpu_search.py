@@ -1,15 +1,16 @@
-"""The speller's step in a search in C++ (`searching.h`): cells, query and attention of all beams, without gradients.
+"""The speller's step in a search in C++ (`searching.h`): all layers for all beams, without gradients.
 
-The weights are copied once for all steps, so a step costs no operation of torch before the readout.
+The weights are copied once for all steps, so a step costs no operation of torch.
 """
 
 import ctypes
 import weakref
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from las.nn.attention.base import Attention, AttentionMemory
 from las.nn.cells.base import LSTMCell, LSTMState
@@ -31,9 +32,34 @@ StepFn = Callable[
         Float[Tensor, "batch beam value"],
         Float[Tensor, "batch beam states"],
     ],
-    tuple[tuple[LSTMState, ...], Float[Tensor, "batch beam value"], Float[Tensor, "batch beam states"]],
+    tuple[
+        Float[Tensor, "batch beam vocab"],
+        tuple[LSTMState, ...],
+        Float[Tensor, "batch beam value"],
+        Float[Tensor, "batch beam states"],
+    ],
 ]
-"""A step: the tokens, states, contexts and accumulated weights before it to the new states, contexts and weights."""
+"""A step: the tokens, states, contexts and accumulated weights before it to the log-probabilities of the next token,
+and the new states, contexts and weights."""
+
+
+class Readout(NamedTuple):
+    """The layers between state, context and distribution."""
+
+    hidden: nn.Linear
+    pooled: int
+    """Values of the hidden layer that maxout reduces to one; with 1 it is tanh."""
+    output: nn.Linear
+    reads_token: bool
+
+
+class ReadoutStructure(Structure):
+    """The structure `Readout` of `searching.h`, field by field."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("below", "width", "pooled", "vocab", "reads_token")),
+        *((name, ctypes.c_void_p) for name in ("weight", "bias", "output_weight", "output_bias", "log_probs")),
+    )
 
 
 class SearchStructure(Structure):
@@ -41,14 +67,16 @@ class SearchStructure(Structure):
 
     _fields_ = (
         ("speller", SpellerStructure),
+        ("readout", ReadoutStructure),
         ("embedding_size", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("tokens", "embedding", "contexts", "weights")),
     )
 
 
-def supports(cells: Sequence[LSTMCell], attention: Attention, memory: AttentionMemory) -> bool:
-    """True if cells and attention, which the compiled loop of a pass supports, are all of one type that it computes."""
-    parameters = [parameter for part in (attention, *cells) for parameter in part.parameters()]
+def supports(layers: Sequence[nn.Module], memory: AttentionMemory) -> bool:
+    """True if all layers, whose cells and attention the compiled loop of a pass supports, are of one type that it
+    computes."""
+    parameters = [parameter for part in layers for parameter in part.parameters()]
     return {memory.keys.dtype, *(each.dtype for each in parameters)} in ({torch.float32}, {torch.float64})
 
 
@@ -64,6 +92,7 @@ class CppSearchStep:
         cells: Sequence[LSTMCell],
         attention: Attention,
         embedding: Float[Tensor, "vocab size"],
+        readout: Readout,
         memory: AttentionMemory,
     ) -> None:
         # Nothing is known of the input of a cell before the step but its offset.
@@ -80,18 +109,29 @@ class CppSearchStep:
         attended.point(**self.energy._asdict(), num_states=self.num_states, values=self.values, query=self.query)
         self.cell_structures = (CellStructure * len(cells))(*(cell.structure() for cell in self.cells))
         speller = SpellerStructure(len(cells), self.cell_structures, attended)
-        self.structure = SearchStructure(speller, self.embedding.shape[1])
+        hidden, self.vocab = readout.hidden, readout.output.out_features
+        layers = ReadoutStructure(
+            hidden.in_features, hidden.out_features, readout.pooled, self.vocab, readout.reads_token
+        )
+        self.readout = {
+            "weight": hidden.weight.contiguous(),
+            "bias": hidden.bias,
+            "output_weight": readout.output.weight.contiguous(),
+            "output_bias": readout.output.bias,
+        }
+        layers.point(**self.readout)
+        self.structure = SearchStructure(speller, layers, self.embedding.shape[1])
         self.structure.point(embedding=self.embedding)
         library, name = cpu.library(), str(self.values.dtype).removeprefix("torch.")
         opened = getattr(library, f"search_open_{name}")
         opened.restype = ctypes.c_void_p
-        self.opened = ctypes.c_void_p(opened(ctypes.byref(self.structure)))
+        self.opened = ctypes.c_void_p(opened(ctypes.byref(self.structure), ctypes.c_int64(torch.get_num_threads())))
         self.function = getattr(library, f"search_step_{name}")
         weakref.finalize(self, getattr(library, f"search_close_{name}"), self.opened)
 
     def __call__(
         self, tokens: Tensor, layers: Sequence[LSTMState], context: Tensor, accumulated: Tensor
-    ) -> tuple[tuple[LSTMState, ...], Tensor, Tensor]:
+    ) -> tuple[Tensor, tuple[LSTMState, ...], Tensor, Tensor]:
         before = [(hidden.contiguous(), cell.contiguous()) for hidden, cell in layers]
         tokens, context, accumulated = (part.contiguous() for part in (tokens, context, accumulated))
         after = tuple(LSTMState(torch.empty_like(hidden), torch.empty_like(cell)) for hidden, cell in before)
@@ -105,6 +145,8 @@ class CppSearchStep:
         attended = self.structure.speller.attended
         attended.steps = tokens.shape[1]
         attended.point(queries=queries, weights=weights, contexts=contexts)
+        log_probs = context.new_empty(*tokens.shape, self.vocab)
+        self.structure.readout.point(log_probs=log_probs)
         self.structure.point(tokens=tokens, contexts=context, weights=accumulated)
         self.function(self.opened, ctypes.byref(self.structure), ctypes.c_int64(torch.get_num_threads()))
-        return after, contexts, weights
+        return log_probs, after, contexts, weights

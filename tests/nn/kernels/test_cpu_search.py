@@ -1,7 +1,8 @@
-"""The speller's step in a search in C++ equals `Speller.decode_step` in torch's operations."""
+"""The speller's step in a search in C++ equals `Speller.step` in torch's operations."""
 
 import gc
 import itertools
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -64,9 +65,9 @@ def assert_steps_are_equal(speller: Speller, beams: int, dtype: torch.dtype) -> 
     state = beamed(speller.start(memory), beams)
     for _ in range(3):
         tokens = torch.randint(0, 9, (4, beams))
-        readout, after = speller.decode_step(tokens, memory, state, step_fn=fused)
-        expected, state = speller.decode_step(tokens, memory, state)
-        torch.testing.assert_close((readout, after), (expected, state), atol=tolerance, rtol=10 * tolerance)
+        log_probs, after = speller.step(tokens, memory, state, fused)
+        expected, state = speller.step(tokens, memory, state)
+        torch.testing.assert_close((log_probs, after), (expected, state), atol=tolerance, rtol=10 * tolerance)
 
 
 @every_cell_norm
@@ -84,6 +85,27 @@ def test_all_attentions(kind: str, beams: int, dtype: torch.dtype) -> None:
     assert_steps_are_equal(speller_of(CELLS["lstm"], attention, readout_reads="state_and_token"), beams, dtype)
 
 
+@pytest.mark.parametrize("readout", ["tanh", "maxout"])
+@pytest.mark.parametrize("readout_reads", ["state", "state_and_token"])
+@pytest.mark.parametrize("size", [38, 700])
+def test_all_readouts(readout: str, readout_reads: str, size: int) -> None:
+    options = {"readout": readout, "readout_reads": readout_reads, "readout_size": size}
+    assert_steps_are_equal(speller_of(CELLS["lstm"], DotAttention, **options), 5, torch.float32)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_invalid_numbers_do_not_become_valid(wrong: float) -> None:
+    for readout in ("tanh", "maxout"):
+        speller = speller_of(CELLS["lstm"], DotAttention, readout=readout, readout_size=38)
+        memory, tokens = memory_of(speller), torch.tensor([[0, 1], [2, 3], [4, 5], [6, 7]])
+        speller.output.bias[3] = wrong
+        state = beamed(speller.start(memory), 2)
+        log_probs, _ = speller.step(tokens, memory, state, speller.select_step_fn(memory))
+        expected, _ = speller.step(tokens, memory, state)
+        assert torch.equal(log_probs.isnan(), expected.isnan())
+
+
 @torch.no_grad()
 def test_threads_do_not_change_anything() -> None:
     speller = speller_of(CELLS["ln_global_all"], LocationAttention, num_layers=2)
@@ -92,8 +114,8 @@ def test_threads_do_not_change_anything() -> None:
     found, threads = [], torch.get_num_threads()
     for count in (1, 2, 3):
         torch.set_num_threads(count)
-        _, after = speller.decode_step(tokens, memory, state, step_fn=speller.select_step_fn(memory))
-        found.append((*after.layers[-1], after.context, after.weights))
+        log_probs, after = speller.step(tokens, memory, state, speller.select_step_fn(memory))
+        found.append((log_probs, *after.layers[-1], after.context, after.weights))
     torch.set_num_threads(threads)
     for one, other in itertools.pairwise(found):
         assert all(map(torch.equal, one, other))
@@ -104,12 +126,12 @@ def test_an_utterance_does_not_depend_on_the_others() -> None:
     speller = speller_of(CELLS["lstm"], LocationAttention)
     memory, tokens = memory_of(speller), torch.randint(0, 9, (4, 7))
     state = beamed(speller.start(memory), 7)
-    together, _ = speller.decode_step(tokens, memory, state, step_fn=speller.select_step_fn(memory))
+    together, _ = speller.step(tokens, memory, state, speller.select_step_fn(memory))
     for row in range(4):
         alone = AttentionMemory(*(part[row : row + 1] for part in memory))
         first = beamed(speller.start(alone), 7)
-        readout, _ = speller.decode_step(tokens[row : row + 1], alone, first, step_fn=speller.select_step_fn(alone))
-        assert torch.equal(readout, together[row : row + 1])
+        log_probs, _ = speller.step(tokens[row : row + 1], alone, first, speller.select_step_fn(alone))
+        assert torch.equal(log_probs, together[row : row + 1])
 
 
 def test_the_copies_of_weights_are_freed_with_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,3 +159,4 @@ def test_what_was_not_written_in_c_has_no_such_step() -> None:
     speller = speller_of(CELLS["lstm"], AdditiveAttention)
     with torch.enable_grad():
         assert speller.select_step_fn(memory_of(speller)) is None
+    assert speller.train().select_step_fn(memory_of(speller)) is None  # it drops units

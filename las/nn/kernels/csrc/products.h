@@ -3,6 +3,8 @@
 
 #pragma once
 
+#include <omp.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
@@ -54,6 +56,17 @@ struct Team {
     int first(int count) const { return int64_t(count) * number / size; }
     int last(int count) const { return int64_t(count) * (number + 1) / size; }
 };
+
+// Every thread of the pool is asked for: with fewer it would end the others, and start them for the next call.
+template <class Body>
+void in_team(int64_t threads, Body body) {
+    if (threads == 1) {
+        body(Team{});
+        return;
+    }
+#pragma omp parallel num_threads(threads)
+    body(Team{omp_get_thread_num(), omp_get_num_threads()});
+}
 
 template <class T>
 constexpr int PANEL = 2 * WIDTH<T>;

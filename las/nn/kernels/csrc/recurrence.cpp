@@ -1,11 +1,10 @@
 // The C interface of the `cpu` kernel: all directions of a layer, forwards or backwards, and products of matrices, on as
 // many threads as it may use. A plain C interface needs no header of torch: it compiles in seconds and fits every version.
 
-#include <omp.h>
-
 #include <cstdint>
 #include <vector>
 
+#include "beams.h"
 #include "dropout.h"
 #include "loops.h"
 #include "matrices.h"
@@ -18,17 +17,6 @@ namespace {
 
 // Weights of all directions that stay in the shared part of the cache while frames go by, roughly.
 constexpr int64_t CACHED_BYTES = 16 << 20;
-
-// Every thread of the pool is asked for: with fewer it would end the others, and start them for the next call.
-template <class Body>
-void in_team(int64_t threads, Body body) {
-    if (threads == 1) {
-        body(Team{});
-        return;
-    }
-#pragma omp parallel num_threads(threads)
-    body(Team{omp_get_thread_num(), omp_get_num_threads()});
-}
 
 // run(direction's number, part's number, panels of its weight, threads) for all parts of all directions: side by side,
 // which costs no waiting, or all threads together on one part after the other, where that leaves threads without work
@@ -137,8 +125,12 @@ void backward_float64(const Direction<double>* directions, int64_t count, int64_
 void backward_bfloat16(const Direction<float>* directions, int64_t count, int64_t threads, Unit unit) {
     backward(directions, count, threads, rounding(unit));
 }
-void* search_open_float32(const Search<float>* search) { return new Searching<float>(*search, exact<float>); }
-void* search_open_float64(const Search<double>* search) { return new Searching<double>(*search, exact<double>); }
+void* search_open_float32(const Search<float>* search, int64_t threads) {
+    return new Searching<float>(*search, exact<float>, threads);
+}
+void* search_open_float64(const Search<double>* search, int64_t threads) {
+    return new Searching<double>(*search, exact<double>, threads);
+}
 void search_step_float32(const void* opened, const Search<float>* search, int64_t threads) {
     search_step(*static_cast<const Searching<float>*>(opened), *search, threads);
 }
@@ -152,6 +144,12 @@ void drop_float32(const Dropout<float>* dropout, int64_t threads) {
 }
 void drop_float64(const Dropout<double>* dropout, int64_t threads) {
     in_team(threads, [&](Team team) { drop(*dropout, team); });
+}
+void expand_float32(const Expansion<float>* expansion, int64_t threads) {
+    in_team(threads, [&](Team team) { expand(*expansion, team); });
+}
+void expand_float64(const Expansion<double>* expansion, int64_t threads) {
+    in_team(threads, [&](Team team) { expand(*expansion, team); });
 }
 void prefix_scores(const Prefixes* prefixes, int64_t threads) {
     in_team(threads, [&](Team team) { PrefixRows(*prefixes, team).score(); });

@@ -1,15 +1,29 @@
-// One step of a search: cells, query and attention of all beams of all utterances, from and to states that lie anywhere.
-// The mathematics is that of `Speller.decode_step`, without dropout.
+// One step of a search: cells, query, attention and output layers of all beams of all utterances, from and to states that
+// lie anywhere. The mathematics is that of `Speller.step`, without dropout.
 
 #pragma once
 
+#include <cmath>
+#include <limits>
+
 #include "spelling.h"
+
+// The layers that give the distribution of the next token. `pooled` values of the first are reduced to one: two by their
+// greater one (maxout), one by tanh.
+template <class T>
+struct Readout {
+    int64_t below, width, pooled, vocab;
+    int64_t reads_token;  // whether its inputs are [h; embedding; context] or [h; context]
+    const T *weight, *bias, *output_weight, *output_bias;  // [width, below], [vocab, width / pooled]
+    T* log_probs;                                          // [rows, vocab]
+};
 
 // Rows are beams, those of an utterance one after the other; there are attended.steps of each. Of a cell, `projected` is
 // what is added to W x in every row, and first and last states are those before and after the step.
 template <class T>
 struct Search {
     Speller<T> speller;
+    Readout<T> readout;
     int64_t embedding_size;
     const int64_t* tokens;        // before this step, [rows]
     const T *embedding;           // [vocab, E]
@@ -20,18 +34,29 @@ template <class T, class Make>
 class SearchStep {
   public:
     // Copies the weights: they are the same at all steps.
-    SearchStep(const Search<T>& search, Make make) : weights(search.speller, make, true) {}
+    SearchStep(const Search<T>& search, Make make, int64_t threads)
+        : weights(search.speller, make, true, threads), hidden(make(int(search.readout.below), int(search.readout.width))),
+          output(make(int(search.readout.width / search.readout.pooled), int(search.readout.vocab))) {
+        const Readout<T>& r = search.readout;
+        in_team(threads, [&](Team team) {
+            hidden.copy({r.weight, 1, r.below}, team);
+            output.copy({r.output_weight, 1, r.width / r.pooled}, team);
+        });
+    }
 
     // What the threads of a step share.
     struct Room {
         explicit Room(const Search<T>& search)
             : rows(int(search.speller.attended.batch * search.speller.attended.steps)),
               deep(Held<T>::spread(search.speller.cells[0].below)), wide(widest(search.speller)), below(rows * deep),
-              projected(rows * wide), summed(rows * wide) {}
+              projected(rows * wide), summed(rows * wide), reading(Held<T>::spread(search.readout.below)),
+              read(Held<T>::spread(search.readout.width)), inputs(rows * reading), readouts(rows * read) {}
 
         const int rows;
         const int64_t deep, wide;
         Buffer<T> below, projected, summed;
+        const int64_t reading, read;
+        Buffer<T> inputs, readouts;
 
       private:
         static int64_t widest(const Speller<T>& s) {
@@ -67,10 +92,59 @@ class SearchStep {
         for (int row = first; row < last; ++row) {
             attention.answer(row / a.steps, a.queries + row * a.key_size, search.weights + row * a.states,
                              a.weights + row * a.states, a.contexts + row * a.value_size);
+            gather_read(search, row, below + row * stride, room.inputs + row * room.reading);
         }
+        team.wait();
+        hidden.multiply(room.rows, room.inputs, room.reading, room.readouts, room.read, team);
+        team.wait();
+        const Readout<T>& r = search.readout;
+        for (int row = first; row < last; ++row) activate(r, room.readouts + row * room.read);
+        team.wait();
+        output.multiply(room.rows, room.readouts, room.read, r.log_probs, r.vocab, team);
+        team.wait();
+        for (int row = first; row < last; ++row) log_softmax(r, r.log_probs + row * r.vocab);
     }
 
   private:
+    using Weight = typename Multiplied<T, Make>::Weight;
+
+    // The input of the readout layer.
+    static void gather_read(const Search<T>& search, int64_t row, const T* state, T* to) {
+        const Speller<T>& s = search.speller;
+        const int64_t size = s.cells[s.count - 1].cell.hidden, values = s.attended.value_size;
+        to = std::copy_n(state, size, to);
+        if (search.readout.reads_token) {
+            const T* token = search.embedding + search.tokens[row] * search.embedding_size;
+            to = std::copy_n(token, search.embedding_size, to);
+        }
+        std::copy_n(s.attended.contexts + row * values, values, to);
+    }
+
+    static void activate(const Readout<T>& r, T* values) {
+        over<T>(int(r.width), [&](int j, auto n) { add(values + j, load(r.bias + j, n), n); });
+        if (r.pooled == 1) {
+            over<T>(int(r.width), [&](int j, auto n) { store(values + j, hyperbolic_tangent<T>(load(values + j, n)), n); });
+        } else {
+            for (int64_t j = 0; j < r.width / 2; ++j) {
+                const T one = values[2 * j], other = values[2 * j + 1];
+                values[j] = one > other || one != one ? one : other;  // NaN if one of them is
+            }
+        }
+    }
+
+    static void log_softmax(const Readout<T>& r, T* values) {
+        T top = -std::numeric_limits<T>::infinity();
+        for (int64_t c = 0; c < r.vocab; ++c) {
+            values[c] += r.output_bias[c];
+            top = std::max(top, values[c]);
+        }
+        const T sum = total<T>(int(r.vocab), [&](int j, auto n) {
+            const Exponential<T> e(load(values + j, n) - top);
+            return e.power + e.fraction;
+        });
+        const T offset = top + std::log(sum);
+        for (int64_t c = 0; c < r.vocab; ++c) values[c] -= offset;
+    }
     // The input of the first cell.
     static void gather(const Search<T>& search, int64_t row, T* to) {
         const int64_t size = search.embedding_size, values = search.speller.attended.value_size;
@@ -93,4 +167,5 @@ class SearchStep {
     }
 
     const Multiplied<T, Make> weights;
+    Weight hidden, output;
 };

@@ -40,7 +40,8 @@ class Multiplied {
   public:
     using Weight = decltype(std::declval<Make>()(0, 0));
 
-    Multiplied(const Speller<T>& s, Make make, bool forwards) : make(make), forwards(forwards) {
+    Multiplied(const Speller<T>& s, Make make, bool forwards, int64_t threads)
+        : make(make), forwards(forwards), threads(threads) {
         for (int64_t number = 0; number < s.count; ++number) {
             const Stepped<T>& cell = s.cells[number];
             const int hidden = int(cell.cell.hidden);
@@ -58,12 +59,13 @@ class Multiplied {
     std::unique_ptr<Weight> copied(const T* weight, int rows, int columns) const {
         const Matrix<T> given{weight, columns, 1};
         auto panels = std::make_unique<Weight>(forwards ? make(columns, rows) : make(rows, columns));
-        panels->copy(forwards ? given.transposed() : given);
+        in_team(threads, [&](Team team) { panels->copy(forwards ? given.transposed() : given, team); });
         return panels;
     }
 
     const Make make;
     const bool forwards;
+    const int64_t threads;
 };
 
 // The state of one cell in the rows of a share, forwards, or its gradients, backwards. Strides as in `Loop`.
@@ -235,7 +237,7 @@ class Spelling {
           parts(std::clamp<int64_t>(threads, 1, std::max<int64_t>(groups, 1))), threads(threads) {}
 
     void forward(Feed feed) const {
-        const Multiplied<T, Make> weights(s, make, true);
+        const Multiplied<T, Make> weights(s, make, true, threads);
         if (!feed) {
             each_part([&](int64_t, int64_t first, int64_t last) {
                 Share<T, Make> share(s, weights, first, last);
@@ -254,7 +256,7 @@ class Spelling {
     }
 
     void backward() const {
-        const Multiplied<T, Make> weights(s, make, false);
+        const Multiplied<T, Make> weights(s, make, false, threads);
         const int64_t size = s.sums_size();
         Buffer<T> sums(groups * size);
         std::fill_n(static_cast<T*>(sums), groups * size, T(0));

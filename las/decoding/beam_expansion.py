@@ -1,0 +1,145 @@
+"""Expansion of the hypotheses of a beam search by one symbol.
+
+`BeamExpansion` is written in torch's operations and runs anywhere; on a CPU a compiled loop takes its place
+(`las.nn.kernels.cpu_beams`)."""
+
+import math
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from las.decoding.scorers.base import score_type
+from las.nn.kernels import cpu, cpu_beams
+from las.nn.kernels.cpu_beams import BeamState
+
+
+def first_beams(sos: int, num_states: Int[Tensor, " batch"]) -> BeamState:
+    """One beam per utterance that holds the start symbol only."""
+    shape, device = (len(num_states), 1), num_states.device
+    scores = torch.zeros(shape, dtype=score_type(device), device=device)
+    return BeamState(
+        tokens=torch.full(shape, sos, device=device),
+        scores=scores,
+        ranks=scores,
+        lengths=torch.zeros(shape, dtype=torch.long, device=device),
+        finished=torch.zeros(shape, dtype=torch.bool, device=device),
+    )
+
+
+class BeamExpansion(NamedTuple):
+    """Expansion of all beams by one symbol; the `size` continuations of the best rank become the new beams.
+
+    `eos` ends a hypothesis; `exponent` is that of the length normalisation.
+    """
+
+    eos: int
+    size: int
+    exponent: float
+
+    def ranks(self, scores: Float[Tensor, "*shape"], lengths: Int[Tensor, "*lengths"]) -> Float[Tensor, "*shape"]:
+        """Normalised scores, score / length ** exponent."""
+        return scores / lengths.to(scores.dtype) ** self.exponent if self.exponent else scores
+
+    def extend(
+        self,
+        beams: BeamState,
+        symbol_scores: Float[Tensor, "batch beam vocab"],
+        end_scores: Float[Tensor, "batch beam"],
+        at_limit: Bool[Tensor, "batch 1"],
+    ) -> tuple[BeamState, Int[Tensor, "batch new_beam"]]:
+        """The best continuations of all beams, and the index of the beam that each of them continues.
+
+        `symbol_scores` are added to the score of a hypothesis. `at_limit` marks utterances that have reached the length
+        limit: only the end symbol may follow there, at `end_scores`. A finished hypothesis is continued by the end
+        symbol as well, at no cost, so that it stays as it is.
+        """
+        closed = beams.finished | at_limit
+        symbol_scores = symbol_scores.masked_fill(closed.unsqueeze(-1), -math.inf)
+        end_scores = torch.where(closed, end_scores.masked_fill(beams.finished, 0.0), symbol_scores[:, :, self.eos])
+        symbol_scores[:, :, self.eos] = end_scores
+        scores = beams.scores.unsqueeze(-1) + symbol_scores
+        lengths = beams.lengths + (~beams.finished).long()
+        candidates = self.ranks(scores, lengths.unsqueeze(-1)).flatten(1)
+        ranks, chosen = stable_topk(candidates, min(self.size, candidates.shape[1]))
+        vocab = symbol_scores.shape[-1]
+        parents, tokens, scores = chosen // vocab, chosen % vocab, scores.flatten(1).gather(1, chosen)
+        finished = (tokens == self.eos) | (scores == -math.inf)
+        return BeamState(tokens, scores, ranks, lengths.gather(1, parents), finished), parents
+
+    def is_final(
+        self, beams: BeamState, nbest: int, max_tokens: Int[Tensor, "batch 1"], upper_bound: Tensor | float
+    ) -> Bool[Tensor, " batch"]:
+        """Mask of the utterances whose `nbest` list no further step can change.
+
+        Either no beam is open, or the `nbest` best are finished and rank above every rank that an open beam can still
+        reach. Its score can grow by `upper_bound` [batch, beam] at most; normalised, that ranks highest at the greatest
+        possible length, or at the least one if it is positive.
+        """
+        all_finished = beams.finished.all(dim=1)
+        if beams.finished.shape[1] < nbest:
+            return all_finished
+        highest = beams.scores + upper_bound
+        lengths = torch.where(highest > 0, beams.lengths + 1, max_tokens + 1)
+        rank_bound = self.ranks(highest, lengths).masked_fill(beams.finished, -math.inf).amax(dim=1)
+        best_finished = beams.finished[:, :nbest].all(dim=1)
+        return all_finished | (best_finished & (beams.ranks[:, nbest - 1] > rank_bound))
+
+
+def stable_topk(values: Float[Tensor, "rows candidates"], count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest values of each row and their indices, largest first, ties in order of index.
+
+    `torch.topk` specifies neither the order nor the choice among equals, and a stable sort of all candidates is slow.
+    So the choice of `torch.topk` is used without ties at the threshold; otherwise the leftmost equal values are taken.
+    """
+    top = values.topk(count, dim=1)
+    threshold, indices = top.values[:, -1:], top.indices
+    # On a GPU always: testing for ties would make the host wait.
+    if values.device.type != "cpu" or (values >= threshold).sum() > indices.numel():
+        above, equal = values > threshold, values == threshold
+        num_ties = count - above.sum(dim=1, keepdim=True)
+        selected = above | (equal & (equal.cumsum(dim=1) <= num_ties))
+        index = torch.arange(values.shape[1], device=values.device)
+        indices = torch.where(selected, index, values.shape[1]).topk(count, dim=1, largest=False).indices
+    indices = indices.sort(dim=1).values
+    ordered, order = values.gather(1, indices).sort(dim=1, descending=True, stable=True)
+    return ordered, indices.gather(1, order)
+
+
+class CompiledBeamExpansion(BeamExpansion):
+    """The same in C++, on a CPU."""
+
+    def extend(
+        self,
+        beams: BeamState,
+        symbol_scores: Float[Tensor, "batch beam vocab"],
+        end_scores: Float[Tensor, "batch beam"],
+        at_limit: Bool[Tensor, "batch 1"],
+    ) -> tuple[BeamState, Int[Tensor, "batch new_beam"]]:
+        return cpu_beams.extended(beams, symbol_scores, end_scores, at_limit, *self)
+
+
+def expansion_on(device: torch.device, eos: int, size: int, exponent: float) -> BeamExpansion:
+    """The expansion that is fastest on a device."""
+    is_compiled = device.type == "cpu" and compiled_agrees()
+    return (CompiledBeamExpansion if is_compiled else BeamExpansion)(eos, size, exponent)
+
+
+@cache
+def compiled_agrees() -> bool:
+    """True if the compiled loop can be built and agrees with the operations above in a trial."""
+    if not cpu.is_available():
+        return False
+    scores = torch.linspace(-9, 9, 3 * 4 * 5, dtype=torch.float64).sin().mul(3).view(3, 4, 5).log_softmax(-1)
+    at_limit, beams, compiled = torch.tensor([[False], [False], [True]]), [], True
+    for kind in (BeamExpansion, CompiledBeamExpansion):
+        found = first_beams(0, torch.ones(3))
+        for step in range(3):
+            of_beams = scores[:, : found.tokens.shape[1]].roll(step, 2)
+            found, parents = kind(0, 4, 0.7).extend(found, of_beams, of_beams[:, :, 0], at_limit)
+        beams.append((*found, parents))
+    for one, other in zip(*beams, strict=True):
+        compiled &= torch.allclose(one.double(), other.double(), rtol=1e-9, atol=1e-9)
+    return compiled
