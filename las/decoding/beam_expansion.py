@@ -109,7 +109,7 @@ def stable_topk(values: Float[Tensor, "rows candidates"], count: int) -> tuple[T
 
 
 class CompiledBeamExpansion(BeamExpansion):
-    """The same in C++, on a CPU."""
+    """Expansion of all beams in C++, on a CPU."""
 
     def extend(
         self,
