@@ -24,6 +24,10 @@ PARTS_OF_SUMS = 32
 PROGRAMS = 128
 """Number of programs of a product if its size allows: about one for each multiprocessor of an H100 or H200."""
 
+REGISTERS = 128
+"""The most registers of a thread. Left to itself, the assembler spills a few to run more programs side by side; with
+these, the largest program (16 warps) fills a multiprocessor."""
+
 
 class TritonLoop:
     """Base class of both loops. A step has no effect on a row whose clock is at its end, as all are at first."""
@@ -54,6 +58,7 @@ class TritonLoop:
             "OUTPUT": KINDS[recipe.plan.outputs],
             "OPERAND": KINDS[recipe.plan.operand],
             "num_warps": min(16, max(1, block // 128)),
+            "maxnreg": REGISTERS,
         }
         per_tile = next_power_of_2(cdiv(recipe.directions * self.parts * outer, PROGRAMS))
         self.product_options = {
@@ -64,6 +69,7 @@ class TritonLoop:
             "PRECISION": recipe.plan.precision,
             "num_warps": 4,
             "num_stages": 4,
+            "maxnreg": REGISTERS,
         }
 
     def multiply(self) -> None:
