@@ -24,9 +24,9 @@ PARTS_OF_SUMS = 32
 PROGRAMS = 128
 """Number of programs of a product if its size allows: about one for each multiprocessor of an H100 or H200."""
 
-REGISTERS = 128
-"""The most registers of a thread. Left to itself, the assembler spills a few to run more programs side by side; with
-these, the largest program (16 warps) fills a multiprocessor."""
+ROW_REGISTERS, PRODUCT_REGISTERS = 128, 192
+"""The most registers of a thread. Left to itself, the assembler spills some to run more programs side by side. With
+these, a multiprocessor has room for one row of 16 warps, or for two tiles of a product in fp32."""
 
 
 class TritonLoop:
@@ -58,7 +58,7 @@ class TritonLoop:
             "OUTPUT": KINDS[recipe.plan.outputs],
             "OPERAND": KINDS[recipe.plan.operand],
             "num_warps": min(16, max(1, block // 128)),
-            "maxnreg": REGISTERS,
+            "maxnreg": ROW_REGISTERS,
         }
         per_tile = next_power_of_2(cdiv(recipe.directions * self.parts * outer, PROGRAMS))
         self.product_options = {
@@ -69,7 +69,7 @@ class TritonLoop:
             "PRECISION": recipe.plan.precision,
             "num_warps": 4,
             "num_stages": 4,
-            "maxnreg": REGISTERS,
+            "maxnreg": PRODUCT_REGISTERS,
         }
 
     def multiply(self) -> None:
