@@ -1,6 +1,6 @@
 """Print the stored verdicts of an earlier commit beside those of today's rules, as a page of Markdown.
 
-    python docs/made_by/compare_verdicts.py 5ab3a4b synthetic synthetic_hard > docs/verdicts_old_and_new.md
+    python docs/made_by/compare_verdicts.py 5ab3a4b synthetic > docs/verdicts_old_and_new.md
 
 Both are on the same stored results (recipes/results/*.json) of the corpora that are named, which must not have been
 made anew since; the earlier verdicts stand in that commit's claims-*.md.

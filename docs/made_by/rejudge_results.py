@@ -1,6 +1,6 @@
 """Trainings of stored tables, judged by the rules of their release and by today's: Markdown on the screen.
 
-    python docs/made_by/rejudge_results.py z20_variance-open-synthetic bo18_table3-open-synthetic_hard
+    python docs/made_by/rejudge_results.py z20_end_to_end-open-synthetic z20_variance-open-synthetic
 
 Tables of earlier releases hold numbers and no curves; the pages beside them draw each row's mean dev error, which is
 read from there to a twentieth of a point. The chance level is computed from the texts of the corpus, which is prepared.
