@@ -135,7 +135,7 @@ def compiled_agrees() -> bool:
     scores = torch.linspace(-9, 9, 3 * 4 * 5, dtype=torch.float64).sin().mul(3).view(3, 4, 5).log_softmax(-1)
     at_limit, beams, compiled = torch.tensor([[False], [False], [True]]), [], True
     for kind in (BeamExpansion, CompiledBeamExpansion):
-        found = first_beams(0, torch.ones(3))
+        found = first_beams(0, torch.ones(3, dtype=torch.long))
         for step in range(3):
             of_beams = scores[:, : found.tokens.shape[1]].roll(step, 2)
             found, parents = kind(0, 4, 0.7).extend(found, of_beams, of_beams[:, :, 0], at_limit)
