@@ -117,8 +117,8 @@ def plan_of(requested: Request) -> Plan:
         return reproduction_jobs.jobs(recipe, tier, seeds, requested.runs, requested.overrides, rates)
 
     jobs = made(wanted, {})
-    known = stored_table(requested, jobs)
-    seeds = max([wanted, *_stored_seeds(known)])
+    known = stored_tables(requested, jobs)
+    seeds = max([wanted, *_stored_seeds(recipe, known)])
     if seeds > wanted or any(job.rate is not None for job in jobs):  # composing them takes a while
         table = reproduction_results.collect(recipe, tier, jobs, "", known)
         rates = {line.name: line.outcomes[0].rate for line in table.lines if line.outcomes}
@@ -129,21 +129,27 @@ def plan_of(requested: Request) -> Plan:
     return Plan(jobs, chosen, waiting)
 
 
-def _stored_seeds(known: Table | None) -> list[int]:
-    """Seeds of the trainings of a table that can be told apart from others by their digests."""
-    lines = () if known is None else known.lines
+def _stored_seeds(recipe: Recipe, known: Sequence[Table]) -> list[int]:
+    """Seeds of the trainings of a recipe's own table that can be told apart from others by their digests."""
+    lines = [line for table in known if table.recipe == recipe.name for line in table.lines]
     return [each.seed for line in lines for each in line.outcomes if each.digest]
 
 
-def stored_table(requested: Request, jobs: Sequence[Job]) -> Table | None:
-    """The table of former trainings of some jobs in the folder of results, None where there is none."""
-    path = requested.results / f"{reproduction_results.stem(requested.recipe, requested.tier, jobs)}.json"
-    return reproduction_results.read(path) if path.exists() else None
+def stored_tables(requested: Request, jobs: Sequence[Job]) -> list[Table]:
+    """The tables in the folder of results that may have trainings of these jobs, the recipe's own one first.
+
+    Recipes share rows: what one has trained at the same tier and on the same corpus, another one need not train.
+    """
+    own = f"{reproduction_results.stem(requested.recipe, requested.tier, jobs)}.json"
+    others = own.removeprefix(requested.recipe.name)
+    paths = sorted(requested.results.glob(f"*{others}"), key=lambda path: (path.name != own, path.name))
+    return [reproduction_results.read(path) for path in paths]
 
 
 def store(requested: Request, jobs: Sequence[Job], command: str) -> None:
     """Write the numbers of all trainings so far, so that none is trained again on another machine."""
-    table = reproduction_results.collect(requested.recipe, requested.tier, jobs, command, stored_table(requested, jobs))
+    known = stored_tables(requested, jobs)
+    table = reproduction_results.collect(requested.recipe, requested.tier, jobs, command, known)
     reproduction_results.write(table, requested.results / f"{table.stem}.json")
 
 
@@ -322,7 +328,7 @@ def train_unseen(overrides: Sequence[str], look_every: int | None = None, folder
 
 def report(requested: Request, jobs: Sequence[Job], command: str) -> None:
     """Write table, page and claims from the finished trainings, or from their stored results where they are gone."""
-    known = stored_table(requested, jobs)
+    known = stored_tables(requested, jobs)
     table = reproduction_results.collect(requested.recipe, requested.tier, jobs, command, known)
     results = requested.results
     stored = results / f"{table.stem}.json"

@@ -177,9 +177,9 @@ def _corpus(jobs: Sequence[Job]) -> str:
     return str(jobs[0].config["corpus"]["name"]) if jobs else "none"
 
 
-def collect(recipe: Recipe, tier: str, jobs: Sequence[Job], command: str, known: Table | None = None) -> Table:
-    """The table of all jobs that are finished, here or in a table of former trainings, `known`."""
-    metric = "phone_error_rate" if known is None else known.metric
+def collect(recipe: Recipe, tier: str, jobs: Sequence[Job], command: str, known: Sequence[Table] = ()) -> Table:
+    """The table of all jobs that are finished, here or in tables of former trainings, `known`."""
+    metric = known[0].metric if known else "phone_error_rate"
     former = stored(known, jobs)
     by_row: dict[str, list[Outcome]] = {row.name: [] for row in recipe.rows}
     for job in jobs:
@@ -196,12 +196,12 @@ def collect(recipe: Recipe, tier: str, jobs: Sequence[Job], command: str, known:
     return with_times(Table(recipe.name, tier, _corpus(jobs), metric, command, tuple(lines)))
 
 
-def stored(known: Table | None, jobs: Sequence[Job]) -> dict[Path, Outcome]:
-    """The outcomes of jobs that a table has, by the jobs' folders: those of the same row, seed, copy and digest."""
-    lines = () if known is None else known.lines
+def stored(known: Sequence[Table], jobs: Sequence[Job]) -> dict[Path, Outcome]:
+    """The outcomes of jobs that tables have, by the jobs' folders: those of the same row, seed, copy and digest."""
     outcomes = {
         (line.name, each.seed, each.copy, each.digest): each
-        for line in lines
+        for table in known
+        for line in table.lines
         for each in (*line.outcomes, *line.tried)
         if each.digest
     }

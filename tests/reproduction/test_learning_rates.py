@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from las.cli import reproduce
 from las.reproduction import jobs, learning_rates, recipe, results
 from las.reproduction.jobs import Job
 from las.reproduction.recipe import Recipe
@@ -71,7 +72,7 @@ def test_the_best_rate_on_dev_counts_and_the_others_are_kept_apart(tuned: Recipe
     planned = plan(tuned, {first: 0.002})
     errors = {(first, 1, 0.001): 0.3, (first, 1, 0.002): 0.2, (first, 1, 0.004): 0.25, (first, 2, 0.002): 0.4}
     known = table_of(tuned, planned, {**errors, (second, 1, 0.001): 0.5})
-    table = results.collect(tuned, "smoke", planned, "las reproduce", known)
+    table = results.collect(tuned, "smoke", planned, "las reproduce", [known])
     assert [(each.seed, each.rate, each.dev_error) for each in table.line(first).outcomes] == [
         (1, 0.002, 0.2),
         (2, 0.002, 0.4),
@@ -92,16 +93,35 @@ def test_a_broken_training_is_never_the_best(tuned: Recipe) -> None:
 def test_a_stored_training_counts_only_with_the_same_settings(tuned: Recipe) -> None:
     planned = plan(tuned, {tuned.rows[0].name: 0.002})
     known = table_of(tuned, planned, {(tuned.rows[0].name, 1, rate): 0.3 for rate in RATES})
-    assert len(results.stored(known, planned)) == 3
+    assert len(results.stored([known], planned)) == 3
     others = plan(tuned, given=("trainer.batch_size=3",))
-    assert results.stored(known, others) == {}
-    assert results.collect(tuned, "smoke", others, "", known).line(tuned.rows[0].name).outcomes == ()
+    assert results.stored([known], others) == {}
+    assert results.collect(tuned, "smoke", others, "", [known]).line(tuned.rows[0].name).outcomes == ()
+
+
+def test_trainings_of_another_recipe_with_the_same_rows_count(tuned: Recipe, tmp_path: Path) -> None:
+    given = ["recipe=bo18_table1", "tier=smoke", "corpus=timit", "corpus.root=x", f"results_dir={tmp_path}"]
+    asked = reproduce.request(given)
+    planned = plan(tuned, {row.name: 0.002 for row in tuned.rows}, ("optim.lr=0.002",))
+    lines = [
+        Line(row.name, row.label, tuple(outcome(job, 0.3) for job in planned if job.row.name == row.name))
+        for row in tuned.rows
+    ]
+    whole = Table("bo18_table3", "smoke", "timit", "phone_error_rate", "las reproduce", tuple(lines))
+    results.write(whole, tmp_path / "bo18_table3-smoke-timit.json")
+    results.write(whole, tmp_path / "bo18_table3-smoke-synthetic.json")
+    wanted = jobs.jobs(asked.recipe, "smoke", 3, Path("runs"), [*given[2:4], "optim.lr=0.002"])
+    assert [table.corpus for table in reproduce.stored_tables(asked, wanted)] == ["timit"]
+    table = results.collect(asked.recipe, "smoke", wanted, "", reproduce.stored_tables(asked, wanted))
+    assert {line.name: [each.seed for each in line.outcomes] for line in table.lines} == {
+        row.name: [1, 2, 3] for row in asked.recipe.rows
+    }
 
 
 def test_a_table_with_rates_is_read_as_it_was_written(tuned: Recipe, tmp_path: Path) -> None:
     planned = plan(tuned)
     known = table_of(tuned, planned, {(row.name, 1, rate): 0.3 for row in tuned.rows for rate in RATES})
-    table = results.collect(tuned, "smoke", planned, "las reproduce", known)
+    table = results.collect(tuned, "smoke", planned, "las reproduce", [known])
     results.write(table, tmp_path / "x.json")
     assert results.read(tmp_path / "x.json") == table
     assert [len(line.tried) for line in table.lines] == [2, 2]
