@@ -1,0 +1,127 @@
+"""Gaussian mixtures that words are found by, of what was aligned: `las align gaussians=FOLDER`."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from las.data.corpora.base import Corpus
+from las.data.sampler import DECODED
+from las.decoding import tuned_search
+from las.hmm import continuation, gmm_training
+from las.hmm.aligner import Aligner, say_round
+from las.hmm.continuation import RECOGNITION_SCHEDULE
+from las.hmm.frame_times import FrameTimes
+from las.hmm.gaussian_model import GaussianModel
+from las.hmm.labels import Labels
+from las.hmm.network_aligner import NetworkAligner
+from las.hmm.spoken import Spoken
+from las.hmm.tying import TiedStates
+from las.nn.features import Features
+from las.runtime import progress
+from las.runtime.config import Config, build, card
+from las.runtime.errors import ConfigError
+from las.storage import atomic, checkpoint, run_directory
+from las.training import data_preparation, frames
+
+GRIDS = {
+    "las.WordGraphSearch": "'scales.acoustic_scale=[1.0,2.0,3.0]' scales.prior_scale=[1.0] "
+    "'scales.lm_scale=[10.0,20.0,30.0]' scales.insertion=[0.0]",
+    "las.PhoneBigramSearch": "scales.prior_scale=[1.0] 'scales.lm_scale=[2.0,4.0,8.0]'",
+}
+"""Scales to try first, for the line that says what comes next."""
+UNSCALED = {"acoustic_scale": 1.0, "prior_scale": 1.0, "lm_scale": 1.0}
+"""Scales of the search before `las tune`: with this prior scale, states are scored by their likelihoods."""
+
+
+def check(config: Config, has_words: bool) -> None:
+    """Check what can be checked before anything is trained.
+
+    Raises ConfigError for a folder that holds a run, and for tied states of a corpus of phones, which no search knows;
+    StorageError for a place that cannot be written.
+    """
+    folder = Path(config["gaussians"])
+    if (folder / "checkpoints").exists():
+        raise ConfigError(f"gaussians={folder} holds a run already: name another folder, or remove this one")
+    if config["triphones"] and not has_words:
+        raise ConfigError("gaussians= with triphones=true needs the words of a dictionary: leave triphones out")
+    atomic.require_folder(folder)
+
+
+def train(
+    config: Config,
+    corpus: Corpus,
+    spoken: Sequence[Spoken],
+    labels: Mapping[str, Labels],
+    aligner: Aligner | NetworkAligner,
+) -> None:
+    """Train mixtures on aligned utterances, and write them as the checkpoint of a run.
+
+    Args:
+        config: of the command, with the section of the corpus.
+        corpus: built from that section.
+        spoken: the training part.
+        labels: the pdf of every frame of its utterances, by their ids.
+        aligner: by which they were aligned.
+
+    Raises ConfigError for features of other frames, StorageError where the checkpoint cannot be written.
+    """
+    states, lexicon = aligner.states, aligner.lexicon
+    features: Features = build(config["gaussian_features"], where="gaussian_features")(corpus.sample_rate)
+    if FrameTimes.of(features) != aligner.times:
+        raise ConfigError(
+            f"gaussian_features: its windows ({_windows(FrameTimes.of(features))}) are not those that were aligned "
+            f"({_windows(aligner.times)}): set frame_shift_ms and frame_length_ms of both alike"
+        )
+    data_preparation.fit_features(features, [each.utterance for each in spoken], corpus, DECODED)
+    examples = continuation.of_labels(spoken, labels, features, lexicon, states)
+    progress.say("Gaussian mixtures to find words by, from this alignment")
+    mixtures = gmm_training.train(examples, states.num_pdfs, RECOGNITION_SCHEDULE, say_round)
+    section = {
+        "_target_": "las.GaussianModel",
+        "_partial_": True,
+        "features": config["gaussian_features"],
+        "num_components": mixtures.weights.shape[1],
+    }
+    tied = {"num_pdfs": states.num_pdfs} if isinstance(states, TiedStates) else {}
+    model: GaussianModel = build(section, where="model")(
+        corpus.sample_rate, vocab_size=1 + len(states.topology.phones), **tied
+    )
+    model.features.load_state_dict(features.state_dict())
+    counts = np.bincount(np.concatenate([each.first_path for each in examples]), minlength=states.num_pdfs)
+    model.set_mixtures(mixtures, torch.from_numpy(counts).float())
+    search = card("search", "word_graph" if lexicon.silence is not None else "phone_bigram") | UNSCALED
+    if lexicon.silence is None:
+        model.bigram.copy_(frames.phone_bigram([words for _, words in spoken], states.topology.phones, corpus.name))
+    _write(config | {"model": section, "search": search}, corpus, model, aligner)
+
+
+def _windows(times: FrameTimes) -> str:
+    return f"{1000 * times.length_s:g} ms every {1000 * times.shift_s:g} ms"
+
+
+def _write(config: Config, corpus: Corpus, model: GaussianModel, aligner: Aligner | NetworkAligner) -> None:
+    """Write the run: config, environment, checkpoint, and a result, which says that nothing is left to be trained."""
+    folder, step = Path(config["gaussians"]), RECOGNITION_SCHEDULE.realignments
+    config = config | {"name": folder.name, "run_dir": str(folder)}
+    lexicon, states = aligner.lexicon, aligner.states
+    state: dict[str, Any] = {
+        "step": step,
+        "corpus": {
+            "tokens": corpus.tokens.state(),
+            "sample_rate": corpus.sample_rate,
+            "metric": corpus.metric,
+            **({} if lexicon.silence is None else {"lexicon": lexicon.state()}),
+            **({"tying": states.state()} if isinstance(states, TiedStates) else {}),
+        },
+    }
+    saved = checkpoint.save(folder / "checkpoints", step, model.state_dict(), {}, state, config)
+    for name in ("best", "latest"):
+        checkpoint.point(folder / "checkpoints", name, saved)
+    atomic.write_json(folder / "config.json", config)
+    atomic.write_json(folder / "environment.json", run_directory.environment())
+    progress.say(f"{model.explain()} written to {folder}")
+    name = str(config["search"]["_target_"])
+    progress.say(f"next:  las tune checkpoint={folder} {tuned_search.BASES[name]} {GRIDS[name]}")
