@@ -60,16 +60,17 @@ def align(overrides: list[str]) -> dict[str, Any]:
         spoken.say_dictionary(corpus, config["lexicon"], dictionary)
     everything = {split: spoken.spoken(corpus, utterances) for split, utterances in data.splits.items()}
     everything = _known(everything, dictionary, config["partial"])
-    if config["gaussians"] is not None:
-        align_gaussians.check(config, has_words=dictionary.silence is not None)
     aligner: Aligner | NetworkAligner
     if network is None:
         features = build(config["features"], where="features")(corpus.sample_rate)
         aligner = Aligner(features, dictionary, spoken.topology(corpus, dictionary), growth=growth)
-        aligner.train(everything[corpus.splits[0]])
     else:
         states = network.tied or spoken.topology(corpus, dictionary)
         aligner = align_network.aligner(network, dictionary, states, config)
+    if config["gaussians"] is not None:
+        align_gaussians.check(config, corpus, aligner)
+    if isinstance(aligner, Aligner):
+        aligner.train(everything[corpus.splits[0]])
     chosen = corpus.splits if config["split"] is None else (config["split"],)
     aligned = aligner.align([each for split in chosen for each in everything[split]])
     aligned.say_without_path()

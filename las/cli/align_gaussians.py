@@ -36,17 +36,23 @@ UNSCALED = {"acoustic_scale": 1.0, "prior_scale": 1.0, "lm_scale": 1.0}
 """Scales of the search before `las tune`: with this prior scale, states are scored by their likelihoods."""
 
 
-def check(config: Config, has_words: bool) -> None:
+def check(config: Config, corpus: Corpus, aligner: Aligner | NetworkAligner) -> None:
     """Check what can be checked before anything is trained.
 
-    Raises ConfigError for a folder that holds a run, and for tied states of a corpus of phones, which no search knows;
-    StorageError for a place that cannot be written.
+    Raises ConfigError for a folder that holds a run, features of other frames than those that are aligned, and tied
+    states of a corpus of phones, which no search knows; StorageError for a place that cannot be written.
     """
     folder = Path(config["gaussians"])
     if (folder / "checkpoints").exists():
         raise ConfigError(f"gaussians={folder} holds a run already: name another folder, or remove this one")
-    if config["triphones"] and not has_words:
+    if config["triphones"] and aligner.lexicon.silence is None:
         raise ConfigError("gaussians= with triphones=true needs the words of a dictionary: leave triphones out")
+    own = FrameTimes.of(_features(config, corpus))
+    if own != aligner.times:
+        raise ConfigError(
+            f"gaussian_features: its windows ({_windows(own)}) are not those that were aligned "
+            f"({_windows(aligner.times)}): set frame_length_ms and frame_shift_ms of both alike"
+        )
     atomic.require_folder(folder)
 
 
@@ -66,15 +72,10 @@ def train(
         labels: the pdf of every frame of its utterances, by their ids.
         aligner: by which they were aligned.
 
-    Raises ConfigError for features of other frames, StorageError where the checkpoint cannot be written.
+    Raises StorageError where the checkpoint cannot be written.
     """
     states, lexicon = aligner.states, aligner.lexicon
-    features: Features = build(config["gaussian_features"], where="gaussian_features")(corpus.sample_rate)
-    if FrameTimes.of(features) != aligner.times:
-        raise ConfigError(
-            f"gaussian_features: its windows ({_windows(FrameTimes.of(features))}) are not those that were aligned "
-            f"({_windows(aligner.times)}): set frame_shift_ms and frame_length_ms of both alike"
-        )
+    features = _features(config, corpus)
     data_preparation.fit_features(features, [each.utterance for each in spoken], corpus, DECODED)
     examples = continuation.of_labels(spoken, labels, features, lexicon, states)
     progress.say("Gaussian mixtures to find words by, from this alignment")
@@ -96,6 +97,14 @@ def train(
     if lexicon.silence is None:
         model.bigram.copy_(frames.phone_bigram([words for _, words in spoken], states.topology.phones, corpus.name))
     _write(config | {"model": section, "search": search}, corpus, model, aligner)
+
+
+def _features(config: Config, corpus: Corpus) -> Features:
+    section = config["gaussian_features"]
+    if isinstance(section, str):
+        raise ConfigError(f"gaussian_features={section}: choose the card so: features@gaussian_features={section}")
+    features: Features = build(section, where="gaussian_features")(corpus.sample_rate)
+    return features
 
 
 def _windows(times: FrameTimes) -> str:
