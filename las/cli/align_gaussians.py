@@ -9,7 +9,6 @@ import torch
 
 from las.data.corpora.base import Corpus
 from las.data.sampler import DECODED
-from las.decoding import tuned_search
 from las.hmm import continuation, gmm_training
 from las.hmm.aligner import Aligner, say_round
 from las.hmm.continuation import RECOGNITION_SCHEDULE
@@ -26,14 +25,14 @@ from las.runtime.errors import ConfigError
 from las.storage import atomic, checkpoint, run_directory
 from las.training import data_preparation, frames
 
+SEARCHES = {True: "word_graph_gaussians", False: "phone_bigram"}
+"""Cards of the searches of models of words, and of phones."""
 GRIDS = {
-    "las.WordGraphSearch": "'scales.acoustic_scale=[1.0,2.0,3.0]' scales.prior_scale=[1.0] "
-    "'scales.lm_scale=[10.0,20.0,30.0]' scales.insertion=[0.0]",
-    "las.PhoneBigramSearch": "scales.prior_scale=[1.0] 'scales.lm_scale=[2.0,4.0,8.0]'",
+    True: "'scales.acoustic_scale=[1.0,2.0,3.0]' scales.prior_scale=null 'scales.lm_scale=[10.0,20.0,30.0]' "
+    "scales.insertion=null",
+    False: "scales.prior_scale=null 'scales.lm_scale=[2.0,5.0,10.0]' 'scales.insertion=[0.0,10.0]'",
 }
 """Scales to try first, for the line that says what comes next."""
-UNSCALED = {"acoustic_scale": 1.0, "prior_scale": 1.0, "lm_scale": 1.0}
-"""Scales of the search before `las tune`: with this prior scale, states are scored by their likelihoods."""
 
 
 def check(config: Config, corpus: Corpus, aligner: Aligner | NetworkAligner) -> None:
@@ -93,10 +92,13 @@ def train(
     model.features.load_state_dict(features.state_dict())
     counts = np.bincount(np.concatenate([each.first_path for each in examples]), minlength=states.num_pdfs)
     model.set_mixtures(mixtures, torch.from_numpy(counts).float())
-    search = card("search", "word_graph" if lexicon.silence is not None else "phone_bigram") | UNSCALED
-    if lexicon.silence is None:
+    has_words = lexicon.silence is not None
+    if not has_words:
         model.bigram.copy_(frames.phone_bigram([words for _, words in spoken], states.topology.phones, corpus.name))
-    _write(config | {"model": section, "search": search}, corpus, model, aligner)
+    _write(config | {"model": section, "search": card("search", SEARCHES[has_words])}, corpus, model, aligner)
+    folder = config["gaussians"]
+    progress.say(f"{model.explain()} written to {folder}")
+    progress.say(f"next:  las tune checkpoint={folder} search={SEARCHES[has_words]} {GRIDS[has_words]}")
 
 
 def _features(config: Config, corpus: Corpus) -> Features:
@@ -112,7 +114,7 @@ def _windows(times: FrameTimes) -> str:
 
 
 def _write(config: Config, corpus: Corpus, model: GaussianModel, aligner: Aligner | NetworkAligner) -> None:
-    """Write the run: config, environment, checkpoint, and a result, which says that nothing is left to be trained."""
+    """Write the folder of a run: config, environment and checkpoint, from which nothing is trained on."""
     folder, step = Path(config["gaussians"]), RECOGNITION_SCHEDULE.realignments
     config = config | {"name": folder.name, "run_dir": str(folder)}
     lexicon, states = aligner.lexicon, aligner.states
@@ -131,6 +133,3 @@ def _write(config: Config, corpus: Corpus, model: GaussianModel, aligner: Aligne
         checkpoint.point(folder / "checkpoints", name, saved)
     atomic.write_json(folder / "config.json", config)
     atomic.write_json(folder / "environment.json", run_directory.environment())
-    progress.say(f"{model.explain()} written to {folder}")
-    name = str(config["search"]["_target_"])
-    progress.say(f"next:  las tune checkpoint={folder} {tuned_search.BASES[name]} {GRIDS[name]}")

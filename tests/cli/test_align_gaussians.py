@@ -49,7 +49,7 @@ def test_from_audio_and_transcripts_to_words(root: Path, las: Las, more: list[st
     assert "Gaussians of " in answer.out and f"next:  las tune checkpoint={root / 'gmm'}" in answer.out
     (root / "an4" / "etc" / "an4.dic").unlink()
     places = [f"checkpoint={root / 'gmm'}", f"data_dir={root / 'data'}"]
-    answer = las("tune", *places, "search=word_graph", *GRID)
+    answer = las("tune", *places, "search=word_graph_gaussians", *GRID)
     assert answer.code == 0 and "an4 dev: 2 utterances, 2 combinations" in answer.out, answer.err
     answer = las("decode", *places, "split=test", "search=tuned")
     assert answer.code == 0 and "test: WER " in answer.out, answer.err
