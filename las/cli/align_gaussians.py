@@ -11,7 +11,6 @@ from las.data.corpora.base import Corpus
 from las.data.sampler import DECODED
 from las.hmm import continuation, gmm_training
 from las.hmm.aligner import Aligner, say_round
-from las.hmm.continuation import RECOGNITION_SCHEDULE
 from las.hmm.frame_times import FrameTimes
 from las.hmm.gaussian_model import GaussianModel
 from las.hmm.labels import Labels
@@ -78,7 +77,9 @@ def train(
     data_preparation.fit_features(features, [each.utterance for each in spoken], corpus, DECODED)
     examples = continuation.of_labels(spoken, labels, features, lexicon, states)
     progress.say("Gaussian mixtures to find words by, from this alignment")
-    mixtures = gmm_training.train(examples, states.num_pdfs, RECOGNITION_SCHEDULE, say_round)
+    counts = np.bincount(np.concatenate([each.first_path for each in examples]), minlength=states.num_pdfs)
+    schedule = continuation.recognition_schedule(int(counts.sum()), states.num_pdfs)
+    mixtures = gmm_training.train(examples, states.num_pdfs, schedule, say_round)
     section = {
         "_target_": "las.GaussianModel",
         "_partial_": True,
@@ -90,12 +91,12 @@ def train(
         corpus.sample_rate, vocab_size=1 + len(states.topology.phones), **tied
     )
     model.features.load_state_dict(features.state_dict())
-    counts = np.bincount(np.concatenate([each.first_path for each in examples]), minlength=states.num_pdfs)
     model.set_mixtures(mixtures, torch.from_numpy(counts).float())
     has_words = lexicon.silence is not None
     if not has_words:
         model.bigram.copy_(frames.phone_bigram([words for _, words in spoken], states.topology.phones, corpus.name))
-    _write(config | {"model": section, "search": card("search", SEARCHES[has_words])}, corpus, model, aligner)
+    config = config | {"model": section, "search": card("search", SEARCHES[has_words])}
+    _write(config, schedule.realignments, corpus, model, aligner)
     folder = config["gaussians"]
     progress.say(f"{model.explain()} written to {folder}")
     progress.say(f"next:  las tune checkpoint={folder} search={SEARCHES[has_words]} {GRIDS[has_words]}")
@@ -113,9 +114,9 @@ def _windows(times: FrameTimes) -> str:
     return f"{1000 * times.length_s:g} ms every {1000 * times.shift_s:g} ms"
 
 
-def _write(config: Config, corpus: Corpus, model: GaussianModel, aligner: Aligner | NetworkAligner) -> None:
+def _write(config: Config, step: int, corpus: Corpus, model: GaussianModel, aligner: Aligner | NetworkAligner) -> None:
     """Write the folder of a run: config, environment and checkpoint, from which nothing is trained on."""
-    folder, step = Path(config["gaussians"]), RECOGNITION_SCHEDULE.realignments
+    folder = Path(config["gaussians"])
     config = config | {"name": folder.name, "run_dir": str(folder)}
     lexicon, states = aligner.lexicon, aligner.states
     state: dict[str, Any] = {

@@ -28,7 +28,9 @@ TRIPHONE_SCHEDULE = Schedule(first=4, doublings=2, after_each=3)
 STATIC_SCHEDULE = Schedule(first=2, doublings=2, after_each=2)
 
 RECOGNITION_SCHEDULE = Schedule(first=2, doublings=5, after_each=3)
-"""Words are told apart by more Gaussians than boundaries are found by."""
+"""Words take more Gaussians than boundaries; `recognition_schedule` has fewer for fewer frames."""
+FRAMES_PER_GAUSSIAN = 50
+"""Frames for each Gaussian of models that find words, on average, at least."""
 
 
 def tied(examples: Sequence[Example], mixtures: Mixtures, topology: Topology, growth: Growth) -> TiedStates:
@@ -59,6 +61,12 @@ def of_labels(
             graph = alignment_graph(words, lexicon, states, f"utterance {utterance.id}")
             examples.append(Example(utterance.id, rows[0], graph, labels[utterance.id].tolist()))
     return examples
+
+
+def recognition_schedule(num_frames: int, num_pdfs: int) -> Schedule:
+    """Realignments of models that find words: as many doublings as the training frames allow, five at most."""
+    doublings = (num_frames // (FRAMES_PER_GAUSSIAN * num_pdfs)).bit_length() - 1
+    return RECOGNITION_SCHEDULE._replace(doublings=min(max(doublings, 0), RECOGNITION_SCHEDULE.doublings))
 
 
 def continued(
