@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from las.cli import align_import, align_network
+from las.cli import align_gaussians, align_import, align_network
 from las.data.corpora.base import Corpus
 from las.data.manifest import Interval, Utterance
 from las.hmm import imported, labels, segments, spoken, textgrid, tying
@@ -34,11 +34,13 @@ NEAR_S = 0.02
 def align(overrides: list[str]) -> dict[str, Any]:
     """Train models of phones, align, write the times, and return statistics: see configs/align.yaml.
 
+    With `gaussians` mixtures are trained on what was aligned, to find words by.
+
     With `checkpoint` a trained acoustic model aligns its own corpus; with `import` the labels come from an alignment
     that another system made. In both cases nothing is trained.
     """
     config = compose("align", overrides)
-    for key in ("import", "checkpoint", "output", "lexicon", "split", "labels"):
+    for key in ("import", "checkpoint", "output", "lexicon", "split", "labels", "gaussians"):
         check_value(key, config[key], str | None)
     check_value("partial", config["partial"], bool)
     growth = _growth(config)
@@ -62,10 +64,13 @@ def align(overrides: list[str]) -> dict[str, Any]:
     if network is None:
         features = build(config["features"], where="features")(corpus.sample_rate)
         aligner = Aligner(features, dictionary, spoken.topology(corpus, dictionary), growth=growth)
-        aligner.train(everything[corpus.splits[0]])
     else:
         states = network.tied or spoken.topology(corpus, dictionary)
         aligner = align_network.aligner(network, dictionary, states, config)
+    if config["gaussians"] is not None:
+        align_gaussians.check(config, corpus, aligner)
+    if isinstance(aligner, Aligner):
+        aligner.train(everything[corpus.splits[0]])
     chosen = corpus.splits if config["split"] is None else (config["split"],)
     aligned = aligner.align([each for split in chosen for each in everything[split]])
     aligned.say_without_path()
@@ -77,6 +82,11 @@ def align(overrides: list[str]) -> dict[str, Any]:
         progress.say(f"labels of {stored.counts().sum():,} frames written to {stored.folder}")
         if isinstance(aligner.states, TiedStates):
             aligner.states.write(stored.folder / tying.TYING)
+    if config["gaussians"] is not None:
+        first = corpus.splits[0]
+        of_first = aligned if first in chosen else aligner.align(everything[first])
+        own = config | {"corpus": (config if network is None else network.config)["corpus"]}
+        align_gaussians.train(own, corpus, everything[first], of_first.labels, aligner)
     known = {each.utterance.id: each.utterance for split in chosen for each in everything[split]}
     return {"utterances": len(aligned.aligned), "without_path": aligned.without_path} | _compare(corpus, aligned, known)
 

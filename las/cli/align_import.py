@@ -63,6 +63,8 @@ def _checked(config: Config) -> Path:
         raise ConfigError(f"import={path}: there is no such file or folder")
     if config["labels"] is None:
         raise ConfigError(f"import={path} needs a folder for the labels of frames: add labels=FOLDER")
+    if config["gaussians"] is not None:
+        raise ConfigError(f"gaussians={config['gaussians']} does not go with import=, whose states may be unknown")
     given = [name for name in ("pdf_map", "num_pdfs") if config[name] is not None]
     if given and imported.has_times(path):
         raise ConfigError(f"import={path} names phones: leave out {given[0]}, which is for numbers of pdfs")

@@ -95,17 +95,17 @@ class Aligner:
     def train(self, spoken: Sequence[Spoken]) -> None:
         """Train from a flat start; a line for each realignment. Raises DataError for audio that cannot be read."""
         examples = self._examples(spoken)
-        self.mixtures = gmm_training.train(examples, self.topology.num_pdfs, self.schedule, _report)
+        self.mixtures = gmm_training.train(examples, self.topology.num_pdfs, self.schedule, say_round)
         if self.growth is not None:
             self.states = continuation.tied(examples, self.mixtures, self.topology, self.growth)
             progress.say(f"{self.states.num_pdfs:,} tied states of triphones")
             examples = self._continued(examples, spoken)
-            self.mixtures = gmm_training.train(examples, self.states.num_pdfs, TRIPHONE_SCHEDULE, _report)
+            self.mixtures = gmm_training.train(examples, self.states.num_pdfs, TRIPHONE_SCHEDULE, say_round)
         if self.features.orders > 1:
             examples = self._continued(examples, spoken)
             self.size = self.features.size // self.features.orders
             examples = [example._replace(features=example.features[:, : self.size]) for example in examples]
-            self.mixtures = gmm_training.train(examples, self.states.num_pdfs, STATIC_SCHEDULE, _report)
+            self.mixtures = gmm_training.train(examples, self.states.num_pdfs, STATIC_SCHEDULE, say_round)
 
     def align(self, spoken: Sequence[Spoken]) -> Alignment:
         """Align utterances by the trained models, in their order. Raises DataError for audio that cannot be read."""
@@ -132,6 +132,7 @@ class Aligner:
         return examples
 
 
-def _report(realignment: Round) -> None:
+def say_round(realignment: Round) -> None:
+    """Print a line for a realignment."""
     score, gaussians = realignment.score, realignment.num_components
     progress.say(f"realignment {realignment.number}: {gaussians:,} Gaussians, {score:.3f} per frame")

@@ -34,11 +34,14 @@ class Statistics(NamedTuple):
 
     def add(self, frames: Float[Tensor, "frames size"], pdfs: Int[Tensor, "frames"], mixtures: "Mixtures") -> None:
         """Add frames whose states are known."""
-        shares = torch.softmax(mixtures.component_scores(frames, pdfs), dim=-1)
-        weighted = shares.unsqueeze(-1) * frames.unsqueeze(1)
-        self.occupancy.index_add_(0, pdfs, shares.double())
-        self.first.index_add_(0, pdfs, weighted.double())
-        self.second.index_add_(0, pdfs, (weighted * frames.unsqueeze(1)).double())
+        order = pdfs.argsort(stable=True)
+        present, counts = pdfs.unique(return_counts=True)
+        for pdf, own in zip(present.tolist(), frames[order].split(counts.tolist()), strict=True):
+            shares = torch.softmax(mixtures.component_scores(own, pdf), dim=-1).double()
+            values = own.double()
+            self.occupancy[pdf] += shares.sum(0)
+            self.first[pdf] += shares.T @ values
+            self.second[pdf] += shares.T @ values.square()
 
 
 class Mixtures:
@@ -76,19 +79,17 @@ class Mixtures:
 
     def log_likelihoods(self, frames: Float[Tensor, "*batch size"]) -> Float[Tensor, "*batch pdfs"]:
         """Log-likelihoods of frames under every pdf."""
-        pdfs, components, _ = self.means.shape
-        linear = frames @ self.scaled_means.flatten(0, 1).T
-        square = frames.square() @ self.precisions.flatten(0, 1).T
-        scores = (linear - 0.5 * square + self.constants.flatten()).unflatten(-1, (pdfs, components))
-        return torch.logsumexp(scores, dim=-1)
+        there = self.weights > 0  # pdfs may have very different numbers of components
+        linear = frames @ self.scaled_means[there].T
+        square = frames.square() @ self.precisions[there].T
+        scores = linear - 0.5 * square + self.constants[there]
+        parts = scores.split(there.sum(dim=1).tolist(), dim=-1)
+        return torch.stack([torch.logsumexp(part, dim=-1) for part in parts], dim=-1)
 
-    def component_scores(
-        self, frames: Float[Tensor, "frames size"], pdfs: Int[Tensor, "frames"]
-    ) -> Float[Tensor, "frames components"]:
-        """Log-likelihoods of frames and each component of their own pdfs together."""
-        rows = frames.unsqueeze(1)
-        exponents = (self.scaled_means[pdfs] - 0.5 * self.precisions[pdfs] * rows) * rows
-        return exponents.sum(-1) + self.constants[pdfs]
+    def component_scores(self, frames: Float[Tensor, "frames size"], pdf: int) -> Float[Tensor, "frames components"]:
+        """Log-likelihoods of frames and each component of one pdf together."""
+        linear = frames @ self.scaled_means[pdf].T
+        return linear - 0.5 * (frames.square() @ self.precisions[pdf].T) + self.constants[pdf]
 
     def updated(self, statistics: Statistics) -> "Mixtures":
         """The mixtures with the greatest likelihood for given statistics; a pdf without frames stays as it is."""

@@ -19,6 +19,8 @@ from las.hmm.viterbi import Path, viterbi
 
 BATCH_FRAMES = 10_000
 """Frames of a batch with padding: its scores of all components fit into a hundred megabytes."""
+STATISTICS_FRAMES = 100_000
+"""Frames that are sorted by their pdfs and added together."""
 
 
 class Example(NamedTuple):
@@ -46,6 +48,11 @@ class Schedule(NamedTuple):
     doublings: int = 3
     after_each: int = 4
 
+    @property
+    def realignments(self) -> int:
+        """Realignments in all."""
+        return self.first + self.doublings * self.after_each
+
 
 DEFAULT_SCHEDULE = Schedule()
 
@@ -70,12 +77,19 @@ def train(
             number += 1
             statistics = Statistics.zeros(mixtures.means)
             score, count, without_path = 0.0, 0, []
+            features, pdfs = list[Tensor](), list[Tensor]()
             for example, path in paths(examples, mixtures):
                 if path is None:
                     without_path.append(example.id)
                     continue
-                statistics.add(example.features, torch.from_numpy(example.graph.pdfs[path.states]), mixtures)
+                features.append(example.features)
+                pdfs.append(torch.from_numpy(example.graph.pdfs[path.states]))
                 score, count = score + path.score, count + len(path.states)
+                if sum(map(len, pdfs)) >= STATISTICS_FRAMES:
+                    statistics.add(torch.cat(features), torch.cat(pdfs), mixtures)
+                    features, pdfs = [], []
+            if pdfs:
+                statistics.add(torch.cat(features), torch.cat(pdfs), mixtures)
             report(Round(number, mixtures.num_components, score / max(count, 1), without_path))
             mixtures = mixtures.updated(statistics)
         if doubling < schedule.doublings:

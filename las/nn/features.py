@@ -17,7 +17,11 @@ from las.runtime import torchaudio_compat
 from las.runtime.config import require
 from las.runtime.errors import ArgumentError, suggest
 
-NORMALISATIONS = ("global", "utterance", "none")
+NORMALISATIONS = ("global", "utterance", "smoothed", "none")
+FITTED = ("global", "smoothed")
+"""Normalisations with statistics of the training set."""
+PRIOR_FRAMES = 100.0
+"""Frames that the statistics of the training set count as, beside those of an utterance (`smoothed`)."""
 CHUNK_SAMPLES = 160_000  # samples whose spectra are computed together: few enough to stay in the cache
 LOG_FLOOR = 1e-6
 """Floor of models whose config does not state one, those of releases before there was `log_floor`."""
@@ -31,7 +35,9 @@ class Features(nn.Module):
         frame_length_ms, frame_shift_ms: window and hop.
         preemphasis: y_t = x_t - preemphasis * x_{t-1}; 0 for none.
         normalisation: normalisation of mean and variance per feature: `global` with statistics of the training set
-            (buffers, stored in checkpoints), `utterance` with the utterance's own, or `none`.
+            (buffers, stored in checkpoints), `utterance` with the utterance's own, `smoothed` with the utterance's own
+            and those of the training set, which count as a second of speech more: the maximum a posteriori estimate,
+            for utterances too short to be normalised by themselves; or `none`.
     """
 
     mean: Tensor
@@ -115,14 +121,19 @@ class Features(nn.Module):
         mask = mask_of(num_frames, rows.shape[1], rows.device).unsqueeze(-1)
         if self.normalisation == "global":
             rows = (rows - self.mean) / self.deviation
-        elif self.normalisation == "utterance":
+        elif self.normalisation != "none":
             mean = masked_mean(rows, mask, dim=1).unsqueeze(1)
             variance = masked_mean((rows - mean).square(), mask, dim=1).unsqueeze(1)
+            if self.normalisation == "smoothed":
+                count = num_frames.to(rows).view(-1, 1, 1)
+                share = count / (count + PRIOR_FRAMES)
+                mean = share * mean + (1.0 - share) * self.mean
+                variance = share * variance + (1.0 - share) * self.deviation.square()
             rows = (rows - mean) / variance.sqrt().clamp(min=1e-5)
         return rows.masked_fill(~mask, 0.0), num_frames
 
     def fit(self, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """Set the global statistics from (waveforms [batch, samples], num_samples [batch]) of training utterances."""
+        """Set the statistics of the training set from (waveforms [batch, samples], num_samples [batch]) of it."""
         count = 0.0
         total = torch.zeros(self.size, dtype=torch.float64)
         squares = torch.zeros(self.size, dtype=torch.float64)

@@ -18,7 +18,7 @@ from las.data.manifest import Utterance
 from las.data.quality import QualityLimits, QualityProblem
 from las.data.sampler import BatchSize, sequential
 from las.data.tokenizers import Tokenizer, TrainedSentencePieces
-from las.nn.features import Features
+from las.nn.features import FITTED, Features
 from las.nn.trainable import SpeechModel
 from las.runtime import distributed, garbage, progress
 from las.runtime.errors import ConfigError, DataError, StorageError
@@ -227,7 +227,7 @@ def fit_features(
     features: Features, train: Sequence[Utterance], corpus: Corpus, size: BatchSize, num_utterances: int = 500
 ) -> None:
     """Fit the global mean and variance to evenly spaced training utterances, so that they do not depend on the seed."""
-    if features.normalisation != "global":
+    if features.normalisation not in FITTED:
         return
     chosen = train[:: max(1, len(train) // num_utterances)]
     loader = Loader(chosen, corpus.tokens, corpus.sample_rate)

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from jaxtyping import Float
+from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from las.data import loader
@@ -43,14 +45,22 @@ def fit_counts(model: AcousticModel, corpus: Corpus, train: Sequence[Utterance],
     for utterance in train:
         own = source.targets(utterance)
         frames += np.bincount(own[own != NO_LABEL], minlength=model.num_pdfs)
-    phones = Tokenizer(source.topology.phones)
     sentences = [source.phones(utterance) for utterance in train]
-    estimate = kneser_ney.estimate(sentences, 2, phones.symbols[1:], name=f"the phones of {corpus.name}")
-    bigram = ngram.of_tokens(estimate.model, phones)
-    after = bigram.advance(bigram.start(phones.size), torch.arange(phones.size).unsqueeze(1))
+    bigram = phone_bigram(sentences, source.topology.phones, corpus.name)
+    model.set_counts(torch.from_numpy(frames).float(), bigram)
+
+
+def phone_bigram(
+    sentences: Sequence[Sequence[str]], phones: Sequence[str], corpus: str
+) -> Float[Tensor, "vocab vocab"]:
+    """Log-probabilities of the phone of a column after that of a row, by sentences of a corpus; 0 is the boundary."""
+    tokens = Tokenizer(phones)
+    estimate = kneser_ney.estimate(sentences, 2, tokens.symbols[1:], name=f"the phones of {corpus}")
+    bigram = ngram.of_tokens(estimate.model, tokens)
+    after = bigram.advance(bigram.start(tokens.size), torch.arange(tokens.size).unsqueeze(1))
     rows = bigram.score(after)[:, 0]
     rows[0] = bigram.score(bigram.start(1))[0, 0]
-    model.set_counts(torch.from_numpy(frames).float(), rows.float())
+    return rows.float()
 
 
 class FrameValidator:

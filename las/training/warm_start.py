@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from las.data import tokenizers
 from las.data.tokenizers import Tokenizer
+from las.nn.features import FITTED
 from las.nn.trainable import Trainable
 from las.runtime import progress
 from las.runtime.config import Config, check_value, checked, differences, require
@@ -189,8 +190,8 @@ class WarmStart:
         shapes = [
             tensors["features.mean"].shape if "features.mean" in tensors else None for tensors in (saved.model, own)
         ]
-        if mode != "global" or shapes[0] != shapes[1]:
-            reason = f"normalisation={mode}" if mode != "global" else "they are of other features"
+        if mode not in FITTED or shapes[0] != shapes[1]:
+            reason = f"normalisation={mode}" if mode not in FITTED else "they are of other features"
             raise ConfigError(
                 f"warm_start.from={self.source}: its statistics of features cannot be carried ({reason}): fit new ones "
                 "with warm_start.statistics=corpus"
@@ -249,7 +250,7 @@ def from_config(config: Config) -> WarmStart:
 
 def _has_statistics(model: Trainable) -> bool:
     """True if the features are normalised by statistics that are fitted to a corpus."""
-    return model.features is not None and model.features.normalisation == "global"
+    return model.features is not None and model.features.normalisation in FITTED
 
 
 def _parts(key: str, names: Sequence[str]) -> list[str]:

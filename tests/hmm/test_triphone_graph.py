@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterator
 
 import numpy as np
+import pytest
 import torch
 from numpy.typing import NDArray
 from toy_hmm import best_path, toy, toy_scores
@@ -158,3 +159,13 @@ def test_utterances_that_are_too_short_are_left_out() -> None:
     assert sorted({each.id for each in examples} - {each.id for each in going_on}) == ["u003"]
     for each in going_on:
         assert set(each.first_path) == set(first_path(texts[each.id], PHONES, TOPOLOGY))
+
+
+@pytest.mark.parametrize(
+    ("num_frames", "num_pdfs", "doublings"),
+    [(4_999, 100, 0), (10_000, 100, 1), (228_316, 102, 5), (228_316, 434, 3), (10**8, 9, 5)],
+)
+def test_doublings_leave_fifty_frames_for_each_gaussian(num_frames: int, num_pdfs: int, doublings: int) -> None:
+    schedule = continuation.recognition_schedule(num_frames, num_pdfs)
+    assert schedule.doublings == doublings
+    assert doublings in (0, 5) or 50 * num_pdfs * 2**doublings <= num_frames < 50 * num_pdfs * 2 ** (doublings + 1)

@@ -139,7 +139,7 @@ def test_number_of_frames_counts_whole_windows(num_samples: int, rate: int) -> N
 
 
 @every_card
-@pytest.mark.parametrize("normalisation", ["global", "utterance", "none"])
+@pytest.mark.parametrize("normalisation", ["global", "utterance", "smoothed", "none"])
 @pytest.mark.parametrize("poison", [0.0, float("nan"), 100.0])
 def test_padding_never_changes_a_feature_row(name: str, normalisation: str, poison: float) -> None:
     features = make(name, normalisation=normalisation).double()
@@ -156,7 +156,7 @@ def test_padding_never_changes_a_feature_row(name: str, normalisation: str, pois
         assert not together[row, frames:].any() and not alone[0, frames:].any()
 
 
-@pytest.mark.parametrize("normalisation", ["global", "utterance", "none"])
+@pytest.mark.parametrize("normalisation", ["global", "utterance", "smoothed", "none"])
 def test_shorter_than_a_window_has_no_rows(normalisation: str) -> None:
     features = make("fbank123_delta", normalisation=normalisation)
     for samples in (0, 1, 399):
