@@ -115,7 +115,7 @@ def _windows(times: FrameTimes) -> str:
 
 
 def _write(config: Config, step: int, corpus: Corpus, model: GaussianModel, aligner: Aligner | NetworkAligner) -> None:
-    """Write the folder of a run: config, environment and checkpoint, from which nothing is trained on."""
+    """Write the folder of a finished run: config, environment, checkpoint and result."""
     folder = Path(config["gaussians"])
     config = config | {"name": folder.name, "run_dir": str(folder)}
     lexicon, states = aligner.lexicon, aligner.states
@@ -129,8 +129,12 @@ def _write(config: Config, step: int, corpus: Corpus, model: GaussianModel, alig
             **({"tying": states.state()} if isinstance(states, TiedStates) else {}),
         },
     }
+    parameters = sum(parameter.numel() for parameter in model.parameters())
     saved = checkpoint.save(folder / "checkpoints", step, model.state_dict(), {}, state, config)
     for name in ("best", "latest"):
         checkpoint.point(folder / "checkpoints", name, saved)
     atomic.write_json(folder / "config.json", config)
-    atomic.write_json(folder / "environment.json", run_directory.environment())
+    environment = run_directory.environment()
+    atomic.write_json(folder / "environment.json", environment)
+    result = {"name": folder.name, "corpus": corpus.name, "steps": step, "parameters": parameters, "splits": {}}
+    atomic.write_json(folder / "result.json", result | {"commit": environment["commit"]})

@@ -8,7 +8,7 @@ import pytest
 import tiny_words
 from console import Answer
 
-from las.storage import checkpoint
+from las.storage import checkpoint, run_summary
 
 Las = Callable[..., Answer]
 DICTIONARY = "YES Y EH S\nNO N OW\nGO G OW\nON AA N\nON(2) AO N\nSTOP S T AA P\nIT IH T\n"
@@ -79,6 +79,7 @@ def test_models_find_what_they_were_trained_on(root: Path, las: Las) -> None:
 def test_the_checkpoint_has_all_that_it_takes(root: Path, las: Las) -> None:
     """Loaded without its folder's neighbours: features with their statistics, mixtures, dictionary."""
     assert las(*align(root)).code == 0
+    assert run_summary.read(root / "gmm").state == "finished"
     stored = checkpoint.find(root / "gmm", strict=True)[0]
     assert stored.model["features.mean"].abs().max() > 0, "the statistics of the training set"
     assert stored.model["weights"].sum(1).tolist() == pytest.approx([1.0] * 36)

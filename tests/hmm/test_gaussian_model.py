@@ -27,7 +27,9 @@ def model(num_components: int = 2, **more: int) -> GaussianModel:
     weights[:, 0] = 1.0
     weights[0] = 1.0 / num_components
     floor = torch.full((3,), 1e-3)
-    made.set_mixtures(Mixtures(weights, torch.randn(shape), torch.rand(shape) + 0.2, floor), torch.arange(float(shape[0])))
+    made.set_mixtures(
+        Mixtures(weights, torch.randn(shape), torch.rand(shape) + 0.2, floor), torch.arange(float(shape[0]))
+    )
     return made
 
 
