@@ -26,6 +26,7 @@ TAKEN_IN = {
 SUBJECTS = {
     "nn": "Cells, layers, attention, models",
     "data": "Corpora and batches",
+    "hmm": "Hidden Markov models",
     "lm": "Language models",
     "decoding": "Searches, scorers, transcribing",
     "scoring": "Error rates and significance",
