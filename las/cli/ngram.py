@@ -12,6 +12,7 @@ from rich.table import Table
 from las.data import quality
 from las.data.corpora.base import Corpus
 from las.data.tokenizers import Tokenizer, TrainedSentencePieces
+from las.hmm import lexicon
 from las.lm import arpa, kneser_ney, vocabulary
 from las.lm.kneser_ney import Estimate
 from las.lm.ngram import of_words
@@ -39,6 +40,8 @@ def ngram(overrides: list[str]) -> dict[str, Any]:
         check_value(key, config[key], kind)
     if config["units"] not in UNITS:
         raise ConfigError(f"units={config['units']} is unknown.{suggest(str(config['units']), UNITS)}")
+    if config["lexicon"] is not None and config["units"] != "words":
+        raise ConfigError(f"lexicon={config['lexicon']} has words: it goes with units=words")
     if config["n"] < 1:
         raise ConfigError(f"n={config['n']} must be at least 1, for example n=3")
     atomic.require_place(Path(config["output"]))
@@ -47,7 +50,7 @@ def ngram(overrides: list[str]) -> dict[str, Any]:
     train, dev = _sentences(config, corpus, tokens)
     name = config["text"] or f"the transcripts of {corpus.name}"
     progress.say(f"{name}: {len(train):,} sentences, {sum(map(len, train)):,} {config['units']}")
-    symbols = vocabulary.words_of(tokens)[1:] if tokens else ()
+    symbols = vocabulary.words_of(tokens)[1:] if tokens else _dictionary_words(config, corpus, train)
     estimate = kneser_ney.estimate(train, config["n"], symbols, name=name)
     print_table(estimate, name)
     result: dict[str, Any] = {
@@ -61,6 +64,16 @@ def ngram(overrides: list[str]) -> dict[str, Any]:
     progress.say(f"writing {config['output']}")
     arpa.write(config["output"], estimate.model)
     return result
+
+
+def _dictionary_words(config: Config, corpus: Corpus, train: Sentences) -> list[str]:
+    """The words of the pronouncing dictionary that is given, or of the corpus's own: the search may find each of them."""
+    if (path := config["lexicon"] or corpus.dictionary()) is None:
+        return []
+    words = list(lexicon.read(path).entries)
+    if new := len(set(words).difference(*train)):
+        progress.say(f"{path}: {new:,} of {len(words):,} words are not in the text and count as words seen zero times")
+    return words
 
 
 def measure(model: arpa.Model, sentences: Sentences) -> Perplexity:

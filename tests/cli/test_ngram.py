@@ -54,6 +54,21 @@ def test_a_text_makes_a_model_of_words(tmp_path: Path, las: Callable[..., Answer
     ]
 
 
+def test_words_of_a_dictionary_count_as_words_seen_zero_times(tmp_path: Path, las: Callable[..., Answer]) -> None:
+    text = write(tmp_path / "text", [["TO", "BE"], ["OR", "NOT", "TO", "BE"]] * 5)
+    (tmp_path / "words.dic").write_text("TO T UW\nBE B IY\nTO(2) T AH\nROMEO R OW M IY OW\n")
+    arguments = [f"text={text}", f"lexicon={tmp_path / 'words.dic'}", f"output={tmp_path / 'lm'}"]
+    answer = las("ngram", *arguments, "units=words", "n=2")
+    assert answer.code == 0, answer.err
+    assert "words.dic: 1 of 3 words are not in the text and count as words seen zero times" in answer.out
+    model = arpa.read(tmp_path / "lm")
+    assert set(model.words) == {"<s>", "</s>", "<unk>", "TO", "BE", "OR", "NOT", "ROMEO"}
+    probs = dict(zip(model.words, model.ngrams[0].log10_probs, strict=True))
+    assert -10 < probs["ROMEO"] == probs["<unk>"] < probs["OR"]
+    answer = las("ngram", *arguments)
+    assert answer.code == 2 and "words.dic has words: it goes with units=words" in answer.err
+
+
 def test_results_are_returned(tmp_path: Path) -> None:
     text = write(tmp_path / "text", kenlm_cases.sentences(1, 500))
     arguments = [f"text={text}", f"dev={text}", "units=words", f"output={tmp_path / 'lm'}"]
