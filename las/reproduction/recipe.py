@@ -140,8 +140,11 @@ def read(name: str) -> Recipe:
     settings = sorted({path.stem for path in (directory() / "settings").glob("*.yaml")} - {SMOKE})
     if setting not in settings:
         raise ConfigError(f"{where}: setting: {setting} does not exist.{suggest(str(setting), settings)}")
-    shared_where = f"recipes/settings/{setting}.yaml"
-    shared = _section(_yaml(directory() / "settings" / f"{setting}.yaml"), shared_where, ("assumed", *TIERS))
+    shared = _setting(setting)
+    for tier in TIERS:
+        if isinstance(shared[tier], str):
+            other = _one_of(shared[tier], settings, f"recipes/settings/{setting}.yaml: {tier}")
+            shared[tier] = _setting(other)[tier]
     tiny = _yaml(directory() / "settings" / f"{SMOKE}.yaml")
     own = shared[SMOKE]
     shared[SMOKE] = {**tiny, **(own if isinstance(own, dict) else {"overrides": [*tiny["overrides"], *own]})}
@@ -155,8 +158,13 @@ def read(name: str) -> Recipe:
             _one_of(tier, TIERS, f"{where}: assumed_at"): tuple(lines) for tier, lines in values["assumed_at"].items()
         },
         rows=tuple(_row(row, family, f"{where}: row {number}") for number, row in enumerate(values["rows"], start=1)),
-        tiers={tier: _tier(shared[tier], f"{shared_where}: {tier}") for tier in TIERS},
+        tiers={tier: _tier(shared[tier], f"recipes/settings/{setting}.yaml: {tier}") for tier in TIERS},
     )
+
+
+def _setting(name: str) -> dict[str, Any]:
+    """A file of settings; a tier may be the name of another one, which has that tier."""
+    return _section(_yaml(directory() / "settings" / f"{name}.yaml"), f"recipes/settings/{name}.yaml", ("assumed", *TIERS))
 
 
 _RECIPE_OPTIONS: dict[str, Any] = {"family": FAMILIES[0], "assumed": [], "assumed_at": {}}

@@ -258,6 +258,15 @@ def test_mistakes_in_a_setting_are_named(copy: Path) -> None:
         recipe.read("bo18_table3")
 
 
+def test_a_setting_may_name_another_for_a_tier(copy: Path) -> None:
+    assert recipe.read("bo18_table2").tier("open") == recipe.read("bo18_table3").tier("open")
+    assert recipe.read("bo18_table2").tier("paper") != recipe.read("bo18_table3").tier("paper")
+    path = copy / "settings" / "bo18_librispeech.yaml"
+    path.write_text(path.read_text().replace("open: bo18_timit", "open: bo18_timt"))
+    with pytest.raises(ConfigError, match=r"settings/bo18_librispeech\.yaml: open: bo18_timt does not exist"):
+        recipe.read("bo18_table2")
+
+
 def test_unknown_names_are_answered_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"recipe=bo18_table4: there is no such recipe\. Did you mean bo18_table\d"):
         recipe.read("bo18_table4")
