@@ -127,6 +127,15 @@ def test_a_trained_network_aligns_its_corpus_again(acoustic_model: Path, las: La
     assert las("train", *again).code == 0
 
 
+def test_mixtures_are_trained_on_what_a_network_aligned(acoustic_model: Path, las: Las) -> None:
+    root = acoustic_model
+    where = [f"data_dir={root / 'data'}", f"output={root / 'mixtures.ctm'}", f"gaussians={root / 'mixtures'}"]
+    answer = las("align", f"checkpoint={root / 'run'}", *where)
+    assert answer.code == 0 and "Gaussians of " in answer.out, answer.err
+    answer = las("decode", f"checkpoint={root / 'mixtures'}", f"data_dir={root / 'data'}", "split=test")
+    assert answer.code == 0 and "test: PER " in answer.out, answer.err
+
+
 def test_what_does_not_go_with_a_checkpoint_is_refused(acoustic_model: Path, las: Las) -> None:
     where = [f"checkpoint={acoustic_model / 'run'}", f"output={acoustic_model / 'x.ctm'}"]
     for given, message in (
