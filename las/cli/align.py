@@ -78,10 +78,10 @@ def align(overrides: list[str]) -> dict[str, Any]:
     progress.say(f"{len(aligned.aligned)} utterances written to {output}")
     if config["labels"] is not None:
         labelled = ((each.id, aligned.labels[each.id]) for each in aligned.aligned)
+        if isinstance(aligner.states, TiedStates):
+            aligner.states.write(Path(config["labels"]) / tying.TYING)
         stored = labels.write(config["labels"], labelled, LabelKind.of(aligner.states, aligner.times))
         progress.say(f"labels of {stored.counts().sum():,} frames written to {stored.folder}")
-        if isinstance(aligner.states, TiedStates):
-            aligner.states.write(stored.folder / tying.TYING)
     if config["gaussians"] is not None:
         first = corpus.splits[0]
         of_first = aligned if first in chosen else aligner.align(everything[first])

@@ -106,6 +106,7 @@ def _training(config: Config, names: Sequence[str], grid: Grid) -> tuple[Analysi
         log = AnalysisLog(Path(config["output"] or directory / "analysis"), names, grid)
         with run.locked():
             data = run.prepare()
+            run = run.completed(data)
             examples = probe.examples(corpus, data.splits, config["num_utterances"]).to(run.device)
             train = setup.filter_training_utterances(run, data)
             for trainer in setup.trainers(run, data, train):

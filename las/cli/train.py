@@ -41,6 +41,7 @@ def train_config(config: Config) -> dict[str, Any]:
             return run.folder.result
         with run.locked():
             data = run.prepare()
+            run = run.completed(data)
             train = setup.filter_training_utterances(run, data)
             result = _describe(run, train)
             result |= _train_stages(run, data, train, result)

@@ -38,6 +38,9 @@ def tune_lr(overrides: list[str]) -> RangeTest:
     parts = setup.build_parts(config, corpus)
     parts.parts.warm_start.check(parts.parts.model, config["model"])
     data = data_preparation.prepare(corpus, Path(config["data_dir"]), parts.limits)
+    complete = parts.parts.task.completed(corpus, data.splits, config)
+    if complete != config:
+        parts = setup.build_parts(complete, corpus)
     targets = parts.parts.task.targets(corpus, parts.parts.model, data.splits, config)
     train = [each for each in usable(parts, data) if each.id not in targets.missing]
     with rnn.use_kernel(str(config["kernel"])):

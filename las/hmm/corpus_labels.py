@@ -8,11 +8,13 @@ from pathlib import Path
 from las.data import manifest
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
-from las.hmm import labels, spoken
+from las.hmm import labels, spoken, tying
 from las.hmm.aligner import Aligner
+from las.hmm.decision_tree import Growth
 from las.hmm.gmm_training import DEFAULT_SCHEDULE
 from las.hmm.labels import INDEX, FrameLabels, LabelKind
 from las.hmm.lexicon import Lexicon
+from las.hmm.tying import TiedStates
 from las.runtime import progress
 from las.runtime.config import Config, build
 
@@ -26,6 +28,7 @@ def aligned(
     dictionary: Lexicon,
     features: Config,
     data_dir: Path,
+    growth: Growth | None = None,
 ) -> FrameLabels:
     """Labels of some splits: read from `<data_dir>/labels/<corpus>-<hash of all they depend on>`, or made first.
 
@@ -37,6 +40,7 @@ def aligned(
         dictionary: of all their words.
         features: section of a config, of the Gaussian mixtures.
         data_dir: folder of prepared data.
+        growth: limits for the tying of triphones, whose states the labels have then; None for those of phones.
 
     Raises DataError for words that the dictionary lacks and for audio that cannot be read.
     """
@@ -54,6 +58,7 @@ def aligned(
         "topology": [topology.content_hash, *topology.speech, *topology.pause],
         "features": features,
         "schedule": DEFAULT_SCHEDULE,
+        **({} if growth is None else {"tying": growth}),
     }
     digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
     folder = data_dir / "labels" / f"{corpus.name}-{digest[:12]}"
@@ -61,11 +66,13 @@ def aligned(
         return FrameLabels(folder)
     total = sum(map(len, everything.values()))
     progress.say(f"labels of frames: {corpus.name} has none yet, so {total:,} utterances are aligned (las align)")
-    aligner = Aligner(build(features, where="features")(corpus.sample_rate), dictionary, topology)
+    aligner = Aligner(build(features, where="features")(corpus.sample_rate), dictionary, topology, growth=growth)
     aligner.train(next(iter(everything.values())))
     found = aligner.align([each for listed in everything.values() for each in listed])
     found.say_without_path()
     labelled = ((each.id, found.labels[each.id]) for each in found.aligned)
-    stored = labels.write(folder, labelled, LabelKind.of(topology, aligner.times))
+    if isinstance(aligner.states, TiedStates):
+        aligner.states.write(folder / tying.TYING)
+    stored = labels.write(folder, labelled, LabelKind.of(aligner.states, aligner.times))
     progress.say(f"labels of {stored.counts().sum():,} frames written to {folder}, for other seeds and models too")
     return stored

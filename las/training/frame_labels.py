@@ -10,6 +10,7 @@ import torch
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
 from las.hmm import corpus_labels, labels, spoken, tying
+from las.hmm.decision_tree import DEFAULT_GROWTH
 from las.hmm.frame_times import FrameTimes
 from las.hmm.labels import NO_LABEL, FrameLabels, LabelKind, Labels
 from las.hmm.lexicon import Lexicon
@@ -23,7 +24,7 @@ from las.runtime.errors import ConfigError, DataError
 from las.training.data_preparation import Splits
 from las.training.training_targets import TrainingTargets
 
-TIMES, ALIGN = "times", "align"
+TIMES, ALIGN, TRIPHONES = "times", "align", "triphones"
 """Values of the key `labels` that name no folder."""
 ALIGNER_FEATURES = ("features", "mfcc13_delta")
 """Card of the features of the Gaussian mixtures, that of configs/align.yaml."""
@@ -128,18 +129,43 @@ def lexicon_of(corpus: Corpus, config: Config) -> Lexicon:
 def states_of(corpus: Corpus, lexicon: Lexicon, config: Config) -> StateNumbering:
     """The states that labels are of: those of phones, or of triphones where a folder of labels has their tying.
 
+    For labels=triphones the folder is not known before the corpus is prepared: those of phones (`completed`).
+
     Raises ConfigError for tied states of a corpus of phones, StorageError or DataError for a tying of other phones.
     """
     topology, chosen = spoken.topology(corpus, lexicon), config.get("labels")
     check_value("labels", chosen, str | None)
-    if chosen in (None, TIMES, ALIGN) or not (path := Path(chosen) / tying.TYING).is_file():
+    if chosen == TRIPHONES:
+        _require_words(corpus, lexicon, f"labels={ALIGN}", chosen)
+    if chosen in (None, TIMES, ALIGN, TRIPHONES) or not (path := Path(chosen) / tying.TYING).is_file():
         return topology
+    _require_words(corpus, lexicon, "make the labels without triphones=true", chosen)
+    return tying.read(path, topology)
+
+
+def _require_words(corpus: Corpus, lexicon: Lexicon, advice: str, chosen: str) -> None:
+    """Raise ConfigError for a corpus of phones."""
     if lexicon.silence is None:
         raise ConfigError(
-            f"labels={chosen}: {corpus.name} has phones, and models of triphones need the words of a dictionary: make "
-            "the labels without triphones=true"
+            f"labels={chosen}: {corpus.name} has phones, and models of triphones need the words of a dictionary: {advice}"
         )
-    return tying.read(path, topology)
+
+
+def completed(corpus: Corpus, splits: Splits, config: Config) -> Config:
+    """A config with the folder of its labels in place of labels=triphones; they are made first where there are none."""
+    if config.get("labels") != TRIPHONES:
+        return config
+    stored = _aligned(corpus, splits, lexicon_of(corpus, config), config)
+    return config | {"labels": str(stored.folder)}
+
+
+def _aligned(corpus: Corpus, splits: Splits, lexicon: Lexicon, config: Config) -> FrameLabels:
+    """Labels of the training and the development part by alignment, of triphones if the config asks for them."""
+    growth = DEFAULT_GROWTH if config.get("labels") == TRIPHONES else None
+    parts = {split: splits[split] for split in corpus.splits[:2]}
+    with distributed.main_first():
+        data_dir = Path(config["data_dir"])
+        return corpus_labels.aligned(corpus, parts, lexicon, card(*ALIGNER_FEATURES), data_dir, growth)
 
 
 def of_config(corpus: Corpus, model: AcousticModel, splits: Splits, config: Config) -> TrainingTargets:
@@ -155,13 +181,11 @@ def of_config(corpus: Corpus, model: AcousticModel, splits: Splits, config: Conf
         raise ConfigError(f"labels={TIMES}: {corpus.name} has words, without times of phones: labels={ALIGN}")
     if chosen == TIMES or (chosen is None and has_times):
         return TrainingTargets(TimedLabels(corpus, lexicon, model, spoken.topology(corpus, lexicon)), {"labels": TIMES})
-    if chosen in (None, ALIGN):
-        with distributed.main_first():
-            parts = {split: splits[split] for split in corpus.splits[:2]}
-            stored = corpus_labels.aligned(corpus, parts, lexicon, card(*ALIGNER_FEATURES), Path(config["data_dir"]))
+    if chosen in (None, ALIGN, TRIPHONES):
+        stored = _aligned(corpus, splits, lexicon, config)
     else:
         stored = FrameLabels(chosen)
-    states = states_of(corpus, lexicon, config)
+    states = states_of(corpus, lexicon, config | {"labels": str(stored.folder)})
     source = StoredLabels(corpus, lexicon, model, states, stored)
     origin = {"labels": stored.content_hash}
     if lexicon.silence is not None:

@@ -1,7 +1,7 @@
 """Setup of a training from its config: all parts of a training built and checked, one trainer for each of its stages.
 
 A verb that trains goes through these in order: `build_all`, `opened`, `TrainingRun.locked`, `TrainingRun.prepare`,
-`filter_training_utterances`, `trainers`.
+`TrainingRun.completed`, `filter_training_utterances`, `trainers`.
 """
 
 import contextlib
@@ -88,6 +88,14 @@ class TrainingRun(NamedTuple):
         """Prepare the corpus, the main process first, so that the others find its manifests."""
         with distributed.main_first():
             return data_preparation.prepare(self.corpus, Path(self.folder.config["data_dir"]), self.setup.limits)
+
+    def completed(self, data: PreparedCorpus) -> "TrainingRun":
+        """The run with models of the size that its labels ask for, where the corpus has to be prepared to know it."""
+        config = self.setup.parts.task.completed(self.corpus, data.splits, self.folder.config)
+        if config == self.folder.config:
+            return self
+        stages, setup = build_all(config, self.corpus)
+        return self._replace(stages=stages, setup=setup)
 
     def targets(self, data: PreparedCorpus, setup: TrainingSetup) -> TrainingTargets:
         """The targets of a stage; the first one, like any stage with other parts, may have to make them."""

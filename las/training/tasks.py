@@ -28,6 +28,8 @@ class Task(NamedTuple):
     validator: Callable[..., ValidatorProtocol]
     sizes: Callable[[Corpus, Config], dict[str, int]]
     """Counts what a model of a corpus predicts, by the names of arguments of its constructor."""
+    completed: Callable[[Corpus, Splits, Config], Config]
+    """Returns a config with what the utterances by split tell about the size of a model."""
     targets: Callable[[Corpus, Any, Splits, Config], TrainingTargets]
     """Makes the targets for a corpus, a model, the utterances by split, and the config of the training."""
     trial_targets: Callable[[Corpus, Any], Targets]
@@ -57,10 +59,19 @@ def _num_phones(corpus: Corpus, config: Config) -> dict[str, int]:
     return {"vocab_size": 1 + len(states.topology.phones), **tied}
 
 
-TOKENS = Task(Validator, _num_tokens, _tokens, lambda corpus, model: corpus.tokens, _nothing, _nothing)
+TOKENS = Task(
+    Validator,
+    _num_tokens,
+    lambda corpus, splits, config: config,
+    _tokens,
+    lambda corpus, model: corpus.tokens,
+    _nothing,
+    _nothing,
+)
 FRAMES = Task(
     frames.FrameValidator,
     _num_phones,
+    frame_labels.completed,
     frame_labels.of_config,
     frame_labels.FirstLabels,
     frames.fit_counts,

@@ -10,8 +10,10 @@ import tiny_words
 from console import Answer
 from tiny_frames import MODEL, SHORT
 
+from las.hmm.decision_tree import Growth
 from las.hmm.labels import FrameLabels
 from las.storage import checkpoint
+from las.training import frame_labels
 
 pytest.importorskip("kaldi_decoder")
 Las = Callable[..., Answer]
@@ -138,3 +140,28 @@ def test_words_without_a_pronunciation_are_listed_before_training(root: Path, la
     assert "lacks 1 words of 2 utterances" in answer.err and "STOP (2 times, first in utterance faaa_4)" in answer.err
     assert "las align with partial=true labels=FOLDER" in answer.err
     assert not (root / "run" / "checkpoints").exists()
+
+
+@pytest.mark.slow
+def test_labels_of_triphones_are_made_first(root: Path, las: Las, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they are missing; the next training finds them, and goes on from its checkpoint."""
+    monkeypatch.setattr(frame_labels, "DEFAULT_GROWTH", Growth(min_count=3, min_gain=0.5))
+    answer = las("train", *hybrid(root, "labels=triphones", "trainer.max_steps=4"))
+    assert answer.code == 0 and "test: WER " in answer.out, answer.err
+    assert "an4 has none yet, so 10 utterances are aligned" in answer.out
+    (folder,) = (root / "data" / "labels").iterdir()
+    num_pdfs = FrameLabels(folder).kind.num_pdfs
+    assert f"{num_pdfs} tied states of triphones" in answer.out
+    assert checkpoint.find(root / "run", False)[0].model["output.bias"].shape == (num_pdfs,)
+    answer = las("train", *hybrid(root, "labels=triphones", "trainer.max_steps=6"))
+    assert answer.code == 0 and "are aligned" not in answer.out, answer.err
+    answer = las("tune_lr", *hybrid(root, "labels=triphones"), "updates=20", f"output={root / 'rates.json'}")
+    assert answer.code == 0, answer.err
+    assert las("decode", f"checkpoint={root / 'run'}", f"data_dir={root / 'data'}", "split=test").code == 0
+
+
+def test_triphones_of_phones_are_refused(corpus: Path, las: Las) -> None:
+    where = ["corpus=timit", f"corpus.root={corpus / 'TIMIT'}", "corpus.partial=true", f"data_dir={corpus / 'data'}"]
+    answer = las("train", *where, "model=hybrid_small", "labels=triphones", f"run_dir={corpus / 'run'}")
+    assert answer.code == 2 and "models of triphones need the words of a dictionary: labels=align" in answer.err
+    assert not (corpus / "run").exists()
