@@ -67,7 +67,7 @@ def ngram(overrides: list[str]) -> dict[str, Any]:
 
 
 def _dictionary_words(config: Config, corpus: Corpus, train: Sentences) -> list[str]:
-    """The words of the pronouncing dictionary that is given, or of the corpus's own: the search may find each of them."""
+    """The words of the pronouncing dictionary that is given, or of the corpus's own: a search may find them all."""
     if (path := config["lexicon"] or corpus.dictionary()) is None:
         return []
     words = list(lexicon.read(path).entries)

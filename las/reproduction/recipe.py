@@ -164,7 +164,8 @@ def read(name: str) -> Recipe:
 
 def _setting(name: str) -> dict[str, Any]:
     """A file of settings; a tier may be the name of another one, which has that tier."""
-    return _section(_yaml(directory() / "settings" / f"{name}.yaml"), f"recipes/settings/{name}.yaml", ("assumed", *TIERS))
+    path = directory() / "settings" / f"{name}.yaml"
+    return _section(_yaml(path), f"recipes/settings/{name}.yaml", ("assumed", *TIERS))
 
 
 _RECIPE_OPTIONS: dict[str, Any] = {"family": FAMILIES[0], "assumed": [], "assumed_at": {}}

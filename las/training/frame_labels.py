@@ -147,7 +147,8 @@ def _require_words(corpus: Corpus, lexicon: Lexicon, advice: str, chosen: str) -
     """Raise ConfigError for a corpus of phones."""
     if lexicon.silence is None:
         raise ConfigError(
-            f"labels={chosen}: {corpus.name} has phones, and models of triphones need the words of a dictionary: {advice}"
+            f"labels={chosen}: {corpus.name} has phones, and models of triphones need the words of a dictionary: "
+            f"{advice}"
         )
 
 
@@ -181,10 +182,8 @@ def of_config(corpus: Corpus, model: AcousticModel, splits: Splits, config: Conf
         raise ConfigError(f"labels={TIMES}: {corpus.name} has words, without times of phones: labels={ALIGN}")
     if chosen == TIMES or (chosen is None and has_times):
         return TrainingTargets(TimedLabels(corpus, lexicon, model, spoken.topology(corpus, lexicon)), {"labels": TIMES})
-    if chosen in (None, ALIGN, TRIPHONES):
-        stored = _aligned(corpus, splits, lexicon, config)
-    else:
-        stored = FrameLabels(chosen)
+    is_folder = chosen is not None and chosen not in (ALIGN, TRIPHONES)
+    stored = FrameLabels(str(chosen)) if is_folder else _aligned(corpus, splits, lexicon, config)
     states = states_of(corpus, lexicon, config | {"labels": str(stored.folder)})
     source = StoredLabels(corpus, lexicon, model, states, stored)
     origin = {"labels": stored.content_hash}

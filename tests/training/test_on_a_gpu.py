@@ -107,7 +107,10 @@ CASES: dict[str, Sequence[str]] = {
     **{f"cell {name}": [*MODEL, *cell(name)] for name in ["ln_global", *cards("cell", "ln_global")]},
     **{f"attention {name}": [*MODEL, f"attention@model.speller.attention={name}"] for name in cards("attention")},
     **{f"features {name}": [f"features@model.features={name}"] for name in cards("features")},
-    **{f"experiment {name}": [f"+experiment={name}", *MODEL] for name in cards("experiment", "an4_ctc", "hybrid")},
+    **{
+        f"experiment {name}": [f"+experiment={name}", *MODEL]
+        for name in cards("experiment", "an4_ctc", "hybrid", "hybrid_phones")
+    },
     **{f"optimiser {name}": [*MODEL, f"optim={name}"] for name in cards("optim", "adam")},
     **{f"gradients {name}": [*MODEL, f"gradients={name}"] for name in cards("gradients", "default")},
     "weight noise": [*MODEL, "weight_noise=park_b", "weight_noise.start_step=0"],
