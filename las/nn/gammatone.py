@@ -90,6 +90,11 @@ class Gammatone(Features):
         return super().raw(waveforms.masked_fill(~inside, 0.0), num_samples)
 
     def rows(self, waveforms: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch frames size"]:
+        """Features of whole frames; on a CPU utterance by utterance, whose outputs of all filters stay in the cache."""
+        parts = waveforms.split(1) if waveforms.device.type == "cpu" and len(waveforms) else (waveforms,)
+        return torch.cat([self._rows(part) for part in parts])
+
+    def _rows(self, waveforms: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch frames size"]:
         frames = self.filtered(waveforms).abs().unfold(2, self.frame_length, self.frame_shift)
         # In bfloat16 the first coefficient would drown the others: roots differ by little from each other.
         with torch.autocast(waveforms.device.type, enabled=False):
