@@ -56,6 +56,11 @@ class TrainingProgress:
         if console.is_terminal:  # else it would print an empty line
             self.live.stop()
 
+    def expect(self, max_steps: int) -> None:
+        """Set the step that training ends at, at the latest."""
+        self.max_steps = max_steps
+        self.live.update(self.task, total=max_steps)
+
     def update(self, epoch: int, step: int, loss: float, num_utterances: int) -> None:
         """Advance the line after an update of the model."""
         self.utterances += num_utterances

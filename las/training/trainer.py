@@ -177,13 +177,26 @@ class Trainer:
     def _finished(self) -> bool:
         validations = self.state.validations
         since_best = len(validations) - 1 - validations.index(self.selection.best(validations)) if validations else 0
-        until = min(self.stage.until, self.options.max_sub_epochs or self.stage.until)
-        ended = self.state.step >= self.options.max_steps or self.schedule.sub_epochs >= until
+        ended = self.state.step >= self.options.max_steps or self.schedule.sub_epochs >= self._last_sub_epoch
         return ended or since_best >= self.options.patience
+
+    @property
+    def _last_sub_epoch(self) -> float:
+        return min(self.stage.until, self.options.max_sub_epochs or self.stage.until)
+
+    def _last_step(self, num_batches: int) -> int:
+        """The step that training ends at, at the latest, where epochs have `num_batches`."""
+        length = self.options.validate_every
+        if length is None:
+            assert self.options.sub_epochs is not None
+            length = math.ceil(num_batches / self.options.accumulate / self.options.sub_epochs)
+        remaining = (self._last_sub_epoch - self.schedule.sub_epochs) * length
+        return int(min(self.options.max_steps, self.state.step + remaining))
 
     def _epoch(self) -> None:
         """Train for the rest of the current epoch, or up to where training ends or goes back."""
         plan = self.parts.order.plan(self.data.train, self.data.manifest_hash, self.seed, self.state.epoch, self.size)
+        self.progress.expect(self._last_step(len(plan)))
         share = [distributed.share(batch) for batch in plan]
         key_of = functools.partial(loader.augmentation_seed, self.seed, self.state.epoch)
         waiting: list[loader.Batch] = []

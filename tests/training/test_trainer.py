@@ -282,6 +282,14 @@ def test_sub_epochs_are_parts_of_an_epoch(how: list[str], corpus: Path) -> None:
     assert [line["step"] for line in lines if line["event"] == "validation"] == [1, 2, 3, 4, 5, 6]
 
 
+def test_the_time_left_knows_the_last_sub_epoch(corpus: Path, las: Callable[..., Answer]) -> None:
+    parts = ["trainer.validate_every=null", "trainer.sub_epochs=2", "+trainer.max_sub_epochs=6"]
+    answer = las("train", *overrides(corpus, *parts, "trainer.batch_size=4", "trainer.max_steps=100000"))
+    assert answer.code == 0, answer.err
+    lines = [line for line in answer.out.splitlines() if "| step " in line]
+    assert len(lines) == 6 and "at most 0:00 left" in lines[-1] and not any(":00:" in line for line in lines)
+
+
 def test_one_way_to_cut_an_epoch_is_asked_for(corpus: Path, las: Callable[..., Answer]) -> None:
     answer = las("train", *overrides(corpus, "trainer.sub_epochs=2"))
     assert answer.code == 2 and "trainer.validate_every (steps) or trainer.sub_epochs" in answer.err
