@@ -3,8 +3,8 @@
     python docs/made_by/layer_norm.py
 
 Each place of the page between `<!-- RECIPE-TIER-CORPUS: begin -->` and `<!-- ...: end -->` gets the table of that name:
-a figure (docs/pictures/RECIPE-TIER-CORPUS.svg), the rows, the difference of each from the first, and the verdicts. A
-table that is not whole yet is taken from recipes/results/in_progress, and said to be so.
+a figure (docs/pictures/RECIPE-TIER-CORPUS.svg), the rows, the difference of each from the row without layer norm that
+stands above it, and the verdicts. A table that is not whole yet is taken from recipes/results/in_progress, and said to be so.
 """
 
 import re
@@ -19,6 +19,8 @@ from las.scoring import error_rates
 DOCS = Path(__file__).parents[1]
 PAGE, RESULTS = DOCS / "layer_norm.md", DOCS.parent / "recipes" / "results"
 PLACE = re.compile(r"(<!-- (\w+-\w+-\w+): begin -->\n).*?(<!-- \2: end -->)", re.DOTALL)
+PLAIN = "no layer norm"
+"""Part of the labels of rows that the others are compared with."""
 STYLE = """<style>
 svg { background: #fff; font-family: system-ui, sans-serif; } text { font-size: 11px; fill: #5c6570; }
 .end { text-anchor: end; } .middle { text-anchor: middle; } .grid { stroke: #d5d9df; } .axis { stroke: #5c6570; }
@@ -43,29 +45,30 @@ def of_paper(asked: Recipe) -> str:
 
 
 def rows(asked: Recipe, table: Table) -> list[list[str]]:
-    """The cells of each row: the paper's error, ours, and the difference from the first row."""
-    first, cells = table.lines[0], []
+    """The cells of each row: the paper's error, ours, and the difference from the plain row above it."""
+    plain, cells = table.lines[0], []
     key = of_paper(asked)
     for row in asked.rows:
         line = table.line(row.name)
+        plain = line if PLAIN in row.label else plain
         if not line.outcomes:
             cells.append([row.label, tables.written(key, row.paper.get(key)), "not trained", "", "", "", ""])
             continue
         summary = line.summary("test")
-        mean = "" if summary is None else f"{100 * summary.mean:.1f} % {interval(summary.interval)}"
+        mean = "broken" if summary is None else f"{100 * summary.mean:.1f} % {interval(summary.interval)}"
         trained = f"{len(line.sound)}" + ("" if len(line.sound) == len(line.outcomes) else f" of {len(line.outcomes)}")
         rate = line.outcomes[0].rate
         converged = "" if line.num_converged is None else str(line.num_converged)
         paper = tables.written(key, row.paper.get(key)) or str(row.paper.get("outcome", ""))
-        shown = [mean, trained, converged, "" if rate is None else f"{rate:g}", difference(line, first)]
+        shown = [mean, trained, converged, "" if rate is None else f"{rate:g}", difference(line, plain)]
         cells.append([row.label, paper, *shown])
     return cells
 
 
-def difference(line: Line, first: Line) -> str:
+def difference(line: Line, plain: Line) -> str:
     """The difference of the means of two rows in points, with Welch's interval; empty for the same row or one seed."""
-    ours, theirs = line.values("test"), first.values("test")
-    if line.name == first.name or min(len(ours), len(theirs)) < 2:
+    ours, theirs = line.values("test"), plain.values("test")
+    if line.name == plain.name or min(len(ours), len(theirs)) < 2:
         return ""
     test = statistics.welch(theirs, ours)
     return f"{100 * test.difference:+.1f} {interval(test.interval)}"
@@ -99,7 +102,7 @@ def section(stem: str) -> tuple[str, str]:
     asked, metric = recipe.read(table.recipe), error_rates.SHORT_NAMES[table.metric]
     paper = f"paper: {PAPER[of_paper(asked)].heading}"
     headings = ["row", paper, f"test {metric}, mean [95 %]", "trainings", "converged", "learning rate"]
-    of_rows = [*headings, "difference from the first, points [95 %]"], rows(asked, table)
+    of_rows = [*headings, "difference from no layer norm, points [95 %]"], rows(asked, table)
     of_claims = ["", "claim", "verdict", "p (Holm)", "power for a tenth", "trainings for 80 %"], verdicts(table)
     lines = [
         *markdown.table_lines(*of_rows),
