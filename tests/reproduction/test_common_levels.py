@@ -2,12 +2,10 @@
 
 import dataclasses
 import json
-import runpy
 from pathlib import Path
 
 import pytest
 import torch
-from places import REPOSITORY
 from torch.utils.tensorboard import SummaryWriter
 
 from las.analysis.smoothness import COMMON_GRID, Grid
@@ -207,18 +205,3 @@ def test_the_change_of_the_loss_is_none_where_the_weights_stand_still(tmp_path: 
     assert "loss_change" not in results._event_numbers(batches)
     assert written(tmp_path, probe("update"), probe("update", after=1.0))["loss_change"] == 0.25
     assert written(tmp_path, probe("update"))["loss_change"] == 0.0
-
-
-def test_mean_curves_are_read_back_from_the_pages_of_earlier_releases() -> None:
-    stem = "z20_variance-open-synthetic"
-    rejudge = runpy.run_path(str(REPOSITORY / "docs" / "made_by" / "rejudge_results.py"))
-    folder = REPOSITORY / "recipes" / "results"
-    table = results.read(folder / f"{stem}.json")
-    curves = rejudge["mean_curves"]((folder / f"{stem}.html").read_text("utf-8"), table)
-    assert curves.keys() == {line.name for line in table.lines if line.outcomes}
-    for name, curve in curves.items():
-        bests, line = table.line(name).values("dev"), table.line(name)
-        assert curve.steps[-1] == line.outcomes[0].steps and curve.steps == tuple(sorted(curve.steps))
-        assert min(curve.dev_error) == pytest.approx(
-            sum(bests) / len(bests), abs=0.06
-        )  # stored ones are of beam search

@@ -1,11 +1,9 @@
 """Verdicts: each rule on results made to be clear, contrary, and too few."""
 
-from pathlib import Path
-
 import pytest
 from trained_tables import Rates, table
 
-from las.reproduction import claims, recipe, results
+from las.reproduction import claims, recipe
 from las.reproduction.results import Line, Outcome, Table
 from las.reproduction.rules import (
     attention_fails,
@@ -226,16 +224,3 @@ def test_claims_on_hybrid_models_are_judged_by_three_seeds() -> None:
         "C12": SUPPORTED,
         "C13": SUPPORTED,
     }
-
-
-def test_the_page_of_old_and_new_verdicts_is_of_todays_rules() -> None:
-    """`python docs/made_by/compare_verdicts.py` was run again after the last change of a rule or a result."""
-    root = Path(__file__).parents[2]
-    page = (root / "docs" / "verdicts_old_and_new.md").read_text("utf-8")
-    tables = [results.read(path) for path in sorted((root / "recipes" / "results").glob("*-open-synthetic.json"))]
-    judged_now = claims.judge([claim for claim in claims.CLAIMS if claim.recipe == "bo18_table3"], tables)
-    assert len(judged_now) == 8
-    for name, each in judged_now.items():
-        row = next((line for line in page.splitlines() if line.startswith(f"| `synthetic` | {name} |")), None)
-        assert row is not None or each.effect is None, name
-        assert row is None or each.text.partition("; p = ")[0] in row, name
