@@ -4,8 +4,8 @@
 
 Each place of the page between `<!-- RECIPE-TIER-CORPUS: begin -->` and `<!-- ...: end -->` gets the table of that name:
 a figure (docs/pictures/RECIPE-TIER-CORPUS.svg), the rows, the difference of each from the row without layer norm that
-stands above it, and the verdicts. A table that is not whole yet is taken from recipes/results/in_progress, and said to be
-so.
+stands above it, and the verdicts. A table that is not whole yet is taken from recipes/results/in_progress, and the page
+says so.
 """
 
 import re
