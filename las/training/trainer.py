@@ -182,7 +182,7 @@ class Trainer:
 
     @property
     def _last_sub_epoch(self) -> float:
-        return min(self.stage.until, self.options.max_sub_epochs or self.stage.until)
+        return float(min(self.stage.until, self.options.max_sub_epochs or self.stage.until))
 
     def _last_step(self, num_batches: int) -> int:
         """The step that training ends at, at the latest, where epochs have `num_batches`."""
