@@ -10,15 +10,13 @@ import torch
 from las.cli import align_gaussians, align_import, align_network
 from las.data.corpora.base import Corpus
 from las.data.manifest import Interval, Utterance
-from las.hmm import imported, labels, segments, spoken, textgrid, tying
+from las.hmm import corpus_labels, imported, segments, spoken, textgrid
 from las.hmm.aligner import Aligner, Alignment
 from las.hmm.decision_tree import Growth
-from las.hmm.labels import LabelKind
 from las.hmm.lexicon import Lexicon
 from las.hmm.network_aligner import NetworkAligner
 from las.hmm.segments import AlignedUtterance
 from las.hmm.spoken import Spoken
-from las.hmm.tying import TiedStates
 from las.runtime import devices, progress
 from las.runtime.config import Config, build, check_value, compose, require
 from las.runtime.errors import ConfigError, DataError, MissingValueError, suggest
@@ -77,10 +75,7 @@ def align(overrides: list[str]) -> dict[str, Any]:
     write(aligned.aligned, output, has_words=dictionary.silence is not None)
     progress.say(f"{len(aligned.aligned)} utterances written to {output}")
     if config["labels"] is not None:
-        labelled = ((each.id, aligned.labels[each.id]) for each in aligned.aligned)
-        if isinstance(aligner.states, TiedStates):
-            aligner.states.write(Path(config["labels"]) / tying.TYING)
-        stored = labels.write(config["labels"], labelled, LabelKind.of(aligner.states, aligner.times))
+        stored = corpus_labels.write(config["labels"], aligned, aligner.states, aligner.times)
         progress.say(f"labels of {stored.counts().sum():,} frames written to {stored.folder}")
     if config["gaussians"] is not None:
         first = corpus.splits[0]

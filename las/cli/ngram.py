@@ -36,7 +36,7 @@ def ngram(overrides: list[str]) -> dict[str, Any]:
                 f"{override}: order= chooses the order of training utterances; for n-grams write {length}"
             )
     config = compose("ngram", overrides)
-    for key, kind in (("n", int), ("output", str), ("text", str | None), ("dev", str | None)):
+    for key, kind in (("n", int), ("output", str), ("text", str | None), ("dev", str | None), ("lexicon", str | None)):
         check_value(key, config[key], kind)
     if config["units"] not in UNITS:
         raise ConfigError(f"units={config['units']} is unknown.{suggest(str(config['units']), UNITS)}")

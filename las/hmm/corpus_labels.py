@@ -9,11 +9,13 @@ from las.data import manifest
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
 from las.hmm import labels, spoken, tying
-from las.hmm.aligner import Aligner
+from las.hmm.aligner import Aligner, Alignment
 from las.hmm.decision_tree import Growth
+from las.hmm.frame_times import FrameTimes
 from las.hmm.gmm_training import DEFAULT_SCHEDULE
 from las.hmm.labels import INDEX, FrameLabels, LabelKind
 from las.hmm.lexicon import Lexicon
+from las.hmm.topology import StateNumbering
 from las.hmm.tying import TiedStates
 from las.runtime import progress
 from las.runtime.config import Config, build
@@ -70,9 +72,15 @@ def aligned(
     aligner.train(next(iter(everything.values())))
     found = aligner.align([each for listed in everything.values() for each in listed])
     found.say_without_path()
-    labelled = ((each.id, found.labels[each.id]) for each in found.aligned)
-    if isinstance(aligner.states, TiedStates):
-        aligner.states.write(folder / tying.TYING)
-    stored = labels.write(folder, labelled, LabelKind.of(aligner.states, aligner.times))
+    stored = write(folder, found, aligner.states, aligner.times)
     progress.say(f"labels of {stored.counts().sum():,} frames written to {folder}, for other seeds and models too")
     return stored
+
+
+def write(folder: str | Path, found: Alignment, states: StateNumbering, times: FrameTimes) -> FrameLabels:
+    """Write the labels of aligned utterances, and before them the tying of their states where these are tied."""
+    if isinstance(states, TiedStates):
+        states.write(Path(folder) / tying.TYING)
+    return labels.write(
+        folder, ((each.id, found.labels[each.id]) for each in found.aligned), LabelKind.of(states, times)
+    )

@@ -142,6 +142,15 @@ def test_language_models(session: Path, run: Las) -> None:
     assert (session / "tuned.yaml").exists()
 
 
+@pytest.mark.slow
+def test_a_hybrid_of_phones(run: Las) -> None:
+    small = [*CORPUS, *STEPS, "model.listener.hidden_size=8"]
+    assert "test: PER " in ok(run("docs/hybrid.md", "las train +experiment=hybrid_phones", *small))
+    grid = ["scales.lm_scale=[1.0]", "scales.insertion=[0.0]", "batch_size=4"]
+    ok(run("docs/hybrid.md", "las tune checkpoint=runs/hybrid_phones", *grid))
+    assert "test: PER " in ok(run("docs/hybrid.md", "las decode checkpoint=runs/hybrid_phones"))
+
+
 def test_the_page_in_the_browser_says_what_it_needs(run: Las, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gradio", None)
     with socket.socket() as free:
