@@ -16,6 +16,8 @@ from jaxtyping import Complex, Float, Int
 from torch import Tensor, nn
 
 from las.nn.features import Features
+from las.nn.kernels import cpu_gammatone
+from las.nn.kernels.cpu_gammatone import FilterBank
 from las.nn.masking import mask_of
 from las.runtime import torchaudio_compat
 from las.runtime.config import require
@@ -70,6 +72,7 @@ class Gammatone(Features):
         self.num_filters, self.floor = num_filters, floor
         self.past = round(RESPONSE_S * sample_rate)
         self.block = 3 * self.past
+        self.bank = filter_bank(centres(low_hz, high, num_filters), sample_rate)
         impulses = torch.fft.irfft(responses(centres(low_hz, high, num_filters), sample_rate, 4 * self.past))
         # As times, not as frequencies, whose rounding would let outputs depend on what follows them.
         self.register_buffer("impulses", impulses[:, : self.past].float(), persistent=False)
@@ -90,17 +93,19 @@ class Gammatone(Features):
         return super().raw(waveforms.masked_fill(~inside, 0.0), num_samples)
 
     def rows(self, waveforms: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch frames size"]:
-        """Features of whole frames; on a CPU utterance by utterance, whose outputs of all filters stay in the cache."""
-        parts = waveforms.split(1) if waveforms.device.type == "cpu" and len(waveforms) else (waveforms,)
-        return torch.cat([self._rows(part) for part in parts])
-
-    def _rows(self, waveforms: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch frames size"]:
-        frames = self.filtered(waveforms).abs().unfold(2, self.frame_length, self.frame_shift)
+        """Features of whole frames."""
         # In bfloat16 the first coefficient would drown the others: roots differ by little from each other.
         with torch.autocast(waveforms.device.type, enabled=False):
-            integrals = frames @ self.get_buffer("window")
-            roots = (SCALE * FULL_SCALE * integrals + self.floor) ** ROOT
-            return roots.transpose(1, 2) @ self.get_buffer("dct")
+            roots = (SCALE * FULL_SCALE * self.integrals(waveforms) + self.floor) ** ROOT
+            return roots @ self.get_buffer("dct")
+
+    def integrals(self, waveforms: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch frames filters"]:
+        """Windowed sums of the rectified outputs of the filters, by the compiled recursion where it is available."""
+        window = self.get_buffer("window")
+        if cpu_gammatone.can_filter(waveforms):
+            return cpu_gammatone.integrals(waveforms, self.bank, window, self.frame_shift)
+        frames = self.filtered(waveforms).abs().unfold(2, self.frame_length, self.frame_shift)
+        return (frames @ window).transpose(1, 2)
 
     def filtered(self, waveforms: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch filters samples"]:
         """Outputs of the filters, by blocks with what preceded them (overlap-save).
@@ -123,16 +128,22 @@ def centres(low_hz: float, high_hz: float, num_filters: int) -> Float[Tensor, "f
     return scale * (10.0 ** (slope * places) - offset)
 
 
+def filter_bank(centres_hz: Float[Tensor, "filters"], sample_rate: int) -> FilterBank:
+    """Coefficients of the filters with these centre frequencies, as float64."""
+    angles = 2.0 * math.pi * centres_hz / sample_rate
+    radii = torch.exp(-2.0 * math.pi / sample_rate * ERB[0] * (ERB[1] * centres_hz + 1.0))
+    real, squared = radii * torch.cos(angles), radii**2
+    return FilterBank(real, squared, _section(real, squared, angles).abs() ** -ORDER)
+
+
 def responses(centres_hz: Float[Tensor, "filters"], sample_rate: int, size: int) -> Complex[Tensor, "filters bins"]:
     """Frequency responses of the filters at the size // 2 + 1 frequencies of a Fourier transform."""
-    angles = 2.0 * math.pi * centres_hz.unsqueeze(1) / sample_rate
-    bandwidths = ERB[0] * (ERB[1] * centres_hz.unsqueeze(1) + 1.0)
-    radii = torch.exp(-2.0 * math.pi * bandwidths / sample_rate)
-
-    def section(omega: Tensor) -> Tensor:
-        delay = torch.exp(-1j * omega)
-        real = radii * torch.cos(angles)
-        return (1.0 - real * delay) / (1.0 - 2.0 * real * delay + radii**2 * delay**2)
-
+    real, squared, gain = (part.unsqueeze(1) for part in filter_bank(centres_hz, sample_rate))
     bins = 2.0 * math.pi * torch.arange(size // 2 + 1, dtype=torch.float64) / size
-    return (section(bins.unsqueeze(0)) / section(angles).abs()) ** ORDER
+    return gain * _section(real, squared, bins) ** ORDER
+
+
+def _section(real: Tensor, squared: Tensor, omega: Tensor) -> Tensor:
+    """The frequency response of a section without its gain."""
+    delay = torch.exp(-1j * omega)
+    return (1.0 - real * delay) / (1.0 - 2.0 * real * delay + squared * delay**2)

@@ -7,7 +7,18 @@ import pytest
 import torch
 
 from las.nn.gammatone import Gammatone, centres, responses
+from las.nn.kernels import cpu_gammatone
 from las.runtime.errors import ArgumentError
+
+
+@pytest.fixture(params=["compiled", "fourier"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The way in which features are computed."""
+    if request.param == "fourier":
+        monkeypatch.setattr(cpu_gammatone, "can_filter", lambda waveforms: False)
+    elif not cpu_gammatone.can_filter(torch.zeros(1, 1)):
+        pytest.skip("there is no C++ compiler")
+    return str(request.param)
 
 
 def recursive(samples: np.ndarray, rate: int, num_filters: int, low: float, high: float) -> np.ndarray:
@@ -40,6 +51,7 @@ def recursive(samples: np.ndarray, rate: int, num_filters: int, low: float, high
 
 
 @pytest.mark.parametrize(("rate", "num_filters"), [(8000, 40), (16000, 12)])
+@pytest.mark.usefixtures("path")
 def test_features_are_those_of_the_recursion(rate: int, num_filters: int) -> None:
     """Over more than two blocks of the transform."""
     draw = np.random.default_rng(1)
@@ -50,6 +62,7 @@ def test_features_are_those_of_the_recursion(rate: int, num_filters: int) -> Non
     np.testing.assert_allclose(rows[0].numpy(), expected, atol=2e-5)
 
 
+@pytest.mark.usefixtures("path")
 def test_single_precision_is_enough() -> None:
     torch.manual_seed(1)
     waveforms = 0.1 * torch.randn(2, 8000) * torch.linspace(0.001, 1.0, 8000)
@@ -59,6 +72,23 @@ def test_single_precision_is_enough() -> None:
     torch.testing.assert_close(rows.double(), exact, atol=2e-4, rtol=0)
 
 
+@pytest.mark.parametrize("options", [{}, {"frame_shift_ms": 25.0}, {"frame_length_ms": 7.0, "num_filters": 3}])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_compiled_recursion_is_the_fourier_transform(options: dict[str, float], dtype: torch.dtype) -> None:
+    """For frames that overlap, touch each other or leave gaps, and lengths that end within a frame."""
+    torch.manual_seed(3)
+    features = Gammatone(8000, **options).to(dtype)
+    waveforms = torch.randn(3, 5077, dtype=dtype)
+    if not cpu_gammatone.can_filter(waveforms):
+        pytest.skip("there is no C++ compiler")
+    compiled = features.integrals(waveforms)
+    reference = features.integrals(waveforms.requires_grad_())  # which the recursion does not take
+    assert reference.requires_grad and len(compiled[0]) == features.num_frames(torch.tensor(5077))
+    torch.testing.assert_close(compiled, reference, rtol=1e-5, atol=2e-5)
+    assert torch.equal(compiled[1:2], features.integrals(waveforms[1:2].detach()))
+
+
+@pytest.mark.usefixtures("path")
 def test_autocast_changes_nothing() -> None:
     waveforms, num_samples = 0.1 * torch.randn(1, 4000), torch.tensor([4000])
     features = Gammatone(8000, num_filters=12)
@@ -87,6 +117,7 @@ def test_centres_are_even_on_the_basilar_membrane() -> None:
     torch.testing.assert_close(places.diff(), places.diff().mean().expand(39))
 
 
+@pytest.mark.usefixtures("path")
 def test_silence_has_the_floor() -> None:
     features = Gammatone(8000, num_filters=8, floor=1e-4, normalisation="none")
     rows, _ = features(torch.zeros(1, 2000), torch.tensor([2000]))
@@ -94,6 +125,7 @@ def test_silence_has_the_floor() -> None:
     torch.testing.assert_close(levels, torch.full_like(levels, 1e-4**0.1), atol=1e-5, rtol=0)
 
 
+@pytest.mark.usefixtures("path")
 def test_what_follows_changes_nothing() -> None:
     """Not a hundred times louder speech either: blocks begin at the same samples whatever the length of the batch."""
     torch.manual_seed(2)

@@ -6,6 +6,7 @@
 
 #include "beams.h"
 #include "dropout.h"
+#include "gammatone.h"
 #include "loops.h"
 #include "matrices.h"
 #include "prefixes.h"
@@ -144,6 +145,12 @@ void drop_float32(const Dropout<float>* dropout, int64_t threads) {
 }
 void drop_float64(const Dropout<double>* dropout, int64_t threads) {
     in_team(threads, [&](Team team) { drop(*dropout, team); });
+}
+void filter_frames_float32(const Gammatone<float>* filters, int64_t threads) {
+    in_team(threads, [&](Team team) { filter_frames(*filters, team); });
+}
+void filter_frames_float64(const Gammatone<double>* filters, int64_t threads) {
+    in_team(threads, [&](Team team) { filter_frames(*filters, team); });
 }
 void expand_float32(const Expansion<float>* expansion, int64_t threads) {
     in_team(threads, [&](Team team) { expand(*expansion, team); });
