@@ -86,6 +86,15 @@ def layer_normalised(weight: Tensor, data: Tensor) -> Tensor:
 NORMS = {"batch norm": batch_normalised, "weight norm": weight_normalised, "layer norm": layer_normalised}
 
 
+TABLE_1 = {
+    "batch norm": ("yes", "no", "yes", "yes", "yes", "no"),
+    "weight norm": ("yes", "no", "yes", "no", "no", "no"),
+    "layer norm": ("yes", "yes", "no", "yes", "no", "yes"),
+}
+"""Ba et al. 2016, table 1, in its order. (Their text says that weight norm does not notice re-scaled data: the table is
+right.)"""
+
+
 def difference(values: Tensor, changed: Tensor) -> float:
     """The largest difference relative to the largest value."""
     return float((values - changed).abs().max() / values.abs().max())
@@ -107,6 +116,16 @@ def of_norms(seed: int = 1) -> dict[str, dict[str, float]]:
         }
         for norm, normalise in NORMS.items()
     }
+
+
+def departures(seed: int = 1) -> list[str]:
+    """The entries of the paper's table 1 that are measured otherwise, as `layer norm, data set re-centred: yes`."""
+    return [
+        f"{norm}, {change}: {verdict(moved)}"
+        for norm, changes in of_norms(seed).items()
+        for (change, moved), expected in zip(changes.items(), TABLE_1[norm], strict=True)
+        if verdict(moved) != expected
+    ]
 
 
 class CellChange(NamedTuple):

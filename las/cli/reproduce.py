@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from rich.measure import Measurement
 from rich.table import Table as Printed
 
+from las.analysis import invariance
 from las.analysis.smoothness import COMMON_GRID
 from las.cli import analyze, prepare
 from las.cli import train as cli_train
@@ -24,7 +25,7 @@ from las.reproduction import results as reproduction_results
 from las.reproduction.jobs import Job
 from las.reproduction.recipe import Recipe
 from las.reproduction.results import Table
-from las.reproduction.verdicts import Verdict
+from las.reproduction.verdicts import NOT_SUPPORTED, SUPPORTED, Verdict
 from las.runtime import config, config_folders, progress
 from las.runtime.errors import ConfigError, DataError, LasError, NumericalError, suggest
 from las.storage import atomic
@@ -349,8 +350,15 @@ def report(requested: Request, jobs: Sequence[Job], command: str) -> None:
         progress.say(f"{claim}: {verdict.verdict}. {verdict.text}")
     written = [f"{table.stem}.{suffix}" for suffix in ("md", "json", "html")]
     written.append(claims_page(results, requested.tier, table.corpus))
-    written.append(claim_records.write(results).name)
+    written.append(claim_records.write(results, {"C26": of_invariances()}).name)
     progress.say(f"written to {results}: {', '.join(written)}")
+
+
+def of_invariances() -> Verdict:
+    """The verdict on Ba et al.'s table of invariances, which are properties of the norms and need no training."""
+    departures, entries = invariance.departures(), sum(map(len, invariance.TABLE_1.values()))
+    text = f"{entries - len(departures)} of {entries} entries measured as in the paper: las analyze what=[invariance]"
+    return Verdict(NOT_SUPPORTED if departures else SUPPORTED, "; ".join([text, *departures]))
 
 
 def claims_page(results: Path, tier: str, corpus: str) -> str:

@@ -1,5 +1,6 @@
 """All claims of the papers with their verdicts on every corpus, as one JSON file for other programs."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,18 @@ FILE = "claims.json"
 NOT_TRAINED = Verdict(UNDECIDED, "no training yet")
 
 
-def write(folder: Path) -> Path:
-    """Write `claims.json` from all stored tables of a folder, but for those of the tier smoke; returns its path."""
+def write(folder: Path, measured: Mapping[str, Verdict]) -> Path:
+    """Write `claims.json` from all stored tables of a folder, but for those of the tier smoke; returns its path.
+
+    `measured` are the verdicts on claims that need no training, by id.
+    """
     tables = [results.read(path) for path in sorted(folder.glob("*-*-*.json"))]
     path = folder / FILE
-    atomic.write_json(path, records([table for table in tables if table.tier != SMOKE]))
+    atomic.write_json(path, records([table for table in tables if table.tier != SMOKE], measured))
     return path
 
 
-def records(tables: list[Table]) -> list[dict[str, Any]]:
+def records(tables: list[Table], measured: Mapping[str, Verdict]) -> list[dict[str, Any]]:
     """A record for each claim on each corpus and tier with a table of its recipe; one without them where there is none.
 
     p values are corrected for all claims that are judged on the same corpus and tier.
@@ -38,7 +42,7 @@ def records(tables: list[Table]) -> list[dict[str, Any]]:
         known = {(each.corpus, each.tier) for each in tables if each.recipe == claim.recipe}
         own: list[tuple[str, str] | None] = [place for place in places if place in known]
         for place in own or [None]:
-            verdict = NOT_TRAINED if place is None else judged[place][claim.id]
+            verdict = measured.get(claim.id, NOT_TRAINED) if place is None else judged[place][claim.id]
             corpus, tier = place or (None, None)
             about = {"claim": claim.id, "sentence": claim.sentence, "recipe": claim.recipe or None}
             listed.append(about | {"corpus": corpus, "tier": tier} | verdict._asdict())

@@ -62,6 +62,8 @@ def test_a_recipe_is_planned_trained_once_and_reported(two_rows: None, corpus: P
         "claims-smoke-timit.md",
         "claims.json",
     ]
+    claims = json.loads((corpus / "results/claims.json").read_text())
+    assert [claim["verdict"] for claim in claims if claim["claim"] == "C26"] == ["supported"]
     table = (corpus / "results" / "bo18_table3-smoke-timit.md").read_text()
     results = [json.loads(path.read_text()) for path in sorted((corpus / "runs").glob("*/timit/seed1-*/result.json"))]
     assert len(results) == 2
