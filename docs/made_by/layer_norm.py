@@ -45,6 +45,11 @@ def of_paper(asked: Recipe) -> str:
     return next(key for key in tables.RATE_KEYS if key in asked.columns())
 
 
+def has_rates(table: Table) -> bool:
+    """True if each row has chosen its learning rate from a grid."""
+    return any(each.rate is not None for line in table.lines for each in line.outcomes)
+
+
 def rows(asked: Recipe, table: Table) -> list[list[str]]:
     """The cells of each row: the paper's error, ours, and the difference from the plain row above it."""
     plain, cells = table.lines[0], []
@@ -53,15 +58,16 @@ def rows(asked: Recipe, table: Table) -> list[list[str]]:
         line = table.line(row.name)
         plain = line if PLAIN in row.label else plain
         if not line.outcomes:
-            cells.append([row.label, tables.written(key, row.paper.get(key)), "not trained", "", "", "", ""])
+            empty = ["", "", ""] + [""] * has_rates(table)
+            cells.append([row.label, tables.written(key, row.paper.get(key)), "not trained", *empty])
             continue
         summary = line.summary("test")
         mean = "broken" if summary is None else f"{100 * summary.mean:.1f} % {interval(summary.interval)}"
         trained = f"{len(line.sound)}" + ("" if len(line.sound) == len(line.outcomes) else f" of {len(line.outcomes)}")
-        rate = line.outcomes[0].rate
+        rates = [f"{line.outcomes[0].rate or 0:g}"] if has_rates(table) else []
         converged = "" if line.num_converged is None else str(line.num_converged)
         paper = tables.written(key, row.paper.get(key)) or str(row.paper.get("outcome", ""))
-        shown = [mean, trained, converged, "" if rate is None else f"{rate:g}", difference(line, plain)]
+        shown = [mean, trained, converged, *rates, difference(line, plain)]
         cells.append([row.label, paper, *shown])
     return cells
 
@@ -97,12 +103,12 @@ def section(stem: str) -> tuple[str, str]:
     whole, begun = RESULTS / f"{stem}.json", RESULTS / "in_progress" / f"{stem}.json"
     path = begun if begun.exists() else whole
     table = results.read(path) if path.exists() else None
-    # Tables of earlier releases were not trained to the end, with one learning rate for all rows.
-    if table is None or any(each.rate is None for line in table.lines for each in line.outcomes):
-        return "Not trained to the end yet.\n", ""
+    if table is None:
+        return "Not trained yet.\n", ""
     asked, metric = recipe.read(table.recipe), error_rates.SHORT_NAMES[table.metric]
     paper = f"paper: {PAPER[of_paper(asked)].heading}"
-    headings = ["row", paper, f"test {metric}, mean [95 %]", "trainings", "converged", "learning rate"]
+    headings = ["row", paper, f"test {metric}, mean [95 %]", "trainings", "converged"]
+    headings += ["learning rate"] if has_rates(table) else []
     of_rows = [*headings, "difference from no layer norm, points [95 %]"], rows(asked, table)
     of_claims = ["", "claim", "verdict", "p (Holm)", "power for a tenth", "trainings for 80 %"], verdicts(table)
     lines = [

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from las.cli import runs
+from las.cli import runs_list
 from las.reproduction import run_comparison
 from las.runtime import progress
 from las.runtime.errors import ConfigError
@@ -33,7 +33,7 @@ def compare(first: Path, second: Path, page: Path) -> None:
 
 def _require_run(folder: Path) -> None:
     """Raise ConfigError unless a folder is a run, with the runs below it."""
-    inside = runs.found(folder)
+    inside = runs_list.found(folder)
     if inside != [folder]:
         some = ", ".join(map(str, inside[:3])) + (", ..." if len(inside) > 3 else "")
         raise ConfigError(f"{folder} holds {len(inside)} runs: name one of them: {some}")

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.live import Live
 from rich.table import Table
 
-from las.cli import runs
+from las.cli import runs_list
 from las.runtime import progress
 from las.storage import run_summary
 from las.storage.run_summary import RunSummary
@@ -41,7 +41,7 @@ def watch(folder: Path, every_s: float) -> None:
 
 
 def _training(folder: Path) -> list[RunSummary]:
-    return [run for each in runs.found(folder) if (run := run_summary.read(each)).state == "training"]
+    return [run for each in runs_list.found(folder) if (run := run_summary.read(each)).state == "training"]
 
 
 def _trains(watched: Sequence[RunSummary]) -> bool:
@@ -62,7 +62,7 @@ def _cells(run: RunSummary) -> list[str]:
     steps = f"{run.step or 0}" + (f" of {run.max_steps}" if run.max_steps else "")
     loss = "" if run.loss is None else f"{run.loss:.3f}"
     minutes = "" if run.minutes is None else f"{run.minutes:.1f}"
-    return [str(run.folder), run.state, steps, loss, runs.shown(run.dev), minutes, left]
+    return [str(run.folder), run.state, steps, loss, runs_list.shown(run.dev), minutes, left]
 
 
 def _table(watched: Sequence[RunSummary]) -> Table:

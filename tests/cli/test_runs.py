@@ -15,7 +15,7 @@ from console import Answer
 from places import REPOSITORY
 from rich.console import Console
 
-from las.cli import runs, runs_watch
+from las.cli import runs_list, runs_watch
 from las.runtime import progress
 from las.storage import atomic, run_summary
 
@@ -50,7 +50,7 @@ def folders(answer: Answer) -> list[str]:
 
 def test_the_list(folder: Path, las: Las) -> None:
     lines = las("runs").out.splitlines()
-    assert lines[0].split() == list(runs.COLUMNS)
+    assert lines[0].split() == list(runs_list.COLUMNS)
     line = next(line for line in lines if line.endswith("runs/ln_both/an4/seed2"))
     assert line.split("  ")[0] == "ln_both"
     assert "500  WER 20.0 % [15.0, 25.0]  WER 20.0 % [15.0, 25.0]      12,345      1.5  abc" in line
@@ -84,7 +84,7 @@ def test_formats(folder: Path, las: Las) -> None:
     assert next(run for run in data if run["state"] == "damaged")["problem"].endswith(")")
     table = las("runs", "format=md").out.splitlines()
     assert table[0].startswith("| name | corpus |") and table[1].startswith("| --- |")
-    assert {line.count("|") for line in table[: 2 + len(data)]} == {len(runs.COLUMNS) + 1}
+    assert {line.count("|") for line in table[: 2 + len(data)]} == {len(runs_list.COLUMNS) + 1}
 
 
 @pytest.mark.parametrize(
