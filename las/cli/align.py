@@ -34,8 +34,8 @@ def align(overrides: list[str]) -> dict[str, Any]:
 
     With `gaussians` mixtures are trained on what was aligned, to find words by.
 
-    With `checkpoint` a trained acoustic model aligns its own corpus; with `import` the labels come from an alignment
-    that another system made. In both cases nothing is trained.
+    With `checkpoint` a trained acoustic model aligns its own corpus, or another `corpus`; with `import` the labels come
+    from an alignment that another system made. In both cases nothing is trained.
     """
     config = compose("align", overrides)
     for key in ("import", "checkpoint", "output", "lexicon", "split", "labels", "gaussians"):
@@ -45,7 +45,11 @@ def align(overrides: list[str]) -> dict[str, Any]:
     output = _checked_output(config) if config["import"] is None else None
     torch.set_num_threads(devices.threads(config["trainer"]["threads"]))
     network = None if config["checkpoint"] is None else align_network.read(config, overrides)
-    corpus: Corpus = build((config if network is None else network.config)["corpus"], where="corpus")
+    if network is not None:
+        config["corpus"] = align_network.corpus_section(network, config, overrides)
+        corpus = align_network.corpus(network, config["corpus"])
+    else:
+        corpus = build(config["corpus"], where="corpus")
     if config["split"] is not None:
         corpus.known_split(config["split"])
     data = data_preparation.prepare(corpus, Path(config["data_dir"]), build(config["limits"], where="limits"))
@@ -53,9 +57,11 @@ def align(overrides: list[str]) -> dict[str, Any]:
         return align_import.import_labels(
             config, corpus, data.splits, lambda: spoken.topology(corpus, spoken.dictionary(corpus, config["lexicon"]))
         )
-    dictionary = (network and network.lexicon) or spoken.dictionary(corpus, config["lexicon"])
     if network is None:
+        dictionary = spoken.dictionary(corpus, config["lexicon"])
         spoken.say_dictionary(corpus, config["lexicon"], dictionary)
+    else:
+        dictionary = align_network.dictionary(network, config["lexicon"])
     everything = {split: spoken.spoken(corpus, utterances) for split, utterances in data.splits.items()}
     everything = _known(everything, dictionary, config["partial"])
     aligner: Aligner | NetworkAligner
@@ -63,8 +69,7 @@ def align(overrides: list[str]) -> dict[str, Any]:
         features = build(config["features"], where="features")(corpus.sample_rate)
         aligner = Aligner(features, dictionary, spoken.topology(corpus, dictionary), growth=growth)
     else:
-        states = network.tied or spoken.topology(corpus, dictionary)
-        aligner = align_network.aligner(network, dictionary, states, config)
+        aligner = align_network.aligner(network, dictionary, align_network.states(network), config)
     if config["gaussians"] is not None:
         align_gaussians.check(config, corpus, aligner)
     if isinstance(aligner, Aligner):
@@ -80,8 +85,7 @@ def align(overrides: list[str]) -> dict[str, Any]:
     if config["gaussians"] is not None:
         first = corpus.splits[0]
         of_first = aligned if first in chosen else aligner.align(everything[first])
-        own = config | {"corpus": (config if network is None else network.config)["corpus"]}
-        align_gaussians.train(own, corpus, everything[first], of_first.labels, aligner)
+        align_gaussians.train(config, corpus, everything[first], of_first.labels, aligner)
     known = {each.utterance.id: each.utterance for split in chosen for each in everything[split]}
     return {"utterances": len(aligned.aligned), "without_path": aligned.without_path} | _compare(corpus, aligned, known)
 

@@ -67,6 +67,16 @@ class Lexicon:
         """Hash (sha256, hex) of words, pronunciations and silence; the order of the words is not part of it."""
         return hashlib.sha256(json.dumps(self.state(), sort_keys=True).encode()).hexdigest()
 
+    def of_phones(self, phones: Sequence[str]) -> tuple["Lexicon", list[str]]:
+        """The words that these phones can say, with those of their pronunciations; and the other phones, sorted."""
+        known = set(phones)
+        entries = {
+            word: sayable
+            for word, variants in self.entries.items()
+            if (sayable := [variant for variant in variants if known.issuperset(variant.phones)])
+        }
+        return Lexicon(entries, self.silence), sorted(set(self.phones) - known)
+
     def missing(self, texts: Iterable[tuple[str, Sequence[str]]]) -> list[MissingWord]:
         """List the words of texts (utterance id, words) that have no pronunciation, the most frequent first."""
         counts: Counter[str] = Counter()

@@ -4,12 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import tiny
-import tiny_frames
 import tiny_words
 from console import Answer
 
-from las.cli.train import train
 from las.hmm import textgrid, tying
 from las.hmm.labels import FrameLabels
 from las.hmm.topology import Topology
@@ -104,46 +101,3 @@ def test_an4_brings_its_dictionary_or_needs_one(tmp_path: Path, las: Las) -> Non
     assert words == ["GO", "ON"]
     phones = [mark.text for mark in ctm.read(root / "x.phones.ctm") if mark.file == "faaa_2"]
     assert [phone for phone in phones if phone != "SIL"] == ["G", "OW", "AA", "N"]
-
-
-@pytest.fixture(scope="module")
-def acoustic_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a corpus on which a tiny acoustic model was trained, in `run`."""
-    root = tmp_path_factory.mktemp("acoustic_model")
-    tiny.tree(root)
-    train(tiny_frames.overrides(root))
-    return root
-
-
-def test_a_trained_network_aligns_its_corpus_again(acoustic_model: Path, las: Las) -> None:
-    root = acoustic_model
-    output, labels = root / "again.ctm", root / "again"
-    where = [f"checkpoint={root / 'run'}", f"data_dir={root / 'data'}", f"output={output}", f"labels={labels}"]
-    answer = las("align", *where)
-    assert (answer.code, answer.err) == (0, ""), answer.err
-    assert "12 utterances written" in answer.out and "boundaries with known times: " in answer.out
-    assert "realignment" not in answer.out, "nothing is trained"
-    again = tiny_frames.overrides(root, f"labels={labels}", f"run_dir={root / 'run_again'}")
-    assert las("train", *again).code == 0
-
-
-def test_mixtures_are_trained_on_what_a_network_aligned(acoustic_model: Path, las: Las) -> None:
-    root = acoustic_model
-    where = [f"data_dir={root / 'data'}", f"output={root / 'mixtures.ctm'}", f"gaussians={root / 'mixtures'}"]
-    answer = las("align", f"checkpoint={root / 'run'}", *where)
-    assert answer.code == 0 and "Gaussians of " in answer.out, answer.err
-    answer = las("decode", f"checkpoint={root / 'mixtures'}", f"data_dir={root / 'data'}", "split=test")
-    assert answer.code == 0 and "test: PER " in answer.out, answer.err
-
-
-def test_what_does_not_go_with_a_checkpoint_is_refused(acoustic_model: Path, las: Las) -> None:
-    where = [f"checkpoint={acoustic_model / 'run'}", f"output={acoustic_model / 'x.ctm'}"]
-    for given, message in (
-        (["triphones=true"], "triphones=true does not go with checkpoint="),
-        (["lexicon=words.dic"], "lexicon=words.dic does not go with checkpoint="),
-        (["prior_scale=-1.0"], "prior_scale=-1.0 must be at least 0"),
-        (["corpus=synthetic"], "corpus=synthetic: align uses the corpus of the checkpoint"),
-        (["features=mfcc40"], "features=mfcc40: align uses the features of the checkpoint"),
-    ):
-        answer = las("align", *where, *given)
-        assert answer.code == 2 and message in answer.err, (given, answer.err)
