@@ -6,6 +6,7 @@ A training that diverges is recorded as a result. The same command again goes on
 import contextlib
 import functools
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -296,9 +297,12 @@ def train(
         for job in jobs
     )
     answers = Parallel(n_jobs=at_once, return_as="generator_unordered")(work)
-    for number, answer in enumerate(answers, start=1):
-        progress.say(f"{number} of {len(jobs)}: {answer}")
-        finished()
+    with warnings.catch_warnings():
+        # joblib replaces a process that has grown between two trainings, which is as intended, and warns of it.
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
+        for number, answer in enumerate(answers, start=1):
+            progress.say(f"{number} of {len(jobs)}: {answer}")
+            finished()
 
 
 def train_one(overrides: Sequence[str], look_every: int | None = None) -> str:
