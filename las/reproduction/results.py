@@ -4,6 +4,7 @@ They are written beside the table (`recipes/results/<recipe>-<tier>-<corpus>.jso
 again without the runs.
 """
 
+import functools
 import itertools
 import math
 import statistics
@@ -313,6 +314,13 @@ def drifts(board: Path) -> dict[str, float]:
 
     Rows differ in their gains and biases and hardly in their matrices, which alone are compared (claim C7).
     """
+    files = [(path, path.stat()) for path in sorted(board.glob("events.*"))]
+    return dict(_drifts(board, tuple((path.name, stat.st_mtime_ns, stat.st_size) for path, stat in files)))
+
+
+@functools.cache
+def _drifts(board: Path, files: tuple[tuple[str, int, int], ...]) -> dict[str, float]:
+    """`drifts` of files as they are; reading them takes seconds, and a table asks again after each training."""
     changes = {
         name: statistics.fmean(weight_histograms.changes(each))
         for name, each in weight_histograms.read(board).items()
