@@ -64,7 +64,8 @@ def rows(asked: Recipe, table: Table) -> list[list[str]]:
         summary = line.summary("test")
         mean = "broken" if summary is None else f"{100 * summary.mean:.1f} % {interval(summary.interval)}".rstrip()
         trained = f"{len(line.sound)}" + ("" if len(line.sound) == len(line.outcomes) else f" of {len(line.outcomes)}")
-        rates = [f"{line.outcomes[0].rate or 0:g}"] if has_rates(table) else []
+        rate = line.outcomes[0].rate
+        rates = ["" if rate is None else f"{rate:g}"] if has_rates(table) else []
         converged = "" if line.num_converged is None else str(line.num_converged)
         paper = tables.written(key, row.paper.get(key)) or str(row.paper.get("outcome", ""))
         shown = [mean, trained, converged, *rates, difference(line, plain)]
