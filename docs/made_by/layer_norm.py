@@ -40,11 +40,6 @@ def figure(asked: Recipe, table: Table) -> tuple[str, str]:
     return f'<svg xmlns="http://www.w3.org/2000/svg" {found[1]}{STYLE}{found[2]}\n', caption
 
 
-def of_paper(asked: Recipe) -> str:
-    """The key of the paper's test error in a recipe."""
-    return next(key for key in tables.RATE_KEYS if key in asked.columns())
-
-
 def has_rates(table: Table) -> bool:
     """True if each row has chosen its learning rate from a grid."""
     return any(each.rate is not None for line in table.lines for each in line.outcomes)
@@ -53,7 +48,7 @@ def has_rates(table: Table) -> bool:
 def rows(asked: Recipe, table: Table) -> list[list[str]]:
     """The cells of each row: the paper's error, ours, and the difference from the plain row above it."""
     plain, cells = table.lines[0], []
-    key = of_paper(asked)
+    key = tables.paper_key(asked, table.metric)
     for row in asked.rows:
         line = table.line(row.name)
         plain = line if PLAIN in row.label else plain
@@ -107,7 +102,7 @@ def section(stem: str) -> tuple[str, str]:
     if table is None:
         return "Not trained yet.\n", ""
     asked, metric = recipe.read(table.recipe), error_rates.SHORT_NAMES[table.metric]
-    paper = f"paper: {PAPER[of_paper(asked)].heading}"
+    paper = f"paper: {PAPER[tables.paper_key(asked, table.metric)].heading}"
     headings = ["row", paper, f"test {metric}, mean [95 %]", "trainings", "converged"]
     headings += ["learning rate"] if has_rates(table) else []
     of_rows = [*headings, "difference from no layer norm, points [95 %]"], rows(asked, table)

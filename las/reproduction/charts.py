@@ -18,6 +18,8 @@ COLOURS = 8
 """Number of colours: series have the classes s0 to s7, repeated where there are more."""
 DOTS_ROW = 26
 """Height of a row of dots."""
+FARTHEST_PAPER = 3.0
+"""A paper's number is in reach of an axis up to so many times the highest of ours."""
 HEAT = ((12, 8, 38), (87, 16, 110), (188, 55, 84), (249, 142, 9), (252, 255, 164))
 """Colours from weight 0 to the largest, dark to bright, in grey as well."""
 
@@ -90,16 +92,16 @@ class Dots(NamedTuple):
     paper: float | None
 
 
-def dots(rows: Sequence[Dots], unit: str) -> Markup:
+def dots(rows: Sequence[Dots], unit: str, measure: str) -> Markup:
     """A dot for each training in a line for each row; below it the mean with its interval, a bar where the paper is.
 
-    Empty without any training. Papers' numbers are drawn only where they lie among ours or near them.
+    Empty without any training. A number of the paper that is far above ours is written at the end of the axis.
     """
     values = [value for row in rows for value in (*row.values, *(row.interval or ()))]
     if not values:
         return Markup("")
     low, high = _ends([max(0.0, value) for value in values])
-    papers = [row.paper for row in rows if row.paper is not None and row.paper <= 2 * high]
+    papers = [row.paper for row in rows if row.paper is not None and row.paper <= FARTHEST_PAPER * high]
     low, high = _ends([low, high, *papers])
     left = 8 + max(6 * len(row.name) for row in rows)
     width, height = left + 400 + RIGHT, TOP + DOTS_ROW * len(rows) + BOTTOM
@@ -115,7 +117,9 @@ def dots(rows: Sequence[Dots], unit: str) -> Markup:
     for number, row in enumerate(rows):
         middle = TOP + DOTS_ROW * (number + 0.5)
         parts.append(f'<text class="end" x="{left - 8}" y="{middle + 3}">{escape(row.name)}</text>')
-        if row.paper is not None and low <= row.paper <= high:
+        if row.paper is not None and row.paper > high:
+            parts.append(f'<text class="end" x="{left + 400}" y="{middle + 3}">paper: {row.paper:.1f} →</text>')
+        elif row.paper is not None:
             x = place(row.paper)
             parts.append(f'<line class="paper" x1="{x:.1f}" x2="{x:.1f}" y1="{middle - 9}" y2="{middle + 9}"/>')
         if row.interval is not None:
@@ -130,8 +134,8 @@ def dots(rows: Sequence[Dots], unit: str) -> Markup:
     parts.append(f'<text class="middle" x="{left + 200}" y="{height - 6}">{escape(unit)}</text>')
     label = escape(f"{unit} of every training", quote=True)
     caption = "Dots are trainings; below them their mean and its 95 % interval."
-    if 'class="paper"' in "".join(parts):
-        caption += " Upright lines are the paper's numbers, on its own corpus."
+    if papers:
+        caption += f" Upright lines are the paper's numbers ({measure}), on its own corpus."
     svg = f'<svg class="dots" viewBox="0 0 {width} {height}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
     return Markup(f'<figure>{svg}<p class="soft">{caption}</p></figure>')
 

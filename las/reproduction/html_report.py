@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
@@ -27,12 +27,35 @@ LIMIT, DISTRIBUTIONS_LIMIT = 12, 4
 SMALL = (320, 200)
 
 
+class Diagnostic(NamedTuple):
+    """The heading and the explanation of a measure that trainings record."""
+
+    heading: str
+    explanation: str
+
+
+OF_ATTENTION = f"Measures of attention are at the best step: {diagnostics.LEGEND}."
+DIAGNOSTICS = {
+    "loss_change": Diagnostic(
+        "change of the loss per update",
+        "Change: of the training loss from one update to the next, relative to it.",
+    ),
+    "weight_drift": Diagnostic(
+        "drift of weights",
+        "Drift: of the weights' deciles from one validation to the next, in standard deviations.",
+    ),
+    **{measure: Diagnostic(measure, OF_ATTENTION) for measure in ("diagonality", "entropy", "coverage")},
+}
+"""Measures of the trainings of a row, in the order of their columns."""
+
+
 def write(recipe: Recipe, table: Table, jobs: Sequence[Job], verdicts: Mapping[str, Verdict], path: Path) -> None:
     """Write the page of a recipe. Audio is part of it unless the corpus is the paper's, which may be licensed.
 
     What needs run folders is taken over from the page before where no training of them is there any more.
     """
-    finished = [job for job in jobs if job.result is not None]
+    order = {row.name: number for number, row in enumerate(recipe.rows)}
+    finished = sorted((job for job in jobs if job.result is not None), key=lambda job: order[job.row.name])
     example = examples.example(finished, table.tier != "paper")
     taken_over = Markup("") if finished else _sections_of_runs(path)
     curves = {} if "<h2>Training</h2>" in taken_over else _curves(table, finished)
@@ -56,7 +79,6 @@ def write(recipe: Recipe, table: Table, jobs: Sequence[Job], verdicts: Mapping[s
         rows=rows,
         heat_maps=[] if example is None else _heat_maps(example),
         distributions=_distributions(finished),
-        legend=diagnostics.LEGEND,
         taken_over=taken_over,
     )
     path.write_text(page, encoding="utf-8")
@@ -79,7 +101,8 @@ def _verdicts(verdicts: Mapping[str, Verdict]) -> list[tuple[str, str, Verdict, 
 
 def trainings(recipe: Recipe, table: Table) -> Markup:
     """A dot for each training of each row, the mean with its interval, and the paper's number."""
-    paper = {row.label: row.paper.get(table.metric) for row in recipe.rows}
+    key = tables.paper_key(recipe, table.metric)
+    paper = {row.label: row.paper.get(key) for row in recipe.rows}
     rows = []
     for line in table.lines:
         summary = line.summary("test")
@@ -93,7 +116,7 @@ def trainings(recipe: Recipe, table: Table) -> Markup:
                 100 * printed if isinstance(printed, float) else None,
             )
         )
-    return charts.dots(rows, f"test {error_rates.SHORT_NAMES[table.metric]} in %")
+    return charts.dots(rows, f"test {error_rates.SHORT_NAMES[table.metric]} in %", error_rates.SHORT_NAMES[key])
 
 
 def _percent(summary: Summary | None) -> tuple[float, float] | None:
@@ -140,7 +163,11 @@ def _curves(table: Table, jobs: Sequence[Job]) -> dict[str, Any]:
     ]
     curves = (
         ("Training loss", "smoothed nats per target", learning_curves.update_values("loss")),
-        ("Norm of the gradient", "norm before clipping", learning_curves.update_values("gradient_norm")),
+        (
+            "Norm of the gradient",
+            "log10 of the norm before clipping",
+            learning_curves.update_values("gradient_norm", learning_curves.log10),
+        ),
         ("Loss along the gradient", "range", learning_curves.probe_values(_loss_range)),
         ("Effective beta", "in weights' norms", learning_curves.probe_values(_effective_beta)),
     )
@@ -153,9 +180,12 @@ def _curves(table: Table, jobs: Sequence[Job]) -> dict[str, Any]:
         )
         for title, unit, read in curves
     ]
-    attention = (_headings(), _diagnostics(table))
-    highest = learning_curves.HIGHEST_PERCENT
-    return {"legend": charts.legend(list(outcomes)), "figures": figures, "highest": highest, "diagnostics": attention}
+    return {
+        "legend": charts.legend(list(outcomes)),
+        "figures": figures,
+        "highest": learning_curves.HIGHEST_PERCENT,
+        "diagnostics": _diagnostics(table),
+    }
 
 
 def _loss_range(probe: Mapping[str, Any]) -> float:
@@ -168,18 +198,19 @@ def _effective_beta(probe: Mapping[str, Any]) -> float:
     return beta
 
 
-def _headings() -> list[str]:
-    return ["row", "change of the loss per update", "drift of weights", "diagonality", "entropy", "coverage"]
+def _diagnostics(table: Table) -> tuple[list[str], list[list[str]], str]:
+    """Headings, a line for each row with trainings (the mean of each measure over them), and what the measures are.
 
-
-def _diagnostics(table: Table) -> list[list[str]]:
-    """A line for each row with trainings: the mean of each measure over them, or nothing."""
-    measures = ("loss_change", "weight_drift", "diagonality", "entropy", "coverage")
-    lines = []
-    for line in [line for line in table.lines if line.outcomes][:LIMIT]:
+    A measure that no training recorded has no column.
+    """
+    lines = [line for line in table.lines if line.outcomes][:LIMIT]
+    measures = [measure for measure in DIAGNOSTICS if any(line.summary(measure) for line in lines)]
+    cells = []
+    for line in lines:
         summaries = [line.summary(measure) for measure in measures]
-        lines.append([line.label, *("" if each is None else f"{each.mean:.3f}" for each in summaries)])
-    return lines
+        cells.append([line.label, *("" if each is None else f"{each.mean:.3f}" for each in summaries)])
+    explained = dict.fromkeys(DIAGNOSTICS[measure].explanation for measure in measures)
+    return ["row", *(DIAGNOSTICS[measure].heading for measure in measures)], cells, " ".join(explained)
 
 
 def _heat_maps(example: DecodedExample) -> list[Markup]:

@@ -1,6 +1,8 @@
 """A row's trainings as one curve with a band: the mean over seeds at each step, from the lowest to the highest."""
 
+import math
 import statistics
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -47,11 +49,16 @@ def _drawn(rate: float) -> float:
     return min(100 * rate, HIGHEST_PERCENT)
 
 
-def update_values(key: str) -> Callable[[Training], Points]:
-    """One value of each update of a training, by its key; means of neighbours where there are many."""
+def log10(value: float) -> float:
+    """The logarithm of a positive number, and that of the smallest double for zero."""
+    return math.log10(max(value, sys.float_info.min))
+
+
+def update_values(key: str, scale: Callable[[float], float] = float) -> Callable[[Training], Points]:
+    """One value of each update of a training, by its key and on a scale; means of neighbours where there are many."""
 
     def read(job: Training) -> Points:
-        updates = [(event["step"], float(event[key])) for event in job.metrics() if event.get("event") == "train"]
+        updates = [(event["step"], scale(event[key])) for event in job.metrics() if event.get("event") == "train"]
         size = max(1, len(updates) // POINTS_LIMIT)
         groups = [updates[start : start + size] for start in range(0, len(updates), size)]
         return {group[-1][0]: statistics.fmean(value for _, value in group) for group in groups}

@@ -49,7 +49,8 @@ def explanation(recipe: Recipe, table: Table) -> str:
         "SD is the sample standard deviation over trainings, SE that of the mean, the interval Student's; one marked "
         "with s or u is of a single training, over the speakers or utterances of the test. Broken trainings are not in "
         "these numbers; verdicts count them. Steps are updates: that of the best dev error, and the first within 1 % "
-        "(relative) of it. Hours are those of training." + compared
+        "(relative) of it. Converged: dev less than 2 % better in the last fifth of the steps; a row with other "
+        f"trainings has the mark {tables.MARK}. Hours are those of training." + compared
     )
 
 

@@ -16,7 +16,7 @@ OWN_HEADINGS = ("SD", "SE", "95 % interval", "lowest to highest")
 LAST_HEADINGS = ("our steps to converge", "within 1 %", "hours", "commit")
 MARK = "†"
 """Marks a row whose trainings have not all converged."""
-CONVERGED = f"converged (else {MARK}): dev less than 2 % better in the last fifth of the steps"
+CONVERGED = "converged"
 EDGE = " (edge)"
 """Marks a learning rate that is the lowest or the highest of those that were tried."""
 NOTHING = ""
@@ -64,6 +64,11 @@ def assumptions(recipe: Recipe, table: Table) -> list[str]:
 def notes(recipe: Recipe) -> list[str]:
     """The notes of rows, with the numbers that stand in the table."""
     return [f"({number}) {row.note}" for number, row in enumerate(recipe.rows, start=1) if row.note]
+
+
+def paper_key(recipe: Recipe, metric: str) -> str:
+    """The key of the paper's test error: that of our measure where the paper has it, else that of its own."""
+    return next((key for key in (metric, *RATE_KEYS) if key in recipe.columns()), metric)
 
 
 def written(key: str, value: Any) -> str:

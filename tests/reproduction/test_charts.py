@@ -55,12 +55,13 @@ def test_every_training_is_a_dot_with_means_intervals_and_the_papers_numbers() -
         charts.Dots("broken", [], None, None, 24.5),
         charts.Dots("far", [30.0], 30.0, None, 500.0),
     ]
-    figure = charts.dots(rows, "test PER in %")
+    figure = charts.dots(rows, "test PER in %", "WER")
     assert Page(figure).open == []
     assert figure.count('class="dot"') == 4 and figure.count('class="mean"') == 2
     assert figure.count('class="line s0"') == 1 and figure.count('class="paper"') == 2
-    assert "one &lt;row&gt;" in figure and "Upright lines" in figure
-    assert "Upright lines" not in charts.dots([rows[0]._replace(paper=None)], "test PER in %")
+    assert "one &lt;row&gt;" in figure and "the paper's numbers (WER)" in figure
+    assert figure.count("→") == 1 and "paper: 500.0 →" in figure
+    assert "Upright lines" not in charts.dots([rows[0]._replace(paper=None)], "test PER in %", "PER")
     places = [float(x) for x in re.findall(r'class="dot" cx="([\d.]+)"', figure)]
     assert places[0] < places[2] < places[1] < places[3]
-    assert charts.dots([charts.Dots("none", [], None, None, 20.0)], "x") == ""
+    assert charts.dots([charts.Dots("none", [], None, None, 20.0)], "x", "PER") == ""
