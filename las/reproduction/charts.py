@@ -18,7 +18,7 @@ COLOURS = 8
 """Number of colours: series have the classes s0 to s7, repeated where there are more."""
 DOTS_ROW = 26
 """Height of a row of dots."""
-FARTHEST_PAPER = 3.0
+FARTHEST_PAPER = 2.2
 """A paper's number is in reach of an axis up to so many times the highest of ours."""
 HEAT = ((12, 8, 38), (87, 16, 110), (188, 55, 84), (249, 142, 9), (252, 255, 164))
 """Colours from weight 0 to the largest, dark to bright, in grey as well."""
