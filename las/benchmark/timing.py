@@ -1,5 +1,6 @@
 """Timing of alternatives that take turns, so that other load of the machine slows all of them alike."""
 
+import re
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -71,9 +72,9 @@ def spread(values: list[float]) -> Spread:
 
 
 def device_kernels(run: Callable[[], object], count: int = 3) -> list[str]:
-    """The names of the `count` GPU kernels that take most of the time of `run`, longest first."""
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+    """The names of the `count` GPU kernels that take most of the time of `run`, longest first, without arguments."""
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
         run()
         torch.cuda.synchronize()
     events = sorted(profiler.key_averages(), key=lambda event: event.self_device_time_total, reverse=True)
-    return [event.key for event in events[:count]]
+    return [re.sub(r"^void |[<(].*$", "", event.key) for event in events[:count]]

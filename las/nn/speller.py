@@ -303,19 +303,9 @@ class Speller(ScheduledModule):
         """Inputs of the readout and weights of all steps, [batch, steps, ...], each step a replay of the first ones."""
         of_embedding, *of_layers = masks
         dropped = [mask for mask in of_layers if mask is not None]
-
-        def step(
-            inputs: Sequence[Tensor], state: SpellerState, shared: Sequence[Tensor]
-        ) -> tuple[tuple[Tensor, Tensor], SpellerState]:
-            embedded, *drops = (part.unsqueeze(1) for part in inputs)
-            there = AttentionMemory(shared[0], shared[1], memory.mask)
-            readout, after = self._decode_embedded(embedded, there, state, drops or self.no_masks[1:])
-            return (readout[:, 0], after.weights[:, 0]), after
-
         embedded = _apply_mask(self.embedding(previous), of_embedding)
-        parameters = [*self.cells.parameters(), *self.attention.parameters()]
         recurrence = Recurrence(
-            step, [embedded, *dropped], self.start(memory), [memory.keys, memory.values], parameters
+            _Step(self, memory.mask), [embedded, *dropped], self.start(memory), [memory.keys, memory.values]
         )
         readouts, weights = recurrence.outputs(replayed.capture_on(memory.values.device))
         return readouts, weights
@@ -338,6 +328,24 @@ class Speller(ScheduledModule):
             drawn = (logits - torch.empty_like(logits).exponential_().log()).argmax(-1)
         replace = torch.rand(tokens.shape, device=tokens.device) < self.scheduled_sampling
         return torch.where(replace, drawn, tokens)
+
+
+class _Step(nn.Module):
+    """A step of teacher forcing with the parameters that it reads; keys and values of its memory are arguments."""
+
+    def __init__(self, speller: Speller, mask: Tensor) -> None:
+        super().__init__()
+        self.cells, self.attention = speller.cells, speller.attention
+        self.decode, self.no_masks, self.mask = speller._decode_embedded, speller.no_masks[1:], mask
+
+    def forward(
+        self, inputs: Sequence[Tensor], state: SpellerState, shared: Sequence[Tensor]
+    ) -> tuple[tuple[Tensor, Tensor], SpellerState]:
+        embedded, *drops = (part.unsqueeze(1) for part in inputs)
+        keys, values = shared
+        memory = AttentionMemory(keys, values, self.mask)
+        readout, after = self.decode(embedded, memory, state, drops or self.no_masks)
+        return (readout[:, 0], after.weights[:, 0]), after
 
 
 def _check(name: str, value: str, known: Collection[str]) -> None:

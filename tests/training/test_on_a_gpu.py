@@ -41,6 +41,8 @@ from las.training.gradients import GradientTransform
 from las.training.step import TrainingStep
 from las.training.weight_noise import WeightNoise
 
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
 LETTERS = Characters("abcdefgh ")
 WAITS = 2
 """Greatest number of waits for an update: its loss and the norm of its gradient are printed and checked."""
@@ -51,13 +53,13 @@ def cards(group: str, *without: str) -> list[str]:
     return [path.stem for path in sorted((config_directory() / group).glob("*.yaml")) if path.stem not in without]
 
 
-def training(*overrides: str) -> TrainingStep:
-    """The first update of a training of the tiny model, its parts made by the cards, moved to the GPU."""
+def training(*overrides: str, device: str = "cuda") -> TrainingStep:
+    """The first update of a training of the tiny model, its parts made by the cards, on the GPU."""
     torch.manual_seed(1)
     config = compose("train", list(overrides))
     model: SpeechModel = build(config["model"], where="model")(16000, LETTERS.size)
     return TrainingStep(
-        model.to("cuda"),
+        model.to(device),
         build(config["loss"], where="loss"),
         build(config["optim"], where="optim")(model.parameters()),
         build(config["gradients"], where="gradients"),
@@ -68,11 +70,11 @@ def training(*overrides: str) -> TrainingStep:
     )
 
 
-def keyed(given: Batch) -> Batch:
+def keyed(given: Batch, device: str = "cuda") -> Batch:
     """A batch on the GPU with the seeds of its augmentation."""
     return Batch(
         given.ids, given.waveforms, given.num_samples, given.targets, given.num_tokens, tuple(range(len(given.ids)))
-    ).to("cuda")
+    ).to(device)
 
 
 def two_updates(gpu: StandInGPU, step: TrainingStep) -> Counter[str]:
@@ -88,10 +90,10 @@ def two_updates(gpu: StandInGPU, step: TrainingStep) -> Counter[str]:
     return waits
 
 
-def decoded(model: nn.Module, search: Search) -> list[list[Hypothesis]]:
+def decoded(model: nn.Module, search: Search, device: str = "cuda") -> list[list[Hypothesis]]:
     """Search with a model on the GPU."""
     search.bind(LETTERS, has_ctc=True)
-    given = batch().to("cuda")
+    given = batch().to(device)
     with torch.no_grad():
         decoder, num_states = model.eval().decoder(given.waveforms, given.num_samples)
         nbest = search(decoder, num_states)
@@ -284,3 +286,29 @@ def test_a_language_model_mixes_no_devices() -> None:
         step = TrainingStep(model, loss, optimiser, GradientTransform(), WeightNoise(), Augmentation(), 1, "fp32")
         text = Batch(given.ids, torch.zeros(6, 0), torch.zeros(6, dtype=torch.long), given.targets, given.num_tokens)
         assert step([text.to("cuda")], 1).finite
+
+
+STILL = ("model.listener.dropout=0.0", "model.listener.input_noise=0.0", "model.speller.dropout=0.0")
+"""Settings without random numbers, which are others on a GPU."""
+RANDOM = ("weight noise", "masks", "scheduled sampling", "experiment ")
+"""Cases that draw them nevertheless."""
+
+
+@needs_gpu
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", CASES)
+def test_on_a_real_gpu_updates_are_those_of_a_cpu(
+    name: str, precision: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
+    keys = [*CASES[name], f"trainer.precision={precision}", *(() if name.startswith(RANDOM) else STILL)]
+    losses = []
+    for device in ("cpu", "cuda"):
+        step, given = training(*keys, device=device), keyed(batch(), device)
+        updates = [step([given], number) for number in (1, 2, 3)]
+        assert all(update.finite for update in updates)
+        losses.append([update.loss for update in updates])
+        decoded(step.model, BeamSearch(3, max_length=4), device)
+    if not name.startswith(RANDOM):
+        assert losses[1] == pytest.approx(losses[0], rel=1e-3 if precision == "fp32" else 0.03)
+    assert "CUDA graph" not in capsys.readouterr().out

@@ -6,6 +6,7 @@ steps. A step must therefore launch the same kernels every time, and surplus ste
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from functools import cache
 from typing import Any, TypeVar
 
@@ -59,8 +60,10 @@ def captured(step: Callable[[], None], device: torch.device, count: int = CHUNK)
             try:
                 for _ in range(count):
                     step()
-            finally:
-                graph.capture_end()
+            except Exception:
+                _abandon(graph, device, pool)
+                raise
+            graph.capture_end()
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
@@ -72,6 +75,20 @@ def captured(step: Callable[[], None], device: torch.device, count: int = CHUNK)
     finally:
         current.wait_stream(stream)  # the first step wrote to tensors that may be freed now
     return graph
+
+
+def _abandon(graph: torch.cuda.CUDAGraph, device: torch.device, pool: Any) -> None:
+    """End a capture that an operation broke off, so that allocations and random numbers work again.
+
+    `capture_end` raises what the capture died of before it has told the allocator and the generator of the end.
+    """
+    with suppress(RuntimeError):
+        graph.capture_end()
+    index = torch.cuda.current_device() if device.index is None else device.index
+    with suppress(RuntimeError):  # it has been told
+        torch._C._cuda_endAllocateToPool(index, pool)
+    generator = torch.cuda.default_generators[index]
+    generator.graphsafe_set_state(generator.clone_state())  # only the generator's own state knows of a capture
 
 
 @cache

@@ -2,45 +2,48 @@
 
     outputs_t, state_t = step(inputs_t, state_{t-1}, memory)
 
-The step is any function of torch's operations. Only the states are kept: the backward pass computes each step again and
+The step is any module of torch's operations. Only the states are kept: the backward pass computes each step again and
 adds up the gradients of what all steps read (Chen et al. 2016, section 4). Both passes are `Replayed`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.func import functional_call
 
 from las.nn.kernels.replayed import Capture, Replayed
 from las.nn.nested import filled, tensors
-
-Step = Callable[[Sequence[Tensor], Any, Sequence[Tensor]], tuple[Sequence[Tensor], Any]]
-"""A function from the inputs of a step, [batch, ...], the state before it and the memory to outputs and next state.
-It may read parameters by itself, and draws no random numbers."""
 
 
 class Recurrence(NamedTuple):
     """A step and what it reads.
 
-    Inputs of a floating type, memory and parameters have gradients, the first state has none.
+    Inputs of a floating type, memory and the parameters of the step have gradients, the first state has none.
     """
 
-    step: Step
+    step: nn.Module
+    """A module from the inputs of a step, [batch, ...], the state before it and the memory to outputs and next state.
+    It draws no random numbers."""
     inputs: Sequence[Tensor]
     """Inputs of the steps, [batch, steps, ...]."""
     first: Any
     """The state before the first step."""
     memory: Sequence[Tensor]
     """Tensors that all steps read."""
-    parameters: Sequence[Tensor]
+
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        """The parameters of the step by name."""
+        return dict(self.step.named_parameters())
 
     def outputs(self, capture: Capture | None) -> tuple[Tensor, ...]:
         """The outputs of all steps, [batch, steps, ...]. There is no second derivative."""
         trace = _Trace(self, capture, recording=torch.is_grad_enabled())
-        outputs: tuple[Tensor, ...] = _Pass.apply(trace, *self.inputs, *self.memory, *self.parameters)
+        outputs: tuple[Tensor, ...] = _Pass.apply(trace, *self.inputs, *self.memory, *self.parameters.values())
         return tuple(part.transpose(0, 1) for part in outputs)
 
 
@@ -78,6 +81,7 @@ class _Trace:
         self.num_steps, self.device = len(self.inputs[0]), self.inputs[0].device
         kind = self.device.type
         self.autocast = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
+        self.parameters = recurrence.parameters
         self.states: list[Tensor] = []
         """Tensors of the state before each step, [steps, ...]."""
         self.outputs: list[Tensor] = []
@@ -92,7 +96,7 @@ class _Trace:
 
     def _step(self, state: tuple[Tensor, Any]) -> tuple[tuple[Tensor, Any], tuple[()]]:
         index, before = state
-        outputs, after = self._computed(_rows(self.inputs, index), before, self.memory)
+        outputs, after = self._computed(self.parameters, _rows(self.inputs, index), before, self.memory)
         kept = list(tensors(before)) if self.recording else []
         if not self.outputs:
             self.outputs = [part.new_empty(self.num_steps, *part.shape) for part in outputs]
@@ -105,7 +109,7 @@ class _Trace:
         """Gradients of inputs, memory and parameters from those of the outputs, [steps, batch, ...]."""
         self.d_outputs = d_outputs
         self.d_inputs = [torch.zeros_like(part) if part.is_floating_point() else None for part in self.inputs]
-        shared = [*self.memory, *self.recurrence.parameters]
+        shared = [*self.memory, *self.parameters.values()]
         state = _Gradients(
             torch.full((1,), self.num_steps - 1, device=self.device),
             tuple(torch.zeros_like(rows[0]) for rows in self.states),
@@ -120,9 +124,12 @@ class _Trace:
         index = state.step
         with torch.enable_grad():
             inputs, before, memory = map(_leaves, (_rows(self.inputs, index), _rows(self.states, index), self.memory))
-            outputs, after = self._computed(inputs, filled(self.recurrence.first, before), memory)
+            # Leaves of this step as well: gradients of the parameters themselves would be summed on the stream of the
+            # pass around this one, where no capture is allowed.
+            own = {name: part.detach().requires_grad_(part.requires_grad) for name, part in self.parameters.items()}
+            outputs, after = self._computed(own, inputs, filled(self.recurrence.first, before), memory)
         ends = zip([*outputs, *tensors(after)], [*_rows(self.d_outputs, index), *state.state], strict=True)
-        read = [*inputs, *before, *memory, *self.recurrence.parameters]
+        read = [*inputs, *before, *memory, *own.values()]
         grads = _gradients([end for end in ends if end[0].requires_grad], read)
         of_inputs, of_state = grads[: len(inputs)], grads[len(inputs) :][: len(before)]
         for rows, part in zip(self.d_inputs, of_inputs, strict=True):
@@ -132,18 +139,18 @@ class _Trace:
             if part is not None:
                 total.add_(part)
         d_state = tuple(
-            torch.zeros_like(own) if part is None else part for own, part in zip(before, of_state, strict=True)
+            torch.zeros_like(value) if part is None else part for value, part in zip(before, of_state, strict=True)
         )
         return _Gradients(index - 1, d_state, state.totals), ()
 
     def _computed(
-        self, inputs: Sequence[Tensor], before: Any, memory: Sequence[Tensor]
+        self, parameters: dict[str, Tensor], inputs: Sequence[Tensor], before: Any, memory: Sequence[Tensor]
     ) -> tuple[Sequence[Tensor], Any]:
         """A step under the autocast of the forward pass, its state in the types of the first one."""
         enabled, dtype = self.autocast
         # Kept casts of parameters would lie in the memory of a graph.
         with torch.autocast(self.device.type, dtype, enabled=enabled, cache_enabled=False):
-            outputs, after = self.recurrence.step(inputs, before, memory)
+            outputs, after = functional_call(self.recurrence.step, parameters, (inputs, before, memory))
         parts = zip(tensors(after), tensors(self.recurrence.first), strict=True)
         return outputs, filled(after, [part.to(first.dtype) for part, first in parts])
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from las.decoding.search import BeamSearch, GreedySearch
 from las.nn import rnn
 from las.nn.attention.base import AttentionMemory
+from las.nn.kernels import cuda_graphs
 from las.nn.kernels.replayed import Replayed
 from las.nn.model import Decoder
 from las.nn.speller import Speller
@@ -180,3 +181,26 @@ def test_cuda_graphs_search_as_the_cpu_does(
         found.append(search(Decoder(speller, memory), torch.full((3,), STATES, device=device)))
     assert [each[0].tokens for each in found[0]] == [each[0].tokens for each in found[1]]
     assert capsys.readouterr().out == ""
+
+
+@needs_gpu
+def test_after_a_capture_that_failed_random_numbers_and_captures_work(capsys: pytest.CaptureFixture[str]) -> None:
+    device = torch.device("cuda")
+
+    def waits() -> None:
+        torch.ones(1, device=device).item()
+
+    def counts() -> None:
+        counted.add_(1)
+
+    counted = torch.zeros(1, device=device)
+    assert cuda_graphs.captured(waits, device) is None
+    assert capsys.readouterr().out.startswith("no CUDA graph could be captured, so kernels start one by one: ")
+    torch.manual_seed(1)
+    drawn = torch.randn(3, device=device)
+    torch.manual_seed(1)
+    assert torch.equal(torch.randn(3, device=device), drawn)
+    graph = cuda_graphs.captured(counts, device, 4)
+    assert graph is not None
+    graph.replay()
+    assert counted.item() == 5
