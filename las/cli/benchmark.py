@@ -31,8 +31,8 @@ def benchmark(overrides: list[str]) -> list[records.Row]:
         for group in SUITES[suite].measure(settings(config, suite, command(overrides))):
             records.show(group, SUITES[suite].columns)
             rows += group.rows
-    if output is not None:
-        records.write(Path(output), rows)
+            if output is not None:  # what is measured stays, whatever happens to the next group
+                records.write(Path(output), rows)
     if config["page"] is not None:
         report.rewrite(Path(config["page"]))
     return rows

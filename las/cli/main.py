@@ -158,7 +158,7 @@ VERBS = {
         "benchmark",
         "measure how fast it is",
         "suite=lstm shapes=[C1]",
-        "no file was written; the same command measures everything again",
+        "groups that were finished are in output=; the same command measures everything again",
     ),
     "demo": Verb("las.cli.demo", "train", "the whole job on the embedded corpus, in minutes", "", TRAINS_ON),
     "list": Verb("las.cli.cards", "", "the config groups, the cards of one and where they are mounted", "cell"),

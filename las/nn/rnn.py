@@ -24,8 +24,8 @@ CellFactory = Callable[[int, int], LSTMCell]
 
 
 KERNELS: dict[str, Kernel] = {
-    "cudnn": cast(Kernel, cudnn),
     "triton": cast(Kernel, triton),
+    "cudnn": cast(Kernel, cudnn),
     "cpu": cast(Kernel, cpu),
     "autograd": cast(Kernel, autograd),
     "plain": cast(Kernel, plain),
@@ -98,7 +98,7 @@ def available(cell: LSTMCell) -> str:
 
 
 def _reasons(names: Iterable[str], cell: LSTMCell, like: Tensor) -> str:
-    """Reasons why kernels cannot compute a cell: `cudnn, triton: needs an NVIDIA GPU; ...`."""
+    """Reasons why kernels cannot compute a cell: `triton, cudnn: needs an NVIDIA GPU; ...`."""
     by_reason: dict[str, list[str]] = {}
     for name in names:
         by_reason.setdefault(KERNELS[name].unsupported_reason(cell, like), []).append(name)

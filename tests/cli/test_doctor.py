@@ -33,7 +33,7 @@ def test_a_table_of_every_check(las: Callable[..., Answer], tmp_path: Path) -> N
     if torch.cuda.is_available():
         assert "ln_global on cuda: " in answer.out
     else:
-        assert "ln_global on cpu: " in answer.out and "plain (not cudnn, triton: needs an NVIDIA GPU)" in answer.out
+        assert "ln_global on cpu: " in answer.out and "plain (not triton, cudnn: needs an NVIDIA GPU)" in answer.out
     assert lines[-1].startswith("ready") and not (tmp_path / "not yet").exists()
 
 

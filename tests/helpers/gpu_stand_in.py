@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pytest
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
@@ -246,7 +247,10 @@ class _Generator:
 
 @contextlib.contextmanager
 def stand_in() -> Iterator[StandInGPU]:
-    """Give this process a GPU that is none; yields its record."""
+    """Give this process a GPU that is none; yields its record. Where there is a GPU, the test is skipped: kernels would
+    be started there on the tensors of a CPU."""
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU, whose own tests run")
     gpu, engine = StandInGPU(), torch.autograd.graph._engine_run_backward
     group = clip_grad._group_tensors_by_device_and_dtype
     functions = _Functions(gpu)

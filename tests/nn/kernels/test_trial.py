@@ -129,8 +129,8 @@ def test_the_next_kernel_is_taken_where_one_fails(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     like, cell = on_a_gpu(), PlainLSTMCell(3, 5)
     assert rnn.select_kernel(cell, like) is rnn.KERNELS["autograd"]
-    assert tried == [(name, PlainLSTMCell, 5, torch.float32) for name in ("cudnn", "triton")]
-    left_out = "cudnn, triton: fails its self-test: it is made to; cpu: it computes on a CPU, not on cuda"
+    assert tried == [(name, PlainLSTMCell, 5, torch.float32) for name in ("triton", "cudnn")]
+    left_out = "triton, cudnn: fails its self-test: it is made to; cpu: it computes on a CPU, not on cuda"
     assert rnn.explain(cell, like) == f"recurrences: autograd ({left_out})"
     tried.clear()
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device_type: device_type == "cuda")
