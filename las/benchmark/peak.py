@@ -11,8 +11,9 @@ from las.nn.cells.base import NUM_GATES, LSTMCell
 from las.nn.model import ListenAttendSpell
 from las.nn.subsampling import reduced_length
 
-SIZE, SMALL = 2048, 256
-"""Rows and columns of the product by which the peak is measured, and of one that tells whether a type is fast."""
+SIZES, SMALL = {"cpu": 2048, "cuda": 8192}, {"cpu": 256, "cuda": 4096}
+"""Rows and columns of the product by which the peak is measured, and of one that tells whether a type is fast. Smaller
+ones do not fill a GPU."""
 
 
 @cache
@@ -21,13 +22,14 @@ def per_ms(device: torch.device, operand: torch.dtype = torch.float32) -> float:
 
     Where a processor has no fast products of a type, those of fp32 on rounded numbers are the fastest.
     """
-    return _rate(SIZE, device, operand if is_fast(device, operand) else torch.float32)
+    return _rate(SIZES[device.type], device, operand if is_fast(device, operand) else torch.float32)
 
 
 @cache
 def is_fast(device: torch.device, operand: torch.dtype) -> bool:
     """Return whether products of a type are at least as fast as those of fp32."""
-    return operand == torch.float32 or _rate(SMALL, device, operand) >= _rate(SMALL, device, torch.float32)
+    small = SMALL[device.type]
+    return operand == torch.float32 or _rate(small, device, operand) >= _rate(small, device, torch.float32)
 
 
 def _rate(size: int, device: torch.device, operand: torch.dtype) -> float:

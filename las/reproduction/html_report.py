@@ -22,7 +22,7 @@ from las.scoring import error_rates
 
 CLASSES = {SUPPORTED: "good", NOT_SUPPORTED: "bad", UNDECIDED: "open"}
 """CSS class of each verdict."""
-LIMIT, DISTRIBUTIONS_LIMIT = 12, 4
+LIMIT, DISTRIBUTIONS_LIMIT = 16, 4
 """Rows whose curves and attention are drawn, and rows whose distributions are."""
 SMALL = (320, 200)
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
 from las.reproduction.charts import Series
 from las.reproduction.results import Outcome
 from las.storage import bounded
@@ -88,10 +90,14 @@ def outcome_values(key: str) -> Callable[[Outcome], Points]:
 
 
 def series(label: str, jobs: Sequence[Read], read: Callable[[Read], Points]) -> Series:
-    """The curve of a row from all its trainings that have points; at each step, from those that have it."""
-    curves = [points for job in jobs if (points := read(job))]
+    """The curve of a row from all its trainings that have points; at each step, from those that reach it.
+
+    Trainings are validated at steps of their own, since epochs differ by an update: in between they are interpolated.
+    """
+    curves = [dict(sorted(points.items())) for job in jobs if (points := read(job))]
     steps = sorted({step for points in curves for step in points})
-    values: list[list[Any]] = [[points[step] for points in curves if step in points] for step in steps]
+    reaching = [np.interp(steps, [*each], [*each.values()], left=math.nan, right=math.nan) for each in curves]
+    values = [[float(value) for value in at_step if not math.isnan(value)] for at_step in zip(*reaching, strict=True)]
     return Series(
         label,
         list(map(float, steps)),

@@ -201,6 +201,13 @@ def test_a_band_goes_over_the_seeds_that_have_a_step(reported: tuple[Path, list[
     assert found == Series("row", [1.0, 2.0], [3.0, 1.0], [2.0, 1.0], [4.0, 1.0])
 
 
+def test_trainings_validated_at_other_steps_are_interpolated() -> None:
+    found = learning_curves.series("row", [{10: 4.0, 30: 2.0}, {20: 9.0, 40: 7.0}], lambda points: points)
+    assert found == Series(
+        "row", [10.0, 20.0, 30.0, 40.0], [4.0, 6.0, 5.0, 7.0], [4.0, 3.0, 2.0, 7.0], [4.0, 9.0, 8.0, 7.0]
+    )
+
+
 def test_every_row_decodes_the_example(reported: tuple[Path, list[Job]]) -> None:
     _, jobs = reported
     found = examples.example(jobs, with_audio=True)

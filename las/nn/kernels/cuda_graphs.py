@@ -51,19 +51,19 @@ def captured(step: Callable[[], None], device: torch.device, count: int = CHUNK)
     stream, current = torch.cuda.Stream(device), torch.cuda.current_stream(device)
     stream.wait_stream(current)
     graph = torch.cuda.CUDAGraph()
-    pool: Any = _memory(device).id
+    pool: Any = _first(device).pool()
     try:
         with torch.cuda.stream(stream):
             step()
-            # Other threads, such as one that pins batches, may go on calling CUDA.
-            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
             try:
+                # Other threads, such as one that pins batches, may go on calling CUDA.
+                graph.capture_begin(pool=pool, capture_error_mode="thread_local")
                 for _ in range(count):
                     step()
+                graph.capture_end()
             except Exception:
                 _abandon(graph, device, pool)
                 raise
-            graph.capture_end()
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
@@ -80,7 +80,8 @@ def captured(step: Callable[[], None], device: torch.device, count: int = CHUNK)
 def _abandon(graph: torch.cuda.CUDAGraph, device: torch.device, pool: Any) -> None:
     """End a capture that an operation broke off, so that allocations and random numbers work again.
 
-    `capture_end` raises what the capture died of before it has told the allocator and the generator of the end.
+    `capture_end` raises what the capture died of before it has told the allocator and the generator of the end. The
+    next capture has other memory, since this one's may still count as recorded to.
     """
     with suppress(RuntimeError):
         graph.capture_end()
@@ -89,14 +90,22 @@ def _abandon(graph: torch.cuda.CUDAGraph, device: torch.device, pool: Any) -> No
         torch._C._cuda_endAllocateToPool(index, pool)
     generator = torch.cuda.default_generators[index]
     generator.graphsafe_set_state(generator.clone_state())  # only the generator's own state knows of a capture
+    _first.cache_clear()
 
 
 @cache
-def _memory(device: torch.device) -> torch.cuda.MemPool:
-    """The memory of what the steps of graphs allocate. A new graph takes over that of one that is gone; graphs that
-    overwrite each other's are no matter, as whoever replays one copies its results before another runs."""
-    with torch.cuda.device(device):
-        return torch.cuda.MemPool()
+def _first(device: torch.device) -> torch.cuda.CUDAGraph:
+    """A graph that is kept, since a pool of memory may not be used again after its last graph has gone.
+
+    The steps of all graphs allocate from its pool. A new graph takes over the memory of one that is gone; graphs that
+    overwrite each other's are no matter, as whoever replays one copies its results before another runs.
+    """
+    graph, touched = torch.cuda.CUDAGraph(), torch.zeros(1, device=device)
+    with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):
+        graph.capture_begin(capture_error_mode="thread_local")
+        touched.zero_()
+        graph.capture_end()
+    return graph
 
 
 def cached(key: Hashable, make: Callable[[], T]) -> T:
