@@ -20,7 +20,10 @@ from las.runtime import progress
 REPOSITORY = Path(__file__).parents[2]
 TESTS = ["tests/nn/kernels", "tests/nn/test_rnn.py", "tests/training/test_on_a_gpu.py"]
 MEASURED = {
-    "lstm": ["suite=lstm", "cells=[lstm,ln_global]", "kernels=[cudnn,triton,autograd]"],
+    "lstm": [
+        *("suite=lstm", "cells=[lstm,ln_global]", "kernels=[triton,cudnn,autograd]"),
+        *("baselines=[lstm,lstm_packed,lstm_best,lstm_graph]", "budget_s=2"),  # others take minutes
+    ],
     "model": ["suite=model", "trainer.batch_size=32"],
     "decode": ["suite=decode"],
 }

@@ -51,8 +51,8 @@ def captured(step: Callable[[], None], device: torch.device, count: int = CHUNK)
     stream, current = torch.cuda.Stream(device), torch.cuda.current_stream(device)
     stream.wait_stream(current)
     graph = torch.cuda.CUDAGraph()
-    pool: Any = _first(device).pool()
     try:
+        pool: Any = _first(device).pool()
         with torch.cuda.stream(stream):
             step()
             try:

@@ -1,7 +1,7 @@
 """The plain LSTM on an NVIDIA GPU by cuDNN, over packed frames: the kernel that `torch.nn.LSTM` uses.
 
-On a CPU, where torch takes another kernel, the same code is tested against the plain equations. cuDNN does not promise the
-same bits in every run, and takes two to six times as long as the kernel in Triton (docs/performance.md).
+On a CPU, where torch takes another kernel, the same code is tested against the plain equations. cuDNN does not promise
+the same bits in every run, and takes two to six times as long as the kernel in Triton (docs/performance.md).
 """
 
 import sys

@@ -8,8 +8,8 @@ stored, and the gradient of U.
 U' is U minus its mean over the rows that one norm sees. Products with it need no centring, forwards as backwards.
 Nothing is added atomically, so results are the same every time.
 
-The phases are tested on a CPU through Triton's interpreter and compiled for a GPU; not yet measured on a GPU. There,
-the kernel is tried before a process uses it (`las.nn.kernels.trial`).
+The phases are tested on a CPU through Triton's interpreter and compiled for a GPU, and on a GPU by `make gpu`. There,
+the kernel is tried before a process uses it (`las.nn.kernels.trial`). Times are in docs/performance.md.
 """
 
 import sys
