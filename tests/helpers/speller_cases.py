@@ -51,7 +51,7 @@ def results(speller: Speller, encoded: Tensor, seed: int = 7) -> list[Tensor]:
     encoded = encoded.clone().requires_grad_()
     torch.manual_seed(seed)
     found = speller(speller.attention.prepare(encoded, NUM_STATES), TARGETS.to(encoded.device))
-    wanted = found.logits.sin().sum() + (found.weights.square() * torch.arange(STATES)).sum()
+    wanted = found.logits.sin().sum() + (found.weights.square() * torch.arange(STATES, device=encoded.device)).sum()
     gradients = torch.autograd.grad(wanted, [encoded, *speller.parameters()])
     return [found.logits.detach(), found.weights.detach(), *gradients]
 

@@ -1,9 +1,12 @@
-"""Choice of what `make test` runs of a long list of cases; `make slow` runs the rest."""
+"""Choice of what runs where: `make test` some of a long list of cases, `make slow` the rest, `make gpu` GPU tests."""
 
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
+import torch
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 def rest_slow(cases: Iterable[Any], keep: int = 1) -> list[Any]:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from gpu_stand_in import GPU, StandInGPU, stand_in
 from graph_stand_in import graphs
-from tiers import rest_slow
+from tiers import needs_gpu, rest_slow
 from tiny import MODEL
 from torch import nn
 from update_cases import batch
@@ -40,8 +40,6 @@ from las.runtime.config import build, compose, config_directory
 from las.training.gradients import GradientTransform
 from las.training.step import TrainingStep
 from las.training.weight_noise import WeightNoise
-
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 LETTERS = Characters("abcdefgh ")
 WAITS = 2

@@ -35,15 +35,10 @@ class Recurrence(NamedTuple):
     memory: Sequence[Tensor]
     """Tensors that all steps read."""
 
-    @property
-    def parameters(self) -> dict[str, Tensor]:
-        """The parameters of the step by name."""
-        return dict(self.step.named_parameters())
-
     def outputs(self, capture: Capture | None) -> tuple[Tensor, ...]:
         """The outputs of all steps, [batch, steps, ...]. There is no second derivative."""
         trace = _Trace(self, capture, recording=torch.is_grad_enabled())
-        outputs: tuple[Tensor, ...] = _Pass.apply(trace, *self.inputs, *self.memory, *self.parameters.values())
+        outputs: tuple[Tensor, ...] = _Pass.apply(trace, *self.inputs, *self.memory, *trace.parameters.values())
         return tuple(part.transpose(0, 1) for part in outputs)
 
 
@@ -81,7 +76,7 @@ class _Trace:
         self.num_steps, self.device = len(self.inputs[0]), self.inputs[0].device
         kind = self.device.type
         self.autocast = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
-        self.parameters = recurrence.parameters
+        self.parameters: dict[str, Tensor] = dict(recurrence.step.named_parameters())
         self.states: list[Tensor] = []
         """Tensors of the state before each step, [steps, ...]."""
         self.outputs: list[Tensor] = []

@@ -4,6 +4,7 @@ import pytest
 import torch
 from graph_stand_in import graphs
 from speller_cases import ATTENTIONS, CELLS, NUM_STATES, STATES, make, material, plain, results
+from tiers import needs_gpu
 from torch import Tensor
 
 from las.decoding.search import BeamSearch, GreedySearch
@@ -13,8 +14,6 @@ from las.nn.kernels import cuda_graphs
 from las.nn.kernels.replayed import Replayed
 from las.nn.model import Decoder
 from las.nn.speller import Speller
-
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 State = tuple[Tensor, Tensor]
 

@@ -12,7 +12,7 @@ import torch
 import triton_elsewhere as elsewhere
 from autograd_cases import Doubled, assert_near, make, material, results
 from kernel_cases import CELLS, INPUT, unroll
-from tiers import rest_slow
+from tiers import needs_gpu, rest_slow
 from torch import Tensor
 from triton_elsewhere import FRAMES, LENGTHS, Elsewhere
 
@@ -26,7 +26,6 @@ from las.nn.kernels.triton_plan import TritonPlan, rows_for
 from las.runtime.errors import ConfigError
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DIFFERENT = ["lstm", "ln_global_all", "ln_joined", "ln_per_gate"]
 TYPES = [torch.float32, torch.bfloat16, torch.float16]
 
