@@ -173,7 +173,7 @@ def request(overrides: Sequence[str]) -> Request:
         rows_of(recipe, values["rows"]),
         values["dry_run"],
         values["report"],
-        values["look_every"],
+        recipe.look_every if values["look_every"] is None else values["look_every"],
         values["jobs"],
         Path(values["runs_dir"]),
         reproduction_recipe.directory() / "results" if values["results_dir"] is None else Path(values["results_dir"]),

@@ -87,7 +87,8 @@ class Tier:
 
 @dataclass(frozen=True)
 class Recipe:
-    """`assumed` holds at every tier, `assumed_at` at some."""
+    """`assumed` holds at every tier, `assumed_at` at some. `look_every` are the updates from one measurement of
+    covariate shift and smoothness to the next, None without any."""
 
     name: str
     title: str
@@ -96,6 +97,7 @@ class Recipe:
     assumed_at: Mapping[str, tuple[str, ...]]
     rows: tuple[Row, ...]
     tiers: Mapping[str, Tier]
+    look_every: int | None = None
 
     def columns(self) -> list[str]:
         """Keys of the paper's numbers that any row has, in print order."""
@@ -149,6 +151,7 @@ def read(name: str) -> Recipe:
     own = shared[SMOKE]
     shared[SMOKE] = {**tiny, **(own if isinstance(own, dict) else {"overrides": [*tiny["overrides"], *own]})}
     family = _one_of(values["family"], FAMILIES, f"{where}: family")
+    config.check_value(f"{where}: look_every", values["look_every"], int | None)
     return Recipe(
         name=name,
         title=values["title"],
@@ -159,6 +162,7 @@ def read(name: str) -> Recipe:
         },
         rows=tuple(_row(row, family, f"{where}: row {number}") for number, row in enumerate(values["rows"], start=1)),
         tiers={tier: _tier(shared[tier], f"recipes/settings/{setting}.yaml: {tier}") for tier in TIERS},
+        look_every=values["look_every"],
     )
 
 
@@ -168,7 +172,7 @@ def _setting(name: str) -> dict[str, Any]:
     return _section(_yaml(path), f"recipes/settings/{name}.yaml", ("assumed", *TIERS))
 
 
-_RECIPE_OPTIONS: dict[str, Any] = {"family": FAMILIES[0], "assumed": [], "assumed_at": {}}
+_RECIPE_OPTIONS: dict[str, Any] = {"family": FAMILIES[0], "assumed": [], "assumed_at": {}, "look_every": None}
 
 
 def _row(values: Any, family: str, where: str) -> Row:

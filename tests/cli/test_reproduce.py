@@ -219,6 +219,12 @@ def test_a_training_can_be_looked_at_on_the_way(monkeypatch: pytest.MonkeyPatch)
     assert done == [looks, ["name=x", "seed=1"]]
 
 
+def test_a_recipe_may_measure_on_the_way_and_a_command_otherwise() -> None:
+    assert reproduce.request(["recipe=smoothness"]).look_every == 100
+    assert reproduce.request(["recipe=smoothness", "look_every=50"]).look_every == 50
+    assert reproduce.request(["recipe=bo18_table3"]).look_every is None
+
+
 BROKEN = {"seed": 1, "steps": 3, "broken": "NaN"}
 
 

@@ -13,7 +13,8 @@ from las.runtime.errors import ConfigError
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 NAMES = ["bo18_code_hypotheses", "bo18_table1", "bo18_table2", "bo18_table3", "how_much_ln", "ln_with_specaugment"]
-NAMES += ["lr_sweep", "noisy_norm", "timit_hybrid", "z20_depth", "z20_end_to_end", "z20_hybrid", "z20_variance"]
+NAMES += ["lr_sweep", "noisy_norm", "smoothness", "timit_hybrid"]
+NAMES += ["z20_depth", "z20_end_to_end", "z20_hybrid", "z20_variance"]
 
 # The tables as they stand in the papers, transcribed apart from the recipes. Rates in % for Zeineldeen et al. (Z20), as
 # fractions for Ben Othman (BO18).
@@ -227,6 +228,7 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("titel", "x", r"recipes/bo18_table3\.yaml: there is no key 'titel'\. Did you mean title"),
         ("setting", "bo18_timt", r"setting: bo18_timt does not exist\. Did you mean bo18_timit"),
         ("setting", "smoke", r"setting: smoke does not exist"),
+        ("look_every", "often", r"bo18_table3\.yaml: look_every='often' should be a whole number"),
         ("family", "faithful", r"family: faithful does not exist\. Did you mean paper-faithful or clean"),
         ("rows", [{"name": "x"}], r"row 1: label is missing"),
         ("rows", ["x"], r"row 1 should be a section with the keys at, family, label"),
