@@ -21,7 +21,7 @@ EXPERIMENTS = ("baseline", "ln_encoder_only", "ln_both", "ln_decoder_only")
 
 def losses(run: Path, *more: str) -> torch.Tensor:
     """The training loss of each step of a training in `run`."""
-    length = [f"trainer.max_steps={STEPS}", f"trainer.validate_every={STEPS}", *UNITS]
+    length = [f"trainer.max_steps={STEPS}", f"trainer.validate_every={STEPS}", "trainer.tf32=false", *UNITS]
     train.train(tiny.overrides(run.parent, *length, f"run_dir={run}", *more))
     values = [event["loss"] for event in tiny.steps(run) if event["event"] == "train"]
     return torch.tensor(values, dtype=torch.float64)
@@ -32,7 +32,7 @@ def change(model: Trainable) -> Trainable:
     draw = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.mul_(1 + 1e-7 * torch.randn(parameter.shape, generator=draw))
+            parameter.mul_(1 + 1e-7 * torch.randn(parameter.shape, generator=draw).to(parameter))
     return model
 
 
@@ -43,7 +43,7 @@ def test_kernels_train_alike(experiment: str, tmp_path: Path, monkeypatch: pytes
     tiny.tree(tmp_path)
     curves = {
         kernel: losses(tmp_path / kernel, f"kernel={kernel}", f"+experiment={experiment}")
-        for kernel in ("plain", "autograd", "cpu")
+        for kernel in ("plain", "autograd", "triton" if torch.cuda.is_available() else "cpu")
     }
     build = setup.build_model
     monkeypatch.setattr(setup, "build_model", lambda *given, **named: change(build(*given, **named)))
@@ -51,7 +51,7 @@ def test_kernels_train_alike(experiment: str, tmp_path: Path, monkeypatch: pytes
     plain = curves.pop("plain")
     assert len(plain) == STEPS and plain[-5:].mean() < plain[:5].mean()
     apart = {name: (curve - plain).abs() for name, curve in curves.items()}
-    print(experiment, {name: f"{value.max():.1e}" for name, value in apart.items()})
+    print(experiment, {name: f"{value[0]:.1e}, {value.max():.1e}" for name, value in apart.items()})
     bound = max(1e-4, 10 * float(apart.pop("control").max()))
     for kernel, value in apart.items():
         assert value[0] <= 1e-6, (kernel, value[0])

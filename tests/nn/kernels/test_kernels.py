@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from kernel_cases import (
     CELLS,
@@ -58,7 +58,9 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def check(kernel: str, options: dict[str, Any]) -> None:
+    """Not a norm of one memory cell in fp32: the gradient is 0, and its rounding error is divided by sqrt(eps)."""
     at = place(kernel)
+    assume(at.widest == torch.float64 or options["hidden"] > 1 or options["cell_norm"] == "none")
     for form in (one, both):
         case = make(**options)
         expected = results(form, PLAIN, case)
@@ -171,11 +173,16 @@ def test_what_padding_holds_reaches_nothing_of_a_layer(kernel: str, name: str, p
 @every_form
 @every_cell
 def test_more_padding_changes_nothing(kernel: str, form: Form, name: str) -> None:
+    """But for rounding in the gradients of parameters, whose sums over frames a GPU splits by the number of frames."""
     at = place(kernel)
     case = make(name, LENGTHS, frames=max(LENGTHS), cell_norm="state").to(at.device, at.widest)
     longer = case.with_gates(lambda part: nn.functional.pad(part, (0, 0, 0, 4), value=3.0))
-    short, long = (results(form, at.kernel, each).all() for each in (case, longer))
-    assert equal([part[:, : max(LENGTHS)] if part.dim() == 3 else part for part in long], short)
+    short, long = (results(form, at.kernel, each) for each in (case, longer))
+    for kind in ("values", "gates", "state"):
+        parts = [part[:, : max(LENGTHS)] if part.dim() == 3 else part for part in getattr(long, kind)]
+        assert equal(parts, getattr(short, kind))
+    same = equal if at.device == "cpu" else lambda *given: furthest(*given) <= NEAR[at.widest]
+    assert same(long.parameters, short.parameters)
 
 
 @every_kernel
@@ -226,6 +233,7 @@ def errors(layer: nn.Module, kernel: str, dtype: torch.dtype) -> list[float]:
 
 @every_kernel
 @every_cell
+@pytest.mark.filterwarnings("ignore:RNN module weights are not part")  # nn.LSTM's in bf16 on a GPU: it flattens no bf16
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_errors_are_those_of_the_lstm_of_torch(kernel: str, name: str, dtype: torch.dtype) -> None:
     """But for Global: its norm of U h divides by nearly nothing in the first frames, whoever computes it."""
