@@ -23,7 +23,7 @@ RELEVANT_SPREAD = 2.0
 """The ratio of two standard deviations that should be seen."""
 RELEVANT_SHARE = 0.9
 """The share of trainings, in place of a half, that should be seen."""
-LIMIT = 1000
+LIMIT = 1_000_000
 """The largest number of trainings that is looked at."""
 
 
@@ -119,9 +119,9 @@ def needed(plan: Plan) -> int | None:
     """The smallest number of trainings of each row with a power of `WANTED`; None where `LIMIT` are not enough."""
     low, high = 1, 2
     while plan.power(high) < WANTED:
-        low, high = high, 2 * high
-        if high > LIMIT:
+        if high == LIMIT:
             return None
+        low, high = high, min(2 * high, LIMIT)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if plan.power(middle) >= WANTED else (middle, high)
@@ -140,7 +140,8 @@ def t_power(shift: float, degrees: float) -> float:
 @functools.lru_cache(maxsize=64)
 def _limits(degrees: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """The smallest differences that are seen, in true standard errors, by what the estimated one is; its weights."""
-    ratio = np.linspace(1e-3, 1 + 8 / math.sqrt(degrees), 300)  # of the estimated deviation to the true one
+    spread = 8 / math.sqrt(degrees)
+    ratio = np.linspace(max(1e-3, 1 - spread), 1 + spread, 300)  # of the estimated deviation to the true one
     density = np.exp((degrees - 1) * np.log(ratio) - degrees * (ratio**2 - 1) / 2)
     limit = statistics.student_quantile(1 - LEVEL / 2, degrees)
     return tuple((limit * ratio).tolist()), tuple((density / density.sum()).tolist())

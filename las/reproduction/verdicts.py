@@ -101,7 +101,7 @@ def _power_text(sensitivity: Sensitivity, power: float, needed: int | None) -> s
     """The power in words: what could have been seen, and how many trainings would see what matters."""
     size = sensitivity.plan.detectable(sensitivity.trainings)
     seen = "nothing" if size is None else sensitivity.detectable.format(f"{sensitivity.factor * size:.3g}")
-    many = f"more than {LIMIT}" if needed is None else str(needed)
+    many = f"more than {LIMIT:,}" if needed is None else f"{needed:,}"
     return (
         f"could have seen {seen} with 80 %, {sensitivity.relevant} with {100 * power:.0f} %, "
         f"which needs {many} trainings of each row"

@@ -22,6 +22,12 @@ def test_seventeen_see_a_difference_of_one_deviation() -> None:
     assert needed(MeanPlan((0.0, 0.0), 1.0)) == 2 and needed(MeanPlan((1.0, 1.0), 1e-3)) is None
 
 
+def test_of_many_trainings_the_number_is_that_of_the_normal_distribution() -> None:
+    """2 (1.960 + 0.842)^2 / d^2, where Student's distribution is the normal one."""
+    for difference in (0.1, 0.01, 0.005):
+        assert needed(MeanPlan((1.0, 1.0), difference)) == pytest.approx(15.6978 / difference**2, rel=1e-3)
+
+
 def test_five_trainings_see_no_spread_and_twenty_a_double_one() -> None:
     plan = SpreadPlan()
     assert plan.detectable(5) is None and plan.power(5) < 0.25
