@@ -15,7 +15,7 @@ from PIL import Image
 WIDTH, HEIGHT = 560, 280
 LEFT, RIGHT, TOP, BOTTOM = 52, 20, 12, 38
 COLOURS = 8
-"""Number of colours: series have the classes s0 to s7, repeated where there are more."""
+"""Number of colours: series have the classes s0 to s7, and the same again dashed where there are more."""
 DOTS_ROW = 26
 """Height of a row of dots."""
 FARTHEST_PAPER = 2.2
@@ -50,7 +50,7 @@ def chart(
         y_label: beside the y axis.
         size: width and height in units of the SVG.
         title: shown above, and read out by screen readers.
-        colours: classes of the series by number, repeated where there are more series.
+        colours: classes of the series by number, repeated with dashed lines where there are more series.
     """
     width, height = size
     drawn = [each for each in series if each.x]
@@ -69,13 +69,15 @@ def chart(
     for number, each in enumerate(series):
         if not each.x:
             continue
-        colour = f"s{colours[number % len(colours)]}"
+        again, index = divmod(number, len(colours))
+        colour = f"s{colours[index]}"
         if list(each.low) != list(each.high):
             edge = [place(x, y) for x, y in zip(each.x, each.high, strict=True)]
             edge += [place(x, y) for x, y in zip(reversed(each.x), list(each.low)[::-1], strict=True)]
             parts.append(f'<polygon class="band {colour}" points="{" ".join(edge)}"/>')
         points = " ".join(place(x, y) for x, y in zip(each.x, each.y, strict=True))
-        parts.append(f'<polyline class="line {colour}" points="{points}"/>')
+        style = f"{colour} dashed" if again else colour
+        parts.append(f'<polyline class="line {style}" points="{points}"/>')
     label = escape(title or f"{y_label} against {x_label}", quote=True)
     svg = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
     heading = f"<figcaption>{_breakable(title)}</figcaption>" if title else ""
@@ -141,8 +143,9 @@ def dots(rows: Sequence[Dots], unit: str, measure: str) -> Markup:
 
 
 def legend(names: Sequence[str]) -> Markup:
-    """A list of the series' names with their colours."""
-    keys = (f'<li><i class="key s{number % COLOURS}"></i>{escape(name)}</li>' for number, name in enumerate(names))
+    """A list of the series' names with their colours and dashes."""
+    styles = (f"s{number % COLOURS}{' dashed' if number >= COLOURS else ''}" for number in range(len(names)))
+    keys = (f'<li><i class="key {style}"></i>{escape(name)}</li>' for style, name in zip(styles, names, strict=True))
     return Markup(f'<ul class="legend">{"".join(keys)}</ul>')
 
 

@@ -41,6 +41,13 @@ def test_a_chart_has_a_band_only_where_seeds_differ() -> None:
     assert "a&lt;b" in charts.legend(["a<b"]) and charts.chart([], "x", "y") == ""
 
 
+def test_no_two_of_sixteen_lines_look_alike() -> None:
+    lines = [Series(str(number), [1.0, 2.0], [3.0, 4.0], [3.0, 4.0], [3.0, 4.0]) for number in range(16)]
+    styles = re.findall(r'<polyline class="line ([^"]+)"', charts.chart(lines, "step", "loss"))
+    assert len(set(styles)) == 16 and styles[0] == "s0" and styles[8] == "s0 dashed"
+    assert re.findall(r'class="key ([^"]+)"', charts.legend([line.name for line in lines])) == styles
+
+
 @pytest.mark.parametrize(
     ("number", "text"),
     [(0.0, "0"), (0.25, "0.25"), (9e3, "9000"), (3e4, "30k"), (-12.5e3, "-12.5k"), (2e6, "2M"), (3e10, "30G")],
