@@ -69,14 +69,12 @@ def chart(
     for number, each in enumerate(series):
         if not each.x:
             continue
-        again, index = divmod(number, len(colours))
-        colour = f"s{colours[index]}"
+        style = _style(number, colours)
         if list(each.low) != list(each.high):
             edge = [place(x, y) for x, y in zip(each.x, each.high, strict=True)]
             edge += [place(x, y) for x, y in zip(reversed(each.x), list(each.low)[::-1], strict=True)]
-            parts.append(f'<polygon class="band {colour}" points="{" ".join(edge)}"/>')
+            parts.append(f'<polygon class="band {style}" points="{" ".join(edge)}"/>')
         points = " ".join(place(x, y) for x, y in zip(each.x, each.y, strict=True))
-        style = f"{colour} dashed" if again else colour
         parts.append(f'<polyline class="line {style}" points="{points}"/>')
     label = escape(title or f"{y_label} against {x_label}", quote=True)
     svg = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
@@ -144,9 +142,14 @@ def dots(rows: Sequence[Dots], unit: str, measure: str) -> Markup:
 
 def legend(names: Sequence[str]) -> Markup:
     """A list of the series' names with their colours and dashes."""
-    styles = (f"s{number % COLOURS}{' dashed' if number >= COLOURS else ''}" for number in range(len(names)))
-    keys = (f'<li><i class="key {style}"></i>{escape(name)}</li>' for style, name in zip(styles, names, strict=True))
+    keys = (f'<li><i class="key {_style(number)}"></i>{escape(name)}</li>' for number, name in enumerate(names))
     return Markup(f'<ul class="legend">{"".join(keys)}</ul>')
+
+
+def _style(number: int, colours: Sequence[int] = tuple(range(COLOURS))) -> str:
+    """The classes of a series: its colour, and that its line is dashed once all colours are taken."""
+    again, index = divmod(number, len(colours))
+    return f"s{colours[index]} dashed" if again else f"s{colours[index]}"
 
 
 def heat_map(
