@@ -58,7 +58,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def check(kernel: str, options: dict[str, Any]) -> None:
-    """Not a norm of one memory cell in fp32: the gradient is 0, and its rounding error is divided by sqrt(eps)."""
+    """Compares with plain. Leaves out a norm of one value in fp32: it divides the rounding of a zero by sqrt(eps)."""
     at = place(kernel)
     assume(at.widest == torch.float64 or options["hidden"] > 1 or options["cell_norm"] == "none")
     for form in (one, both):
@@ -173,7 +173,7 @@ def test_what_padding_holds_reaches_nothing_of_a_layer(kernel: str, name: str, p
 @every_form
 @every_cell
 def test_more_padding_changes_nothing(kernel: str, form: Form, name: str) -> None:
-    """But for rounding in the gradients of parameters, whose sums over frames a GPU splits by the number of frames."""
+    """But for rounding in the gradients of parameters in Triton, whose sums are split by the number of frames."""
     at = place(kernel)
     case = make(name, LENGTHS, frames=max(LENGTHS), cell_norm="state").to(at.device, at.widest)
     longer = case.with_gates(lambda part: nn.functional.pad(part, (0, 0, 0, 4), value=3.0))
@@ -181,8 +181,10 @@ def test_more_padding_changes_nothing(kernel: str, form: Form, name: str) -> Non
     for kind in ("values", "gates", "state"):
         parts = [part[:, : max(LENGTHS)] if part.dim() == 3 else part for part in getattr(long, kind)]
         assert equal(parts, getattr(short, kind))
-    same = equal if at.device == "cpu" else lambda *given: furthest(*given) <= NEAR[at.widest]
-    assert same(long.parameters, short.parameters)
+    if kernel == "triton":
+        assert furthest(long.parameters, short.parameters) <= NEAR[at.widest]
+    else:
+        assert equal(long.parameters, short.parameters)
 
 
 @every_kernel

@@ -3,6 +3,7 @@
 import copy
 from collections import OrderedDict
 from collections.abc import Iterator
+from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import product
 from typing import Any
@@ -28,6 +29,8 @@ from las.runtime.errors import ConfigError
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
 DIFFERENT = ["lstm", "ln_global_all", "ln_joined", "ln_per_gate"]
 TYPES = [torch.float32, torch.bfloat16, torch.float16]
+SPILLED = 8 if find_spec("triton") and version("triton").startswith("3.6.") else 0
+"""Bytes that a phase may spill: Triton 3.6 spills two registers at 1,024 units and 32 rows in fp32."""
 
 
 @pytest.fixture(scope="module")
@@ -150,10 +153,10 @@ def test_compiles_for_every_architecture(plan: TritonPlan, capability: int, comp
 
 
 def assert_fits(phases: list[compilation.Phase], capability: int) -> None:
-    """All five phases are there, with the shared memory that there is; Triton 3.6 spills 8 bytes of one."""
+    """All five phases are there, with the shared memory that there is, and nothing else is spilled than `SPILLED`."""
     assert tuple(phase.name for phase in phases) == compilation.PHASES
     assert all(phase.shared <= 1024 * compilation.SHARED_KIB[capability] for phase in phases)
-    assert all(phase.spilled <= 8 and 0 < phase.registers <= 255 for phase in phases)
+    assert all(phase.spilled <= SPILLED and 0 < phase.registers <= 255 for phase in phases)
 
 
 def test_says_why_it_does_not_compute_something() -> None:
