@@ -4,24 +4,29 @@ Each training has the run folder that it would have alone, so a sweep that was s
 training that is finished is not repeated. One that diverges is recorded as a result, and the others go on.
 """
 
+import functools
+import hashlib
 import importlib.metadata
 import sys
+import tempfile
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import hydra
+from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from las.cli.train import summary, train_config
-from las.runtime import progress, signals
+from las.runtime import config_folders, progress, signals
 from las.runtime.config import compose, config_directory
 from las.runtime.config_groups import HYDRA
 from las.runtime.errors import ConfigError, LasError, NumericalError
 from las.runtime.overrides import combinations
-from las.storage import bounded
+from las.storage import atomic, bounded
 
+SWEEPS = Path("runs/sweeps")
+"""The folder of what launchers write, and of the answers while a sweep is running."""
 FLAGS = ("-m", "--multirun")
 OF_SWEEPS = ("hydra/launcher", "hydra.launcher", "hydra/sweeper", "hydra.sweeper", "hydra.sweep")
 """The prefixes of Hydra's own keys that a sweep accepts."""
@@ -36,8 +41,9 @@ LAUNCHERS = {
 def train(overrides: list[str]) -> list[dict[str, Any] | None]:
     """Train all combinations; returns what result.json of each holds, in Hydra's order, None for those without one.
 
-    Raises ConfigError before anything is trained, for a combination that does not compose and for two that would share
-    a run folder; LasError at the end, for trainings without a result.
+    Each training answers for itself, in whatever process a launcher starts it: a run folder may hold the result of
+    another run. Raises ConfigError before anything is trained, for a combination that does not compose and for two
+    that would share a run folder; LasError at the end, for trainings that did not come to a result.
     """
     chosen = [override for override in overrides if override not in FLAGS]
     _require_known(chosen)
@@ -46,45 +52,79 @@ def train(overrides: list[str]) -> list[dict[str, Any] | None]:
     folders = [Path(compose("train", list(job))["run_dir"]) for job in jobs]
     _require_apart(jobs, folders)
     progress.say(f"{len(jobs)} trainings")
-    original_arguments, sys.argv = sys.argv, ["las", "-m", *chosen]
-    try:
-        hydra.main(str(config_directory().resolve()), "sweep", version_base="1.3")(train_one)()
-    finally:
-        sys.argv = original_arguments
-    results = [_result(folder) for folder in folders]
-    for folder, result in zip(folders, results, strict=True):
-        progress.say(f"{folder}: {summary(result) if result else 'no result'}")
-    if None in results:
+    SWEEPS.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="answers-", dir=SWEEPS) as place:
+        ended = _launch(chosen, Path(place).absolute())
+        answers = [_answer(Path(place), folder, ended) for folder in folders]
+    for folder, answer in zip(folders, answers, strict=True):
+        progress.say(f"{folder}: {summary(answer.result) if answer.result else f'no result: {answer.reason}'}")
+    if failed := [str(folder) for folder, answer in zip(folders, answers, strict=True) if answer.result is None]:
         raise LasError(
-            f"{results.count(None)} of {len(jobs)} trainings have no result: the reasons are above. The same command "
-            "continues"
+            f"{len(failed)} of {len(jobs)} trainings have no result, for the reasons above: {', '.join(failed)}. The "
+            "same command continues"
         )
-    return results
+    return [answer.result for answer in answers]
 
 
-def train_one(composed: Any) -> None:
-    """Run one training of a sweep, here or elsewhere. A failure does not end the others.
+class Answer(NamedTuple):
+    """Outcome of a training of a sweep: its result, or the reason why there is none."""
+
+    result: dict[str, Any] | None = None
+    reason: str = ""
+
+
+def _launch(overrides: list[str], answers: Path) -> str:
+    """Run all trainings by Hydra's launcher; returns why it ended early, empty if it did not."""
+    try:
+        with config_folders.hydra(config_directory()) as hydra:
+            hydra.multirun("sweep", functools.partial(train_one, answers), overrides)
+    except HydraException as error:
+        raise ConfigError(str(error)) from error
+    except Exception as error:  # a launcher raises errors of its own where one of its processes was killed
+        return f"{type(error).__name__}: {error}".strip()
+    return ""
+
+
+def train_one(answers: Path, composed: Any) -> None:
+    """Run one training of a sweep, here or elsewhere, and write its answer. A failure does not end the others.
 
     A signal is for the whole sweep: the process ends with the code of a training that was stopped.
     """
     config: Any = OmegaConf.to_container(composed, resolve=True)
     progress.say(f"== {config['run_dir']}")
     try:
-        train_config(config)
+        answer = Answer(train_config(config))
     except signals.Interrupted as error:
         print(f"las train: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from error
     except NumericalError as error:
         progress.say(str(error))
+        answer = Answer(_broken(Path(config["run_dir"])), str(error))
     except LasError as error:
         print(f"las train: {error}", file=sys.stderr)
-    except Exception:  # a bug: its traceback is printed, and the sweep goes on
+        answer = Answer(reason=str(error))
+    except Exception as error:  # a bug: its traceback is printed, and the sweep goes on
         traceback.print_exc()
+        answer = Answer(reason=f"{type(error).__name__}: {error}")
+    atomic.write_json(_place(answers, Path(config["run_dir"])), answer._asdict())
 
 
-def _result(folder: Path) -> dict[str, Any] | None:
+def _broken(folder: Path) -> dict[str, Any] | None:
+    """The result of a training that diverged just now; None if it ended before it could be recorded."""
     path = folder / "result.json"
     return bounded.stored(path) if path.exists() else None
+
+
+def _answer(answers: Path, folder: Path, ended: str) -> Answer:
+    """The answer of the training in a run folder; `ended` says why the launcher ended early."""
+    path = _place(answers, folder)
+    if path.exists():
+        return Answer(**bounded.stored(path))
+    return Answer(reason=f"its process ended without an answer{f' ({ended})' if ended else ''}")
+
+
+def _place(answers: Path, folder: Path) -> Path:
+    return answers / f"{hashlib.sha256(str(folder).encode()).hexdigest()}.json"
 
 
 def _require_apart(jobs: Sequence[tuple[str, ...]], folders: Sequence[Path]) -> None:

@@ -1,18 +1,22 @@
 """Sweeps: a run folder for each combination, broken ones are results, mistakes are found before any training."""
 
+import contextlib
 import importlib.metadata
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny
 from console import Answer
+from omegaconf import OmegaConf
 
 from las.cli import sweep
 from las.runtime.config import Config
-from las.runtime.errors import ConfigError, DataError
+from las.runtime.errors import ConfigError, DataError, NumericalError, StorageError
 from las.runtime.signals import Interrupted
+from las.storage import atomic
 
 Las = Callable[..., Answer]
 
@@ -119,3 +123,71 @@ def test_a_signal_ends_the_whole_sweep(short: list[str], las: Las, monkeypatch: 
     with pytest.raises(SystemExit, match="75"):
         las("train", "-m", *short, "seed=1,2")
     assert seeds == [1]
+
+
+def test_a_result_of_another_run_is_not_that_of_a_refused_training(
+    short: list[str], las: Las, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [Path(f"runs/baseline/timit/seed{seed}") for seed in (1, 2, 3, 4)]
+    former = {"steps": 9, "splits": {"dev": {"phone_error_rate": 0.01}}, "steps_to_converge": 9}
+    for folder in folders:
+        atomic.write_json(folder / "result.json", former)
+
+    def train(config: Config) -> dict[str, Any]:
+        own = {1: former | {"steps_to_converge": 5}, 2: former | {"broken": "not finite", "steps": 3}}
+        if config["seed"] == 3:
+            raise StorageError("it holds a run of another configuration")
+        if config["seed"] == 4:
+            raise MemoryError("too large")
+        atomic.write_json(Path(config["run_dir"]) / "result.json", own[config["seed"]])
+        if config["seed"] == 2:
+            raise NumericalError("not finite")
+        return own[config["seed"]]
+
+    monkeypatch.setattr(sweep, "train_config", train)
+    answer = las("train", "-m", *short, "seed=1,2,3,4")
+    assert answer.code == 1
+    table = answer.out.splitlines()[-4:]
+    assert [line.partition(": ")[0] for line in table] == list(map(str, folders))
+    assert table[0].endswith("at step 5") and table[1].endswith("broken at step 3: not finite")
+    assert table[2].endswith("no result: it holds a run of another configuration")
+    assert table[3].endswith("no result: MemoryError: too large")
+    assert f"2 of 4 trainings have no result, for the reasons above: {folders[2]}, {folders[3]}." in answer.err
+    assert list(sweep.SWEEPS.glob("answers-*")) == []
+
+
+def test_trainings_that_a_launcher_lost_are_named(short: list[str], las: Las, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Launcher:
+        """Hydra with a launcher that loses the process of the second training."""
+
+        def multirun(self, name: str, task: Callable[[Any], None], overrides: list[str]) -> None:
+            task(OmegaConf.create({"run_dir": "runs/baseline/timit/seed1"}))
+            raise RuntimeError("a worker was killed")
+
+    monkeypatch.setattr(sweep, "train_config", lambda config: {"steps": 1, "splits": {}, "steps_to_converge": 1})
+    monkeypatch.setattr(sweep.config_folders, "hydra", lambda folder: contextlib.nullcontext(Launcher()))
+    monkeypatch.setattr(
+        sweep, "compose", lambda name, job: {"run_dir": f"runs/baseline/timit/{job[-1].replace('=', '')}"}
+    )
+    answer = las("train", "-m", *short, "seed=1,2")
+    lost = "its process ended without an answer (RuntimeError: a worker was killed)"
+    assert answer.code == 1 and answer.out.splitlines()[-1] == f"runs/baseline/timit/seed2: no result: {lost}"
+    assert "1 of 2 trainings have no result" in answer.err
+
+
+def test_what_hydra_refuses_is_a_mistake_of_the_command(short: list[str], las: Las) -> None:
+    answer = las("train", "-m", *short, "seed=1,2", "hydra.launcher.n_job=2", "hydra/launcher=joblib")
+    assert answer.code == 2 and "n_job" in answer.err and "Traceback" not in answer.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["submitit_local", "joblib"])
+def test_other_launchers_answer_for_their_own_trainings(launcher: str, short: list[str], las: Las) -> None:
+    pytest.importorskip(f"hydra_plugins.hydra_{launcher.partition('_')[0]}_launcher")
+    folder = Path("runs/baseline/timit/seed2")
+    atomic.write_json(folder / "result.json", {"steps": 9, "splits": {}, "steps_to_converge": 9})
+    answer = las("train", "-m", *short, "seed=1,2", f"hydra/launcher={launcher}")
+    assert answer.code == 1 and f"1 of 2 trainings have no result, for the reasons above: {folder}." in answer.err
+    trained, refused = answer.out.splitlines()[-2:]
+    assert trained.startswith("runs/baseline/timit/seed1: dev PER")
+    assert refused.startswith(f"{folder}: no result: {folder}/config.json: missing or damaged")
