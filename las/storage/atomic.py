@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -26,17 +27,29 @@ def write(path: Path, content: bytes | str | Iterable[str], *, durable: bool = F
 def opened(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
     """Open a file that a library writes into; it gets its name when the body ends, as with `write`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            yield file
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
+    with created_beside(path) as (temporary, file):
+        yield file
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+
+
+@contextmanager
+def created_beside(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """Create a file for writing in the folder of `path`, `.<name>.<random>.<pid>`, and remove it after the body.
+
+    Its name cannot be foreseen, and a file or link of that name is never opened, so that nobody who may write into the
+    folder chooses where the bytes go. The body may give the file another name. Locks remove those of killed processes.
+    """
+    # Names may have 255 bytes, and a character up to four.
+    temporary = path.with_name(f".{path.name[:48]}.{secrets.token_hex(8)}.{os.getpid()}")
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(temporary, flags, 0o666), "w+b") as file:
+        try:
+            yield temporary, file
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def require_place(path: Path) -> None:

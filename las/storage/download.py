@@ -8,6 +8,7 @@ import http.client
 import os
 import shutil
 import ssl
+import stat
 import time
 import urllib.error
 import urllib.request
@@ -49,7 +50,7 @@ def fetch(url: str, path: Path, size: int, sha256: str = "", md5: str = "") -> P
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_file() and path.stat().st_size == size and _wrong_hash(path, hashes) is None:
             return path
-        _require_space(path, size - (part.stat().st_size if part.exists() else 0))
+        _require_space(path, size - _num_fetched(part))
         _fetch_all(url, part, size)
         wrong = _wrong_hash(part, hashes)
         if wrong is not None:
@@ -64,7 +65,7 @@ def fetch(url: str, path: Path, size: int, sha256: str = "", md5: str = "") -> P
 def _fetch_all(url: str, part: Path, size: int) -> None:
     """Download until `part` has its full size, over as many connections as needed."""
     failures = 0
-    while (num_bytes := part.stat().st_size if part.exists() else 0) != size:
+    while (num_bytes := _num_fetched(part)) != size:
         if num_bytes > size:
             part.unlink()
             continue
@@ -73,7 +74,7 @@ def _fetch_all(url: str, part: Path, size: int) -> None:
         except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, _Dropped) as error:
             if isinstance(error, urllib.error.HTTPError) and error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 part.unlink(missing_ok=True)  # what the server has is shorter than what was begun
-            failures = 0 if part.exists() and part.stat().st_size > num_bytes else failures + 1
+            failures = 0 if _num_fetched(part) > num_bytes else failures + 1
             if failures == _ATTEMPTS or not _is_transient(error):
                 raise DataError(
                     f"{url}: cannot be downloaded ({error}). The same command tries again, and continues {part} if "
@@ -82,8 +83,19 @@ def _fetch_all(url: str, part: Path, size: int) -> None:
             time.sleep(_WAIT_S * 2**failures)
 
 
+def _num_fetched(part: Path) -> int:
+    """Bytes that are fetched so far. Raises StorageError for what no download began: a link may lead anywhere."""
+    try:
+        status = os.lstat(part)
+    except FileNotFoundError:
+        return 0
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        raise StorageError(f"{part}: a link or no regular file, which no download began: remove it")
+    return status.st_size
+
+
 def _fetch_rest(url: str, part: Path, num_bytes: int, size: int) -> None:
-    """Append the bytes of one connection to the `have` existing ones, never more than `size` in total."""
+    """Append the bytes of one connection to the `num_bytes` existing ones, never more than `size` in total."""
     request = urllib.request.Request(url, headers={"User-Agent": "las", "Accept-Encoding": "identity"})
     if num_bytes:
         request.add_header("Range", f"bytes={num_bytes}-")
@@ -104,7 +116,8 @@ def _fetch_rest(url: str, part: Path, num_bytes: int, size: int) -> None:
                     f"{url}: the server sends {promised} bytes of {kind}, expected {size:,}: not the file, or another "
                     "version of it. Nothing was kept"
                 )
-        with part.open("ab" if num_bytes else "wb") as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_APPEND if num_bytes else os.O_TRUNC)
+        with os.fdopen(os.open(part, flags, 0o666), "wb") as file:
             for chunk in _chunks(response, part.stem, num_bytes, size):
                 file.write(chunk)
             file.flush()

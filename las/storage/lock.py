@@ -15,7 +15,7 @@ from typing import Any
 
 from las.runtime import progress
 from las.runtime.errors import StorageError
-from las.storage import bounded
+from las.storage import atomic, bounded
 
 NAME = "lock.json"
 STALE_GUARD_S = 10.0
@@ -26,17 +26,15 @@ STALE_GUARD_S = 10.0
 def held(directory: Path) -> Iterator[None]:
     """Hold the lock of a folder while the body runs. Raises StorageError naming the process that holds it already."""
     path = directory / NAME
-    own = directory / f".{NAME}.{os.getpid()}"
     holder_entry = {"pid": os.getpid(), "host": socket.gethostname(), "born": _born(os.getpid()), "since": time.time()}
-    own.write_text(json.dumps(holder_entry))
-    try:
+    with atomic.created_beside(path) as (own, file):
+        file.write(json.dumps(holder_entry).encode())
+        file.flush()
         while not _take(own, path):
             holder = _holder(path)
             if holder is not None and _alive(holder):
                 raise StorageError(_refusal(path, holder))
             _remove_dead(path)
-    finally:
-        own.unlink()
     _remove_leftovers(directory)
     try:
         yield
@@ -115,7 +113,7 @@ def _remove_dead(path: Path) -> None:
 
 
 def _remove_leftovers(directory: Path) -> None:
-    """Remove temporary files of dead processes, `.<name>.<pid>`, in the folder and among its checkpoints."""
+    """Remove temporary files of dead processes (`atomic.created_beside`) in the folder and among its checkpoints."""
     for path in (*directory.glob(".*"), *directory.glob("checkpoints/.*")):
         pid = path.suffix[1:]
         if pid.isdecimal() and path.is_file() and _born(int(pid)) is None:

@@ -97,6 +97,15 @@ def test_a_part_that_is_whole_or_too_long_already(site: Site, tmp_path: Path) ->
     assert fetch(site, path).read_bytes() == CONTENT
 
 
+@pytest.mark.parametrize("planted", ["link", "hard link", "folder"])
+def test_a_part_that_no_download_began_is_refused(site: Site, tmp_path: Path, planted: str) -> None:
+    theirs, part = tmp_path / "thesis.txt", tmp_path / "x.bin.part"
+    theirs.write_text("hers")
+    {"link": part.symlink_to, "hard link": part.hardlink_to, "folder": lambda _: part.mkdir()}[planted](theirs)
+    refused(site, tmp_path / "x.bin", r"x\.bin\.part: a link or no regular file, .*: remove it", StorageError)
+    assert theirs.read_text() == "hers" and site.asked == []
+
+
 def test_a_part_of_another_file_is_found_out_and_thrown_away(site: Site, tmp_path: Path) -> None:
     path, part = tmp_path / "x.bin", tmp_path / "x.bin.part"
     part.write_bytes(bytes(1000))

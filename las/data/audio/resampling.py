@@ -8,6 +8,7 @@ import numpy as np
 import soundfile
 
 from las.data.audio import files, shards
+from las.storage import atomic
 
 
 def copy(path: Path, sample_rate: int, folder: Path) -> Path:
@@ -25,13 +26,10 @@ def copy(path: Path, sample_rate: int, folder: Path) -> Path:
         return resampled
     channels = range(files.info(path).channels)
     streams = [streaming.open_blocks(path, sample_rate, channel)[1] for channel in channels]
-    resampled.parent.mkdir(parents=True, exist_ok=True)
-    temporary = resampled.with_name(f".{resampled.name}.{os.getpid()}")
-    try:
-        with soundfile.SoundFile(temporary, "w", sample_rate, len(channels), subtype="PCM_16", format="FLAC") as output:
-            for blocks in zip(*streams, strict=True):
-                output.write(np.stack([block.numpy() for block in blocks], axis=1))
-        os.replace(temporary, resampled)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with (
+        atomic.opened(resampled) as file,
+        soundfile.SoundFile(file, "w", sample_rate, len(channels), subtype="PCM_16", format="FLAC") as output,
+    ):
+        for blocks in zip(*streams, strict=True):
+            output.write(np.stack([block.numpy() for block in blocks], axis=1))
     return resampled

@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import io
 import json
+import os
 import wave
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -208,9 +209,12 @@ def _is_complete(root: Path, plan: list[Planned]) -> bool:
 def _alone(root: Path) -> Iterator[None]:
     """Lock a corpus while the body runs; the lock of a dead process is released."""
     root.mkdir(parents=True, exist_ok=True)
-    with open(root / ".lock", "w") as lock:
+    lock = os.open(root / ".lock", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(lock)
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Compilation of csrc/ to a shared library: at first use, once for each kind of machine, in the user's cache.
 
 The compiler is called directly: a source with a plain C interface needs neither torch's headers (a minute of compiling,
-and a library for each version of torch) nor ninja. Several processes may build at once: each writes a temporary file
-and renames it.
+and a library for each version of torch) nor ninja. Several processes may build at once: each does so in a folder of
+its own and moves the library out of it.
 """
 
 import ctypes
@@ -10,6 +10,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 from las.runtime import progress
@@ -59,17 +60,15 @@ def build(compiler: str, sources: Path, library: Path) -> None:
     """Compile into `library`; raises `Unavailable` with the path of the compiler's messages if that fails."""
     progress.say("building the cpu kernel of the LSTM, about 10 s, once")
     library.parent.mkdir(parents=True, exist_ok=True)
-    temporary = library.with_suffix(f".{os.getpid()}.so")
-    command = [compiler, *FLAGS, str(sources / MAIN), "-o", str(temporary)]
-    try:
+    with tempfile.TemporaryDirectory(prefix=".building-", dir=library.parent) as folder:
+        built, messages, log = Path(folder, library.name), Path(folder, "log"), library.with_suffix(".log")
+        command = [compiler, *FLAGS, str(sources / MAIN), "-o", str(built)]
         result = subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
         if result.returncode:
-            log = library.with_suffix(".log")
-            log.write_text(f"{' '.join(command)}\n{result.stdout}{result.stderr}", encoding="utf-8")
+            messages.write_text(f"{' '.join(command)}\n{result.stdout}{result.stderr}", encoding="utf-8")
+            os.replace(messages, log)
             raise Unavailable(f"{compiler} failed: see {log}")
-        os.replace(temporary, library)
-    finally:
-        temporary.unlink(missing_ok=True)
+        os.replace(built, library)
 
 
 def _key(compiler: str, sources: Path) -> str:

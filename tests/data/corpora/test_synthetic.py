@@ -243,3 +243,14 @@ def test_settings_that_make_no_corpus_are_refused(settings: dict[str, Any], tmp_
 def test_the_core_does_not_load_the_synthesiser() -> None:
     code = "import sys, las.data.corpora.synthetic; print('espeakng_loader' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], env=os.environ).strip() == b"False"
+
+
+def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
+    theirs = tmp_path / "thesis.txt"
+    theirs.write_text("hers")
+    root = tmp_path / "tree"
+    root.mkdir()
+    (root / ".lock").symlink_to(theirs)
+    with pytest.raises(OSError, match=r"\.lock"):
+        corpus(root).synthesise()
+    assert theirs.read_text() == "hers"

@@ -1,5 +1,6 @@
 """The compiled recurrence is built once for each machine, tried before use, and refused with a reason."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -93,6 +94,23 @@ def test_a_compiler_that_fails_is_asked_once(fresh: Path, monkeypatch: pytest.Mo
     builds = [line for line in (fresh / "calls").read_text("utf-8").splitlines() if "recurrence.cpp" in line]
     assert len(builds) == 1
     assert {path.suffix for path in log.parent.iterdir()} == {".log"}
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_planted_links_are_not_followed(code: int, fresh: Path) -> None:
+    """Neither by the compiler, which writes through links, nor for its messages."""
+    theirs, library = fresh / "thesis.txt", fresh / "cache" / "recurrence-0.so"
+    theirs.write_text("hers")
+    library.parent.mkdir()
+    for planted in (library.with_suffix(f".{os.getpid()}.so"), library.with_suffix(".log")):
+        planted.symlink_to(theirs)
+    compiler = fresh / "c++"
+    compiler.write_text(f'#!/bin/sh\nfor out; do :; done\necho library > "$out"\nexit {code}\n')
+    compiler.chmod(0o755)
+    with pytest.raises(cpp_build.Unavailable, match="failed: see ") if code else contextlib.nullcontext():
+        cpp_build.build(str(compiler), cpp_build.SOURCES, library)
+    assert theirs.read_text() == "hers" and library.exists() == (code == 0)
+    assert not any(path.is_dir() for path in library.parent.iterdir())
 
 
 @compiles
