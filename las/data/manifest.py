@@ -189,6 +189,8 @@ def _require_kinds(values: dict[str, Any]) -> None:
 
 def _interval(entry: Any) -> Interval:
     match entry:
-        case [int() | float() as start_s, int() | float() as end_s, str(symbol)] if start_s <= end_s:
+        case [int() | float() as start_s, int() | float() as end_s, str(symbol)] if (
+            -math.inf < start_s <= end_s < math.inf
+        ):
             return Interval(float(start_s), float(end_s), symbol)
     raise DataError(f"alignment holds {entry!r}, expected [start_s, end_s, symbol] with start_s <= end_s")

@@ -21,7 +21,8 @@ from las.hmm.labels import Labels
 from las.hmm.lexicon import require_phone
 from las.hmm.topology import NUM_STATES, Topology
 from las.runtime.errors import DataError
-from las.scoring import ctm, transcript_files
+from las.scoring import ctm
+from las.storage import text_files
 
 PHONE_TIERS = ("phones", "phone")
 CTM = ".ctm"
@@ -79,9 +80,9 @@ def pdf_map(path: Path, topology: Topology) -> dict[int, int]:
     twice.
     """
     found: dict[int, int] = {}
-    for number, line in transcript_files.numbered_lines(path):
+    for number, line in text_files.lines(path):
         where, fields = f"{path}:{number}", line.split()
-        if len(fields) != 3 or not (fields[0].isdecimal() and fields[2].isdecimal()):
+        if len(fields) != 3 or not (text_files.is_integer(fields[0]) and text_files.is_integer(fields[2])):
             raise DataError(f"{where}: a line is a pdf, its phone and the state of the phone: 17 AH 2")
         pdf, state = int(fields[0]), int(fields[2])
         if state >= NUM_STATES:
@@ -135,9 +136,9 @@ def _textgrids(folder: Path) -> dict[str, list[Interval]]:
 
 def _kaldi(path: Path) -> dict[str, Labels]:
     found: dict[str, Labels] = {}
-    for number, line in transcript_files.numbered_lines(path):
+    for number, line in text_files.lines(path):
         name, *fields = line.split()
-        if not fields or not all(field.isdecimal() for field in fields):
+        if not fields or not all(map(text_files.is_integer, fields)):
             raise DataError(f"{path}:{number}: a line is an utterance id and the pdfs of its frames: u1 4 4 4 17 17")
         if name in found:
             raise DataError(f"{path}:{number}: the utterance {name} is in a line above already")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from las.runtime.errors import DataError, nearest, suggest
-from las.scoring import transcript_files
+from las.storage import text_files
 
 SILENCE = "SIL"
 _VARIANT = re.compile(r"(?<=.)\(\d+\)$")
@@ -127,7 +127,7 @@ def read(path: str | Path, silence: str = SILENCE) -> Lexicon:
     path = Path(path)
     lines = [
         (number, line.partition(" #")[0].split())
-        for number, line in transcript_files.numbered_lines(path)
+        for number, line in text_files.lines(path)
         if not line.startswith(_COMMENT)
     ]
     with_probabilities = bool(lines) and all(len(fields) > 2 and _is_number(fields[1]) for _, fields in lines)
@@ -158,6 +158,7 @@ def require_phone(phone: str, phones: Sequence[str], where: str) -> int:
 
 
 def _is_number(field: str) -> bool:
+    """Return whether a field is meant as a number, also as one that `_probability` refuses."""
     try:
         float(field)
     except ValueError:
@@ -166,7 +167,10 @@ def _is_number(field: str) -> bool:
 
 
 def _probability(field: str, where: str) -> float:
-    probability = float(field)
+    try:
+        probability = text_files.number(field)
+    except ValueError:
+        probability = 0.0
     if not 0.0 < probability <= 1.0:
         raise DataError(f"{where}: {field} is no probability of a pronunciation: it must be above 0 and at most 1")
     return probability

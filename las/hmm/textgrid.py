@@ -9,9 +9,10 @@ from pathlib import Path
 
 from las.data.manifest import Interval
 from las.runtime.errors import DataError
+from las.storage import text_files
 
 _UNSAFE = re.compile(r"[^\w.-]")
-_VALUE = re.compile(r'"((?:[^"]|"")*)"|(?<![\w\[])(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)(?![\w\]])')
+_VALUE = re.compile(r'"((?:[^"]|"")*)"|(?<![\w\[.])(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)(?![\w\].])')
 
 
 def file_name(utterance_id: str) -> str:
@@ -57,13 +58,8 @@ def read(path: str | Path) -> dict[str, list[Interval]]:
     Raises DataError for a file that is no TextGrid, and for tiers of points.
     """
     path = Path(path)
-    try:
-        content = path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read as text in UTF-8 ({error})") from error
-    values = [
-        match[1].replace('""', '"') if match[1] is not None else float(match[2]) for match in _VALUE.finditer(content)
-    ]
+    content = text_files.read(path)
+    values = [match[1].replace('""', '"') if match[1] is not None else match[2] for match in _VALUE.finditer(content)]
     if values[:2] != ["ooTextFile", "TextGrid"]:
         raise DataError(f"{path}: this is no TextGrid: it does not begin with ooTextFile and TextGrid")
     tiers: dict[str, list[Interval]] = {}
@@ -73,12 +69,19 @@ def read(path: str | Path) -> dict[str, list[Interval]]:
             kind, name, _, _, count = values[place : place + 5]
             if kind != "IntervalTier":
                 raise DataError(f"{path}: the tier {name!r} is a {kind}, and only tiers of intervals are read")
-            rows = [values[start : start + 3] for start in range(place + 5, place + 5 + 3 * int(count), 3)]
-            tiers[str(name)] = [Interval(float(start), float(end), str(said)) for start, end, said in rows if said]
-            place += 5 + 3 * int(count)
+            if not text_files.is_integer(count) or place + 5 + 3 * int(count) > len(values):
+                raise ValueError(f"the tier {name!r} has {count[:40]} intervals, by its size")
+            end = place + 5 + 3 * int(count)
+            rows = zip(*(values[place + 5 + column : end : 3] for column in range(3)), strict=True)
+            tiers[name] = [_interval(start_s, end_s, said) for start_s, end_s, said in rows if said]
+            place = end
     except ValueError as error:
         raise DataError(f"{path}: its tiers end too early or are damaged ({error})") from error
     return tiers
+
+
+def _interval(start_s: str, end_s: str, said: str) -> Interval:
+    return Interval(text_files.number(start_s), text_files.number(end_s), said)
 
 
 def _covering(intervals: Sequence[Interval], duration_s: float) -> list[Interval]:

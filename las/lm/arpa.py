@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from las.runtime.errors import DataError, suggest
-from las.storage import atomic, bounded
+from las.storage import atomic, bounded, text_files
 
 START, END, UNKNOWN = "<s>", "</s>", "<unk>"
 GZIP = b"\x1f\x8b"
@@ -177,7 +177,7 @@ class _Reader:
         self.advance()
         while self.line.startswith(b"ngram"):
             size, _, count = self.line.removeprefix(b"ngram").partition(b"=")
-            if not (size.strip().isdigit() and count.strip().isdigit()) or int(size) != len(counts) + 1:
+            if size.strip() != b"%d" % (len(counts) + 1) or not text_files.is_integer(count.strip().decode("latin-1")):
                 break
             counts.append(int(count))
             self.advance()
@@ -212,6 +212,8 @@ class _Reader:
         if size == 1:
             self.add(fields[1])
         try:
+            if b"_" in fields[0] or b"_" in backoff:
+                raise ValueError("float would take 1_0 for 10")
             rows.log10_probs.append(float(fields[0]))
             rows.log10_backoffs.append(float(backoff))
             rows.grams.extend(map(self.ids.__getitem__, fields[1:]))

@@ -7,7 +7,7 @@ from pathlib import Path
 from las.data.tokenizers import WORD_START, Tokenizer, WordPart
 from las.runtime import progress
 from las.runtime.errors import ConfigError, DataError
-from las.scoring import transcript_files
+from las.storage import text_files
 
 _VARIANT = re.compile(r"(?<=.)\(\d+\)$")
 _COMMENT = ";;;"
@@ -21,7 +21,7 @@ def read(path: str | Path) -> list[str]:
     comments. Raises DataError for a file that cannot be read, holds no words, or is a language model.
     """
     path = Path(path)
-    lines = (line for _, line in transcript_files.numbered_lines(path) if not line.startswith(_COMMENT))
+    lines = (line for _, line in text_files.lines(path) if not line.startswith(_COMMENT))
     words = list(dict.fromkeys(_VARIANT.sub("", line.split()[0]) for line in lines))
     if "\\data\\" in words:
         raise DataError(f"{path}: a language model (ARPA), not a list of words: search.word_lm.path={path} takes it")
@@ -32,7 +32,7 @@ def read(path: str | Path) -> list[str]:
 
 def read_phrases(path: str | Path) -> list[str]:
     """The lines of a file, each of one word or of several. Raises DataError for a file without any."""
-    phrases = [" ".join(line.split()) for _, line in transcript_files.numbered_lines(Path(path))]
+    phrases = [" ".join(line.split()) for _, line in text_files.lines(Path(path))]
     if not phrases:
         raise DataError(f"{path}: there are no words in it. It should have a word or a phrase a line")
     return list(dict.fromkeys(phrases))

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from las.runtime.errors import DataError
-from las.scoring import stm, transcript_files
+from las.scoring import stm
+from las.storage import text_files
 
 BEGIN, OR, END = "<ALT_BEGIN>", "<ALT>", "<ALT_END>"
 
-_CONFIDENCE = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
-_NUMBER = re.compile(r"\d+\.?\d*|\.\d+")
 # The columns that ctmValidator.pl of NIST knows, and what it takes for English.
 _STRICT_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -47,7 +46,7 @@ def read(path: str | Path) -> list[CTMWord]:
     wrong with it: fields, times, confidences, or alternatives that sclite would misread.
     """
     path = Path(path)
-    numbered = [(number, line) for number, line in transcript_files.numbered_lines(path) if not line.startswith(";")]
+    numbered = [(number, line) for number, line in text_files.lines(path) if not line.startswith(";")]
     words = [_word(line, f"{path}:{number}") for number, line in numbered]
     check_alternatives(words, [f"{path}:{number}" for number, _ in numbered])
     return words
@@ -96,7 +95,7 @@ def problems(path: str | Path) -> list[str]:
     """
     path = Path(path)
     objections = []
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
+    for number, line in enumerate(text_files.read(path).splitlines(), start=1):
         if not line.startswith(";;"):
             # A blank before the first field makes an empty field of it, as it does for NIST.
             fields = re.split(r"\s+", line.rstrip())
@@ -139,17 +138,23 @@ def _word(line: str, where: str) -> CTMWord:
     confidence = _confidence(fields[5], where) if len(fields) > 5 else None
     if text.upper().startswith("<ALT"):
         return CTMWord(file, channel, 0.0, 0.0, text, confidence)
-    for name, time in (("begin", start), ("duration", duration)):
-        if not _NUMBER.fullmatch(time):
-            raise DataError(f"{where}: the {name} {time!r} is not a number of seconds")
+    start_s, duration_s = _seconds("begin", start, where), _seconds("duration", duration, where)
     if "{" in text or "}" in text:
         raise DataError(f"{where}: {text!r} is not a word: alternatives of a ctm stand between {BEGIN} and {END}")
-    return CTMWord(file, channel, float(start), float(duration), text, confidence)
+    return CTMWord(file, channel, start_s, duration_s, text, confidence)
+
+
+def _seconds(name: str, time: str, where: str) -> float:
+    try:
+        return text_files.seconds(time)
+    except ValueError as error:
+        raise DataError(f"{where}: the {name} {time!r:.40} is not a number of seconds") from error
 
 
 def _confidence(field: str, where: str) -> float | None:
     if field.upper() == "NA":
         return None
-    if not _CONFIDENCE.fullmatch(field):
-        raise DataError(f"{where}: the confidence {field!r} is not a number")
-    return float(field)
+    try:
+        return text_files.number(field)
+    except ValueError as error:
+        raise DataError(f"{where}: the confidence {field!r:.40} is not a number") from error

@@ -20,6 +20,7 @@ from pathlib import Path
 from las.runtime.errors import DataError
 from las.scoring.ctm import BEGIN, END, OR, CTMWord
 from las.scoring.stm import Segment
+from las.storage import bounded, text_files
 
 MAX_LINE = 131  # bytes that rfilter1 reads at once
 DEFAULT_MAX_RULES = 400
@@ -118,12 +119,10 @@ class Glm:
         """Read the file and check its rules. Raises DataError naming file and line."""
         path = Path(path)
         try:
-            content = path.read_bytes()
-            lines = content.decode("utf-8").split("\n")
+            content = bounded.read(path, bounded.LINES)
         except OSError as error:
-            raise DataError(f"{path}: cannot be read ({error.strerror})") from error
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path}: not UTF-8 text. Convert it: iconv -f latin1 -t utf-8") from error
+            raise DataError(f"{path}: cannot be read ({bounded.reason(error)})") from error
+        lines = text_files.decode(content, path).split("\n")
         reference, hypothesis = (
             _rules(path, _applying(path, lines, kind)) for kind in (("stm", "ref"), ("ctm", "hyp"))
         )

@@ -11,12 +11,11 @@ from decimal import Decimal
 from pathlib import Path
 
 from las.runtime.errors import DataError
-from las.scoring import transcript_files
+from las.storage import text_files
 
 IGNORED = "IGNORE_TIME_SEGMENT_IN_SCORING"
 """Text of a segment that is not scored; words of the hypothesis in it are not scored either."""
 
-_TIME = re.compile(r"\d+\.?\d*|\.\d+")
 # Tokens that the validator of NIST accepts as English (STMList.pm), one kind per alternative.
 _WORD = r"(?:[a-z]*-)*[a-z]+"
 _ENGLISH = re.compile(
@@ -50,9 +49,7 @@ def read(path: str | Path) -> list[Segment]:
     """Segments in file order. Raises DataError naming file, line and what is wrong with it."""
     path = Path(path)
     segments = [
-        _segment(line, f"{path}:{number}")
-        for number, line in transcript_files.numbered_lines(path)
-        if not line.startswith(";;")
+        _segment(line, f"{path}:{number}") for number, line in text_files.lines(path) if not line.startswith(";;")
     ]
     if not segments:
         raise DataError(f"{path}: the file has no segments")
@@ -67,7 +64,7 @@ def problems(path: str | Path) -> list[str]:
     """
     path = Path(path)
     objections = []
-    for number, line in transcript_files.numbered_lines(path):
+    for number, line in text_files.lines(path):
         if not line.startswith(";;"):
             text, _, _ = _segment(line, f"{path}:{number}").text.partition(";;")
             for token in text.split():
@@ -86,14 +83,18 @@ def _segment(line: str, where: str) -> Segment:
     if len(fields) < 5:
         raise DataError(f"{where}: {len(fields)} fields where at least 5 belong: file channel speaker begin end text")
     file, channel, speaker, *times = fields[:5]
-    for name, time in zip(("begin", "end"), times, strict=True):
-        if not _TIME.fullmatch(time):
-            raise DataError(f"{where}: the {name} time {time!r} is not a number of seconds")
-    start_s, end_s = (float(time) for time in times)
+    start_s, end_s = (_time(name, time, where) for name, time in zip(("begin", "end"), times, strict=True))
     if start_s >= end_s:
         raise DataError(f"{where}: the segment ends at {times[1]} s, which is not after its begin at {times[0]} s")
     labels, text = _labels(fields[5] if len(fields) > 5 else "", where)
     return Segment(file, channel, speaker, start_s, end_s, labels, text)
+
+
+def _time(name: str, time: str, where: str) -> float:
+    try:
+        return text_files.seconds(time)
+    except ValueError as error:
+        raise DataError(f"{where}: the {name} time {time!r:.40} is not a number of seconds") from error
 
 
 def _labels(remainder: str, where: str) -> tuple[tuple[str, ...], str]:

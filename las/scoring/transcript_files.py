@@ -1,16 +1,12 @@
-"""Files of references and hypotheses, NIST transcripts (.trn) and JSON lines (.jsonl), read line by line.
-
-The readers of other NIST formats share `numbered_lines`.
-"""
+"""Files of references and hypotheses, NIST transcripts (.trn) and JSON lines (.jsonl), read line by line."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from las.runtime.errors import DataError
 from las.scoring import alignment, word_network
-from las.storage import bounded
+from las.storage import bounded, text_files
 
 _ID = re.compile(r"[^()\s]+")
 # The last pair of brackets of a line holds the utterance id.
@@ -41,11 +37,7 @@ def read(path: str | Path, ignore_case: bool = False) -> dict[str, Transcript]:
     reader = readers[path.suffix.lower()]
     transcripts: dict[str, Transcript] = {}
     first_line: dict[str, int] = {}
-    try:
-        bounded.size(path, bounded.LINES)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({bounded.reason(error)})") from error
-    for number, line in numbered_lines(path):
+    for number, line in text_files.lines(path):
         if reader is _read_trn and line.startswith(_COMMENTS):
             continue
         name, transcript = reader(line, f"{path}:{number}")
@@ -88,21 +80,3 @@ def _read_json(line: str, where: str) -> tuple[str, Transcript]:
     if not isinstance(speaker, str | None):
         raise DataError(f"{where}: speaker has the value {speaker!r}, which is not text")
     return values["id"], Transcript(values["text"], speaker)
-
-
-def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Read the non-blank lines of a file with their numbers from 1, without surrounding blanks.
-
-    Raises DataError for a file that cannot be read or is not UTF-8 text.
-    """
-    try:
-        content = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        number = error.object[: error.start].count(b"\n") + 1
-        raise DataError(f"{path}:{number}: not UTF-8 text. Convert it: iconv -f latin1 -t utf-8") from error
-    # Not splitlines: it would also split at separators that may stand inside a text.
-    for number, line in enumerate(content.split("\n"), start=1):
-        if stripped := line.strip(" \t\r\f\v"):
-            yield number, stripped

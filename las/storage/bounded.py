@@ -1,14 +1,17 @@
 """Bounded reading of untrusted files: regular files only, limited in size and in depth of their JSON.
 
 The files of checkpoints, bundles and run folders are read by this module. Links to regular files are followed; devices,
-FIFOs, sockets and directories are refused without reading from them or waiting for them.
+FIFOs, sockets and directories are refused without reading from them or waiting for them. JSON is read strictly: no key
+twice in an object, no whole number of more than `MAX_DIGITS` digits.
 """
 
+import codecs
 import errno
 import itertools
 import json
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from io import BufferedReader
 from pathlib import Path
@@ -27,6 +30,8 @@ LANGUAGE_MODEL = 1 << 40
 
 MAX_DEPTH = 100
 """Limit for the depth of nested lists and objects."""
+MAX_DIGITS = 100
+"""Limit for the length of whole numbers, which those of random generators and times in nanoseconds are far below."""
 
 _BLOCK = 1000
 """Number of JSON lines that are parsed at once."""
@@ -63,10 +68,14 @@ def read(path: Path, limit: int) -> bytes:
 
 
 def parse(text: str | bytes) -> Any:
-    """Parse a JSON text. Raises ValueError for invalid JSON and for values nested deeper than `MAX_DEPTH`."""
+    """Parse a JSON text, whose bytes may begin with a byte order mark.
+
+    Raises ValueError for invalid JSON, for values nested deeper than `MAX_DEPTH`, for an object with a key twice, and
+    for a whole number of more than `MAX_DIGITS` digits.
+    """
     too_deep = f"lists and objects inside each other, more than {MAX_DEPTH} deep"
     try:
-        value = json.loads(text)
+        value = _STRICT.decode(text if isinstance(text, str) else text.decode("utf-8-sig", "surrogatepass"))
     except RecursionError as error:
         raise ValueError(too_deep) from error
     if _num_openings(text) <= MAX_DEPTH:
@@ -79,13 +88,32 @@ def parse(text: str | bytes) -> Any:
     raise ValueError(too_deep)
 
 
+def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        (name, count), *_ = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"the key {name!r} is there {'twice' if count == 2 else f'{count} times'}")
+    return values
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"a number of {len(digits):,} digits, more than the {MAX_DIGITS} that it may have")
+    return int(digits)
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_object_of, parse_int=_integer)
+
+
 def parse_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, Any]]:
-    """Parse lines of JSON as `parse` does; blank ones are left out.
+    """Parse lines of JSON as `parse` does; blank ones, and a byte order mark before the first, are left out.
 
     Yields the number of each line, from 1, with its value, or with the ValueError of a line that cannot be parsed.
     """
     number, remaining = 1, iter(lines)
     while block := list(itertools.islice(remaining, _BLOCK)):
+        if number == 1:
+            block[0] = block[0].removeprefix(codecs.BOM_UTF8)
         numbered = [(index, line) for index, line in enumerate(block, start=number) if not line.isspace()]
         for (index, _), value in zip(numbered, _values([line for _, line in numbered]), strict=True):
             yield index, value
@@ -96,7 +124,7 @@ def _values(lines: list[bytes]) -> list[Any]:
     """Values of lines, parsed at once, which takes half as long as one by one; errors in place of those that fail."""
     if all(_num_openings(line) <= MAX_DEPTH for line in lines):
         try:
-            values: list[Any] = json.loads((b"[" + b",".join(lines) + b"]").decode("utf-8", "surrogatepass"))
+            values: list[Any] = _STRICT.decode((b"[" + b",".join(lines) + b"]").decode("utf-8", "surrogatepass"))
         except ValueError:
             pass  # the lines are parsed one by one to find the wrong one
         else:

@@ -75,7 +75,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"gone\.glm: cannot be read"):
         Glm.read(tmp_path / "gone.glm")
     (tmp_path / "latin.glm").write_bytes(b";;\n\xe9 => e\n")
-    with pytest.raises(DataError, match=r"latin\.glm: not UTF-8"):
+    with pytest.raises(DataError, match=r"latin\.glm:2: not UTF-8"):
         Glm.read(tmp_path / "latin.glm")
 
 

@@ -266,3 +266,19 @@ def test_deep_overrides(las: Las) -> None:
     value = DEEP[:600] + "]" * 600
     in_words(las("train", f"name={value}"), 2, "name=[[[", "too deep for a config")
     in_words(las("train", "-m", f"name={value}"), 2, "too deep for a config")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"a": 1, "b": {"c": 1, "c": 2}}', "the key 'c' is there twice"),
+        (f'{{"a": {"9" * 400}}}', "a number of 400 digits"),
+        (f'{{"a": -{"9" * 5000}}}', "a number of 5,001 digits"),
+    ],
+)
+def test_json_is_read_strictly(text: str, says: str) -> None:
+    for given in (text, text.encode(), text.encode("utf-8-sig")):
+        with pytest.raises(ValueError, match=says):
+            bounded.parse(given)
+    (_, first), (_, second) = bounded.parse_lines([b'\xef\xbb\xbf{"a": 1}\n', text.encode()])
+    assert first == {"a": 1} and isinstance(second, ValueError) and says in str(second)

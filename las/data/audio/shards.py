@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, NamedTuple
 from las.runtime.errors import DataError
 
 _MARK = ".tar#"
-_MEMBER = re.compile(r"(?P<shard>.+\.tar)#(?P<offset>\d+)\+(?P<size>\d+)/(?P<name>[^/]+)")
+_MEMBER = re.compile(r"(?P<shard>.+\.tar)#(?P<offset>\d{1,18})\+(?P<size>\d{1,18})/(?P<name>[^/]+)")
 _BUFFER_BYTES = 1 << 18
 
 

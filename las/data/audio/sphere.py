@@ -18,6 +18,7 @@ from jaxtyping import Float32
 
 from las.data.audio import shards, shorten
 from las.runtime.errors import DataError
+from las.storage import text_files
 
 MAGIC = b"NIST_1A\n"
 # Headers have 1024 bytes in practice; a much larger size is a damaged header and is not read into memory.
@@ -186,10 +187,9 @@ def _read_fields(file: BinaryIO, path: str | Path) -> tuple[dict[str, int | floa
         name, kind = words[0].decode("latin-1"), words[1]
         value = words[2] if len(words) == 3 else b""
         try:
-            if kind == b"-i":
-                fields[name] = int(value)
-            elif kind == b"-r":
-                fields[name] = float(value)
+            if kind in (b"-i", b"-r"):
+                number = text_files.number(value.strip().decode("latin-1"))
+                fields[name] = int(value) if kind == b"-i" else number
             elif kind.startswith(b"-s"):
                 fields[name] = value[: int(kind[2:])].decode("latin-1")
         except ValueError as error:
@@ -199,7 +199,7 @@ def _read_fields(file: BinaryIO, path: str | Path) -> tuple[dict[str, int | floa
 
 def _positive(fields: dict[str, int | float | str], name: str, path: str | Path, minimum: int = 1) -> int:
     value = fields.get(name)
-    if isinstance(value, str) and value.isdecimal():  # libsndfile writes the bytes of mu-law samples as text
+    if isinstance(value, str) and text_files.is_integer(value):  # libsndfile writes bytes of mu-law samples as text
         value = int(value)
     if not isinstance(value, int) or value < minimum:
         problem = "is missing" if value is None else f"is {value!r}"

@@ -13,7 +13,7 @@ from las.data.corpora.base import Corpus, audio_duration, stamp
 from las.data.manifest import Utterance
 from las.data.tokenizers import Tokenizer
 from las.runtime.errors import ConfigError, DataError
-from las.scoring import transcript_files
+from las.storage import text_files
 
 _EXPECTED = {"train": (948, 74), "test": (130, 10)}
 _TRANSCRIPT = re.compile(r"(?:<s>\s+)?(?P<text>.*?)\s*(?:</s>)?\s*\((?P<id>[^()\s]+)\)")
@@ -112,7 +112,7 @@ def _listed(tree: Path, part: str) -> list[Recording]:
     texts = _transcripts(tree / "etc" / f"an4_{part}.transcription")
     listing = tree / "etc" / f"an4_{part}.fileids"
     recordings = []
-    for number, line in transcript_files.numbered_lines(listing):
+    for number, line in text_files.lines(listing):
         name = Path(line)
         if name.name not in texts:
             raise DataError(f"{listing}:{number}: {name.name} has no transcript in an4_{part}.transcription")
@@ -130,7 +130,7 @@ def _audio(stem: Path) -> Path | None:
 
 def _transcripts(path: Path) -> dict[str, str]:
     texts: dict[str, str] = {}
-    for number, line in transcript_files.numbered_lines(path):
+    for number, line in text_files.lines(path):
         match = _TRANSCRIPT.fullmatch(line)
         if match is None:
             raise DataError(f"{path}:{number}: {line!r} is not `<s> WORDS </s> (id)`")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from las.runtime.errors import ConfigError, DataError, suggest
+from las.storage import bounded
 
 ALPHABET = " '-0123456789abcdefghijklmnopqrstuvwxyz"
 """Characters of a normalised text (kept noises have others)."""
@@ -30,8 +31,8 @@ SAID_AS_WORDS = tuple(
 
 _TRANSCRIPT = re.compile(r"sw(\d{4})([ab])-ms98-a-trans\.text", re.IGNORECASE)
 _LINE = re.compile(
-    r"sw(?P<call>\d{4})(?P<side>[AB])-ms98-a-\d+\s+(?P<start>\d+\.?\d*)\s+(?P<end>\d+\.?\d*)(?:\s+(?P<text>.*))?",
-    re.IGNORECASE,
+    r"sw(?P<call>\d{4})(?P<side>[AB])-ms98-a-\d+\s+(?P<start>\d{1,18}(?:\.\d*)?)\s+(?P<end>\d{1,18}(?:\.\d*)?)(?:\s+(?P<text>.*))?",
+    re.IGNORECASE | re.ASCII,
 )
 
 
@@ -114,9 +115,9 @@ def acronym(word: str) -> str:
 def read(path: Path) -> list[ISIPSegment]:
     """Read the segments of a transcript, in file order. Raises DataError naming file and line."""
     try:
-        lines = path.read_text("latin-1").splitlines()
+        lines = bounded.read(path, bounded.LINES).decode("latin-1").splitlines()
     except OSError as error:
-        raise DataError(f"{path}: cannot read the transcript ({error.strerror})") from error
+        raise DataError(f"{path}: cannot read the transcript ({bounded.reason(error)})") from error
     segments = [_segment(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
     if not segments:
         raise DataError(f"{path}: there are no segments in it. Copy it again")

@@ -19,7 +19,7 @@ from las.data.manifest import Utterance
 from las.data.tokenizers import Tokenizer
 from las.runtime import progress
 from las.runtime.errors import ConfigError, DataError, StorageError, suggest
-from las.storage import archive
+from las.storage import archive, text_files
 from las.storage import download as storage_download
 
 _NUM_THREADS = 8
@@ -200,15 +200,9 @@ def _chapter(folder: Path) -> Listing:
 
 def _texts(path: Path, prefix: str) -> dict[str, str]:
     """Read the lines of a transcript by id. Raises DataError naming file and line."""
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot read the transcripts: {error}") from error
     texts: dict[str, str] = {}
-    for number, line in enumerate(lines, start=1):
-        name, _, text = line.strip().partition(" ")
-        if not name:
-            continue
+    for number, line in text_files.lines(path):
+        name, _, text = line.partition(" ")
         if not name.startswith(f"{prefix}-") or name in texts:
             problem = "is there already" if name in texts else f"does not begin with {prefix}-"
             raise DataError(f"{path}:{number}: the id {name!r} {problem}: lines are `{prefix}-0000 WORDS`")

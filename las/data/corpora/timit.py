@@ -15,6 +15,7 @@ from las.data.manifest import Interval, Utterance
 from las.data.tokenizers import Tokenizer
 from las.runtime.errors import DataError, suggest
 from las.scoring import conventions, phones
+from las.storage import text_files
 
 # Rate in Hz of the sample numbers in .PHN files, whatever the rate of the audio is.
 _LABEL_RATE = 16000
@@ -169,15 +170,10 @@ def read_phones(path: Path, duration_s: float = 0.0) -> tuple[Interval, ...]:
     The last label may end before the audio, or up to 0.1 s after it; a `duration_s` of 0 is unknown.
     Raises DataError naming file and line.
     """
-    try:
-        lines = path.read_text("ascii").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot read the phone labels: {error}") from error
     intervals: list[Interval] = []
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            previous_s = intervals[-1].start_s if intervals else 0.0
-            intervals.append(_interval(line, f"{path}:{number}", previous_s, duration_s))
+    for number, line in text_files.lines(path):
+        previous_s = intervals[-1].start_s if intervals else 0.0
+        intervals.append(_interval(line, f"{path}:{number}", previous_s, duration_s))
     if not intervals:
         raise DataError(f"{path}: there are no phone labels in it. Copy it again")
     return tuple(intervals)
@@ -185,7 +181,7 @@ def read_phones(path: Path, duration_s: float = 0.0) -> tuple[Interval, ...]:
 
 def _interval(line: str, where: str, previous_s: float, duration_s: float) -> Interval:
     words = line.split()
-    if len(words) != 3 or not (words[0].isdigit() and words[1].isdigit()):
+    if len(words) != 3 or not (text_files.is_integer(words[0]) and text_files.is_integer(words[1])):
         raise DataError(f"{where}: {line!r} is not `start end label` with times in samples")
     start_s, end_s, label = int(words[0]) / _LABEL_RATE, int(words[1]) / _LABEL_RATE, words[2]
     if label not in phones.LABELS:

@@ -1,15 +1,11 @@
-"""Entries of sources, options of their readers, and decoded text files with errors that name the byte."""
+"""Entries of sources, and options of their readers."""
 
-import codecs
 import os
-import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from las.data.manifest import Interval
-from las.runtime.errors import DataError
-from las.storage import bounded
 
 AUDIO_SUFFIXES = (".wav", ".flac", ".sph", ".ogg", ".opus", ".mp3", ".aiff", ".aif", ".au")
 """Endings by which audio files in a folder are recognised; a file that is named may end in anything."""
@@ -64,38 +60,6 @@ def audio_path(folder: Path, name: str) -> str:
         return str(folder / os.path.expanduser(name))  # the plain form may be another one
     start = str(folder)
     return name if start == "." else os.path.join(start, name)
-
-
-def text(path: Path) -> str:
-    """Read a text file; a byte order mark of UTF-8 is dropped.
-
-    Raises DataError for a file that cannot be read, and for one that is not UTF-8, with line, byte and the conversion.
-    """
-    try:
-        content = bounded.read(path, bounded.LINES)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({bounded.reason(error)})") from error
-    names = f"{shlex.quote(str(path))} > {shlex.quote(str(path.with_suffix(f'.utf8{path.suffix}')))}"
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise DataError(
-            f"{path}: UTF-16 by its first two bytes, and not UTF-8. Convert it: iconv -f utf-16 -t utf-8 {names}"
-        )
-    mark = len(codecs.BOM_UTF8) if content.startswith(codecs.BOM_UTF8) else 0
-    try:
-        return content[mark:].decode("utf-8")
-    except UnicodeDecodeError as error:
-        offset = mark + error.start
-        raise DataError(
-            f"{path}:{content.count(bytes([10]), 0, offset) + 1}: not UTF-8 text: the byte at offset {offset:,} "
-            f"is 0x{content[offset]:02x}. If it was written on Windows: iconv -f windows-1252 -t utf-8 {names}"
-        ) from error
-
-
-def lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Read the lines of a text file that are not blank, with their numbers from 1. Raises DataError as `text` does."""
-    for number, line in enumerate(text(path).split("\n"), start=1):
-        if stripped := line.strip(" \t\r\f\v"):
-            yield number, stripped
 
 
 def first_of(names: list[str], count: int = 10) -> str:

@@ -1,11 +1,11 @@
 """Named fields of tables and JSON lines: which one is the audio, which the text, and an entry from each row."""
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from las.data.sources.base import Entry, audio_path
 from las.runtime.errors import ConfigError, DataError, suggest
+from las.storage import text_files
 
 USUAL = {
     "audio": (
@@ -96,19 +96,19 @@ def _seconds(value: Value, role: str, where: str) -> float | None:
     if value is None or value == "":
         return None
     try:
-        seconds = float(value)
-    except ValueError:
-        seconds = math.nan
-    if not (math.isfinite(seconds) and seconds >= 0) or (role == "duration" and seconds == 0):
-        raise DataError(f"{where}: the {role} is {value!r}, and should be a number of seconds")
+        seconds = text_files.seconds(str(value).strip())
+    except ValueError as error:
+        raise DataError(f"{where}: the {role} is {value!r:.40}, and should be a number of seconds") from error
+    if role == "duration" and seconds == 0:
+        raise DataError(f"{where}: the duration is {value!r}, and should be a number of seconds above 0")
     return seconds
 
 
 def _channel(value: Value, where: str) -> int | None:
     if value is None or value == "":
         return None
-    if not str(value).strip().isdecimal():
-        raise DataError(f"{where}: the channel is {value!r}, and should be a number counted from 0")
+    if not text_files.is_integer(str(value).strip()):
+        raise DataError(f"{where}: the channel is {value!r:.40}, and should be a number counted from 0")
     return int(value)
 
 

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from las.data.sources.base import AUDIO_SUFFIXES, Entry, ReadingOptions, Source, first_of, lines, text
+from las.data.sources.base import AUDIO_SUFFIXES, Entry, ReadingOptions, Source, first_of
+from las.storage import text_files
 
 TEXT_SUFFIXES = (".txt", ".lab")
 
@@ -21,7 +22,7 @@ def read_folder(folder: Path, options: ReadingOptions) -> Source:
             continue
         speaker = "" if audio.parent == folder else audio.parent.name
         texts.append(path)
-        entries.append(Entry(str(path), str(audio), " ".join(text(path).split()), speaker=speaker))
+        entries.append(Entry(str(path), str(audio), " ".join(text_files.read(path).split()), speaker=speaker))
     others = {each for suffix in TEXT_SUFFIXES for each in folder.rglob(f"*{suffix}")} - set(texts)
     alone = sorted(str(path.relative_to(folder)) for path in others if not _beside_audio(path))
     remarks = _remarks(folder, silent, "no .txt or .lab beside them") + _remarks(folder, alone, "no audio beside them")
@@ -36,7 +37,7 @@ def read_librispeech(folder: Path, options: ReadingOptions) -> Source:
     beside: dict[Path, Path] = {path.with_suffix(""): path for path in audio_files(folder)}
     entries, files = [], sorted(folder.rglob("*.trans.txt"))
     for path in files:
-        for number, line in lines(path):
+        for number, line in text_files.lines(path):
             name, *words = line.split(maxsplit=1)
             audio = beside.pop(path.parent / name, path.parent / f"{name}.flac")
             speaker = name.split("-")[0] if "-" in name else ""

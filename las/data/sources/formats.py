@@ -1,13 +1,13 @@
 """Formats of sources: their names, their readers, and recognition of a file or folder by its content."""
 
-import codecs
 import itertools
 from collections.abc import Callable
 from pathlib import Path
 
 from las.data.sources import folder, json_lines, kaldi, tables
-from las.data.sources.base import ReadingOptions, Source, text
+from las.data.sources.base import ReadingOptions, Source
 from las.runtime.errors import ConfigError, DataError, suggest
+from las.storage import bounded, text_files
 
 READERS: dict[str, Callable[[Path, ReadingOptions], Source]] = {
     "manifest": json_lines.read_manifest,
@@ -89,11 +89,14 @@ def _of_file(path: Path) -> str | None:
 
 def _first_line(path: Path) -> str:
     """The first line of a text file; empty for a file with a byte that no text has."""
-    with path.open("rb") as file:
-        beginning = file.read(4096)
-    if b"\0" in beginning and not beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    try:
+        with bounded.open_file(path, bounded.LINES) as file:
+            beginning = file.read(4096)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({bounded.reason(error)})") from error
+    if b"\0" in beginning and text_files.encoding(beginning)[1] == "utf-8":
         return ""
-    return text(path).lstrip().partition("\n")[0].rstrip("\r")
+    return text_files.read(path).lstrip().partition("\n")[0].rstrip("\r")
 
 
 def _content(path: Path) -> str:

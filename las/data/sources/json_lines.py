@@ -4,9 +4,9 @@ from pathlib import Path
 
 from las.data import manifest
 from las.data.sources import fields
-from las.data.sources.base import Entry, ReadingOptions, Source, audio_path, lines
+from las.data.sources.base import Entry, ReadingOptions, Source, audio_path
 from las.runtime.errors import DataError
-from las.storage import bounded
+from las.storage import bounded, text_files
 
 
 def read_manifest(path: Path, options: ReadingOptions) -> Source:
@@ -33,7 +33,7 @@ def read_objects(path: Path, options: ReadingOptions) -> Source:
     """Read objects like NeMo's `{"audio_filepath": ..., "text": ..., "duration": ..., "offset": ...}`, one a line."""
     folder = options.folder(path)
     entries = []
-    for number, line in lines(path):
+    for number, line in text_files.lines(path):
         where = f"{path}:{number}"
         values = parsed(line, where)
         chosen = fields.roles(list(values), options.columns, where)

@@ -7,8 +7,9 @@ import math
 import re
 from pathlib import Path
 
-from las.data.sources.base import Entry, ReadingOptions, Source, audio_path, first_of, lines
+from las.data.sources.base import Entry, ReadingOptions, Source, audio_path, first_of
 from las.runtime.errors import DataError
+from las.storage import text_files
 
 CHANNELS = {"A": 0, "B": 1, "1": 0, "2": 1}
 _IN_ARCHIVE = re.compile(r"\.ark:\d+$")
@@ -55,7 +56,7 @@ def read_kaldi(folder: Path, options: ReadingOptions) -> Source:
 def _table(path: Path, empty: bool = False) -> dict[str, tuple[str, str]]:
     """Read lines `id value`: place and value by id. `empty` allows lines without a value."""
     table: dict[str, tuple[str, str]] = {}
-    for number, line in lines(path):
+    for number, line in text_files.lines(path):
         name, *rest = line.split(maxsplit=1)
         where = f"{path}:{number}"
         if name in table:
@@ -88,7 +89,7 @@ def _segments(path: Path) -> dict[str, tuple[str, float, float | None, str]]:
     for name, (where, value) in _table(path).items():
         parts = value.split()
         try:
-            recording, start_s, end_s = parts[0], *map(float, parts[1:])
+            recording, start_s, end_s = parts[0], *map(text_files.number, parts[1:])
         except ValueError:
             recording, start_s, end_s = "", math.nan, math.nan
         to_the_end = end_s == -1

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Literal
 
 from las.data.sources import fields
-from las.data.sources.base import Entry, ReadingOptions, Source, audio_path, lines, text
+from las.data.sources.base import Entry, ReadingOptions, Source, audio_path
 from las.runtime.errors import DataError
+from las.storage import text_files
 
 Rows = Iterator[tuple[int, list[str]]]
 
 
 def read_csv(path: Path, options: ReadingOptions) -> Source:
     """Read a table with a header, whose fields are separated by commas or semicolons and may be quoted."""
-    header = text(path).partition("\n")[0]
+    header = text_files.read(path).partition("\n")[0]
     delimiter = ";" if header.count(";") > header.count(",") else ","
     return _table(path, _rows(path, delimiter, csv.QUOTE_MINIMAL), options)
 
@@ -32,7 +33,7 @@ def read_tsv(path: Path, options: ReadingOptions) -> Source:
 def read_ljspeech(path: Path, options: ReadingOptions) -> Source:
     """Read LJ Speech's `metadata.csv`: lines `id|text` or `id|text|normalised text`, audio in `wavs/<id>.wav`."""
     entries = []
-    for number, line in lines(path):
+    for number, line in text_files.lines(path):
         name, *texts = line.split("|")
         where = f"{path}:{number}"
         if len(texts) not in (1, 2) or not name.strip():
@@ -63,7 +64,9 @@ def _table(path: Path, rows: Rows, options: ReadingOptions) -> Source:
 
 def _rows(path: Path, delimiter: str, quoting: Literal[0, 3]) -> Rows:
     """Rows with the number of their first line; blank lines are left out. Raises DataError for a table that is none."""
-    reader = csv.reader(io.StringIO(text(path), newline=""), delimiter=delimiter, quoting=quoting, strict=True)
+    reader = csv.reader(
+        io.StringIO(text_files.read(path), newline=""), delimiter=delimiter, quoting=quoting, strict=True
+    )
     number = 1
     try:
         for row in reader:
