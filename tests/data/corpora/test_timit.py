@@ -189,12 +189,12 @@ def test_labels_may_end_early_and_a_little_late(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"), [(b"", "no phone labels"), (b"\n \n", "no phone labels"), (b"\xff", "cannot")]
+    ("content", "says"), [(b"", "no phone labels"), (b"\n \n", "no phone labels"), (b"\xff", "not UTF-8")]
 )
 def test_a_phn_file_without_labels_is_named(tmp_path: Path, content: bytes, says: str) -> None:
     path = tmp_path / "x.phn"
     path.write_bytes(content)
-    with pytest.raises(DataError, match=rf"x\.phn: .*{says}|x\.phn: {says}"):
+    with pytest.raises(DataError, match=rf"x\.phn:.* {says}"):
         timit.read_phones(path)
 
 
