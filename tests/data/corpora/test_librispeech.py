@@ -178,7 +178,7 @@ def test_missing_transcripts_are_named(tree: Path) -> None:
     [
         (b"500-101-0000 A", r"500-100.trans.txt:2: the id '500-101-0000' does not begin with 500-100-"),
         (b"500-100-0000 A", r"500-100.trans.txt:2: the id '500-100-0000' is there already"),
-        (b"500-100-0001 \xff", r"500-100.trans.txt:1: not UTF-8"),
+        (b"500-100-0001 \xff", r"500-100.trans.txt:2: not UTF-8"),
     ],
 )
 def test_bad_transcripts_are_named(tree: Path, line: bytes, says: str) -> None:
