@@ -1,6 +1,7 @@
 """Transcription of audio files with a trained checkpoint."""
 
 import glob
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -30,11 +31,11 @@ from las.hmm.topology import Topology
 from las.hmm.tying import TiedStates
 from las.nn.model import ListenAttendSpell
 from las.nn.trainable import SpeechModel
-from las.runtime import devices, progress
+from las.runtime import devices, distributed, progress
 from las.runtime.config import Config, build
 from las.runtime.config_groups import check_names
 from las.runtime.errors import ArgumentError, ConfigError, DataError, StorageError
-from las.storage import checkpoint, output_paths
+from las.storage import checkpoint, folders, output_paths
 
 Audio = str | Path | np.ndarray | Tensor
 """A file, or samples [samples] or [channels, samples]."""
@@ -362,16 +363,33 @@ def find_audio(names: str | Sequence[str]) -> list[Path]:
     paths: list[Path] = []
     for name in [names] if isinstance(names, str) else names:
         path = Path(name)
-        matches = sorted(map(Path, glob.glob(name, recursive=True)))
         if path.is_dir():
-            inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in AUDIO_SUFFIXES)
+            found = folders.search(path)
+            inside = [each for each in found.files if each.suffix.lower() in AUDIO_SUFFIXES]
             if not inside:
-                raise DataError(f"{path}: no audio in this folder (looked for {', '.join(AUDIO_SUFFIXES)})")
+                missing = f"{path}: no audio in this folder (looked for {', '.join(AUDIO_SUFFIXES)})"
+                raise DataError("\n".join([missing, *found.remarks()]))
+            _say(found.remarks())
             paths += inside
         elif path.exists():
             paths.append(path)
-        elif matches:
+        elif matches := _matches(name):
             paths += matches
         else:
             raise DataError(f"{path}: there is no such audio file or folder")
     return paths
+
+
+def _matches(pattern: str) -> list[Path]:
+    """Files that match a pattern, sorted; of several paths to one folder, as links make them, the shortest is taken."""
+    found = sorted(map(Path, glob.glob(pattern, recursive=True)), key=lambda path: (len(path.parts), path))
+    by_place = {(os.path.realpath(path.parent), path.name): path for path in reversed(found)}
+    if twice := len(found) - len(by_place):
+        _say([f"{pattern}: left out, in folders that are read under another path: {twice:,}"])
+    return sorted(by_place.values())
+
+
+def _say(remarks: list[str]) -> None:
+    with distributed.only_main_prints():
+        for remark in remarks:
+            progress.say(remark)

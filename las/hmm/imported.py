@@ -22,7 +22,7 @@ from las.hmm.lexicon import require_phone
 from las.hmm.topology import NUM_STATES, Topology
 from las.runtime.errors import DataError
 from las.scoring import ctm
-from las.storage import text_files
+from las.storage import folders, text_files
 
 PHONE_TIERS = ("phones", "phone")
 CTM = ".ctm"
@@ -123,7 +123,9 @@ def _ordered(intervals: Sequence[Interval]) -> list[Interval]:
 
 def _textgrids(folder: Path) -> dict[str, list[Interval]]:
     found: dict[str, list[Interval]] = {}
-    for path in sorted(folder.rglob("*.TextGrid")):
+    for path in folders.search(folder).files:
+        if path.suffix.lower() != ".textgrid":
+            continue
         if path.name in found:
             raise DataError(f"{path}: another folder has a file of this name too: one for each utterance")
         tiers = textgrid.read(path)

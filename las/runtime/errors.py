@@ -66,3 +66,9 @@ def suggest(name: str, candidates: Iterable[str]) -> str:
         return ""
     listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
     return f" Did you mean {listed}?"
+
+
+def first_of(names: list[str], count: int = 10) -> str:
+    """The first names of a list, and the number of further ones: `a, b and 3 more`."""
+    more = f" and {len(names) - count:,} more" if len(names) > count else ""
+    return ", ".join(names[:count]) + more

@@ -9,6 +9,7 @@ import torch
 from las.data.audio import files
 from las.runtime import torchaudio_compat
 from las.runtime.errors import ArgumentError
+from las.storage import folders
 
 SUFFIXES = (".wav", ".flac", ".ogg", ".sph")
 
@@ -27,19 +28,21 @@ class AudioFolder:
         self.folder = Path(folder)
         if not self.folder.is_dir():
             raise ArgumentError(f"{key}={folder}: there is no such folder")
-        found = [path for path in self.folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()]
-        self.paths = sorted(found, key=lambda path: path.relative_to(self.folder).as_posix())
+        found = folders.search(self.folder)
+        audio = [path for path in found.files if path.suffix.lower() in SUFFIXES]
+        self.paths = sorted(audio, key=lambda path: path.relative_to(self.folder).as_posix())
+        self.remarks = found.remarks()
         if not self.paths:
             raise ArgumentError(f"{key}={folder}: there is no audio in it: files named {', '.join(SUFFIXES)}")
 
     def check(self, sample_rate: int, what: str) -> list[str]:
-        """Read every header; lines with the number of files, their length and the rates that are resampled.
+        """Read every header; lines with the number of files, their length, what was left out and what is resampled.
 
         `what` are the files, in the plural. Raises DataError naming a file that cannot be read.
         """
         headers = [files.info(path) for path in self.paths]
         minutes = sum(header.duration_s for header in headers) / 60
-        lines = [f"{what}: {len(headers)} files, {minutes:.1f} min, in {self.folder}"]
+        lines = [f"{what}: {len(headers)} files, {minutes:.1f} min, in {self.folder}", *self.remarks]
         others = Counter(header.sample_rate for header in headers if header.sample_rate != sample_rate)
         if others:
             rates = ", ".join(f"{count} of {rate} Hz" for rate, count in sorted(others.items()))

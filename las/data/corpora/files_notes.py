@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from las.data.sources.base import Entry, first_of
+from las.data.sources.base import Entry
 from las.data.text_rules import Change
 from las.data.tokenizers import Tokenizer, TrainedSentencePieces
+from las.runtime.errors import first_of
 
 Splits = Mapping[str, Sequence[Entry]]
 

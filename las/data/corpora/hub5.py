@@ -15,6 +15,7 @@ from las.runtime.errors import DataError
 from las.scoring import ctm, hub5, stm
 from las.scoring.error_rates import Score
 from las.scoring.glm import Glm
+from las.storage import folders
 
 # Kaldi's results of eval2000 (egs/swbd/s5c/RESULTS): sentences and words, in total and of each part.
 KNOWN = {"hub5_00": {"total": (4459, 42989), "SWB": (1831, 21395), "CH": (2628, 21594)}}
@@ -208,7 +209,7 @@ def _agree(counts: tuple[int, int], known: tuple[int, int]) -> bool:
 
 
 def _only_file(folder: Path, name: re.Pattern[str], advice: str) -> Path:
-    paths = sorted(path for path in folder.rglob("*") if name.fullmatch(path.name.lower()) and path.is_file())
+    paths = [path for path in folders.search(folder).files if name.fullmatch(path.name.lower())]
     if len(paths) != 1:
         listed = f"found {', '.join(map(str, paths))}" if paths else f"found no file {name.pattern} in it"
         raise DataError(f"{folder}: {listed}, expected one.\n{advice}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from las.runtime.errors import ConfigError, DataError, suggest
-from las.storage import bounded
+from las.storage import bounded, folders
 
 ALPHABET = " '-0123456789abcdefghijklmnopqrstuvwxyz"
 """Characters of a normalised text (kept noises have others)."""
@@ -130,7 +130,7 @@ def find(root: Path) -> dict[str, Path]:
     Raises DataError for two transcripts of a side.
     """
     transcripts: dict[str, Path] = {}
-    for path in sorted(root.rglob("*")):
+    for path in folders.search(root).files:
         match = _TRANSCRIPT.fullmatch(path.name)
         if match:
             side = f"sw0{match[1]}-{match[2].upper()}"

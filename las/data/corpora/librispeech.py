@@ -18,8 +18,8 @@ from las.data.corpora.base import Corpus, audio_duration, stamp
 from las.data.manifest import Utterance
 from las.data.tokenizers import Tokenizer
 from las.runtime import progress
-from las.runtime.errors import ConfigError, DataError, StorageError, suggest
-from las.storage import archive, text_files
+from las.runtime.errors import ConfigError, DataError, StorageError, first_of, suggest
+from las.storage import archive, folders, text_files
 from las.storage import download as storage_download
 
 _NUM_THREADS = 8
@@ -50,7 +50,7 @@ class Listing(NamedTuple):
     def lacking(self) -> str:
         """Text `; without audio: 19-198-0001 and 3 more; without text: ...`, empty for a complete listing."""
         named = {"without audio": self.no_audio, "without text": self.no_text}
-        return "".join(f"; {label}: {_first(names)}" for label, names in named.items() if names)
+        return "".join(f"; {label}: {first_of(names, 3)}" for label, names in named.items() if names)
 
 
 class LibriSpeech(Corpus):
@@ -186,7 +186,8 @@ def scan(folder: Path | None) -> Listing:
 
 def _chapter(folder: Path) -> Listing:
     speaker, prefix = folder.parent.name, f"{folder.parent.name}-{folder.name}"
-    files = {entry.name.lower(): entry.path for entry in os.scandir(folder)}
+    entries = (entry for entry in os.scandir(folder) if not entry.name.startswith(folders.APPLE_DOUBLE))
+    files = {entry.name.lower(): entry.path for entry in entries}
     audio = {name.removesuffix(".flac"): path for name, path in files.items() if name.endswith(".flac")}
     transcript = files.get(f"{prefix}.trans.txt")
     texts = _texts(Path(transcript), prefix) if transcript is not None else {}
@@ -246,11 +247,6 @@ def _require_all(tree: Path, listings: dict[str, Listing]) -> None:
             "accepts a sample and prints its counts"
         )
         raise DataError("\n".join([first, *complaints, last]))
-
-
-def _first(names: list[str]) -> str:
-    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
 
 
 _OPENSLR = "https://www.openslr.org/resources"

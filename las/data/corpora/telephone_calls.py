@@ -7,6 +7,7 @@ from pathlib import Path
 from las.data.corpora.base import audio_duration
 from las.data.manifest import Utterance
 from las.runtime.errors import DataError
+from las.storage import folders
 
 CHANNELS = {"A": 0, "B": 1, "1": 0, "2": 1}
 """Channel of the file for each name of a side in transcripts."""
@@ -23,7 +24,7 @@ def find(root: Path, name: Callable[[str], str | None] = str.lower) -> dict[str,
     if not root.is_dir():
         raise DataError(f"{root}: there is no such folder")
     calls: dict[str, Path] = {}
-    for path in sorted(path for path in root.rglob("*") if path.suffix.lower() == ".sph"):
+    for path in (path for path in folders.search(root).files if path.suffix.lower() == ".sph"):
         call = name(path.stem)
         if call in calls:
             raise DataError(f"{path}: the same call as {calls[call]}. Remove one of them, or point to one copy")

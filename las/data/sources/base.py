@@ -60,9 +60,3 @@ def audio_path(folder: Path, name: str) -> str:
         return str(folder / os.path.expanduser(name))  # the plain form may be another one
     start = str(folder)
     return name if start == "." else os.path.join(start, name)
-
-
-def first_of(names: list[str], count: int = 10) -> str:
-    """The first names of a list, and the number of further ones: `a, b and 3 more`."""
-    more = f" and {len(names) - count:,} more" if len(names) > count else ""
-    return ", ".join(names[:count]) + more

@@ -1,9 +1,10 @@
 """Folders of audio: a `.txt` or `.lab` file beside each recording, or `*.trans.txt` files as in LibriSpeech."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
-from las.data.sources.base import AUDIO_SUFFIXES, Entry, ReadingOptions, Source, first_of
-from las.storage import text_files
+from las.data.sources.base import AUDIO_SUFFIXES, Entry, ReadingOptions, Source
+from las.storage import folders, text_files
 
 TEXT_SUFFIXES = (".txt", ".lab")
 
@@ -14,19 +15,14 @@ def read_folder(folder: Path, options: ReadingOptions) -> Source:
     In folders below, the folder is the speaker. Recordings without a text, and texts without a recording, are left
     out, with a remark.
     """
-    entries, silent, texts = [], [], []
-    for audio in audio_files(folder):
-        path = next((each for each in map(audio.with_suffix, TEXT_SUFFIXES) if each.is_file()), None)
-        if path is None:
-            silent.append(str(audio.relative_to(folder)))
-            continue
-        speaker = "" if audio.parent == folder else audio.parent.name
-        texts.append(path)
-        entries.append(Entry(str(path), str(audio), " ".join(text_files.read(path).split()), speaker=speaker))
-    others = {each for suffix in TEXT_SUFFIXES for each in folder.rglob(f"*{suffix}")} - set(texts)
-    alone = sorted(str(path.relative_to(folder)) for path in others if not _beside_audio(path))
+    found = folders.search(folder)
+    audio = [(path, path.with_suffix("")) for path in of_audio(found.files)]
+    texts, spoken = _texts(found.files), {stem for _, stem in audio}
+    entries = [_entry(path, texts[stem], folder) for path, stem in audio if stem in texts]
+    silent = [path for path, stem in audio if stem not in texts]
+    alone = [path for stem, path in texts.items() if stem not in spoken]
     remarks = _remarks(folder, silent, "no .txt or .lab beside them") + _remarks(folder, alone, "no audio beside them")
-    return Source(entries, texts, remarks)
+    return Source(entries, [Path(entry.where) for entry in entries], [*found.remarks(), *remarks])
 
 
 def read_librispeech(folder: Path, options: ReadingOptions) -> Source:
@@ -34,26 +30,39 @@ def read_librispeech(folder: Path, options: ReadingOptions) -> Source:
 
     The speaker is the id up to its first `-`. Recordings without a line are left out, with a remark.
     """
-    beside: dict[Path, Path] = {path.with_suffix(""): path for path in audio_files(folder)}
-    entries, files = [], sorted(folder.rglob("*.trans.txt"))
+    found = folders.search(folder)
+    beside: dict[Path, Path] = {path.with_suffix(""): path for path in of_audio(found.files)}
+    entries, files = [], [path for path in found.files if is_librispeech(path)]
     for path in files:
         for number, line in text_files.lines(path):
             name, *words = line.split(maxsplit=1)
             audio = beside.pop(path.parent / name, path.parent / f"{name}.flac")
             speaker = name.split("-")[0] if "-" in name else ""
             entries.append(Entry(f"{path}:{number}", str(audio), words[0] if words else "", name, speaker))
-    silent = [str(path.relative_to(folder)) for path in beside.values()]
-    return Source(entries, files, _remarks(folder, silent, "in no .trans.txt"))
+    return Source(entries, files, [*found.remarks(), *_remarks(folder, [*beside.values()], "in no .trans.txt")])
 
 
-def audio_files(folder: Path) -> list[Path]:
-    """Audio files in a folder and those below it, by their endings, sorted."""
-    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in AUDIO_SUFFIXES and path.is_file())
+def of_audio(files: Iterable[Path]) -> list[Path]:
+    """The audio files among some, by their endings in any case of letters."""
+    return [path for path in files if path.suffix.lower() in AUDIO_SUFFIXES]
 
 
-def _beside_audio(path: Path) -> bool:
-    return any(path.with_suffix(suffix).is_file() for suffix in AUDIO_SUFFIXES)
+def is_librispeech(path: Path) -> bool:
+    """Return whether a file holds transcripts, by its name in LibriSpeech's form."""
+    return path.name.lower().endswith(".trans.txt")
 
 
-def _remarks(folder: Path, names: list[str], reason: str) -> list[str]:
-    return [f"{folder}: left out, {reason} ({len(names):,}): {first_of(names, 3)}"] if names else []
+def _texts(files: Iterable[Path]) -> dict[Path, Path]:
+    """Files of texts by their paths without the ending; of several, that of the first of `TEXT_SUFFIXES`."""
+    texts = [path for path in files if path.suffix.lower() in TEXT_SUFFIXES]
+    texts.sort(key=lambda path: TEXT_SUFFIXES.index(path.suffix.lower()), reverse=True)
+    return {path.with_suffix(""): path for path in texts}
+
+
+def _entry(audio: Path, path: Path, folder: Path) -> Entry:
+    speaker = "" if audio.parent == folder else audio.parent.name
+    return Entry(str(path), str(audio), " ".join(text_files.read(path).split()), speaker=speaker)
+
+
+def _remarks(folder: Path, paths: list[Path], reason: str) -> list[str]:
+    return folders.Found(folder, [], {reason: paths} if paths else {}).remarks()

@@ -7,7 +7,7 @@ from pathlib import Path
 from las.data.sources import folder, json_lines, kaldi, tables
 from las.data.sources.base import ReadingOptions, Source
 from las.runtime.errors import ConfigError, DataError, suggest
-from las.storage import bounded, text_files
+from las.storage import bounded, folders, text_files
 
 READERS: dict[str, Callable[[Path, ReadingOptions], Source]] = {
     "manifest": json_lines.read_manifest,
@@ -70,9 +70,10 @@ def recognised(path: Path) -> str:
 def _of_folder(path: Path) -> str | None:
     if (path / "wav.scp").is_file():
         return "kaldi"
-    if next(path.rglob("*.trans.txt"), None) is not None:
+    files = folders.search(path).files
+    if any(map(folder.is_librispeech, files)):
         return "librispeech"
-    return "folder" if folder.audio_files(path) else None
+    return "folder" if folder.of_audio(files) else None
 
 
 def _of_file(path: Path) -> str | None:

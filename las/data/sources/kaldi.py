@@ -7,8 +7,8 @@ import math
 import re
 from pathlib import Path
 
-from las.data.sources.base import Entry, ReadingOptions, Source, audio_path, first_of
-from las.runtime.errors import DataError
+from las.data.sources.base import Entry, ReadingOptions, Source, audio_path
+from las.runtime.errors import DataError, first_of
 from las.storage import text_files
 
 CHANNELS = {"A": 0, "B": 1, "1": 0, "2": 1}

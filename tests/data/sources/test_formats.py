@@ -264,6 +264,35 @@ def test_what_is_left_out_is_remarked(tmp_path: Path) -> None:
     assert source.remarks == [f"{tmp_path / 'kaldi/wav.scp'}: left out, not in text (1): b"]
 
 
+def test_linked_folders_and_endings_in_any_case_are_read(tmp_path: Path) -> None:
+    folder = tmp_path / "joined"
+    beside(tmp_path).rename(folder)
+    (folder / "more").symlink_to(sound(file(tmp_path / "more/D.TXT", "four").with_suffix(".WAV"), 0.1).parent)
+    sound(file(folder / "more/e.Lab", "five").with_suffix(".Flac"), 0.1)
+    file(folder / "more/._D.TXT", "\0\x05\x16")
+    (folder / "more/round").symlink_to(folder)
+    name, source = formats.read(folder, None, PLAIN)
+    assert name == "folder" and len(source.files) == 5
+    texts = {Path(entry.audio).relative_to(folder).as_posix(): entry.text for entry in source.entries}
+    assert texts == {
+        "ann/a.wav": "one two",
+        "bob/b.wav": "three",
+        "c.wav": "",
+        "more/D.WAV": "four",
+        "more/e.Flac": "five",
+    }
+    assert source.remarks == [
+        f"{folder}: left out, written by macOS beside other files (1): more/._D.TXT",
+        f"{folder}: left out, folders that are read under another path (1): more/round",
+    ]
+    tree = tmp_path / "all"
+    file(tree / "other/20-1.TRANS.TXT", "20-1-0001 SIX")
+    sound(tree / "other/20-1-0001.flac", 0.1)
+    (tree / "linked").symlink_to(librispeech(tmp_path))
+    name, source = formats.read(tree, None, PLAIN)
+    assert name == "librispeech" and [entry.text for entry in source.entries] == ["ONE TWO", "SIX"]
+
+
 def test_formats_are_known_by_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"corpus\.format=kadli: there is no such format\. Did you mean kaldi"):
         formats.check_format("kadli")

@@ -1,0 +1,120 @@
+"""Search of folders: links are followed, circles and second paths are left out and named, nothing is lost silently."""
+
+import os
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import sound
+
+from las.data.audio.folder import AudioFolder
+from las.data.corpora import hub5, isip_transcripts, telephone_calls
+from las.decoding.transcriber import find_audio
+from las.hmm import imported, textgrid
+from las.storage import folders
+
+
+def names(folder: Path) -> list[str]:
+    return [path.relative_to(folder).as_posix() for path in folders.search(folder).files]
+
+
+def tree(root: Path, *paths: str) -> Path:
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(path)
+    return root
+
+
+def test_linked_folders_and_files_are_found(tmp_path: Path) -> None:
+    tree(tmp_path / "elsewhere", "c/3.wav", "c/deep/4.wav", "5.wav")
+    here = tree(tmp_path / "here", "a/1.wav", "b/2.wav")
+    (here / "c").symlink_to(tmp_path / "elsewhere/c")
+    (here / "b/5.wav").symlink_to(tmp_path / "elsewhere/5.wav")
+    assert names(here) == ["a/1.wav", "b/2.wav", "b/5.wav", "c/3.wav", "c/deep/4.wav"]
+    (tmp_path / "way").symlink_to(here)
+    assert names(tmp_path / "way") == names(here)
+    assert folders.search(here).remarks() == []
+
+
+def test_what_is_left_out_is_named(tmp_path: Path) -> None:
+    here = tree(tmp_path / "here", "b/1.wav", "b/._1.wav", "b/._2.wav")
+    (here / "a").symlink_to("b")
+    (here / "b/up").symlink_to(here)
+    (here / "b/out").symlink_to(tmp_path)
+    (here / "gone").symlink_to(tmp_path / "nowhere")
+    (here / "itself").symlink_to("itself")
+    os.mkfifo(here / "pipe.wav")
+    found = folders.search(here)
+    assert [path.name for path in found.files] == ["1.wav"]
+    assert sorted(found.remarks()) == sorted(
+        f"{here}: left out, {reason}"
+        for reason in (
+            "written by macOS beside other files (2): b/._1.wav, b/._2.wav",
+            "links that lead to no file (2): gone, itself",
+            "neither files nor folders (1): pipe.wav",
+            "folders that are read under another path (2): a, b/up",
+            "folders that hold this one (1): b/out",
+        )
+    )
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch) -> None:
+    here = tree(tmp_path, "a/1.wav", "b/2.wav")
+    scandir = os.scandir
+
+    def refuse(folder: str) -> object:
+        if Path(folder).name == "b":
+            raise PermissionError(13, "Permission denied", folder)
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    found = folders.search(here)
+    assert [path.name for path in found.files] == ["1.wav"]
+    assert found.remarks() == [f"{here}: left out, cannot be read (Permission denied) (1): b"]
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=8))
+def test_any_links_among_folders_give_each_file_once(tmp_path_factory, links: list[tuple[int, int]]) -> None:
+    """Folders 0 to 5, each inside the one before or beside it, with a file each and links to each other."""
+    root = tmp_path_factory.mktemp("links")
+    place = [root / "0", root / "0/1", root / "0/1/2", root / "3", root / "3/4", root / "5"]
+    for number, folder in enumerate(place):
+        folder.mkdir()
+        (folder / f"{number}.wav").touch()
+    for number, (one, other) in enumerate(links):
+        (place[one] / f"link{number}").symlink_to(place[other])
+    found = folders.search(root)
+    assert sorted(path.name for path in found.files) == [f"{number}.wav" for number in range(6)]
+    assert [path.parent for path in found.files] == sorted(place)
+    assert sum(map(len, found.left_out.values())) == len(links)
+
+
+def test_every_search_of_a_folder_follows_links(tmp_path: Path) -> None:
+    real, here = tmp_path / "real", tmp_path / "here"
+    tree(real, "sw02001.sph", "sw2001A-ms98-a-trans.text", "en20000410_hub5.glm", "hub5.stm")
+    (real / "u1.textgrid").write_text(textgrid.text({"phones": [textgrid.Interval(0.0, 1.0, "AH")]}, 1.0))
+    here.mkdir()
+    sound(real / "x.WAV", 0.1)
+    (here / "linked").symlink_to(real)
+    (real / "round").symlink_to(here)
+    assert telephone_calls.find(here).keys() == {"sw02001"}
+    assert isip_transcripts.find(here).keys() == {"sw02001-A"}
+    assert hub5._only_file(here, hub5._GLM, "").name == "en20000410_hub5.glm"
+    assert imported.phones(here).keys() == {"u1.textgrid"}
+    noises = AudioFolder(here)
+    assert [path.name for path in noises.paths] == ["sw02001.sph", "x.WAV"]
+    assert noises.remarks == [f"{here}: left out, folders that are read under another path (1): linked/round"]
+
+
+def test_files_to_transcribe_are_found_once_behind_links(tmp_path: Path, capsys) -> None:
+    here = tmp_path / "here"
+    (tmp_path / "real").mkdir()
+    sound(tmp_path / "real/x.wav", 0.1)
+    here.mkdir()
+    (here / "a").symlink_to(tmp_path / "real")
+    (tmp_path / "real/round").symlink_to(here)
+    assert find_audio(str(here)) == [here / "a/x.wav"]
+    assert f"{here}: left out, folders that are read under another path (1): a/round" in capsys.readouterr().out
+    assert find_audio(str(here / "**/*.wav")) == [here / "a/x.wav"]
+    assert "/**/*.wav: left out, in folders that are read under another path: " in capsys.readouterr().out
