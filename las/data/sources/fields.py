@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from las.data.sources.base import Entry, audio_path
-from las.runtime.errors import ConfigError, DataError, suggest
+from las.runtime.errors import ConfigError, DataError, first_of, suggest
 from las.storage import text_files
 
 USUAL = {
@@ -22,6 +22,9 @@ USUAL = {
 }
 """Usual names of columns by role, in any case of letters; the first that is there is taken."""
 
+_MOST_COMPARED = 1000
+"""Number of columns among which a misspelt one is looked for."""
+
 Value = str | int | float | None
 
 
@@ -38,7 +41,7 @@ def roles(names: Sequence[str], columns: Mapping[str, str | None], where: str) -
         if given is not None and given not in names:
             raise DataError(
                 f"{where}: there is no column {given!r} (corpus.columns.{role}): {_listed(names)}."
-                f"{suggest(given, names)}"
+                f"{suggest(given, names[:_MOST_COMPARED])}"
             )
         name = given or next((by_lower[each] for each in usual if each in by_lower), None)
         if name is not None:
@@ -117,4 +120,4 @@ def _text(value: Value) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return f"the columns are {', '.join(names)}" if names else "there are no columns"
+    return f"the columns are {first_of(list(names))}" if names else "there are no columns"

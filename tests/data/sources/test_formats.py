@@ -1,10 +1,13 @@
 """Formats of sources: each is recognised by its content and read; one that cannot be used says why and where."""
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tiny import sound
 
 from las.data import manifest
@@ -139,6 +142,83 @@ def test_audio_may_lie_elsewhere(tmp_path: Path) -> None:
     path = file(tmp_path / "t.csv", f"audio,text\na.wav,one\n{tmp_path}/b.wav,two\n")
     _, source = formats.read(path, None, ReadingOptions({}, tmp_path / "elsewhere"))
     assert [entry.audio for entry in source.entries] == [f"{tmp_path}/elsewhere/a.wav", f"{tmp_path}/b.wav"]
+
+
+STRAY = {
+    "rows": 'audio,text\na.wav,one\nb.wav,"we ought to go\nc.wav,two\nd.wav,and that was it"\ne.wav,three\n',
+    "one row": 'audio,text\na.wav,one\nb.wav,"we ought to go\nc.wav,and that was it"\n',
+    "text first": 'text,audio\none,a.wav\n"we ought to go,b.wav\nand that was it",c.wav\n',
+    "three columns": 'audio;text;speaker\na.wav;one;s\nb.wav;"we ought to go;s\nc.wav;and that;s\nd.wav;was it";s\n',
+    "in another row": 'audio,text\na.wav,one\n"b.wav,two\nc.wav"",three\n",four\n',
+    "never closed": 'audio,text\na.wav,one\nb.wav,"we ought to go\nc.wav,two\n',
+    "closed early": 'audio,text\na.wav,one\nb.wav,"we" ought to go\nc.wav,two\n',
+    "old Macs": 'audio,text\ra.wav,one\rb.wav,"we ought to go\rc.wav,and that was it"\r',
+}
+
+
+@pytest.mark.parametrize("case", STRAY)
+def test_stray_quotes_swallow_no_row(case: str, tmp_path: Path) -> None:
+    path = file(tmp_path / "t.csv", STRAY[case])
+    with pytest.raises(DataError, match=r"t\.csv:3: (a quote opens here and|not a line of a table)(.|\n)*\"he said"):
+        formats.read(path, None, PLAIN)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.text('ab "', min_size=1, max_size=6), min_size=1, max_size=6))
+def test_a_table_has_a_row_for_each_line_or_is_refused(tmp_path_factory, texts: list[str]) -> None:
+    """Whatever quotes stand in texts that were joined by hand, no row is lost without a word."""
+    lines = [f"{number}.wav,{text}" for number, text in enumerate(texts)]
+    path = file(tmp_path_factory.mktemp("t") / "t.csv", "\n".join(["audio,text", *lines, ""]))
+    try:
+        entries = formats.read(path, None, PLAIN)[1].entries
+    except DataError:
+        return
+    assert [Path(entry.audio).name for entry in entries] == [f"{number}.wav" for number in range(len(texts))]
+
+
+def test_quoted_texts_may_have_lines_and_quotes(tmp_path: Path) -> None:
+    rows = [
+        ["a.wav", 'he said "no, no"'],
+        ["b.wav", "first line\nsecond line"],
+        ["c.wav", '"'],
+        ["d.wav", "one\n\ntwo"],
+    ]
+    with (tmp_path / "t.csv").open("w", newline="") as written:
+        csv.writer(written).writerows([["audio", "text"], *rows])
+    _, source = formats.read(tmp_path / "t.csv", None, PLAIN)
+    assert [[Path(entry.audio).name, entry.text] for entry in source.entries] == rows
+
+
+def test_a_table_of_many_columns_is_read_in_linear_time(tmp_path: Path) -> None:
+    names = ["audio", "text", *(f"column {number}" for number in range(100_000))]
+    path = file(tmp_path / "t.csv", ",".join(names) + "\n" + "a.wav,one" + "," * 100_000 + "\n")
+    assert formats.read(path, None, PLAIN)[1].entries[0].text == "one"
+    with pytest.raises(DataError, match=r"no column of the text: the columns are audio, column 0, .* and 99,991 more"):
+        formats.read(file(tmp_path / "u.csv", ",".join([names[0], *names[2:]])), None, PLAIN)
+    with pytest.raises(DataError, match=r"there is no column 'clip'.* and 99,992 more\. Did you mean"):
+        formats.read(path, None, ReadingOptions({"audio": "clip"}, None))
+
+
+def test_rows_of_lj_speech_name_ids_or_files(tmp_path: Path) -> None:
+    for name in ("wavs/L1.wav", "wavs/L2.WAV", "wavs/more/L3.wav", "other/L4.flac"):
+        sound(file(tmp_path / name, ""), 0.1)
+    names = ["L1", "wavs/L1.wav", "L1.wav", "wavs/L2.WAV", "more/L3", "more/L3.wav", "wavs/L1", "other/L4.flac"]
+    path = file(tmp_path / "list.csv", "".join(f"{name}|one\n" for name in names))
+    _, source = formats.read(path, None, PLAIN)
+    found = [(entry.id, Path(entry.audio).relative_to(tmp_path).as_posix()) for entry in source.entries]
+    assert found == [
+        ("L1", "wavs/L1.wav"),
+        ("", "wavs/L1.wav"),
+        ("", "wavs/L1.wav"),
+        ("", "wavs/L2.WAV"),
+        ("more/L3", "wavs/more/L3.wav"),
+        ("", "wavs/more/L3.wav"),
+        ("wavs/L1", "wavs/L1.wav"),
+        ("", "other/L4.flac"),
+    ]
+    path.write_text("wavs/gone.wav|one\ngone|two\n")
+    _, source = formats.read(path, None, PLAIN)
+    assert [entry.audio for entry in source.entries] == [f"{tmp_path}/wavs/gone.wav"] * 2
 
 
 def test_columns_can_be_named(tmp_path: Path) -> None:
