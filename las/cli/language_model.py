@@ -51,7 +51,6 @@ class TextValidator:
     def __init__(
         self,
         model: LSTMLanguageModel,
-        loss: LabelSmoothedCrossEntropy,
         search: Search,
         corpus: Corpus,
         dev: list[Utterance],
@@ -59,17 +58,17 @@ class TextValidator:
         size: BatchSize,
         num_workers: int,
     ) -> None:
-        self.model, self.loss, self.dev, self.size, self.tokens = model, loss, dev, size, corpus.tokens
+        self.model, self.dev, self.size, self.tokens = model, dev, size, corpus.tokens
         self.loader = Loader(dev, targets, corpus.sample_rate, num_workers)
 
     @torch.no_grad()
     def __call__(self) -> Validation:
         self.model.eval()
         totals = torch.zeros(3, dtype=torch.float64)
-        plan = distributed.share(sequential(self.dev, self.size))
+        plan, cross_entropy_of = distributed.share(sequential(self.dev, self.size)), LabelSmoothedCrossEntropy()
         for _, batch in self.loader.batches(plan):
             batch = batch.to(self.model.device)
-            sums = self.loss(self.model(batch.targets), batch.targets, batch.num_tokens)
+            sums = cross_entropy_of(self.model(batch.targets), batch.targets, batch.num_tokens)
             totals += torch.tensor([float(sums.cross_entropy), float(sums.correct), float(sums.tokens)])
         cross_entropy, correct, tokens = distributed.total(*totals.tolist())
         loss = cross_entropy / tokens

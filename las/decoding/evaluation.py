@@ -49,12 +49,12 @@ def decode(model: SpeechModel, search: Search, batches: Iterable[tuple[int, Batc
 @torch.no_grad()
 def evaluate(
     model: ListenAttendSpell,
-    loss: LabelSmoothedCrossEntropy,
     search: Search,
     batches: Iterable[tuple[int, Batch]],
 ) -> Evaluation:
-    """The loss and the decoded hypotheses of a split; the listener runs once for both."""
+    """Compute cross-entropy and hypotheses of a split; the listener runs once for both."""
     model.eval()
+    loss = LabelSmoothedCrossEntropy()
     cross_entropy, correct, tokens = 0.0, 0, 0
     decoded: list[Decoded] = []
     alignments: list[Alignment] = []

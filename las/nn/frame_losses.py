@@ -6,7 +6,7 @@ from torch import Tensor
 
 from las.nn.acoustic_model import FramePredictions
 from las.nn.losses import TrainingLoss
-from las.nn.trainable import TrainingBatch
+from las.nn.trainable import Trainable, TrainingBatch
 from las.runtime.config import require
 
 
@@ -36,6 +36,6 @@ class FrameCrossEntropy(TrainingLoss):
         missed = (-torch.expm1(log_probs)).clamp(min=torch.finfo(log_probs.dtype).tiny)
         return -(missed**self.focus * log_probs).sum()
 
-    def objective(self, output: FramePredictions, batch: TrainingBatch) -> Float[Tensor, ""]:
+    def objective(self, model: Trainable, output: FramePredictions, batch: TrainingBatch) -> Float[Tensor, ""]:
         loss: Tensor = self(output.logits, output.labels)
         return loss

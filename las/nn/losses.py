@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from las.nn import ctc
 from las.nn.masking import mask_of
 from las.nn.scheduled import PiecewiseLinear, ScheduledModule
-from las.nn.trainable import TrainingBatch
+from las.nn.trainable import Trainable, TrainingBatch
 from las.runtime.errors import ArgumentError, ConfigError, suggest
 
 REDUCTIONS = ("mean", "sum")
@@ -37,16 +37,28 @@ class TokenPredictions(Protocol):
 
 
 class TrainingLoss(ScheduledModule):
-    """Base of losses that an update minimises.
+    """Base class of losses: what an update minimises, and nothing else. A subclass defines `objective`.
+
+    Validation reports cross-entropies of its own, whatever the loss is.
 
     Args:
         reduction: an update minimises the `mean` per target of its batch or the `sum` over it.
+
+    >>> import las, torch
+    >>> class Confident(las.TrainingLoss):
+    ...     "Cross-entropy and the entropy of every prediction."
+    ...     def objective(self, model, output, batch):
+    ...         cross_entropy = las.LabelSmoothedCrossEntropy()(output.logits, batch.targets, batch.num_tokens).loss
+    ...         return cross_entropy + 0.1 * torch.distributions.Categorical(logits=output.logits).entropy().sum()
+    ...
+    >>> Confident().divisor(targets=12.0), Confident(reduction="sum").divisor(targets=12.0)
+    (12.0, 1.0)
     """
 
     predicts = "tokens"
     """Kind of targets, that of `Trainable.predicts`."""
 
-    def __init__(self, reduction: str) -> None:
+    def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
         if reduction not in REDUCTIONS:
             raise ArgumentError(f"reduction={reduction} must be mean or sum.{suggest(reduction, REDUCTIONS)}")
@@ -56,10 +68,15 @@ class TrainingLoss(ScheduledModule):
         """The divisor of the summed loss (or its gradient) of an update with this many targets."""
         return targets if self.reduction == "mean" else 1.0
 
-    def objective(self, output: Any, batch: TrainingBatch) -> Float[Tensor, ""]:
-        """The loss to minimise, summed over the targets of a batch; `output` is what the model's `forward_batch` gave.
+    def objective(self, model: Trainable, output: Any, batch: TrainingBatch) -> Float[Tensor, ""]:
+        """Compute the loss to minimise, summed over the targets of a batch.
 
-        Raises ConfigError for a model that does not give what the loss needs.
+        Args:
+            model: the model that is trained, for losses of its parameters.
+            output: the return value of `model.forward_batch`.
+            batch: the utterances, with their targets.
+
+        Raises ConfigError for a model whose output lacks what the loss needs.
         """
         raise TypeError(f"{type(self).__name__} must define objective")
 
@@ -102,7 +119,7 @@ class LabelSmoothedCrossEntropy(TrainingLoss):
         loss = (1.0 - self.smoothing) * true + self.smoothing * uniform
         return TokenLoss(loss, true.detach(), correct, mask.sum())
 
-    def objective(self, output: TokenPredictions, batch: TrainingBatch) -> Float[Tensor, ""]:
+    def objective(self, model: Trainable, output: TokenPredictions, batch: TrainingBatch) -> Float[Tensor, ""]:
         """The loss to minimise, summed over the tokens of a batch and the ends of its sentences."""
         sums: TokenLoss = self(output.logits, batch.targets, batch.num_tokens)
         return sums.loss
@@ -125,10 +142,10 @@ class JointCTCLoss(LabelSmoothedCrossEntropy):
             raise ArgumentError(f"ctc_weight={ctc_weight} must be from 0 to 1")
         self.ctc_weight = ctc_weight
 
-    def objective(self, output: TokenPredictions, batch: TrainingBatch) -> Float[Tensor, ""]:
+    def objective(self, model: Trainable, output: TokenPredictions, batch: TrainingBatch) -> Float[Tensor, ""]:
         if output.ctc_output is None:
             raise ConfigError("this loss needs a model with CTC: choose both with loss=joint_ctc")
-        cross_entropy = super().objective(output, batch)
+        cross_entropy = super().objective(model, output, batch)
         return (1.0 - self.ctc_weight) * cross_entropy + self.ctc_weight * ctc.loss(
             output.ctc_output, batch.targets, batch.num_tokens
         )

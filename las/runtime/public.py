@@ -113,6 +113,7 @@ TOOLS = {
     "LSTM": "las.nn.lstm",
     "LSTMState": "las.nn.cells.base",
     "Attention": "las.nn.attention.base",
+    "TrainingLoss": "las.nn.losses",
     "unroll": "las.nn.kernels.plain",
     "use_kernel": "las.nn.rnn",
     "RecurrentLayer": "las.nn.rnn",

@@ -19,7 +19,6 @@ from las.decoding.prepared_search import tokens_of
 from las.hmm.labels import NO_LABEL
 from las.lm import kneser_ney, ngram
 from las.nn.acoustic_model import AcousticModel
-from las.nn.losses import TrainingLoss
 from las.nn.masking import mask_of
 from las.runtime import distributed
 from las.runtime.errors import ConfigError
@@ -72,7 +71,6 @@ class FrameValidator:
     def __init__(
         self,
         model: AcousticModel,
-        loss: TrainingLoss,
         search: Search,
         corpus: Corpus,
         dev: Sequence[Utterance],

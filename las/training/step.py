@@ -106,7 +106,7 @@ class TrainingStep:
         kind = batch.waveforms.device.type
         with torch.autocast(kind, self.precision, enabled=self.precision != torch.float32):
             output = self.model.forward_batch(batch, self.augment.features)
-        loss = self.loss.objective(output, batch) / divisor
+        loss = self.loss.objective(self.model, output, batch) / divisor
         loss.backward()
         return float(loss.detach())
 

@@ -116,7 +116,7 @@ class Trainer:
         source = data.targets.source
         self.loader = loader.Loader(data.train, source, corpus.sample_rate, workers, augment=parts.augment)
         validator = parts.task.validator
-        self.validator = validator(parts.model, parts.loss, parts.search, corpus, data.dev, source, self.size, workers)
+        self.validator = validator(parts.model, parts.search, corpus, data.dev, source, self.size, workers)
         self.chance = chance or self.validator.chance_level(data.train)
         self.selection = Selection(options.select, self.chance.error)
         self.checkpointer = Checkpointer(

@@ -13,7 +13,6 @@ from las.decoding import evaluation
 from las.decoding.evaluation import Search
 from las.nn.attention import diagnostics
 from las.nn.attention.diagnostics import Alignment
-from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.model import ListenAttendSpell
 from las.runtime import distributed
 from las.scoring import error_rates
@@ -61,7 +60,7 @@ class Validator:
     """Validates a model on the dev utterances.
 
     Args:
-        model, loss, search, corpus: finished parts.
+        model, search, corpus: finished parts.
         dev: the utterances; symbols of their texts that the tokens lack count as errors.
         targets: their source.
         size: of batches.
@@ -71,7 +70,6 @@ class Validator:
     def __init__(
         self,
         model: ListenAttendSpell,
-        loss: LabelSmoothedCrossEntropy,
         search: Search,
         corpus: Corpus,
         dev: Sequence[Utterance],
@@ -79,14 +77,14 @@ class Validator:
         size: BatchSize,
         num_workers: int,
     ) -> None:
-        self.model, self.loss, self.search = model, loss, search
+        self.model, self.search = model, search
         self.corpus, self.dev, self.size = corpus, dev, size
         spelled = loader.drop_unknown_symbols(dev, corpus.tokens)
         self.loader = loader.Loader(spelled, targets, corpus.sample_rate, num_workers)
 
     def __call__(self) -> Validation:
         plan = distributed.share(sequential(self.dev, self.size))
-        evaluated = evaluation.evaluate(self.model, self.loss, self.search, self.loader.batches(plan))
+        evaluated = evaluation.evaluate(self.model, self.search, self.loader.batches(plan))
         cross_entropy, correct, tokens = distributed.total(evaluated.cross_entropy, evaluated.correct, evaluated.tokens)
         texts: dict[str, str] = {}
         alignments: list[Alignment] = []

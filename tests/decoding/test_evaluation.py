@@ -11,7 +11,6 @@ from las.data.sampler import BatchSize, sequential
 from las.decoding import evaluation
 from las.decoding.base import Hypothesis
 from las.decoding.search import GreedySearch
-from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.model import ListenAttendSpell
 from las.runtime.config import build, compose
 
@@ -35,8 +34,7 @@ def loaded(utterances: list[Utterance], corpus: Corpus, size: int) -> list[tuple
 @pytest.mark.parametrize("size", [1, 3, 8])
 def test_loss_and_accuracy_are_means_over_tokens_whatever_the_batches(material, size: int) -> None:
     model, corpus, utterances = material
-    loss = LabelSmoothedCrossEntropy(smoothing=0.3)  # the reported loss is not smoothed
-    found = evaluation.evaluate(model, loss, GreedySearch(), loaded(utterances, corpus, size))
+    found = evaluation.evaluate(model, GreedySearch(), loaded(utterances, corpus, size))
     total, correct, count = 0.0, 0, 0
     for utterance in utterances:
         waveform = read(utterance, RATE)
@@ -57,7 +55,7 @@ def test_evaluating_decodes_as_decoding_does(material) -> None:
     model, corpus, utterances = material
     search = GreedySearch(max_length=6)
     given = loaded(utterances, corpus, 4)
-    both = evaluation.evaluate(model, LabelSmoothedCrossEntropy(), search, given).decoded
+    both = evaluation.evaluate(model, search, given).decoded
     alone = list(evaluation.decode(model, search, loaded(utterances, corpus, 1)))
     assert {each.id for each in both} == {utterance.id for utterance in utterances}
     assert sorted((each.id, each.hypotheses[0].tokens) for each in both) == sorted(
@@ -67,7 +65,7 @@ def test_evaluating_decodes_as_decoding_does(material) -> None:
 
 def test_nothing_to_evaluate_is_zero(material) -> None:
     model, _, _ = material
-    assert evaluation.evaluate(model, LabelSmoothedCrossEntropy(), GreedySearch(), []) == (0.0, 0, 0, [], [])
+    assert evaluation.evaluate(model, GreedySearch(), []) == (0.0, 0, 0, [], [])
 
 
 def test_attention_of_the_first_utterance_without_padding(material) -> None:

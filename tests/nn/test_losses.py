@@ -6,8 +6,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from las.data.loader import Batch
-from las.lm.lstm import Prediction
+from las.lm.lstm import LSTMLanguageModel, Prediction
 from las.nn import ctc
+from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.ctc import CTCOutput
 from las.nn.losses import JointCTCLoss, LabelSmoothedCrossEntropy
 from las.runtime.errors import ConfigError
@@ -16,6 +17,7 @@ VOCAB, END = 7, 0
 NUM_TOKENS = torch.tensor([4, 2, 0])
 TARGETS = torch.tensor([[3, 1, 6, 2], [5, 5, 0, 0], [0, 0, 0, 0]])
 BATCH = Batch(["u0", "u1", "u2"], torch.zeros(3, 1), torch.ones(3, dtype=torch.long), TARGETS, NUM_TOKENS)
+MODEL = LSTMLanguageModel(VOCAB, cell=PlainLSTMCell, hidden_size=2, embedding_size=2)
 WANTED = torch.tensor([[3, 1, 6, 2, END], [5, 5, END, -100, -100], [END, -100, -100, -100, -100]])
 
 
@@ -92,16 +94,16 @@ def test_an_update_minimises_the_mean_or_the_sum() -> None:
 def test_joint_with_ctc_is_the_weighted_sum_of_both() -> None:
     logits = random_logits()
     heard = CTCOutput(torch.log_softmax(torch.randn(3, 9, VOCAB, dtype=torch.float64), -1), torch.tensor([9, 8, 5]))
-    spelled = LabelSmoothedCrossEntropy(0.1).objective(Prediction(logits, heard), BATCH)
+    spelled = LabelSmoothedCrossEntropy(0.1).objective(MODEL, Prediction(logits, heard), BATCH)
     torch.testing.assert_close(spelled, LabelSmoothedCrossEntropy(0.1)(logits, TARGETS, NUM_TOKENS).loss)
     by_states = ctc.loss(heard, TARGETS, NUM_TOKENS)
     for weight in (0.0, 0.3, 1.0):
-        joint = JointCTCLoss(0.1, ctc_weight=weight).objective(Prediction(logits, heard), BATCH)
+        joint = JointCTCLoss(0.1, ctc_weight=weight).objective(MODEL, Prediction(logits, heard), BATCH)
         torch.testing.assert_close(joint, (1 - weight) * spelled + weight * by_states)
 
 
 def test_joint_needs_a_model_with_ctc_and_a_weight_of_a_share() -> None:
     with pytest.raises(ConfigError, match="loss=joint_ctc"):
-        JointCTCLoss().objective(Prediction(random_logits(), None), BATCH)
+        JointCTCLoss().objective(MODEL, Prediction(random_logits(), None), BATCH)
     with pytest.raises(ConfigError, match=r"ctc_weight=1\.5 must be from 0 to 1"):
         JointCTCLoss(ctc_weight=1.5)

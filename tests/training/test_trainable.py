@@ -46,7 +46,7 @@ class FrameClassifier(Trainable):
 
 
 class FrameLoss(TrainingLoss):
-    def objective(self, output: Frames, batch: TrainingBatch) -> Tensor:
+    def objective(self, model: Trainable, output: Frames, batch: TrainingBatch) -> Tensor:
         present = torch.arange(output.logits.shape[1]) < batch.num_tokens.unsqueeze(1)
         return nn.functional.cross_entropy(output.logits[present], batch.targets[present], reduction="sum")
 
