@@ -4,7 +4,8 @@
     step(tokens [batch, beam], keys, values, mask, *state) -> log-probabilities [batch, beam, vocab], *state
 
 `state` is the flat list of the speller's tensors, each [batch, beam, ...]: hidden and cell of every layer, context,
-weights, accumulated weights; all of them start as zeros. Batch, samples, states and beams may have any size.
+weights, state of the attention (the last weights, or in `weight_feedback` their sum); all of them start as zeros, for
+attentions whose `initial_state` is zero. Batch, samples, states and beams may have any size.
 
 This module is also the kernel of the exported listener (`recurrence`): torch.export would unroll a loop in
 Python frame by frame, for one length only, so the recurrence is one `scan` node for any number of frames. It is not
@@ -31,6 +32,7 @@ from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.kernels.base import InputGates, Kernel, Lengths, States, Unrolled, one_by_one
 from las.nn.masking import mask_of
 from las.nn.model import ListenAttendSpell
+from las.nn.nested import filled, tensors
 from las.nn.speller import Speller, SpellerState
 from las.runtime.errors import ConfigError
 
@@ -51,27 +53,15 @@ class Listen(nn.Module):
 
 
 class DecoderStep(nn.Module):
-    """One step of the speller as a program, its state a flat list."""
+    """One step of the speller as a program, its state a flat list; `form` is any state of this speller."""
 
-    def __init__(self, speller: Speller) -> None:
+    def __init__(self, speller: Speller, form: SpellerState) -> None:
         super().__init__()
-        self.speller = speller
+        self.speller, self.form = speller, form
 
     def forward(self, tokens: Tensor, keys: Tensor, values: Tensor, mask: Tensor, state: list[Tensor]) -> list[Tensor]:
-        log_probs, new_state = self.speller.step(tokens, AttentionMemory(keys, values, mask), unflattened(state))
-        return [log_probs, *flattened(new_state)]
-
-
-def flattened(state: SpellerState) -> list[Tensor]:
-    """The tensors of a state, in order."""
-    return [*(part for layer in state.layers for part in layer), state.context, state.weights, state.accumulated]
-
-
-def unflattened(parts: list[Tensor]) -> SpellerState:
-    """The inverse of `flattened`."""
-    *of_layers, context, weights, accumulated = parts
-    layers = tuple(LSTMState(*pair) for pair in zip(of_layers[::2], of_layers[1::2], strict=True))
-    return SpellerState(layers, context, weights, accumulated)
+        log_probs, new_state = self.speller.step(tokens, AttentionMemory(keys, values, mask), filled(self.form, state))
+        return [log_probs, *tensors(new_state)]
 
 
 @torch.no_grad()
@@ -90,15 +80,29 @@ def listener(model: ListenAttendSpell, sample_rate: int) -> ExportedProgram:
 @torch.no_grad()
 def speller(model: ListenAttendSpell) -> ExportedProgram:
     """The program of one decoding step. Raises ConfigError for a model that torch.export does not support."""
-    batch, beam, states = 2, 3, 5
+    batch, beam = 2, 3
+    memory, start = _start(model.eval(), batch, 5)
+    state = [part.expand(-1, beam, *part.shape[2:]).contiguous() for part in tensors(start)]
+    if any(bool(part.any()) for part in state):
+        raise ConfigError(
+            f"the state of a {type(model.speller.attention).__name__} does not start as zeros, as programs do: leave "
+            "out programs=..., the bundle works without"
+        )
+    longer = [part.shape for part in tensors(_start(model, batch, 7)[1])]
+    two: dict[int, Any] = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
+    of_state = [  # axes that grow with the number of encoded states
+        two | {axis: Dim.DYNAMIC for axis in range(2, part.dim()) if part.shape[axis] != shape[axis]}
+        for part, shape in zip(state, longer, strict=True)
+    ]
+    program, example = DecoderStep(model.speller, start), torch.zeros(batch, beam, dtype=torch.long)
+    return _export(program, (example, *memory, state), (two, *(two for _ in memory), of_state))
+
+
+def _start(model: ListenAttendSpell, batch: int, states: int) -> tuple[AttentionMemory, SpellerState]:
+    """A memory of this many encoded states, and the state before the first token."""
     encoded = torch.zeros(batch, states, model.listener.output_size)
-    memory = model.eval().speller.attention.prepare(encoded, torch.tensor([states, states - 1]))
-    state = [part.expand(-1, beam, *part.shape[2:]).contiguous() for part in flattened(model.speller.start(memory))]
-    by_batch, by_beam = {0: Dim.DYNAMIC}, {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
-    attended = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC, 2: Dim.DYNAMIC}
-    of_memory = [by_batch | {1: Dim.DYNAMIC} for _ in memory]
-    any_size: Any = (by_beam, *of_memory, [*(by_beam for _ in state[:-2]), attended, attended])
-    return _export(DecoderStep(model.speller), (torch.zeros(batch, beam, dtype=torch.long), *memory, state), any_size)
+    memory = model.speller.attention.prepare(encoded, torch.tensor([states, *[states - 1] * (batch - 1)]))
+    return memory, model.speller.start(memory)
 
 
 def save(program: ExportedProgram, path: Path) -> None:

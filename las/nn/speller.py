@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from las.nn import rnn
-from las.nn.attention.base import Attention, AttentionMemory
+from las.nn.attention.base import Attention, AttentionMemory, State
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.dropout import Dropout
 from las.nn.kernels import cpu_search, cpu_speller, replayed, teacher_forcing
@@ -60,8 +60,8 @@ class SpellerState(NamedTuple):
     layers: tuple[LSTMState, ...]
     context: Float[Tensor, "batch beam value"]
     weights: Float[Tensor, "batch beam states"]
-    accumulated: Float[Tensor, "batch beam states"]
-    """Result of `Attention.accumulate`: the last weights, or a sum over all tokens."""
+    attention: State
+    """What the attention remembers, of `Attention.attend`: the last weights, unless a variant says otherwise."""
 
 
 class SpellerOutput(NamedTuple):
@@ -151,8 +151,8 @@ class Speller(ScheduledModule):
         batch = memory.values.shape[0]
         layers = tuple(cell.initial_state(batch, 1) for cell in self._cells)
         context = memory.values.new_zeros(batch, 1, memory.values.shape[-1])
-        weights = self.attention.initial_weights(memory)
-        return SpellerState(layers, context, weights, weights)
+        weights = memory.keys.new_zeros(batch, 1, memory.keys.shape[1])
+        return SpellerState(layers, context, weights, self.attention.initial_state(memory))
 
     @property
     def _cells(self) -> list[LSTMCell]:
@@ -183,9 +183,8 @@ class Speller(ScheduledModule):
             layer = cell.step(cell.input_gates(inputs), previous)
             layers.append(layer)
             inputs = _apply_mask(layer.hidden, mask)
-        context, weights = self.attention.attend(layers[-1].hidden, memory, state.accumulated)
-        accumulated = self.attention.accumulate(memory, weights, state.accumulated)
-        return self._read(inputs, embedded, context), SpellerState(tuple(layers), context, weights, accumulated)
+        attended = self.attention.attend(layers[-1].hidden, memory, state.attention)
+        return self._read(inputs, embedded, attended[0]), SpellerState(tuple(layers), *attended)
 
     def _read(self, hidden: Tensor, embedded: Tensor, context: Tensor) -> Tensor:
         """The input of the readout layer."""
@@ -210,9 +209,8 @@ class Speller(ScheduledModule):
         if step_fn is None:
             readout, state = self.decode_step(tokens, memory, state)
             return torch.log_softmax(self.logits(readout), dim=-1), state
-        log_probs, layers, context, weights = step_fn(tokens, state.layers, state.context, state.accumulated)
-        accumulated = self.attention.accumulate(memory, weights, state.accumulated)
-        return log_probs, SpellerState(layers, context, weights, accumulated)
+        log_probs, *after = step_fn(tokens, state.layers, state.context, state.attention)
+        return log_probs, SpellerState(*after)
 
     def forward(self, memory: AttentionMemory, targets: Int[Tensor, "batch tokens"]) -> SpellerOutput:
         """Teacher forcing: row i holds the logits of target i given those before it, the last row those of the end."""

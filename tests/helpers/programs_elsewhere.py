@@ -13,6 +13,7 @@ from las.nn import export, rnn
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels import plain as plain_kernel
+from las.nn.nested import filled, tensors
 
 
 def loop() -> None:
@@ -40,13 +41,13 @@ def model(path: Path, folder: Path) -> None:
         *found, found_states = listen(waveforms, num_samples)
         assert torch.equal(found_states, num_states)
         torch.testing.assert_close(found, [*memory], rtol=0, atol=1e-6)
-        start = export.flattened(own.speller.start(memory))
-        state = [part.expand(-1, beam, *part.shape[2:]).contiguous() for part in start]
-        after, tokens = export.unflattened(state), torch.randint(0, 49, (batch, beam))
+        start = own.speller.start(memory)
+        state = [part.expand(-1, beam, *part.shape[2:]).contiguous() for part in tensors(start)]
+        after, tokens = filled(start, state), torch.randint(0, 49, (batch, beam))
         for _ in range(3):
             log_probs, *state = step(tokens, *found, state)
             expected, after = own.speller.step(tokens, memory, after)
-            torch.testing.assert_close([log_probs, *state], [expected, *export.flattened(after)], rtol=0, atol=1e-5)
+            torch.testing.assert_close([log_probs, *state], [expected, *tensors(after)], rtol=0, atol=1e-5)
             tokens = expected.argmax(-1)
 
 

@@ -38,11 +38,6 @@ def test_a_cell_with_a_step_of_its_own_at_every_frame_is_refused() -> None:
     assert export.unsupported_reason(PlainLSTMCell(3, 4), torch.zeros(1)) == ""
 
 
-def test_states_are_flat_and_back() -> None:
-    parts = [torch.tensor([float(index)]) for index in range(7)]
-    assert export.flattened(export.unflattened(parts)) == parts
-
-
 @pytest.fixture(scope="module")
 def model(trained: Path) -> ListenAttendSpell:
     return transcriber.load(trained / "run").model

@@ -98,14 +98,14 @@ def test_speller_equals_its_three_equations() -> None:
             parameter.data.copy_(weight)
         oracles.append(oracle)
     states = [(torch.zeros(3, HIDDEN).double(),) * 2 for _ in oracles]
-    context, weights = torch.zeros(3, VALUE).double(), speller.attention.initial_weights(memory)
+    context, remembered = torch.zeros(3, VALUE).double(), speller.attention.initial_state(memory)
     logits = []
     for tokens in [torch.zeros(3, dtype=torch.long), *TARGETS.unbind(1)]:
         inputs = torch.cat([speller.embedding.weight[tokens], context], -1)
         for layer, oracle in enumerate(oracles):
             states[layer] = oracle(inputs, states[layer])
             inputs = states[layer][0]
-        attended, weights = speller.attention.attend(inputs.unsqueeze(1), memory, weights)
+        attended, _, remembered = speller.attention.attend(inputs.unsqueeze(1), memory, remembered)
         context = attended.squeeze(1)
         hidden = torch.cat([inputs, context], -1) @ speller.readout.weight.T + speller.readout.bias
         logits.append(torch.tanh(hidden) @ speller.output.weight.T + speller.output.bias)
@@ -151,14 +151,14 @@ def test_what_attention_remembers_goes_from_token_to_token() -> None:
     memory = memory_of(speller)
     first = torch.zeros(3, 1, dtype=torch.long)
     _, state = speller.step(first, memory, speller.start(memory))
-    assert not torch.equal(state.accumulated, state.weights)
+    assert not torch.equal(state.attention, state.weights)
     _, twice = speller.step(first, memory, state)
-    _, forgotten = speller.step(first, memory, state._replace(accumulated=torch.zeros_like(state.accumulated)))
+    _, forgotten = speller.step(first, memory, state._replace(attention=torch.zeros_like(state.attention)))
     assert (twice.weights - forgotten.weights).abs().max() > 1e-4
     for name in ("additive", "location"):
         other = make(name)
         _, state = other.step(first, memory_of(other), other.start(memory_of(other)))
-        assert state.accumulated is state.weights
+        assert state.attention is state.weights
 
 
 def test_dropout_of_the_output_alone_leaves_states_and_weights_as_they_are() -> None:

@@ -1,10 +1,10 @@
-"""The contract of an attention: `prepare` once per batch of utterances, `attend` once per output token.
+"""The contract of an attention: `prepare` and `initial_state` once per batch, `attend` once per output token.
 
 Queries carry a beam axis, [batch, beam, size], and all beams of an utterance share its keys: nothing as large as
 the encoded states is ever copied per beam. Teacher forcing is the case of one beam.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,10 +21,18 @@ class AttentionMemory(NamedTuple):
     mask: Bool[Tensor, "batch states"]
 
 
+State = Any
+"""What an attention remembers from one token to the next: a tensor [batch, beam, ...], or (named) tuples of them."""
+
+
 class Attention(nn.Module):
     """Weights = softmax(energy(query, keys)); context = weights @ values (Bahdanau et al. 2015).
 
-    A variant subclasses it, declares parameters and writes `prepare_keys` and `energy`.
+    The speller calls `prepare`, `initial_state` and `attend`, and passes each token the state that the one before it
+    returned; a search reorders states along the beam axis, so that all of an attention's memory has to lie in them. A
+    variant of the energy defines `prepare_keys` and `energy`; its state is the weights of the token before. One that
+    remembers something else (positions, sums of weights) defines `initial_state` and `attend`, for whose last step
+    there is `average`.
 
     Args:
         query_size: size of the speller's query.
@@ -34,8 +42,8 @@ class Attention(nn.Module):
     >>> attention = las.LocationAttention(query_size=256, value_size=64)
     >>> encoded, num_states = torch.randn(2, 13, 64), torch.tensor([13, 8])
     >>> memory = attention.prepare(encoded, num_states)
-    >>> weights = attention.initial_weights(memory)
-    >>> context, weights = attention.attend(torch.randn(2, 1, 256), memory, weights)
+    >>> state = attention.initial_state(memory)
+    >>> context, weights, state = attention.attend(torch.randn(2, 1, 256), memory, state)
     >>> context.shape, weights.shape
     (torch.Size([2, 1, 64]), torch.Size([2, 1, 13]))
     >>> weights[1, 0, 8:]
@@ -48,8 +56,8 @@ class Attention(nn.Module):
         self.value_size = value_size
 
     def prepare_keys(self, encoded: Float[Tensor, "batch states value"]) -> Float[Tensor, "batch states size"]:
-        """The part of the energy that does not depend on the query."""
-        raise TypeError(f"{type(self).__name__} must define prepare_keys")
+        """The part of the energy that does not depend on the query; here the encoded states as they are."""
+        return encoded
 
     def energy(
         self,
@@ -57,8 +65,8 @@ class Attention(nn.Module):
         keys: Float[Tensor, "batch states size"],
         weights: Float[Tensor, "batch beam states"],
     ) -> Float[Tensor, "batch beam states"]:
-        """Score of each state for each query before the softmax; `weights` are the result of `accumulate`."""
-        raise TypeError(f"{type(self).__name__} must define energy")
+        """Score of each state for each query before the softmax; `weights` are those of the token before."""
+        raise TypeError(f"{type(self).__name__} must define energy, or attend in its place")
 
     def prepare(
         self, encoded: Float[Tensor, "batch states value"], num_states: Int[Tensor, "batch"]
@@ -68,26 +76,22 @@ class Attention(nn.Module):
         encoded = encoded.masked_fill(~mask.unsqueeze(-1), 0.0)
         return AttentionMemory(self.prepare_keys(encoded), encoded, mask)
 
-    def initial_weights(self, memory: AttentionMemory) -> Float[Tensor, "batch beam states"]:
-        """The weights before the first token: zero everywhere, one beam."""
-        return torch.zeros_like(memory.keys[:, None, :, 0])
+    def initial_state(self, memory: AttentionMemory) -> State:
+        """The state before the first token, with one beam; here weights of zero."""
+        batch, states = memory.mask.shape
+        return memory.keys.new_zeros(batch, 1, states)
 
     def attend(
-        self,
-        query: Float[Tensor, "batch beam query"],
-        memory: AttentionMemory,
-        weights: Float[Tensor, "batch beam states"],
+        self, query: Float[Tensor, "batch beam query"], memory: AttentionMemory, state: State
+    ) -> tuple[Float[Tensor, "batch beam value"], Float[Tensor, "batch beam states"], State]:
+        """Context, weights (0 in padding) and next state for each query, from the state after the token before."""
+        context, weights = self.average(self.energy(query, memory.keys, state), memory)
+        return context, weights, weights
+
+    @staticmethod
+    def average(
+        energy: Float[Tensor, "batch beam states"], memory: AttentionMemory
     ) -> tuple[Float[Tensor, "batch beam value"], Float[Tensor, "batch beam states"]]:
-        """Context and new weights for each query; `weights` are the result of `accumulate` for the token before."""
-        energy = self.energy(query, memory.keys, weights)
+        """Context and weights of energies: their softmax over the true states, and the mean of the values by it."""
         weights = masked_softmax(energy, memory.mask.unsqueeze(1))
         return torch.matmul(weights, memory.values), weights
-
-    def accumulate(
-        self,
-        memory: AttentionMemory,
-        weights: Float[Tensor, "batch beam states"],
-        accumulated: Float[Tensor, "batch beam states"],
-    ) -> Float[Tensor, "batch beam states"]:
-        """The weights that the next energies read: the new ones, unless a variant adds up those of all tokens."""
-        return weights

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from las.nn.attention.base import Attention, AttentionMemory
+from las.nn.attention.base import Attention, AttentionMemory, State
 from las.nn.masking import masked_softmax
 from las.runtime.config import require
 from las.runtime.errors import ArgumentError
@@ -43,15 +43,13 @@ class MultiHeadAttention(Attention):
         return self.key(encoded) * self.scale
 
     def attend(
-        self,
-        query: Float[Tensor, "batch beam query"],
-        memory: AttentionMemory,
-        weights: Float[Tensor, "batch beam states"],
-    ) -> tuple[Float[Tensor, "batch beam value"], Float[Tensor, "batch beam states"]]:
+        self, query: Float[Tensor, "batch beam query"], memory: AttentionMemory, state: State
+    ) -> tuple[Float[Tensor, "batch beam value"], Float[Tensor, "batch beam states"], State]:
         queries, keys, values = (self._heads(part) for part in (self.query(query), memory.keys, memory.values))
         energy = torch.matmul(queries, keys.transpose(2, 3))
         of_heads = masked_softmax(energy, memory.mask[:, None, None])
-        return torch.matmul(of_heads, values).transpose(1, 2).flatten(2), of_heads.mean(1)
+        weights = of_heads.mean(1)
+        return torch.matmul(of_heads, values).transpose(1, 2).flatten(2), weights, weights
 
     def _heads(self, rows: Float[Tensor, "batch rows size"]) -> Float[Tensor, "batch heads rows part"]:
         return rows.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)

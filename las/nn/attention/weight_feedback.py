@@ -10,14 +10,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from las.nn.attention.base import Attention, AttentionMemory
+from las.nn.attention.base import Attention, AttentionMemory, State
 from las.runtime.config import require
 
 
 class WeightFeedbackAttention(Attention):
     """Energies of a perceptron that also reads the accumulated weights.
 
-    The last column of the keys is half the inverse fertility.
+    The state is the accumulated weights; the last column of the keys is half the inverse fertility.
 
     Args:
         key_size: size of the space in which query and states are compared.
@@ -45,10 +45,8 @@ class WeightFeedbackAttention(Attention):
         of_states = keys[:, None, :, :-1] + self.feedback(weights.unsqueeze(-1))
         return self.score(torch.tanh(of_states + self.query(query).unsqueeze(2))).squeeze(-1)
 
-    def accumulate(
-        self,
-        memory: AttentionMemory,
-        weights: Float[Tensor, "batch beam states"],
-        accumulated: Float[Tensor, "batch beam states"],
-    ) -> Float[Tensor, "batch beam states"]:
-        return accumulated + weights * memory.keys[:, None, :, -1]
+    def attend(
+        self, query: Float[Tensor, "batch beam query"], memory: AttentionMemory, state: State
+    ) -> tuple[Float[Tensor, "batch beam value"], Float[Tensor, "batch beam states"], State]:
+        context, weights, _ = super().attend(query, memory, state)
+        return context, weights, state + weights * memory.keys[:, None, :, -1]

@@ -37,10 +37,11 @@ StepFn = Callable[
         tuple[LSTMState, ...],
         Float[Tensor, "batch beam value"],
         Float[Tensor, "batch beam states"],
+        Float[Tensor, "batch beam states"],
     ],
 ]
-"""A step: the tokens, states, contexts and accumulated weights before it to the log-probabilities of the next token,
-and the new states, contexts and weights."""
+"""A step: the tokens, states, contexts and states of attention before it to the log-probabilities of the next token,
+and the new states, contexts, weights and states of attention."""
 
 
 class Readout(NamedTuple):
@@ -130,23 +131,25 @@ class CppSearchStep:
         weakref.finalize(self, getattr(library, f"search_close_{name}"), self.opened)
 
     def __call__(
-        self, tokens: Tensor, layers: Sequence[LSTMState], context: Tensor, accumulated: Tensor
-    ) -> tuple[Tensor, tuple[LSTMState, ...], Tensor, Tensor]:
+        self, tokens: Tensor, layers: Sequence[LSTMState], context: Tensor, attention: Tensor
+    ) -> tuple[Tensor, tuple[LSTMState, ...], Tensor, Tensor, Tensor]:
         before = [(hidden.contiguous(), cell.contiguous()) for hidden, cell in layers]
-        tokens, context, accumulated = (part.contiguous() for part in (tokens, context, accumulated))
+        tokens, context, before_weights = (part.contiguous() for part in (tokens, context, attention))
         after = tuple(LSTMState(torch.empty_like(hidden), torch.empty_like(cell)) for hidden, cell in before)
         for structure, (first_hidden, first_cell), (last_hidden, last_cell) in zip(
             self.cell_structures, before, after, strict=True
         ):
             structure.cell.point(first_hidden=first_hidden, first_cell=first_cell)
             structure.cell.point(last_hidden=last_hidden, last_cell=last_cell)
-        contexts, weights = torch.empty_like(context), torch.empty_like(accumulated)
+        contexts, weights = torch.empty_like(context), torch.empty_like(before_weights)
         queries = context.new_empty(*tokens.shape, len(self.query))
         attended = self.structure.speller.attended
         attended.steps = tokens.shape[1]
         attended.point(queries=queries, weights=weights, contexts=contexts)
         log_probs = context.new_empty(*tokens.shape, self.vocab)
         self.structure.readout.point(log_probs=log_probs)
-        self.structure.point(tokens=tokens, contexts=context, weights=accumulated)
+        self.structure.point(tokens=tokens, contexts=context, weights=before_weights)
         self.function(self.opened, ctypes.byref(self.structure), ctypes.c_int64(torch.get_num_threads()))
-        return log_probs, after, contexts, weights
+        scale = self.energy.scale
+        following = weights if scale is None else attention + weights * scale.unsqueeze(1)
+        return log_probs, after, contexts, weights, following

@@ -6,9 +6,10 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from las.nn.attention.base import Attention, AttentionMemory
+from las.nn.attention.base import Attention, AttentionMemory, State
 from las.nn.attention.multi_head import MultiHeadAttention
 from las.nn.attention.weight_feedback import WeightFeedbackAttention
+from las.nn.nested import mapped, tensors
 from las.runtime.config import build, config_directory
 from las.runtime.errors import ConfigError
 
@@ -42,11 +43,23 @@ def material() -> tuple[Tensor, Tensor, Tensor]:
     return query, encoded, weights / weights.sum(-1, keepdim=True)
 
 
+def spread(state: State) -> State:
+    """A state of one beam in each of `BEAM`."""
+    return mapped(state, lambda part: part.expand(-1, BEAM, *part.shape[2:]))
+
+
+def remembered(attention: Attention, memory: AttentionMemory, rows: slice = slice(None)) -> State:
+    """What an attention remembers after a token, whose queries are those of some rows."""
+    query = torch.randn(BATCH, BEAM, QUERY, generator=torch.Generator().manual_seed(3), dtype=torch.float64)[rows]
+    return attention.attend(query, memory, spread(attention.initial_state(memory)))[2]
+
+
 @every_attention
 def test_weights_are_a_distribution_over_the_true_states(name: str) -> None:
     attention = make(name)
-    query, encoded, previous = material()
-    context, weights = attention.attend(query, attention.prepare(encoded, NUM_STATES), previous)
+    query, encoded, _ = material()
+    memory = attention.prepare(encoded, NUM_STATES)
+    context, weights, _ = attention.attend(query, memory, remembered(attention, memory))
     torch.testing.assert_close(weights.sum(-1), torch.ones(BATCH, BEAM, dtype=torch.float64))
     assert not weights.masked_select(~MASK.unsqueeze(1)).any()
     assert (weights.masked_select(MASK.unsqueeze(1)) > 0).all()
@@ -57,41 +70,44 @@ def test_weights_are_a_distribution_over_the_true_states(name: str) -> None:
 @every_attention
 def test_padded_states_reach_neither_result_nor_gradient(name: str) -> None:
     attention = make(name)
-    query, encoded, previous = material()
+    query, encoded, _ = material()
     results = []
     for poison in (0.0, float("nan")):
         padded = encoded.masked_fill(~MASK.unsqueeze(-1), poison).requires_grad_()
-        context, weights = attention.attend(query, attention.prepare(padded, NUM_STATES), previous)
+        memory = attention.prepare(padded, NUM_STATES)
+        context, weights, state = attention.attend(query, memory, remembered(attention, memory))
         gradients = torch.autograd.grad(context.square().sum(), [padded, *attention.parameters()])
-        results.append([context, weights, *gradients])
+        results.append([context, weights, *tensors(state), *gradients])
     torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
 
 
 @every_attention
 def test_an_utterance_does_not_depend_on_how_far_it_is_padded(name: str) -> None:
     attention = make(name)
-    query, encoded, previous = material()
-    together, _ = attention.attend(query, attention.prepare(encoded, NUM_STATES), previous)
+    query, encoded, _ = material()
+    memory = attention.prepare(encoded, NUM_STATES)
+    together, _, _ = attention.attend(query, memory, remembered(attention, memory))
     for row, length in enumerate(NUM_STATES.tolist()):
         one = slice(row, row + 1)
         memory = attention.prepare(encoded[one, :length], NUM_STATES[one])
-        alone, _ = attention.attend(query[one], memory, previous[one, :, :length])
+        alone, _, _ = attention.attend(query[one], memory, remembered(attention, memory, one))
         torch.testing.assert_close(together[one], alone, rtol=1e-9, atol=1e-12)
 
 
 @every_attention
 def test_beams_share_the_keys_and_each_equals_itself_alone(name: str) -> None:
     attention = make(name)
-    query, encoded, previous = material()
+    query, encoded, _ = material()
     memory = attention.prepare(encoded, NUM_STATES)
     assert memory.keys.shape[:2] == (BATCH, STATES) and memory.keys.dim() == 3
-    assert attention.initial_weights(memory).shape == (BATCH, 1, STATES)
-    assert not attention.initial_weights(memory).any()
-    together = attention.attend(query, memory, previous)
+    assert all(part.shape[:2] == (BATCH, 1) for part in tensors(attention.initial_state(memory)))
+    state = remembered(attention, memory)
+    together = attention.attend(query, memory, state)
     for beam in range(BEAM):
         one = slice(beam, beam + 1)
-        alone = attention.attend(query[:, one], memory, previous[:, one])
-        torch.testing.assert_close([part[:, one] for part in together], list(alone), rtol=1e-9, atol=1e-12)
+        alone = attention.attend(query[:, one], memory, mapped(state, lambda part, one=one: part[:, one]))
+        expected = [part[:, one] for part in tensors(together)]
+        torch.testing.assert_close(expected, [*tensors(alone)], rtol=1e-9, atol=1e-12)
 
 
 @every_attention
@@ -99,7 +115,7 @@ def test_an_utterance_without_states_gives_zeros_and_no_nan(name: str) -> None:
     attention = make(name)
     query, encoded, _ = material()
     memory = attention.prepare(encoded, torch.tensor([6, 0, 1]))
-    context, weights = attention.attend(query, memory, attention.initial_weights(memory).expand(-1, BEAM, -1))
+    context, weights, _ = attention.attend(query, memory, spread(attention.initial_state(memory)))
     assert not context[1].any() and not weights[1].any() and context[0].any()
     gradients = torch.autograd.grad(context.sum(), list(attention.parameters()))
     assert all(gradient.isfinite().all() for gradient in gradients)
@@ -132,7 +148,7 @@ def of_heads(p: dict[str, np.ndarray], query: np.ndarray, encoded: np.ndarray) -
 def test_heads_equal_their_equation_element_by_element() -> None:
     attention = make("multi_head")
     query, encoded, previous = material()
-    context, weights = attention.attend(query, attention.prepare(encoded, NUM_STATES), previous)
+    context, weights, _ = attention.attend(query, attention.prepare(encoded, NUM_STATES), previous)
     p = {key: parameter.detach().numpy() for key, parameter in attention.named_parameters()}
     for row, length in enumerate(NUM_STATES.tolist()):
         for beam in range(BEAM):
@@ -161,10 +177,10 @@ def test_weight_feedback_equals_its_equation_over_several_tokens() -> None:
     memory = attention.prepare(encoded, NUM_STATES)
     p = {key: parameter.detach().numpy() for key, parameter in attention.named_parameters()}
     assert [key for key in p if key.endswith("bias")] == ["key.bias"]
-    accumulated, history = attention.initial_weights(memory).expand(-1, BEAM, -1), []
+    accumulated, history = spread(attention.initial_state(memory)), []
     for token in range(4):
         queries = query * (token + 1)
-        context, weights = attention.attend(queries, memory, accumulated)
+        context, weights, following = attention.attend(queries, memory, accumulated)
         for row, length in enumerate(NUM_STATES.tolist()):
             states = encoded[row, :length].numpy()
             for beam in range(BEAM):
@@ -176,7 +192,7 @@ def test_weight_feedback_equals_its_equation_over_several_tokens() -> None:
                 expected = np.exp(energy) / np.exp(energy).sum()
                 np.testing.assert_allclose(weights[row, beam, :length].detach().numpy(), expected, rtol=1e-9)
                 np.testing.assert_allclose(context[row, beam].detach().numpy(), expected @ states, rtol=1e-9)
-        accumulated = attention.accumulate(memory, weights, accumulated)
+        accumulated = following
         assert not accumulated.masked_select(~MASK.unsqueeze(1)).any()
         history.append(weights.detach().numpy())
 
@@ -185,7 +201,7 @@ def test_weight_feedback_equals_its_equation_over_several_tokens() -> None:
 def test_attention_equals_its_equation_element_by_element(name: str) -> None:
     attention = make(name)
     query, encoded, previous = material()
-    context, weights = attention.attend(query, attention.prepare(encoded, NUM_STATES), previous)
+    context, weights, _ = attention.attend(query, attention.prepare(encoded, NUM_STATES), previous)
     p = {key: parameter.detach().numpy() for key, parameter in attention.named_parameters()}
     for row, length in enumerate(NUM_STATES.tolist()):
         states = encoded[row, :length].numpy()
