@@ -19,9 +19,9 @@ from las.data.loader import Batch
 from las.nn.attention.base import AttentionMemory
 from las.nn.cells.base import LSTMCell
 from las.nn.cells.wrapper import WrapperLSTMCell
-from las.nn.masking import mask_of, reverse
+from las.nn.masking import mask_of
 from las.nn.model import ListenAttendSpell
-from las.nn.rnn import BidirectionalLayer
+from las.nn.rnn import ListenerLayer
 
 
 class LayerActivations(NamedTuple):
@@ -114,28 +114,17 @@ def layers(model: ListenAttendSpell, batch: Batch) -> list[LayerActivations]:
     for number, (layer, *of_layer) in enumerate(
         zip(model.listener.layers, encoding.inputs, encoding.outputs, encoding.num_rows, strict=True)
     ):
-        activations += _both(f"listener {number}", cast(BidirectionalLayer, layer), *of_layer)
+        inputs, outputs, num_rows = of_layer
+        rows = mask_of(num_rows, inputs.shape[1], inputs.device)
+        for way in cast(ListenerLayer, layer).directions(inputs, outputs, num_rows):
+            before = functional.pad(way.outputs, (0, 0, 1, 0))[:, :-1]
+            name = f"listener {number} {way.name}"
+            activations.append(LayerActivations(name, way.cell, way.inputs[rows], before[rows]))
     true = mask_of(batch.num_tokens + 1, len(steps), model.device)
     for number, cell in enumerate(model.speller.cells):
         inputs = torch.stack([step.inputs[number] for step in steps], dim=1)[true]
         hidden = torch.stack([step.before[number] for step in steps], dim=1)[true]
         activations.append(LayerActivations(f"speller {number}", cast(LSTMCell, cell), inputs, hidden))
-    return activations
-
-
-def _both(
-    name: str, layer: BidirectionalLayer, inputs: Tensor, outputs: Tensor, num_rows: Tensor
-) -> list[LayerActivations]:
-    """The activations of both directions of a layer, each in its reading order."""
-    mask = mask_of(num_rows, inputs.shape[1], inputs.device)
-    forwards, backwards = outputs.chunk(2, dim=-1)
-    activations = []
-    for direction, recurrent, rows, outputs_in_order in (
-        ("forwards", layer.forwards, inputs, forwards),
-        ("backwards", layer.backwards, reverse(inputs, num_rows), reverse(backwards, num_rows)),
-    ):
-        previous_hidden = torch.nn.functional.pad(outputs_in_order, (0, 0, 1, 0))[:, :-1]
-        activations.append(LayerActivations(f"{name} {direction}", recurrent.cell, rows[mask], previous_hidden[mask]))
     return activations
 
 

@@ -104,6 +104,9 @@ class BeamSearch:
 
         score = (1 - weight of ctc) log p(decoder) + sum over scorers of weight * score
 
+    They are given by names of one's choice, under which their scores are reported: those of the package's options are
+    `combined.PLACES`, which come first.
+
     >>> import las, torch
     >>> class Bigrams:
     ...     # Three symbols, of which 0 begins and ends, in a circle: each prefers the next one.
@@ -128,18 +131,7 @@ class BeamSearch:
         nbest: int = 1,
         max_length_ratio: float = 1.0,
         max_length: int | None = None,
-        *,
-        ctc: Scorer | None = None,
-        lm: Scorer | None = None,
-        second_lm: Scorer | None = None,
-        word_lm: Scorer | None = None,
-        hot_words: Scorer | None = None,
-        length_reward: Scorer | None = None,
-        coverage: Scorer | None = None,
-        end_threshold: Constraint | None = None,
-        min_length: Constraint | None = None,
-        repetition: Constraint | None = None,
-        lexicon: Constraint | None = None,
+        **components: Scorer | Constraint | None,
     ) -> None:
         if size < 1:
             raise ArgumentError(f"size={size}: a beam needs at least one hypothesis, for example size=8.")
@@ -154,18 +146,7 @@ class BeamSearch:
         self.length_normalisation = length_normalisation
         self.nbest = nbest
         self.limits = LengthLimit(max_length_ratio, max_length)
-        self.components = combined.scorer_set(
-            dict(
-                ctc=ctc,
-                lm=lm,
-                second_lm=second_lm,
-                word_lm=word_lm,
-                hot_words=hot_words,
-                length_reward=length_reward,
-                coverage=coverage,
-            ),
-            dict(end_threshold=end_threshold, min_length=min_length, repetition=repetition, lexicon=lexicon),
-        )
+        self.components = combined.scorer_set(components)
 
     def __repr__(self) -> str:
         scorers = [f"{name}={scorer.weight:g}" for name, scorer in self.components.scorers.items()]
@@ -187,7 +168,7 @@ class BeamSearch:
             scorers[name].weight = weight
         copied = copy.copy(self)
         copied.length_normalisation = length_normalisation
-        copied.components = combined.scorer_set(scorers, self.components.constraints)
+        copied.components = combined.scorer_set(scorers | self.components.constraints)
         return copied
 
     @torch.no_grad()

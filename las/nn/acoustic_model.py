@@ -11,8 +11,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from las.nn import rnn
-from las.nn.cells.base import LSTMCell
 from las.nn.chunks import chunks_of
 from las.nn.features import Features
 from las.nn.listener import Listener
@@ -107,8 +105,7 @@ class AcousticModel(SpeechModel):
 
     def explain(self) -> str:
         """A line for the log of a run: the kernel of the listener, and why it was selected."""
-        cell = next(module for module in self.listener.modules() if isinstance(module, LSTMCell))
-        return rnn.explain(cell, next(self.parameters()))
+        return self.listener.explain()
 
     def num_states(self, num_samples: Int[Tensor, "batch"]) -> Int[Tensor, "batch"]:
         """Frames of utterances of `num_samples`."""

@@ -1,13 +1,13 @@
-"""The listener: a stack of bidirectional layers that shortens time on the way up (Chan et al. 2016, section 3.1).
+"""The listener: a stack of recurrent layers that shortens time on the way up (Chan et al. 2016, section 3.1).
 
 Layer j, with input rows x and the independent choices in brackets:
 
-    y = BLSTM(x)
+    y = layer(x)                    a bidirectional LSTM, or another [layer]
     y = y + x                       [residual_from <= j]
     y = reduce(y)                   groups of time_reduction[j] rows become one  [reduction]
     y = norm(y)                     [output_norm]
 
-Dropout acts on the BLSTM's output, before the sum, or on its input [dropout_at].
+Dropout acts on the layer's output, before the sum, or on its input [dropout_at].
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -17,16 +17,21 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from las.nn import rnn
+from las.nn.cells.base import LSTMCell
 from las.nn.dropout import Dropout
 from las.nn.masking import mask_of
 from las.nn.normalisation import OUTPUT_NORMS
-from las.nn.rnn import BidirectionalLayer, CellFactory
+from las.nn.rnn import BidirectionalLayer, CellFactory, ListenerLayer
 from las.nn.subsampling import REDUCTIONS, ConvolutionFrontEnd, reduce_time, reduced_length
 from las.runtime.config import require, shown
 from las.runtime.errors import ArgumentError, suggest
 
 FrontEndFactory = Callable[[int], ConvolutionFrontEnd]
 """Makes a front end from the size of a row."""
+
+LayerFactory = Callable[[CellFactory, int, int], ListenerLayer]
+"""Makes a layer from (what makes its cells, size of a row, hidden size)."""
 
 DROPOUT_PLACES = ("outputs", "between", "inputs")
 
@@ -40,8 +45,10 @@ class Listener(nn.Module):
         input_size: features per frame.
         cell: makes the cell of one direction of one layer from (input_size, hidden_size).
         first_cell: makes the cell of the first layer; `cell` by default.
-        num_layers: bidirectional layers.
-        hidden_size: H per direction; a layer's output is 2H wide.
+        layer: makes a layer from (cell, size of a row, hidden_size): `BidirectionalLayer`, `UnidirectionalLayer` or one
+            of your own.
+        num_layers: number of layers.
+        hidden_size: H per direction; the output of a bidirectional layer is 2H wide.
         time_reduction: one factor per layer, applied after it; the product is the whole reduction.
         reduction: `concat`, `max_pool`, `stride` or `mean`.
         input_reduction: number of feature rows that are stacked before the first layer.
@@ -66,6 +73,7 @@ class Listener(nn.Module):
         *,
         cell: CellFactory,
         first_cell: CellFactory | None = None,
+        layer: LayerFactory = BidirectionalLayer,
         num_layers: int = 3,
         hidden_size: int = 128,
         time_reduction: Sequence[int] = (2, 2, 1),
@@ -107,10 +115,10 @@ class Listener(nn.Module):
         self.layers = nn.ModuleList()
         self.norms = nn.ModuleList()
         for factor, norm in zip(self.time_reduction, _norms(output_norm, num_layers), strict=True):
-            layer = BidirectionalLayer(cell if self.layers else first_cell or cell, size, hidden_size)
-            self._check_residual(size, layer.output_size)
-            self.layers.append(layer)
-            size = layer.output_size * (factor if reduction == "concat" else 1)
+            made = layer(cell if self.layers else first_cell or cell, size, hidden_size)
+            self._check_residual(size, made.output_size)
+            self.layers.append(made)
+            size = made.output_size * (factor if reduction == "concat" else 1)
             self.norms.append(OUTPUT_NORMS[norm](size))
         self.output_size = size
 
@@ -126,6 +134,11 @@ class Listener(nn.Module):
                 f"residual_from={self.residual_from}: layer {index} reads {input_size} values per row and "
                 f"writes {output_size}, which cannot be added: shorten time below it by max_pool, stride or mean"
             )
+
+    def explain(self) -> str:
+        """A line for the log of a run: the kernel of the recurrences on the device of the parameters, and why."""
+        cell = next((module for module in self.modules() if isinstance(module, LSTMCell)), None)
+        return "recurrences: none" if cell is None else rnn.explain(cell, next(cell.parameters()))
 
     @property
     def reductions(self) -> tuple[int, ...]:

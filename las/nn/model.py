@@ -7,9 +7,7 @@ from typing import NamedTuple
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from las.nn import rnn
 from las.nn.attention.base import AttentionMemory
-from las.nn.cells.base import LSTMCell
 from las.nn.ctc import CTC, CTCOutput, no_ctc_error
 from las.nn.features import Features
 from las.nn.listener import Listener
@@ -117,9 +115,7 @@ class ListenAttendSpell(SpeechModel):
 
     def explain(self) -> str:
         """A line for the log of a run: the kernels of listener and speller on the model's device, and why."""
-        like = next(self.parameters())
-        cell = next(module for module in self.listener.modules() if isinstance(module, LSTMCell))
-        return f"{rnn.explain(cell, like)}; {self.speller.explain(like)}"
+        return f"{self.listener.explain()}; {self.speller.explain(next(self.parameters()))}"
 
     def num_states(self, num_samples: Int[Tensor, "batch"]) -> Int[Tensor, "batch"]:
         """Encoded states of utterances of `num_samples`, without computing them."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import takewhile
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -140,7 +140,69 @@ class RecurrentLayer(nn.Module):
         return outputs, last
 
 
-class BidirectionalLayer(nn.Module):
+class Direction(NamedTuple):
+    """One cell of a layer on a batch, in its own reading order."""
+
+    name: str
+    cell: LSTMCell
+    inputs: Float[Tensor, "batch frames input"]
+    outputs: Float[Tensor, "batch frames hidden"]
+
+
+class ListenerLayer(nn.Module):
+    """Base class of a listener's layers: rows of utterances to as many rows of `output_size`, zero in padding.
+
+    The listener makes one from (cell, input_size, hidden_size), calls it, and reads `output_size`. A subclass sets
+    `output_size` and defines `forward`; if it has cells, `directions` shows them to `las analyze`.
+    """
+
+    output_size: int
+
+    def forward(
+        self, frames: Float[Tensor, "batch frames input"], num_frames: Int[Tensor, "batch"]
+    ) -> Float[Tensor, "batch frames output"]:
+        """[batch, frames, input_size] to [batch, frames, output_size], zero in padding."""
+        raise TypeError(f"{type(self).__name__} must define forward")
+
+    def directions(
+        self,
+        inputs: Float[Tensor, "batch frames input"],
+        outputs: Float[Tensor, "batch frames output"],
+        num_frames: Int[Tensor, "batch"],
+    ) -> list[Direction]:
+        """List the cells, with what they read and wrote when the layer mapped `inputs` to `outputs`."""
+        return []
+
+
+class UnidirectionalLayer(ListenerLayer):
+    """One cell that reads each row from its beginning: no frame waits for those after it.
+
+    >>> import las, torch
+    >>> layer = las.UnidirectionalLayer(las.LNGlobalLSTMCell, input_size=80, hidden_size=32)
+    >>> layer(torch.randn(2, 50, 80), num_frames=torch.tensor([50, 31])).shape
+    torch.Size([2, 50, 32])
+    """
+
+    def __init__(self, cell: CellFactory, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.forwards = RecurrentLayer(cell, input_size, hidden_size)
+        self.output_size = hidden_size
+
+    def forward(
+        self, frames: Float[Tensor, "batch frames input"], num_frames: Int[Tensor, "batch"]
+    ) -> Float[Tensor, "batch frames output"]:
+        return self.forwards(frames, num_frames)[0]
+
+    def directions(
+        self,
+        inputs: Float[Tensor, "batch frames input"],
+        outputs: Float[Tensor, "batch frames output"],
+        num_frames: Int[Tensor, "batch"],
+    ) -> list[Direction]:
+        return [Direction("forwards", self.forwards.cell, inputs, outputs)]
+
+
+class BidirectionalLayer(ListenerLayer):
     """Two cells with their own parameters, one reading each row from its true end (Schuster & Paliwal 1997).
 
     >>> import las, torch
@@ -160,6 +222,18 @@ class BidirectionalLayer(nn.Module):
     ) -> Float[Tensor, "batch frames output"]:
         """[batch, frames, input_size] to [batch, frames, 2H]: forwards then backwards, zero in padding."""
         return _run([self.forwards, self.backwards], frames, num_frames, [None, None])[0]
+
+    def directions(
+        self,
+        inputs: Float[Tensor, "batch frames input"],
+        outputs: Float[Tensor, "batch frames output"],
+        num_frames: Int[Tensor, "batch"],
+    ) -> list[Direction]:
+        ahead, back = outputs.chunk(2, dim=-1)
+        return [
+            Direction("forwards", self.forwards.cell, inputs, ahead),
+            Direction("backwards", self.backwards.cell, reverse(inputs, num_frames), reverse(back, num_frames)),
+        ]
 
     def with_states(
         self,

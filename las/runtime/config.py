@@ -21,6 +21,7 @@ from las.runtime import config_folders, config_groups, public
 from las.runtime.errors import ArgumentError, ConfigError, MissingValueError, suggest
 from las.runtime.overrides import explain_sweep, explain_unreadable
 
+UNCHECKED = (Any, inspect.Parameter.empty)
 BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 SEQUENCES = (list, tuple, collections.abc.Sequence)
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", None: "null", dict: "keys"}
@@ -41,11 +42,15 @@ def check(cls: type, values: dict[str, Any], where: str, kinds: Collection[Any] 
 
     `kinds` are the kinds of parameters that may be given by name.
     """
-    known = parameters(cls, kinds)
+    known, rest = parameters(cls, kinds), parameters(cls, [inspect.Parameter.VAR_KEYWORD])
+    others = [each.annotation for each in rest.values() if each.annotation not in UNCHECKED]
     for key, value in values.items():
-        if key not in known:
+        if key in known:
+            check_value(f"{where}.{key}", value, known[key].annotation, known[key].default)
+        elif not others or isinstance(value, (bool, int, float, str, list, types.NoneType)):
             raise ConfigError(f"{where}.{key}: {cls.__name__} has no such key.{suggest(key, known)}")
-        check_value(f"{where}.{key}", value, known[key].annotation, known[key].default)
+        else:
+            check_value(f"{where}.{key}", value, others[0])
 
 
 def check_value(where: str, value: Any, annotation: Any, default: Any = None) -> None:
@@ -80,9 +85,7 @@ def parameters(cls: type, kinds: Collection[Any] = BY_NAME) -> dict[str, inspect
         if init is None or base is object:
             continue
         own = list(inspect.signature(init).parameters.values())[1:]
-        for parameter in own:
-            if parameter.kind in kinds:
-                accepted.setdefault(parameter.name, parameter)
+        accepted |= {each.name: each for each in own if each.kind in kinds and each.name not in accepted}
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in own):
             break
     return accepted
@@ -104,7 +107,7 @@ def fits(value: Any, annotation: Any) -> bool:
         # A string counts as a sequence of strings: an alphabet is written as one.
         listed = isinstance(value, (list, tuple)) or (isinstance(value, str) and inner[0] is str)
         return listed and all(fits(each, inner[0]) for each in value)
-    if annotation in (Any, inspect.Parameter.empty) or not inspect.isclass(annotation):
+    if annotation in UNCHECKED or not inspect.isclass(annotation):
         return True
     if isinstance(value, bool):
         return annotation is bool

@@ -15,7 +15,7 @@ HYDRA = re.compile(r"[+~]*hydra\b")
 """The beginning of a key of Hydra's own."""
 GLOBAL = "# @package _global_"
 """The first line of a card that sets keys anywhere in a config."""
-OPTIONAL = re.compile(r"(scorer|front_end)@.*|(validation_)?search\.[a-z]\w*|model\.listener\.front_end")
+OPTIONAL = re.compile(r"(scorer|front_end|layer)@.*|(validation_)?search\.[a-z]\w*|model\.listener\.(front_end|layer)")
 """Keys that `~key` may remove from a config."""
 PARTS_OF_A_SEARCH = {"lexicon": ("lexicon", "path"), "hot_words": ("hot_words", "words")}
 """Parts of a search that one value describes, with their card and its key: `search.lexicon=words.txt` adds the card."""
@@ -44,7 +44,7 @@ def check_deleted(directory: Path, overrides: list[str]) -> None:
         group, instead = key.partition("@")[0], f"write {key}=... for another value"
         if names := options(directory, group):
             instead = f"choose {key}={'none' if 'none' in names else '...'} (all: {', '.join(names)})"
-        raise ConfigError(f"{override}: only scorers and front ends can be left out: {instead}")
+        raise ConfigError(f"{override}: only scorers, front ends and layers can be left out: {instead}")
 
 
 def check_unknown_group(directory: Path, override: str) -> None:

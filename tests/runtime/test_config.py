@@ -50,6 +50,7 @@ CARDS = [
     *([f"cell@model.{part}.cell={name}" for part in ("listener", "speller")] for name in names("cell")),
     *choices("attention", "model.speller.attention"),
     *choices("front_end", "+model.listener.front_end"),
+    *choices("layer", "+model.listener.layer"),
 ]
 GROUPS = (
     "augment",
@@ -71,8 +72,8 @@ OTHERS = list(itertools.zip_longest(*map(choices, GROUPS)))
 def test_the_configs_are_those_of_the_checkout() -> None:
     assert runtime_config.config_directory() == CONFIGS
     listed = {path.name for path in CONFIGS.iterdir() if path.is_dir()}
-    elsewhere = {"attention", "cell", "corpus", "experiment", "features", "front_end", "lm", "model", "scale", "tokens"}
-    elsewhere |= {"scorer", "distortion"}
+    elsewhere = {"attention", "cell", "corpus", "experiment", "features", "front_end", "layer", "lm", "model", "scale"}
+    elsewhere |= {"scorer", "distortion", "tokens"}
     assert listed == elsewhere | set(GROUPS)
 
 

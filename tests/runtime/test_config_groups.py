@@ -26,7 +26,7 @@ def test_no_part_of_a_config_can_be_left_out(name: str) -> None:
     directory = config_directory()
     for key in sorted(config_groups.own_keys(directory, name)):
         if not key.startswith("search."):  # scorers
-            with pytest.raises(ConfigError, match=rf"^~{key}: only scorers and front ends can be left out: "):
+            with pytest.raises(ConfigError, match=rf"^~{key}: only scorers, front ends and layers can be left out: "):
                 config_groups.check_deleted(directory, ["seed=1", f"~{key}"])
 
 
@@ -45,7 +45,9 @@ def test_what_is_left_out_says_what_to_type(tmp_path: Path, las: Las, monkeypatc
     ):
         answer = las("train", given)
         assert (answer.code, answer.out) == (2, "")
-        assert answer.err.startswith(f"las train: {given}: only scorers and front ends can be left out: {says}"), answer
+        assert answer.err.startswith(
+            f"las train: {given}: only scorers, front ends and layers can be left out: {says}"
+        ), answer
     assert list(tmp_path.iterdir()) == []
 
 

@@ -86,7 +86,11 @@ class BatchConstraint(BatchComponent):
 
 
 class SearchComponent:
-    """Base of scorers and constraints as built from the config, before there is any audio."""
+    """Base class of scorers and constraints as built from the config, before there is any audio.
+
+    A search calls `bind` once, and `on` for each batch. What `on` returns is asked, symbol by symbol, for `score` (or
+    `forbidden`) and then `advance`; its `start` gives the first state, and `select_utterances` drops utterances.
+    """
 
     def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
         """Prepare for a recogniser of these tokens; `has_ctc` if it was trained with CTC.
@@ -96,9 +100,14 @@ class SearchComponent:
 
 
 class Scorer(SearchComponent):
-    """A score per symbol that is multiplied by `weight` and added; a weight of 0 leaves the scorer out."""
+    """Base class of scores per symbol that are multiplied by `weight` and added; a subclass defines `on`.
 
-    def __init__(self, weight: float) -> None:
+    A weight of 0 leaves the scorer out.
+    """
+
+    def __init__(self, weight: float = 1.0) -> None:
+        if not math.isfinite(weight):
+            raise ArgumentError(f"weight={weight} must be a number, for example 0.5")
         self.weight = weight
 
     @property
@@ -112,7 +121,7 @@ class Scorer(SearchComponent):
 
 
 class Constraint(SearchComponent):
-    """A rule that forbids symbols."""
+    """Base class of rules that forbid symbols; a subclass defines `on`."""
 
     def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> BatchConstraint:
         """The constraint on a decoder's utterances, which have `num_states` encoded states."""

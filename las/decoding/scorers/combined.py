@@ -9,10 +9,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from las.decoding.scorers.base import BatchConstraint, BatchScorer, Constraint, Scorer, SearchStep, State, score_type
-from las.runtime.errors import ConfigError
+from las.runtime.errors import ArgumentError, ConfigError, suggest
 
 DECODER = "las"
 """The decoder's own name among the scorers."""
+
+PLACES = (
+    *("ctc", "lm", "second_lm", "word_lm", "hot_words", "length_reward", "coverage"),
+    *("end_threshold", "min_length", "repetition", "lexicon"),
+)
+"""Names of scorers and constraints in the package's options of `search`. Scores are added in this order, which their
+rounding depends on; those of other names follow as they are given."""
 
 
 class CombinedScores(NamedTuple):
@@ -61,17 +68,26 @@ class ScorerSet(NamedTuple):
         )
 
 
-def scorer_set(scorers: Mapping[str, Scorer | None], constraints: Mapping[str, Constraint | None]) -> ScorerSet:
-    """The scorers and constraints that are not None, without scorers of weight 0.
+def scorer_set(components: Mapping[str, Scorer | Constraint | None]) -> ScorerSet:
+    """Sort scorers and constraints by name into a set; None and scorers of weight 0 are left out.
 
-    Raises ConfigError if the scorers replace the decoder's whole weight.
+    Raises ArgumentError for a value that is neither, ConfigError if the scorers replace the decoder's whole weight.
     """
-    present = {name: scorer for name, scorer in scorers.items() if scorer is not None and scorer.weight}
-    if (total_share := sum(scorer.share for scorer in present.values())) >= 1:
+    for name, component in components.items():
+        if name == DECODER:
+            raise ArgumentError(f"{name}: this is the name of the speller's own score, choose another one")
+        if not isinstance(component, Scorer | Constraint) and (component is not None or name not in PLACES):
+            raise ArgumentError(
+                f"{name}={component}: there is no such key, and this is no scorer or constraint.{suggest(name, PLACES)}"
+            )
+    by_place = sorted(components, key=lambda name: PLACES.index(name) if name in PLACES else len(PLACES))
+    ordered = {name: components[name] for name in by_place}
+    scorers = {name: each for name, each in ordered.items() if isinstance(each, Scorer) and each.weight}
+    if (total_share := sum(scorer.share for scorer in scorers.values())) >= 1:
         raise ConfigError(
             f"search: scorers take {total_share:g} of the speller's weight of 1, which leaves nothing for the speller"
         )
-    return ScorerSet(present, {name: constraint for name, constraint in constraints.items() if constraint is not None})
+    return ScorerSet(scorers, {name: each for name, each in ordered.items() if isinstance(each, Constraint)})
 
 
 class CombinedScorer:

@@ -3,7 +3,6 @@
 Meant for a search without length normalisation: `search.length_normalisation=0`.
 """
 
-import math
 from typing import Any
 
 import torch
@@ -11,7 +10,6 @@ from jaxtyping import Int
 from torch import Tensor
 
 from las.decoding.scorers.base import BatchScorer, Scorer, SearchStep, State
-from las.runtime.errors import ArgumentError
 
 
 class LengthReward(Scorer):
@@ -23,8 +21,6 @@ class LengthReward(Scorer):
     """
 
     def __init__(self, weight: float = 0.5) -> None:
-        if not math.isfinite(weight):
-            raise ArgumentError(f"weight={weight} must be a number, for example 0.5")
         super().__init__(weight)
 
     def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> BatchScorer:
