@@ -168,7 +168,7 @@ class BeamSearch:
             scorers[name].weight = weight
         copied = copy.copy(self)
         copied.length_normalisation = length_normalisation
-        copied.components = combined.scorer_set(scorers | self.components.constraints)
+        copied.components = combined.scorer_set({**scorers, **self.components.constraints})
         return copied
 
     @torch.no_grad()

@@ -61,7 +61,7 @@ class SpellerState(NamedTuple):
     context: Float[Tensor, "batch beam value"]
     weights: Float[Tensor, "batch beam states"]
     attention: State
-    """What the attention remembers, of `Attention.attend`: the last weights, unless a variant says otherwise."""
+    """Result of `Attention.attend`: the last weights, unless a variant says otherwise."""
 
 
 class SpellerOutput(NamedTuple):
@@ -209,8 +209,8 @@ class Speller(ScheduledModule):
         if step_fn is None:
             readout, state = self.decode_step(tokens, memory, state)
             return torch.log_softmax(self.logits(readout), dim=-1), state
-        log_probs, *after = step_fn(tokens, state.layers, state.context, state.attention)
-        return log_probs, SpellerState(*after)
+        log_probs, layers, *attended = step_fn(tokens, state.layers, state.context, state.attention)
+        return log_probs, SpellerState(layers, *attended)
 
     def forward(self, memory: AttentionMemory, targets: Int[Tensor, "batch tokens"]) -> SpellerOutput:
         """Teacher forcing: row i holds the logits of target i given those before it, the last row those of the end."""

@@ -22,7 +22,7 @@ class AttentionMemory(NamedTuple):
 
 
 State = Any
-"""What an attention remembers from one token to the next: a tensor [batch, beam, ...], or (named) tuples of them."""
+"""Memory of an attention from one token to the next: a tensor [batch, beam, ...], or (named) tuples of them."""
 
 
 class Attention(nn.Module):
