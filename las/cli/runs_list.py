@@ -34,7 +34,8 @@ COMPARISONS = {
 def listing(folder: Path, sort: str | None, conditions: str | None, style: str) -> str:
     """The runs in a folder as text: those for which the `conditions` hold, sorted by a column, in one of `FORMATS`."""
     listed = [run_summary.read(each) for each in found(folder)]
-    return FORMATS[style](_sorted(_filtered(listed, conditions), sort))
+    text = FORMATS[style](_sorted(_filtered(listed, conditions), sort))
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")  # names may hold what is no text
 
 
 def found(folder: Path) -> list[Path]:
@@ -125,8 +126,13 @@ def _cells(run: RunSummary) -> list[str]:
         elif column == "step" and run.state in ("training", "stopped") and run.max_steps:
             cells.append(f"{value or 0} of {run.max_steps}")
         else:
-            cells.append("" if value is None else str(value))
+            cells.append("" if value is None else printable(str(value)))
     return cells
+
+
+def printable(text: str) -> str:
+    """A text on one line, in which characters that would move the cursor are escaped."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def _as_table(listed: Sequence[RunSummary]) -> str:
@@ -140,14 +146,14 @@ def _as_table(listed: Sequence[RunSummary]) -> str:
         ).rstrip()
         for row in (list(COLUMNS), *rows)
     ]
-    lines += [f"{run.folder}: {run.problem}" for run in listed if run.problem]
+    lines += [printable(f"{run.folder}: {run.problem}") for run in listed if run.problem]
     lines.append(f"{len(listed)} run{'s' if len(listed) != 1 else ''}")
     return "\n".join(lines) + "\n"
 
 
 def _as_markdown(listed: Sequence[RunSummary]) -> str:
     rows = [list(COLUMNS), ["---"] * len(COLUMNS), *map(_cells, listed)]
-    problems = [f"\n{run.folder}: {run.problem}" for run in listed if run.problem]
+    problems = ["\n" + printable(f"{run.folder}: {run.problem}") for run in listed if run.problem]
     return (
         "\n".join([f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in rows] + problems) + "\n"
     )

@@ -58,11 +58,11 @@ def _looked_at(folder: Path, watched: Sequence[RunSummary]) -> list[RunSummary]:
 def _cells(run: RunSummary) -> list[str]:
     left = ""
     if run.state == "training" and run.minutes and run.step and run.max_steps:
-        left = progress.duration(60 * run.minutes / run.step * (run.max_steps - run.step))
+        left = progress.duration(60 * run.minutes / run.step * max(0, run.max_steps - run.step))
     steps = f"{run.step or 0}" + (f" of {run.max_steps}" if run.max_steps else "")
     loss = "" if run.loss is None else f"{run.loss:.3f}"
     minutes = "" if run.minutes is None else f"{run.minutes:.1f}"
-    return [str(run.folder), run.state, steps, loss, runs_list.shown(run.dev), minutes, left]
+    return [runs_list.printable(str(run.folder)), run.state, steps, loss, runs_list.shown(run.dev), minutes, left]
 
 
 def _table(watched: Sequence[RunSummary]) -> Table:

@@ -23,7 +23,7 @@ from las.runtime.config import compose, config_directory
 from las.runtime.config_groups import HYDRA
 from las.runtime.errors import ConfigError, LasError, NumericalError
 from las.runtime.overrides import combinations
-from las.storage import atomic, bounded
+from las.storage import atomic, bounded, run_records
 
 SWEEPS = Path("runs/sweeps")
 """The folder of what launchers write, and of the answers while a sweep is running."""
@@ -99,7 +99,7 @@ def train_one(answers: Path, composed: Any) -> None:
         raise SystemExit(error.exit_code) from error
     except NumericalError as error:
         progress.say(str(error))
-        answer = Answer(_broken(Path(config["run_dir"])), str(error))
+        answer = Answer(run_records.result(Path(config["run_dir"])), str(error))
     except LasError as error:
         print(f"las train: {error}", file=sys.stderr)
         answer = Answer(reason=str(error))
@@ -107,12 +107,6 @@ def train_one(answers: Path, composed: Any) -> None:
         traceback.print_exc()
         answer = Answer(reason=f"{type(error).__name__}: {error}")
     atomic.write_json(_place(answers, Path(config["run_dir"])), answer._asdict())
-
-
-def _broken(folder: Path) -> dict[str, Any] | None:
-    """The result of a training that diverged just now; None if it ended before it could be recorded."""
-    path = folder / "result.json"
-    return bounded.stored(path) if path.exists() else None
 
 
 def _answer(answers: Path, folder: Path, ended: str) -> Answer:

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from las.storage import run_records
+
 LEVELS = (0.5, 0.3, 0.2, 0.1)
 """Fixed dev errors, as fractions."""
 STEPS_TO_COMMON, SECONDS_TO_COMMON = "steps_to_common_error", "seconds_to_common_error"
@@ -26,12 +28,12 @@ class Curve:
     dev_loss: tuple[float, ...]
 
     @classmethod
-    def of(cls, metrics: Sequence[Mapping[str, Any]], longest_gap_s: float) -> "Curve | None":
-        """The curve of the events of a training, None without validations; longer gaps than that are pauses."""
+    def of(cls, metrics: Sequence[Mapping[str, Any]]) -> "Curve | None":
+        """The curve of the events of a training, None without validations."""
         points, seconds, before = [], 0.0, None
         for event in metrics:
-            gap = 0.0 if before is None else event["time"] - before
-            seconds, before = seconds + (gap if gap <= longest_gap_s else 0.0), event["time"]
+            seconds += 0.0 if before is None else run_records.gap(before, event["time"])
+            before = event["time"]
             if event.get("event") == "validation":
                 points.append((event["step"], seconds, event["dev_error"], event["dev_loss"]))
         return cls(*map(tuple, zip(*points, strict=True))) if points else None

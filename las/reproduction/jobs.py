@@ -13,7 +13,7 @@ from las.reproduction.recipe import Recipe, Row, Tier
 from las.runtime.config import Config, compose
 from las.runtime.config_groups import check_name
 from las.runtime.errors import ConfigError
-from las.storage import bounded, run_directory, run_summary
+from las.storage import run_directory, run_records
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,11 @@ class Job:
     @property
     def result(self) -> dict[str, Any] | None:
         """The content of result.json if the training is finished or has diverged, else None."""
-        path = self.directory / "result.json"
-        return bounded.stored(path) if path.exists() else None
+        return run_records.result(self.directory)
 
     def metrics(self) -> list[dict[str, Any]]:
         """The events so far, without an incomplete line at the end."""
-        return events(self.directory)
+        return run_records.events(self.directory)
 
     @property
     def step(self) -> int:
@@ -137,14 +136,9 @@ def _job(
     return Job(row, seed, copy, overrides, config | {"run_dir": str(directory)}, directory, rate)
 
 
-def events(directory: Path) -> list[dict[str, Any]]:
-    """The events of a run folder."""
-    return bounded.stored_lines(directory / "metrics.jsonl")
-
-
 def seconds(metrics: Sequence[dict[str, Any]]) -> float:
     """Seconds that a training computed: the time between its events, without pauses in which it was stopped."""
-    return run_summary.seconds([event["time"] for event in metrics])
+    return run_records.seconds([event["time"] for event in metrics])
 
 
 def expected(job: Job, finished: Sequence[Job]) -> float | None:

@@ -60,7 +60,8 @@ def update_values(key: str, scale: Callable[[float], float] = float) -> Callable
     """One value of each update of a training, by its key and on a scale; means of neighbours where there are many."""
 
     def read(job: Training) -> Points:
-        updates = [(event["step"], scale(event[key])) for event in job.metrics() if event.get("event") == "train"]
+        trained = [event for event in job.metrics() if event.get("event") == "train" and event.get(key) is not None]
+        updates = [(event["step"], scale(event[key])) for event in trained]
         size = max(1, len(updates) // POINTS_LIMIT)
         groups = [updates[start : start + size] for start in range(0, len(updates), size)]
         return {group[-1][0]: statistics.fmean(value for _, value in group) for group in groups}

@@ -28,7 +28,7 @@ from las.reproduction.jobs import Job, seconds
 from las.reproduction.recipe import SMOKE, Recipe
 from las.reproduction.statistics import Summary, summary
 from las.scoring import error_rates
-from las.storage import atomic, bounded, run_summary
+from las.storage import atomic, bounded
 
 LATE_SHARE = 0.1
 """The share of the last updates, whose mean loss is the final training loss."""
@@ -226,7 +226,7 @@ def outcome(job: Job, result: Mapping[str, Any], judged: bool = True) -> Outcome
     Unless `judged` is false, one that ends no better than a model that does not hear is broken.
     """
     metrics = job.metrics()
-    curve = Curve.of(metrics, run_summary.LONGEST_GAP_S)
+    curve = Curve.of(metrics)
     chance_error = result.get("chance_level", {}).get("error")
     values = _event_numbers(metrics) | rates(result["splits"])
     steps = ("steps_to_converge", "steps_to_within_one_percent")

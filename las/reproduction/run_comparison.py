@@ -22,7 +22,7 @@ from las.runtime.public import with_public_names
 from las.scoring import error_rates, significance, tables, transcript_files
 from las.scoring.significance import Comparison
 from las.scoring.transcript_files import Transcript
-from las.storage import bounded, run_summary
+from las.storage import run_records, run_summary
 from las.storage.run_summary import RunSummary
 
 CURVES = (
@@ -46,7 +46,7 @@ class Run:
     @cached_property
     def config(self) -> dict[str, Any]:
         """The stored config. Raises StorageError for a damaged one."""
-        return with_public_names(bounded.stored(self.directory / "config.json"))
+        return with_public_names(run_records.config(self.directory))
 
     @cached_property
     def summary(self) -> RunSummary:
@@ -55,7 +55,7 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         """The events of its training. Raises StorageError for a damaged line."""
-        return bounded.stored_lines(self.directory / "metrics.jsonl")
+        return run_records.events(self.directory)
 
     def hypotheses(self) -> dict[str, Path]:
         """The hypotheses of each split: those of the end of the training, else those of `las decode`."""

@@ -142,7 +142,7 @@ def _value(line: bytes) -> Any:
 
 def read_object(path: Path, limit: int = JSON) -> dict[str, Any]:
     """Read the JSON object in a file. Raises OSError as `read` does, ValueError for any other content."""
-    return _object(read(path, limit))
+    return parse_object(read(path, limit))
 
 
 def stored(path: Path) -> dict[str, Any]:
@@ -168,13 +168,14 @@ def stored_lines(path: Path) -> list[dict[str, Any]]:
                 if len(line) > LINE:
                     raise ValueError(f"a line of more than {LINE:,} bytes")
                 if line.endswith(b"\n"):
-                    objects.append(_object(line))
+                    objects.append(parse_object(line))
     except (OSError, ValueError) as error:
         raise _damaged(f"{path}:{number}" if number else str(path), error) from error
     return objects
 
 
-def _object(text: bytes) -> dict[str, Any]:
+def parse_object(text: bytes) -> dict[str, Any]:
+    """Parse a JSON object as `parse` does. Raises ValueError for any other value too."""
     value = parse(text)
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")

@@ -15,9 +15,11 @@ from typing import Any
 
 from las.runtime import progress
 from las.runtime.errors import StorageError
-from las.storage import atomic, bounded
+from las.storage import atomic, bounded, run_records
+from las.storage.run_records import NUMBER, TEXT, WHOLE
 
 NAME = "lock.json"
+HOLDER = run_records.Kinds({"pid": WHOLE, "host": TEXT, "since": NUMBER}, {"born": TEXT})
 STALE_GUARD_S = 10.0
 """Age in seconds from which the guard file of a takeover counts as stale; a takeover itself takes almost no time."""
 
@@ -43,9 +45,14 @@ def held(directory: Path) -> Iterator[None]:
 
 
 def holder_lives(directory: Path) -> bool:
-    """Return whether a process holds the lock of a folder; one of another machine counts as alive."""
-    holder = _holder(directory / NAME)
-    return holder is not None and _alive(holder)
+    """Return whether a process holds the lock of a folder; one of another machine counts as alive.
+
+    Raises OSError and ValueError for a damaged lock.
+    """
+    try:
+        return _alive(_read(directory / NAME))
+    except FileNotFoundError:
+        return False
 
 
 def _take(own: Path, path: Path) -> bool:
@@ -57,19 +64,28 @@ def _take(own: Path, path: Path) -> bool:
     return True
 
 
+def _read(path: Path) -> dict[str, Any]:
+    """Holder of the lock. Raises OSError if there is no such file, and ValueError for one that names no process."""
+    holder = bounded.read_object(path)
+    for fault in HOLDER.faults(holder):
+        raise ValueError(fault)
+    if not 0 < holder["pid"] < 1 << 31:
+        raise ValueError(f"pid is {run_records.shown(holder['pid'])}, not that of a process")
+    return holder
+
+
 def _holder(path: Path) -> dict[str, Any] | None:
     """Holder of the lock; None if it was released or the file is unreadable."""
     try:
-        holder = bounded.read_object(path)
-        return holder if {"pid", "host", "since"} <= set(holder) else None
-    except (OSError, ValueError, TypeError):
+        return _read(path)
+    except (OSError, ValueError):
         return None
 
 
 def _alive(holder: dict[str, Any]) -> bool:
     if holder["host"] != socket.gethostname():
         return True
-    born = _born(int(holder["pid"]))
+    born = _born(holder["pid"])
     return born is not None and born == holder.get("born")
 
 
@@ -94,7 +110,7 @@ def _remove_dead(path: Path) -> None:
     try:
         os.close(os.open(guard, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     except FileExistsError:
-        if time.time() - guard.stat().st_mtime > STALE_GUARD_S:
+        if abs(time.time() - guard.lstat().st_mtime) > STALE_GUARD_S:
             raise StorageError(
                 f"{guard}: stale lock file of a killed process: delete it and run the command again"
             ) from None
@@ -121,7 +137,7 @@ def _remove_leftovers(directory: Path) -> None:
 
 
 def _refusal(path: Path, holder: dict[str, Any]) -> str:
-    age = progress.duration(time.time() - float(holder["since"]))
+    age = progress.duration(max(0.0, time.time() - holder["since"]))  # the clock may have been set back
     here = holder["host"] == socket.gethostname()
     advice = (
         f"Wait for it, stop it (kill {holder['pid']}), or start a run of its own with name=..."

@@ -36,7 +36,7 @@ from las.runtime.config import Config, differences
 from las.runtime.errors import ConfigError, StorageError, suggest
 from las.runtime.public import with_former_names, with_public_names
 from las.runtime.version import __version__
-from las.storage import atomic, bounded, run_length
+from las.storage import atomic, bounded, run_length, run_records
 from las.storage.run_length import Lengths
 
 UNSIGNED = ("data_dir", "run_dir", "kernel", "learning_rate", "labels", "lexicon")
@@ -128,6 +128,7 @@ class RunDirectory:
         self.config = config
         self.directory = Path(config["run_dir"])
         self.writes = distributed.is_main()
+        self.clock_offset_s = time.time() - time.monotonic()
         self.extension: Lengths = {}
         """Lengths that grow by this command; empty unless it continues a shorter run."""
         try:
@@ -204,10 +205,11 @@ class RunDirectory:
         return config
 
     def record(self, **values: Any) -> None:
-        """Append one event to metrics.jsonl."""
+        """Append one event to metrics.jsonl. Its time goes on steadily in a process whose clock is set meanwhile."""
         if not self.writes:
             return
-        line = json.dumps({"time": round(time.time(), 3), **values}, allow_nan=False)
+        now = time.monotonic() + self.clock_offset_s
+        line = json.dumps({"time": round(now, 3), **values}, allow_nan=False)
         with (self.directory / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 
@@ -221,7 +223,7 @@ class RunDirectory:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Read all events so far; an incomplete last line, as a killed process leaves it, is dropped."""
-        return bounded.stored_lines(self.directory / "metrics.jsonl")
+        return run_records.events(self.directory)
 
     def forget_after(self, step: int) -> None:
         """Drop events after a step: a resumed run repeats them, and each step must occur once."""
@@ -237,8 +239,7 @@ class RunDirectory:
         return None if self.extension else self._result()
 
     def _result(self) -> dict[str, Any] | None:
-        path = self.directory / "result.json"
-        return bounded.stored(path) if path.exists() else None
+        return run_records.result(self.directory)
 
     def finish(self, result: dict[str, Any]) -> None:
         """Write result.json, with the changes of length if there are any: from now on the run counts as finished."""

@@ -4,23 +4,18 @@ A folder is a run if it has an environment.json, metrics.jsonl or result.json. A
 summary, not raised: one of a thousand runs must not hide the others.
 """
 
-import itertools
-import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from las.storage import bounded, lock
+from las.storage import bounded, lock, run_records
+from las.storage.run_records import LONGEST_GAP_S, METRICS, NUMBER, TEXT, WHOLE
 
 FILES = ("environment.json", "metrics.jsonl", "result.json")
 """Files of which every run has at least one."""
-LONGEST_GAP_S = 600.0
-"""Between two events of a training; a longer one is the time in which it was stopped."""
-METRICS = ("phone_error_rate", "wer", "cer", "perplexity")
-"""Keys of a split in result.json that hold its measure, first one first."""
 TIME = re.compile(rb'\{"time": ([0-9.]+)')
 TAIL = 1 << 14
 """Bytes of metrics.jsonl that are read from its end at first."""
@@ -64,25 +59,44 @@ class RunSummary:
 def find(folder: Path) -> list[Path]:
     """Run folders in a folder and below it, sorted; the folder itself if it is one. Their own folders are not entered.
 
-    Raises OSError if the folder cannot be listed.
+    Links to folders are followed, each folder once. One below that cannot be listed counts as a run, whose summary says
+    so. Raises OSError if the folder itself cannot be listed.
     """
     found, waiting = [], [str(folder)]
+    seen: set[tuple[int, int]] = set()
     while waiting:
         directory = waiting.pop()
-        with os.scandir(directory) as entries:
-            listed = list(entries)
+        try:
+            status = os.stat(directory)
+            with os.scandir(directory) as entries:
+                listed = list(entries)
+        except FileNotFoundError:  # removed meanwhile
+            if directory == str(folder):
+                raise
+            continue
+        except OSError:
+            if directory == str(folder):
+                raise
+            found.append(Path(directory))
+            continue
+        if (status.st_dev, status.st_ino) in seen:
+            continue
+        seen.add((status.st_dev, status.st_ino))
         if any(entry.name in FILES for entry in listed):
             found.append(Path(directory))
         else:
-            waiting += [each.path for each in listed if each.is_dir(follow_symlinks=False) and each.name[0] != "."]
+            waiting += [each.path for each in listed if each.name[0] != "." and os.path.isdir(each.path)]
     return sorted(found)
 
 
 def read(folder: Path) -> RunSummary:
     """The summary of a run folder, by its files."""
     problems: list[str] = []
-    config, result = (_object(folder / name, problems) for name in ("config.json", "result.json"))
-    environment = {} if "commit" in result else _object(folder / "environment.json", problems)
+    config = _object(folder / "config.json", run_records.CONFIG.faults, problems)
+    result = _object(folder / "result.json", run_records.result_faults, problems)
+    environment: dict[str, Any] = {}
+    if "commit" not in result:
+        environment = _object(folder / "environment.json", run_records.ENVIRONMENT.faults, problems)
     events = _Events(folder / "metrics.jsonl", problems)
     validation, last = events.last("validation"), events.last("train")
     trainer, corpus = _section(config, "trainer"), _section(config, "corpus")
@@ -94,27 +108,21 @@ def read(folder: Path) -> RunSummary:
     during = _during_training(validation, config)
     return RunSummary(
         folder=folder,
-        name=_text(result.get("name", config.get("name"))),
-        corpus=_text(result.get("corpus", corpus.get("name"))),
-        seed=_whole(result.get("seed", config.get("seed"))),
+        name=_value(TEXT, result.get("name", config.get("name"))),
+        corpus=_value(TEXT, result.get("corpus", corpus.get("name"))),
+        seed=_value(WHOLE, result.get("seed", config.get("seed"))),
         state=_state(folder, result, problems),
-        step=_whole(result.get("steps", max(_whole(each.get("step")) or 0 for each in (validation, last)) or None)),
-        max_steps=_whole(trainer.get("max_steps")),
-        loss=_number(last.get("loss")),
+        step=_value(WHOLE, result.get("steps")) or max(each.get("step", 0) for each in (validation, last)) or None,
+        max_steps=_value(WHOLE, trainer.get("max_steps")),
+        loss=last.get("loss"),
         dev=next(iter(splits.values()), during),
         test=list(splits.values())[-1] if len(splits) > 1 else None,
-        parameters=_whole(result.get("parameters")),
+        parameters=_value(WHOLE, result.get("parameters")),
         minutes=events.minutes,
-        commit=_text(result.get("commit", environment.get("commit"))),
+        commit=_value(TEXT, result.get("commit", environment.get("commit"))),
         problem="; ".join(problems),
         splits=splits,
     )
-
-
-def seconds(times: Sequence[float]) -> float:
-    """Seconds between events, without pauses in which the training was stopped."""
-    gaps = (after - before for before, after in itertools.pairwise(times))
-    return sum(gap for gap in gaps if gap <= LONGEST_GAP_S)
 
 
 class _Event(NamedTuple):
@@ -143,17 +151,19 @@ class _Events:
             problems.append(f"{path.name}: damaged ({bounded.reason(error)})")
 
     def last(self, event: str) -> dict[str, Any]:
-        """The last event of a kind; empty if there is none."""
+        """The last event of a kind; empty if there is none, or if it is damaged."""
         where = self.tail.rfind(b'"event": "%s"' % event.encode())
         if where < 0:
             return {}
         start, end = self.tail.rfind(b"\n", 0, where) + 1, self.tail.find(b"\n", where)
         try:
-            values = bounded.parse(self.tail[start:end])
+            values: dict[str, Any] = bounded.parse_object(self.tail[start:end])
+            faults = list(run_records.event_faults(values))
         except ValueError as error:
-            self.problems.append(f"{self.path.name}: damaged at the last {event} ({error})")
-            return {}
-        return values if isinstance(values, dict) else {}
+            faults = [str(error)]
+        if faults:
+            self.problems.append(f"{self.path.name}: damaged at the last {event} ({faults[0]})")
+        return {} if faults else values
 
     def _minutes(self, file: BinaryIO, start: int) -> float | None:
         """Minutes from the first event to the last; `start` is the place of the tail in the file."""
@@ -181,7 +191,9 @@ def _last_lines(file: BinaryIO, size: int) -> tuple[int, bytes]:
 def _event(line: bytes, start: int) -> _Event:
     if (match := TIME.match(line)) is None:
         raise ValueError(f"byte {start:,}: a line without a time")
-    return _Event(start, float(match[1]))
+    if not run_records.is_of(NUMBER, time := float(match[1])):
+        raise ValueError(f"byte {start:,}: a time of {run_records.shown(time)}")
+    return _Event(start, time)
 
 
 def _event_from(file: BinaryIO, offset: int) -> _Event | None:
@@ -196,35 +208,40 @@ def _event_from(file: BinaryIO, offset: int) -> _Event | None:
 
 def _seconds_between(file: BinaryIO, first: _Event, last: _Event) -> float:
     """Seconds between two events without pauses, by halves; one too short for a pause is not looked into."""
-    if last.time - first.time <= LONGEST_GAP_S:
+    if 0 <= last.time - first.time <= LONGEST_GAP_S:
         return last.time - first.time
     for offset in ((first.start + last.start) // 2, first.start + 1):
         between = _event_from(file, offset)
         if between is not None and between.start < last.start:
             return _seconds_between(file, first, between) + _seconds_between(file, between, last)
-    return 0.0  # neighbours: a pause
+    return 0.0  # neighbours: a pause, or the clock was set back
 
 
-def _object(path: Path, problems: list[str]) -> dict[str, Any]:
+def _object(path: Path, faults: Callable[[Mapping[str, Any]], Iterable[str]], problems: list[str]) -> dict[str, Any]:
+    """The JSON object in a file, empty without one; what is wrong with it is added to the problems."""
     try:
-        values = json.loads(bounded.read(path, bounded.JSON))
-        if isinstance(values, dict):
-            return values
-        problems.append(f"{path.name}: damaged (not a JSON object)")
+        values = bounded.read_object(path)
+        problems += [f"{path.name}: damaged ({fault})" for fault in list(faults(values))[:1]]
+        return values
     except FileNotFoundError:
         if path.name == "config.json":
             problems.append(f"{path.name}: missing")
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         problems.append(f"{path.name}: damaged ({bounded.reason(error)})")
     return {}
 
 
-def _state(folder: Path, result: Mapping[str, Any], problems: Sequence[str]) -> str:
+def _state(folder: Path, result: Mapping[str, Any], problems: list[str]) -> str:
+    """The state of a run; a lock that is damaged is added to the problems."""
+    try:
+        is_held = lock.holder_lives(folder)
+    except (OSError, ValueError) as error:
+        problems.append(f"{lock.NAME}: damaged ({bounded.reason(error)})")
     if problems:
         return "damaged"
     if result:
         return "broken" if "broken" in result else "finished"
-    return "training" if lock.holder_lives(folder) else "stopped"
+    return "training" if is_held else "stopped"
 
 
 def _measure(values: Any) -> Measure | None:
@@ -232,16 +249,15 @@ def _measure(values: Any) -> Measure | None:
     if not isinstance(values, dict):
         return None
     for metric in METRICS:
-        if (value := _number(values.get(metric))) is not None:
-            limits = [_number(each) for each in values.get("interval") or []]
-            low, high = limits if len(limits) == 2 else (None, None)
-            return Measure(metric, value, None if low is None or high is None else (low, high))
+        if (value := _value(NUMBER, values.get(metric))) is not None:
+            limits = values.get("interval")
+            return Measure(metric, value, (limits[0], limits[1]) if run_records.is_interval(limits) else None)
     return None
 
 
 def _during_training(validation: Mapping[str, Any], config: Mapping[str, Any]) -> Measure | None:
     """The error rate of the last validation, in phones where the tokens are phones; None for a language model."""
-    value = _number(validation.get("dev_error"))
+    value = validation.get("dev_error")
     tokens = str(_section(_section(config, "corpus"), "tokens").get("_target_", ""))
     return (
         None
@@ -255,13 +271,6 @@ def _section(values: Mapping[str, Any], key: str) -> dict[str, Any]:
     return section if isinstance(section, dict) else {}
 
 
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+def _value(kind: str, value: Any) -> Any:
+    """A value if it is of a kind, else None."""
+    return value if run_records.is_of(kind, value) else None

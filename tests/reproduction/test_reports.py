@@ -176,8 +176,9 @@ def test_quantiles_of_histograms_are_those_of_the_values(tmp_path: Path) -> None
 
 
 def test_errors_in_the_hundreds_do_not_flatten_the_rest_of_their_curve(tmp_path: Path) -> None:
-    found = [{"event": "validation", "step": step, "dev_error": rate} for step, rate in ((1, 6.0), (2, 0.5))]
-    lines = (json.dumps(event) + "\n" for event in [*found, {"event": "train", "step": 3}])
+    measured = {"time": 1.0, "event": "validation", "dev_loss": 1.0}
+    found = [measured | {"step": step, "dev_error": rate} for step, rate in ((1, 6.0), (2, 0.5))]
+    lines = (json.dumps(event) + "\n" for event in [*found, {"time": 2.0, "event": "train", "step": 3, "loss": 1.0}])
     (tmp_path / "metrics.jsonl").write_text("".join(lines))
     job = Job(recipe.read("bo18_table3").rows[0], 1, 1, (), {}, tmp_path)
     assert learning_curves.validation_error_rates(job) == {1: learning_curves.HIGHEST_PERCENT, 2: 50.0}

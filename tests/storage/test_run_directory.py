@@ -68,7 +68,7 @@ def test_a_run_from_before_there_were_initial_values_to_choose(config: Config, i
     chosen = config | {"init": card("init", init)}
     former = {key: value for key, value in config.items() if key != "init"}
     folder = run_directory.RunDirectory(former)
-    folder.record(event="train", step=1)
+    folder.record(event="train", step=1, loss=1.0)
     assert (run_directory.signature_digest(chosen) == run_directory.signature_digest(former)) == (init == "las")
     if init == "las":
         run_directory.RunDirectory(chosen)
@@ -80,7 +80,7 @@ def test_a_run_from_before_there_were_initial_values_to_choose(config: Config, i
 def test_a_run_from_before_there_were_warm_starts(config: Config) -> None:
     former = {key: value for key, value in config.items() if key != "warm_start"}
     folder = run_directory.RunDirectory(former)
-    folder.record(event="train", step=1)
+    folder.record(event="train", step=1, loss=1.0)
     assert run_directory.signature_digest(config) == run_directory.signature_digest(former)
     run_directory.RunDirectory(config)
     warm = changed(config, warm_start__from="runs/other")
@@ -91,7 +91,7 @@ def test_a_run_from_before_there_were_warm_starts(config: Config) -> None:
 
 def test_a_stored_section_that_is_none_is_a_difference(config: Config) -> None:
     folder = run_directory.RunDirectory(config)
-    folder.record(event="train", step=1)
+    folder.record(event="train", step=1, loss=1.0)
     (folder.directory / "config.json").write_text(json.dumps(config | {"model": 3}))
     with pytest.raises(StorageError, match=r"another configuration"):
         run_directory.RunDirectory(config)
@@ -99,7 +99,7 @@ def test_a_stored_section_that_is_none_is_a_difference(config: Config) -> None:
 
 def test_another_configuration_is_refused_with_the_keys_that_differ(config: Config) -> None:
     folder = run_directory.RunDirectory(config)
-    folder.record(event="train", step=1)
+    folder.record(event="train", step=1, loss=1.0)
     before = (folder.directory / "config.json").read_bytes()
     with pytest.raises(StorageError) as raised:
         run_directory.RunDirectory(changed(config, optim__lr=1.0, trainer__max_steps=5, data_dir="/elsewhere"))
@@ -120,7 +120,7 @@ def test_a_config_that_never_trained_may_be_mended(config: Config) -> None:
 @pytest.mark.parametrize("content", [None, "", '{"name": "baseli', "[]", "{}"])
 def test_a_begun_run_without_its_config_is_refused(config: Config, content: str | None) -> None:
     folder = run_directory.RunDirectory(config)
-    folder.record(event="train", step=1)
+    folder.record(event="train", step=1, loss=1.0)
     path = folder.directory / "config.json"
     path.unlink() if content is None else path.write_text(content)
     with pytest.raises(StorageError, match=r"(?s)config\.json: missing or damaged.*name=baseline_2"):
@@ -148,7 +148,7 @@ def test_metrics_are_one_event_per_line(config: Config) -> None:
 
 def test_values_that_are_not_json_are_not_written(config: Config) -> None:
     folder = run_directory.RunDirectory(config)
-    folder.record(event="train", step=1)
+    folder.record(event="train", step=1, loss=1.0)
     with pytest.raises(ValueError, match="JSON compliant"):
         folder.record(event="train", step=2, loss=float("nan"))
     assert len(folder.metrics()) == 1
@@ -156,12 +156,12 @@ def test_values_that_are_not_json_are_not_written(config: Config) -> None:
 
 def test_half_a_line_of_a_killed_process_is_dropped(config: Config) -> None:
     folder = run_directory.RunDirectory(config)
-    folder.record(event="train", step=1)
+    folder.record(event="train", step=1, loss=1.0)
     with (folder.directory / "metrics.jsonl").open("a") as file:
         file.write('{"time": 1.0, "event": "tr')
     assert [event["step"] for event in folder.metrics()] == [1]
     folder.forget_after(1)
-    folder.record(event="train", step=2)
+    folder.record(event="train", step=2, loss=1.0)
     assert [event["step"] for event in folder.metrics()] == [1, 2]
 
 

@@ -4,6 +4,8 @@ import itertools
 import json
 import os
 import socket
+import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from las.reproduction import jobs
+from las.reproduction.convergence import Curve
 from las.storage import lock, run_summary
+from las.storage.run_directory import RunDirectory
 from las.storage.run_summary import Measure
 
 SPLIT = {"phone_error_rate": 0.25, "interval": [0.2, 0.3], "words": 8}
@@ -55,7 +59,7 @@ def test_states(tmp_path: Path) -> None:
 def test_the_last_validation_counts_before_there_is_a_result(tmp_path: Path) -> None:
     write(tmp_path, [1.0, 2.0])
     with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write('{"time": 3.0, "event": "validation", "step": 2, "dev_error": 0.5}\n')
+        file.write('{"time": 3.0, "event": "validation", "step": 2, "dev_loss": 1.0, "dev_error": 0.5}\n')
         for step in range(3, 500):  # more than is read from the end at first
             file.write(json.dumps({"time": step, "event": "train", "step": step, "loss": 0.5, "x": "y" * 60}) + "\n")
         file.write('{"time": 501.0, "event": "tr')  # being written now
@@ -74,8 +78,18 @@ def test_the_last_validation_counts_before_there_is_a_result(tmp_path: Path) -> 
         ("metrics.jsonl", "no json\n", "metrics.jsonl: damaged (byte 0: a line without a time)"),
         ("metrics.jsonl", '{"time": 1, "event": "train", \n', "metrics.jsonl: damaged at the last train ("),
         ("environment.json", "", "environment.json: damaged ("),
-        ("result.json", '{"splits": 3, "seed": "x", "steps": [], "commit": null, "name": 4}', ""),
-        ("result.json", '{"splits": {"dev": {"wer": 0.5, "interval": [null, 2]}, "test": 7}, "commit": 1}', ""),
+        (
+            "result.json",
+            '{"splits": 3, "steps": 1, "commit": null}',
+            "result.json: damaged (splits is 3, not an object)",
+        ),
+        ("result.json", '{"splits": {}, "steps": [], "name": 4}', "result.json: damaged (steps is list, not a whole"),
+        (
+            "result.json",
+            '{"splits": {"dev": 7}, "steps": 1}',
+            "result.json: damaged (splits.dev has none of phone_error",
+        ),
+        ("result.json", '{"splits": {}, "steps": 1, "commit": null, "seed": null}', ""),
     ],
 )
 def test_damaged_files_are_named(name: str, content: str | bytes, says: str, tmp_path: Path) -> None:
@@ -97,13 +111,35 @@ def test_a_folder_or_a_device_in_the_place_of_a_file(tmp_path: Path) -> None:
 
 @given(st.lists(st.integers(0, 900), min_size=1, max_size=40))
 def test_minutes_are_those_of_all_events(gaps: list[int]) -> None:
-    import tempfile
-
     times = [float(time) for time in itertools.accumulate(gaps)]
     with tempfile.TemporaryDirectory() as folder:
         run = run_summary.read(write(Path(folder), times, result=RESULT))
     expected = jobs.seconds([{"time": time} for time in times]) / 60
     assert run.minutes is None if len(times) < 2 else run.minutes == pytest.approx(expected)
+
+
+@given(st.lists(st.integers(-9000, 900), min_size=1, max_size=40))
+def test_no_time_is_negative_where_the_clock_was_set(gaps: list[int]) -> None:
+    times = [10_000.0 + time for time in itertools.accumulate(gaps)]
+    events = [{"time": time, "event": "validation", "step": 1, "dev_error": 1.0, "dev_loss": 1.0} for time in times]
+    assert jobs.seconds(events) == sum(gap for gap in gaps[1:] if 0 < gap <= 600)
+    curve = Curve.of(events)
+    assert (
+        curve is not None and list(curve.seconds) == sorted(curve.seconds) and curve.seconds[-1] == jobs.seconds(events)
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        run = run_summary.read(write(Path(folder), [max(0.0, time) for time in times], result=RESULT))
+    assert run.minutes is None or run.minutes >= 0
+
+
+def test_times_of_a_process_go_on_when_its_clock_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {"run_dir": str(tmp_path), "name": "a", "corpus": {"name": "timit"}, "trainer": {}}
+    run = RunDirectory(config)
+    run.record(event="train", step=1, loss=1.0)
+    monkeypatch.setattr(time, "time", lambda: 1.0)
+    run.record(event="train", step=2, loss=1.0)
+    first, second = (event["time"] for event in run.metrics())
+    assert 0 <= second - first < 60
 
 
 def test_runs_are_found_and_not_entered(tmp_path: Path) -> None:
