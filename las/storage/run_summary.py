@@ -59,15 +59,15 @@ class RunSummary:
 def find(folder: Path) -> list[Path]:
     """Run folders in a folder and below it, sorted; the folder itself if it is one. Their own folders are not entered.
 
-    Links to folders are followed, each folder once. One below that cannot be listed counts as a run, whose summary says
-    so. Raises OSError if the folder itself cannot be listed.
+    Links to folders are followed, each folder once, and none that holds this one. A folder below that cannot be listed
+    counts as a run, whose summary says so. Raises OSError if the folder itself cannot be listed.
     """
     found, waiting = [], [str(folder)]
-    seen: set[tuple[int, int]] = set()
+    seen = set(map(_identity, Path(os.path.realpath(folder)).parents))
     while waiting:
         directory = waiting.pop()
         try:
-            status = os.stat(directory)
+            identity = _identity(directory)
             with os.scandir(directory) as entries:
                 listed = list(entries)
         except FileNotFoundError:  # removed meanwhile
@@ -79,14 +79,21 @@ def find(folder: Path) -> list[Path]:
                 raise
             found.append(Path(directory))
             continue
-        if (status.st_dev, status.st_ino) in seen:
+        if identity in seen:
             continue
-        seen.add((status.st_dev, status.st_ino))
+        seen.add(identity)
         if any(entry.name in FILES for entry in listed):
             found.append(Path(directory))
         else:
-            waiting += [each.path for each in listed if each.name[0] != "." and os.path.isdir(each.path)]
+            inside = [each for each in listed if each.name[0] != "." and os.path.isdir(each.path)]
+            links, real = ([each.path for each in inside if each.is_symlink() == is_link] for is_link in (True, False))
+            waiting = links + waiting + real  # links last: a run has its own path
     return sorted(found)
+
+
+def _identity(folder: str | Path) -> tuple[int, int]:
+    status = os.stat(folder)
+    return status.st_dev, status.st_ino
 
 
 def read(folder: Path) -> RunSummary:

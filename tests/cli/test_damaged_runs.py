@@ -171,9 +171,10 @@ def test_a_damaged_run_is_an_error_of_comparing_and_reproducing(
 def test_a_folder_that_cannot_be_listed_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "a")
     write(tmp_path / "elsewhere/b")
-    (tmp_path / "runs").mkdir()
+    write(tmp_path / "runs/real")
     (tmp_path / "runs/linked").symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "elsewhere/again").symlink_to(tmp_path / "runs")
+    for name, target in (("again", "runs"), ("above", ".."), ("a_run", "runs/real")):
+        (tmp_path / "elsewhere" / name).symlink_to(tmp_path / target)
     (tmp_path / "runs/gone").symlink_to(tmp_path / "nowhere")
     (tmp_path / "runs/closed").mkdir()
     real = os.scandir
@@ -185,4 +186,4 @@ def test_a_folder_that_cannot_be_listed_is_a_line(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(os, "scandir", scandir)
     data = json.loads(runs_list.listing(tmp_path / "runs", None, None, "json"))
-    assert [Path(run["folder"]).name for run in data] == ["closed", "b"]
+    assert [Path(run["folder"]).name for run in data] == ["closed", "b", "real"]
