@@ -249,6 +249,7 @@ class FilesCorpus(Corpus):
             *self.contents.remarks,
             *files_notes.overlaps(self.contents.entries),
             *files_notes.rates(rates, self.sample_rate, self.resampled),
+            *files_notes.cut(self.contents.entries, self.headers),
             *files_notes.empty(self.contents.entries),
             *files_notes.symbols(self.tokens, self.unit),
             *files_notes.changes(self.text.changes(self.contents.texts)),

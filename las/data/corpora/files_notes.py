@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from las.data.sources import utterances
 from las.data.sources.base import Entry
+from las.data.sources.headers import Headers
 from las.data.text_rules import Change
 from las.data.tokenizers import Tokenizer, TrainedSentencePieces
 from las.runtime.errors import first_of
@@ -58,6 +60,19 @@ def rates(counts: Mapping[int, int], sample_rate: int, folder: Path) -> list[str
     return [
         f"sample rates (files): {listed}. Those of another rate than {sample_rate:,} Hz are resampled, into {folder}"
     ]
+
+
+def cut(splits: Splits, infos: Headers) -> list[str]:
+    """Notes about utterances that end after their audio, and are cut at its end."""
+    notes = []
+    for split, entries in splits.items():
+        known = ((entry.id, utterances.overshoot_s(entry, info)) for entry in entries if (info := infos[entry.audio]))
+        if late := [name for name, overshoot_s in known if overshoot_s > utterances.TOLERANCE_S]:
+            notes.append(
+                f"{split}: utterances that end up to {utterances.OVERSHOOT_S:g} s after their audio, cut at its end "
+                f"({len(late):,}): {first_of(late, 5)}"
+            )
+    return notes
 
 
 def empty(splits: Splits) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from las.data.corpora import hub5, isip_transcripts, telephone_calls
 from las.data.corpora.base import Corpus, stamp
 from las.data.manifest import Utterance
+from las.data.sources.utterances import OVERSHOOT_S
 from las.data.tokenizers import Tokenizer
 from las.runtime.errors import ConfigError, DataError, suggest
 from las.scoring.error_rates import Score
@@ -173,7 +174,7 @@ class Switchboard(Corpus):
             ),
             (
                 len(cut),
-                f"segments end after their call: cut at its end, or listed (from {telephone_calls.OVERSHOOT_S} s)",
+                f"segments end after their call: cut at its end, or listed (from {OVERSHOOT_S} s)",
             ),
             (len(odd), f"words hold markup that no rule knows, left out of them, the first {odd[:3]}"),
         ]

@@ -6,14 +6,12 @@ from pathlib import Path
 
 from las.data.corpora.base import audio_duration
 from las.data.manifest import Utterance
+from las.data.sources.utterances import OVERSHOOT_S
 from las.runtime.errors import DataError
 from las.storage import folders
 
 CHANNELS = {"A": 0, "B": 1, "1": 0, "2": 1}
 """Channel of the file for each name of a side in transcripts."""
-
-OVERSHOOT_S = 0.5
-"""Seconds by which a segment may end after the audio; it is then cut there, as in Kaldi's recipe."""
 
 
 def find(root: Path, name: Callable[[str], str | None] = str.lower) -> dict[str, Path]:

@@ -16,6 +16,8 @@ _MANY = 10
 """Number of files from which listing their folder is faster than asking for each."""
 TOLERANCE_S = 0.01
 """Seconds by which a stretch may miss the end of its file: sources write times with few digits."""
+OVERSHOOT_S = 0.5
+"""Seconds from which a stretch ends too long after its file; a shorter one is cut there, as Kaldi does."""
 
 
 def identified(entries: Sequence[Entry]) -> list[Entry]:
@@ -126,16 +128,24 @@ def _problem(entry: Entry, info: AudioInfo) -> str:
         )
     if (entry.channel or 0) >= info.channels:
         return f"{name} has no channel {entry.channel}: it has {info.channels}, counted from 0"
-    end_s = entry.start_s + (entry.duration_s or 0.0)
-    if end_s > info.duration_s + TOLERANCE_S or entry.start_s >= info.duration_s:
-        return f"it ends at {end_s:.3f} s, {name} at {info.duration_s:.3f} s"
+    if overshoot_s(entry, info) >= OVERSHOOT_S or entry.start_s >= info.duration_s:
+        return f"it ends at {_end_s(entry):.3f} s, {name} at {info.duration_s:.3f} s"
     return ""
 
 
+def overshoot_s(entry: Entry, info: AudioInfo) -> float:
+    """Seconds by which an entry ends after its file, negative for one that ends before."""
+    return _end_s(entry) - info.duration_s
+
+
+def _end_s(entry: Entry) -> float:
+    return entry.start_s + (entry.duration_s or 0.0)
+
+
 def _duration(entry: Entry, info: AudioInfo) -> float:
-    """Duration in seconds; a stretch that ends within the tolerance of the file's end reaches to it."""
+    """Duration in seconds; a stretch that ends within the tolerance of the file's end, or after it, reaches to it."""
     rest_s = info.duration_s - entry.start_s
-    if entry.duration_s is None or abs(entry.duration_s - rest_s) <= TOLERANCE_S:
+    if entry.duration_s is None or entry.duration_s >= rest_s - TOLERANCE_S:
         return rest_s
     return entry.duration_s
 

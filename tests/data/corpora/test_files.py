@@ -181,6 +181,27 @@ def test_stretches_and_channels_that_are_not_there(prepare: Prepare, tmp_path: P
     assert written(tmp_path, "dev")[0].channel == 1
 
 
+def test_segments_that_end_late_are_cut_and_named(prepare: Prepare, tmp_path: Path) -> None:
+    """As Kaldi's extract-segments cuts them: by less than 0.5 s."""
+    folder = tmp_path / "kaldi"
+    folder.mkdir()
+    ends = {"a": 1.0, "b": 1.009, "c": 1.05, "d": 1.499, "e": 0.9}
+    for name in ends:
+        sound(folder / f"{name}.wav", 1.0)
+    for name, line in (("wav.scp", "{0} {0}.wav"), ("text", "{0}-1 one two"), ("segments", "{0}-1 {0} 0.25 {1}")):
+        (folder / name).write_text("".join(line.format(*each) + "\n" for each in ends.items()))
+    out = prepare(train="kaldi", dev="kaldi", test_share=0.0)
+    for split in ("train", "dev"):
+        assert f"{split}: utterances that end up to 0.5 s after their audio, cut at its end (2): c-1, d-1\n" in out
+    durations = {each.id[0]: round(each.duration_s, 3) for each in written(tmp_path, "train")}
+    assert durations == {"a": 0.75, "b": 0.75, "c": 0.75, "d": 0.75, "e": 0.65}
+    (folder / "segments").write_text("".join(f"{name}-1 {name} 0.25 1.5\n" for name in ends))
+    with pytest.raises(
+        DataError, match=r"do not lie within their audio \(5\):\n  .*segments:1: a-1: it ends at 1\.500 s"
+    ):
+        prepare(train="kaldi", dev="kaldi", test_share=0.0)
+
+
 def test_empty_texts_are_counted_and_named(prepare: Prepare, tmp_path: Path) -> None:
     rows = recordings(tmp_path, speakers=4, each=1)
     table(tmp_path / "all.csv", [(rows[0][0], "", ""), *rows[1:]])
