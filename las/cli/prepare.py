@@ -8,7 +8,7 @@ from las.data import quality
 from las.data.audio_scan import AudioScanCache
 from las.data.corpora.base import Corpus
 from las.data.quality import QualityLimits, QualityProblem
-from las.nn.model import ListenAttendSpell
+from las.nn.trainable import SpeechModel
 from las.runtime import progress
 from las.runtime.config import build, compose
 from las.runtime.errors import DataError
@@ -24,12 +24,12 @@ def check(overrides: list[str]) -> None:
     config = compose("train", overrides)
     corpus: Corpus = build(config["corpus"], where="corpus")
     limits = build(config["limits"], where="limits")
-    model: ListenAttendSpell = build(config["model"], where="model")(corpus.sample_rate, corpus.tokens.size)
+    model: SpeechModel = build(config["model"], where="model")(corpus.sample_rate, corpus.tokens.size)
     data_dir = Path(config["data_dir"])
     data = data_preparation.prepare(corpus, data_dir, limits)
     # Cached scans are ignored here, and the new ones are cached for trainings.
     data = data._replace(readings=AudioScanCache(data_preparation.readings_path(corpus, data_dir)))
-    problems = {split: data.problems(split, data_preparation.num_states_of(model)) for split in corpus.splits}
+    problems = {split: data.problems(split, model) for split in corpus.splits}
     ledger = data_preparation.write_ledger(data_dir / "checks" / corpus.name / data_preparation.LEDGER, problems)
     for split, listed in problems.items():
         for problem in listed:
@@ -82,7 +82,8 @@ def prepare(overrides: list[str]) -> Splits:
     corpus: Corpus = build(config["corpus"], where="corpus")
     limits: QualityLimits = build(config["limits"], where="limits")
     data = data_preparation.prepare(corpus, Path(config["data_dir"]), limits)
-    problems = data.problems(corpus.splits[0])
+    model: SpeechModel = build(config["model"], where="model")(corpus.sample_rate, corpus.tokens.size)
+    problems = data.problems(corpus.splits[0], model)
     for problem in problems:
         progress.say(f"{problem.utterance_id}: {problem.reason}")
     for split in corpus.splits:

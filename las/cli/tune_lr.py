@@ -58,7 +58,7 @@ def tune_lr(overrides: list[str]) -> RangeTest:
 
 def usable(parts: TrainingSetup, data: PreparedCorpus) -> list[Utterance]:
     """The training utterances of a corpus that can be trained on; the number of others is printed."""
-    problems = data.problems(data.corpus.splits[0], data_preparation.num_states_of(parts.speech_model))
+    problems = data.problems(data.corpus.splits[0], parts.speech_model)
     if problems:
         progress.say(f"left out: {len(problems)} of {len(data.train)} utterances have problems, las check names them")
     return data_preparation.usable_utterances(data, problems)

@@ -1,5 +1,6 @@
 """Quality checks of utterances: requirements on audio and transcripts for training and for decoding."""
 
+import itertools
 import statistics
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from las.runtime.errors import ArgumentError, DataError
 SHORTEST_S = 0.025  # one analysis window
 
 TRAINING_ONLY = frozenset(
-    ("too long", "silent", "clipped", "empty transcript", "unknown symbols", "more symbols than states")
+    ("too long", "silent", "clipped", "empty transcript", "unknown symbols", "more symbols than states", "CTC")
 )
 """Kinds of problems that exclude an utterance from training, but not from decoding and scoring."""
 
@@ -93,6 +94,8 @@ class QualityCriteria(NamedTuple):
     limits: QualityLimits
     num_states: Callable[[int], int] | None
     """Number of encoded states of a number of samples; None: transcripts may have any length."""
+    ctc: bool = True
+    """CTC reads the states: two equal neighbours of a transcript need one more between them, for a blank."""
 
 
 def problems(
@@ -132,15 +135,29 @@ def require_audio(utterance: Utterance, reading: AudioScan | DataError, criteria
 
 
 def require_text(utterance: Utterance, criteria: QualityCriteria) -> None:
-    """Raise DataError unless the tokens can write a transcript, and it has no more symbols than encoded states."""
+    """Raise DataError unless the tokens can write a transcript, and there are as many encoded states as it needs."""
     require_well_formed(utterance.text)
     num_symbols = criteria.tokens.length(utterance.text)
     if criteria.num_states is None:
         return
-    states = criteria.num_states(round(utterance.duration_s * criteria.sample_rate))
+    states = criteria.num_states(num_samples(utterance, criteria.sample_rate))
     if num_symbols > states:
         message = f"the transcript has {num_symbols} symbols, more than the {states} states that the listener encodes"
         raise DataError(message, kind="more symbols than states")
+    if criteria.ctc and 2 * num_symbols > states:
+        symbols = criteria.tokens.split(utterance.text)
+        equal = sum(one == other for one, other in itertools.pairwise(symbols))
+        if num_symbols + equal > states:
+            raise DataError(
+                f"CTC cannot align the transcript: its {num_symbols} symbols and the blanks between {equal} equal "
+                f"neighbours are more than the {states} states that the listener encodes",
+                kind="CTC",
+            )
+
+
+def num_samples(utterance: Utterance, sample_rate: int) -> int:
+    """Number of samples of an utterance at a rate in Hz."""
+    return round(utterance.duration_s * sample_rate)
 
 
 def require_well_formed(text: str) -> None:

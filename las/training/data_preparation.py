@@ -44,12 +44,15 @@ class PreparedCorpus(NamedTuple):
         return self.splits[self.corpus.splits[0]]
 
     @garbage.paused()
-    def problems(self, split: str, num_states: NumStates | None = None) -> list[QualityProblem]:
-        """The problems of a split (`Corpus.problems`), read by as many threads as there are processors."""
+    def problems(self, split: str, model: SpeechModel | None = None) -> list[QualityProblem]:
+        """The problems of a split (`Corpus.problems`), read by as many threads as there are processors.
+
+        With a model, those of utterances that are too short for it are among them.
+        """
         utterances, threads = self.splits[split], os.cpu_count() or 1
-        return self.corpus.problems(
-            utterances, num_states, threads, self.limits, self.readings, f"{split}: audio files read"
-        )
+        num_states = None if model is None else num_states_of(model, utterances, self.corpus.sample_rate)
+        title, ctc = f"{split}: audio files read", model is not None and model.ctc is not None
+        return self.corpus.problems(utterances, num_states, threads, self.limits, self.readings, title, ctc)
 
     def unknown(self, split: str) -> quality.Unknown:
         """The symbols of a split's transcripts that the tokens lack."""
@@ -98,9 +101,12 @@ def prepared(corpus: Corpus, data_dir: str) -> Splits:
     return corpus.prepare(Path(data_dir) / "manifests")
 
 
-def num_states_of(model: SpeechModel) -> NumStates:
-    """A function from a number of samples to the model's number of encoded states."""
-    return lambda num_samples: int(model.num_states(torch.tensor([num_samples]))[0])
+def num_states_of(model: SpeechModel, utterances: Sequence[Utterance], sample_rate: int) -> NumStates:
+    """A function from the number of samples of an utterance to the model's number of encoded states."""
+    lengths = sorted({quality.num_samples(utterance, sample_rate) for utterance in utterances})
+    return dict(
+        zip(lengths, model.num_states(torch.tensor(lengths, dtype=torch.int64)).tolist(), strict=True)
+    ).__getitem__
 
 
 def readings_path(corpus: Corpus, data_dir: Path) -> Path:
@@ -137,7 +143,7 @@ def print_outliers(split: str, utterances: list[Utterance], tokens: Tokenizer, n
 
 
 def filter_training_utterances(
-    data: PreparedCorpus, num_states: NumStates, folder: Path, max_bad_fraction: float
+    data: PreparedCorpus, model: SpeechModel, folder: Path, max_bad_fraction: float
 ) -> list[Utterance]:
     """Training utterances without problems; the others are printed and listed in bad_utterances.jsonl.
 
@@ -147,7 +153,7 @@ def filter_training_utterances(
     if no utterance remains.
     """
     split, train, log = data.corpus.splits[0], data.train, folder / "log.txt"
-    problems = data.problems(split, num_states)
+    problems = data.problems(split, model)
     ledger = write_ledger(folder / LEDGER, {split: problems})
     for problem in problems[:20]:
         progress.say(f"left out of training: {problem.utterance_id}: {problem.reason}", log)

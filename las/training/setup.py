@@ -200,9 +200,8 @@ def filter_training_utterances(run: TrainingRun, data: PreparedCorpus) -> list[U
     Raises DataError when too many cannot be used or dev and test cannot be decoded, ConfigError or DataError when a
     search does not fit the model or its tokens.
     """
-    num_states = data_preparation.num_states_of(run.setup.speech_model)
-    max_bad_fraction = run.setup.max_bad_fraction
-    train = data_preparation.filter_training_utterances(data, num_states, run.folder.directory, max_bad_fraction)
+    model, max_bad_fraction = run.setup.speech_model, run.setup.max_bad_fraction
+    train = data_preparation.filter_training_utterances(data, model, run.folder.directory, max_bad_fraction)
     for split in data.corpus.splits[1:]:
         data_preparation.require_decodable(data, split, run.log)
     targets = run.targets(data, run.setup)

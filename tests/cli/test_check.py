@@ -12,6 +12,7 @@ import pytest
 import soundfile
 from console import Answer
 from tiers import rest_slow
+from tiny import MODEL, QUICK, SHORT, sound
 from tiny_words import TRAIN, name, overrides, tree, wav
 
 from las.cli import train
@@ -247,3 +248,26 @@ def test_real_words(shared_data: Path, tmp_path: Path, las: Las) -> None:
     assert "16000 Hz, 301 symbols" in answer.out
     assert answer.out.endswith("an4: all 1078 utterances are sound\n")
     assert max(len(line) for line in answer.out.splitlines() if "a partial copy" not in line) <= 100
+
+
+def test_what_ctc_cannot_align_is_named_before_a_training_and_left_out_of_it(
+    tmp_path: Path, las: Las, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number in range(8):
+        sound(tmp_path / f"{number}.wav", 0.4 + 0.01 * number, number)
+    texts = ["ab ab", "ba", "aabbaabb", "abababab"]
+    rows = "".join(f"{number}.wav,{texts[number % 4]}\n" for number in range(8))
+    (tmp_path / "all.csv").write_text(f"audio,text\n{rows}")
+    given = ["corpus=files", "corpus.train=all.csv", "corpus.dev=all.csv", "corpus.test_share=0", *MODEL]
+    says = "CTC cannot align the transcript: its 8 symbols and the blanks between 4 equal neighbours are more than the"
+    answer = las("check", *given)
+    assert answer.code == 3 and "files: 2 of 16 utterances cannot be used" in answer.err
+    assert sum(says in line for line in answer.out.splitlines()) == 4 and "│ CTC     │     2 │   2 │" in answer.out
+    answer = las("prepare", *given)
+    assert answer.code == 0 and answer.out.count(says) == 2
+    assert "\n2 of 8 training utterances cannot be used\n" in answer.out
+    answer = las("train", *given, *SHORT, *QUICK, "trainer.max_bad_fraction=0.5", "run_dir=run")
+    assert answer.code == 0 and answer.out.count("left out of training: ") == answer.out.count(says) == 2
+    answer = las("check", *given, "model=las_small")
+    assert (answer.code, answer.err) == (0, "") and "all 16 utterances are sound" in answer.out

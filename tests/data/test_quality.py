@@ -1,6 +1,7 @@
 """What is asked of an utterance, at the limits, and which transcripts stand out."""
 
 import pytest
+import torch
 
 from las.data import quality
 from las.data.audio.files import AudioInfo
@@ -8,6 +9,7 @@ from las.data.audio_levels import AudioLevels, AudioScan, segment_key
 from las.data.manifest import Utterance
 from las.data.quality import QualityCriteria, QualityLimits
 from las.data.tokenizers import Characters
+from las.nn import ctc
 from las.runtime.errors import DataError
 
 ASKED = QualityCriteria(Characters(" AB"), 16000, 1, QualityLimits(longest_s=10.0, clipped=0.01), lambda num_samples: 3)
@@ -57,6 +59,29 @@ def test_transcripts_at_the_limits(text: str, kind: str | None) -> None:
         found = error.kind
     assert found == kind
     assert quality.is_well_formed(text) == (kind != "control characters")
+
+
+@pytest.mark.parametrize(("text", "states"), [("ABAB", 4), ("AAAA", 7), ("AABB", 6), ("A AA", 5), ("AA", 3)])
+def test_ctc_needs_a_state_between_equal_neighbours(text: str, states: int) -> None:
+    """As `ctc_loss` does: with a state less, an utterance has probability zero, which adds nothing to the loss."""
+    asked = ASKED._replace(num_states=lambda num_samples: states)
+    quality.require_text(utterance(text=text), asked)
+    assert -float(ctc_loss(text, states, asked)) < 0
+    fewer = asked._replace(num_states=lambda num_samples: states - 1)
+    assert float(ctc_loss(text, states - 1, asked)) == 0
+    with pytest.raises(DataError, match=rf"more than the {states - 1} states") as raised:
+        quality.require_text(utterance(text=text), fewer)
+    assert raised.value.kind in quality.TRAINING_ONLY
+    if states > len(text):
+        assert raised.value.kind == "CTC"
+        quality.require_text(utterance(text=text), fewer._replace(ctc=False))
+
+
+def ctc_loss(text: str, states: int, asked: QualityCriteria) -> torch.Tensor:
+    torch.manual_seed(1)
+    scores = torch.randn(1, states, asked.tokens.size).log_softmax(-1)
+    targets = torch.tensor([asked.tokens.encode(text)])
+    return ctc.loss(ctc.CTCOutput(scores, torch.tensor([states])), targets, torch.tensor([len(text)]))
 
 
 def test_outliers_are_further_than_three_times_from_the_median() -> None:

@@ -189,17 +189,19 @@ class Corpus(ABC):
         limits: QualityLimits = DEFAULT_LIMITS,
         readings: AudioScanCache | None = None,
         title: str = "audio files read",
+        ctc: bool = True,
     ) -> list[QualityProblem]:
         """List the utterances that cannot be trained on, in their order, with the first problem of each.
 
         Every audio file is read to its end, except those that `readings` has an entry for. Problems are
         audio that is missing, unreadable, damaged, too short or too long, of another rate or number of channels,
         silent or clipped; transcripts that are empty, hold control characters, decomposed Unicode or unknown symbols,
-        and, where `num_states` gives the number of encoded states of a number of samples, more symbols than states.
+        and, where `num_states` gives the number of encoded states of a number of samples, more symbols than states, or
+        than CTC can align to them (`ctc`).
         The caller leaves these utterances out of training; those of dev and test are never left out. `title` describes
         the files in the progress.
         """
-        criteria = QualityCriteria(self.tokens, self.sample_rate, self.channels, limits, num_states)
+        criteria = QualityCriteria(self.tokens, self.sample_rate, self.channels, limits, num_states, ctc)
         return quality.problems(list(utterances), criteria, readings or AudioScanCache(), num_workers, title)
 
     def table(self, prepared: dict[str, list[Utterance]]) -> list[SplitRow]:
