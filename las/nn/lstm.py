@@ -139,6 +139,8 @@ class LSTM(nn.Module):
         Raises ArgumentError for shapes that do not fit, and for `lengths` of an input that needs none.
         """
         batch = _read(input, lengths, self.batch_first)
+        if batch.frames.device != (device := next(self.parameters()).device):
+            raise ArgumentError(f"input is on {batch.frames.device}, but the layer on {device}: move one of them")
         if batch.frames.shape[-1] != self.input_size:
             raise ArgumentError(
                 f"input has frames of {batch.frames.shape[-1]} values, but input_size={self.input_size}"
@@ -176,6 +178,11 @@ class LSTM(nn.Module):
         for name, part in zip(("h_0", "c_0"), hx, strict=True):
             if part.shape != expected:
                 raise ArgumentError(f"{name} has the shape {list(part.shape)}, expected {list(expected)}")
+            if part.device != batch.frames.device or not part.is_floating_point():
+                raise ArgumentError(
+                    f"{name} is {part.dtype} on {part.device}, but the input is {batch.frames.dtype} on "
+                    f"{batch.frames.device}: convert it, for example with {name}.to(input)"
+                )
         hidden, cell = (part.unsqueeze(1) if batch.is_single else part for part in hx)
         return [LSTMState(*pair) for pair in zip(hidden.unbind(0), cell.unbind(0), strict=True)]
 
@@ -212,7 +219,7 @@ def _read(input: Tensor | PackedSequence, lengths: Tensor | Sequence[int] | None
     if lengths is None:
         return _Batch(frames, torch.full((batch,), longest), input.dim() == 2)
     num_frames = torch.as_tensor(lengths)
-    if num_frames.shape != (batch,) or num_frames.is_floating_point():
+    if num_frames.shape != (batch,) or num_frames.is_floating_point() or num_frames.dtype == torch.bool:
         raise ArgumentError(f"lengths should be {batch} whole numbers, one for each row of the batch")
     if batch and not 0 <= int(num_frames.min()) <= int(num_frames.max()) <= longest:
         raise ArgumentError(

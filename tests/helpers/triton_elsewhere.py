@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
+import layouts
 import torch
 from autograd_cases import HIDDEN, make, material, results
 from kernel_cases import INPUT, unroll, unroll_both
@@ -91,6 +92,11 @@ def inference(name: str) -> list[Tensor]:
         again, _ = unroll(triton, cell, given, lengths, state)
     assert torch.equal(found[0], again) and given.grad is not None
     return [*found, given.grad]
+
+
+def relaid(case: layouts.Recurrence, chosen: list[str]) -> list[Tensor]:
+    """The results of a case whose tensors have these layouts."""
+    return case.by(triton, layouts.relaid(case.tensors(), chosen)[0])
 
 
 def nothing(name: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from cell_cards import every_cell
+from layouts import LAYOUTS
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
@@ -177,6 +178,17 @@ def test_padding_reaches_nothing() -> None:
     assert all(torch.equal(one, other) for one, other in zip(actual, expected, strict=True))
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("both", [0, 1])
+def test_states_and_lengths_of_any_layout_equal_torch(layout: str, both: int) -> None:
+    """A learned state that is expanded to the batch, a transposed one, one half of both states in one tensor."""
+    theirs, ours = pair(2, both, True)
+    frames, hx = padded(), [LAYOUTS[layout](part.detach()).requires_grad_() for part in states(theirs, len(LENGTHS))]
+    assert_equal(theirs, ours, theirs(frames, tuple(hx)), ours(frames, tuple(hx)), [frames, *hx])
+    lengths = LAYOUTS[layout](torch.tensor(LENGTHS))
+    assert torch.equal(ours(frames, lengths=lengths)[0], ours(frames, lengths=lengths.tolist())[0])
+
+
 def test_cells_are_chosen_by_class_and_function_as_well() -> None:
     by_class = LSTM(INPUT, HIDDEN, cell=LNJoinedLSTMCell, cell_norm="both")
     function = functools.partial(LNJoinedLSTMCell, cell_norm="both")
@@ -237,5 +249,15 @@ def test_what_cannot_be_read_is_explained() -> None:
         lstm(pack_padded_sequence(frames, torch.tensor([6, 6]), batch_first=True), lengths=[6, 6])
     with pytest.raises(ConfigError, match=r"c_0 has the shape \[1, 3, 5\], expected \[1, 2, 5\]"):
         lstm(frames, (zeros, torch.zeros(1, 3, HIDDEN)))
+    with pytest.raises(ConfigError, match=r"h_0 is torch.int64 on cpu, but the input is torch.float32 on cpu"):
+        lstm(frames, (zeros.long(), zeros))
+    with pytest.raises(ConfigError, match=r"c_0 is torch.float32 on meta.*c_0.to\(input\)"):
+        lstm(frames, (zeros, zeros.to("meta")))
+    with pytest.raises(ConfigError, match="input is on meta, but the layer on cpu"):
+        lstm(frames.to("meta"))
+    with pytest.raises(ConfigError, match="input is on cpu, but the layer on meta"):
+        copy.deepcopy(lstm).to("meta")(frames)
+    with pytest.raises(ConfigError, match="2 whole numbers"):
+        lstm(frames, lengths=[True, True])
     with pytest.raises(ConfigError, match="4 dimensions"):
         lstm(frames.unsqueeze(0))

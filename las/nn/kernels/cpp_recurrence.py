@@ -36,7 +36,7 @@ class Rows(NamedTuple):
         """The true frames; a view where nothing is padding."""
         flat = padded.flatten(0, 1)
         if self.positions is None:
-            return flat.contiguous()
+            return dense(flat)
         packed = allocator.empty(flat, len(self.positions), flat.shape[1])
         return torch.index_select(flat, 0, self.positions, out=packed)
 
@@ -50,7 +50,7 @@ class Rows(NamedTuple):
 
 def rows_of(num_frames: Int[Tensor, "batch"], frames: int) -> Rows:
     """The `Rows` of a batch padded to `frames`, from true lengths [batch]."""
-    true_lengths = num_frames.clamp(0, frames).long()
+    true_lengths = num_frames.cpu().long().clamp(0, frames)
     lengths, order = true_lengths.sort(descending=True, stable=True)
     starts = (true_lengths.cumsum(0) - true_lengths)[order]
     positions = None
@@ -84,22 +84,84 @@ class CppTrace(NamedTuple):
 
 NUMBERS = ("batch", "frames", "hidden", "output_stride", "reversed", "gate_norm", "cell_norm")
 PARAMETERS = ("input_gain", "gain", "offset", "cell_gain", "cell_bias")
+ROWS = ("order", "lengths", "starts")
 POINTERS = (
-    *("order", "lengths", "starts"),
+    *ROWS,
     *("weight", *PARAMETERS, "first_hidden", "first_cell", "d_outputs", "d_last_hidden", "d_last_cell"),
     *("projected", "summed", "hidden_before", "cell_before", "outputs", "last_hidden", "last_cell"),
     *("d_projected", "d_summed", "d_first_hidden", "d_first_cell", "sums"),
 )
 
 
+class Int64s(ctypes.c_void_p):
+    """A pointer to whole numbers."""
+
+    dtype = torch.int64
+
+
+class Doubles(ctypes.c_void_p):
+    """A pointer to fp64, whatever type the other numbers of its structure have."""
+
+    dtype = torch.float64
+
+
+class Bools(ctypes.c_void_p):
+    """A pointer to truth values."""
+
+    dtype = torch.bool
+
+
+class Bytes(ctypes.c_void_p):
+    """A pointer to bytes."""
+
+    dtype = torch.uint8
+
+
 class Structure(ctypes.Structure):
-    """Base class of structures that the C++ declares as well."""
+    """Base class of structures that the C++ declares as well.
+
+    The C++ is given addresses alone. It takes each for one on the CPU where elements of the field's type follow each
+    other without gaps; a field of type `c_void_p` has the type of the first such tensor, as the others have.
+    """
+
+    kinds: dict[str, torch.dtype | None]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.kinds = {field[0]: getattr(field[1], "dtype", None) for field in cls._fields_}
 
     def point(self, **tensors: Tensor | None) -> None:
-        """Set pointers to these tensors, which the caller keeps alive."""
+        """Set pointers to these tensors, which the caller keeps alive.
+
+        Raises TypeError for one that the C++ would read wrongly; see `dense`.
+        """
         for name, tensor in tensors.items():
             if tensor is not None:
-                setattr(self, name, tensor.data_ptr())
+                if not tensor.is_contiguous():
+                    raise TypeError(f"{name} has strides {tensor.stride()}: the C++ takes it for a dense tensor")
+                self._point(name, tensor)
+
+    def point_apart(self, **tensors: Tensor) -> None:
+        """Set pointers to tensors whose strides the structure has as numbers."""
+        for name, tensor in tensors.items():
+            self._point(name, tensor)
+
+    def _point(self, name: str, tensor: Tensor) -> None:
+        kind = self.kinds[name]
+        if kind is None:
+            kind = self.__dict__.setdefault("number", tensor.dtype)
+        address = tensor.data_ptr() if tensor.is_cpu else 0
+        if tensor.dtype != kind or tensor.is_neg() or (not address and tensor.numel()):
+            raise TypeError(
+                f"{name} is {tensor.dtype} on {tensor.device}{', negated when it is read' if tensor.is_neg() else ''}: "
+                f"the compiled kernel reads {kind} on the CPU"
+            )
+        setattr(self, name, address)
+
+
+def dense(tensor: Tensor) -> Tensor:
+    """The tensor as the C++ reads it: elements without gaps, none of them negated only when it is read."""
+    return tensor.contiguous().resolve_neg()
 
 
 class Direction(Structure):
@@ -108,7 +170,7 @@ class Direction(Structure):
     _fields_ = (
         *((name, ctypes.c_int64) for name in NUMBERS),
         ("eps", ctypes.c_double),
-        *((name, ctypes.c_void_p) for name in POINTERS),
+        *((name, Int64s if name in ROWS else ctypes.c_void_p) for name in POINTERS),
     )
 
 
@@ -144,11 +206,13 @@ class CppLibrary(NamedTuple):
         self, left: Float[Tensor, "rows inner"], right: Float[Tensor, "inner columns"], added_to: Tensor | None = None
     ) -> Float[Tensor, "rows columns"]:
         """The product left right, added to `added_to` in place if given; both may be transposed views."""
+        left, right = (part.resolve_neg() if 1 in part.stride() else dense(part) for part in (left, right))
         to = allocator.empty(left, len(left), right.shape[1]) if added_to is None else added_to
         product = CppProduct(*left.shape, right.shape[1], added_to is not None)
         product.left_row, product.left_column = left.stride()
         product.right_row, product.right_column = right.stride()
-        product.point(left=left, right=right, to=to)
+        product.point_apart(left=left, right=right)
+        product.point(to=to)
         self.call("multiply", left.dtype, ctypes.byref(product))
         return to
 
@@ -196,25 +260,24 @@ class CppRecurrence(torch.autograd.Function):
         traces = [
             _empty_trace(each, part.weight.shape[1], in_place) for part, each in zip(parts, projected, strict=True)
         ]
-        ctx.plan, ctx.split = plan, 1 + len(fields)
+        ctx.plan, ctx.split = plan, len(fields)
         ctx.save_for_backward(packed, *fields, *chain.from_iterable(traces))
         return _forward(plan, parts, traces)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_outputs: Tensor, *d_last: Tensor) -> Any:
-        packed, *fields = ctx.saved_tensors[: ctx.split]
-        saved, size = ctx.saved_tensors[ctx.split :], len(CppTrace._fields)
+        # Each is read once, as checkpoints ask, and may be a copy with other strides.
+        packed, *saved = (tensor if tensor is None else dense(tensor) for tensor in ctx.saved_tensors)
+        fields, saved, size = saved[: ctx.split], saved[ctx.split :], len(CppTrace._fields)
         traces = [CppTrace(*saved[start : start + size]) for start in range(0, len(saved), size)]
         parts = _parts(fields)
         with torch.autocast("cpu", enabled=False):
-            gradients = _backward(
-                ctx.plan, parts, traces, d_outputs.contiguous(), [part.contiguous() for part in d_last]
-            )
+            gradients = _backward(ctx.plan, parts, traces, dense(d_outputs), [*map(dense, d_last)])
             d_packed = None
             if ctx.needs_input_grad[1]:
                 for part, grads in zip(parts, gradients, strict=True):
-                    d_packed = ctx.plan.library.product(grads.source, part.source.contiguous(), d_packed)
+                    d_packed = ctx.plan.library.product(grads.source, part.source, d_packed)
             for number, grads in enumerate(gradients):
                 if packed is None:
                     source = ctx.plan.rows.unpack(grads.source)
@@ -245,7 +308,7 @@ def _project(
     if frames is None:
         return None, parts, [plan.rows.pack(part.source) for part in parts]
     packed = plan.rows.pack(frames)
-    return packed, parts, [plan.library.product(packed, part.source.contiguous().t()) for part in parts]
+    return packed, parts, [plan.library.product(packed, part.source.t()) for part in parts]
 
 
 def _empty_trace(projected: Tensor, hidden: int, in_place: bool) -> CppTrace:
@@ -260,7 +323,7 @@ def _forward(plan: CppPlan, parts: Sequence[CppPart], traces: Sequence[CppTrace]
     last = [outputs.new_empty(batch, hidden) for _ in range(2 * len(parts))]
     directions = plan.directions(parts, traces)
     for number, direction in enumerate(directions):
-        direction.point(outputs=outputs[..., number * hidden :])
+        direction.point_apart(outputs=outputs[..., number * hidden :])
         direction.point(last_hidden=last[2 * number], last_cell=last[2 * number + 1])
     plan.run("forward", directions, outputs.dtype)
     return outputs, *last
@@ -277,7 +340,8 @@ def _backward(
     summed = [allocator.empty_like(source) if plan.gate_norm == APART else source for source in sources]
     states = [[None if old is None else torch.empty_like(old) for old in (part.hidden, part.cell)] for part in parts]
     for number, direction in enumerate(directions):
-        direction.point(d_outputs=d_outputs[..., number * hidden :], sums=sums[number])
+        direction.point_apart(d_outputs=d_outputs[..., number * hidden :])
+        direction.point(sums=sums[number])
         direction.point(d_projected=sources[number], d_summed=summed[number] if plan.gate_norm == APART else None)
         direction.point(d_last_hidden=d_last[2 * number], d_last_cell=d_last[2 * number + 1])
         direction.point(d_first_hidden=states[number][0], d_first_cell=states[number][1])

@@ -23,7 +23,7 @@ from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels import cpp_build, cpp_recurrence
 from las.nn.kernels.autograd import alike, forget_bias, parameters_of, side_of
 from las.nn.kernels.base import Frames, InputGates, Lengths, States, Unrolled
-from las.nn.kernels.cpp_recurrence import CppLibrary, CppPart, CppPlan, CppRecurrence, infer, rows_of
+from las.nn.kernels.cpp_recurrence import CppLibrary, CppPart, CppPlan, CppRecurrence, dense, infer, rows_of
 from las.nn.kernels.trial import Trial, difference
 from las.nn.masking import mask_of
 from las.nn.normalisation import bounded_eps
@@ -102,7 +102,9 @@ def _run(cell: LSTMCell, num_frames: Tensor, frames: Tensor | None, parts: Seque
     fields = [frames, *chain.from_iterable(parts)]
     own = reduce(torch.promote_types, (field.dtype for field in fields if field is not None))
     wide = torch.promote_types(own, torch.float32)
+    # Frames are read where they are packed, the other tensors by the C++.
     fields = [field if field is None else field.to(wide) for field in fields]
+    fields[1:] = [field if field is None else dense(field) for field in fields[1:]]
     size = (parts[0].source if frames is None else frames).shape[1]
     norms = GATE_NORMS[type(cell)], CELL_NORMS.index(cell.cell_norm)
     plan = CppPlan(library_for(*fields), rows_of(num_frames, size), *norms, bounded_eps(cell.eps, own))

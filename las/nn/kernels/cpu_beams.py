@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from las.nn.kernels import cpu
-from las.nn.kernels.cpp_recurrence import Structure
+from las.nn.kernels.cpp_recurrence import Bools, Doubles, Int64s, Structure, dense
 
 SHARED = 1 << 13
 """Scores of symbols from which on threads share the utterances."""
@@ -38,9 +38,9 @@ class ExpansionStructure(Structure):
         *((name, ctypes.c_int64) for name in ("batch", "beams", "vocab", "kept", "eos")),
         ("exponent", ctypes.c_double),
         *((name, ctypes.c_void_p) for name in ("symbol_scores", "end_scores")),
-        *((name, ctypes.c_void_p) for name in ("scores", "lengths", "finished", "at_limit")),
-        *((name, ctypes.c_void_p) for name in ("new_tokens", "parents", "new_lengths")),
-        *((name, ctypes.c_void_p) for name in ("new_scores", "new_ranks", "new_finished")),
+        *(("scores", Doubles), ("lengths", Int64s), ("finished", Bools), ("at_limit", Bools)),
+        *((name, Int64s) for name in ("new_tokens", "parents", "new_lengths")),
+        *(("new_scores", Doubles), ("new_ranks", Doubles), ("new_finished", Bools)),
     )
 
 
@@ -57,8 +57,8 @@ def extended(
     batch, count, vocab = symbol_scores.shape
     dtype = symbol_scores.dtype if symbol_scores.dtype in (torch.float32, torch.float64) else torch.float64
     inputs = {"symbol_scores": symbol_scores.to(dtype), "end_scores": end_scores.to(dtype), "at_limit": at_limit}
-    inputs |= {name: getattr(beams, name) for name in ("scores", "lengths", "finished")}
-    inputs = {name: part.contiguous() for name, part in inputs.items()}
+    inputs |= {"scores": beams.scores.double(), "lengths": beams.lengths.long(), "finished": beams.finished}
+    inputs = {name: dense(part) for name, part in inputs.items()}
     kept = min(size, count * vocab)
     tokens, parents, lengths = inputs["lengths"].new_empty(3, batch, kept)
     scores, ranks = inputs["scores"].new_empty(2, batch, kept)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from las.nn.kernels import cpu
 from las.nn.kernels.allocator import allocator
-from las.nn.kernels.cpp_recurrence import Structure
+from las.nn.kernels.cpp_recurrence import Bytes, Structure, dense
 
 BITS = 16
 """Random bits of a unit."""
@@ -30,7 +30,8 @@ class DropoutStructure(Structure):
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("units", "least")),
         ("factor", ctypes.c_double),
-        *((name, ctypes.c_void_p) for name in ("generator", "values", "factors", "scaled")),
+        ("generator", Bytes),
+        *((name, ctypes.c_void_p) for name in ("values", "factors", "scaled")),
     )
 
 
@@ -55,7 +56,7 @@ def drop(values: Float[Tensor, "*shape"], dropped: int) -> tuple[Float[Tensor, "
 
 def compiled(values: Float[Tensor, "*shape"], dropped: int) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
     """`drop` in C++."""
-    values, generator = values.contiguous(), torch.get_rng_state()
+    values, generator = dense(values), torch.get_rng_state()
     scaled, factors = allocator.empty_like(values), allocator.empty_like(values)
     structure = DropoutStructure(values.numel(), _least(dropped), _factor(dropped))
     structure.point(generator=generator, values=values, factors=factors, scaled=scaled)

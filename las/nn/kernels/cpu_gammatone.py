@@ -11,7 +11,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from las.nn.kernels import cpu
-from las.nn.kernels.cpp_recurrence import Structure
+from las.nn.kernels.cpp_recurrence import Doubles, Structure, dense
 
 
 class FilterBank(NamedTuple):
@@ -27,7 +27,8 @@ class GammatoneStructure(Structure):
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("batch", "samples", "filters", "frames", "length", "shift")),
-        *((name, ctypes.c_void_p) for name in ("real", "squared", "gain", "window", "waveforms", "integrals")),
+        *((name, Doubles) for name in (*FilterBank._fields, "window")),
+        *((name, ctypes.c_void_p) for name in ("waveforms", "integrals")),
     )
 
 
@@ -42,7 +43,8 @@ def integrals(
     waveforms: Float[Tensor, "batch samples"], bank: FilterBank, window: Float[Tensor, "length"], shift: int
 ) -> Float[Tensor, "batch frames filters"]:
     """Windowed sums of the rectified outputs of the filters, for whole frames of at least one."""
-    waveforms, window = waveforms.contiguous(), window.double().contiguous()
+    waveforms, window = dense(waveforms), dense(window.double())
+    bank = FilterBank(*(dense(part.double()) for part in bank))
     (batch, samples), length = waveforms.shape, len(window)
     frames = 1 + (samples - length) // shift
     sums = waveforms.new_empty(batch, frames, len(bank.real))

@@ -11,7 +11,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from las.nn.kernels import cpu
-from las.nn.kernels.cpp_recurrence import Structure
+from las.nn.kernels.cpp_recurrence import Doubles, Int64s, Structure, dense
 
 SHARED = 1 << 14
 """Values of all forward variables from which on threads share the beams."""
@@ -32,9 +32,9 @@ class PrefixesStructure(Structure):
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("batch", "beams", "states", "vocab", "blank")),
         ("lowest", ctypes.c_double),
-        *((name, ctypes.c_void_p) for name in ("probs", "log_probs", "last", "tokens")),
-        *((name, ctypes.c_void_p) for name in ("prefix", "in_symbol", "in_blank", "scores")),
-        *((name, ctypes.c_void_p) for name in ("next_prefix", "next_in_symbol", "next_in_blank")),
+        *(("probs", Doubles), ("log_probs", Doubles), ("last", Int64s), ("tokens", Int64s)),
+        *((name, Doubles) for name in ("prefix", "in_symbol", "in_blank", "scores")),
+        *((name, Doubles) for name in ("next_prefix", "next_in_symbol", "next_in_blank")),
     )
 
 
@@ -55,7 +55,7 @@ class CppPrefixes:
         blank: int,
         lowest: float,
     ) -> None:
-        self.probs, self.log_probs = probs.contiguous(), log_probs.contiguous()
+        self.probs, self.log_probs = dense(probs), dense(log_probs)
         self.numbers = *probs.shape[1:], blank, lowest
 
     def scores(self, state: PrefixState) -> Float64[Tensor, "batch beam vocab"]:
@@ -67,15 +67,15 @@ class CppPrefixes:
     def advance(self, state: PrefixState, tokens: Int[Tensor, "batch beam"]) -> PrefixState:
         """The state after one more token of each prefix."""
         new = PrefixState(
-            tokens, *(torch.empty_like(part, memory_format=torch.contiguous_format) for part in state[1:])
+            dense(tokens), *(torch.empty_like(part, memory_format=torch.contiguous_format) for part in state[1:])
         )
         results = {f"next_{name}": part for name, part in new._asdict().items() if name != "last"}
-        self._call("prefix_advance", state, tokens=tokens.contiguous(), **results)
+        self._call("prefix_advance", state, tokens=new.last, **results)
         return new
 
     def _call(self, name: str, state: PrefixState, **tensors: Tensor) -> None:
-        """Run a function of the library; the tensors are contiguous, those of the state need not be."""
-        tensors |= {key: part.contiguous() for key, part in state._asdict().items()}
+        """Run a function of the library; those tensors are dense, the ones of the state need not be."""
+        tensors |= {key: dense(part) for key, part in state._asdict().items()}
         structure = PrefixesStructure(*state.last.shape, *self.numbers)
         structure.point(probs=self.probs, log_probs=self.log_probs, **tensors)
         threads = torch.get_num_threads() if state.in_blank.numel() >= SHARED else 1

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from las.nn.attention.base import Attention, AttentionMemory
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.kernels import cpu, teacher_forcing
-from las.nn.kernels.cpp_recurrence import Structure
+from las.nn.kernels.cpp_recurrence import Int64s, Structure, dense
 from las.nn.kernels.cpu_speller import (
     ENERGIES,
     AttentionStructure,
@@ -70,7 +70,8 @@ class SearchStructure(Structure):
         ("speller", SpellerStructure),
         ("readout", ReadoutStructure),
         ("embedding_size", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("tokens", "embedding", "contexts", "weights")),
+        ("tokens", Int64s),
+        *((name, ctypes.c_void_p) for name in ("embedding", "contexts", "weights")),
     )
 
 
@@ -100,10 +101,10 @@ class CppSearchStep:
         inputs = teacher_forcing.pass_inputs(cells, attention, memory, embedding.new_zeros(1, 1, 0))
         parts = zip(cells, inputs.sides, inputs.cells, strict=True)
         self.cells = [CellTensors(cell, side, parameters, None, recording=False) for cell, side, parameters in parts]
-        self.query, *of_energy = (part.contiguous() for part in inputs.attention)
+        self.query, *of_energy = map(dense, inputs.attention)
         form = teacher_forcing.FORMS[type(attention)]
-        self.energy, self.values = EnergyTensors.of(form, inputs.keys, of_energy), inputs.values.contiguous()
-        self.num_states, self.embedding = memory.mask.sum(1), embedding.contiguous()
+        self.energy, self.values = EnergyTensors.of(form, inputs.keys, of_energy), dense(inputs.values)
+        self.num_states, self.embedding = memory.mask.sum(1), dense(embedding)
         (batch, states, key_size), value_size = self.energy.keys.shape, self.values.shape[2]
         numbers = batch, 1, states, value_size, key_size, *self.energy.sizes, ENERGIES[form.attention]
         attended = AttentionStructure(*numbers)
@@ -115,10 +116,10 @@ class CppSearchStep:
             hidden.in_features, hidden.out_features, readout.pooled, self.vocab, readout.reads_token
         )
         self.readout = {
-            "weight": hidden.weight.contiguous(),
-            "bias": hidden.bias,
-            "output_weight": readout.output.weight.contiguous(),
-            "output_bias": readout.output.bias,
+            "weight": dense(hidden.weight),
+            "bias": dense(hidden.bias),
+            "output_weight": dense(readout.output.weight),
+            "output_bias": dense(readout.output.bias),
         }
         layers.point(**self.readout)
         self.structure = SearchStructure(speller, layers, self.embedding.shape[1])
@@ -133,8 +134,9 @@ class CppSearchStep:
     def __call__(
         self, tokens: Tensor, layers: Sequence[LSTMState], context: Tensor, attention: Tensor
     ) -> tuple[Tensor, tuple[LSTMState, ...], Tensor, Tensor, Tensor]:
-        before = [(hidden.contiguous(), cell.contiguous()) for hidden, cell in layers]
-        tokens, context, before_weights = (part.contiguous() for part in (tokens, context, attention))
+        dtype, tokens = self.values.dtype, dense(tokens.long())
+        before = [(dense(hidden.to(dtype)), dense(cell.to(dtype))) for hidden, cell in layers]
+        context, before_weights = (dense(part.to(dtype)) for part in (context, attention))
         after = tuple(LSTMState(torch.empty_like(hidden), torch.empty_like(cell)) for hidden, cell in before)
         for structure, (first_hidden, first_cell), (last_hidden, last_cell) in zip(
             self.cell_structures, before, after, strict=True

@@ -21,7 +21,7 @@ from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels import cpp_recurrence, cpu, teacher_forcing
 from las.nn.kernels.attention import AdditiveKernel, AttentionKernel, DotKernel, LocationKernel, WeightFeedbackKernel
 from las.nn.kernels.bptt import Parameters
-from las.nn.kernels.cpp_recurrence import Direction, Structure
+from las.nn.kernels.cpp_recurrence import Direction, Int64s, Structure, dense
 from las.nn.kernels.teacher_forcing import AttentionForm, Feed, InputSide, PassInputs
 from las.nn.normalisation import bounded_eps
 
@@ -58,7 +58,7 @@ class AttentionStructure(Structure):
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("batch", "steps", "states", "value_size", "key_size")),
         *((name, ctypes.c_int64) for name in ("filters", "width", "energy")),
-        *((name, ctypes.c_void_p) for name in ATTENTION_POINTERS),
+        *((name, Int64s if name == "num_states" else ctypes.c_void_p) for name in ATTENTION_POINTERS),
     )
 
 
@@ -85,11 +85,11 @@ class EnergyTensors(NamedTuple):
     @classmethod
     def of(cls, form: AttentionForm, keys: Tensor, parameters: Sequence[Tensor]) -> "EnergyTensors":
         """The tensors of a form, from its keys and parameters in the order of `FORMS`."""
-        parts = [part.contiguous() for part in parameters]
+        parts = [*map(dense, parameters)]
         if form.attention is WeightFeedbackKernel:
             score, feedback = parts
-            return cls(keys[..., :-1].contiguous(), keys[..., -1].contiguous(), score, None, feedback)
-        return cls(keys.contiguous(), None, *[*parts, None, None, None][:3])
+            return cls(dense(keys[..., :-1]), dense(keys[..., -1]), score, None, feedback)
+        return cls(dense(keys), None, *[*parts, None, None, None][:3])
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -113,6 +113,9 @@ class CellTensors:
     def __init__(
         self, cell: LSTMCell, side: InputSide, parameters: Parameters, mask: Tensor | None, recording: bool
     ) -> None:
+        side = side._replace(weight=dense(side.weight), gain=None if side.gain is None else dense(side.gain))
+        weight, *others = parameters
+        parameters = Parameters(dense(weight), *(None if part is None else dense(part) for part in others))
         self.side, self.parameters = side, parameters
         batch, steps, width = side.known.shape
         gate_norm, size, new = cpu.GATE_NORMS[type(cell)], cell.hidden_size, side.known.new_empty
@@ -120,13 +123,13 @@ class CellTensors:
         self.numbers = batch, steps, size, size, 0, gate_norm, CELL_NORMS.index(cell.cell_norm)
         self.eps = bounded_eps(cell.eps, next(cell.parameters()).dtype)
         self.projected = side.known.clone(memory_format=torch.contiguous_format)
-        self.input_weight, self.weight = side.weight.contiguous(), parameters.weight.contiguous()
+        self.input_weight, self.weight = side.weight, parameters.weight
         self.input_gain, self.gain = side.gain, parameters.gain
         self.cell_gain, self.cell_bias = parameters.cell_gain, parameters.cell_bias
         offsets = [part.flatten() for part in (parameters.offset, side.offset) if part is not None]
         self.offset = sum(offsets, start=side.known.new_zeros(width))
         self.inputs, self.outputs = new(batch, steps, side.weight.shape[1]), new(batch, steps, size)
-        self.mask = None if mask is None else mask.to(side.known.dtype).contiguous()
+        self.mask = None if mask is None else dense(mask.to(side.known.dtype))
         self.d_outputs: Tensor | None = None
         self.summed, self.hidden_before, self.cell_before = (
             new(batch, steps, columns) if recording else None for columns in (width, size, size)
@@ -179,8 +182,8 @@ class CppDecoderLoop:
         parts = zip(cells, inputs.sides, inputs.cells, [*masks, None], strict=True)
         self.cells = [CellTensors(cell, side, parameters, drop, recording) for cell, side, parameters, drop in parts]
         (batch, steps, _), (_, states, value_size) = inputs.sides[0].known.shape, inputs.values.shape
-        self.num_states, self.values = mask.sum(1), inputs.values.contiguous()
-        self.query, *of_energy = (part.contiguous() for part in inputs.attention)
+        self.num_states, self.values = mask.sum(1), dense(inputs.values)
+        self.query, *of_energy = map(dense, inputs.attention)
         self.energy = EnergyTensors.of(form, inputs.keys, of_energy)
         self.keys = self.energy.keys
         sizes = states, value_size, len(self.query), *self.energy.sizes
@@ -220,7 +223,7 @@ class CppDecoderLoop:
     def backward(self, d_hidden: Tensor, d_contexts: Tensor, d_weights: Tensor) -> list[Tensor | None]:
         for cell in self.cells[:-1]:
             cell.begin(None)
-        self.cells[-1].begin(d_hidden.contiguous())
+        self.cells[-1].begin(dense(d_hidden))
         self.d_keys, self.d_queries = torch.zeros_like(self.keys), torch.empty_like(self.queries)
         self.d_contexts, self.d_weights = (functional.pad(part, (0, 0, 1, 0)) for part in (d_contexts, d_weights))
         if self.energy.scale is not None:

@@ -55,12 +55,12 @@ def layer(cells: Sequence[LSTMCell], frames: Frames, num_frames: Lengths, states
     own = reduce(torch.promote_types, (tensor.dtype for tensor in (frames, *state, *weights)))
     # A packed row has at least one frame; what is computed of the padding of an empty row is dropped below.
     packed = pack_padded_sequence(frames.to(own), lengths.clamp(min=1), batch_first=True, enforce_sorted=False)
-    first = [part[:, packed.sorted_indices].to(own) for part in state]
+    first = [part[:, packed.sorted_indices].to(own).contiguous() for part in state]
     outputs, *last = torch.lstm(
         packed.data,
         packed.batch_sizes,
         first,
-        [weight.to(own) for weight in weights],
+        [weight.to(own).contiguous() for weight in weights],
         has_biases=True,
         num_layers=1,
         dropout=0.0,

@@ -44,6 +44,7 @@ class Projection(torch.autograd.Function):
         rows, weight, *of_norm = ctx.saved_tensors
         d_rows = d_weight = d_gain = d_offset = None
         with torch.autocast("cpu", enabled=False):
+            grads = grads.contiguous()  # the gradient of a norm reads its rows one after the other, whatever strides
             if of_norm:
                 grads, d_gain, d_offset = _of_norm(grads, *of_norm)
             elif ctx.needs_input_grad[4]:

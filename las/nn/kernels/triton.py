@@ -75,18 +75,23 @@ def recurrence(cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: L
     state = side_by_side(cells, states, batch)
     tensors = [*input_gates, *state, *(parameter for cell in cells for parameter in cell.parameters())]
     own = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
-    operand = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else own
+    gates = reduce(torch.promote_types, (each.dtype for each in input_gates))  # the kernels read one type
+    outputs = own if own in TYPES else torch.float32  # a state alone may be of another type
+    operand = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else outputs
     keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     plan = TritonPlan(
-        NORMS[type(cell)], cell.cell_norm, bounded_eps(cell.eps, own), operand, own, _precision(operand), keep
+        NORMS[type(cell)], cell.cell_norm, bounded_eps(cell.eps, own), operand, outputs, _precision(operand), keep
     )
     with torch.autocast(device.type, enabled=False), torch.cuda.device_of(input_gates[0]):
         first = torch.stack([part.float() for part in state])
         weight = torch.stack([_centred(cell.get_parameter("recurrent_weight").float(), plan) for cell in cells])
         affine = torch.stack([_affine(cell) for cell in cells])
         lengths = num_frames.to(device, non_blocking=True).clamp(0, frames)
-        outputs, last = TritonRecurrence.apply(plan, lengths, first, weight.to(operand), affine, *input_gates)
-    return outputs, [LSTMState(*both) for both in last.to(outputs.dtype).unbind(1)]
+        found = TritonRecurrence.apply(
+            plan, lengths, first, weight.to(operand), affine, *(each.to(gates) for each in input_gates)
+        )
+    unrolled, last = (part.to(own) for part in found)
+    return unrolled, [LSTMState(*both) for both in last.unbind(1)]
 
 
 def _precision(operand: torch.dtype) -> str:
@@ -135,10 +140,11 @@ class TritonRecurrence(torch.autograd.Function):
     def backward(ctx: Any, d_outputs: Tensor, d_last: Tensor) -> Any:
         from las.nn.kernels.triton_loops import Backward
 
-        lengths, first, weight, affine, outputs, gates, cells, statistics, *inputs = ctx.saved_tensors
+        lengths, first, weight, affine, outputs, *traced = ctx.saved_tensors
+        gates, cells, statistics, *inputs = map(_aligned, traced)  # a hook may return copies with other strides
         plan, trace = ctx.plan, TritonTrace(gates, cells, statistics)
         with torch.autocast(d_outputs.device.type, enabled=False), torch.cuda.device_of(d_outputs):
-            before = _before(outputs, first[0], plan)
+            before = _before(outputs, first[0], lengths, plan)
             projected = _projected(plan, lengths, before, weight, inputs, trace)
             loop = cuda_graphs.cached((Backward, ctx.recipe), lambda: Backward(ctx.recipe))
             grads = loop.run(lengths, first, weight, affine, trace, projected, _aligned(d_outputs), d_last)
@@ -155,17 +161,21 @@ def _recipe(plan: TritonPlan, inputs: Sequence[Tensor]) -> TritonEquations:
 
 
 def _aligned(tensor: Tensor) -> Tensor:
-    """The tensor, contiguous and at an address that is a multiple of 16 bytes."""
-    tensor = tensor.contiguous()
+    """The tensor as the kernels read it: dense, and at an address that is a multiple of 16 bytes."""
+    tensor = tensor.contiguous().resolve_neg()
     return tensor.clone() if tensor.data_ptr() % 16 else tensor
 
 
-def _before(outputs: Tensor, first: Tensor, plan: TritonPlan) -> Tensor:
+def _before(outputs: Tensor, first: Tensor, lengths: Tensor, plan: TritonPlan) -> Tensor:
     """h_{t-1} of every frame, [directions, batch, frames, H]: for the second direction, that of the frame after it."""
     forwards, *backwards = outputs.chunk(len(first), -1)
     shifted = [torch.cat([first[0].unsqueeze(1), forwards], 1)[:, : outputs.shape[1]]]
-    # The frame after a row's last one is padding, zero like the state from which the second direction starts.
-    shifted += [functional.pad(part, (0, 0, 0, 1))[:, 1:] for part in backwards]
+    for part in backwards:
+        after = functional.pad(part, (0, 0, 0, 1))[:, 1:].to(first.dtype)
+        if outputs.shape[1]:  # the second direction starts from its state at a row's last frame
+            at_last = (lengths.long() - 1).clamp(min=0).view(-1, 1, 1).expand(-1, 1, first.shape[-1])
+            after = after.scatter(1, at_last, first[1].unsqueeze(1))
+        shifted.append(after)
     return torch.stack([part.to(plan.operand) for part in shifted])
 
 

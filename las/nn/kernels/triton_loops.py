@@ -80,7 +80,12 @@ class TritonLoop:
         product[grid](*buffers, rows, outer, K=self.recipe.hidden_size, PARTS=self.parts, **options)
 
     def prepare(self, lengths: Tensor, affine: Tensor, sizes: tuple[int, int], buffers: Sequence[Tensor]) -> None:
-        """Copy the arguments of a call: `sizes` are frames and batch, `buffers` follow them in the table."""
+        """Copy the arguments of a call: `sizes` are frames and batch, `buffers` follow them in the table.
+
+        The kernels know of a buffer its address alone, so it has to be dense, and where they run.
+        """
+        if not all(buffer.is_contiguous() and buffer.device == self.table.device for buffer in buffers):
+            raise TypeError(f"a buffer has gaps between its elements, or is not on {self.table.device}")
         self.lengths.zero_()[: len(lengths)] = lengths
         self.affine.copy_(affine)
         entries = torch.tensor([*sizes, *(buffer.data_ptr() for buffer in buffers)])

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from itertools import product
 from typing import Any
 
+import layouts
 import pytest
 import torch
 import triton_elsewhere as elsewhere
@@ -126,6 +127,17 @@ def test_without_gradients_the_results_are_the_same(interpreter: Elsewhere) -> N
 @needs_triton
 def test_no_frames_and_no_rows(interpreter: Elsewhere) -> None:
     interpreter(elsewhere.nothing, "ln_global_all")
+
+
+@needs_triton
+@pytest.mark.parametrize("name", rest_slow(["ln_joined", "lstm", "ln_global_all", "ln_per_gate"], keep=1))
+def test_reads_tensors_of_any_layout(name: str, interpreter: Elsewhere) -> None:
+    """Two directions, each from a state of its own."""
+    case = layouts.Recurrence(name, "both", 2, False, torch.float32, (2, 1))
+    chosen = layouts.drawn(len(name))
+    found, (_, equal) = interpreter(elsewhere.relaid, case, chosen), layouts.relaid(case.tensors(), chosen)
+    exact = [part.double() if part.is_floating_point() else part for part in equal]
+    assert_near([part.double() for part in found], case._replace(dtype=torch.float64).by(plain_kernel, exact), 2e-5)
 
 
 PLANS = {
