@@ -276,7 +276,7 @@ def own_folders(given: Sequence[str] | None) -> Iterator[None]:
         yield
         return
     folders = config_folders.find(config_directory(), given, Path())
-    if folders and os.environ.get("RANK", "0") == "0":  # of several processes one says it
+    if any(folders) and os.environ.get("RANK", "0") == "0":  # of several processes one says it
         print(config_folders.announcement(config_directory(), folders), file=sys.stderr)
     with config_folders.used(folders):
         yield

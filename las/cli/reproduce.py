@@ -321,7 +321,7 @@ def train_one(overrides: Sequence[str], look_every: int | None = None) -> str:
     return f"{name} seed={result['seed']}: {cli_train.summary(result)}"
 
 
-def train_unseen(overrides: Sequence[str], look_every: int | None = None, folders: Sequence[Path] = ()) -> str:
+def train_unseen(overrides: Sequence[str], look_every: int | None, folders: config_folders.Folders) -> str:
     """Run `train_one` in a process of its own, which writes only to the logs of its runs, with own config `folders`."""
     with (
         open(os.devnull, "w", encoding="utf-8") as nowhere,

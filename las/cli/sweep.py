@@ -14,28 +14,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from las.cli.train import summary, train_config
-from las.runtime import config_folders, progress, signals
+from las.runtime import config_folders, hydra_section, progress, signals
 from las.runtime.config import compose, config_directory
 from las.runtime.config_groups import HYDRA
 from las.runtime.errors import ConfigError, LasError, NumericalError
+from las.runtime.hydra_section import OF_SWEEPS
 from las.runtime.overrides import combinations
 from las.storage import atomic, bounded, run_records
 
 SWEEPS = Path("runs/sweeps")
 """The folder of what launchers write, and of the answers while a sweep is running."""
 FLAGS = ("-m", "--multirun")
-OF_SWEEPS = ("hydra/launcher", "hydra.launcher", "hydra/sweeper", "hydra.sweeper", "hydra.sweep")
-"""The prefixes of Hydra's own keys that a sweep accepts."""
 LAUNCHERS = {
     "submitit_local": ("hydra-submitit-launcher", "slurm"),
     "submitit_slurm": ("hydra-submitit-launcher", "slurm"),
     "joblib": ("hydra-joblib-launcher", "joblib"),
 }
-"""Launchers beside Hydra's own one: the package each is in, and the extra of las that installs it."""
+"""Launchers besides Hydra's own one: the package each is in, and the extra of las that installs it."""
 
 
 def train(overrides: list[str]) -> list[dict[str, Any] | None]:
@@ -51,6 +49,8 @@ def train(overrides: list[str]) -> list[dict[str, Any] | None]:
     jobs = combinations(chosen)
     folders = [Path(compose("train", list(job))["run_dir"]) for job in jobs]
     _require_apart(jobs, folders)
+    if any(config_folders.own()):
+        _require_package_section(chosen, jobs)
     progress.say(f"{len(jobs)} trainings")
     SWEEPS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="answers-", dir=SWEEPS) as place:
@@ -76,10 +76,10 @@ class Answer(NamedTuple):
 def _launch(overrides: list[str], answers: Path) -> str:
     """Run all trainings by Hydra's launcher; returns why it ended early, empty if it did not."""
     try:
-        with config_folders.hydra(config_directory()) as hydra:
+        with config_folders.plain_errors(), config_folders.hydra(config_directory()) as hydra:
             hydra.multirun("sweep", functools.partial(train_one, answers), overrides)
-    except HydraException as error:
-        raise ConfigError(str(error)) from error
+    except ConfigError:
+        raise
     except Exception as error:  # a launcher raises errors of its own where one of its processes was killed
         return f"{type(error).__name__}: {error}".strip()
     return ""
@@ -141,6 +141,17 @@ def _require_known(overrides: Sequence[str]) -> None:
                 f"{override}: of Hydra's own keys a sweep takes {', '.join(OF_SWEEPS)}. Runs lie where run_dir says: "
                 "'run_dir=/tmp/x/${name}/seed${seed}'"
             )
+
+
+def _require_package_section(chosen: Sequence[str], jobs: Sequence[tuple[str, ...]]) -> None:
+    """Raise ConfigError if Hydra's own section, of the sweep or of a training, is set by a card."""
+    directory, of_hydra = config_directory(), [override for override in chosen if HYDRA.match(override)]
+    with config_folders.plain_errors():
+        whole = config_folders.load(directory, "sweep", chosen, multirun=True)
+        hydra_section.check(directory, "sweep", chosen, whole)
+        for job in jobs:
+            overrides = [*of_hydra, *job]
+            hydra_section.check(directory, "sweep", overrides, config_folders.load(directory, "sweep", overrides))
 
 
 def _require_launcher(overrides: Sequence[str]) -> None:

@@ -7,7 +7,6 @@ with the constructor's signature before it runs, so that an error names the key,
 
 import collections.abc
 import functools
-import importlib
 import inspect
 import math
 import re
@@ -17,9 +16,10 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from las.runtime import config_folders, config_groups, public
+from las.runtime import config_folders, config_groups, hydra_section
 from las.runtime.errors import ArgumentError, ConfigError, MissingValueError, suggest
 from las.runtime.overrides import explain_sweep, explain_unreadable
+from las.runtime.targets import resolve
 
 UNCHECKED = (Any, inspect.Parameter.empty)
 BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -28,11 +28,8 @@ WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "
 LISTED = {int: "whole numbers", float: "numbers", str: "texts"}
 EXAMPLES: dict[Any, Any] = {int: 2, float: 0.1, bool: True, str: "x"}
 PART = "a part of its own (keys with a _target_)"
-TORCH = ("torch.optim", "torch.nn")
-"""Namespaces of torch whose optimisers and modules a config may name."""
-
-RESOLVER = re.compile(r"\$\{[^{}]*:")
-"""The beginning of an interpolation that calls a resolver."""
+REFERENCE = re.compile(r"\$\{[\w.\[\]-]*\}")
+"""An interpolation that is the value of another key."""
 
 Config = dict[str, Any]
 
@@ -191,14 +188,36 @@ def compose(name: str, overrides: list[str]) -> Config:
 
 
 def card(group: str, name: str) -> Config:
-    """`configs/<group>/<name>.yaml` by itself, resolved. Raises ConfigError with the nearest names if there is none."""
+    """`configs/<group>/<name>.yaml` by itself, resolved, with the options of its defaults, and without Hydra.
+
+    Raises ConfigError with the nearest names if there is none, and for defaults other than `name` and
+    `/group@key: name`.
+    """
     from omegaconf import OmegaConf
 
-    directory = config_directory()
-    if name not in (known := config_groups.options(directory, group)):
+    resolved: Any = OmegaConf.to_container(_card(group, name), resolve=True)
+    return dict(resolved)
+
+
+def _card(group: str, name: str) -> Any:
+    from omegaconf import OmegaConf
+
+    known = config_folders.cards(config_directory(), group)
+    if name not in known:
         raise ConfigError(f"{group}={name!r}: there is no configs/{group}/{name}.yaml.{suggest(name, known)}")
-    composed: Any = OmegaConf.to_container(_compose(directory, f"{group}/{name}", []), resolve=True)
-    return dict(composed[group])
+    file: Any = OmegaConf.load(known[name])
+    defaults = file.pop("defaults", [])
+    layers = []
+    for entry in defaults if "_self_" in defaults else [*defaults, "_self_"]:
+        if isinstance(entry, str):
+            layers.append(file if entry == "_self_" else _card(group, entry))
+            continue
+        ((mount, base),) = entry.items()
+        other, _, key = str(mount).lstrip("/").partition("@")
+        if not key:
+            raise ConfigError(f"{known[name]}: defaults may be `- name` and `- /group@key: name`, not {mount}: {base}")
+        layers.append({key: _card(other, base)})
+    return OmegaConf.merge(*layers)
 
 
 def _deepest(overrides: list[str], directory: Path) -> str:
@@ -208,10 +227,13 @@ def _deepest(overrides: list[str], directory: Path) -> str:
 
 
 def _compose(directory: Path, name: str, overrides: list[str]) -> Any:
-    from hydra import compose as hydra_compose
+    from omegaconf import open_dict
 
-    with config_folders.hydra(directory):
-        return hydra_compose(name, overrides)
+    composed = config_folders.load(directory, name, overrides)
+    hydra_section.check(directory, name, overrides, composed)
+    with open_dict(composed):
+        del composed["hydra"]
+    return composed
 
 
 def _require_plain(composed: Any) -> None:
@@ -219,7 +241,10 @@ def _require_plain(composed: Any) -> None:
     from omegaconf import OmegaConf
 
     for key, value in flatten(OmegaConf.to_container(composed, resolve=False)).items():
-        if RESOLVER.search(str(value)):
+        rest, count = str(value), 1
+        while count:  # from the inside outwards
+            rest, count = REFERENCE.subn("x", rest)
+        if "${" in rest:
             raise ConfigError(f"{key}={value}: only other keys may be referred to (${{seed}}): write the value itself")
 
 
@@ -290,55 +315,6 @@ def differences(before: Config, after: Config) -> list[str]:
         if a != b:
             lines.append(f"{key}: {'(absent)' if a is missing else a} -> {'(absent)' if b is missing else b}")
     return lines
-
-
-def resolve(target: str) -> type:
-    """The class that a `_target_` names.
-
-    Allowed are the classes of `las.runtime.public.COMPONENTS` (`las.Listener`), classes that the modules of
-    `OPEN_PACKAGES` define (`las.nn.cells.mine.MyLSTMCell`), optimisers of `torch.optim` and modules of `torch.nn`.
-    Raises ConfigError for everything else, without importing it.
-    """
-    module_name, _, class_name = target.rpartition(".")
-    if module_name == "las":
-        if class_name not in public.COMPONENTS:
-            raise ConfigError(
-                f"_target_: {target} is not allowed: las has no such component.{suggest(class_name, public.COMPONENTS)}"
-            )
-        component: type = getattr(importlib.import_module(public.COMPONENTS[class_name]), class_name)
-        return component
-    if any(module_name == package or module_name.startswith(package + ".") for package in public.OPEN_PACKAGES):
-        return _own_class(target, module_name, class_name)
-    if module_name in TORCH:
-        return _torch_class(target, module_name, class_name)
-    raise ConfigError(
-        f"_target_: {target} is not allowed: a config may name components of las (las.Listener), your own classes in "
-        f"{', '.join(public.OPEN_PACKAGES)}, and {', '.join(TORCH)}.{suggest(class_name, public.COMPONENTS)}"
-    )
-
-
-def _own_class(target: str, module_name: str, class_name: str) -> type:
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ConfigError(f"_target_: {target}: there is no module {module_name} ({error})") from error
-    classes = {name: value for name, value in vars(module).items() if inspect.isclass(value)}
-    own = {name: value for name, value in classes.items() if value.__module__ == module_name}
-    if class_name not in own:
-        raise ConfigError(f"_target_: {target}: {module_name} has no such class.{suggest(class_name, own)}")
-    return own[class_name]
-
-
-def _torch_class(target: str, module_name: str, class_name: str) -> type:
-    import torch
-
-    torch_class = vars(importlib.import_module(module_name)).get(class_name)
-    if not inspect.isclass(torch_class):
-        raise ConfigError(f"_target_: {target}: {module_name} has no such class")
-    bases = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.nn.Module)
-    if not issubclass(torch_class, bases):
-        raise ConfigError(f"_target_: {target} is neither an optimiser nor a module")
-    return torch_class
 
 
 def build(config: Any, *positional: Any, where: str = "") -> Any:

@@ -27,7 +27,7 @@ def keys(group: str) -> list[str]:
 
 
 @functools.cache
-def _composed_groups(name: str, own_folders: tuple[Path, ...]) -> list[str]:
+def _composed_groups(name: str, own_folders: config_folders.Folders) -> list[str]:
     """The groups that a config composes with their places, by default; `own_folders` are those in use."""
     return config_groups.chosen(config_directory(), name, [])
 
@@ -76,7 +76,6 @@ def composed(group: str, name: str) -> str:
 
     A card that sets keys anywhere (an experiment) is shown as its file, because it composes only within a config.
     """
-    from hydra import compose
     from omegaconf import OmegaConf
 
     directory = config_directory()
@@ -84,8 +83,7 @@ def composed(group: str, name: str) -> str:
     text = path.read_text("utf-8")
     if text.startswith(config_groups.GLOBAL):
         return text
-    with config_folders.hydra(directory):
-        return OmegaConf.to_yaml(compose(f"{group}/{name}")[group])
+    return OmegaConf.to_yaml(config_folders.load(directory, f"{group}/{name}", [])[group])
 
 
 def documentation(name: str) -> str:

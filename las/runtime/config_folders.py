@@ -1,106 +1,196 @@
-"""Own folders of cards beside the package's `configs/`: `--config-dir=DIR`, `hydra.searchpath=[DIR]`, `configs/` here.
+"""Own folders of cards besides the package's `configs/`: `--config-dir=DIR`, `hydra.searchpath=[DIR]`, `configs/` here.
 
-An own folder has the same sub-folders (`DIR/cell/mine.yaml` is `cell@model.listener.cell=mine`). Its cards come before
-the package's; a card of the same name takes the place of the package's, which `announcement` says. The configs of verbs
-(`configs/train.yaml`) stay the package's.
+An own folder has the same sub-folders (`DIR/cell/mine.yaml` is `cell@model.listener.cell=mine`). The cards of a folder
+that the command names come before the package's; a card of the same name takes the place of the package's. The cards of
+`configs/` in the working directory, which nobody named, come after the package's and cannot hide one of them. Which
+ones there are, and which are hidden, `announcement` says. The configs of verbs (`configs/train.yaml`) stay the
+package's.
+
+Hydra composes here without its global state: a program with a Hydra of its own finds it unchanged.
 """
 
-import functools
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from las.runtime.errors import ConfigError, nearest
 
 SHOWN = 5
 """Names of cards that the announcement lists before it counts the others."""
 
-_own: list[Path] = []
+
+class Folders(NamedTuple):
+    """Own folders, absolute: those that the command names, and those found in the working directory."""
+
+    named: tuple[Path, ...] = ()
+    found: tuple[Path, ...] = ()
+
+    def around(self, directory: Path) -> list[Path]:
+        """All folders of cards in the order in which they count, with the package's `directory`."""
+        return [*self.named, directory, *self.found]
+
+
+_own = Folders()
+_composing = threading.RLock()
+"""Held while Hydra composes: the version that it behaves like is global."""
 
 
 @contextmanager
-def used(folders: Sequence[Path]) -> Iterator[None]:
+def used(folders: Folders) -> Iterator[None]:
     """Compose with own folders in the body; where two have the same card, that of the earlier folder counts."""
-    before = own()
-    _own[:] = folders
+    global _own
+    before, _own = _own, folders
     try:
         yield
     finally:
-        _own[:] = before
+        _own = before
 
 
-def own() -> tuple[Path, ...]:
-    """The own folders in use, absolute."""
-    return tuple(_own)
+def own() -> Folders:
+    """The own folders in use."""
+    return _own
 
 
 def cards(directory: Path, group: str) -> dict[str, Path]:
     """Files of the cards of a group by name, sorted: those of own folders and of the package's `directory`."""
-    return _cards([*_own, directory], group)
+    return _cards(_own.around(directory), group)
 
 
 def groups(directory: Path) -> list[str]:
     """Names of the config groups of the package's `directory` and of own folders, sorted."""
-    return sorted({path.parent.name for folder in (*_own, directory) for path in folder.glob("*/*.yaml")})
+    return sorted({path.parent.name for folder in _own.around(directory) for path in folder.glob("*/*.yaml")})
 
 
-def find(directory: Path, given: Sequence[str], working: Path) -> list[Path]:
+def find(directory: Path, given: Sequence[str], working: Path) -> Folders:
     """The folders given, and `configs/` of the working directory, if that is not the package's and holds cards.
 
-    Raises ConfigError for a folder that does not exist, holds no cards, or has a config with the name of a verb's.
+    Raises ConfigError for a given folder that does not exist, holds no cards, has a config with the name of a verb's or
+    groups of Hydra's own. Such a `configs/` is another program's, and left alone.
     """
-    folders = [_known(directory, Path(text.removeprefix("file://")), working) for text in given]
+    named = tuple(_known(directory, Path(text.removeprefix("file://")), working) for text in given)
     beside = (working / "configs").absolute()
-    if beside.is_dir() and not beside.samefile(directory) and beside not in folders:
-        shared = any(_cards([beside], group) for group in groups(directory))
-        if shared and not _of_verbs(directory, beside):
-            folders.append(beside)
-    return folders
+    if not beside.is_dir() or any(beside.samefile(folder) for folder in (directory, *named)):
+        return Folders(named)
+    shared = any(_cards([beside], group) for group in groups(directory))
+    of_another = _of_verbs(directory, beside) or (beside / "hydra").exists()
+    return Folders(named, (beside,) if shared and not of_another else ())
 
 
-def announcement(directory: Path, folders: Sequence[Path]) -> str:
-    """One line about own folders: their cards, and which of the package's they hide."""
-    added: list[str] = []
-    hiding: list[str] = []
-    for path in sorted(path for folder in folders for path in folder.glob("*/*.yaml")):
-        name = f"{path.parent.name}/{path.stem}"
-        (hiding if (directory / f"{name}.yaml").exists() else added).append(name)
-    listed = f"own configs of {', '.join(map(str, folders))}: {_shortened(added) or 'no card of another name'}"
-    return listed + (f"; in place of the package's own: {_shortened(hiding)}" if hiding else "")
+def announcement(directory: Path, folders: Folders) -> str:
+    """One line about own folders: their cards, which of the package's they hide, and which the package's hide."""
+    hiding = _twice(directory, folders.named)
+    hidden = _twice(directory, folders.found)
+    every = [*folders.named, *folders.found]
+    added = sorted({_name(path) for folder in every for path in folder.glob("*/*.yaml")} - {*hiding, *hidden})
+    line = f"own configs of {', '.join(map(str, every))}: {_shortened(added) or 'no card of another name'}"
+    if hiding:
+        line += f"; in place of the package's own: {_shortened(hiding)}"
+    if hidden:
+        line += (
+            f"; left out, because the package has cards of these names: {_shortened(hidden)} "
+            f"(--config-dir={folders.found[0].name} puts yours in their place)"
+        )
+    return line
+
+
+def load(
+    directory: Path, name: str | None, overrides: Sequence[str], *, own: bool = True, multirun: bool = False
+) -> Any:
+    """Compose a config of the package's `directory`, Hydra's own section included.
+
+    Args:
+        directory: `configs/` of the package.
+        name: the config; None composes Hydra's own section alone.
+        overrides: as they were typed.
+        own: with the own folders in use.
+        multirun: as Hydra does for a whole sweep, without the keys that have several values.
+
+    Raises the errors of Hydra and omegaconf, and ConfigError for files that they do not expect.
+    """
+    from hydra.errors import HydraException
+    from hydra.types import RunMode
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
+    mode = RunMode.MULTIRUN if multirun else RunMode.RUN
+    folders = _own if own else Folders()
+    try:
+        with _composing, _like_hydra_1_3():
+            return _loader(directory, folders).load_configuration(name, list(overrides), mode, from_shell=False)
+    except (HydraException, OmegaConfBaseException):
+        raise
+    except (YAMLError, LookupError, ValueError, TypeError, AttributeError) as error:
+        where = " or ".join(map(str, folders.around(directory)))
+        raise ConfigError(f"a card in {where} cannot be used: {' '.join(str(error).split())}") from error
 
 
 @contextmanager
 def hydra(directory: Path) -> Iterator[Any]:
-    """Hydra, set up to compose files of the package's `directory` and of own folders."""
-    from hydra import initialize_config_dir
-    from hydra.core.global_hydra import GlobalHydra
+    """A Hydra of files of the package's `directory` and of own folders, for sweeps and Hydra's own flags."""
+    from hydra._internal.hydra import Hydra
+
+    with _like_hydra_1_3():
+        yield Hydra("las", _loader(directory, _own))
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Raise Hydra's and omegaconf's errors as ConfigError."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(str(error).partition("\n")[0]) from error
+
+
+@contextmanager
+def _like_hydra_1_3() -> Iterator[None]:
+    """Behave as Hydra 1.3 does in the body, whatever version a Hydra of the caller's asked for."""
+    from hydra import version
+
+    base = version.VersionBase.instance()
+    before = base.version_base
+    version.setbase("1.3")
+    try:
+        yield
+    finally:
+        base.version_base = before
+
+
+def _loader(directory: Path, folders: Folders) -> Any:
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+    from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
     from hydra.core.plugins import Plugins
 
-    Plugins.instance().register(_search_path_plugin())
-    with initialize_config_dir(str(directory.resolve()), job_name="las", version_base="1.3"):
-        yield GlobalHydra.instance().hydra
-
-
-@functools.cache
-def _search_path_plugin() -> Any:
-    """The plugin that puts own folders before the package's, for whatever starts Hydra in this process."""
-    from hydra.core.config_search_path import ConfigSearchPath
-    from hydra.plugins.search_path_plugin import SearchPathPlugin
-
-    class OwnConfigFolders(SearchPathPlugin):
-        """Own folders in Hydra's search path."""
-
-        def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-            for folder in _own:
-                search_path.prepend("own", f"file://{folder}", anchor="main")
-
-    return OwnConfigFolders
+    Plugins.instance()  # registers the kinds of sources and the launchers
+    path = ConfigSearchPathImpl()
+    path.append("hydra", "pkg://hydra.conf")
+    for folder in folders.named:
+        path.append("own", f"file://{folder}")
+    path.append("main", f"file://{directory.resolve()}")
+    for folder in folders.found:
+        path.append("own", f"file://{folder}")
+    path.append("schema", "structured://")
+    return ConfigLoaderImpl(path)
 
 
 def _cards(folders: Sequence[Path], group: str) -> dict[str, Path]:
     found = {path.stem: path for folder in reversed(folders) for path in (folder / group).glob("*.yaml")}
     return dict(sorted(found.items()))
+
+
+def _name(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
+
+
+def _twice(directory: Path, folders: Sequence[Path]) -> list[str]:
+    """Cards of folders that have the name of one of the package's."""
+    names = {_name(path) for folder in folders for path in folder.glob("*/*.yaml")}
+    return sorted(name for name in names if (directory / f"{name}.yaml").exists())
 
 
 def _known(directory: Path, folder: Path, working: Path) -> Path:
@@ -113,6 +203,11 @@ def _known(directory: Path, folder: Path, working: Path) -> Path:
         raise ConfigError(
             f"{folder}: {', '.join(taken)} would hide the package's configs of verbs. What you change in one stands in "
             f"a card, for example {folder}/experiment/mine.yaml, chosen by +experiment=mine"
+        )
+    if (folder / "hydra").exists():
+        raise ConfigError(
+            f"{folder}/hydra: no card may set a key of Hydra's own, which could run code: take this folder out. A "
+            "sweep takes hydra/launcher=... and hydra.launcher.KEY=... on the command line"
         )
     if not any(folder.glob("*/*.yaml")):
         raise ConfigError(

@@ -159,13 +159,9 @@ def own_keys(directory: Path, name: str) -> set[str]:
 
 def chosen(directory: Path, name: str, overrides: Sequence[str]) -> list[str]:
     """Groups of a config with their places, `cell@model.listener.cell`, for the chosen model and corpus."""
-    from hydra import compose
-
     own = own_keys(directory, name)
     choices = [each for each in overrides if each.lstrip("+").partition("=")[0] in own and is_group(each, directory)]
-    with config_folders.hydra(directory):
-        composed = compose(name, choices, return_hydra_config=True)
-    return [str(key) for key in composed.hydra.runtime.choices]
+    return [str(key) for key in config_folders.load(directory, name, choices).hydra.runtime.choices]
 
 
 def _places(directory: Path, group: str, option: str) -> list[str]:

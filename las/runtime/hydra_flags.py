@@ -157,7 +157,7 @@ def show_config(name: str, overrides: list[str], kind: str, package: str | None,
     from hydra.types import RunMode
 
     overrides = _composable(name, overrides)
-    with config_folders.hydra(config.config_directory()) as hydra, _plain_errors():
+    with config_folders.hydra(config.config_directory()) as hydra, config_folders.plain_errors():
         try:
             with contextlib.redirect_stderr(io.StringIO()):
                 hydra.show_cfg(name, overrides, kind, package, resolve)
@@ -170,7 +170,7 @@ def show_config(name: str, overrides: list[str], kind: str, package: str | None,
 def show_info(name: str, overrides: list[str], topic: str) -> None:
     """Print what Hydra knows about the composition of `configs/<name>.yaml`: `topic` is one of `INFOS`."""
     overrides = _composable(name, overrides)
-    with config_folders.hydra(config.config_directory()) as hydra, _plain_errors(), _logging_restored():
+    with config_folders.hydra(config.config_directory()) as hydra, config_folders.plain_errors(), _logging_restored():
         hydra.show_info(topic, name, overrides)
 
 
@@ -206,18 +206,6 @@ def _composable(name: str, overrides: list[str]) -> list[str]:
     with contextlib.suppress(MissingValueError):
         config.compose(name, overrides)
     return config.config_groups.with_parts_of_a_search(overrides)
-
-
-@contextlib.contextmanager
-def _plain_errors() -> Iterator[None]:
-    """Raise Hydra's and omegaconf's errors as ConfigError."""
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
-    try:
-        yield
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(str(error).partition("\n")[0]) from error
 
 
 @contextlib.contextmanager

@@ -9,7 +9,8 @@ from places import REPOSITORY
 
 import las
 from las.runtime import public
-from las.runtime.config import compose, resolve
+from las.runtime.config import compose
+from las.runtime.targets import resolve
 from las.storage import run_directory
 
 GOLDEN = REPOSITORY / "tests" / "golden" / "0.1.0"

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from las.runtime import public
-from las.runtime.config import TORCH, build, resolve
+from las.runtime.config import build
 from las.runtime.errors import ConfigError
+from las.runtime.targets import TORCH, resolve
 
 REFUSED = [
     "os.system",
