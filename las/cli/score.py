@@ -26,6 +26,7 @@ from las.scoring import (
 from las.scoring.alignment import AlignmentRules
 from las.scoring.error_rates import ErrorRate, Score
 from las.scoring.significance import Comparison
+from las.scoring.word_network import Marked
 from las.storage import atomic
 
 Transcripts = dict[str, transcript_files.Transcript]
@@ -79,10 +80,13 @@ def transcripts(config: Config) -> ScoredTest:
     if config["glm"] is not None:
         raise ConfigError("glm= is for the conventions hub5 and hub5_kaldi, which score a .ctm against a .stm")
     # sclite compares the ids of its own format this way.
-    ignore_case = config["ignore_case"] and Path(config["reference"]).suffix.lower() == ".trn"
-    references = transcript_files.read(config["reference"], ignore_case)
+    is_trn = Path(config["reference"]).suffix.lower() == ".trn"
+    ignore_case = config["ignore_case"] and is_trn
+    references = transcript_files.read(config["reference"], ignore_case, reference=True)
     convention = conventions.convention(config["convention"] or guess(references))
     reference_tokens = _tokens(references, convention.reference, config["reference"])
+    if is_trn:
+        reference_tokens = {name: Marked(tokens) for name, tokens in reference_tokens.items()}
     speakers = {name: transcript.speaker for name, transcript in references.items()}
     rules = replace(_rules(config), optional_words=config["optional_words"] or convention.rules.optional_words)
 
@@ -196,7 +200,7 @@ def _rate_entry(rate: ErrorRate, metric: str) -> dict[str, Any]:
 
 
 def _tokens(transcripts: Transcripts, tokens: conventions.Tokens, path: str) -> dict[str, list[str]]:
-    tokens_by_id = {}
+    tokens_by_id: dict[str, list[str]] = {}
     for name, transcript in transcripts.items():
         try:
             tokens_by_id[name] = tokens(transcript.text)

@@ -127,6 +127,8 @@ TOOLS = {
     "Batch": "las.data.loader",
     "Loader": "las.data.loader",
     "error_rate": "las.scoring.error_rates",
+    "wer": "las.scoring.error_rates",
+    "cer": "las.scoring.error_rates",
     "Score": "las.scoring.error_rates",
     "compare": "las.scoring.significance",
     "train": "las.cli.train",

@@ -7,17 +7,22 @@ decides between paths of equal cost. Many pairs are aligned at once, as word net
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from las.runtime.errors import ArgumentError
 from las.scoring import word_network
+from las.scoring.word_network import Alternatives, Item, Marked
 
 Table = np.ndarray[Any, np.dtype[Any]]
+Tokens = str | Sequence[str] | Sequence[Item]
+"""One side of an alignment: a text, which is split at white space, or its words; alternatives may stand among them."""
 
 MATCHED, SUBSTITUTED, DELETED, INSERTED = range(4)
 """Moves into a cell."""
@@ -31,6 +36,7 @@ _OMISSION, _OPTIONAL_OMISSION, _NULL_OMISSION = 3.0, 2.0, 0.001
 _KINDS = ("correct", "substitution", "deletion", "insertion")  # by move
 
 _TAGS = re.compile(r"(?<!\\);.*", re.DOTALL)
+_TWO_WORDS = re.compile(r"\S\s+\S", re.ASCII)
 _CAPITALS = {ord(letter): letter.lower() for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
 
 
@@ -92,7 +98,8 @@ class Aligned(NamedTuple):
 class AlignmentRules:
     """Options of NIST for comparing words.
 
-    `optional_words`: a `(word)` may be left out, and is compared without its brackets (sclite's -D). `fragments`:
+    `optional_words`: a `(word)` of a reference may be left out, and is compared without its brackets (sclite's -D,
+    which reads them in hypotheses too: here only in hypotheses that are `Marked`). `fragments`:
     `frag-` matches every word that begins with it, `-ment` every word that ends with it (-F). `ignore_case`: the
     letters A to Z are those a to z, and no other letters change, as in sclite (off: -s).
     """
@@ -107,6 +114,12 @@ def fold_case(text: str) -> str:
     return text.translate(_CAPITALS)
 
 
+def untagged(token: str) -> str:
+    """Drop of a token what sclite drops: tags behind a semicolon, backslashes, and a final asterisk."""
+    text = _TAGS.sub("", token).replace("\\", "")
+    return text.removesuffix("*") if len(text) > 1 else text
+
+
 class _Word(NamedTuple):
     """Token in printed form (`text`) and compared form (`spoken`), with the cost of omitting it."""
 
@@ -114,6 +127,17 @@ class _Word(NamedTuple):
     spoken: str
     omission: float
     fragment: bool
+
+    @property
+    def is_null(self) -> bool:
+        return self.omission == _NULL_OMISSION
+
+
+class _Reading(NamedTuple):
+    """What the signs in a token mean: `markup` for those of NIST, `optional_words` for brackets around it."""
+
+    markup: bool
+    optional_words: bool
 
 
 class _Vocabulary:
@@ -123,36 +147,37 @@ class _Vocabulary:
         self.words = [_Word("", "", _OMISSION, fragment=False)]
         self.spoken = [-1]  # the same number for words that are spelt the same
         self._rules = rules
-        self._numbers: dict[str, int] = {}
+        self._numbers: dict[_Reading, dict[str | None, int]] = defaultdict(dict)
         self._spellings: dict[str, int] = {}
 
-    def numbers(self, tokens: Sequence[str]) -> list[int]:
-        try:
-            return [0, *map(self._numbers.__getitem__, tokens)]
-        except KeyError:
-            return [0, *map(self._number, tokens)]
+    def numbers(self, tokens: Sequence[str | None], reading: _Reading) -> list[int]:
+        known = self._numbers[reading]
+        for token in tokens:
+            if token not in known:
+                known[token] = self._added(_word(token, self._rules, reading))
+        return [0, *map(known.__getitem__, tokens)]
 
-    def _number(self, token: str) -> int:
-        if token not in self._numbers:
-            self._numbers[token] = len(self.words)
-            word = _word(token, self._rules)
-            self.words.append(word)
-            self.spoken.append(self._spellings.setdefault(word.spoken, len(self._spellings)))
-        return self._numbers[token]
+    def _added(self, word: _Word) -> int:
+        self.words.append(word)
+        self.spoken.append(self._spellings.setdefault(word.spoken, len(self._spellings)))
+        return len(self.words) - 1
 
 
-def _word(token: str, rules: AlignmentRules) -> _Word:
-    """Parse a token, dropping what sclite drops: tags behind a semicolon, backslashes, and a final asterisk."""
-    text = _TAGS.sub("", token).replace("\\", "")
-    if len(text) > 1:
-        text = text.removesuffix("*")
+def _word(token: str | None, rules: AlignmentRules, reading: _Reading) -> _Word:
+    """Parse a token; of one in markup, drop what sclite drops: tags, backslashes, and a final asterisk."""
+    if token is None:
+        return _Word(NULL, NULL, _NULL_OMISSION, fragment=False)
+    if not isinstance(token, str) or _TWO_WORDS.search(token):
+        raise ArgumentError(f"{token!r} is no word: a list holds words, a text of several is a string by itself")
+    text = untagged(token) if reading.markup else token
     if rules.ignore_case:
         text = fold_case(text)
-    optional = rules.optional_words and len(text) > 1 and text[0] == "(" and text[-1] == ")"
+    optional = reading.optional_words and len(text) > 1 and text[0] == "(" and text[-1] == ")"
     spoken = text[1:-1] if optional else text
     # An optional fragment is known by its end only, though compared by its beginning too: so it is in sclite.
     fragment = rules.fragments and (text.startswith("-") or spoken.endswith("-"))
-    omission = _NULL_OMISSION if text == NULL else _OPTIONAL_OMISSION if optional else _OMISSION
+    is_null = reading.markup and text == NULL
+    omission = _NULL_OMISSION if is_null else _OPTIONAL_OMISSION if optional else _OMISSION
     return _Word(text, spoken, omission, fragment)
 
 
@@ -170,16 +195,17 @@ class _Pair(NamedTuple):
 
 
 def align(
-    references: Sequence[Sequence[str]], hypotheses: Sequence[Sequence[str]], rules: AlignmentRules = AlignmentRules()
+    references: Sequence[Tokens], hypotheses: Sequence[Tokens], rules: AlignmentRules = AlignmentRules()
 ) -> list[list[Aligned]]:
     """Align each hypothesis with the reference at the same index.
 
-    Tokens are those of a NIST transcript split at spaces: `{ a / b / @ }` are alternatives, on either side, and `@` is
-    the empty word; `rules` define which words match. Raises DataError for alternatives that are not closed, and
-    ValueError unless there are as many references as hypotheses.
+    Words are compared as they are spelt, by `rules`; only in `Marked` ones is `{ a / b / @ }` a list of alternatives
+    and `@` the empty word. Raises DataError for alternatives that are not closed, ArgumentError for a word that holds a
+    blank or is no string, and ValueError unless there are as many references as hypotheses.
 
     >>> from las.scoring.alignment import align
-    >>> (pairs,) = align(["the cat { sat / sits } down".split()], ["the cat sits".split()])
+    >>> from las.scoring.word_network import Alternatives, Item, Marked
+    >>> (pairs,) = align([Marked("the cat { sat / sits } down".split())], ["the cat sits"])
     >>> for each in pairs:
     ...     print(each.reference, each.hypothesis, each.kind)
     ...
@@ -192,7 +218,9 @@ def align(
     alignments: list[list[Aligned]] = []
     pairs = []
     for index, (reference, hypothesis) in enumerate(zip(references, hypotheses, strict=True)):
-        pair = _Pair(index, _side(reference, vocabulary), _side(hypothesis, vocabulary))
+        in_hypothesis = rules.optional_words and isinstance(hypothesis, Marked)
+        spoken = _side(reference, vocabulary, rules.optional_words)
+        pair = _Pair(index, spoken, _side(hypothesis, vocabulary, in_hypothesis))
         alignments.append(_identical(pair, vocabulary))
         if not alignments[index]:
             pairs.append(pair)
@@ -202,11 +230,15 @@ def align(
     return alignments
 
 
-def _side(tokens: Sequence[str], vocabulary: _Vocabulary) -> _Side:
-    if not word_network.has_alternatives(tokens):
-        return _Side(vocabulary.numbers(tokens), None)
-    parsed = word_network.parse(tokens)
-    return _Side(vocabulary.numbers(parsed.words), parsed)
+def _side(tokens: Tokens, vocabulary: _Vocabulary, optional_words: bool) -> _Side:
+    reading = _Reading(isinstance(tokens, Marked), optional_words)
+    items: Sequence[Item] = tokens.split() if isinstance(tokens, str) else tokens
+    if isinstance(tokens, Marked) and "{" in "".join(tokens):
+        items = word_network.parse(tokens)
+    if not any(isinstance(item, Alternatives) for item in items):
+        return _Side(vocabulary.numbers(cast(Sequence[str], items), reading), None)
+    network = word_network.network(items)
+    return _Side(vocabulary.numbers(network.words, reading), network)
 
 
 def _plain(pair: _Pair) -> bool:
@@ -217,8 +249,8 @@ def _identical(pair: _Pair, vocabulary: _Vocabulary) -> list[Aligned]:
     """Alignment of a pair whose sides are identical and without alternatives; empty for every other pair."""
     if not _plain(pair) or pair.reference.numbers != pair.hypothesis.numbers:
         return []
-    texts = [vocabulary.words[number].text for number in pair.reference.numbers[1:]]
-    return [Aligned(text, text, "correct") for text in texts if text != NULL]
+    words = [vocabulary.words[number] for number in pair.reference.numbers[1:]]
+    return [Aligned(word.text, word.text, "correct") for word in words if not word.is_null]
 
 
 def _batches(pairs: Sequence[_Pair]) -> Iterator[list[_Pair]]:
@@ -275,7 +307,7 @@ def _substitutions(references: Table, hypotheses: Table, vocabulary: _Vocabulary
     """Costs of substitutions [reference hypothesis batch]; infinite for arc 0."""
     spelling = np.array(vocabulary.spoken)
     table = np.where(spelling[references][:, None] == spelling[hypotheses], np.float32(0), np.float32(_SUBSTITUTION))
-    special = np.array([word.fragment or word.text == NULL for word in vocabulary.words])
+    special = np.array([word.fragment or word.is_null for word in vocabulary.words])
     if special.any():
         for place in np.argwhere(special[references][:, None] | special[hypotheses]):
             row, column, lane = place.tolist()
@@ -287,7 +319,7 @@ def _substitutions(references: Table, hypotheses: Table, vocabulary: _Vocabulary
 
 
 def _substitution(reference: _Word, hypothesis: _Word) -> float:
-    if reference.text == hypothesis.text == NULL:
+    if reference.is_null and hypothesis.is_null:
         return _NULL_FOR_NULL
     if reference.fragment or hypothesis.fragment:
         for part, whole in ((reference.spoken, hypothesis.spoken), (hypothesis.spoken, reference.spoken)):
@@ -324,11 +356,11 @@ def _aligned(reference: _Word | None, hypothesis: _Word | None, kind: str) -> Al
     """Aligned tokens of a pair of arcs, or of one arc without a partner; None for empty words."""
     if reference is None or hypothesis is None:
         (word,) = (word for word in (reference, hypothesis) if word is not None)
-        if word.text == NULL:
+        if word.is_null:
             return None
         if word.omission == _OPTIONAL_OMISSION:
             kind = "correct"
-    elif reference.text == hypothesis.text == NULL:
+    elif reference.is_null and hypothesis.is_null:
         return None
     return Aligned(reference and reference.text, hypothesis and hypothesis.text, kind)
 

@@ -27,7 +27,7 @@ class Convention:
 
 
 def words(text: str) -> list[str]:
-    """Split a text at spaces, NIST's markup included."""
+    """Split a text at spaces."""
     return text.split()
 
 

@@ -72,8 +72,6 @@ def check_alternatives(words: Sequence[CTMWord], places: Sequence[str]) -> None:
         if opened is not None and (word.file, word.channel) != (words[opened].file, words[opened].channel):
             break
         if word.tag is None:
-            if opened is not None and "/" in word.text:
-                raise DataError(f"{place}: {word.text!r} between tags: the lines {OR} separate alternatives, not '/'")
             continue
         before = None if opened is None else words[index - 1].tag
         if word.tag not in (BEGIN, OR, END):
@@ -139,8 +137,6 @@ def _word(line: str, where: str) -> CTMWord:
     if text.upper().startswith("<ALT"):
         return CTMWord(file, channel, 0.0, 0.0, text, confidence)
     start_s, duration_s = _seconds("begin", start, where), _seconds("duration", duration, where)
-    if "{" in text or "}" in text:
-        raise DataError(f"{where}: {text!r} is not a word: alternatives of a ctm stand between {BEGIN} and {END}")
     return CTMWord(file, channel, start_s, duration_s, text, confidence)
 
 

@@ -7,18 +7,21 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any
 
 import jiwer
 
-from las.runtime.errors import DataError, suggest
+from las.runtime.errors import ArgumentError, ConfigError, DataError, suggest
 from las.scoring import bootstrap
-from las.scoring.alignment import Aligned, AlignmentRules, align
+from las.scoring.alignment import Aligned, AlignmentRules, Tokens, align
 
 SHORT_NAMES = {"phone_error_rate": "PER", "wer": "WER", "cer": "CER"}
 """Metrics with their names in print."""
 UNITS = {"phone_error_rate": "phones", "wer": "words", "cer": "characters"}
 """The reference tokens that each metric counts, as headings of tables."""
+
+_KINDS = {"equal": "correct", "substitute": "substitution", "delete": "deletion", "insert": "insertion"}  # of jiwer
 
 NO_SPEAKER = "(no speaker)"
 FEWEST_SPEAKERS = 8
@@ -120,33 +123,81 @@ class Score:
 
 
 def error_rate(
-    references: Mapping[str, Sequence[str]],
-    hypotheses: Mapping[str, Sequence[str]],
+    references: Mapping[str, Tokens],
+    hypotheses: Mapping[str, Tokens],
     speakers: Mapping[str, str | None] | None = None,
     rules: AlignmentRules = AlignmentRules(),  # noqa: B008 - frozen
     seed: int = 0,
+    metric: str = "wer",
 ) -> Score:
-    """Score hypotheses against references, both lists of tokens by utterance id.
+    """Score hypotheses against references, both by utterance id: texts, split at white space, or lists of words.
 
-    A reference without a hypothesis counts as deleted and is listed as missing. `speakers` gives the speaker of each
-    id; `seed` is that of the bootstrap. Raises DataError for a hypothesis without a reference and for no references.
+    With `metric="cer"` the characters of the words are counted, single spaces between them included. A reference
+    without a hypothesis counts as deleted and is listed as missing. `speakers` gives the speaker of each id; `seed` is
+    that of the bootstrap. Raises DataError for a hypothesis without a reference and for no references, ConfigError for
+    an unknown metric.
 
     >>> import las
-    >>> references = {"u1": "the cat sat".split(), "u2": "on the mat".split()}
-    >>> score = las.error_rate(references, {"u1": "the cat".split(), "u2": "on a mat".split()})
+    >>> score = las.error_rate({"u1": "the cat sat", "u2": "on the mat"}, {"u1": "the cat", "u2": "on a mat"})
     >>> score
     Score(33.3 % [33.3, 33.3]: 2 errors in 6 words of 2 utterances, 0 missing; interval over utterances)
     >>> score.total.deletions, score.total.substitutions, score.confusions
     (1, 1, (Confusion(reference='the', hypothesis='a', count=1),))
     """
+    known_metric(metric)
+    if not isinstance(references, Mapping) or not isinstance(hypotheses, Mapping):
+        raise ArgumentError("error_rate compares texts by utterance id: las.wer and las.cer take lists of sentences")
     for name in hypotheses:
         if name not in references:
             raise DataError(
                 f"hypothesis {name!r} has no reference: are these files of the same test?{suggest(name, references)}"
             )
-    alignments = align(list(references.values()), [hypotheses.get(name, ()) for name in references], rules)
+    alignments: list[Alignment] = [
+        *align(list(references.values()), [hypotheses.get(name, ()) for name in references], rules)
+    ]
+    if metric == "cer":
+        alignments = [*map(in_characters, alignments)]
     missing = [name for name in references if name not in hypotheses]
     return summarise(dict(zip(references, alignments, strict=True)), speakers, missing=missing, seed=seed)
+
+
+def wer(reference: str | Sequence[Tokens], hypothesis: str | Sequence[Tokens]) -> float:
+    """The word error rate of a sentence, or of a list of sentences together, as `las score` counts it.
+
+    A sentence is a text, split at white space, or a list of words. Raises ArgumentError unless there are as many
+    hypotheses as references.
+
+    >>> import las
+    >>> las.wer("the cat sat down", "the cat sat")
+    0.25
+    >>> las.wer(["the cat", "sat down"], ["the hat", "sat down"])
+    0.25
+    """
+    return count(_sentences(reference, hypothesis)).rate
+
+
+def cer(reference: str | Sequence[Tokens], hypothesis: str | Sequence[Tokens]) -> float:
+    """The character error rate of a sentence or of a list of sentences; the single spaces between words count.
+
+    Sentences and errors are those of `wer`.
+
+    >>> import las
+    >>> las.cer("the cat sat", "the cat sit")
+    0.09090909090909091
+    """
+    return _sum(map(_characters, _sentences(reference, hypothesis))).rate
+
+
+def _sentences(reference: str | Sequence[Tokens], hypothesis: str | Sequence[Tokens]) -> list[list[Aligned]]:
+    if isinstance(reference, Mapping) or isinstance(hypothesis, Mapping):
+        raise ArgumentError("texts by utterance id: las.error_rate(references, hypotheses).total.rate")
+    references, hypotheses = ([side] if isinstance(side, str) else list(side) for side in (reference, hypothesis))
+    if len(references) != len(hypotheses):
+        raise ArgumentError(
+            f"{len(references)} references and {len(hypotheses)} hypotheses: give a list of sentences on each side, "
+            "in the same order, or one text on each"
+        )
+    return align(references, hypotheses)
 
 
 def summarise(
@@ -177,6 +228,14 @@ def summarise(
         utterances=dict(utterances),
         drawn_together=together,
     )
+
+
+def known_metric(metric: str) -> str:
+    """Return the metric. Raises ConfigError for one that does not exist."""
+    if metric not in SHORT_NAMES:
+        known = " or ".join(f"{name} (of {unit})" for name, unit in UNITS.items())
+        raise ConfigError(f"metric={metric}: there is no such metric: choose {known}")
+    return metric
 
 
 def count(alignments: Iterable[Alignment]) -> ErrorRate:
@@ -269,10 +328,27 @@ def _confusions(alignments: Iterable[Alignment]) -> tuple[Confusion, ...]:
     return tuple(Confusion(reference, hypothesis, number) for (reference, hypothesis), number in ordered)
 
 
+def in_characters(alignment: Alignment) -> Alignment:
+    """The characters of aligned words with the fewest errors; a space between words is `<space>`."""
+    reference, hypothesis = _texts(alignment)
+    (chunks,) = jiwer.process_characters(reference, hypothesis).alignments
+    characters: list[Aligned] = []
+    for chunk in chunks:
+        spoken = reference[chunk.ref_start_idx : chunk.ref_end_idx]
+        heard = hypothesis[chunk.hyp_start_idx : chunk.hyp_end_idx]
+        for pair in zip_longest(spoken, heard):
+            one, other = ("<space>" if each == " " else each for each in pair)
+            characters.append(Aligned(one, other, _KINDS[chunk.type]))
+    return characters
+
+
 def _characters(alignment: Alignment) -> ErrorRate:
-    """Character errors of one utterance. Optional words that the hypothesis omits are left out of the reference."""
+    counts = jiwer.process_characters(*_texts(alignment))
+    return ErrorRate(counts.substitutions, counts.deletions, counts.insertions, counts.hits, 1)
+
+
+def _texts(alignment: Alignment) -> tuple[str, str]:
+    """Reference and hypothesis; optional words that the hypothesis omits are left out of the reference."""
     spoken = [aligned.reference for aligned in alignment if (aligned.kind, aligned.hypothesis) != ("correct", None)]
     reference = " ".join(token for token in spoken if token is not None)
-    hypothesis = " ".join(aligned.hypothesis for aligned in alignment if aligned.hypothesis is not None)
-    counts = jiwer.process_characters(reference, hypothesis)
-    return ErrorRate(counts.substitutions, counts.deletions, counts.insertions, counts.hits, 1)
+    return reference, " ".join(aligned.hypothesis for aligned in alignment if aligned.hypothesis is not None)

@@ -142,7 +142,9 @@ class Glm:
 
     def filter_words(self, words: Iterable[CTMWord]) -> list[CTMWord]:
         """Hypotheses as csrfilt.sh -i ctm -t hyp -dh leaves them: a word that becomes several shares its duration among
-        them, one that becomes `{a / b}` becomes alternatives. Raises DataError naming the word.
+        them, one that becomes `{a / b}` becomes alternatives. Signs of markup in a word itself are letters: one with
+        braces or brackets that do not match is only put into upper case, a slash stays. Raises DataError naming a word
+        that is mapped to an alternative without words.
 
         A word that is mapped to nothing is dropped, also where it has a confidence (csrfilt.sh would leave the
         confidence in its place as a word).
@@ -151,15 +153,20 @@ class Glm:
 
     def _parts(self, word: CTMWord) -> list[CTMWord]:
         try:
-            tokens = _WORDS.findall(re.sub("([{}])", r" \1 ", self.hypothesis.filter(word.text)))
-        except DataError as error:
-            place = f"file {word.file}, channel {word.channel}, {word.start_s} s"
-            raise DataError(f"{self.path}: cannot filter the word ({place}): {error}") from error
+            filtered = self.hypothesis.filter(word.text)
+        except DataError:
+            filtered = None
+        if filtered is None or "{" in word.text or "}" in word.text:
+            return [word._replace(text=upper(word.text))]
+        tokens = _WORDS.findall(re.sub("([{}])", r" \1 ", filtered))
         if word.tag or (len(tokens) == 1 and word.confidence is None):
             return [word._replace(text="".join(tokens))]
         if word.confidence is None and tokens and re.fullmatch("[0-9.-]*", tokens[-1]):
             tokens.pop()  # csrfilt.sh takes a number at the end of the line for a confidence
-        alternatives = [_shared(word, text.split()) for text in re.sub("[{}]", "", " ".join(tokens)).split("/")]
+        texts = [" ".join(token for token in tokens if token not in "{}")]
+        if "/" not in word.text or "{" in tokens:
+            texts = texts[0].split("/")
+        alternatives = [_shared(word, text.split()) for text in texts]
         if len(alternatives) == 1:
             return alternatives[0]
         if not all(alternatives):

@@ -17,9 +17,10 @@ from typing import NamedTuple
 
 from las.runtime.errors import DataError
 from las.scoring import error_rates
-from las.scoring.alignment import AlignmentRules, align
+from las.scoring.alignment import NULL, AlignmentRules, align, untagged
 from las.scoring.ctm import BEGIN, END, OR, CTMWord, check_alternatives
 from las.scoring.stm import Segment
+from las.scoring.word_network import Alternatives, Item, Marked
 
 REFERENCE, HYPOTHESIS = "reference", "hypothesis"
 
@@ -28,12 +29,12 @@ _TOKEN = re.compile(r"\S+", re.ASCII)
 
 @dataclass(frozen=True)
 class Pair:
-    """Scored segment with sclite's id and the tokens of reference and hypothesis."""
+    """Scored segment with sclite's id and the tokens of reference and hypothesis, as `align` takes them."""
 
     id: str
     segment: Segment
-    reference: list[str]
-    hypothesis: list[str]
+    reference: Marked
+    hypothesis: list[Item]
 
 
 class _TimedWord(NamedTuple):
@@ -59,7 +60,7 @@ def time_segments(segments: Sequence[Segment], words: Sequence[CTMWord], reduce:
         for segment, assigned in _assign(list(group), in_channel, reduce):
             speaker = segment.speaker.lower()
             name_of_pair = f"{speaker}-{num_segments[speaker]:03d}"
-            pairs.append(Pair(name_of_pair, segment, tokens(segment.text), _tokens(assigned)))
+            pairs.append(Pair(name_of_pair, segment, Marked(tokens(segment.text)), _items(assigned)))
             num_segments[speaker] += 1
     if channels:
         file, channel = channels[0][0]
@@ -151,11 +152,21 @@ def _single(value: float) -> float:
     return float(struct.unpack("f", struct.pack("f", value))[0])
 
 
-def _tokens(words: list[CTMWord]) -> list[str]:
-    """Convert words to tokens of an alignment, alternatives to `{ a / b }`, empty ones to `@`."""
-    listed: list[str] = []
+def _items(words: list[CTMWord]) -> list[Item]:
+    """Convert words to items of an alignment, without their tags. Only an alternative may be the empty word."""
+    items: list[Item] = []
+    open_items = items
     for word in words:
-        if word.tag == END and listed[-1] == "/":
-            listed.append("@")
-        listed.append({BEGIN: "{", OR: "/", END: "}"}.get(word.tag or "", word.text))
-    return listed
+        if word.tag in (BEGIN, OR):
+            if word.tag == BEGIN:
+                alternatives = Alternatives([])
+                items.append(alternatives)
+            open_items = []
+            alternatives.sequences.append(open_items)
+        elif word.tag == END:
+            open_items += [] if open_items else [None]
+            open_items = items
+        else:
+            text = untagged(word.text)
+            open_items.append(None if text == NULL and open_items is not items else text)
+    return items

@@ -22,8 +22,8 @@ class Transcript:
     speaker: str | None
 
 
-def read(path: str | Path, ignore_case: bool = False) -> dict[str, Transcript]:
-    """Read transcripts by utterance id, in file order.
+def read(path: str | Path, ignore_case: bool = False, reference: bool = False) -> dict[str, Transcript]:
+    """Read transcripts by utterance id, in file order; with `reference`, the markup of a `.trn` is checked.
 
     Formats by file name: `.trn` has lines `words (id)`, lines that begin with `;;` or `**` are comments, and the
     speaker is the id up to the first `-`, or the first `_` where it has none (sclite's `-i spu_id`); `.jsonl` has one
@@ -41,6 +41,8 @@ def read(path: str | Path, ignore_case: bool = False) -> dict[str, Transcript]:
         if reader is _read_trn and line.startswith(_COMMENTS):
             continue
         name, transcript = reader(line, f"{path}:{number}")
+        if reference and reader is _read_trn:
+            _check_markup(transcript.text, f"{path}:{number}")
         name = alignment.fold_case(name) if ignore_case else name
         if name in transcripts:
             raise DataError(f"{path}:{number}: utterance {name!r} is already on line {first_line[name]}")
@@ -55,17 +57,15 @@ def _read_trn(line: str, where: str) -> tuple[str, Transcript]:
     if match is None:
         raise DataError(f"{where}: the line does not end in an utterance id in brackets: words (speaker_utterance)")
     text = match["text"].strip(word_network.BLANKS)
-    _check_markup(text, where)
     speaker = match["id"].split("-" if "-" in match["id"] else "_")[0]
     return match["id"], Transcript(text, speaker)
 
 
 def _check_markup(text: str, where: str) -> None:
-    if "{" in text:
-        try:
-            word_network.parse([text])
-        except DataError as error:
-            raise DataError(f"{where}: {error}") from error
+    try:
+        word_network.parse(word_network.Marked([text]))
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from error
 
 
 def _read_json(line: str, where: str) -> tuple[str, Transcript]:

@@ -1,13 +1,13 @@
 """Transcripts with alternatives as networks of words, numbered the way NIST's sclite numbers them.
 
-A transcript is a string of words between which `{ a b / c / @ }` may stand: one of several ways to say it, nested if
-need be, `@` saying nothing. Where alternatives cost the same, sclite takes the one it meets first, so an alignment
-that gives its counts needs its order of arcs: that of a first-in, first-out walk over nodes whose incoming arcs have
-all been walked.
+A reference in NIST's markup is a string of words between which `{ a b / c / @ }` may stand: one of several ways to say
+it, nested if need be, `@` saying nothing. Where alternatives cost the same, sclite takes the one it meets first, so an
+alignment that gives its counts needs its order of arcs: that of a first-in, first-out walk over nodes whose incoming
+arcs have all been walked.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from las.runtime.errors import DataError
@@ -18,12 +18,29 @@ BLANKS = " \t\n\v\f\r"
 
 
 class Alternatives(NamedTuple):
-    """Alternatives between braces: several sequences of words and alternatives."""
+    """Alternatives between braces: several sequences of items."""
 
-    sequences: list[list["str | Alternatives"]]
+    sequences: list[list["Item"]]
 
 
-Item = str | Alternatives
+Item = str | Alternatives | None
+"""Word, alternatives, or the empty word."""
+
+
+class Marked(list[str]):
+    """Words of a reference in NIST's markup, which `align` reads; in any other sequence a `{` is a word like others.
+
+    Besides alternatives: `@` is the empty word, what follows a `;` is a tag, a backslash and a final `*` are dropped.
+    """
+
+
+def parse(tokens: Marked) -> list[Item]:
+    """Parse the alternatives of a transcript.
+
+    Raises DataError for a `{` that does not begin a word or has no `}`, and for alternatives without a word.
+    """
+    items, _ = _sequence(" ".join(tokens), 0, depth=0)
+    return items
 
 
 class Network(NamedTuple):
@@ -33,23 +50,9 @@ class Network(NamedTuple):
     `last` the arcs that may come last, in the order in which they are tried.
     """
 
-    words: list[str]
+    words: list[str | None]
     previous: list[tuple[int, ...]]
     last: tuple[int, ...]
-
-
-def has_alternatives(tokens: Iterable[str]) -> bool:
-    """Return whether any of the tokens opens a list of alternatives."""
-    return "{" in "".join(tokens)
-
-
-def parse(tokens: Sequence[str]) -> Network:
-    """Parse a transcript, split at spaces, into a word network.
-
-    Raises DataError for a `{` that does not begin a word or has no `}`, and for alternatives without a word.
-    """
-    items, _ = _sequence(" ".join(tokens), 0, depth=0)
-    return _number(items)
 
 
 def _sequence(text: str, position: int, depth: int) -> tuple[list[Item], int]:
@@ -99,7 +102,7 @@ class _Graph:
     """Nodes with their arcs in and out, in the order in which they were connected."""
 
     def __init__(self) -> None:
-        self.words: list[str] = []
+        self.words: list[str | None] = []
         self.ends: list[tuple[int, int]] = []
         self.incoming: list[list[int]] = []
         self.outgoing: list[list[int]] = []
@@ -109,7 +112,7 @@ class _Graph:
         self.outgoing.append([])
         return len(self.incoming) - 1
 
-    def arc(self, word: str, source: int, target: int) -> None:
+    def arc(self, word: str | None, source: int, target: int) -> None:
         self.outgoing[source].append(len(self.words))
         self.incoming[target].append(len(self.words))
         self.words.append(word)
@@ -118,15 +121,16 @@ class _Graph:
     def connect(self, items: Sequence[Item], source: int, target: int) -> None:
         for index, item in enumerate(items):
             end = target if index == len(items) - 1 else self.node()
-            if isinstance(item, str):
-                self.arc(item, source, end)
-            else:
+            if isinstance(item, Alternatives):
                 for sequence in item.sequences:
                     self.connect(sequence, source, end)
+            else:
+                self.arc(item, source, end)
             source = end
 
 
-def _number(items: Sequence[Item]) -> Network:
+def network(items: Sequence[Item]) -> Network:
+    """The network of a transcript, its arcs numbered."""
     graph = _Graph()
     start, first = graph.node(), graph.node()
     stop = graph.node() if items else first

@@ -45,6 +45,7 @@ with other values. What lies at a location is compared by its hash (KINDS)."""
 LATER: Config = {
     "pretraining": {"new_layers": "below_top", "stages": []},
     "init": {"_target_": "las.ConstructorInitialisation"},
+    "corpus.metric": None,
     "model.features.log_floor": 1e-6,
     "trainer.select": "dev_error",
     "warm_start": {

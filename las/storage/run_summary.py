@@ -263,14 +263,14 @@ def _measure(values: Any) -> Measure | None:
 
 
 def _during_training(validation: Mapping[str, Any], config: Mapping[str, Any]) -> Measure | None:
-    """The error rate of the last validation, in phones where the tokens are phones; None for a language model."""
+    """The error rate of the last validation; None for a language model.
+
+    Earlier releases did not record the metric: there it is in phones where the tokens are phones.
+    """
     value = validation.get("dev_error")
     tokens = str(_section(_section(config, "corpus"), "tokens").get("_target_", ""))
-    return (
-        None
-        if value is None or "lm" in config
-        else Measure("phone_error_rate" if tokens.endswith(".Phones") else "wer", value)
-    )
+    metric = validation.get("metric", "phone_error_rate" if tokens.endswith(".Phones") else "wer")
+    return None if value is None or metric not in METRICS or "lm" in config else Measure(metric, value)
 
 
 def _section(values: Mapping[str, Any], key: str) -> dict[str, Any]:

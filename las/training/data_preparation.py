@@ -71,7 +71,7 @@ def prepare(corpus: Corpus, data_dir: Path, limits: QualityLimits) -> PreparedCo
 
     Raises ConfigError for word pieces on a corpus that is scored in phones.
     """
-    if corpus.metric != "wer" and isinstance(corpus.tokens, TrainedSentencePieces):
+    if corpus.metric == "phone_error_rate" and isinstance(corpus.tokens, TrainedSentencePieces):
         raise ConfigError(f"corpus.tokens: pieces of words cannot spell {corpus.name}, which is scored in phones")
     splits = corpus.prepare(data_dir / "manifests")
     data = PreparedCorpus(corpus, splits, limits, AudioScanCache.remembered(readings_path(corpus, data_dir)))

@@ -308,6 +308,7 @@ class Trainer:
         self.run.record(
             event="validation",
             step=state.step,
+            metric=self.corpus.metric,
             dev_loss=validation.loss,
             dev_error=validation.error,
             token_accuracy=validation.token_accuracy,

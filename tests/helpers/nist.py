@@ -13,6 +13,7 @@ import pytest
 from las.scoring import stm
 from las.scoring.error_rates import ErrorRate, Score, count
 from las.scoring.stm import Segment
+from las.scoring.word_network import Alternatives, Item, Marked
 
 Row = list[int]
 """Correct words, substitutions, deletions, insertions."""
@@ -43,6 +44,17 @@ def write_stm(path: Path, segments: Sequence[Segment]) -> None:
         times = f"{stm.seconds(each.start_s)} {stm.seconds(each.end_s)}"
         lines.append(f"{each.file} {each.channel} {each.speaker} {times} {labels} {each.text}".rstrip() + "\n")
     path.write_text("".join(lines), "utf-8")
+
+
+def marked(items: Sequence[Item]) -> Marked:
+    """Words of a hypothesis as NIST's programs read them, alternatives as `{ a / b }`, all of it in markup."""
+    texts: list[str] = []
+    for item in items:
+        if isinstance(item, Alternatives):
+            texts += ["{", *" / ".join(" ".join(marked(each)) for each in item.sequences).split(), "}"]
+        else:
+            texts.append("@" if item is None else item)
+    return Marked(texts)
 
 
 def row(rate: ErrorRate) -> Row:

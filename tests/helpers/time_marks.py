@@ -111,7 +111,8 @@ def ours(case: Case, folder: Path) -> dict[str, nist.Row]:
     """The case scored by this package, from files written into a folder: counts by id."""
     reference, hypothesis = _files(case, folder)
     pairs = segments.time_segments(stm.read(reference), ctm.read(hypothesis), case.reduce)
-    aligned = align([pair.reference for pair in pairs], [pair.hypothesis for pair in pairs], case.rules)
+    heard = [nist.marked(pair.hypothesis) for pair in pairs]  # as sclite reads them
+    aligned = align([pair.reference for pair in pairs], heard, case.rules)
     return {pair.id: nist.row(count([each])) for pair, each in zip(pairs, aligned, strict=True)}
 
 

@@ -6,7 +6,9 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import transcripts
@@ -17,6 +19,7 @@ from transcripts import OPTIONS, counts
 from las.runtime.errors import DataError
 from las.scoring import transcript_files
 from las.scoring.alignment import Aligned, AlignmentRules, align
+from las.scoring.word_network import Marked
 
 CORRECT, SUBSTITUTION, DELETION, INSERTION = transcripts.KINDS
 PLAIN = AlignmentRules()
@@ -26,7 +29,12 @@ BOTH = AlignmentRules(optional_words=True, fragments=True)
 
 
 def aligned(reference: str, hypothesis: str, rules: AlignmentRules = PLAIN) -> list[Aligned]:
-    return align([reference.split()], [hypothesis.split()], rules)[0]
+    return align([Marked(reference.split())], [Marked(hypothesis.split())], rules)[0]
+
+
+def marked(cases: Sequence[Sequence[Any]]) -> tuple[list[Marked], list[Marked]]:
+    """References and hypotheses of cases, both in markup, as sclite reads them."""
+    return [Marked(case[0].split()) for case in cases], [Marked(case[1].split()) for case in cases]
 
 
 def test_words_and_kinds():
@@ -154,7 +162,7 @@ def test_plain_words_are_aligned_as_in_the_textbook_alone_and_in_company(pairs):
     assert align(references, hypotheses) == expected
     # The same words as networks: alone between braces, or in alternatives of which the other cannot be right.
     for template in ("{{ {} }}", "{{ {} / zz zz }}"):
-        marked = [[token for word in words for token in template.format(word).split()] for words in references]
+        marked = [Marked(token for word in words for token in template.format(word).split()) for words in references]
         assert align(marked, hypotheses) == expected
 
 
@@ -162,7 +170,7 @@ def test_plain_words_are_aligned_as_in_the_textbook_alone_and_in_company(pairs):
 def test_counts_equal_those_that_sclite_gave(options):
     gold = json.loads(transcripts.GOLD.read_text("utf-8"))
     place = list(OPTIONS).index(options)
-    found = align([case[0].split() for case in gold], [case[1].split() for case in gold], OPTIONS[options])
+    found = align(*marked(gold), OPTIONS[options])
     assert len(gold) == transcripts.GOLD_CASES
     assert [counts(alignment) for alignment in found] == [case[2 + place] for case in gold]
 
@@ -178,7 +186,7 @@ def test_the_gold_cases_are_those_of_their_seed():
 )
 def test_alignments_equal_those_of_sclite(options, seed, count):
     cases = transcripts.pairs(seed, count)
-    found = align([case[0].split() for case in cases], [case[1].split() for case in cases], OPTIONS[options])
+    found = align(*marked(cases), OPTIONS[options])
     different = [
         (case, ours, theirs)
         for case, ours, theirs in zip(cases, found, transcripts.sclite(cases, options), strict=True)
@@ -229,7 +237,7 @@ def test_nist_cases(case, shared_data, tmp_path):
         (tmp_path / f"{side}.trn").write_bytes((data / name).read_bytes())
         texts.append(transcript_files.read(tmp_path / f"{side}.trn", ignore_case=True))
     spoken, heard = texts
-    found = align([tokens(spoken[name].text) for name in heard], [tokens(heard[name].text) for name in heard], rules)
+    found = align(*([Marked(tokens(side[name].text)) for name in heard] for side in (spoken, heard)), rules)
     wanted = expected_counts((data / "base" / expected).read_text("utf-8"))
     assert len(wanted) > 1
     assert dict(zip(heard, map(counts, found), strict=True)) == wanted

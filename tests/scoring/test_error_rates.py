@@ -11,6 +11,7 @@ from las.runtime.errors import DataError
 from las.scoring import error_rates
 from las.scoring.alignment import Aligned, AlignmentRules, align
 from las.scoring.error_rates import ErrorRate, Score, error_rate, summarise
+from las.scoring.word_network import Marked
 
 
 def levenshtein(reference: list[str], hypothesis: list[str]) -> int:
@@ -217,7 +218,7 @@ def test_characters_are_those_of_the_words_with_single_spaces():
 
 
 def test_characters_are_those_of_the_alternative_that_was_taken():
-    reference = ["{", "i'm", "/", "i", "am", "}", "(uh)", "here"]
+    reference = Marked(["{", "i'm", "/", "i", "am", "}", "(uh)", "here"])
     found = error_rate({"a": reference}, {"a": ["i", "am", "here"]}, rules=AlignmentRules(optional_words=True))
     assert found.characters.total == ErrorRate(0, 0, 0, len("i am here"), 1)
 

@@ -128,8 +128,7 @@ def test_brackets_that_do_not_match_are_named_with_their_place(tmp_path: Path, t
     glm = read(tmp_path, "A => B")
     with pytest.raises(DataError, match=r"rules\.glm: cannot filter the segment \(file f, channel A, 1\.5 s\)"):
         glm.filter_segments([Segment("f", "A", "s", 1.5, 2.0, (), text)])
-    with pytest.raises(DataError, match=r"rules\.glm: cannot filter the word \(file f, channel A, 1\.5 s\)"):
-        glm.filter_words([CTMWord("f", "A", 1.5, 2.0, text)])
+    assert glm.filter_words([CTMWord("f", "A", 1.5, 2.0, text)]) == [CTMWord("f", "A", 1.5, 2.0, text.upper())]
 
 
 def words(glm: Glm, text: str, confidence: float | None = None) -> list[tuple[float, float, str, float | None]]:
@@ -194,10 +193,11 @@ def test_csrfilt_case_of_nist_ctm(shared_data: Path, tmp_path: Path) -> None:
 
 
 def test_csrfilt_case_of_nist_with_errors(shared_data: Path, tmp_path: Path) -> None:
+    """csrfilt.sh refuses brackets that do not match; here they are letters, as hypotheses are in no markup."""
     suite = shared_data / DATA / "test_suite"
     words = ctm.read(one_word_lines(suite / "test_ctm.errors.in", tmp_path))
-    with pytest.raises(DataError, match="the brackets of optional words do not match"):
-        Glm.read(suite / "example.glm").filter_words(words)
+    texts = [word.text for word in Glm.read(suite / "example.glm").filter_words(words)]
+    assert {"(OH)", "(SET", "OK(AY", "COOL("} <= set(texts)
 
 
 @pytest.mark.parametrize("seed", range(12))

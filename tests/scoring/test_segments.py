@@ -28,7 +28,7 @@ def tag(name: str) -> CTMWord:
 
 
 def heard(references: list[Segment], words: list[CTMWord], reduce: tuple[str, ...] = ()) -> list[str]:
-    return [" ".join(pair.hypothesis) for pair in segments.time_segments(references, words, reduce)]
+    return [" ".join(nist.marked(pair.hypothesis)) for pair in segments.time_segments(references, words, reduce)]
 
 
 def test_a_word_belongs_where_its_middle_lies() -> None:

@@ -96,7 +96,7 @@ def test_jsonl_reads_manifests_and_hypotheses(make, tmp_path):
 )
 def test_a_bad_file_is_named_with_its_line(make, name, content, message):
     with pytest.raises(DataError, match=message):
-        transcript_files.read(make(name, content))
+        transcript_files.read(make(name, content), reference=True)
 
 
 def test_a_missing_file_and_a_folder_are_named(tmp_path):

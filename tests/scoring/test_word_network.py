@@ -2,16 +2,17 @@
 
 import pytest
 
-from las.scoring.word_network import Network, has_alternatives, parse
+from las.scoring import word_network
+from las.scoring.word_network import Marked, Network, parse
 
 
 def network(text: str) -> Network:
-    return parse(text.split(" "))
+    return word_network.network(parse(Marked(text.split(" "))))
 
 
 def test_words_follow_each_other():
     assert network("a b") == Network(["a", "b"], [(), (0,), (1,)], (2,))
-    assert parse([]) == Network([], [()], (0,))
+    assert word_network.network([]) == Network([], [()], (0,))
 
 
 def test_alternatives_share_their_ends():
@@ -40,5 +41,3 @@ def test_an_arc_waits_for_all_that_may_precede_it():
 
 def test_outside_of_braces_other_marks_are_words():
     assert network("a/b / } x}").words == ["a/b", "/", "}", "x}"]
-    assert not has_alternatives(["a", "/", "b", "}"])
-    assert has_alternatives(["a", "{b", "/", "c}"])

@@ -42,8 +42,16 @@ class AN4(Corpus):
     sample_rate = 16000
     metric = "wer"
 
-    def __init__(self, name: str, root: str, tokens: Tokenizer, partial: bool = False, dev_every: int = 10) -> None:
-        super().__init__(name, tokens)
+    def __init__(
+        self,
+        name: str,
+        root: str,
+        tokens: Tokenizer,
+        partial: bool = False,
+        dev_every: int = 10,
+        metric: str | None = None,
+    ) -> None:
+        super().__init__(name, tokens, metric)
         if dev_every < 2:
             raise ConfigError(f"corpus.dev_every={dev_every} leaves nothing to train on: it must be at least 2")
         self.root = Path(root).expanduser().absolute()

@@ -37,7 +37,7 @@ class SplitRow(NamedTuple):
 
 
 class Corpus(ABC):
-    """Base of corpora; a new one defines `utterances(split)` and `normalise(text)`.
+    """Base of corpora; a new one defines `utterances(split)` and `normalise(text)`, and names its `metric`.
 
     The first of `splits` is the training part, the second is validated on during training; all but the first are
     decoded and scored at the end.
@@ -45,7 +45,7 @@ class Corpus(ABC):
     >>> import las
     >>> class Digits(las.Corpus):
     ...     # Files named by speaker and word, such as ann_one.wav.
-    ...     metric = "word_error_rate"
+    ...     metric = "wer"
     ...     def utterances(self, split):
     ...         speaker = {"train": "ann", "dev": "bob", "test": "eve"}[self.known_split(split)]
     ...         ids = [f"{speaker}_{word}" for word in ("one", "two")]
@@ -63,14 +63,23 @@ class Corpus(ABC):
 
     splits: tuple[str, ...] = ("train", "dev", "test")
     metric: str = "phone_error_rate"
+    """Error rate of the results and of the best checkpoint: `phone_error_rate`, `wer`, or `cer` of the same words."""
     sample_rate: int = 16000
     channels: int | None = 1
     """Channels that every file has; None: any number."""
 
-    def __init__(self, name: str, tokens: Tokenizer) -> None:
+    def __init__(self, name: str, tokens: Tokenizer, metric: str | None = None) -> None:
         config_groups.check_name("corpus.name", name)
         self.name = name
         self.tokens = tokens
+        self.metric = self.chosen_metric(metric)
+
+    def chosen_metric(self, metric: str | None) -> str:
+        """The corpus's own metric, or another one of words. Raises ConfigError for any other."""
+        own = error_rates.known_metric(self.metric)
+        if metric not in (None, own) and not {error_rates.known_metric(str(metric)), own} <= {"wer", "cer"}:
+            raise ConfigError(f"corpus.metric={metric}: this corpus is of {error_rates.UNITS[own]}: leave it out")
+        return metric or own
 
     def __repr__(self) -> str:
         splits = ", ".join(self.splits)
@@ -93,6 +102,7 @@ class Corpus(ABC):
             references={utterance.id: self.normalise(utterance.text) for utterance in utterances},
             hypotheses={name: self.normalise(text) for name, text in texts.items()},
             speakers={utterance.id: utterance.speaker for utterance in utterances},
+            metric=self.metric,
         )
 
     @property

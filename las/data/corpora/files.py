@@ -61,6 +61,7 @@ class FilesCorpus(Corpus):
         seed: of what is held out.
         unit: output symbols: characters, words, phones, or bpe with as many `pieces`.
         text: rules for the texts.
+        metric: error rate, wer or cer; None: wer, of unit=phones the phone error rate.
 
     Sources are read, headers of audio files too, when tokens, sample rate or splits are first asked for. Raises
     DataError naming files and lines that cannot be used.
@@ -86,6 +87,7 @@ class FilesCorpus(Corpus):
         unit: str = "characters",
         pieces: int = 1000,
         text: TextRules | None = None,
+        metric: str | None = None,
     ) -> None:
         config_groups.check_name("corpus.name", name)
         formats.check_format(format)
@@ -106,6 +108,7 @@ class FilesCorpus(Corpus):
         }
         self.splits = tuple(split for split in self.sources if self.sources[split] or split in self.shares)
         self.metric = "phone_error_rate" if unit == "phones" else "wer"
+        self.metric = self.chosen_metric(metric)
         self.unit, self.pieces, self.seed = unit, pieces, seed
         self.text = text or TextRules()
         if unit in ("words", "phones"):

@@ -73,8 +73,9 @@ class LibriSpeech(Corpus):
         evaluate: Sequence[str],
         partial: bool = False,
         download: bool = False,
+        metric: str | None = None,
     ) -> None:
-        super().__init__(name, tokens)
+        super().__init__(name, tokens, metric)
         for key, parts in (("train", train), ("evaluate", evaluate)):
             unknown = next((part for part in parts if part not in PARTS), None)
             if unknown is not None or not parts:
