@@ -134,7 +134,7 @@ class _Word(NamedTuple):
 
 
 class _Reading(NamedTuple):
-    """What the signs in a token mean: `markup` for those of NIST, `optional_words` for brackets around it."""
+    """Meaning of the signs in a token: `markup` for those of NIST, `optional_words` for brackets around it."""
 
     markup: bool
     optional_words: bool

@@ -66,6 +66,40 @@ def test_optional_words_and_fragments_are_asked_for(make):
     assert score.score([*arguments, "optional_words=true", "fragments=true"])["wer"] == 0
 
 
+SIGNS = "mail me @ {home / (now) a;b c* and/or x{y"
+
+
+@pytest.mark.parametrize("name", ["h.jsonl", "h.trn"])
+def test_markup_is_read_from_no_hypothesis_and_no_plain_reference(make, name):
+    """`@` in a plain reference is a word; a hypothesis equal to it is right, one of other signs has their errors."""
+    plain = make("r.jsonl", json.dumps({"id": "a", "text": SIGNS}) + "\n")
+    text = {"h.jsonl": '{{"id": "a", "text": "{}"}}\n', "h.trn": "{} (a)\n"}[name]
+    result = score.score([f"reference={plain}", f"hypothesis={make(name, text.format(SIGNS))}"])
+    assert (result["wer"], result["words"], result["cer"]) == (0, len(SIGNS.split()), 0)
+    result = score.score([f"reference={plain}", f"hypothesis={make(name, text.format('mail me home'))}"])
+    assert (result["substitutions"], result["deletions"], result["correct"]) == (1, 7, 2)
+    marked = make("r.trn", "mail { me / you } (a)\n")
+    result = score.score([f"reference={marked}", f"hypothesis={make(name, text.format('mail { me / you }'))}"])
+    assert (result["correct"], result["insertions"]) == (2, 4)
+
+
+def test_a_time_mark_holds_a_word_and_no_markup(make):
+    reference = make("r.stm", "f A s 0 9 mail { me / us } home and/or @ x (uh)\n")
+    words = ["mail", "{me}", "@", "home", "and/or", "x", "(uh)", "}"]
+    hypothesis = make("h.ctm", "".join(f"f A {index} 0.5 {word}\n" for index, word in enumerate(words)))
+    result = score.score([f"reference={reference}", f"hypothesis={hypothesis}", "optional_words=true"])
+    assert (result["correct"], result["substitutions"], result["deletions"], result["insertions"]) == (4, 2, 0, 2)
+
+
+def test_signs_in_a_hub5_hypothesis_are_letters(calls, make):
+    lines = ["i'm", "@", "and/or", "{here", "(he"]
+    lines = [f"sw_4390 B {index / 5} 0.1 {word}\n" for index, word in enumerate(lines)]
+    calls[1] = f"hypothesis={make('d.ctm', ''.join(lines))}"
+    result = score.score(calls)
+    assert result["speakers"]["sw_4390_b"]["correct"] == 2 and result["insertions"] == 3
+    assert ["here", "(he", 1] in result["confusions"]
+
+
 def test_phones_are_recognised_and_folded_to_39(phones, capsys):
     result = score.score(phones)
     assert result["convention"] == "timit_kaldi"

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transcripts import OPTIONS, counts
 
-from las.runtime.errors import DataError
+from las.runtime.errors import ArgumentError, DataError
 from las.scoring import transcript_files
 from las.scoring.alignment import Aligned, AlignmentRules, align
 from las.scoring.word_network import Marked
@@ -164,6 +164,31 @@ def test_plain_words_are_aligned_as_in_the_textbook_alone_and_in_company(pairs):
     for template in ("{{ {} }}", "{{ {} / zz zz }}"):
         marked = [Marked(token for word in words for token in template.format(word).split()) for words in references]
         assert align(marked, hypotheses) == expected
+
+
+signs = st.lists(st.sampled_from(("{", "}", "/", "@", "(a)", "a", "a/b", "{a", "a;b", "a*", "*", "\\a")), max_size=7)
+
+
+@given(st.lists(st.tuples(signs, signs), max_size=5))
+@settings(max_examples=60, derandomize=True)
+def test_signs_of_markup_are_words_like_others_in_plain_texts(pairs):
+    references, hypotheses = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    expected = [textbook(*pair) for pair in pairs]
+    assert align(references, hypotheses) == expected
+    assert align([" ".join(words) for words in references], [" \t ".join(words) for words in hypotheses]) == expected
+
+
+@pytest.mark.parametrize("word", ["the cat", "a\tb", 7])
+def test_what_is_no_word_is_refused(word):
+    for pair in (([word], ["a"]), (["a"], [word])):
+        with pytest.raises(ArgumentError, match="is no word: a list holds words"):
+            align([pair[0]], [pair[1]])
+
+
+def test_brackets_of_a_hypothesis_are_letters_and_those_of_a_reference_are_asked_for():
+    assert counts(align(["i (uh) see"], ["i see"], DELETABLE)[0]) == [3, 0, 0, 0]
+    assert counts(align(["i see"], ["i (uh) see"], DELETABLE)[0]) == [2, 0, 0, 1]
+    assert counts(align(["i (uh) see"], ["i see"])[0]) == [2, 0, 1, 0]
 
 
 @pytest.mark.parametrize("options", OPTIONS)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from las.runtime.errors import DataError
+from las.runtime.errors import ArgumentError, ConfigError, DataError
 from las.scoring import error_rates
 from las.scoring.alignment import Aligned, AlignmentRules, align
 from las.scoring.error_rates import ErrorRate, Score, error_rate, summarise
@@ -80,6 +80,52 @@ def test_rules_reach_the_alignment():
     assert error_rate({"a": ["(uh)", "yes"]}, {"a": ["yes"]}).total.deletions == 1
     optional = error_rate({"a": ["(uh)", "yes"]}, {"a": ["yes"]}, rules=AlignmentRules(optional_words=True)).total
     assert (optional.errors, optional.correct) == (0, 2)
+
+
+def test_texts_are_split_into_words():
+    expected = error_rate({"a": ["the", "cat"], "b": []}, {"a": ["the", "bat"]})
+    assert error_rate({"a": " the\tcat\n", "b": ""}, {"a": "the\u3000bat"}) == expected
+    assert (expected.total.words, expected.total.errors) == (2, 1)
+    with pytest.raises(ArgumentError, match=r"las\.wer and las\.cer take lists"):
+        error_rate(["the cat"], ["the cat"])
+
+
+sentences = st.lists(st.lists(st.sampled_from(["ab", "c", "你", "好吗", "{", "@", "(c)"]), max_size=6), min_size=1)
+
+
+@given(sentences, st.randoms())
+def test_wer_and_cer_are_the_rates_of_the_same_sentences_by_id(references, draw):
+    hypotheses = [[draw.choice("abc") if draw.random() < 0.3 else word for word in words] for words in references]
+    by_id = [dict(enumerate(side)) for side in (references, hypotheses)]
+    expected = error_rate(*by_id)
+    texts = [[" ".join(words) for words in side] for side in (references, hypotheses)]
+    for sides in ((references, hypotheses), texts):
+        assert error_rates.wer(*sides) == expected.total.rate
+        assert error_rates.cer(*sides) == expected.characters.total.rate
+    assert error_rate(*by_id, metric="cer").total == expected.characters.total
+    assert error_rate(*by_id, metric="cer").total.errors == sum(map(levenshtein, *texts))
+
+
+def test_wer_and_cer_of_one_text():
+    assert error_rates.wer("the cat sat", "the cat") == 1 / 3
+    assert error_rates.cer("你好吗", "你好") == 1 / 3
+    with pytest.raises(ArgumentError, match=r"2 references and 1 hypotheses.*a list of sentences on each side"):
+        error_rates.wer(["a", "b"], ["a"])
+    with pytest.raises(ArgumentError, match=r"las\.error_rate"):
+        error_rates.cer({"a": "x"}, {"a": "x"})
+
+
+def test_characters_have_alignments_confusions_and_speakers():
+    found = error_rate({"a": "the cat", "b": "on"}, {"a": "thecut"}, {"a": "mary", "b": "john"}, metric="cer")
+    assert found.confusions == (error_rates.Confusion("a", "u", 1),)
+    assert Aligned("<space>", None, "deletion") in found.utterances["a"]
+    assert {name: part.words for name, part in found.speakers.items()} == {"john": 2, "mary": 7}
+    assert error_rates.as_dict(found, "cer")["cer"] == 4 / 9 and error_rates.line(found, "cer").startswith("CER 44.4 %")
+
+
+def test_an_unknown_metric_names_the_known_ones():
+    with pytest.raises(ConfigError, match=r"metric=word_error_rate: .*wer \(of words\) or cer \(of characters\)"):
+        error_rate({"a": "x"}, {"a": "x"}, metric="word_error_rate")
 
 
 def test_a_missing_hypothesis_counts_as_deleted():
