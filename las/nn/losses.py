@@ -10,6 +10,7 @@ from las.nn import ctc
 from las.nn.masking import mask_of
 from las.nn.scheduled import PiecewiseLinear, ScheduledModule
 from las.nn.trainable import Trainable, TrainingBatch
+from las.runtime.config import require
 from las.runtime.errors import ArgumentError, ConfigError, suggest
 
 REDUCTIONS = ("mean", "sum")
@@ -138,8 +139,7 @@ class JointCTCLoss(LabelSmoothedCrossEntropy):
         self, smoothing: float | PiecewiseLinear = 0.0, reduction: str = "mean", ctc_weight: float = 0.3
     ) -> None:
         super().__init__(smoothing, reduction)
-        if not 0.0 <= ctc_weight <= 1.0:
-            raise ArgumentError(f"ctc_weight={ctc_weight} must be from 0 to 1")
+        require("ctc_weight", ctc_weight, 0.0, 1.0)
         self.ctc_weight = ctc_weight
 
     def objective(self, model: Trainable, output: TokenPredictions, batch: TrainingBatch) -> Float[Tensor, ""]:

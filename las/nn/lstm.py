@@ -1,6 +1,8 @@
 """A stack of recurrent layers of any cell, called as `torch.nn.LSTM` is."""
 
+import contextlib
 import functools
+import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
@@ -11,6 +13,8 @@ from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from las.nn.cells.base import LSTMCell, LSTMState
+from las.nn.cells.lstm import PlainLSTMCell
+from las.nn.kernels.autograd import forget_bias
 from las.nn.rnn import BidirectionalLayer, CellFactory, RecurrentLayer
 from las.runtime import config
 from las.runtime.errors import ArgumentError
@@ -39,13 +43,16 @@ class LSTM(nn.Module):
     Args:
         input_size: values per frame.
         hidden_size: H, per direction.
-        num_layers: layers, each of which reads the outputs of the one below.
+        num_layers: layers, each of which reads the outputs of the one below. Arguments after it have to be named.
         batch_first: tensors are [batch, frames, size] instead of [frames, batch, size].
         dropout: probability, while training, for the outputs of every layer but the last.
         bidirectional: a second cell in each layer reads backwards; outputs are [..., 2H], forwards first.
+        device: where the parameters are made.
+        dtype: their type, a floating one.
         cell: a card of `configs/cell` by its name (`ln_global`, `lstm`, ...), a cell class, or a function from
             (input_size, hidden_size, **options) to a cell.
-        options: of the cell, for example `cell_norm="output"` or `forget_bias=1.0`.
+        options: of the cell, for example `cell_norm="output"` or `forget_bias=1.0`. `bias=True` and `proj_size=0`, as
+            `torch.nn.LSTM` has them, are taken for every cell.
 
     Raises ConfigError for a cell or an option that does not exist, and for sizes that cannot be.
     """
@@ -55,19 +62,26 @@ class LSTM(nn.Module):
         input_size: int,
         hidden_size: int,
         num_layers: int = 1,
+        *positional: Any,
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
         cell: str | CellFactory | Callable[..., LSTMCell] = "ln_global",
         **options: Any,
     ) -> None:
         super().__init__()
+        if positional:
+            raise ArgumentError(_by_name(input_size, hidden_size, num_layers, positional))
         config.require("input_size", input_size, 1)
         config.require("hidden_size", hidden_size, 1)
         config.require("num_layers", num_layers, 1)
         config.require("dropout", dropout, 0.0, 1.0)
         if dropout and num_layers == 1:
             warnings.warn(f"dropout={dropout} acts between layers, and num_layers=1 has one layer", stacklevel=2)
+        if dtype is not None and not dtype.is_floating_point:
+            raise ArgumentError(f"dtype={dtype} is no floating type: use torch.float32, for example")
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.num_layers = num_layers
@@ -75,12 +89,14 @@ class LSTM(nn.Module):
         self.dropout = float(dropout)
         self.bidirectional = bidirectional
         self.cell = cell if isinstance(cell, str) else getattr(cell, "__name__", type(cell).__name__)
-        make = _factory(cell, options)
+        self._make = _factory(cell, options)
         layer = BidirectionalLayer if bidirectional else RecurrentLayer
         self.layers = nn.ModuleList()
-        for _ in range(num_layers):
-            self.layers.append(layer(make, input_size, hidden_size))
-            input_size = hidden_size * self.num_directions
+        with contextlib.nullcontext() if device is None else torch.device(device):
+            for _ in range(num_layers):
+                self.layers.append(layer(self._make, input_size, hidden_size))
+                input_size = hidden_size * self.num_directions
+        self.to(dtype)
 
     @classmethod
     def from_torch(cls, lstm: nn.LSTM) -> "LSTM":
@@ -91,16 +107,19 @@ class LSTM(nn.Module):
         """
         if lstm.proj_size:
             raise ArgumentError(f"proj_size={lstm.proj_size}: no cell projects its output: use proj_size=0")
+        like = lstm.get_parameter("weight_ih_l0")
         stack = cls(
             lstm.input_size,
             lstm.hidden_size,
             lstm.num_layers,
             batch_first=lstm.batch_first,
             bidirectional=lstm.bidirectional,
+            device=like.device,
+            dtype=like.dtype,
             cell="lstm",
         )
         stack.dropout = lstm.dropout
-        stack.to(lstm.get_parameter("weight_ih_l0")).train(lstm.training)
+        stack.train(lstm.training)
         with torch.no_grad():
             for index, layer in enumerate(stack._directions()):
                 number, turn = divmod(index, stack.num_directions)
@@ -111,6 +130,45 @@ class LSTM(nn.Module):
                     both = lstm.get_parameter(f"bias_ih_{suffix}") + lstm.get_parameter(f"bias_hh_{suffix}")
                     layer.cell.get_parameter("bias").copy_(both)
         return stack
+
+    def to_torch(self) -> nn.LSTM:
+        """An equal `torch.nn.LSTM` with copies of the weights; a forget bias becomes a part of `bias_ih`.
+
+        Raises ArgumentError for cells other than `lstm` without a norm, which it has no equal of.
+        """
+        lstm = nn.LSTM(
+            self.input_size,
+            self.hidden_size,
+            self.num_layers,
+            batch_first=self.batch_first,
+            dropout=self.dropout if self.num_layers > 1 else 0.0,
+            bidirectional=self.bidirectional,
+        )
+        for layer, names in zip(self._directions(), lstm.all_weights, strict=True):
+            cell = layer.cell
+            if type(cell) is not PlainLSTMCell or cell.cell_norm != "none":
+                raise ArgumentError(f"{cell}: torch.nn.LSTM has no equal of it, only of cell='lstm' without a norm")
+            weights = cell.input_weight, cell.recurrent_weight, cell.bias + forget_bias(cell).flatten()
+            for parameter, value in zip(names, weights, strict=False):
+                parameter.data = value.detach().clone()
+            names[-1].data = torch.zeros_like(cell.bias)
+        return lstm.train(self.training)
+
+    @property
+    def all_weights(self) -> list[list[nn.Parameter]]:
+        """The parameters of each layer and direction, in the order of `h_n`."""
+        return [[*layer.cell.parameters()] for layer in self._directions()]
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values, as a new stack of such cells has them."""
+        for layer in self._directions():
+            cell = layer.cell
+            with next(cell.parameters()).device:
+                new = self._make(cell.input_size, cell.hidden_size)
+            cell.load_state_dict(new.state_dict())
+
+    def flatten_parameters(self) -> None:
+        """Do nothing: kernels read the parameters where they are."""
 
     @property
     def num_directions(self) -> int:
@@ -236,9 +294,33 @@ def _packed_like(output: Tensor, lengths: Tensor, like: PackedSequence) -> Packe
     return PackedSequence(data, like.batch_sizes, like.sorted_indices, like.unsorted_indices)
 
 
+def _by_name(input_size: int, hidden_size: int, num_layers: int, positional: Sequence[Any]) -> str:
+    """What to write in place of positional arguments, which are in the order of `torch.nn.LSTM` or of an older one."""
+    names = ("bias", "batch_first", "dropout", "bidirectional", "proj_size", "device", "dtype")
+    named = ", ".join(f"{name}={value!r}" for name, value in zip(names, positional, strict=False))
+    return (
+        f"arguments after num_layers have to be named: torch.nn.LSTM's order is {', '.join(names)}, which is "
+        f"las.LSTM({input_size}, {hidden_size}, {num_layers}, {named})"
+    )
+
+
+def _own_options(takes: Callable[[str], bool], options: dict[str, Any]) -> dict[str, Any]:
+    """The options of the cell: without `bias` and `proj_size` of `torch.nn.LSTM` if they are not its own."""
+    if not options.get("bias", True) and not takes("bias"):
+        raise ArgumentError(
+            "bias=False: the cell decides which biases there are: they start at zero and stay there after "
+            "requires_grad_(False)"
+        )
+    if options.get("proj_size") and not takes("proj_size"):
+        raise ArgumentError(f"proj_size={options['proj_size']}: no cell projects its output: use proj_size=0")
+    return {name: value for name, value in options.items() if name not in ("bias", "proj_size") or takes(name)}
+
+
 def _factory(cell: str | CellFactory | Callable[..., LSTMCell], options: dict[str, Any]) -> CellFactory:
     if isinstance(cell, str):
-        return cast(CellFactory, config.build(config.card("cell", cell) | options, where=f"cell={cell}"))
+        card = config.card("cell", cell)
+        options = _own_options(config.parameters(config.resolve(card["_target_"])).__contains__, options)
+        return cast(CellFactory, config.build(card | options, where=f"cell={cell}"))
     if isinstance(cell, type):
-        return config.checked(cell, options, where="cell")
-    return functools.partial(cell, **options)
+        return config.checked(cell, _own_options(config.parameters(cell).__contains__, options), where="cell")
+    return functools.partial(cell, **_own_options(inspect.signature(cell).parameters.__contains__, options))

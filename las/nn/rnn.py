@@ -9,7 +9,6 @@ from contextvars import ContextVar
 from itertools import takewhile
 from typing import NamedTuple, cast
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -221,7 +220,7 @@ class BidirectionalLayer(ListenerLayer):
         self, frames: Float[Tensor, "batch frames input"], num_frames: Int[Tensor, "batch"]
     ) -> Float[Tensor, "batch frames output"]:
         """[batch, frames, input_size] to [batch, frames, 2H]: forwards then backwards, zero in padding."""
-        return _run([self.forwards, self.backwards], frames, num_frames, [None, None])[0]
+        return self.with_states(frames, num_frames)[0]
 
     def directions(
         self,
@@ -243,11 +242,10 @@ class BidirectionalLayer(ListenerLayer):
     ) -> tuple[Float[Tensor, "batch frames output"], tuple[LSTMState, LSTMState]]:
         """Outputs as `forward` gives them and the last state of each direction, from initial states of each.
 
-        The last state backwards is that after a row's first frame. Each direction is computed by itself.
+        The last state backwards is that after a row's first frame.
         """
-        ahead, last = self.forwards(frames, num_frames, states[0])
-        back, first = self.backwards(reverse(frames, num_frames), num_frames, states[1])
-        return torch.cat([ahead, reverse(back, num_frames)], dim=-1), (last, first)
+        outputs, (last, first) = _run([self.forwards, self.backwards], frames, num_frames, states)
+        return outputs, (last, first)
 
 
 def _run(layers: Sequence[RecurrentLayer], frames: Tensor, num_frames: Tensor, states: States) -> Unrolled:

@@ -5,6 +5,7 @@ from itertools import chain
 
 from torch import nn
 
+from las.runtime.config import require
 from las.runtime.errors import ArgumentError, suggest
 
 UNITS = ("steps", "sub_epochs")
@@ -62,10 +63,11 @@ class ScheduledModule(nn.Module):
 
         Raises ArgumentError unless it always lies between 0 and `largest`.
         """
+        if not isinstance(number, PiecewiseLinear):
+            require(name, number, 0.0, largest)
         schedule = number if isinstance(number, PiecewiseLinear) else PiecewiseLinear(points=[[1, number]])
         for _, value in schedule.points:
-            if not 0.0 <= value <= largest:
-                raise ArgumentError(f"{name}={value} must be from 0 to {largest:g}")
+            require(name, value, 0.0, largest)
         if schedule is number:
             self.schedules[name] = schedule
         setattr(self, name, schedule.value_at(1, 1))

@@ -58,8 +58,13 @@ def check_value(where: str, value: Any, annotation: Any, default: Any = None) ->
 
 
 def require(key: str, value: Any, minimum: int | float, maximum: int | float = math.inf) -> None:
-    """Raise ArgumentError unless a number, or each number of a list, lies within limits; None is always allowed."""
+    """Raise ArgumentError unless a number, or each number of a list, lies within limits; None is always allowed.
+
+    A bool is no number: True in place of a dropout would be a dropout of 1.
+    """
     numbers = value if isinstance(value, (list, tuple)) else [value]
+    if any(isinstance(number, bool) for number in numbers):
+        raise ArgumentError(f"{key}={shown(value)} should be a number, {minimum:g} for example")
     if not all(number is None or minimum <= number <= maximum for number in numbers):
         limits = f"at least {minimum:g}" if maximum == math.inf else f"from {minimum:g} to {maximum:g}"
         raise ArgumentError(f"{key}={shown(value)} must be {limits}")

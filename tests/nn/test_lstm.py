@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+import speller_cases
 import torch
 from cell_cards import every_cell
 from layouts import LAYOUTS
@@ -18,6 +19,7 @@ import las
 from las.nn import rnn
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.lstm import LSTM
+from las.runtime import config
 from las.runtime.errors import ConfigError
 
 INPUT, HIDDEN, FRAMES = 3, 5, 6
@@ -149,7 +151,7 @@ def test_an_lstm_without_biases_is_copied_and_one_with_projections_refused() -> 
 
 @every_cell
 def test_every_card_runs_and_kernels_agree_with_the_plain_loop(name: str) -> None:
-    lstm = LSTM(INPUT, HIDDEN, 2, True, bidirectional=True, cell=name).double().eval()
+    lstm = LSTM(INPUT, HIDDEN, 2, batch_first=True, bidirectional=True, cell=name).double().eval()
     with torch.no_grad():
         for parameter in lstm.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -170,7 +172,7 @@ def test_every_card_runs_and_kernels_agree_with_the_plain_loop(name: str) -> Non
 
 
 def test_padding_reaches_nothing() -> None:
-    lstm, frames = LSTM(INPUT, HIDDEN, 2, True, bidirectional=True), padded(dtype=torch.float32)
+    lstm, frames = LSTM(INPUT, HIDDEN, 2, batch_first=True, bidirectional=True), padded(dtype=torch.float32)
     poisoned = frames.detach().clone()
     for row, length in enumerate(LENGTHS):
         poisoned[row, length:] = float("nan")
@@ -225,7 +227,14 @@ def test_it_is_pickled_copied_and_shown() -> None:
     [
         ({"cell": "ln_globl"}, r"cell='ln_globl': there is no configs/cell/ln_globl.yaml. Did you mean ln_global"),
         ({"cell_nrm": "both"}, r"cell=ln_global.cell_nrm: LNGlobalLSTMCell has no such key. Did you mean cell_norm"),
-        ({"cell": LNJoinedLSTMCell, "bias": True}, r"cell.bias: LNJoinedLSTMCell has no such key"),
+        ({"cell": LNJoinedLSTMCell, "biases": "all"}, r"cell.biases: LNJoinedLSTMCell has no such key"),
+        (
+            {"bias": False},
+            r"bias=False: the cell decides .* start at zero and stay there after requires_grad_",
+        ),
+        ({"proj_size": 2}, r"proj_size=2: no cell projects its output: use proj_size=0"),
+        ({"dtype": torch.int64}, r"dtype=torch.int64 is no floating type"),
+        ({"dropout": True, "num_layers": 2}, r"dropout=true should be a number"),
         ({"cell_norm": "all"}, r"cell_norm='all' does not exist"),
         ({"num_layers": 0}, r"num_layers=0 must be at least 1"),
         ({"dropout": 1.5}, r"dropout=1.5 must be from 0 to 1"),
@@ -234,6 +243,68 @@ def test_it_is_pickled_copied_and_shown() -> None:
 def test_what_cannot_be_made_is_explained(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         LSTM(INPUT, HIDDEN, **options)
+
+
+def test_arguments_after_num_layers_are_named_as_torch_orders_them() -> None:
+    """`nn.LSTM(10, 32, 2, True, True)` has biases and is batch-first; nothing of it becomes a dropout."""
+    says = (
+        r"torch.nn.LSTM's order is bias, batch_first, dropout, bidirectional, proj_size, device, dtype, which is "
+        r"las.LSTM\(10, 32, 2, bias=True, batch_first=True\)$"
+    )
+    with pytest.raises(ConfigError, match=says):
+        LSTM(10, 32, 2, True, True)
+    lstm = LSTM(10, 32, 2, bias=True, batch_first=True, proj_size=0)
+    assert lstm(torch.randn(3, 7, 10))[0].shape == (3, 7, 32) and not lstm.dropout
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: las.Listener(4, cell=LNJoinedLSTMCell, num_layers=1, hidden_size=3, dropout=True),
+        lambda: las.Listener(4, cell=LNJoinedLSTMCell, num_layers=2, hidden_size=3, dropout=[0.1, True]),
+        lambda: speller_cases.make(dropout=True),
+        lambda: speller_cases.make(scheduled_sampling=True),
+        lambda: las.LSTMLanguageModel(5, cell=las.PlainLSTMCell, dropout=True),
+        lambda: las.ZoneoutLSTMCell(3, 5, cell=LNJoinedLSTMCell, zoneout_hidden=True),
+        lambda: las.RecurrentDropoutLSTMCell(3, 5, cell=las.PlainLSTMCell, dropout=False),
+        lambda: config.build(config.card("cell", "zoneout") | {"zoneout_cell": True}, where="cell"),
+    ],
+)
+def test_what_cannot_be_made_is_explained(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        LSTM(INPUT, HIDDEN, **options)
+
+
+def test_arguments_after_num_layers_are_named_as_torch_orders_them() -> None:
+    """`nn.LSTM(10, 32, 2, True, True)` has biases and is batch-first; nothing of it becomes a dropout."""
+    says = (
+        r"torch.nn.LSTM's order is bias, batch_first, dropout, bidirectional, proj_size, device, dtype, which is "
+        r"las.LSTM\(10, 32, 2, bias=True, batch_first=True\)$"
+    )
+    with pytest.raises(ConfigError, match=says):
+        LSTM(10, 32, 2, True, True)
+    lstm = LSTM(10, 32, 2, bias=True, batch_first=True, proj_size=0)
+    assert lstm(torch.randn(3, 7, 10))[0].shape == (3, 7, 32) and not lstm.dropout
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: las.Listener(4, cell=LNJoinedLSTMCell, num_layers=1, hidden_size=3, dropout=True),
+        lambda: las.Listener(4, cell=LNJoinedLSTMCell, num_layers=2, hidden_size=3, dropout=[0.1, True]),
+        lambda: speller_cases.make(dropout=True),
+        lambda: speller_cases.make(scheduled_sampling=True),
+        lambda: las.LSTMLanguageModel(5, cell=las.PlainLSTMCell, dropout=True),
+        lambda: las.ZoneoutLSTMCell(3, 5, cell=LNJoinedLSTMCell, zoneout_hidden=True),
+        lambda: las.RecurrentDropoutLSTMCell(3, 5, cell=las.PlainLSTMCell, dropout=False),
+        lambda: config.build(
+            {"_target_": "las.LSTM", "input_size": 3, "hidden_size": 5, "dropout": True}, where="lstm"
+        ),
+    ],
+)
+def test_a_bool_is_no_probability_anywhere(make: Any) -> None:
+    with pytest.raises(ConfigError, match=r"=(\[0.1,)?(true|false|True|False)\]? should be a number"):
+        make()
 
 
 def test_what_cannot_be_read_is_explained() -> None:

@@ -1,17 +1,22 @@
 """Properties that every cell of configs/cell/ has over time."""
 
+from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 
+import kernel_cases
 import pytest
 import torch
 from cell_cards import every_cell, factory_of
 from torch import Tensor, nn
 
+import las
 from las.nn import rnn
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels import plain as plain_kernel
 from las.nn.kernels.plain import unroll
+from las.nn.masking import reverse
 from las.nn.rnn import BidirectionalLayer, RecurrentLayer
 from las.runtime.errors import ConfigError
 
@@ -193,3 +198,39 @@ def test_the_log_says_which_kernel_computes_and_why_nothing_faster_does(monkeypa
         for ask in (rnn.select_kernel, rnn.explain):
             with pytest.raises(ConfigError, match=r"kernel=slower cannot .* no none on cpu\. Choose kernel=auto"):
                 ask(cell, tensor)
+
+
+@kernel_cases.every_kernel
+@pytest.mark.parametrize("name", kernel_cases.CELLS)
+def test_two_directions_at_once_have_the_bits_of_one_after_the_other(name: str, kernel: str) -> None:
+    """Outputs and last states from states; gradients differ by the order of sums over frames alone."""
+    at, results = kernel_cases.place(kernel), []
+    torch.manual_seed(2)
+    layer = BidirectionalLayer(kernel_cases.CELLS[name], 3, 40).to(at.device)
+    frames, lengths = torch.randn(3, 6, 3, device=at.device), torch.tensor([6, 2, 4])
+    states = [LSTMState(*torch.randn(2, 3, 40, device=at.device)) for _ in range(2)]
+    with rnn.use_kernel(kernel):
+        ahead, last = layer.forwards(frames, lengths, states[0])
+        back, first = layer.backwards(reverse(frames, lengths), lengths, states[1])
+        results.append([torch.cat([ahead, reverse(back, lengths)], -1), *last, *first])
+        outputs, both = layer.with_states(frames, lengths, states)
+        results.append([outputs, *both[0], *both[1]])
+    assert kernel_cases.equal(*results)
+    grads = [torch.autograd.grad(sum(part.sin().sum() for part in parts), layer.parameters()) for parts in results]
+    assert kernel_cases.furthest(*map(list, grads)) < 1e-4
+
+
+def test_both_directions_of_a_stack_are_one_call_of_the_kernel() -> None:
+    seen: list[int] = []
+
+    class Counting:
+        unsupported_reason = staticmethod(plain_kernel.unsupported_reason)
+
+        def recurrence(self, cells: Sequence[LSTMCell], *rest: Any) -> Any:
+            seen.append(len(cells))
+            return plain_kernel.recurrence(cells, *rest)
+
+    lstm, state = las.LSTM(3, 4, 2, bidirectional=True), torch.zeros(4, 2, 4)
+    with rnn.use_kernel(Counting()):
+        lstm(torch.randn(5, 2, 3), (state, state))
+    assert seen == [2, 2]

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.cells.wrapper import WrapperLSTMCell
+from las.runtime.config import require
 from las.runtime.errors import ArgumentError, ConfigError
 
 
@@ -28,7 +29,8 @@ class RecurrentDropoutLSTMCell(WrapperLSTMCell):
 
     def __init__(self, input_size: int, hidden_size: int, *, dropout: float = 0.25, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
-        if not 0.0 <= dropout < 1.0:
+        require("dropout", dropout, 0.0, 1.0)
+        if dropout == 1.0:
             raise ArgumentError(f"dropout={dropout} must be at least 0 and less than 1")
         if type(self.cell).step is not LSTMCell.step:
             raise ConfigError(

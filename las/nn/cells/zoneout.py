@@ -12,7 +12,7 @@ from torch import Tensor
 
 from las.nn.cells.base import LSTMState
 from las.nn.cells.wrapper import WrapperLSTMCell
-from las.runtime.errors import ArgumentError
+from las.runtime.config import require
 
 
 class ZoneoutLSTMCell(WrapperLSTMCell):
@@ -34,9 +34,8 @@ class ZoneoutLSTMCell(WrapperLSTMCell):
         **options: Any,
     ) -> None:
         super().__init__(input_size, hidden_size, **options)
-        for name, probability in (("zoneout_hidden", zoneout_hidden), ("zoneout_cell", zoneout_cell)):
-            if not 0.0 <= probability <= 1.0:
-                raise ArgumentError(f"{name}={probability} must be from 0 to 1")
+        require("zoneout_hidden", zoneout_hidden, 0.0, 1.0)
+        require("zoneout_cell", zoneout_cell, 0.0, 1.0)
         self.zoneout_hidden = zoneout_hidden
         self.zoneout_cell = zoneout_cell
 
