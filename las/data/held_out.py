@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 
@@ -14,20 +14,29 @@ class Speech(NamedTuple):
 
 
 class Division(NamedTuple):
-    """Utterance ids of each split that is held out, and whether whole speakers were."""
+    """Utterance ids of each split that is held out, and why they are single ones; empty where whole speakers are."""
 
     ids: dict[str, set[str]]
-    by_speaker: bool
+    reason: str
+
+    @property
+    def by_speaker(self) -> bool:
+        """Return whether whole speakers are held out."""
+        return not self.reason
 
 
-def divide(utterances: Sequence[Speech], shares: Mapping[str, float], seed: int) -> Division:
+def divide(
+    utterances: Sequence[Speech], shares: Mapping[str, float], seed: int, whole_speakers: bool = True
+) -> Division:
     """Hold out a share of the utterances for each split, and at least one.
 
-    Whole speakers are held out where every speaker is known and there are more speakers than splits. Speakers (or
-    utterances) are taken in the order of a hash of the seed and their names, so that the order of the source does not
-    matter. A speaker with far more utterances than a split is to have is passed over while there are others.
+    Whole speakers are held out, if asked for, where every speaker is known and there are more of them than splits.
+    Speakers (or utterances) are taken in the order of a hash of the seed and their names, so that the order of the
+    source does not matter. A speaker with far more utterances than a split is to have is passed over while there are
+    others.
     """
-    by_speaker = all(each.speaker for each in utterances) and len({each.speaker for each in utterances}) > len(shares)
+    reason = _reason({each.speaker for each in utterances}, shares, whole_speakers)
+    by_speaker = not reason
     units = Counter(each.speaker if by_speaker else each.id for each in utterances)
     remaining = sorted(units, key=lambda unit: hashlib.sha256(f"{seed} {unit}".encode()).digest())
     ids: dict[str, set[str]] = {}
@@ -35,7 +44,15 @@ def divide(utterances: Sequence[Speech], shares: Mapping[str, float], seed: int)
         taken = _taken(remaining, units, share * len(utterances))
         remaining = [unit for unit in remaining if unit not in taken]
         ids[split] = {each.id for each in utterances if (each.speaker if by_speaker else each.id) in taken}
-    return Division(ids, by_speaker)
+    return Division(ids, reason)
+
+
+def _reason(speakers: Set[str], shares: Mapping[str, float], whole_speakers: bool) -> str:
+    if not whole_speakers:
+        return "of corpus.hold_out=utterances"
+    if "" in speakers:
+        return "some have no speaker"
+    return f"there are only {len(speakers)} speakers" if len(speakers) <= len(shares) else ""
 
 
 def _taken(candidates: Iterable[str], units: Mapping[str, int], wanted: float) -> set[str]:

@@ -42,3 +42,9 @@ def test_a_speaker_with_nearly_everything_stays_in_train() -> None:
 def test_at_least_one_utterance_is_held_out() -> None:
     division = held_out.divide([Speech(str(n), "") for n in range(3)], {"dev": 0.01, "test": 0.01}, seed=1)
     assert [len(ids) for ids in division.ids.values()] == [1, 1]
+
+
+def test_single_utterances_are_held_out_where_asked_for() -> None:
+    division = held_out.divide(spoken(20, 5), SHARES, seed=1, whole_speakers=False)
+    assert division.reason == "of corpus.hold_out=utterances"
+    assert {split: len(ids) for split, ids in division.ids.items()} == {"dev": 10, "test": 20}

@@ -18,17 +18,18 @@ from las.data.corpora import files_notes, files_snapshot
 from las.data.corpora.base import Corpus, stamp
 from las.data.held_out import Speech
 from las.data.manifest import Utterance
-from las.data.sources import fields, formats, utterances
+from las.data.sources import fields, formats, parts, utterances
 from las.data.sources import headers as audio_headers
 from las.data.sources.base import Entry, ReadingOptions, Source
 from las.data.text_rules import TextRules
 from las.data.tokenizers import Tokenizer
 from las.runtime import config_groups, garbage, progress
 from las.runtime.config import require
-from las.runtime.errors import ConfigError, DataError
+from las.runtime.errors import ConfigError, DataError, suggest
 from las.storage import atomic
 
 Paths = str | Sequence[str]
+HELD_OUT = ("speakers", "utterances")
 
 
 class Contents(NamedTuple):
@@ -59,6 +60,7 @@ class FilesCorpus(Corpus):
         dev_share: share of the training utterances that is held out as dev.
         test_share: share that is held out as test; 0: no test.
         seed: of what is held out.
+        hold_out: whole `speakers`, where they are known, or single `utterances`.
         unit: output symbols: characters, words, phones, or bpe with as many `pieces`.
         text: rules for the texts.
         metric: error rate, wer or cer; None: wer, of unit=phones the phone error rate.
@@ -84,6 +86,7 @@ class FilesCorpus(Corpus):
         dev_share: float = 0.05,
         test_share: float = 0.05,
         seed: int = 1,
+        hold_out: str = "speakers",
         unit: str = "characters",
         pieces: int = 1000,
         text: TextRules | None = None,
@@ -97,10 +100,13 @@ class FilesCorpus(Corpus):
         require("test_share", test_share, 0.0, 0.5)
         require("channel", channel, 0)
         require("pieces", pieces, 1)
-        if dev is None and dev_share == 0:
-            raise ConfigError("corpus.dev_share=0 leaves nothing to validate on: name corpus.dev=..., or hold some out")
+        if hold_out not in HELD_OUT:
+            raise ConfigError(f"corpus.hold_out={hold_out}: {' or '.join(HELD_OUT)}.{suggest(hold_out, HELD_OUT)}")
         self.name = name
-        self.sources = {"train": _paths(train), "dev": _paths(dev), "test": _paths(test)}
+        given = {"train": _paths(train), "dev": _paths(dev), "test": _paths(test)}
+        self.sources, self._parts = parts.divided(given)
+        if not self.sources["dev"] and dev_share == 0:
+            raise ConfigError("corpus.dev_share=0 leaves nothing to validate on: name corpus.dev=..., or hold some out")
         self.shares = {
             split: share
             for split, share in (("dev", dev_share), ("test", test_share))
@@ -109,7 +115,7 @@ class FilesCorpus(Corpus):
         self.splits = tuple(split for split in self.sources if self.sources[split] or split in self.shares)
         self.metric = "phone_error_rate" if unit == "phones" else "wer"
         self.metric = self.chosen_metric(metric)
-        self.unit, self.pieces, self.seed = unit, pieces, seed
+        self.unit, self.pieces, self.seed, self.hold_out = unit, pieces, seed, hold_out
         self.text = text or TextRules()
         if unit in ("words", "phones"):
             self.text = self.text.for_whole_words()
@@ -160,7 +166,7 @@ class FilesCorpus(Corpus):
         utterances.require_audio([entry for listed in entries.values() for entry in listed])
         texts = [entry.text for listed in entries.values() for entry in listed]
         divided, remarks = self._divided({split: self._ruled(listed) for split, listed in entries.items()})
-        remarks = [*(remark for source in read.values() for remark in source.remarks), *remarks]
+        remarks = [*self._parts, *(remark for source in read.values() for remark in source.remarks), *remarks]
         return Contents(divided, texts, [file for source in read.values() for file in source.files], remarks, listed)
 
     def _read(self, split: str) -> tuple[Source, bool]:
@@ -196,7 +202,7 @@ class FilesCorpus(Corpus):
             splits = " and ".join(self.shares)
             raise DataError(f"{self.name}: train has too few utterances ({len(train)}) to hold out {splits}")
         speech = [Speech(entry.id, entry.speaker) for entry in train]
-        division = held_out.divide(speech, self.shares, self.seed)
+        division = held_out.divide(speech, self.shares, self.seed, self.hold_out == "speakers")
         taken = set().union(*division.ids.values())
         divided = {"train": [entry for entry in train if entry.id not in taken]}
         remarks = []
@@ -204,7 +210,8 @@ class FilesCorpus(Corpus):
             ids = division.ids.get(split)
             divided[split] = entries[split] if ids is None else [entry for entry in train if entry.id in ids]
             if ids is not None:
-                remarks.append(files_notes.held_out(split, divided[split], train, division.by_speaker, self.seed))
+                remarks.append(files_notes.held_out(split, divided[split], train, division.reason, self.seed))
+        remarks += files_notes.much_held_out(self.shares, len(taken), len(train), division.by_speaker)
         if not divided["train"]:
             raise DataError(f"{self.name}: nothing of train remains beside what is held out: lower corpus.dev_share")
         return divided, remarks
@@ -235,7 +242,7 @@ class FilesCorpus(Corpus):
             "shares": self.shares,
             "seed": self.seed,
             "text": self.text.settings(),
-        }
+        } | ({} if self.hold_out == "speakers" else {"hold_out": self.hold_out})
 
     def inventory(self) -> list[str]:
         """Inventory with the resampled copies, which are thereby written again where they are gone."""

@@ -13,16 +13,33 @@ from las.runtime.errors import first_of
 Splits = Mapping[str, Sequence[Entry]]
 
 
-def held_out(split: str, entries: Sequence[Entry], train: Sequence[Entry], by_speaker: bool, seed: int) -> str:
-    """Describe what was held out of the training part."""
+def held_out(split: str, entries: Sequence[Entry], train: Sequence[Entry], reason: str, seed: int) -> str:
+    """Describe what was held out of the training part; `reason` says why single utterances were, if they were."""
     share = f"{len(entries):,} of {len(train):,} utterances ({100 * len(entries) / len(train):.1f} %)"
     speakers = {entry.speaker for entry in entries}
     everybody = {entry.speaker for entry in train}
-    if by_speaker:
+    if not reason:
         whom = f"{len(speakers)} of {len(everybody)} speakers ({first_of(sorted(speakers), 5)})"
         return f"{split}: held out of train, whole speakers: {whom}, {share}, corpus.seed={seed}"
-    reason = "some have no speaker" if "" in everybody else f"there are only {len(everybody)} speakers"
     return f"{split}: held out of train, single utterances, because {reason}: {share}, corpus.seed={seed}"
+
+
+def much_held_out(shares: Mapping[str, float], taken: int, total: int, by_speaker: bool) -> list[str]:
+    """Warning where far more is held out than was asked for, with the options that change it."""
+    asked, share = sum(shares.values()), taken / total
+    if share < 0.2 or (share <= 1.5 * asked and not asked < 1 / 3 <= share):
+        return []
+    options = [f"corpus.{split}=... names other recordings" for split in shares]
+    if "test" in shares:
+        options.append("corpus.test_share=0 makes no test")
+    if by_speaker:
+        options.insert(0, "corpus.hold_out=utterances holds out single utterances")
+    least = "whole speakers are" if by_speaker else "at least one utterance is"
+    keys = " and ".join(f"corpus.{split}_share={part:g}" for split, part in shares.items())
+    return [
+        f"warning: held out for {' and '.join(shares)}: {100 * share:.0f} % of the train utterances, more than {keys} "
+        f"ask for: {least} held out for each. {'; '.join(options)}"
+    ]
 
 
 def overlaps(splits: Splits) -> list[str]:

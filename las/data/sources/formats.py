@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
-from las.data.sources import folder, json_lines, kaldi, tables
+from las.data.sources import folder, json_lines, kaldi, parts, tables
 from las.data.sources.base import ReadingOptions, Source
 from las.runtime.errors import ConfigError, DataError, suggest
 from las.storage import bounded, folders, text_files
@@ -30,7 +30,6 @@ LIST = """Formats (corpus.format=...):
 _FOLDERS = ("kaldi", "librispeech", "folder")
 SEARCHED = frozenset(("librispeech", "folder"))
 """Formats whose audio is found by looking into folders; in the others a file names it."""
-_LISTINGS = ("metadata.csv", "metadata.jsonl")
 
 
 def check_format(name: str | None) -> None:
@@ -47,13 +46,20 @@ def read(path: Path, name: str | None, options: ReadingOptions) -> tuple[str, So
     if not path.exists():
         siblings = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
         raise DataError(f"{path}: there is no such file or folder.{suggest(path.name, siblings)}")
+    named = path
     if path.is_dir() and name not in _FOLDERS:
-        path = next((path / each for each in _LISTINGS if (path / each).is_file()), path)
+        path = parts.listing(path) or parts.listing_above(path) or path
     name = name or recognised(path)
     if path.is_dir() != (name in _FOLDERS):
         kind, expected = ("folder", "file") if path.is_dir() else ("file", "folder")
         raise DataError(f"{path}: a {kind}, and corpus.format={name} is a {expected}")
     source = READERS[name](path, options)
+    if named.is_dir() and path not in (
+        named,
+        parts.listing(named),
+    ):  # the listing of a whole dataset, of which one split was named
+        inside = [entry for entry in source.entries if Path(entry.audio).is_relative_to(named)]
+        source = source._replace(entries=inside)
     if not source.entries:
         raise DataError("\n".join([f"{path}: there are no utterances in it, read as {name}", *source.remarks]))
     return name, source

@@ -237,6 +237,23 @@ def test_utterances_are_held_out_where_speakers_are_unknown(prepare: Prepare, tm
     assert written(tmp_path, "dev") != before
 
 
+def test_a_warning_where_far_more_is_held_out_than_asked_for(prepare: Prepare, tmp_path: Path) -> None:
+    table(tmp_path / "all.csv", recordings(tmp_path, speakers=3, each=8))
+    out = prepare()
+    assert (
+        "warning: held out for dev and test: 67 % of the train utterances, more than corpus.dev_share=0.05 and "
+        "corpus.test_share=0.05 ask for: whole speakers are held out for each. corpus.hold_out=utterances holds out "
+        "single utterances; corpus.dev=... names other recordings; corpus.test=... names other recordings; "
+        "corpus.test_share=0 makes no test\n" in out
+    )
+    assert "warning: held out for dev: 33 %" in prepare(test_share=0.0)
+    for options in ({"hold_out": "utterances"}, {"dev_share": 0.34, "test_share": 0.34}):
+        assert "warning" not in prepare(**options)
+    assert "single utterances, because of corpus.hold_out=utterances: 1 of 24" in prepare(hold_out="utterances")
+    table(tmp_path / "all.csv", recordings(tmp_path, speakers=3, each=1))
+    assert "warning: held out for dev: 33 %" in prepare(test_share=0.0, hold_out="utterances")
+
+
 def test_several_sources_of_several_formats(prepare: Prepare, tmp_path: Path) -> None:
     rows = recordings(tmp_path)
     table(tmp_path / "all.csv", rows[:6])
@@ -293,6 +310,7 @@ def test_an_own_manifest_is_read_again_as_it_is(prepare: Prepare, tmp_path: Path
     [
         ({"unit": "wrods"}, r"corpus\.unit=wrods: there is no such unit\. Did you mean words"),
         ({"format": "cvs"}, r"corpus\.format=cvs: there is no such format\. Did you mean csv"),
+        ({"hold_out": "speaker"}, r"corpus\.hold_out=speaker: speakers or utterances\. Did you mean speakers"),
         ({"dev_share": 0.0}, r"corpus\.dev_share=0 leaves nothing to validate on"),
         ({"test_share": 2.0}, r"test_share=2\.0 must be from 0 to 0\.5"),
         ({"columns": {"adio": "x"}}, r"corpus\.columns\.adio: there is no such column\. Did you mean audio"),
