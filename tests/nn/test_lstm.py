@@ -270,38 +270,6 @@ def test_arguments_after_num_layers_are_named_as_torch_orders_them() -> None:
         lambda: config.build(config.card("cell", "zoneout") | {"zoneout_cell": True}, where="cell"),
     ],
 )
-def test_what_cannot_be_made_is_explained(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        LSTM(INPUT, HIDDEN, **options)
-
-
-def test_arguments_after_num_layers_are_named_as_torch_orders_them() -> None:
-    """`nn.LSTM(10, 32, 2, True, True)` has biases and is batch-first; nothing of it becomes a dropout."""
-    says = (
-        r"torch.nn.LSTM's order is bias, batch_first, dropout, bidirectional, proj_size, device, dtype, which is "
-        r"las.LSTM\(10, 32, 2, bias=True, batch_first=True\)$"
-    )
-    with pytest.raises(ConfigError, match=says):
-        LSTM(10, 32, 2, True, True)
-    lstm = LSTM(10, 32, 2, bias=True, batch_first=True, proj_size=0)
-    assert lstm(torch.randn(3, 7, 10))[0].shape == (3, 7, 32) and not lstm.dropout
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: las.Listener(4, cell=LNJoinedLSTMCell, num_layers=1, hidden_size=3, dropout=True),
-        lambda: las.Listener(4, cell=LNJoinedLSTMCell, num_layers=2, hidden_size=3, dropout=[0.1, True]),
-        lambda: speller_cases.make(dropout=True),
-        lambda: speller_cases.make(scheduled_sampling=True),
-        lambda: las.LSTMLanguageModel(5, cell=las.PlainLSTMCell, dropout=True),
-        lambda: las.ZoneoutLSTMCell(3, 5, cell=LNJoinedLSTMCell, zoneout_hidden=True),
-        lambda: las.RecurrentDropoutLSTMCell(3, 5, cell=las.PlainLSTMCell, dropout=False),
-        lambda: config.build(
-            {"_target_": "las.LSTM", "input_size": 3, "hidden_size": 5, "dropout": True}, where="lstm"
-        ),
-    ],
-)
 def test_a_bool_is_no_probability_anywhere(make: Any) -> None:
     with pytest.raises(ConfigError, match=r"=(\[0.1,)?(true|false|True|False)\]? should be a number"):
         make()
