@@ -45,6 +45,15 @@ class LearnedWords(LearnedPhones):
         )
 
 
+class LearnedPieces(TrainedSentencePieces):
+    """Pieces of words learned from the training texts."""
+
+    def remedy(self, missing: Collection[str]) -> str:
+        """Advice to drop or map the characters that the training texts lack."""
+        characters = set("".join(missing)) - set("".join(self.symbols[1:]))
+        return remedy(overrides.quoted("corpus.text.drop", "".join(sorted(characters))))
+
+
 def remedy(drop: str) -> str:
     """Advice with an override that drops symbols."""
     return f'The training texts lack them. To remove them: {drop}; to replace some: "corpus.text.map={{é: e, ß: ss}}"'
@@ -56,7 +65,7 @@ def tokenizer(unit: str, texts: Iterable[str], num_pieces: int, where: str) -> T
     Raises DataError naming `where` for texts with fewer than two symbols.
     """
     if unit == "bpe":
-        return TrainedSentencePieces(num_pieces)
+        return LearnedPieces(num_pieces)
     symbols = sorted(set[str]().union(*(text if unit == "characters" else text.split() for text in texts)))
     if len(symbols) < 2:
         listed = f"one symbol, {symbols[0]!r}" if symbols else "no symbols"

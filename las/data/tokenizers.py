@@ -19,6 +19,7 @@ from las.storage import atomic
 
 BOUNDARY = "</s>"
 MODEL_TYPES = ("bpe", "unigram")
+_UNKNOWN = "<unk>"
 WORD_START = "\u2581"
 """The character ▁, with which the first piece of a word begins."""
 
@@ -280,7 +281,8 @@ class TrainedSentencePieces(SentencePieces):
         Raises DataError if the texts do not allow that number of pieces.
         """
         listed = list(texts)
-        key = hashlib.sha256("\n".join([str(self.settings()), *listed]).encode("utf-8", "surrogatepass")).hexdigest()
+        parts = [str(self.settings()), *listed, *_own_symbols(listed)]
+        key = hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
         path = folder / f"{self._model_type}-{self._num_pieces}-{key[:12]}.model"
         checksum = path.with_suffix(".sha256")
         if not _is_whole(path, checksum):
@@ -302,7 +304,8 @@ def train_sentence_pieces(
     """Learn `size` pieces from transcripts, write the model file, and return the tokenizer.
 
     `model_type` is `unigram` or `bpe`. Learning uses one thread and all texts in their order: the same texts give the
-    same pieces. Texts of any length are used without normalisation, and every character becomes a piece.
+    same pieces. Texts of any length are used without normalisation, and every character becomes a piece, and so does
+    `<unk>` in a text.
     Raises DataError if the texts do not allow that number of pieces, with the number they allow.
     """
     import sentencepiece
@@ -318,6 +321,7 @@ def train_sentence_pieces(
             normalization_rule_name="identity",
             character_coverage=1.0,
             unk_id=0,
+            **_own_symbols(listed),
             bos_id=-1,
             eos_id=-1,
             pad_id=-1,
@@ -331,6 +335,12 @@ def train_sentence_pieces(
     model = Path(model)
     atomic.write(model, content.getvalue())
     return SentencePieces(model)
+
+
+def _own_symbols(texts: Iterable[str]) -> dict[str, Any]:
+    """Options of SentencePiece for texts with `<unk>`, as the name of its unknown piece, which it cannot spell."""
+    has_unknown = any(_UNKNOWN in text for text in texts)
+    return {"user_defined_symbols": _UNKNOWN, "unk_piece": "<las:unknown>"} if has_unknown else {}
 
 
 def _allowed(message: str) -> str:

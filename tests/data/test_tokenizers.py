@@ -207,6 +207,17 @@ def test_other_texts_or_settings_are_learned_anew(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*.model"))) == 4
 
 
+@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+def test_unk_in_texts_is_a_piece_and_changes_no_other_model(model_type: str, tmp_path: Path) -> None:
+    texts = [*TEXTS, "<unk> the cat", "the<unk>cat <unk>"]
+    kind = learned(tmp_path, 16 if model_type == "unigram" else 20, texts, model_type)
+    assert kind.symbols.count("<unk>") == 1
+    for text in texts:
+        assert kind.unknown(text) == [] and kind.decode(kind.encode(text)) == text
+        assert from_state(kind.state()).encode(text) == kind.encode(text)
+    assert "<unk>" not in learned(tmp_path).symbols
+
+
 def test_before_they_are_learned_pieces_have_a_size_and_no_symbols(tmp_path: Path) -> None:
     kind = TrainedSentencePieces(20)
     settings = kind.settings()

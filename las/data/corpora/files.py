@@ -261,6 +261,7 @@ class FilesCorpus(Corpus):
             *files_notes.rates(rates, self.sample_rate, self.resampled),
             *files_notes.cut(self.contents.entries, self.headers),
             *files_notes.empty(self.contents.entries),
+            *files_notes.unknown_words(self.contents.entries),
             *files_notes.symbols(self.tokens, self.unit),
             *files_notes.changes(self.text.changes(self.contents.texts)),
             *files_notes.manifests(self.manifests, self.splits),

@@ -102,6 +102,17 @@ def empty(splits: Splits) -> list[str]:
     return notes
 
 
+def unknown_words(splits: Splits) -> list[str]:
+    """Notes about texts with `<unk>`, which transcribers write for what they did not understand."""
+    counts = {split: sum("<unk>" in entry.text for entry in entries) for split, entries in splits.items()}
+    return [
+        f"{split}: <unk> is in {count:,} of {len(splits[split]):,} texts, and is learned and scored like a word. To "
+        "remove it: 'corpus.text.drop=[<unk>]'"
+        for split, count in counts.items()
+        if count
+    ]
+
+
 def symbols(tokens: Tokenizer, unit: str) -> list[str]:
     """Note about the symbols learned from the training texts."""
     if isinstance(tokens, TrainedSentencePieces):

@@ -254,6 +254,32 @@ def test_a_warning_where_far_more_is_held_out_than_asked_for(prepare: Prepare, t
     assert "warning: held out for dev: 33 %" in prepare(test_share=0.0, hold_out="utterances")
 
 
+@pytest.mark.parametrize("options", [{"unit": "bpe", "pieces": 16}, {"unit": "characters"}, {"unit": "words"}])
+def test_unk_in_texts_is_usable_and_counted(options: dict[str, Any], prepare: Prepare, tmp_path: Path) -> None:
+    texts = ["<unk> no one", "yes no", "one <unk>", "no <unk> yes <unk>"]
+    rows = [(name, texts[number % 4], who) for number, (name, _, who) in enumerate(recordings(tmp_path))]
+    table(tmp_path / "all.csv", rows)
+    out = prepare(dev="all.csv", test_share=0.0, **options)
+    for split in ("train", "dev"):
+        assert (
+            f"{split}: <unk> is in 9 of 12 texts, and is learned and scored like a word. To remove it: 'corpus" in out
+        )
+    assert "unknown symbol" not in out
+    corpus = FilesCorpus("files", "all.csv", "copies", dev="all.csv", test_share=0.0, **options)
+    corpus.prepare(tmp_path / "data")
+    for text in texts:
+        assert corpus.tokens.decode(corpus.tokens.encode(text)) == text
+    assert "<unk> is in" not in prepare(dev="all.csv", test_share=0.0, text=TextRules(drop=["<unk>"]), **options)
+
+
+def test_pieces_that_training_texts_lack_can_be_removed(prepare: Prepare, tmp_path: Path) -> None:
+    rows = recordings(tmp_path)
+    table(tmp_path / "all.csv", rows)
+    table(tmp_path / "dev.csv", [(rows[0][0], "no <unk> one", "x")])
+    out = prepare(dev="dev.csv", test_share=0.0, unit="bpe", pieces=12)
+    assert """To remove them: 'corpus.text.drop="<>ku"'""" in out and "dev: <unk> is in 1 of 1 texts" in out
+
+
 def test_several_sources_of_several_formats(prepare: Prepare, tmp_path: Path) -> None:
     rows = recordings(tmp_path)
     table(tmp_path / "all.csv", rows[:6])
