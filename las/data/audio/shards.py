@@ -6,15 +6,20 @@ name that it had outside. Whatever takes the path of an audio file takes such a 
 
 import io
 import re
+import sys
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import NamedTuple
 
+from las.data.audio.byte_ranges import ByteRanges, Piece
 from las.runtime.errors import DataError
+from las.storage import bounded
 
 _MARK = ".tar#"
 _MEMBER = re.compile(r"(?P<shard>.+\.tar)#(?P<offset>\d{1,18})\+(?P<size>\d{1,18})/(?P<name>[^/]+)")
 _BUFFER_BYTES = 1 << 18
+_ANY_SIZE = sys.maxsize
 
 
 class Member(NamedTuple):
@@ -50,18 +55,28 @@ def file_of(path: str | Path) -> str:
     return name if parts is None else parts["shard"]
 
 
-def open_binary(path: str | Path) -> BinaryIO:
-    """Open an audio file for reading, in a shard or not. Raises OSError as `open` does, and DataError as `require`."""
+def open_binary(path: str | Path) -> io.BufferedReader:
+    """Open an audio file for reading, in a shard or not.
+
+    Raises OSError as `open` does and for what is no regular file (a FIFO would wait for a writer, a device never end),
+    and DataError as `require`.
+    """
     inside = member(path)
     if inside is None:
-        return open(path, "rb")
+        return bounded.open_file(Path(path), _ANY_SIZE)
     require(inside)
-    return io.BufferedReader(_Window(inside), _BUFFER_BYTES)
+    pieces = [range(inside.offset, inside.offset + inside.size)]
+    return opened(bounded.open_file(inside.shard, _ANY_SIZE), pieces)
+
+
+def opened(file: io.BufferedReader, pieces: Sequence[Piece]) -> io.BufferedReader:
+    """Buffered file of pieces of an open file, which is closed with it."""
+    return io.BufferedReader(ByteRanges(file, pieces), _BUFFER_BYTES)
 
 
 def require(inside: Member) -> None:
     """Raise DataError unless the shard holds this file at this place: it may be cut short, or written anew."""
-    with inside.shard.open("rb") as file:
+    with bounded.open_file(inside.shard, _ANY_SIZE) as file:
         shard_bytes = file.seek(0, io.SEEK_END)
         if inside.offset + inside.size > shard_bytes:
             raise DataError(
@@ -71,12 +86,7 @@ def require(inside: Member) -> None:
             )
         file.seek(max(inside.offset - tarfile.BLOCKSIZE, 0))
         header = file.read(tarfile.BLOCKSIZE)
-    try:
-        found = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
-        matches = found.size == inside.size and found.name.rpartition("/")[2] == inside.name
-    except tarfile.TarError:
-        matches = False
-    if not matches:
+    if not _is_header_of(header, inside):
         raise DataError(
             f"{inside.shard}: {inside.name} is not at byte {inside.offset:,}: the shard was changed after its manifest "
             "was written. Copy both again, or write them again: las pack",
@@ -84,34 +94,16 @@ def require(inside: Member) -> None:
         )
 
 
-class _Window(io.RawIOBase):
-    """The bytes of a file in a shard as a file of their own."""
+def _is_header_of(block: bytes, inside: Member) -> bool:
+    """Return whether a block of a tar file is the header of a member. The name in it may be cut after 100 bytes.
 
-    def __init__(self, inside: Member) -> None:
-        self._file = inside.shard.open("rb", buffering=0)
-        self._start, self._size, self._place = inside.offset, inside.size, 0
-        self.name = str(inside)
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._place = max(offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence], 0)
-        return self._place
-
-    def tell(self) -> int:
-        return self._place
-
-    def readinto(self, buffer: Any) -> int:
-        count = max(min(len(buffer), self._size - self._place), 0)
-        self._file.seek(self._start + self._place)
-        count = self._file.readinto(memoryview(buffer)[:count]) or 0
-        self._place += count
-        return count
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
+    A longer one stands whole in a member before it, in the format of GNU as in that of POSIX.
+    """
+    try:
+        found = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+    except tarfile.TarError:
+        return False
+    name = found.name.rpartition("/")[2].encode("utf-8", "surrogateescape")
+    wanted = inside.name.encode("utf-8", "surrogateescape")
+    is_cut = b"\0" not in block[: tarfile.LENGTH_NAME]
+    return found.size == inside.size and (wanted.startswith(name) if is_cut else wanted == name)

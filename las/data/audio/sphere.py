@@ -77,6 +77,10 @@ def read_header(path: str | Path) -> SphereHeader:
     )
     header = _checked(header, path)
     _require_samples(header, path, max(file_bytes - header_bytes, 0))
+    if header.compression == "none":
+        with shards.open_binary(path) as file:
+            file.seek(header_bytes + header.num_samples * header.channels * header.sample_bytes)
+            _require_single(file.read(len(MAGIC)), header, path)
     return header
 
 
@@ -133,6 +137,7 @@ def _decode(path: str | Path, header: SphereHeader) -> np.ndarray:
         with shards.open_binary(path) as file:
             file.seek(header.header_bytes)
             data = file.read()
+        _require_single(data, header, path)
         values = shorten.decode(data, header.num_samples, header.channels, kind)
     except OSError as error:
         raise DataError(f"{path}: cannot read the file ({error.strerror})") from error
@@ -252,6 +257,16 @@ def _require_samples(header: SphereHeader, path: str | Path, data_bytes: int) ->
             f"{path}: the file is cut short: its header promises {header.num_samples} samples, {num_present} are "
             "there. Copy it again",
             kind="cut short",
+        )
+
+
+def _require_single(after: bytes, header: SphereHeader, path: str | Path) -> None:
+    """Raise DataError if another SPHERE file begins in the bytes after the header, or after plain samples."""
+    if MAGIC in after:
+        seconds = header.num_samples / header.sample_rate
+        raise DataError(
+            f"{path}: another SPHERE file was appended after {seconds:.2f} s: cut it up where it says NIST_1A",
+            kind="joined",
         )
 
 
