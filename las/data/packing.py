@@ -1,20 +1,21 @@
 """Packing of a corpus into shards: tar files in the layout of WebDataset, and manifests that name the files in them."""
 
+import hashlib
 import io
 import json
-import os
+import sys
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from las.data import manifest
 from las.data.audio import shards
 from las.data.manifest import Utterance
 from las.runtime import progress
 from las.runtime.errors import DataError
-from las.storage import atomic
+from las.storage import atomic, bounded
 
 
 class PackedSplit(NamedTuple):
@@ -58,8 +59,10 @@ class _Packed(NamedTuple):
 def pack(split: str, utterances: Sequence[Utterance], output: Path, shard_bytes: int) -> PackedSplit:
     """Write the audio files of a split into shards of about `shard_bytes`, and the manifest that names them there.
 
-    An audio file with several utterances is written once. A shard that an earlier, interrupted call wrote whole is
-    kept. The same utterances give the same bytes. Raises DataError for an audio file that cannot be read.
+    An audio file with several utterances is written once. A shard of an earlier call is kept if each file in it has the
+    bytes that its source has now. Shards that are written are read back by the names in the manifest, and compared with
+    what was read of the sources. The same utterances give the same bytes. Raises DataError for an audio file that
+    cannot be read or changes meanwhile, OSError naming the shard for a disk that is full.
     """
     plan = list(_plan(utterances, shard_bytes))
     output.mkdir(parents=True, exist_ok=True)
@@ -68,13 +71,13 @@ def pack(split: str, utterances: Sequence[Utterance], output: Path, shard_bytes:
     for number, files in enumerate(progress.counted(plan, len(plan), f"shards of {split}")):
         shard = output / f"{split}-{number:06d}.tar"
         found = _places(shard, files)
-        if found is None:
-            _write(shard, files)
-            found = _places(shard, files)
-            if found is None:
-                raise DataError(f"{shard}: reads otherwise than it was written. Is the disk sound? Pack again")
-        else:
+        if found is not None and _hold(output, found, {file.audio: _source_digest(file) for file in files}):
             num_kept += 1
+        else:
+            digests = _write(shard, files)
+            found = _places(shard, files)
+            if found is None or not _hold(output, found, digests):
+                raise DataError(f"{shard}: reads otherwise than it was written. Is the disk sound? Pack again")
         places |= found
         written.append(shard)
     target = output / f"{split}.jsonl"
@@ -109,9 +112,13 @@ def _plan(utterances: Sequence[Utterance], shard_bytes: int) -> Iterator[list[_P
 
 def _size(audio: str, utterance: Utterance) -> int:
     try:
-        return os.stat(audio).st_size
+        return bounded.size(Path(audio), sys.maxsize)
     except OSError as error:
-        raise DataError(f"utterance {utterance.id}: {audio}: cannot be read ({error.strerror})") from error
+        raise _unreadable(audio, utterance, error.strerror) from error
+
+
+def _unreadable(audio: str, utterance: Utterance, reason: str | None) -> DataError:
+    return DataError(f"utterance {utterance.id}: {audio}: cannot be read ({reason})")
 
 
 def _members(files: Sequence[_Packed]) -> Iterator[tuple[tarfile.TarInfo, _Packed, bytes | None]]:
@@ -127,25 +134,81 @@ def _members(files: Sequence[_Packed]) -> Iterator[tuple[tarfile.TarInfo, _Packe
             yield header, file, content
 
 
-def _write(shard: Path, files: Sequence[_Packed]) -> None:
-    with (
-        atomic.opened(shard, durable=True) as stream,
-        tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as tar,
-    ):
-        for header, file, content in _members(files):
-            _add(tar, header, file, content)
+class _Source:
+    """Audio file that tar copies: its digest, and errors of reading that are not those of writing the shard."""
+
+    def __init__(self, file: _Packed, stream: BinaryIO) -> None:
+        self.file, self.stream, self.hash = file, stream, hashlib.sha256()
+
+    def read(self, size: int) -> bytes:
+        """Read exactly `size` bytes."""
+        try:
+            content = self.stream.read(size)
+        except OSError as error:
+            raise _unreadable(self.file.audio, self.file.utterances[0], error.strerror) from error
+        if len(content) < size:
+            raise self.changed()
+        self.hash.update(content)
+        return content
+
+    def changed(self) -> DataError:
+        """The error of a file that is longer or shorter than it was."""
+        return _unreadable(self.file.audio, self.file.utterances[0], "it changed while it was packed: pack again")
 
 
-def _add(tar: tarfile.TarFile, header: tarfile.TarInfo, file: _Packed, content: bytes | None) -> None:
-    if content is not None:
-        tar.addfile(header, io.BytesIO(content))
-        return
+def _write(shard: Path, files: Sequence[_Packed]) -> dict[str, bytes]:
+    """Write a shard. Returns the digest of each audio file by its name, as it was read."""
+    digests = {}
     try:
-        with shards.open_binary(file.audio) as stream:
-            tar.addfile(header, stream)
+        with (
+            atomic.opened(shard, durable=True) as stream,
+            tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as tar,
+        ):
+            for header, file, content in _members(files):
+                if content is None:
+                    digests[file.audio] = _add(tar, header, file)
+                else:
+                    tar.addfile(header, io.BytesIO(content))
     except OSError as error:
-        message = f"{file.audio}: cannot be read whole ({error.strerror or error}): was it changed meanwhile?"
-        raise DataError(f"utterance {file.utterances[0].id}: {message}") from error
+        error.filename = error.filename or str(shard)
+        raise
+    return digests
+
+
+def _add(tar: tarfile.TarFile, header: tarfile.TarInfo, file: _Packed) -> bytes:
+    with _opened(file) as stream:
+        source = _Source(file, stream)
+        tar.addfile(header, source)  # type: ignore[arg-type] # tar only reads
+        if stream.read(1):
+            raise source.changed()
+    return source.hash.digest()
+
+
+def _opened(file: _Packed) -> io.BufferedReader:
+    try:
+        return shards.open_binary(file.audio)
+    except OSError as error:
+        raise _unreadable(file.audio, file.utterances[0], error.strerror) from error
+
+
+def _source_digest(file: _Packed) -> bytes:
+    try:
+        with _opened(file) as stream:
+            return hashlib.file_digest(stream, "sha256").digest()
+    except OSError as error:
+        raise _unreadable(file.audio, file.utterances[0], error.strerror) from error
+
+
+def _hold(output: Path, places: Mapping[str, str], digests: Mapping[str, bytes]) -> bool:
+    """Return whether the files at these places, read by their names, have these digests."""
+    try:
+        for audio, place in places.items():
+            with shards.open_binary(output / place) as stream:
+                if hashlib.file_digest(stream, "sha256").digest() != digests[audio]:
+                    return False
+    except (OSError, DataError):
+        return False
+    return True
 
 
 def _places(shard: Path, files: Sequence[_Packed]) -> dict[str, str] | None:

@@ -1,9 +1,13 @@
 """Shards: what is in them, how an interrupted packing goes on, and what other readers see."""
 
 import dataclasses
+import errno
 import json
+import os
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny
@@ -53,11 +57,11 @@ def test_an_interrupted_packing_goes_on_and_ends_with_the_same_bytes(
     with monkeypatch.context() as patch:
         write, calls = packing._write, []
 
-        def interrupted(*arguments: object) -> None:
+        def interrupted(*arguments: Any) -> dict[str, bytes]:
             calls.append(1)
             if len(calls) == 3:
                 raise KeyboardInterrupt
-            write(*arguments)
+            return write(*arguments)
 
         patch.setattr(packing, "_write", interrupted)
         with pytest.raises(KeyboardInterrupt):
@@ -99,6 +103,105 @@ def test_webdataset_reads_the_shards(utterances: list[Utterance], tmp_path: Path
 def test_a_file_that_is_gone_or_shrinks_is_named(utterances: list[Utterance], tmp_path: Path) -> None:
     Path(utterances[2].audio).unlink()
     with pytest.raises(DataError, match=r"utterance u2: .*SX0\.v1\.wav: cannot be read \(No such file"):
+        packing.pack("train", utterances, tmp_path / "out", 1 << 30)
+
+
+@pytest.mark.parametrize("stem", ["a" * 92, "a" * 140, "a" * 251, "ä" * 60, "e\u0301" * 50 + ".x", "字" * 40])
+def test_a_file_of_any_name_is_read_from_its_shard(tmp_path: Path, stem: str) -> None:
+    """A tar header has 100 bytes for a name; a longer one stands before it."""
+    path = tiny.sound(tmp_path / f"{stem}.wav", 0.2)
+    listed = [Utterance(f"u{n}", str(audio), 0, 0.0, 0.2, "a", "s") for n, audio in enumerate([path, path])]
+    result = packing.pack("train", listed, tmp_path / "out", 1 << 30)
+    inside = str(tmp_path / "out" / manifest.read(result.manifest)[0].audio)
+    assert inside.endswith(f"/{stem}.wav")
+    assert (files.read(inside)[1] == files.read(path)[1]).all()
+
+
+def test_a_header_whose_name_is_cut_must_still_be_that_of_the_file(tmp_path: Path) -> None:
+    long = "a" * 95
+    path = tiny.sound(tmp_path / f"{long}b.wav", 0.2)
+    listed = [Utterance("u", str(path), 0, 0.0, 0.2, "a", "s")]
+    result = packing.pack("train", listed, tmp_path / "out", 1 << 30)
+    inside = str(tmp_path / "out" / manifest.read(result.manifest)[0].audio)
+    with pytest.raises(DataError, match="the shard was changed after its manifest"):
+        files.read(inside.replace(f"/{long}b.wav", f"/x{long}b.wav"))
+
+
+def test_a_file_of_the_same_size_with_other_content_is_packed_anew(utterances: list[Utterance], tmp_path: Path) -> None:
+    """Also with its old time, as `cp -p` and rsync keep it."""
+    packing.pack("train", utterances, tmp_path / "out", 24_000)
+    changed = Path(utterances[1].audio)
+    old = changed.stat()
+    content = changed.read_bytes()
+    changed.write_bytes(content[:-100] + bytes(100))
+    os.utime(changed, ns=(old.st_atime_ns, old.st_mtime_ns))
+    result = packing.pack("train", utterances, tmp_path / "out", 24_000)
+    assert result.num_kept == 2 and len(result.shards) == 3
+    for inside, outside in zip(manifest.read(result.manifest), utterances, strict=True):
+        assert (files.read(tmp_path / "out" / inside.audio)[1] == files.read(outside.audio)[1]).all()
+    assert packing.pack("train", utterances, tmp_path / "out", 24_000).num_kept == 3
+
+
+def test_what_was_written_is_read_back(
+    utterances: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bit that flips between the source and the shard is found before the manifest is written."""
+    write = packing._write
+
+    def flipped(shard: Path, listed: Any) -> dict[str, bytes]:
+        digests = write(shard, listed)
+        content = bytearray(shard.read_bytes())
+        content[700] ^= 1
+        shard.write_bytes(content)
+        return digests
+
+    monkeypatch.setattr(packing, "_write", flipped)
+    with pytest.raises(DataError, match=r"train-000000\.tar: reads otherwise than it was written"):
+        packing.pack("train", utterances, tmp_path / "out", 1 << 30)
+    assert not (tmp_path / "out" / "train.jsonl").exists()
+
+
+def test_a_full_disk_is_not_a_fault_of_the_audio(
+    utterances: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addfile = tarfile.TarFile.addfile
+
+    def full(tar: tarfile.TarFile, header: tarfile.TarInfo, source: Any = None) -> None:
+        if header.name.endswith(".wav"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        addfile(tar, header, source)
+
+    monkeypatch.setattr(tarfile.TarFile, "addfile", full)
+    with pytest.raises(OSError, match="No space left on device") as raised:
+        packing.pack("train", utterances, tmp_path / "out", 1 << 30)
+    assert raised.value.errno == errno.ENOSPC and str(raised.value.filename).endswith("train-000000.tar")
+    assert not any((tmp_path / "out").iterdir())
+
+
+def test_audio_that_changes_while_it_is_packed_is_named(
+    utterances: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(utterances[0].audio)
+    content = path.read_bytes()
+    for now in (content[:-10], content + b"more"):
+        path.write_bytes(content)
+        with monkeypatch.context() as patch:
+            write: Callable[..., Any] = packing._write
+
+            def late(*arguments: Any, now: bytes = now) -> Any:
+                path.write_bytes(now)
+                return write(*arguments)  # noqa: B023
+
+            patch.setattr(packing, "_write", late)
+            with pytest.raises(DataError, match=r"SX0\.v1\.wav: cannot be read \(it changed while it was packed"):
+                packing.pack("train", utterances, tmp_path / "out", 1 << 30)
+
+
+def test_a_fifo_in_place_of_audio_is_named(utterances: list[Utterance], tmp_path: Path) -> None:
+    path = Path(utterances[3].audio)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(DataError, match=r"utterance u3: .*cannot be read \(a FIFO, not a regular file\)"):
         packing.pack("train", utterances, tmp_path / "out", 1 << 30)
 
 

@@ -60,32 +60,33 @@ def with_length(file: BinaryIO, stream: range, num_samples: int) -> tuple[Piece,
 def ogg_streams(file: BinaryIO, place: int, end: int) -> list[range]:
     """Byte ranges of the links of a chain between two places, of which the first begins a page.
 
-    A link begins with the pages that begin its logical streams. Raises DataError for a last page that is not whole.
+    A link begins with the pages that begin its logical streams. Raises DataError for a page that is not whole.
     """
     starts: list[int] = []
     begins_before = False
     while place < end:
         file.seek(place)
         page = file.read(_PAGE_BYTES)
-        if not page.startswith(_OGG):
-            place = _next_page(file, place + 1, end)
-            continue
-        begins = len(page) > 5 and bool(page[5] & _BEGINS)
+        begins = len(page) == _PAGE_BYTES and bool(page[5] & _BEGINS)
         if begins and not begins_before:
             starts.append(place)
         begins_before = begins
         lacing = file.read(page[26]) if len(page) == _PAGE_BYTES else b""
-        place += _PAGE_BYTES + len(lacing) + sum(lacing)
-    if place > end:
-        raise DataError(f"the file is cut short: its last page lacks {place - end:,} bytes", "cut short")
+        stop = place + _PAGE_BYTES + len(lacing) + sum(lacing)
+        file.seek(stop)
+        if file.read(len(_OGG)) != _OGG:
+            if _next_page(file, place + 1, min(stop, end)) < stop:
+                raise DataError(f"the file is cut short: the page at byte {place:,} is not whole", "cut short")
+            stop = _next_page(file, stop, end)
+        place = stop
     return [range(start, stop) for start, stop in zip(starts, [*starts[1:], end], strict=True)]
 
 
 def _next_page(file: BinaryIO, place: int, end: int) -> int:
-    """The next place where a page begins; the end without one."""
+    """The next place where a page begins, from `place` on; the end without one."""
     while place < end:
         file.seek(place)
-        window = file.read(_BLOCK_BYTES)
+        window = file.read(min(_BLOCK_BYTES, end - place))
         if (at := window.find(_OGG)) >= 0:
             return place + at
         place += max(len(window) - len(_OGG) + 1, 1)

@@ -96,7 +96,7 @@ def _moved(piece: Piece, offset: int) -> Piece:
 
 
 def _pieces(path: str | Path, declared: containers.SampleBytes) -> tuple[Piece, ...]:
-    """What libsndfile reads of a file of uncompressed samples: all of it, or with the size that its header lacks."""
+    """Pieces of a file of uncompressed samples for libsndfile: () for all, or with the size that its header lacks."""
     if declared.promised is None:
         pieces = declared.pieces()
         if pieces is None:
@@ -201,7 +201,7 @@ class _Decoder(soundfile.SoundFile):
     def skip(self, count: int) -> None:
         """Move on to sample `count`, by decoding where a coding cannot seek or needs what went before."""
         run_up = 0
-        if not super().seekable():
+        if not super().seekable() or self.subtype.startswith("DWVW"):  # which says that it can, and fails
             run_up = count
         elif self.format == "MP3":
             run_up = min(count, _RUN_UP)

@@ -198,13 +198,6 @@ def test_flac_of_silence_is_the_densest_audio_and_read(tmp_path) -> None:
     assert samples_per_byte > 250 and len(files.load(path)) == 600 * RATE
 
 
-def test_a_flac_without_its_length_says_so(tmp_path) -> None:
-    with pytest.raises(
-        DataError, match=r"x\.flac: its header does not say how many samples there are.* convert it to wav"
-    ):
-        files.read(promising(tmp_path / "x.flac", 0))
-
-
 @pytest.mark.parametrize("hurt", ["cut", "flipped"])
 def test_a_damaged_flac_is_found_by_decoding(tmp_path, hurt: str) -> None:
     path = saved(tmp_path / "x.flac", noise(RATE))

@@ -1,0 +1,380 @@
+"""Files of several recordings, lengths that headers leave open or have wrong: every sample that is there is read."""
+
+import io
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
+
+from las.data import manifest, packing
+from las.data.audio import files, mpeg, sphere, streams
+from las.data.audio_levels import measure
+from las.data.manifest import Utterance
+from las.runtime.errors import DataError
+
+RATE = 16000
+JOINED = [
+    ("FLAC", "PCM_16"), ("FLAC", "PCM_24"), ("OGG", "VORBIS"), ("OGG", "OPUS"), ("MP3", "MPEG_LAYER_III"),
+    ("WAV", "PCM_16"), ("WAV", "MS_ADPCM"), ("WAVEX", "FLOAT"), ("RF64", "PCM_16"), ("W64", "PCM_16"),
+    ("AIFF", "PCM_U8"), ("AU", "ULAW"), ("CAF", "PCM_16"),
+]  # fmt: skip
+ID3V2 = b"ID3\x03\0\0\0\0\x02\0" + b"fLaC\xff\xfb\x90\x64OggS".ljust(256, b"\xff")
+ID3V1, APE = b"TAG".ljust(128), b"APETAGEX" + struct.pack("<4I", 2000, 50, 1, 0xA0000000) + bytes(58)
+
+
+def noise(seconds: float, loud: float = 0.2, seed: int = 0) -> np.ndarray:
+    return loud * np.random.default_rng(seed).uniform(-1, 1, round(seconds * RATE))
+
+
+def encoded(samples: np.ndarray, container: str, subtype: str | None = None, rate: int = RATE, **options: str) -> bytes:
+    stream = io.BytesIO()
+    soundfile.write(stream, samples, rate, subtype, format=container, **options)
+    return stream.getvalue()
+
+
+def decoded(content: bytes) -> np.ndarray:
+    """All samples of one recording [samples, channels], as libsndfile alone reads them."""
+    samples: np.ndarray = soundfile.read(io.BytesIO(content), dtype="float32", always_2d=True)[0]
+    return samples
+
+
+def stripped(content: bytes) -> bytes:
+    """An mp3 without its header, as `lame -t` writes it."""
+    (recording,) = mpeg.recordings(io.BytesIO(content), 0, len(content))
+    return b"".join(content[each.start : each.stop] for each in recording.ranges)
+
+
+def require_same(path: str | Path, expected: np.ndarray, tolerance: float = 1e-6) -> None:
+    """Header, whole file, blocks, and stretches within and across recordings agree."""
+    info, samples = files.read(path)
+    assert info == files.info(path) and info.num_samples == len(expected) == len(samples)
+    np.testing.assert_allclose(samples, expected, atol=tolerance, rtol=0)
+    np.testing.assert_allclose(np.concatenate(list(files.blocks(path, 0.13))), samples, atol=1e-6, rtol=0)
+    for start in (1, len(samples) // 3, len(samples) - 700):
+        stretch = files.load(path, info.channels - 1, start / info.sample_rate, 700 / info.sample_rate)
+        np.testing.assert_allclose(stretch, samples[start : start + 700, -1], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(("container", "subtype"), JOINED)
+def test_joined_files_are_read_to_their_end(tmp_path: Path, container: str, subtype: str) -> None:
+    """As `cat a b c` joins them: also two of the same length, and in a shard."""
+    parts = [encoded(noise(seconds, seed=3), container, subtype) for seconds in (0.5, 0.5, 0.2001)]
+    path = tmp_path / "joined"
+    path.write_bytes(b"".join(parts))
+    expected = np.concatenate(list(map(decoded, parts)))
+    require_same(path, expected)
+    assert len(measure(str(path), [])[0].sounds) == 0
+    listed = [Utterance("u", str(path), 0, 0.0, 1.0, "a", "")]
+    packed = packing.pack("train", listed, tmp_path / "shards", 1 << 30).manifest
+    require_same(packed.parent / manifest.read(packed)[0].audio, expected)
+
+
+@pytest.mark.parametrize("container", ["FLAC", "OGG", "MP3", "WAV"])
+def test_joined_recordings_of_several_kinds_are_refused(tmp_path: Path, container: str) -> None:
+    path = tmp_path / "a b.x"
+    first = encoded(noise(0.5), container)
+    stereo = np.stack([noise(0.5)] * 2, 1)
+    for other, says in (
+        (encoded(noise(0.5), container, rate=48000), "48000 Hz with 1"),
+        (encoded(stereo, container), "16000 Hz with 2"),
+    ):
+        path.write_bytes(first + other)
+        with pytest.raises(DataError, match=rf"16000 Hz with 1 channels, from 0\.50 s on {says}.*ffmpeg -i '.*a b\.x'"):
+            files.info(path)
+
+
+def test_a_part_that_is_cut_short_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "joined"
+    for container in ("FLAC", "OGG", "MP3", "WAV"):
+        part = encoded(noise(2.0), container)
+        for content in (part[: len(part) // 2] + part, part + part[: len(part) // 2], part[: len(part) // 2]):
+            path.write_bytes(content)
+            with pytest.raises(
+                DataError, match=r"joined: (the file is (cut short|damaged)|.*bytes follow the samples)"
+            ):
+                files.read(path)
+
+
+def test_appended_sphere_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.sph"
+    path.write_bytes(2 * encoded(noise(0.5), "NIST", "PCM_16"))
+    with pytest.raises(DataError, match=r"x\.sph: another SPHERE file was appended after 0\.50 s"):
+        sphere.read_header(path)
+
+
+@pytest.mark.parametrize("first", [0.001, 1.0])
+@pytest.mark.parametrize("rate", [8000, 16000, 44100])
+def test_mp3_of_any_bit_rates_without_a_header_is_read_whole(tmp_path: Path, first: float, rate: int) -> None:
+    """The bit rate of the first frame says nothing about the length: soft and loud beginnings."""
+    samples = np.concatenate([noise(1.0, first), noise(1.0, 1.001 - first)])
+    content = encoded(samples, "MP3", rate=rate, bitrate_mode="VARIABLE")
+    path = tmp_path / "x.mp3"
+    path.write_bytes(stripped(content))
+    found, expected = files.info(path).num_samples, len(samples)
+    assert expected <= found <= expected + 4000  # with the encoder's delay and padding
+    require_same(path, files.read(path)[1])
+    whole, delayed = decoded(content)[:, 0], files.load(path)
+    delay = int(np.argmax(np.correlate(delayed, whole, "valid")))
+    np.testing.assert_allclose(delayed[delay : delay + expected], whole, atol=1e-4, rtol=0)
+
+
+@pytest.fixture(scope="module")
+def mp3_pieces() -> dict[str, bytes]:
+    """Two recordings of 0.7 s with and without (-) their headers, tags and junk."""
+    one, two = (encoded(noise(0.7, seed=seed), "MP3") for seed in (1, 2))
+    junk = {"text": b"hello " * 100, "zeros": bytes(5000)}
+    return junk | {
+        "id3v2": ID3V2,
+        "id3v1": ID3V1,
+        "ape": APE,
+        "a": one,
+        "b": two,
+        "-a": stripped(one),
+        "-b": stripped(two),
+    }
+
+
+@pytest.mark.parametrize(
+    "names",
+    ["a id3v1", "id3v2 a id3v2 b", "a id3v1 b id3v1", "ape a ape b ape", "text a", "zeros a zeros", "a text b", "-a -b",
+     "a -b", "-a b", "-a id3v1", "-a id3v2 -b"],
+)  # fmt: skip
+def test_tags_and_junk_between_mp3_frames_are_no_audio(
+    tmp_path: Path, mp3_pieces: dict[str, bytes], names: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.mp3"
+    path.write_bytes(b"".join(mp3_pieces[name] for name in names.split()))
+    info, samples = files.read(path)
+    recordings = [name for name in names.split() if name in ("a", "b", "-a", "-b")]
+    delay = 0.13 * len(recordings) if "-" in names else 0  # of the encoder, and padding
+    assert 0.7 * len(recordings) <= info.duration_s <= 0.7 * len(recordings) + delay
+    if not delay:
+        expected = np.concatenate([decoded(mp3_pieces[name]) for name in recordings])
+        np.testing.assert_allclose(samples, expected, atol=1e-6, rtol=0)
+    require_same(path, samples)
+    assert capfd.readouterr() == ("", "")  # libmpg123 writes warnings of its own
+
+
+def test_mp3_that_goes_on_after_what_is_no_mp3_is_damaged(tmp_path: Path, mp3_pieces: dict[str, bytes]) -> None:
+    path = tmp_path / "x.mp3"
+    path.write_bytes(mp3_pieces["a"] + bytes(100_000) + mp3_pieces["b"])
+    with pytest.raises(DataError, match=r"x\.mp3: from byte [\d,]+ on there are over 65,536 bytes that are no frames"):
+        files.info(path)
+
+
+def test_what_is_only_called_mp3_is_not_taken_for_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.mp3"
+    for content in (b"hello there " * 10_000, b"\xff" * 100_000):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"x\.mp3: not audio that las can read"):
+            files.info(path)
+    path.write_bytes(encoded(noise(0.1), "WAV"))
+    assert files.info(path).num_samples == 1600
+    assert capfd.readouterr().err == ""
+
+
+def test_blocks_of_mp3_are_the_file(tmp_path: Path) -> None:
+    """A frame needs bytes of those before it, more than a seek reads again."""
+    tone = 0.3 * np.sin(2 * np.pi * 220 * np.arange(3 * RATE) / RATE) + noise(3.0, 0.015)
+    path = tmp_path / "x.mp3"
+    path.write_bytes(encoded(tone, "MP3", bitrate_mode="VARIABLE"))
+    require_same(path, decoded(path.read_bytes()))
+
+
+@pytest.mark.parametrize("codec", [0x50, 0x55])
+def test_mp3_inside_wav_is_counted_too(tmp_path: Path, mp3_pieces: dict[str, bytes], codec: int) -> None:
+    path = tmp_path / "x.wav"
+    layout = struct.pack("<HHIIHHH", codec, 1, RATE, 4000, 1, 0, 12) + struct.pack("<HIHHH", 1, 2, 418, 1, 1393)
+    data = mp3_pieces["-a"] + mp3_pieces["b"]
+    for size in (len(data), 0, 0xFFFFFFFF):
+        content = b"WAVEfmt " + struct.pack("<I", len(layout)) + layout + b"data" + struct.pack("<I", size) + data
+        path.write_bytes(b"RIFF" + struct.pack("<I", len(content)) + content)
+        assert 1.4 <= files.info(path).duration_s < 1.53
+        require_same(path, files.read(path)[1])
+
+
+def layer_2(*bit_rates: int) -> bytes:
+    """Frames of silence of MPEG 1 layer II at 48 kHz with one channel, 50 of each number of a bit rate."""
+    kbps = {3: 56, 5: 80, 9: 160}
+    frames = (bytes([0xFF, 0xFD, number << 4 | 4, 0xC0]).ljust(144 * kbps[number] // 48, b"\0") for number in bit_rates)
+    return b"".join(50 * frame for frame in frames)
+
+
+def test_layer_2_is_read_whole_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.mp2"
+    for bit_rates in ((5, 5), (3, 9)):
+        path.write_bytes(layer_2(*bit_rates) + ID3V1)
+        require_same(path, np.zeros((100 * 1152, 1)))
+    path.write_bytes(layer_2(9, 3))
+    with pytest.raises(DataError, match=r"layer 2 of several bit rates. Convert it: ffmpeg -i .*x\.mp2 x\.wav"):
+        files.info(path)
+
+
+@pytest.mark.parametrize("num_samples", [1, 4095, 4096, 4097, 50_000])
+def test_a_flac_without_its_length_is_counted(tmp_path: Path, num_samples: int) -> None:
+    """As it is written into a pipe; alone and joined."""
+    samples = np.random.default_rng(1).integers(-20000, 20000, num_samples).astype(np.int16)
+    whole = encoded(samples, "FLAC", "PCM_16")
+    content = bytearray(whole)
+    content[18:26] = (int.from_bytes(content[18:26], "big") >> 36 << 36).to_bytes(8, "big")
+    path = tmp_path / "x.flac"
+    for joined, count in ((bytes(content), 1), (bytes(content) + whole + bytes(content), 3)):
+        path.write_bytes(joined)
+        assert np.array_equal(files.read(path)[1], np.tile(decoded(whole), (count, 1)))
+    if num_samples > 5000:
+        require_same(path, np.tile(decoded(whole), (3, 1)))
+
+
+def test_flac_inside_the_metadata_of_flac_is_no_second_stream(tmp_path: Path) -> None:
+    """Pictures and application blocks may hold anything."""
+    content = encoded(noise(0.5), "FLAC")
+    block = b"\x02" + len(content).to_bytes(3, "big") + content
+    path = tmp_path / "x.flac"
+    path.write_bytes(ID3V2 + content[:42] + block + content[42:])
+    require_same(path, decoded(content))
+
+
+@pytest.mark.parametrize(
+    ("container", "mark", "skipped", "kind"),
+    [("WAV", b"data", 4, "<I"), ("WAVEX", b"data", 4, "<I"), ("RF64", b"ds64", 16, "<Q"), ("AIFF", b"SSND", 4, ">I"),
+     ("AU", b".snd", 8, ">I")],
+)  # fmt: skip
+def test_a_size_that_is_left_open_is_counted(
+    tmp_path: Path, container: str, mark: bytes, skipped: int, kind: str
+) -> None:
+    """As SoX, ffmpeg, arecord and others write it into a pipe; the size of the file is open too, or right."""
+    content = bytearray(encoded(noise(0.3), container, "PCM_16"))
+    expected, place = decoded(bytes(content)), content.index(mark) + skipped
+    for size in (0, 0x7FFFF000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xFFFFFFFF - 36, 0x7F000008):
+        content[place : place + struct.calcsize(kind)] = struct.pack(kind, size)
+        for file_size in (content[4:8], struct.pack(kind[0] + "I", min(size + 36, 0xFFFFFFFF))):
+            (tmp_path / "x").write_bytes(content if container == "AU" else content[:4] + file_size + content[8:])
+            require_same(tmp_path / "x", expected)
+
+
+@pytest.mark.parametrize("size", [0, 24, (1 << 63) - 1, (1 << 64) - 1, 0x7FFFF000])
+@pytest.mark.parametrize("container", ["W64", "CAF"])
+def test_a_size_of_64_bits_that_is_left_open_is_counted(tmp_path: Path, container: str, size: int) -> None:
+    content = bytearray(encoded(noise(0.3), container, "PCM_16"))
+    place, kind = (content.index(b"data") + 16, "<Q") if container == "W64" else (content.index(b"data") + 4, ">Q")
+    content[place : place + 8] = struct.pack(kind, 4 if container == "CAF" and size == 24 else size)
+    (tmp_path / "x").write_bytes(content)
+    require_same(tmp_path / "x", decoded(encoded(noise(0.3), container, "PCM_16")))
+
+
+@pytest.mark.parametrize(("container", "subtype"), [pair for pair in JOINED if pair[0] not in ("FLAC", "OGG", "MP3")])
+def test_a_file_that_is_cut_short_is_named_in_every_container(tmp_path: Path, container: str, subtype: str) -> None:
+    content = encoded(noise(0.3), container, subtype)
+    for kept in (len(content) // 2, len(content) - 200):
+        (tmp_path / "x").write_bytes(content[:kept])
+        with pytest.raises(DataError, match=r"x: the file is cut short: its header promises \d+ .*, \d+ are there"):
+            files.info(tmp_path / "x")
+
+
+def test_what_follows_the_samples_is_not_passed_over(tmp_path: Path) -> None:
+    content = encoded(noise(0.3), "WAV", "PCM_16")
+    path = tmp_path / "x.wav"
+    for harmless in (b"LIST\4\0\0\0abcd", ID3V1, bytes(10_000), b"\xff\xfe" * 100):
+        path.write_bytes(content + harmless)
+        assert files.info(path).num_samples == 4800
+    path.write_bytes(content + content[44:])
+    with pytest.raises(DataError, match="9,600 bytes follow the samples that its header promises"):
+        files.info(path)
+
+
+def test_more_than_4_gib_after_an_open_size_are_refused(tmp_path: Path) -> None:
+    content = bytearray(encoded(noise(0.1), "WAV", "PCM_16"))
+    content[40:44] = b"\xff" * 4
+    path = tmp_path / "x.wav"
+    path.write_bytes(content)
+    os.truncate(path, 5 << 30)  # a hole, which takes no room
+    with pytest.raises(DataError, match=r"more than 4 GiB after a header without the length. Convert it: ffmpeg"):
+        files.info(path)
+
+
+def codings() -> Iterator[tuple[str, str]]:
+    """Containers and codings that libsndfile writes."""
+    for container in sorted(soundfile.available_formats()):
+        for subtype in sorted(soundfile.available_subtypes(container)):
+            unwritten = subtype in ("DWVW_12", "MPEG_LAYER_I", "MPEG_LAYER_II") or (container, subtype) == (
+                "WAV",
+                "MPEG_LAYER_III",
+            )
+            if container not in ("RAW", "SD2", "XI", "NIST") and not unwritten:
+                yield container, subtype
+
+
+@pytest.mark.parametrize("container", sorted({container for container, _ in codings()}))
+def test_whole_files_blocks_and_stretches_agree_in_every_coding(tmp_path: Path, container: str) -> None:
+    """Among them those that cannot seek, such as GSM 6.10."""
+    rate = 44100 if container == "MPC2K" else 8000
+    for each, subtype in codings():
+        if each == container:
+            path = tmp_path / f"{subtype}.{container.lower()}"
+            try:
+                path.write_bytes(encoded(noise(0.5, 0.3), container, subtype, rate))
+            except soundfile.SoundFileError:
+                path.unlink(missing_ok=True)
+                continue
+            info, samples = files.read(path)
+            assert info.num_samples >= 8000 and measure(str(path), [])[0].info == info
+            require_same(path, samples)
+
+
+@given(st.integers(0, 7999), st.integers(1, 8000))
+def test_any_stretch_of_gsm_is_that_of_the_file(
+    tmp_path_factory: pytest.TempPathFactory, start: int, count: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "gsm.wav"
+    if not path.exists():
+        path.write_bytes(encoded(noise(1.0), "WAV", "GSM610", 8000))
+    whole = files.load(path)
+    assert np.array_equal(files.load(path, 0, start / 8000, count / 8000), whole[start : start + count])
+
+
+@pytest.mark.parametrize("kind", ["fifo", "socket", "device", "link to a fifo"])
+def test_what_would_be_waited_for_is_refused_everywhere(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "x.wav"
+    listener = socket.socket(socket.AF_UNIX)
+    if kind == "socket":
+        os.chdir(tmp_path)
+        listener.bind(path.name)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        os.mkfifo(tmp_path / "fifo")
+        path.symlink_to(tmp_path / "fifo")
+    inside = f"{tmp_path}/x.tar#512+100/a.wav"
+    (tmp_path / "x.tar").symlink_to(path)
+    for ask in (files.info, files.read, files.load, sphere.read_header, lambda path: next(files.blocks(path))):
+        for name in (path, inside):
+            with pytest.raises(DataError, match="not a regular file"):
+                ask(name)
+    listener.close()
+
+
+def test_the_endings_that_are_read_and_the_way_out_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "my talk.m4a"
+    path.write_bytes(b"\0\0\0\x20ftypM4A \0\0\0\0M4A mp42isom" + bytes(100))
+    with pytest.raises(DataError) as raised:
+        files.info(path)
+    assert f"It reads {', '.join(streams.SUFFIXES)}; convert it: ffmpeg -i '{path}' 'my talk.wav'" in str(raised.value)
+
+
+def test_streams_tile_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.ogg"
+    path.write_bytes(3 * encoded(noise(0.3), "OGG"))
+    with path.open("rb") as file:
+        found = streams.find(path, file)
+    ranges = [each.pieces[0] for each in found]
+    assert all(
+        isinstance(one, range) and isinstance(two, range) and one.stop == two.start for one, two in pairwise(ranges)
+    )
