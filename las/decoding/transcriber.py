@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from las.data import tokenizers
-from las.data.audio import streaming
+from las.data.audio import streaming, streams
 from las.data.audio.segmentation import AudioSegment, Segmenter
 from las.data.audio.streaming import Channel, Recording
 from las.data.loader import Batch
@@ -39,8 +39,6 @@ from las.storage import checkpoint, folders, output_paths
 
 Audio = str | Path | np.ndarray | Tensor
 """A file, or samples [samples] or [channels, samples]."""
-
-AUDIO_SUFFIXES = (".wav", ".flac", ".sph", ".ogg", ".mp3", ".aiff", ".au")
 
 
 class TrainedModel(NamedTuple):
@@ -365,10 +363,9 @@ def find_audio(names: str | Sequence[str]) -> list[Path]:
         path = Path(name)
         if path.is_dir():
             found = folders.search(path)
-            inside = [each for each in found.files if each.suffix.lower() in AUDIO_SUFFIXES]
+            inside = [each for each in found.files if each.suffix.lower() in streams.SUFFIXES]
             if not inside:
-                missing = f"{path}: no audio in this folder (looked for {', '.join(AUDIO_SUFFIXES)})"
-                raise DataError("\n".join([missing, *found.remarks()]))
+                raise DataError("\n".join([f"{path}: {streams.NOT_FOUND}", *found.remarks()]))
             _say(found.remarks())
             paths += inside
         elif path.exists():

@@ -39,7 +39,7 @@ _SMALLEST_TAG = 120
 
 
 class Format(NamedTuple):
-    """Properties that all frames of a recording share: version (3 for 1, 2 for 2, 0 for 2.5), layer, rate in Hz, channels."""
+    """Properties that the frames of a recording share: version (3: 1, 2: 2, 0: 2.5), layer, rate in Hz, channels."""
 
     version: int
     layer: int

@@ -22,6 +22,7 @@ from las.runtime.errors import DataError
 
 SUFFIXES = (".wav", ".flac", ".sph", ".ogg", ".opus", ".mp3", ".aiff", ".aif", ".au")
 """Endings by which audio files in a folder are recognised; a file that is named may end in anything."""
+NOT_FOUND = f"no audio in this folder (looked for {', '.join(SUFFIXES)}). Convert others: ffmpeg -i FILE FILE.wav"
 _OPEN_LENGTH = (1 << 63) - 1  # length that libsndfile gives a flac file whose header does not state one
 # Silence in flac is the densest audio: a frame of 9 bytes holds a block of at most 65,535 samples.
 _FLAC_FRAME_BYTES, _FLAC_BLOCK = 9, 65_535

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from las.data.manifest import Interval
 
-AUDIO_SUFFIXES = (".wav", ".flac", ".sph", ".ogg", ".opus", ".mp3", ".aiff", ".aif", ".au")
-"""Endings by which audio files in a folder are recognised; a file that is named may end in anything."""
 _UNUSUAL_START = ("", ".", "~")
 
 

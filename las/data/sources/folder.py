@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from las.data.sources.base import AUDIO_SUFFIXES, Entry, ReadingOptions, Source
+from las.data.audio import streams
+from las.data.sources.base import Entry, ReadingOptions, Source
 from las.storage import folders, text_files
 
 TEXT_SUFFIXES = (".txt", ".lab")
@@ -44,7 +45,7 @@ def read_librispeech(folder: Path, options: ReadingOptions) -> Source:
 
 def of_audio(files: Iterable[Path]) -> list[Path]:
     """The audio files among some, by their endings in any case of letters."""
-    return [path for path in files if path.suffix.lower() in AUDIO_SUFFIXES]
+    return [path for path in files if path.suffix.lower() in streams.SUFFIXES]
 
 
 def is_librispeech(path: Path) -> bool:

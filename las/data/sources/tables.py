@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from las.data.audio import streams
 from las.data.sources import fields
-from las.data.sources.base import AUDIO_SUFFIXES, Entry, ReadingOptions, Source, audio_path
+from las.data.sources.base import Entry, ReadingOptions, Source, audio_path
 from las.runtime.errors import DataError
 from las.storage import text_files
 
@@ -57,7 +58,7 @@ def read_ljspeech(path: Path, options: ReadingOptions) -> Source:
 
 
 def _ljspeech(name: str, folder: Path, where: str, text: str) -> Entry:
-    is_file = Path(name).suffix.lower() in AUDIO_SUFFIXES
+    is_file = Path(name).suffix.lower() in streams.SUFFIXES
     places = [audio_path(each, name if is_file else f"{name}.wav") for each in (folder / "wavs", folder)]
     audio = next(filter(os.path.isfile, places), places["/" in name])
     return Entry(where, audio, text, id="" if is_file else name)
