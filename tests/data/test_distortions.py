@@ -222,9 +222,7 @@ def test_nonsense_is_refused_by_name(case: str) -> None:
 
 def test_an_empty_folder_and_a_rate_that_is_too_low(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(
-        ArgumentError, match=r"no audio in this folder \(looked for \.wav, \.flac.*Convert others"
-    ):
+    with pytest.raises(ArgumentError, match=r"no audio in this folder \(looked for \.wav, \.flac.*Convert others"):
         AdditiveNoise(kinds=["files"], folder=str(tmp_path))
     with pytest.raises(ConfigError, match=r"high_hz=3400 must be below half of the sample rate, 3000"):
         TelephoneBand().check(6000)
