@@ -133,7 +133,16 @@ def _known(splits: dict[str, list[Spoken]], dictionary: Lexicon, partial: bool) 
 
 
 def write(aligned: Sequence[AlignedUtterance], output: Path, has_words: bool) -> None:
-    """Write the times of words and phones, or of phones alone; times count from the start of each utterance."""
+    """Write the times of words and phones, or of phones alone; times count from the start of each utterance.
+
+    Raises DataError for utterances that would have the same name there.
+    """
+    name_of = imported.column if output.suffix == ".ctm" else textgrid.file_name
+    first: dict[str, str] = {}
+    for each in aligned:
+        name = name_of(each.id)
+        if first.setdefault(name, each.id) != each.id:
+            raise DataError(f"{output}: utterances {first[name]!r} and {each.id!r} would both be called {name}")
     if output.suffix == ".ctm":
         if has_words:
             atomic.write(output, ctm.text(_marks(aligned, "words")))

@@ -35,6 +35,11 @@ class Recordings(NamedTuple):
     paths: list[Path]
     stdin_path: Path | None = None
 
+    @property
+    def ids(self) -> list[str]:
+        """Ids of the transcriptions."""
+        return [self.display(str(path)) for path in self.paths]
+
     def display(self, text: str) -> str:
         """A text with `stdin` in place of the temporary file's path."""
         return text if self.stdin_path is None else text.replace(str(self.stdin_path), "stdin")
@@ -53,7 +58,7 @@ def transcribe(overrides: list[str]) -> list[Transcription]:
         raise ConfigError(f"batch_size={config['batch_size']} must be at least 1")
     streaming.require_channel(config["channel"])
     with _recordings(config["input"]) as recordings:
-        output = output_of(config["output"], config["format"], recordings.paths)
+        output = output_of(config["output"], config["format"], recordings)
         with rnn.use_kernel(str(config["kernel"])):
             return _transcribe(config, recordings, output)
 
@@ -104,7 +109,7 @@ def _in_order(recordings: Recordings, own: list[Transcription]) -> list[Transcri
     if distributed.world_size() == 1:
         return own
     states = itertools.chain.from_iterable(distributed.gather([each.to_state() for each in own]))
-    place = {recordings.display(str(path)): number for number, path in enumerate(recordings.paths)}
+    place = {name: number for number, name in enumerate(recordings.ids)}
     return sorted(map(Transcription.from_state, states), key=lambda each: place[each.id])
 
 
@@ -152,9 +157,9 @@ class OneFile(Output):
 
     is_screen = False
 
-    def __init__(self, path: Path, kind: str) -> None:
+    def __init__(self, path: Path, kind: str, recordings: Recordings) -> None:
         atomic.require_place(path)
-        self.path, self.render = path, captions.FORMATS[kind]
+        self.path, self.render = path, captions.writer(kind, recordings.ids)
 
     def finish(self, transcriptions: Sequence[Transcription]) -> None:
         if transcriptions:
@@ -167,19 +172,20 @@ class Folder(Output):
 
     is_screen = False
 
-    def __init__(self, folder: Path, kind: str, paths: Sequence[Path]) -> None:
+    def __init__(self, folder: Path, kind: str, recordings: Recordings) -> None:
         atomic.require_folder(folder)
         self.folder, self.kind = folder, kind
-        self.common = os.path.commonpath([path.absolute().parent for path in paths])
+        self.render = captions.writer(kind, recordings.ids)
+        self.common = os.path.commonpath([path.absolute().parent for path in recordings.paths])
 
     def take(self, transcription: Transcription, path: Path) -> None:
         inside = Path(os.path.relpath(path.absolute(), self.common))
         target = self.folder / inside.parent / f"{inside.name}.{self.kind}"
-        atomic.write(target, captions.FORMATS[self.kind]([transcription]))
+        atomic.write(target, self.render([transcription]))
         progress.say(f"  {target}")
 
 
-def output_of(output: str | None, kind: str | None, paths: Sequence[Path]) -> Output:
+def output_of(output: str | None, kind: str | None, recordings: Recordings) -> Output:
     """The destination of transcriptions.
 
     A name that ends in a format's suffix is one file for all recordings; any other is a folder with a file for each,
@@ -193,11 +199,13 @@ def output_of(output: str | None, kind: str | None, paths: Sequence[Path]) -> Ou
         return Output()
     suffix = Path(output).suffix.removeprefix(".")
     if suffix not in captions.FORMATS:
-        return Folder(Path(output), kind or "txt", paths)
+        return Folder(Path(output), kind or "txt", recordings)
     kind = kind or suffix
-    if kind in captions.OF_ONE and len(paths) > 1:
-        raise ConfigError(f".{kind} holds one recording, but {len(paths)} were given: set output to a folder")
-    return OneFile(Path(output), kind)
+    if kind in captions.OF_ONE and len(recordings.paths) > 1:
+        raise ConfigError(
+            f".{kind} holds one recording, but {len(recordings.paths)} were given: set output to a folder"
+        )
+    return OneFile(Path(output), kind, recordings)
 
 
 class DecodingProgress:

@@ -1,9 +1,12 @@
 """Transcriptions as files: text, JSON lines, NIST CTM, and captions in SubRip (.srt) and WebVTT (.vtt)."""
 
+import functools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from las.data.audio.streaming import MIX
 from las.decoding.transcription import Transcription
 from las.decoding.word_timing import TimedWord
 from las.scoring import ctm
@@ -28,23 +31,54 @@ def json_lines(recordings: Sequence[Transcription]) -> Iterator[str]:
         yield "\n"
 
 
-def time_marks(recordings: Sequence[Transcription]) -> str:
-    """NIST CTM with a line for each word, times in seconds.
+def time_marks(recordings: Sequence[Transcription], ids: Sequence[str] = ()) -> str:
+    """NIST CTM with a line for each word, times in seconds, channels counted from 1; the mean of all is channel 1.
 
-    The name of a recording is its file name without the suffix, blanks replaced by `_`; its channel is 1.
+    Recordings have their `recording_names` among all `ids`, by default among themselves.
     """
+    names = dict(zip(ids, recording_names(ids), strict=True))
+    own = [names[each.id] for each in recordings] if ids else recording_names([each.id for each in recordings])
     return ctm.text(
         ctm.CTMWord(
-            re.sub(r"\s", "_", Path(recording.id).stem),
-            "1",
+            name,
+            "1" if recording.channel == MIX else str(recording.channel + 1),
             round(word.start_s, 3),
             round(word.end_s - word.start_s, 3),
             word.text,
             round(word.confidence, 4),
         )
-        for recording in recordings
+        for name, recording in zip(own, recordings, strict=True)
         for word in recording.words
     )
+
+
+def recording_names(ids: Sequence[str]) -> list[str]:
+    """Short names that tell recordings apart, also in one case of letters: `0001`, or with folders `s1-0001`.
+
+    The name of a file without its ending; of files whose names are equal, with the ending (`x-wav`) or as many folders
+    as differ, and with a number where that does not help. Blanks become `_`.
+    """
+    candidates = [_candidates(Path(each), number) for number, each in enumerate(ids, start=1)]
+    while True:
+        count = Counter(each[-1].casefold() for each in candidates)
+        equal = [each for each in candidates if count[each[-1].casefold()] > 1 and len(each) > 1]
+        if not equal:
+            return [each[-1] for each in candidates]
+        for each in equal:
+            each.pop()
+
+
+def _candidates(path: Path, number: int) -> list[str]:
+    """Names of a file, the shortest last."""
+    folders = path.relative_to(path.anchor).parts[:-1]
+    own = path.stem, f"{path.stem}-{path.suffix[1:]}"
+    names = ["-".join([*folders[len(folders) - depth :], name]) for depth in range(len(folders) + 1) for name in own]
+    return [re.sub(r"\s|^;", "_", name) for name in (f"{names[-1]}-{number}", *reversed(names))]
+
+
+def writer(kind: str, ids: Sequence[str]) -> Callable[[Sequence[Transcription]], str | Iterator[str]]:
+    """The writer of a format for some of the recordings `ids`, which have the same names in every file of it."""
+    return functools.partial(time_marks, ids=ids) if kind == "ctm" else FORMATS[kind]
 
 
 def subrip(recordings: Sequence[Transcription]) -> str:

@@ -151,7 +151,7 @@ class Transcriber:
         files: deque[_File] = deque()
         waiting: list[tuple[_File, AudioSegment]] = []
         for path in paths:
-            file = _File(path.name if isinstance(path, Recording) else str(path), keep)
+            file = _File(path.name if isinstance(path, Recording) else str(path), channel, keep)
             files.append(file)
             try:
                 for piece in self._pieces(file, path, channel):
@@ -267,8 +267,8 @@ def _recordings(audio: Sequence[Audio], sample_rate: int | None) -> list[str | P
 class _File:
     """The transcription of a file under construction."""
 
-    def __init__(self, name: str, keep: Callable[[SegmentTranscript], SegmentTranscript]) -> None:
-        self.name, self.keep = name, keep
+    def __init__(self, name: str, channel: Channel, keep: Callable[[SegmentTranscript], SegmentTranscript]) -> None:
+        self.name, self.channel, self.keep = name, channel, keep
         self.duration_s = 0.0
         self.expected, self.is_read = 0, False
         self.num_taken = 0
@@ -286,7 +286,9 @@ class _File:
         )
 
     def transcription(self, state_ms: float) -> Transcription:
-        return Transcription(self.name, self.duration_s, tuple(self.words), tuple(self.transcripts), state_ms)
+        return Transcription(
+            self.name, self.duration_s, tuple(self.words), tuple(self.transcripts), state_ms, self.channel
+        )
 
 
 def _finished(files: "deque[_File]", state_ms: float) -> Iterator[Transcription]:
@@ -354,7 +356,8 @@ def restore(path: str | Path, strict: bool = False) -> TrainedModel:
 
 
 def find_audio(names: str | Sequence[str]) -> list[Path]:
-    """Find audio files by names of files, folders (searched recursively, sorted) and patterns with `*`, `?` or `[...]`.
+    """Find audio files by names of files, folders (searched recursively, sorted) and patterns with `*`, `?` or `[...]`,
+    each of them once.
 
     Raises DataError for a folder without audio, and for a name that neither exists nor matches as a pattern.
     """
@@ -374,7 +377,7 @@ def find_audio(names: str | Sequence[str]) -> list[Path]:
             paths += matches
         else:
             raise DataError(f"{path}: there is no such audio file or folder")
-    return paths
+    return list(dict.fromkeys(paths))
 
 
 def _matches(pattern: str) -> list[Path]:

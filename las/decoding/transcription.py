@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Float16
 from torch import Tensor
 
+from las.data.audio.streaming import MIX, Channel
 from las.decoding.word_timing import TimedToken, TimedWord
 
 NOTHING = torch.zeros(0, 0, dtype=torch.float16)
@@ -61,6 +62,8 @@ class Transcription:
     words: tuple[TimedWord, ...]
     pieces: tuple[SegmentTranscript, ...]
     state_ms: float
+    channel: Channel = MIX
+    """Counted from 0, or the mean of all."""
 
     def __repr__(self) -> str:
         text = self.text if len(self.text) <= 80 else f"{self.text[:80]}..."
@@ -94,7 +97,13 @@ class Transcription:
         """The transcription without attention as JSON data, for another process; `from_state` reads it."""
         pieces = [(piece.score, piece.finished_by) for piece in self.pieces]
         words = [(word.text, [astuple(token) for token in word.tokens]) for word in self.words]
-        return {"id": self.id, "times": (self.duration_s, self.state_ms), "words": words, "pieces": pieces}
+        return {
+            "id": self.id,
+            "times": (self.duration_s, self.state_ms),
+            "words": words,
+            "pieces": pieces,
+            "channel": self.channel,
+        }
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> "Transcription":
@@ -102,7 +111,7 @@ class Transcription:
         duration_s, state_ms = state["times"]
         words = [TimedWord(text, tuple(TimedToken(*each) for each in tokens)) for text, tokens in state["words"]]
         pieces = [SegmentTranscript((), (), score, reason, NOTHING) for score, reason in state["pieces"]]
-        return cls(state["id"], duration_s, tuple(words), tuple(pieces), state_ms)
+        return cls(state["id"], duration_s, tuple(words), tuple(pieces), state_ms, state["channel"])
 
     def to_json(self) -> str:
         """The transcription as one line of JSON."""

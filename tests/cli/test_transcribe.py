@@ -70,6 +70,19 @@ def test_a_file_for_each_keeps_folders_apart(listen: Las, tmp_path: Path) -> Non
     assert [path.name for path in (tmp_path / "plain").iterdir()] == ["x.flac.txt"]
 
 
+def test_recordings_of_one_name_stay_apart_in_time_marks(listen: Las, tmp_path: Path) -> None:
+    for name in ("s1/0001.wav", "s2/0001.wav"):
+        (tmp_path / "in" / name).parent.mkdir(parents=True)
+        sound(tmp_path / "in" / name, 0.5, channels=2)
+    given = f"input=[{tmp_path / 'in'},{tmp_path / 'in/s1/0001.wav'}]"  # a recording that is named twice is one
+    assert listen(given, f"output={tmp_path / 'x.ctm'}", "channel=1").code == 0
+    words = ctm.read(tmp_path / "x.ctm")
+    assert {(word.file, word.channel) for word in words} == {("s1-0001", "2"), ("s2-0001", "2")}
+    assert listen(given, f"output={tmp_path / 'out'}", "format=ctm", "channel=1").code == 0
+    written = [ctm.read(path) for path in sorted((tmp_path / "out").rglob("*.ctm"))]
+    assert [word for each in written for word in each] == words
+
+
 def test_standard_input(listen: Las, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = wav(trained, "mdab0_sx1").read_bytes()
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))

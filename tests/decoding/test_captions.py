@@ -1,10 +1,14 @@
 """Formats of transcriptions: what other programs read, to the letter."""
 
+import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from las.decoding import captions
 from las.decoding.transcription import SegmentTranscript, Transcription
@@ -41,6 +45,38 @@ def test_time_marks_read_back(tmp_path: Path) -> None:
         ctm.CTMWord("hello_there", "1", 0.6, 0.65, "WORLD", 0.5),
     ]
     assert [word.file for word in found[2:]] == ["later", "later"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "names"),
+    [
+        (["/d/s1/0001.wav", "/d/s2/0001.wav", "/d/s2/0002.wav"], ["s1-0001", "s2-0001", "0002"]),
+        (["1/a/x.wav", "2/a/x.wav", "1/b/X.wav"], ["1-a-x", "2-a-x", "b-X"]),
+        (["x.wav", "x.flac"], ["x-wav", "x-flac"]),
+        (["a b.wav", "a_b.wav"], ["a_b-wav-1", "a_b-wav-2"]),
+        ([";comment.wav"], ["_comment"]),
+    ],
+)
+def test_names_of_recordings_are_short_and_tell_them_apart(ids: list[str], names: list[str]) -> None:
+    assert captions.recording_names(ids) == names
+
+
+paths = st.lists(st.sampled_from(("a", "A", "a b", "a_b", "a-b", "b", "b-wav", "b.wav", "..", "/a", "")), min_size=1)
+
+
+@given(st.lists(paths.map("/".join), max_size=8))
+def test_no_two_recordings_have_one_name_in_either_case_of_letters(ids: list[str]) -> None:
+    names = captions.recording_names(ids)
+    assert len({name.lower() for name in names}) == len(ids)
+    assert all(re.fullmatch(r"[^\s;]\S*", name) for name in names if name)
+
+
+def test_time_marks_have_the_channel_counted_from_one_and_names_among_all_ids(tmp_path: Path) -> None:
+    first, second = (recording(f"{folder}/x.wav", ("A", 0.0, 0.5)) for folder in "ab")
+    second = Transcription.from_state(dataclasses.replace(second, channel=1).to_state())
+    marks = captions.time_marks([first, second])
+    assert [line.split()[:2] for line in marks.splitlines()] == [["a-x", "1"], ["b-x", "2"]]
+    assert captions.writer("ctm", ["a/x.wav", "b/x.wav"])([first]) == marks.splitlines(keepends=True)[0]
 
 
 def test_subrip() -> None:
