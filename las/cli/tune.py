@@ -56,7 +56,7 @@ def tune_weights(config: Config) -> list[Tried]:
             "tune needs a beam search with scorers: search=beam_lm or search=beam_ctc_lm; for an acoustic model "
             "search=phone_bigram, or for words search=word_graph"
         )
-    points = grid(config["weights"], config["length_normalisation"], search)
+    points = grid(config["search"], config["weights"], config["length_normalisation"], search)
     tune_trials.check(config)
     with distributed.process_group(devices.pick(config["device"])) as device, distributed.only_main_prints():
         trials = tune_trials.run(config, device, search, lambda: [with_weights(search, point) for point in points])
@@ -67,14 +67,17 @@ def tune_weights(config: Config) -> list[Tried]:
     return tried
 
 
-def grid(weights: Mapping[str, Any], exponents: Any, search: BeamSearch) -> list[Point]:
-    """All combinations. Raises ConfigError for a scorer that the search lacks and for values that are no weights."""
+def grid(section: Config, weights: Mapping[str, Any], exponents: Any, search: BeamSearch) -> list[Point]:
+    """All combinations for a search and its section of the config.
+
+    Raises ConfigError for a scorer that the search lacks and for values that are no weights of it.
+    """
     lists = {name: values for name, values in weights.items() if values is not None}
     for name, values in {**lists, "length_normalisation": exponents}.items():
         key = name if name == "length_normalisation" else f"weights.{name}"
         check_value(key, values, list[float])
-        if not values or (name != "length_reward" and min(values) < 0):
-            raise ConfigError(f"{key}={values} should list values of 0 or more, for example [0.0,0.1,0.3]")
+        if not values:
+            raise ConfigError(f"{key}={values} should list values, for example [0.0,0.1,0.3]")
     for name in lists.keys() - search.components.scorers.keys():
         raise ConfigError(
             f"weights.{name}: the search has no such scorer: leave it out (weights.{name}=null), or add it "
@@ -85,7 +88,7 @@ def grid(weights: Mapping[str, Any], exponents: Any, search: BeamSearch) -> list
         for exponent, *chosen in itertools.product(exponents, *lists.values())
     ]
     for point in points:
-        with_weights(search, point)  # raises for weights that do not fit together, before anything is decoded
+        build(reweighted(section, point), where="search")  # raises before anything is decoded
     return points
 
 

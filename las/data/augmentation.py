@@ -18,10 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Float32, Int
 from torch import Tensor
 
-from las.data.channel import MuLaw, RandomGain, TelephoneBand
 from las.data.distortion import Distortion, Talkers
-from las.data.noise import AdditiveNoise
-from las.data.room import Reverberation
 from las.runtime import torchaudio_compat
 from las.runtime.errors import ArgumentError, ConfigError
 
@@ -50,8 +47,8 @@ class Augmentation:
         max_warp_frames: W of the paper, 0 for no time warping: a point on the middle band, more than W frames from both
             ends, is shifted by up to W frames to either side, both drawn uniformly. Utterances of up to 2 W + 2 frames
             have no such point and are not warped.
-        reverberation: the first distortion of the waveform, after the change of speed. Each of the five draws from a
-            stream of its own; None for none.
+        reverberation: the first distortion of the waveform, after the change of speed. Each of the five may be any
+            `Distortion`, and draws from a stream of its own; None for none.
         noise: the second distortion.
         telephone: the third.
         gain: the fourth.
@@ -68,11 +65,11 @@ class Augmentation:
         frequency_masks: int = 0,
         max_frequencies: int = 0,
         max_warp_frames: int = 0,
-        reverberation: Reverberation | None = None,
-        noise: AdditiveNoise | None = None,
-        telephone: TelephoneBand | None = None,
-        gain: RandomGain | None = None,
-        codec: MuLaw | None = None,
+        reverberation: Distortion | None = None,
+        noise: Distortion | None = None,
+        telephone: Distortion | None = None,
+        gain: Distortion | None = None,
+        codec: Distortion | None = None,
     ) -> None:
         if not speeds or not all(_SLOWEST <= speed <= _FASTEST for speed in speeds):
             raise ArgumentError(f"speeds={list(speeds)} : give numbers from {_SLOWEST} to {_FASTEST}")

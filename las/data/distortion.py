@@ -53,7 +53,7 @@ class Range:
 
 
 class Distortion:
-    """Base of distortions, each of a `share` of the utterances.
+    """Base class of distortions, each of a `share` of the utterances; a subclass defines `distort` and `label`.
 
     Args:
         share: probability that an utterance is distorted.

@@ -44,7 +44,7 @@ DECODED = BatchSize(64, 400.0)
 
 @dataclass(frozen=True)
 class BatchSampler:
-    """Base of samplers; every utterance occurs exactly once in an epoch."""
+    """Base class of samplers; a subclass defines `plan`, in which every utterance occurs exactly once in an epoch."""
 
     def plan(self, utterances: Sequence[Utterance], manifest_hash: str, seed: int, epoch: int, size: BatchSize) -> Plan:
         """Plan the batches of an epoch."""

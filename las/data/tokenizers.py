@@ -7,12 +7,13 @@ import base64
 import hashlib
 import io
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from las.data.manifest import Utterance
 from las.runtime import overrides
+from las.runtime.config import resolve
 from las.runtime.errors import ArgumentError, DataError, suggest
 from las.scoring import phones
 from las.storage import atomic
@@ -37,7 +38,10 @@ class WordPart(NamedTuple):
 
 
 class Tokenizer:
-    """Base of tokenizers: `symbols` (index = id), `encode`, `decode` and a plain `state()`.
+    """Base class of tokenizers: `symbols` (index = id), `encode`, `decode` and a plain `state()`.
+
+    A subclass defines `split` and its inverse `join`. A trained model restores it by its constructor, with what `state`
+    returns besides `kind` as keyword arguments: one with other arguments than `symbols` overrides `state`.
 
     >>> import las
     >>> tokens = las.Characters("abc ")
@@ -354,11 +358,17 @@ def _allowed(message: str) -> str:
     return ""
 
 
-def from_state(state: dict[str, Any]) -> Tokenizer:
-    """Restore a tokenizer from its `state()`. Raises DataError for an unknown kind."""
+def from_state(state: dict[str, Any], config: Mapping[str, Any]) -> Tokenizer:
+    """Restore a tokenizer from its `state()`, and the config that it was stored with, which names a class of one's own.
+
+    Raises DataError for an unknown kind, ConfigError for a class that is not allowed.
+    """
     kinds: dict[str, type[Tokenizer]] = {kind.__name__: kind for kind in (Phones, Characters, SentencePieces)}
     arguments = dict(state)
     kind = arguments.pop("kind", None)
-    if kind not in kinds:
+    target = config.get("corpus", {}).get("tokens", {}).get("_target_", "")
+    if kind not in kinds and str(target).rpartition(".")[2] == kind:
+        kinds[kind] = resolve(target)
+    if kind not in kinds or not issubclass(kinds[kind], Tokenizer):
         raise DataError(f"tokens of kind {kind!r} are unknown.{suggest(str(kind), kinds)}")
     return kinds[kind](**arguments)

@@ -12,7 +12,6 @@ from las.decoding.base import Hypothesis, Search
 from las.nn.attention import diagnostics
 from las.nn.attention.diagnostics import Alignment
 from las.nn.losses import LabelSmoothedCrossEntropy
-from las.nn.model import Decoder, ListenAttendSpell
 from las.nn.trainable import SpeechModel
 
 
@@ -32,7 +31,7 @@ class Evaluation(NamedTuple):
     tokens: int
     decoded: list[Decoded]
     alignments: list[Alignment]
-    """Teacher-forced alignments, one per utterance."""
+    """Teacher-forced alignments, one per utterance; none of a model without attention."""
 
 
 @torch.no_grad()
@@ -48,7 +47,7 @@ def decode(model: SpeechModel, search: Search, batches: Iterable[tuple[int, Batc
 
 @torch.no_grad()
 def evaluate(
-    model: ListenAttendSpell,
+    model: SpeechModel,
     search: Search,
     batches: Iterable[tuple[int, Batch]],
 ) -> Evaluation:
@@ -60,29 +59,30 @@ def evaluate(
     alignments: list[Alignment] = []
     for _, batch in batches:
         batch = batch.to(model.device)
-        memory, num_states = model.listen(batch.waveforms, batch.num_samples)
-        spelling = model.speller(memory, batch.targets)
-        sums = loss(spelling.logits, batch.targets, batch.num_tokens)
+        output, decoder, num_states = model.output_and_decoder(batch)
+        sums = loss(output.logits, batch.targets, batch.num_tokens)
         cross_entropy += float(sums.cross_entropy)
         correct += int(sums.correct)
         tokens += int(sums.tokens)
-        alignments += [
-            diagnostics.measure(weights[: int(count) + 1, : int(states)])
-            for weights, count, states in zip(spelling.weights, batch.num_tokens, num_states, strict=True)
-        ]
-        nbest_lists = search(Decoder(model.speller, memory, model.ctc), num_states.to(model.device))
+        if (weights := getattr(output, "weights", None)) is not None:
+            alignments += [
+                diagnostics.measure(rows[: int(count) + 1, : int(states)])
+                for rows, count, states in zip(weights, batch.num_tokens, num_states, strict=True)
+            ]
+        nbest_lists = search(decoder, num_states.to(model.device))
         decoded += [Decoded(name, hypotheses) for name, hypotheses in zip(batch.ids, nbest_lists, strict=True)]
     return Evaluation(cross_entropy, correct, tokens, decoded, alignments)
 
 
 @torch.no_grad()
-def attention_weights(model: ListenAttendSpell, batch: Batch) -> Tensor:
-    """Teacher-forced attention weights of the first utterance of a batch, [tokens + 1, states], without padding."""
-    model.eval()
-    batch = batch.to(model.device)
-    spelling = model(batch.waveforms[:1], batch.num_samples[:1], batch.targets[:1])
-    states = int(model.num_states(batch.num_samples[:1]))
-    return spelling.weights[0, : int(batch.num_tokens[0]) + 1, :states].cpu()
+def attention_weights(model: SpeechModel, batch: Batch) -> Tensor | None:
+    """Teacher-forced attention weights of the first utterance of a batch, [tokens + 1, states], without padding.
+
+    None for a model without attention.
+    """
+    output, _, num_states = model.eval().output_and_decoder(batch.to(model.device))
+    weights: Tensor | None = getattr(output, "weights", None)
+    return None if weights is None else weights[0, : int(batch.num_tokens[0]) + 1, : int(num_states[0])].cpu()
 
 
 def entry(decoded: Decoded, tokens: Tokenizer, nbest: int) -> dict[str, Any]:

@@ -82,13 +82,14 @@ class Transcriber:
 
     @property
     def attention_model(self) -> ListenAttendSpell:
-        """The model, where it has attention. Raises ConfigError for an acoustic model."""
-        if self.model.predicts != "tokens":
+        """The model, where it has attention. Raises ConfigError for another one."""
+        if not isinstance(self.model, ListenAttendSpell):
+            kind = "acoustic model" if self.model.predicts != "tokens" else type(self.model).__name__
             raise ConfigError(
-                "this acoustic model has no attention, which pictures and the times and confidences of recordings come "
+                f"this {kind} has no attention, which pictures and the times and confidences of recordings come "
                 "from: it decodes splits of its corpus, las decode checkpoint=... split=test"
             )
-        return cast(ListenAttendSpell, self.model)
+        return self.model
 
     def __repr__(self) -> str:
         parameters = sum(parameter.numel() for parameter in self.model.parameters())
@@ -342,7 +343,8 @@ def restore(path: str | Path, strict: bool = False) -> TrainedModel:
     check_names(stored.config)
     try:
         corpus, configs = stored.state["corpus"], (stored.config["model"], stored.config["search"])
-        tokens, sample_rate = tokenizers.from_state(corpus["tokens"]), int(corpus["sample_rate"])
+        tokens = tokenizers.from_state(corpus["tokens"], stored.config)
+        sample_rate = int(corpus["sample_rate"])
         lexicon = hmm_lexicon.from_state(corpus["lexicon"]) if "lexicon" in corpus else None
         tied, sizes = None, {"vocab_size": tokens.size if lexicon is None else 1 + len(lexicon.phones)}
         if lexicon is not None and "tying" in corpus:

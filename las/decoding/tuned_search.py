@@ -15,7 +15,9 @@ BASES = {
     "las.PhoneBigramSearch": "search=phone_bigram",
     "las.WordGraphSearch": "search=word_graph",
 }
-"""Cards whose keys a stored search has, by its class; a greedy search has none that could be changed."""
+"""Options whose keys a stored search has, by its class; a search of one's own takes the place of `search=greedy`."""
+GREEDY = ("max_length_ratio", "max_length")
+"""Keys of `search=greedy`."""
 
 
 def path_of(checkpoint: Path) -> Path:
@@ -64,8 +66,14 @@ def _own(overrides: list[str]) -> list[str]:
         search = dict(stored["search"])
     except (LasError, OSError, KeyError, TypeError):
         return []
-    base = BASES.get(str(search.get("_target_")))
-    return [] if base is None else [base, *of_section(search, "search")]
+    target = str(search.get("_target_"))
+    if target == "las.GreedySearch":
+        return []
+    if target in BASES:
+        return [BASES[target], *of_section(search, "search")]
+    # Hydra deletes no key whose value is null.
+    emptied = [each for key in GREEDY if key not in search for each in (f"search.{key}=1", f"~search.{key}")]
+    return ["search=greedy", *emptied, *of_section(search, "search")]
 
 
 def read(path: Path, checkpoint: str) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def load_neural(path: Path, strict: bool = False) -> tuple[LSTMLanguageModel, To
     for complaint in complaints:
         progress.say(complaint)
     try:
-        own = tokenizers.from_state(stored.state["corpus"]["tokens"])
+        own = tokenizers.from_state(stored.state["corpus"]["tokens"], stored.config)
         factory = config.build(stored.config["model"], where="model")
         if factory.func is not LSTMLanguageModel:
             raise DataError(f"{stored.directory}: this is a recogniser, not a language model: las train_lm makes one")

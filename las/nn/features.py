@@ -28,7 +28,10 @@ LOG_FLOOR = 1e-6
 
 
 class Features(nn.Module):
-    """Base class of features: framing, pre-emphasis, normalisation. A subclass defines `rows` and `size`.
+    """Base class of features: framing, pre-emphasis, normalisation.
+
+    A subclass defines `rows` and `size`, and calls `register_statistics` in its constructor once its size is known. One
+    whose rows hold time derivatives sets `orders` as well, and computes them in `finish`.
 
     Args:
         sample_rate: sample rate of the waveforms, in Hz.

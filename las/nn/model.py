@@ -160,6 +160,10 @@ class ListenAttendSpell(SpeechModel):
         output: ModelOutput = self(batch.waveforms, batch.num_samples, batch.targets, change)
         return output._replace(logits=output.logits.float())
 
+    def output_and_decoder(self, batch: TrainingBatch) -> tuple[SpellerOutput, Decoder, Int[Tensor, "batch"]]:
+        memory, num_states = self.listen(batch.waveforms, batch.num_samples)
+        return self.speller(memory, batch.targets), Decoder(self.speller, memory, self.ctc), num_states
+
     def decoder(
         self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
     ) -> tuple[Decoder, Int[Tensor, "batch"]]:

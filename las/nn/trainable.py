@@ -45,7 +45,7 @@ class FeatureAugmentation(Protocol):
 
 
 class Trainable(nn.Module, ABC):
-    """Base of models that the trainer trains.
+    """Base class of models that the trainer trains.
 
     A model and its loss agree on what the model gives: `TrainingLoss.objective` takes what `forward_batch` returns.
     """
@@ -74,7 +74,12 @@ class Trainable(nn.Module, ABC):
 
 
 class SpeechModel(Trainable):
-    """Base of models that hear audio."""
+    """Base class of speech models: features, a listener, and what a subclass makes of the encoded states.
+
+    Training calls `num_targets` and `forward_batch`, whose return value is the loss's; the validation of a model of
+    tokens reads `logits` of it, one step more than there are targets, and `weights` if there is attention. Searches are
+    given what `decoder` returns: for tokens a `las.decoding.base.Decoder`.
+    """
 
     features: Features
     listener: Listener
@@ -105,4 +110,12 @@ class SpeechModel(Trainable):
     def decoder(
         self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
     ) -> tuple[Any, Int[Tensor, "batch"]]:
-        """Compute what a search of this kind of model takes, and the number of states of each utterance."""
+        """Return the inputs of this model's search, and the number of encoded states of each utterance."""
+
+    def output_and_decoder(self, batch: TrainingBatch) -> tuple[Any, Any, Int[Tensor, "batch"]]:
+        """Return the results of `forward_batch`, without augmentation, and of `decoder`, as validation needs both.
+
+        A subclass may compute the encoded states once for both.
+        """
+        output = self.forward_batch(batch, lambda features, num_frames, keys, orders: features)
+        return output, *self.decoder(batch.waveforms, batch.num_samples)

@@ -107,12 +107,14 @@ def _row(job: Job, utterance: Utterance, split: str) -> RowTranscript | None:
         return RowTranscript(job.row.label, hypothesis, _attention(transcriber, utterance))
 
 
-def _attention(transcriber: Transcriber, utterance: Utterance) -> AttentionExample:
+def _attention(transcriber: Transcriber, utterance: Utterance) -> AttentionExample | None:
     tokens = transcriber.tokens
     (known,) = drop_unknown_symbols([utterance], tokens)
     loader = Loader([known], tokens, transcriber.sample_rate, num_workers=0)
     ((_, batch),) = loader.batches([[0]])
-    weights = evaluation.attention_weights(transcriber.attention_model, batch)
+    weights = evaluation.attention_weights(transcriber.model, batch)
+    if weights is None:
+        return None
     symbols = [*(tokens.symbols[token] for token in batch.targets[0].tolist()), "(end)"]
     return AttentionExample(weights.tolist(), symbols, diagnostics.measure(weights))
 

@@ -13,7 +13,15 @@ from las.runtime.config import require
 from las.runtime.errors import ArgumentError, ConfigError, suggest
 
 
-class ConstantNoise:
+class GradientNoise:
+    """Base class of noise on gradients; a subclass defines `add`."""
+
+    def add(self, gradients: Sequence[Tensor], step: int, generator: torch.Generator) -> None:
+        """Add the noise of an update to gradients, in place; steps are counted from 1."""
+        raise TypeError(f"{type(self).__name__} must define add")
+
+
+class ConstantNoise(GradientNoise):
     """Noise of constant size, as RETURNN's `gradient_noise`: a normal distribution truncated at ±2 deviations.
 
     Args:
@@ -25,7 +33,6 @@ class ConstantNoise:
         self.std = std
 
     def add(self, gradients: Sequence[Tensor], step: int, generator: torch.Generator) -> None:
-        """Add noise of this step, in place."""
         # By the inverse of the distribution function: nn.init.trunc_normal_ draws again until all values are inside.
         bound = math.erf(2.0 / math.sqrt(2.0))
         for gradient in gradients:
@@ -33,7 +40,7 @@ class ConstantNoise:
             gradient.add_(noise, alpha=math.sqrt(2.0) * self.std)
 
 
-class AnnealedNoise:
+class AnnealedNoise(GradientNoise):
     """Annealed normal noise (Neelakantan et al. 2015, equation 1): its variance at step t is η / (t + 1)^γ, with
     t = 0 at the first step.
 
@@ -48,7 +55,6 @@ class AnnealedNoise:
         self.eta, self.gamma = eta, gamma
 
     def add(self, gradients: Sequence[Tensor], step: int, generator: torch.Generator) -> None:
-        """Add noise of this step, in place; steps are counted from 1."""
         std = (self.eta / step**self.gamma) ** 0.5
         for gradient in gradients:
             gradient.add_(torch.empty_like(gradient).normal_(0.0, std, generator=generator))
@@ -86,7 +92,7 @@ class GradientTransform:
         seed: int = 0,
         l2: float = 0.0,
         l2_parameters: Sequence[str] = ("*",),
-        noise: ConstantNoise | AnnealedNoise | None = None,
+        noise: GradientNoise | None = None,
         zero_above: float | None = None,
         clip_value: float | None = None,
         clip_norm: float | None = None,

@@ -5,7 +5,6 @@ A verb that trains goes through these in order: `build_all`, `opened`, `Training
 """
 
 import contextlib
-import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -24,7 +23,7 @@ from las.nn import rnn
 from las.nn.initialisation import InitialisationProtocol
 from las.nn.trainable import SpeechModel, Trainable
 from las.runtime import devices, distributed, progress, seeding, signals
-from las.runtime.config import Config, build, check_value, checked, resolve
+from las.runtime.config import Config, build, check_value, checked, parameters, resolve
 from las.runtime.errors import ConfigError, StorageError
 from las.storage import lock, output_paths
 from las.storage.run_directory import RunDirectory
@@ -122,7 +121,7 @@ def build_parts(config: Config, corpus: Corpus, *place: int | str, where: str = 
     parts = TrainingParts(
         model=model,
         search=build(config["validation_search"], where="validation_search"),
-        task=tasks.TASKS[model.predicts],
+        task=tasks.of(type(model)),
         warm_start=warm_start.from_config(config),
         **{key: build(config[key], where=key) for key in TRAINING_PARTS},
     )
@@ -146,9 +145,8 @@ def build_model(config: Config, corpus: Corpus, where: str = "model") -> Trainab
     """Build a model for a corpus, which gives the sizes that the model's constructor asks for by name."""
     section = config["model"]
     kind = resolve(section["_target_"])
-    sizes = {"sample_rate": corpus.sample_rate}
-    sizes |= tasks.TASKS[getattr(kind, "predicts", "tokens")].sizes(corpus, config)
-    asked = inspect.signature(kind).parameters
+    sizes = {"sample_rate": corpus.sample_rate} | tasks.of(kind).sizes(corpus, config)
+    asked = parameters(kind)
     model: Trainable = build(section, where=where)(**{name: size for name, size in sizes.items() if name in asked})
     return model
 

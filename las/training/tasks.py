@@ -78,8 +78,17 @@ FRAMES = Task(
     frames.check_augmentation,
 )
 TASKS = {"tokens": TOKENS, "frames": FRAMES}
+"""Tasks by what a model predicts."""
 LOSSES = {"tokens": "loss=cross_entropy", "frames": "loss=frame_focal"}
 """Cards of losses by what a model predicts, for messages."""
+
+
+def of(kind: type) -> Task:
+    """Return the task of a class of models. Raises ConfigError for a class that predicts something else."""
+    predicts = getattr(kind, "predicts", None)
+    if predicts not in TASKS:
+        raise ConfigError(f"model: a {kind.__name__} predicts {predicts}: a model predicts {' or '.join(TASKS)}")
+    return TASKS[predicts]
 
 
 def require_same(model: Trainable, loss: TrainingLoss, searches: Sequence[Search]) -> None:

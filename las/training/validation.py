@@ -13,7 +13,7 @@ from las.decoding import evaluation
 from las.decoding.evaluation import Search
 from las.nn.attention import diagnostics
 from las.nn.attention.diagnostics import Alignment
-from las.nn.model import ListenAttendSpell
+from las.nn.trainable import SpeechModel
 from las.runtime import distributed
 from las.scoring import error_rates
 from las.storage.run_directory import RunDirectory
@@ -69,7 +69,7 @@ class Validator:
 
     def __init__(
         self,
-        model: ListenAttendSpell,
+        model: SpeechModel,
         search: Search,
         corpus: Corpus,
         dev: Sequence[Utterance],
@@ -94,7 +94,12 @@ class Validator:
             alignments += [Alignment(*each) for each in some_alignments]
         score = self.corpus.score(self.corpus.splits[1], list(self.dev), texts)
         tokens = max(tokens, 1.0)
-        return Validation(cross_entropy / tokens, score.total.rate, correct / tokens, diagnostics.mean(alignments))
+        return Validation(
+            cross_entropy / tokens,
+            score.total.rate,
+            correct / tokens,
+            diagnostics.mean(alignments) if alignments else None,
+        )
 
     def chance_level(self, train: Sequence[Utterance]) -> ChanceLevel:
         """The scores of a recogniser that does not hear."""
@@ -113,8 +118,9 @@ class Validator:
         return f"{error_rates.SHORT_NAMES[self.corpus.metric]} {100 * validation.error:.1f} %"
 
     def describe(self, validation: Validation) -> str:
-        """A line about the shape of attention."""
-        assert validation.alignment is not None
+        """A line about the shape of attention, or about the tokens for a model without."""
+        if validation.alignment is None:
+            return f"{100 * validation.token_accuracy:.1f} % of the dev tokens are the most probable ones"
         return diagnostics.line(validation.alignment)
 
     def log_images(self, board: SummaryWriter, run: RunDirectory, step: int, histograms: bool, attention: bool) -> None:
@@ -127,6 +133,8 @@ class Validator:
         first = min(range(len(self.dev)), key=lambda index: self.dev[index].id)
         ((_, batch),) = self.loader.batches([[first]])
         weights = evaluation.attention_weights(self.model, batch)
+        if weights is None:
+            return
         symbols = [*(self.corpus.tokens.symbols[i] for i in batch.targets[0].tolist()), "(end)"]
         path = run.directory / "attention" / f"step{step:08d}.png"
         plots.attention_picture(weights, symbols, self.model.state_ms, path, f"{batch.ids[0]}, step {step}")

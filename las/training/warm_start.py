@@ -139,7 +139,7 @@ class WarmStart:
         With `statistics` of the corpus the caller fits those of the features afterwards.
         """
         saved = self._read()
-        symbols = tokenizers.from_state(saved.state["corpus"]["tokens"]).symbols
+        symbols = tokenizers.from_state(saved.state["corpus"]["tokens"], saved.config).symbols
         rows = {symbol: row for row, symbol in enumerate(symbols)}
         pairs = [(here, rows[symbol]) for here, symbol in enumerate(tokens.symbols) if symbol in rows]
         tensors, own = [], model.state_dict()

@@ -102,7 +102,7 @@ def test_no_number_of_the_table_is_cut_off_in_eighty_columns(monkeypatch: pytest
     [
         (["weights.ctc=[0.1]"], r"weights\.ctc: the search has no such scorer"),
         (["weights.lm=[]"], r"weights\.lm=\[\]"),
-        (["weights.lm=[-0.1]"], r"weights\.lm=\[-0\.1\]"),
+        (["weights.lm=[-0.1]"], r"search\.lm\.weight=-0\.1 must be 0 or more"),
         (["weights.lm=much"], r"weights\.lm='much'"),
         (["length_normalisation=[-1.0]"], r"length_normalisation=\[-1\.0\]"),
     ],

@@ -215,22 +215,16 @@ def test_tests_named_in_the_documents_exist() -> None:
             assert (REPOSITORY / file).is_file(), f"{name}: {file}"
 
 
-def test_the_config_tree_lists_every_card() -> None:
-    tree = next(body for _, body in blocks("") if body.startswith("configs/"))
-    tree = re.sub(r"\n {4,}", "  ", tree)  # lines that go on
-    presets = {row[0] for row in rows("docs/equations.md", "card")}
-    for path in (REPOSITORY / "configs").glob("*/*.yaml"):
-        line = next(line for line in tree.splitlines() if line.startswith(f"  {path.parent.name}/"))
-        assert path.stem in line.split() or path.stem in presets, path
-    for path in [*(REPOSITORY / "configs").glob("*.yaml"), *(REPOSITORY / "recipes").glob("*.yaml")]:
-        assert path.stem in tree
+def test_the_groups_of_configs_are_explained() -> None:
+    explained = [name for row in rows("docs/configuration.md", "group") for name in row[0].split(", ")]
+    assert {path.name for path in (REPOSITORY / "configs").iterdir() if path.is_dir()} >= set(explained)
+    assert len(set(explained)) == len(explained) > 20
 
 
 def test_presets_are_what_their_cards_make() -> None:
     table = {row[0]: row[1:6] for row in rows("docs/equations.md", "card")}
-    cards = {path.stem: path for path in (REPOSITORY / "configs" / "cell").glob("*.yaml")}
-    assert table.keys() == cards.keys()
-    for name in cards:
+    assert len(table) > 20
+    for name in table:
         factory = factory_of(name)
         assert isinstance(factory, partial)
         cell = factory(3, 2)
@@ -276,9 +270,9 @@ def test_the_sizes_of_the_synthetic_corpora_are_those_of_their_cards() -> None:
             assert row[column] == written, (name, row[0])
 
 
-def test_the_experiments_are_listed() -> None:
-    listed = [row[0] for row in rows("README.md", "experiment")]
-    assert sorted(listed) == sorted(path.stem for path in (REPOSITORY / "configs" / "experiment").glob("*.yaml"))
+def test_the_listed_experiments_exist() -> None:
+    listed = {row[0] for row in rows("README.md", "experiment")}
+    assert "baseline" in listed <= {path.stem for path in (REPOSITORY / "configs" / "experiment").glob("*.yaml")}
 
 
 def test_the_results_on_the_page_are_those_of_the_report() -> None:

@@ -6,17 +6,32 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import soundfile
+import torch
+
+from las.data.tokenizers import Characters
+from las.decoding.search import BeamSearch
+from las.nn.cells.lstm import PlainLSTMCell
+from las.nn.model import Decoder
+from las.nn.speller import Speller
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = (REPOSITORY / "docs" / "extending.md").read_text("utf-8")
 NAMED_BLOCK = re.compile(r"^`([\w/.]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILES = dict(NAMED_BLOCK.findall(PAGE))
+ADDED = [Path(name).stem for name in FILES if name.startswith(("configs/cell/", "configs/attention/"))]
+
+LISTING = ["docs/test_docs.py", "test_layout.py", "test_docstrings.py", "runtime/test_public.py", "cli/test_cards.py"]
+LISTING += ["runtime/test_config_groups.py", "runtime/test_config.py", "reproduction/test_recipe.py"]
+"""Tests of what the package and its documents list; a file of one's own is no fault of theirs."""
 
 USES_THE_EXAMPLES = """
 import sys, torch
+from las.cli import main
 from las.data import sampler
 from las.data.loader import Loader
 from las.reproduction import jobs, recipe
@@ -45,45 +60,126 @@ sums = build(config["loss"])(
 )
 sums.loss.backward()
 assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+verbs = [
+    ["train", "attention@model.speller.attention=gaussian_mixture", "+scorer@search.words=word_reward", "+scale=tiny"]
+    + ["corpus=folder", f"corpus.root={sys.argv[1]}", "search.words.weight=0.3", "name=mixture"]
+    + ["trainer.max_steps=2", "trainer.validate_every=1"],
+    ["decode", "checkpoint=runs/mixture/folder/seed1", "split=dev", "search.nbest=2"],
+    ["transcribe", "checkpoint=runs/mixture/folder/seed1", f"input={sys.argv[1]}/dev/cat_1.wav"],
+    ["tune", "checkpoint=runs/mixture/folder/seed1", "search=beam", "+scorer@search.words=word_reward"]
+    + ["+weights.words=[0,0.3]", "weights.lm=null", "weights.coverage=null", "length_normalisation=[1.0]"],
+]
+for verb in verbs:
+    assert main.main(verb) == 0, verb
+assert '"words": ' in open("runs/mixture/folder/seed1/decoded/hypotheses.dev.jsonl").read()
 print("examples work")
 """
 
 
+def example(name: str) -> dict[str, Any]:
+    """What the code of a file of the page defines."""
+    names: dict[str, Any] = {"__name__": Path(name).stem}
+    exec(compile(FILES[name], name, "exec"), names)
+    return names
+
+
+def test_the_mixture_of_gaussians_is_its_equation_and_never_goes_back() -> None:
+    torch.manual_seed(1)
+    kind = example("las/nn/attention/gaussian_mixture.py")["GaussianMixtureAttention"]
+    attention = kind(3, 6, key_size=4, num_gaussians=2).double()
+    memory = attention.prepare(torch.randn(2, 7, 6, dtype=torch.float64), torch.tensor([7, 4]))
+    state, before = attention.initial_state(memory), np.zeros((2, 2))
+    for _ in range(3):
+        query = torch.randn(2, 1, 3, dtype=torch.float64)
+        context, weights, state = attention.attend(query, memory, state)
+        given = attention.mixture(torch.tanh(attention.query(query)))[:, 0].detach().numpy()
+        before = before + np.exp(given[:, 4:])
+        np.testing.assert_allclose(state[:, 0].detach().numpy(), before)
+        for row, count in enumerate((7, 4)):
+            distances = before[row][:, None] - np.arange(count)
+            mixture = np.exp(given[row, :2, None] - np.exp(given[row, 2:4, None]) * distances**2).sum(0)
+            np.testing.assert_allclose(weights[row, 0, :count].detach().numpy(), mixture / mixture.sum())
+        torch.testing.assert_close(context, weights @ memory.values)
+        assert not weights[1, 0, 4:].any()
+
+
+@torch.no_grad()
+def test_its_positions_and_a_scorer_go_through_teacher_forcing_and_beam_search() -> None:
+    """The scores of hypotheses are those of their tokens, the true ones fed, plus the reward."""
+    torch.manual_seed(2)
+    kind = example("las/nn/attention/gaussian_mixture.py")["GaussianMixtureAttention"]
+    reward = example("las/decoding/scorers/word_reward.py")["WordReward"](0.5)
+    speller = Speller(4, 6, cell=PlainLSTMCell, attention=kind, hidden_size=5, embedding_size=3).double().eval()
+    memory = speller.attention.prepare(torch.randn(3, 8, 6, dtype=torch.float64), torch.tensor([8, 5, 2]))
+    search = BeamSearch(6, 0.0, 6, max_length=3, words=reward)
+    search.bind(Characters(" ab"), has_ctc=False)
+    for row, found in enumerate(search(Decoder(speller, memory), torch.tensor([8, 5, 2]))):
+        assert len(found) == 6
+        for each in found:
+            targets = torch.tensor([each.tokens], dtype=torch.long)
+            alone = type(memory)(*(part[row : row + 1] for part in memory))
+            log_probs = speller(alone, targets).logits.log_softmax(-1)[0]
+            told = float(log_probs.gather(1, torch.tensor([[*each.tokens, 0]]).T).sum())
+            assert each.scores["las"] == pytest.approx(told)
+            assert each.scores["words"] == sum(token == 1 for token in each.tokens)
+            assert each.score == pytest.approx(told + 0.5 * each.scores["words"])
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the checkout with the files of the page."""
+
+    def leave_out(folder: str, names: list[str]) -> set[str]:
+        made = {"data", "runs", "build", "dist"} if Path(folder) == REPOSITORY else set()
+        return {name for name in names if name.startswith(".") or name == "__pycache__" or name in made}
+
+    copy = shutil.copytree(REPOSITORY, tmp_path_factory.mktemp("extended") / "copy", ignore=leave_out)
+    assert len(FILES) == len(re.findall(r"^```(?:python|yaml)$", PAGE, re.MULTILINE)) >= 13
+    for name, content in FILES.items():
+        assert not (copy / name).exists(), f"{name} is an example but exists"
+        (copy / name).write_text(content)
+    return copy
+
+
+def run(checkout: Path, *command: str | Path) -> str:
+    """Run a command of Python in the copy; its output. Fails unless it succeeds."""
+    environment = os.environ | {"PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
+    given = [sys.executable, *command]
+    done = subprocess.run(given, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 @pytest.mark.slow
-def test_the_examples_of_extending_run_in_a_copy(tmp_path: Path) -> None:
-    """Its files and nothing else make a model of the new cells and attention learn from the new corpus."""
-    for folder in ("las", "configs", "recipes"):
-        shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    files = NAMED_BLOCK.findall(PAGE)
-    assert len(files) == len(re.findall(r"^```(?:python|yaml)$", PAGE, re.MULTILINE)) == 9
-    for name, content in files:
-        assert not (tmp_path / name).exists(), f"{name} is an example but exists"
-        (tmp_path / name).write_text(content)
+def test_the_examples_run_in_a_copy(checkout: Path) -> None:
+    """Its files and nothing else make models of the new parts learn from the new corpus, and decode."""
     noise = np.random.default_rng(1).normal(size=16000) / 10
     for name in ("train/ann_1", "train/bob_1", "dev/cat_1", "test/dan_1"):
-        path = tmp_path / "recordings" / f"{name}.wav"
+        path = checkout / "recordings" / f"{name}.wav"
         path.parent.mkdir(parents=True, exist_ok=True)
         soundfile.write(path, noise, 16000, "PCM_16")
         path.with_suffix(".txt").write_text("hi  there\n")
-    environment = os.environ | {"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-c", USES_THE_EXAMPLES, str(tmp_path / "recordings"), str(tmp_path / "manifests")]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "examples work", done.stdout + done.stderr
+    said = run(checkout, "-c", USES_THE_EXAMPLES, checkout / "recordings", checkout / "manifests")
+    assert said.splitlines()[-1] == "examples work"
 
 
-def leave_out(folder: str, names: list[str]) -> set[str]:
-    """What a copy of the checkout does not need: hidden and compiled files, corpora and runs."""
-    made = {"data", "runs"} if Path(folder) == REPOSITORY else set()
-    return {name for name in names if name.startswith(".") or name == "__pycache__" or name in made}
+def pytest_in(checkout: Path, *arguments: str) -> None:
+    run(checkout, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments)
 
 
 @pytest.mark.slow
-def test_the_examples_of_extending_pass_the_tests_that_take_every_card(tmp_path: Path) -> None:
-    shutil.copytree(REPOSITORY, tmp_path / "copy", ignore=leave_out)
-    for name, content in NAMED_BLOCK.findall(PAGE):
-        (tmp_path / "copy" / name).write_text(content)
-    environment = os.environ | {"PYTHONPATH": str(tmp_path / "copy"), "PYTHONDONTWRITEBYTECODE": "1"}
-    tests = ["tests/nn"]
-    command = [sys.executable, "-m", "pytest", *tests, "-k", "(ln_input or ln_joined_state or cosine) and not costs"]
-    done = subprocess.run(command, cwd=tmp_path / "copy", env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_make_check_passes_with_the_examples(checkout: Path) -> None:
+    for task in (["check"], ["format", "--check"]):
+        run(checkout, "-m", "ruff", *task, "--no-cache", *(name for name in FILES if name.endswith(".py")))
+
+
+@pytest.mark.slow
+def test_make_test_lists_no_example_as_a_fault(checkout: Path) -> None:
+    chosen = "not as_far_as_it_can_be_told and not misspelt and not every_other_card"
+    pytest_in(checkout, "-m", "not slow", "-k", chosen, *(f"tests/{name}" for name in LISTING))
+
+
+@pytest.mark.slow
+def test_the_tests_that_take_every_option_take_the_examples(checkout: Path) -> None:
+    pytest_in(checkout, "tests/nn", "-k", f"({' or '.join(ADDED)}) and not costs")

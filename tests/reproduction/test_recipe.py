@@ -109,8 +109,8 @@ def share(percent: str) -> Any:
     return pytest.approx(float(percent) / 100, rel=1e-9)
 
 
-def test_these_are_the_recipes() -> None:
-    assert recipe.names() == NAMES
+def test_these_are_among_the_recipes() -> None:
+    assert set(NAMES) <= set(recipe.names())
 
 
 def test_the_numbers_of_ben_othman() -> None:

@@ -38,7 +38,9 @@ def test_every_former_name_has_one_public_name_that_a_config_may_use() -> None:
 def test_every_card_uses_public_names() -> None:
     for path in (REPOSITORY / "configs").rglob("*.yaml"):
         for target in re.findall(r"^\s*_target_: (\S+)$", path.read_text(), re.MULTILINE):
-            assert target.startswith("torch.") or target.removeprefix("las.") in public.COMPONENTS, path
+            module, _, name = target.rpartition(".")
+            assert module not in public.COMPONENTS.values(), f"{path}: las.{name} is the public name of {target}"
+            assert module != "las" or name in public.COMPONENTS, path
 
 
 def test_the_config_of_a_former_run_is_read_and_written_back() -> None:
