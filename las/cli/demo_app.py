@@ -1,276 +1,131 @@
 """The verb `demo_app`: a page in the browser that transcribes recordings and offers one to try, all on this machine."""
 
+import contextlib
 import copy
 import importlib
+import logging
 import os
 import re
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from inspect import Parameter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from las.cli.demo_app_access import App, Guard, Hosts
-from las.data import manifest
+from las.cli import transcribe
+from las.cli.demo_app_access import Guard
 from las.data.audio import files
-from las.data.audio.segmentation import Segmenter
 from las.decoding import tuned_search
-from las.decoding.evaluation import Search
 from las.decoding.search import BeamSearch
-from las.decoding.transcriber import Transcriber, find_audio, load
-from las.decoding.transcription import Transcription
+from las.decoding.transcriber import Transcriber
 from las.nn import rnn
 from las.reproduction import examples, transcription_html
-from las.runtime import devices, progress
-from las.runtime.config import Config, build, check_value, checked
+from las.runtime import devices, machine, progress
+from las.runtime.config import Config, check_value, require
 from las.runtime.errors import ConfigError, DataError, LasError
 from las.storage import temporary
 
-
-class PageOutputs(NamedTuple):
-    """The page's outputs for a recording: its text, and three parts of HTML."""
-
-    text: str
-    status: str
-    attention: str = ""
-    tokens: str = ""
+LIMITS = {"port": (1, 65535), "max_upload_mb": (0.001, 1e4), "max_duration_s": (0.1, 1e6)}
+KINDS = {"checkpoint": str, "example": str | None, "host": str, "strict": bool, "allow_hosts": list[str]}
+PRIVACY = "Recordings are sent only to the program that serves this page, which deletes them when it ends."
+CLOSED = ("share", "inline", "enable_monitoring", "run_history", "ssr_mode", "mcp_server", "pwa", "num_workers")
 
 
 class DemoBackend:
-    """The function behind the button; recordings longer than `max_duration_s` are refused."""
+    """The function behind the button; a recording may last `max_duration_s`, and its transcription take as long."""
 
     def __init__(self, transcriber: Transcriber, kernel: str, max_duration_s: float = 3600.0) -> None:
-        self.transcriber, self.kernel, self.max_duration_s = transcriber, kernel, max_duration_s
+        self.transcriber, self.kernel, self.idle = transcriber, kernel, threading.Lock()
+        self.max_duration_s = max_duration_s
         with rnn.use_kernel(kernel):  # compiles the kernels now rather than at the first recording
             transcriber.decode([torch.zeros(transcriber.sample_rate)], [0.0])
 
-    def __call__(self, path: str | None, size: int, length_normalisation: float) -> PageOutputs:
+    def __call__(self, path: str | None, size: int, length_normalisation: float) -> transcription_html.Parts:
         """Transcribe a file with a beam of this size; an error becomes a message with the file's own name."""
         if path is None:
-            return PageOutputs("", transcription_html.problem("Record something first, or choose a file."))
-        transcriber = copy.copy(self.transcriber)
+            return transcription_html.problem("Record something first, or choose a file.")
+        transcriber, started = copy.copy(self.transcriber), time.monotonic()
         if isinstance(transcriber.search, BeamSearch):
             transcriber.search = transcriber.search.reweighted({}, length_normalisation)
             transcriber.search.size, transcriber.search.nbest = size, 1
-        started = time.monotonic()
+        in_time = lambda _: self.require_short(path, "takes", time.monotonic() - started)  # noqa: E731
         try:
-            with rnn.use_kernel(self.kernel):
-                self.require_short(path, files.info(path).duration_s)
-                transcription = self._transcribe(transcriber, path)
+            self.require_short(path, "lasts", files.info(path).duration_s)
+            with self.idle, rnn.use_kernel(self.kernel):
+                (transcription,) = transcriber.transcribe_all([path], batch_size=2, on_decoded=in_time)
         except LasError as error:
-            return PageOutputs("", transcription_html.problem(str(error).replace(path, Path(path).name)))
-        status = transcription_html.status(transcription, time.monotonic() - started)
-        return PageOutputs(
-            transcription.text,
-            status,
-            transcription_html.attention(transcription),
-            transcription_html.tokens(transcription),
-        )
+            return transcription_html.problem(str(error).replace(path, Path(path).name))
+        return transcription_html.parts(transcription, time.monotonic() - started)
 
-    def _transcribe(self, transcriber: Transcriber, path: str) -> Transcription:
-        """Transcribe a file, and check its duration while reading: some headers state a shorter one."""
-        decoded_s = 0.0
-
-        def advance(seconds: float) -> None:
-            nonlocal decoded_s
-            decoded_s += seconds
-            self.require_short(path, decoded_s)
-
-        (transcription,) = transcriber.transcribe_all([path], on_decoded=advance)
-        return transcription
-
-    def require_short(self, path: str, seconds: float) -> None:
-        """Raise DataError for a recording that is too long."""
+    def require_short(self, path: str, verb: str, seconds: float) -> None:
+        """Raise DataError for a recording that lasts, or takes, too long."""
         if seconds > self.max_duration_s:
-            longest = f"a recording may have {progress.duration(self.max_duration_s)}: max_duration_s=... allows more"
-            raise DataError(f"{path}: lasts {progress.duration(seconds)}, {longest}", kind="too long")
-
-
-class DemoExample(NamedTuple):
-    """A recording to try, and its reference text."""
-
-    path: str
-    text: str
-
-
-def example_of(transcriber: Transcriber, chosen: str | None, folder: Path) -> DemoExample | None:
-    """The chosen recording, or else one of the test split, as a wav in `folder`; None if the corpus is not here."""
-    if chosen is not None:
-        (path,) = find_audio(chosen)[:1]
-        return DemoExample(str(path), path.name)
-    config = transcriber.config
-    if "corpus" not in config:  # an exported bundle
-        return None
-    manifests = sorted((Path(config["data_dir"]) / "manifests").glob(f"{config['corpus']['name']}-*/test*.jsonl"))
-    try:
-        utterance = examples.fitting(manifest.read(manifests[-1]))
-        path = folder / f"{utterance.id}.wav"
-        path.write_bytes(examples.wav(utterance, transcriber.sample_rate))
-    except (IndexError, DataError) as error:
-        progress.say(f"the page has no example, because the corpus is not here ({error}): example=x.wav sets one")
-        return None
-    return DemoExample(str(path), utterance.text)
-
-
-PRIVACY = "Recordings are sent only to the program that serves this page, which deletes them when it ends."
-FONTS = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
-"""The browser's own fonts: none is fetched."""
-PREFIX = "las-demo-app-"
-"""The prefix of the temporary directory with recordings."""
-UPLOAD = "/gradio_api/upload"
-LOOK = r"/|/theme\.css|/manifest\.json|/favicon\.ico|/(assets|static)/.+"
-SHUTDOWN_S = 5.0
-"""The time in seconds that open requests have to finish when the server ends."""
-
-
-def paths(folder: Path) -> dict[str, re.Pattern[str]]:
-    """Patterns of the paths that gradio's page requests, by HTTP method; files only from `folder`."""
-    reading = f"{LOOK}|/gradio_api/(queue/data|upload_progress|file={re.escape(str(folder))}/.+)"
-    return {
-        "GET": re.compile(reading),
-        "HEAD": re.compile(reading),
-        "POST": re.compile(f"{UPLOAD}|/gradio_api/(queue/join|run/predict)"),
-    }
+            limit = f"{progress.duration(self.max_duration_s)} is the limit: max_duration_s=... allows more"
+            raise DataError(f"{path}: {verb} {progress.duration(seconds)}, {limit}", kind="too long")
 
 
 def demo_app(overrides: list[str]) -> None:
-    """Serve the page until Ctrl-C: see configs/demo_app.yaml.
-
-    Raises ConfigError without gradio, and for an address that cannot be bound.
-    """
+    """Serve the page until Ctrl-C or SIGTERM: see configs/demo_app.yaml. Raises ConfigError where it cannot be."""
     config = tuned_search.compose("demo_app", overrides)
-    check(config)
-    allowed = config["allow_hosts"]
-    hosts = Hosts(config["host"], config["port"], [allowed] if isinstance(allowed, str) else allowed)
-    require_free(config["host"], config["port"])
-    with temporary.folder(PREFIX) as folder:
-        gradio = load_gradio(str(folder))
-        search: Search = build(config["search"], where="search")
-        pieces, by_name = config["pieces"], [Parameter.KEYWORD_ONLY]
-        cutter: Callable[[int], Segmenter] = checked(Segmenter, pieces, "pieces", kinds=by_name)
-        device = str(devices.pick(config["device"]))
-        transcriber = load(config["checkpoint"], search, device, cutter, config["strict"], config["precision"])
-        example = example_of(transcriber, config["example"], folder)
-        backend = DemoBackend(transcriber, str(config["kernel"]), config["max_duration_s"])
-        most_bytes = round(1e6 * config["max_upload_mb"])
-        app = application(gradio, page(gradio, backend, example), most_bytes)
-        serve(Guard(app, hosts, paths(folder), UPLOAD, folder, most_bytes), config["host"], config["port"])
-
-
-def check(config: Config) -> None:
-    """Raise ConfigError for a value of the wrong type, and for limits that are not positive and finite."""
-    kinds = {
-        "checkpoint": str,
-        "example": str | None,
-        "host": str,
-        "port": int,
-        "strict": bool,
-        "allow_hosts": list[str],
-    }
-    limits = ("max_upload_mb", "max_duration_s")
-    for key, kind in (kinds | dict.fromkeys(limits, float)).items():
+    for key, kind in (KINDS | {key: type(limits[0]) for key, limits in LIMITS.items()}).items():
         check_value(key, config[key], kind)
-    for key in limits:
-        if not 0 < config[key] < float("inf"):
-            raise ConfigError(f"{key}={config[key]} must be above 0, for example {key}=100")
+    for key, limits in LIMITS.items():
+        require(key, config[key], *limits)
+    names = [config["allow_hosts"]] if isinstance(config["allow_hosts"], str) else config["allow_hosts"]
+    if wrong := [name for name in names if not re.fullmatch(r"[\w.-]+(:\d+)?", name)]:
+        raise ConfigError(f"allow_hosts: {wrong[0]!r} is no host's name, for example allow_hosts=[demo.example.org]")
+    machine.require_free(config["host"], config["port"])
+    with temporary.folder("las-demo-app-") as folder:
+        gradio = load_gradio(folder / "recordings")
+        transcriber = transcribe.configured(config, str(devices.pick(config["device"])))
+        example = examples.to_try(transcriber, config["example"], folder)
+        backend = DemoBackend(transcriber, str(config["kernel"]), config["max_duration_s"])
+        serve(gradio, page(gradio, backend, example), folder, config | {"allow_hosts": names})
+        backend.max_duration_s = 0.0  # what is being transcribed ends after this batch
+        backend.idle.acquire()
 
 
-def load_gradio(folder: str) -> Any:
-    """Import gradio without telemetry, with uploads in `folder`. Raises ConfigError if it is not installed."""
-    os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_DISABLE_TELEMETRY": "1", "GRADIO_TEMP_DIR": folder}
+def load_gradio(uploads: Path) -> Any:
+    """Import gradio without telemetry and proxies, recordings in a folder. Raises ConfigError where it is missing."""
+    os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_DISABLE_TELEMETRY": "1", "NO_PROXY": "*"}
+    os.environ["GRADIO_TEMP_DIR"] = str(uploads)
     try:
         return importlib.import_module("gradio")
     except ImportError as error:
-        raise ConfigError(f"the page needs gradio ({error}): pip install '.[demo]'") from error
+        raise ConfigError(f"the page needs gradio ({error}): pip install 'las-asr[demo]'") from error
 
 
-def require_free(host: str, port: int) -> None:
-    """Raise ConfigError unless a server can be bound to this address."""
-    if not 0 < port < 65536:
-        raise ConfigError(f"port={port} must be between 1 and 65535, for example port=7860")
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, socket.SOCK_STREAM) as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            trial.bind(address)
-    except OSError as error:
-        refusal = f"host={host} port={port}: no page can be served there ({error.strerror})"
-        raise ConfigError(f"{refusal}: try port={port % 65535 + 1}, or host=127.0.0.1") from error
+def page(gradio: Any, backend: DemoBackend, example: tuple[Path, str] | None) -> Any:
+    """The page: recording and search on one side, transcription on the other."""
+    search, title = backend.transcriber.search, f"las: {backend.transcriber.config.get('name', 'speech to text')}"
+    beam, is_beam = (search, True) if isinstance(search, BeamSearch) else (BeamSearch(), False)
+    audio = gradio.Audio(type="filepath", label="Recording: a file or the microphone", editable=False, buttons=[])
+    size = gradio.Slider(1, 32, beam.size, step=1, label="Beam size", visible=is_beam)
+    length = gradio.Slider(0, 2, beam.length_normalisation, step=0.1, label="Length normalisation", visible=is_beam)
+    text = gradio.Textbox(label="Text", placeholder="The transcription appears here.", lines=2, max_lines=12)
+    inputs, parts = [audio, size, length], [text, *(gradio.HTML() for _ in range(3))]
+    options = dict[str, Any](title=title, description=PRIVACY, submit_btn="Transcribe", clear_btn=None, deep_link=False)
+    if example is not None:
+        gradio.set_static_paths(example[0])  # read where it is, and not deleted with recordings
+        options |= {"examples": [[str(example[0])]], "example_labels": [example[1]], "preload_example": False}
+    blocks = gradio.Interface(backend, inputs, parts, flagging_mode="never", delete_cache=(3600, 3600), **options)
+    return blocks.queue(api_open=False, max_size=20)
 
 
-def page(gradio: Any, backend: DemoBackend, example: DemoExample | None) -> Any:
-    """The layout of the page: recording and beam size on one side, transcription on the other."""
-    search = backend.transcriber.search
-    beam = search if isinstance(search, BeamSearch) else BeamSearch()
-    title = f"las: {backend.transcriber.config.get('name', 'speech to text')}"
-    with gradio.Blocks(title=title, analytics_enabled=False, delete_cache=(3600, 3600)) as blocks:
-        gradio.Markdown(f"# {title}\n{PRIVACY}")
-        with gradio.Row():
-            with gradio.Column(scale=2, min_width=320):
-                audio = gradio.Audio(
-                    type="filepath", label="Recording: a file or the microphone", editable=False, buttons=[]
-                )
-                if example is not None:
-                    shown_as = {"label": "Example", "example_labels": [example.text], "api_visibility": "private"}
-                    gradio.Examples([[example.path]], [audio], **shown_as)
-                with gradio.Group(visible=isinstance(search, BeamSearch)):
-                    size = gradio.Slider(1, 32, beam.size, step=1, label="Beam size")
-                    length = gradio.Slider(0, 2, beam.length_normalisation, step=0.1, label="Length normalisation")
-                button = gradio.Button("Transcribe", variant="primary")
-            with gradio.Column(scale=3, min_width=320):
-                hint = "The transcription appears here."
-                text = gradio.Textbox(label="Text", placeholder=hint, lines=2, max_lines=12, buttons=["copy"])
-                outputs = [text, *(gradio.HTML() for _ in range(3))]
-        button.click(backend, [audio, size, length], outputs, show_progress_on=text, api_visibility="private")
-    return blocks.queue(api_open=False)  # requests can only go through the page's queue
-
-
-def application(gradio: Any, blocks: Any, most_bytes: int) -> App:
-    """The ASGI application of the page, without gradio's other end points."""
-    fastapi = importlib.import_module("fastapi")
-    options = {"ssr_mode": False, "mcp_server": False, "run_history": False, "footer_links": []}
-    look = {"theme": gradio.themes.Default(primary_hue="blue", **FONTS), "css": transcription_html.STYLE}
-    closed = {"enable_monitoring": False, "max_file_size": most_bytes}
-    outer = fastapi.FastAPI(openapi_url=None)
-    mounted: App = gradio.mount_gradio_app(outer, blocks, path="/", **options, **look, **closed)
-    return mounted
-
-
-def serve(app: App, host: str, port: int) -> None:
-    """Answer browsers until Ctrl-C."""
-    with serving(app, host, port):
-        try:
-            progress.say(f"open http://{_browser_host(host)}:{port} in a browser; Ctrl-C ends it")
-            threading.Event().wait()
-        except KeyboardInterrupt:
-            progress.say("ended")
-
-
-def _browser_host(host: str) -> str:
-    """The host of the page's address, in the form that a browser accepts."""
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
-    return reachable.get(host, f"[{host}]" if ":" in host else host)
-
-
-@contextmanager
-def serving(app: App, host: str, port: int) -> Iterator[None]:
-    """Run the server in a thread of its own, so that signals reach the main thread."""
-    uvicorn = importlib.import_module("uvicorn")
-    options = {"log_level": "critical", "timeout_graceful_shutdown": 1, "ws": "none", "server_header": False}
-    server = uvicorn.Server(uvicorn.Config(app, host=host, port=port, **options))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        if not thread.is_alive():
-            raise ConfigError(f"host={host} port={port}: no page can be served there")
-        time.sleep(0.01)
-    try:
-        yield
-    finally:
-        server.should_exit = True
-        thread.join(SHUTDOWN_S)
+def serve(gradio: Any, blocks: Any, folder: Path, config: Config) -> None:
+    """Answer browsers until Ctrl-C or SIGTERM."""
+    host = f"[{config['host']}]" if ":" in config["host"] else config["host"]
+    names, most_bytes = [host.lower(), *map(str.lower, config["allow_hosts"])], round(1e6 * config["max_upload_mb"])
+    guard = importlib.import_module("starlette.middleware").Middleware(Guard, names, folder, most_bytes)
+    theme = gradio.themes.Default(primary_hue="blue", font=["system-ui", "sans-serif"], font_mono=["monospace"])
+    options = dict.fromkeys(CLOSED, False) | dict.fromkeys(["strict_cors", "prevent_thread_lock", "quiet"], True)
+    limits = {"max_file_size": most_bytes, "allowed_paths": [str(folder / "none")], "footer_links": [], "root_path": ""}
+    look = {"theme": theme, "css": transcription_html.STYLE, "app_kwargs": {"middleware": [guard]}}
+    _, url, _ = blocks.launch(server_name=host, server_port=config["port"], **options, **limits, **look)
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # requests that visitors break off
+    with contextlib.suppress(KeyboardInterrupt):
+        progress.say(f"open {url.replace('[::]', 'localhost')} in a browser; Ctrl-C ends it")
+        threading.Event().wait()
+    blocks.close(verbose=False)
+    progress.say("ended")

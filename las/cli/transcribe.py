@@ -63,12 +63,17 @@ def transcribe(overrides: list[str]) -> list[Transcription]:
             return _transcribe(config, recordings, output)
 
 
-def _transcribe(config: Config, recordings: Recordings, output: "Output") -> list[Transcription]:
+def configured(config: Config, device: str) -> Transcriber:
+    """The transcriber that the keys `checkpoint`, `search`, `pieces`, `strict` and `precision` describe."""
     search: Search = build(config["search"], where="search")
     cutter: Callable[[int], Segmenter] = checked(Segmenter, config["pieces"], "pieces", kinds=[Parameter.KEYWORD_ONLY])
+    return load(config["checkpoint"], search, device, cutter, config["strict"], config["precision"])
+
+
+def _transcribe(config: Config, recordings: Recordings, output: "Output") -> list[Transcription]:
     with distributed.process_group(devices.pick(config["device"])) as device:
         with distributed.only_main_prints(), distributed.main_first():
-            transcriber = load(config["checkpoint"], search, str(device), cutter, config["strict"], config["precision"])
+            transcriber = configured(config, str(device))
         own, bad, decoding = _transcribe_share(transcriber, config, recordings, output)
         transcriptions = _in_order(recordings, own)
         bad = [*itertools.chain.from_iterable(distributed.gather(bad))]

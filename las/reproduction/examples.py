@@ -2,6 +2,7 @@
 
 import base64
 import io
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,17 +10,19 @@ from typing import Any
 
 import soundfile
 
+from las.data import manifest
 from las.data.corpora.base import Corpus
 from las.data.loader import Loader, drop_unknown_symbols, read
 from las.data.manifest import Utterance
 from las.decoding import evaluation
-from las.decoding.transcriber import Transcriber, load
+from las.decoding.transcriber import Transcriber, find_audio, load
 from las.nn import rnn
 from las.nn.attention import diagnostics
 from las.nn.attention.diagnostics import Alignment
 from las.reproduction.jobs import Job
+from las.runtime import progress
 from las.runtime.config import build
-from las.runtime.errors import StorageError
+from las.runtime.errors import DataError, StorageError
 from las.storage import bounded
 
 SHORTEST_S, LONGEST_S = 1.5, 8.0
@@ -69,6 +72,28 @@ def example(jobs: Sequence[Job], with_audio: bool) -> DecodedExample | None:
     config = next(iter(chosen.values())).config
     rate = int(build(config["corpus"], where="corpus").sample_rate)
     return DecodedExample(utterance, sound(utterance, rate) if with_audio else "", tuple(rows))
+
+
+def to_try(transcriber: Transcriber, chosen: str | None, folder: Path) -> tuple[Path, str] | None:
+    """A recording for a page, in `folder`, and its label: a file, or else an utterance of the test split with its text.
+
+    None if no file is chosen and the corpus is not here.
+    """
+    if chosen is not None:
+        (source,) = find_audio(chosen)[:1]
+        return Path(shutil.copy(source, folder)), source.name
+    config = transcriber.config
+    if "corpus" not in config:  # an exported bundle
+        return None
+    manifests = sorted((Path(config["data_dir"]) / "manifests").glob(f"{config['corpus']['name']}-*/test*.jsonl"))
+    try:
+        utterance = fitting(manifest.read(manifests[-1]))
+        path = folder / f"{utterance.id}.wav"
+        path.write_bytes(wav(utterance, transcriber.sample_rate))
+    except (IndexError, DataError) as error:
+        progress.say(f"the page has no example, because the corpus is not here ({error}): example=x.wav sets one")
+        return None
+    return path, utterance.text
 
 
 def sound(utterance: Utterance, sample_rate: int) -> str:

@@ -1,6 +1,7 @@
 """A transcription as parts of an HTML page: a status line, a table of tokens, pictures of the attention."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -17,6 +18,25 @@ STYLE = templates.render("transcription.css")
 """Colours are those of the page around the parts."""
 
 
+class Parts(NamedTuple):
+    """The text of a recording, and three parts of HTML."""
+
+    text: str
+    status: str
+    attention: str = ""
+    tokens: str = ""
+
+
+def parts(transcription: Transcription, seconds: float) -> Parts:
+    """All parts for a recording that was transcribed in `seconds`."""
+    return Parts(transcription.text, status(transcription, seconds), attention(transcription), tokens(transcription))
+
+
+def problem(message: str) -> Parts:
+    """A paragraph that says why a recording has no transcription."""
+    return Parts("", templates.macro(TEMPLATE, "problem", message=message))
+
+
 def status(transcription: Transcription, seconds: float) -> str:
     """A paragraph: the recording's duration, the real-time factor after `seconds` of work, and how the search ended."""
     duration_s = transcription.duration_s
@@ -29,11 +49,6 @@ def status(transcription: Transcription, seconds: float) -> str:
         sentences += [f"heard in {pieces} pieces"] if pieces > 1 else []
         sentences += [ENDS[ending]] if ending in ENDS else []
     return templates.macro(TEMPLATE, "status", sentences=sentences)
-
-
-def problem(message: str) -> str:
-    """A paragraph that says why a recording has no transcription."""
-    return templates.macro(TEMPLATE, "problem", message=message)
 
 
 def tokens(transcription: Transcription) -> str:

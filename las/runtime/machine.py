@@ -4,10 +4,13 @@ import fcntl
 import importlib
 import os
 import shutil
+import socket
 import tempfile
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from las.runtime.errors import ConfigError
 
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 GB = 1e9
@@ -133,3 +136,15 @@ def _number(path: Path) -> int | None:
     """Number that a file holds; None for `max` and for a missing file."""
     words = _words(path)
     return int(words[0]) if words and words[0].isdecimal() else None
+
+
+def require_free(host: str, port: int) -> None:
+    """Raise ConfigError unless a server can be bound to this address."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(address)
+    except OSError as error:
+        refusal = f"host={host} port={port}: no page can be served there ({error.strerror})"
+        raise ConfigError(f"{refusal}: try port={port % 65535 + 1}, or host=127.0.0.1") from error

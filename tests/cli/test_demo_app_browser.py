@@ -4,28 +4,21 @@ Playwright drives the browser: it reports requests, failures and errors of the p
 Chromium of the system. Both libraries are installed for this test only: `make browser`.
 """
 
-import http.client
 import importlib
 import importlib.util
 import json
-import os
-import re
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import soundfile
 import torch
 from browsers import BROWSERS
 from console import Answer
-from ports import free_port
+from demo_page import LIMIT_S, Served, serve
 from tiny import RATE, sound, wav
 
 PROGRAM = next((found for name in BROWSERS if (found := shutil.which(name))), None)
@@ -36,60 +29,13 @@ pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=f"{', '.join(MISSING)} missing: `make browser` installs the libraries"),
 ]
 
-LIMIT_S = 120.0
 HERE = ("127.0.0.1", "localhost", "::1")
-AUDITED = """
-import json, sys
-
-def note(event, arguments):
-    if event in ("socket.connect", "socket.getaddrinfo", "socket.sendto"):
-        where = arguments[0] if event == "socket.getaddrinfo" else arguments[1]
-        with open(sys.argv[1], "a") as file:
-            file.write(json.dumps(where if isinstance(where, str) or where is None else where[0]) + "\\n")
-
-sys.addaudithook(note)
-from las.cli.main import main
-sys.exit(main(sys.argv[2:]))
-"""
-
-
-class Served(NamedTuple):
-    """A page that is served."""
-
-    url: str
-    process: subprocess.Popen[str]
-    folder: Path
-    """With `asked`, the addresses that the server spoke to, and `out` and `err`, what it printed."""
-
-    @property
-    def kept(self) -> list[Path]:
-        """Folders with recordings, of this program or left by one before."""
-        return sorted((self.folder / "temporary").glob("las-*"))
 
 
 @pytest.fixture(scope="module")
 def served(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serve(trained, tmp_path_factory.mktemp("served"), "max_upload_mb=2") as found:
+    with serve(trained / "run", tmp_path_factory.mktemp("served"), "search=beam", "max_upload_mb=2") as found:
         yield found
-
-
-@contextmanager
-def serve(trained: Path, folder: Path, *more: str) -> Iterator[Served]:
-    (folder / "temporary").mkdir(exist_ok=True)
-    port = free_port()
-    command = [sys.executable, "-c", AUDITED, str(folder / "asked"), "demo_app", f"checkpoint={trained / 'run'}", *more]
-    environment = os.environ | {"TMPDIR": str(folder / "temporary")}
-    with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
-        process = subprocess.Popen([*command, f"port={port}"], stdout=out, stderr=err, env=environment, text=True)
-    try:
-        end = time.monotonic() + LIMIT_S
-        while "open http" not in (folder / "out").read_text():
-            assert process.poll() is None and time.monotonic() < end, (folder / "err").read_text()
-            time.sleep(0.2)
-        yield Served(f"http://127.0.0.1:{port}", process, folder)
-    finally:
-        process.kill()
-        process.wait()
 
 
 class Visit:
@@ -259,94 +205,14 @@ def test_a_laptop_and_a_phone_show_all_of_it(
     visit.context.close()
 
 
-def ask(served: Served, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, str]:
-    """What the server itself answers, without a browser; `_` in a header's name stands for `-`."""
-    connection = http.client.HTTPConnection("127.0.0.1", int(served.url.rpartition(":")[2]), timeout=LIMIT_S)
-    try:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        connection.request(method, path, body, named)
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
-    finally:
-        connection.close()
-
-
-def test_the_server_refuses_strangers_and_what_it_need_not_answer(served: Served) -> None:
-    own = served.url.removeprefix("http://")
-    assert ask(served, "GET", "/")[0] == 200
-    for headers in (
-        {"Host": "evil.example"},
-        {"Host": own.replace("127.0.0.1", "evil.example")},
-        {"Origin": "http://evil.example"},
-        {"Origin": "null"},
-        {"Origin": "http://127.0.0.1:1"},
-        {"Sec_Fetch_Site": "cross-site"},
-    ):
-        for method, path in (("GET", "/"), ("POST", "/gradio_api/upload"), ("POST", "/gradio_api/queue/join")):
-            assert ask(served, method, path, **headers)[0] == 403, headers
-    for path in ("/monitoring", "/openapi.json", "/gradio_api/openapi.json", "/docs", "/gradio_api/info", "/config"):
-        assert ask(served, "GET", path)[0] == 404, path
-    for path in ("/gradio_api/file=/etc/passwd", f"/gradio_api/file={served.kept[0]}/../../asked"):
-        assert ask(served, "GET", path)[0] == 404, path
-    for name in ("load_example", "lambda", "__call__", "Ear"):
-        body, kind = json.dumps({"data": [None, 4, 1]}), {"Content_Type": "application/json"}
-        assert ask(served, "POST", f"/gradio_api/call/{name}", body, **kind)[0] == 404
-        assert ask(served, "POST", f"/gradio_api/run/{name}", body, **kind)[0] == 404
-    page = ask(served, "GET", "/")[1]
-    listed = [each for each in re.findall(r'"api_visibility":"(\w+)"', page)]
-    assert listed and set(listed) == {"private"}
-
-
-def test_uploads_have_a_largest_size(served: Served) -> None:
-    """Two megabytes here: what is larger is not stored, whether it says how large it is or not."""
-
-    def stored() -> int:
-        return sum(path.stat().st_size for folder in served.kept for path in folder.rglob("*") if path.is_file())
-
-    def form(megabytes: int, number: int = 0) -> Iterator[bytes]:
-        yield b'--x\r\nContent-Disposition: form-data; name="files"; filename="x.wav"\r\n\r\n'
-        for _ in range(megabytes):
-            yield bytes([number]) * 1_000_000
-        yield b"\r\n--x--\r\n"
-
-    def upload(body: bytes | Iterator[bytes]) -> int:
-        try:
-            return ask(served, "POST", "/gradio_api/upload", body, Content_Type="multipart/form-data; boundary=x")[0]
-        except ConnectionError:  # the server hung up before all was sent
-            return 413
-
-    before = stored()
-    for megabytes in (3, 50):
-        assert upload(b"".join(form(megabytes))) == 413
-        assert upload(form(megabytes)) == 413  # in chunks, without a Content-Length
-    assert stored() == before
-    statuses = [upload(b"".join(form(1, number))) for number in range(30)]
-    assert statuses[0] == 200 and statuses[-1] == 507 and stored() <= 20_000_000
-    assert ask(served, "GET", "/")[0] == 200
-
-
-def test_recordings_of_a_killed_server_are_gone_with_the_next(trained: Path, tmp_path: Path) -> None:
-    with serve(trained, tmp_path) as first:
-        body = b'--x\r\nContent-Disposition: form-data; name="files"; filename="x.wav"\r\n\r\na voice\r\n--x--\r\n'
-        assert ask(first, "POST", "/gradio_api/upload", body, Content_Type="multipart/form-data; boundary=x")[0] == 200
-        first.process.kill()
-        first.process.wait()
-        (left,) = first.kept
-        assert [path.read_bytes() for path in left.rglob("x.wav")] == [b"a voice"]
-    with serve(trained, tmp_path) as second:
-        (own,) = second.kept
-        assert own != left
-
-
 def test_nothing_is_asked_of_another_machine(served: Served, visit: Visit) -> None:
     """The last test: of the browser, and of the server, which leaves nothing behind and has printed one address."""
     assert len(visit.asked) > 10
     assert [url for url in visit.asked if not url.startswith((f"{served.url}/", "data:", "blob:"))] == []
     served.process.send_signal(signal.SIGINT)
     assert served.process.wait(LIMIT_S) == 0
-    asked = [json.loads(line) for line in (served.folder / "asked").read_text().splitlines()]
-    assert asked and [where for where in asked if where is not None and where not in HERE] == []
+    assert served.asked and [where for where in served.asked if where is not None and where not in HERE] == []
     assert (served.folder / "err").read_text() == ""
     said = (served.folder / "out").read_text().splitlines()
-    assert said == [f"open {served.url} in a browser; Ctrl-C ends it", "ended"]
+    assert said == [f"open {served.url}/ in a browser; Ctrl-C ends it", "ended"]
     assert served.kept == []

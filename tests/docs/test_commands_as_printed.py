@@ -157,7 +157,7 @@ def test_the_page_in_the_browser_says_what_it_needs(run: Las, monkeypatch: pytes
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     answer = run(README, "las demo_app ", f"port={port}")
-    assert answer.code == 2 and "pip install '.[demo]'" in answer.err
+    assert answer.code == 2 and "pip install 'las-asr[demo]'" in answer.err
 
 
 def test_cards_and_configs(run: Las) -> None:
