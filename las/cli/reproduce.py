@@ -19,7 +19,7 @@ from las.analysis.smoothness import COMMON_GRID
 from las.cli import analyze, prepare
 from las.cli import train as cli_train
 from las.data.corpora.base import Corpus
-from las.reproduction import claim_records, claims, html_report, markdown
+from las.reproduction import claim_records, claims, html_report, markdown, result_folders
 from las.reproduction import jobs as reproduction_jobs
 from las.reproduction import recipe as reproduction_recipe
 from las.reproduction import results as reproduction_results
@@ -28,7 +28,7 @@ from las.reproduction.recipe import Recipe
 from las.reproduction.results import Table
 from las.reproduction.verdicts import NOT_SUPPORTED, SUPPORTED, Verdict
 from las.runtime import config, config_folders, progress
-from las.runtime.errors import ConfigError, DataError, LasError, NumericalError, suggest
+from las.runtime.errors import ConfigError, DataError, LasError, NumericalError, StorageError, suggest
 from las.storage import atomic
 from las.training import setup
 
@@ -42,7 +42,7 @@ KINDS: dict[str, Any] = {
     "look_every": int | None,
     "jobs": int,
     "runs_dir": str,
-    "results_dir": str | None,
+    "results_dir": str,
 }
 """The keys of configs/reproduce.yaml; all others are overrides of every row."""
 MONITORED = ("covariate_shift", "smoothness")
@@ -73,12 +73,13 @@ class Plan(NamedTuple):
     """Jobs of a request.
 
     jobs: all whose results the report has. chosen: those of the rows and seeds that are asked for. waiting: those of
-    them that are not finished.
+    them that are not finished. faults: sentences about run folders whose files are damaged.
     """
 
     jobs: list[Job]
     chosen: list[Job]
     waiting: list[Job]
+    faults: Mapping[Path, str]
 
 
 def reproduce(overrides: list[str]) -> None:
@@ -87,7 +88,8 @@ def reproduce(overrides: list[str]) -> None:
     Prints the plan, trains what is missing, and writes the table (.md, .json, .html) and the claims that can be judged
     by all tables there are. `dry_run=true` ends before the first training, `report=true` trains nothing.
 
-    Raises ConfigError for mistakes in a row's overrides, DataError for a report without any results.
+    Raises ConfigError for mistakes in a row's overrides, StorageError for damaged runs after all are listed, DataError
+    for a report without any results.
     """
     requested = request(overrides)
     if not requested.dry_run:
@@ -95,6 +97,11 @@ def reproduce(overrides: list[str]) -> None:
     while True:
         plan = plan_of(requested)
         show(requested, plan)
+        if plan.faults:
+            raise StorageError(
+                f"the files of {len(plan.faults)} trainings are damaged, as is said above: restore them, or move these "
+                "folders away, and type the same command again"
+            )
         if not requested.report:
             require_built(requested.recipe, plan.waiting)
         if requested.dry_run:
@@ -119,16 +126,29 @@ def plan_of(requested: Request) -> Plan:
         return reproduction_jobs.jobs(recipe, tier, seeds, requested.runs, requested.overrides, rates)
 
     jobs = made(wanted, {})
-    known = stored_tables(requested, jobs)
+    known = result_folders.stored_tables(requested.results, recipe, tier, jobs)
     seeds = max([wanted, *_stored_seeds(recipe, known)])
+    faults = _faults(jobs, {})
     if seeds > wanted or any(job.rate is not None for job in jobs):  # composing them takes a while
-        table = reproduction_results.collect(recipe, tier, jobs, "", known)
+        sound = [job for job in jobs if job.directory not in faults]
+        table = reproduction_results.collect(recipe, tier, sound, "", known)
         rates = {line.name: line.outcomes[0].rate for line in table.lines if line.outcomes}
         jobs = made(seeds, {name: rate for name, rate in rates.items() if rate is not None})
+        faults = _faults(jobs, faults)
     former = reproduction_results.stored(known, jobs)
     chosen = [job for job in jobs if job.row.name in requested.rows and max(job.seed, job.copy) <= wanted]
-    waiting = [job for job in chosen if job.result is None and job.directory not in former]
-    return Plan(jobs, chosen, waiting)
+    sound = [job for job in chosen if job.directory not in faults]
+    waiting = [job for job in sound if job.result is None and job.directory not in former]
+    return Plan(jobs, chosen, waiting, faults)
+
+
+def _faults(jobs: Sequence[Job], known: Mapping[Path, str]) -> dict[Path, str]:
+    """Sentences about the run folders of jobs whose files are damaged; some may be `known`."""
+    found = dict(known)
+    for job in jobs:
+        if job.directory not in found and (fault := reproduction_results.fault(job)):
+            found[job.directory] = fault
+    return found
 
 
 def _stored_seeds(recipe: Recipe, known: Sequence[Table]) -> list[int]:
@@ -137,20 +157,9 @@ def _stored_seeds(recipe: Recipe, known: Sequence[Table]) -> list[int]:
     return [each.seed for line in lines for each in line.outcomes if each.digest]
 
 
-def stored_tables(requested: Request, jobs: Sequence[Job]) -> list[Table]:
-    """The tables in the folder of results that may have trainings of these jobs, the recipe's own one first.
-
-    Recipes share rows: what one has trained at the same tier and on the same corpus, another one need not train.
-    """
-    own = f"{reproduction_results.stem(requested.recipe, requested.tier, jobs)}.json"
-    others = own.removeprefix(requested.recipe.name)
-    paths = sorted(requested.results.glob(f"*{others}"), key=lambda path: (path.name != own, path.name))
-    return [reproduction_results.read(path) for path in paths]
-
-
 def store(requested: Request, jobs: Sequence[Job], command: str) -> None:
     """Write the numbers of all trainings so far, so that none is trained again on another machine."""
-    known = stored_tables(requested, jobs)
+    known = result_folders.stored_tables(requested.results, requested.recipe, requested.tier, jobs)
     table = reproduction_results.collect(requested.recipe, requested.tier, jobs, command, known)
     reproduction_results.write(table, requested.results / f"{table.stem}.json")
 
@@ -176,7 +185,7 @@ def request(overrides: Sequence[str]) -> Request:
         recipe.look_every if values["look_every"] is None else values["look_every"],
         values["jobs"],
         Path(values["runs_dir"]),
-        reproduction_recipe.directory() / "results" if values["results_dir"] is None else Path(values["results_dir"]),
+        result_folders.writable(values["results_dir"]),
         tuple(row_overrides),
     )
 
@@ -210,9 +219,11 @@ def command(overrides: Sequence[str]) -> str:
 
 def show(requested: Request, plan: Plan) -> None:
     """Print the plan: each job, its state, and the time it still needs."""
-    finished = [job for job in plan.chosen if job.result is not None]
+    finished = [job for job in plan.chosen if job.directory not in plan.faults and job.result is not None]
     needs = {job.directory: reproduction_jobs.expected(job, finished) for job in plan.waiting}
     progress.console.print(_table(requested, plan, needs))
+    for fault in plan.faults.values():
+        progress.say(fault)
     if plan.waiting and len({job.seed for job in plan.chosen}) == 1 and any(job.rate for job in plan.waiting):
         progress.say("seed 1 is trained with each learning rate, the other seeds with the best one of their row on dev")
     progress.say(f"folders are below {requested.runs}")
@@ -232,7 +243,8 @@ def _table(requested: Request, plan: Plan, needs: Mapping[Path, float | None]) -
     `needs` are the seconds that each unfinished job still needs, None where unknown; without any there is no column.
     """
     jobs = plan.chosen
-    title = f"{requested.recipe.name}, tier {requested.tier}: {len(jobs)} trainings, {len(jobs) - len(needs)} finished"
+    finished = sum(job.directory not in needs and job.directory not in plan.faults for job in jobs)
+    title = f"{requested.recipe.name}, tier {requested.tier}: {len(jobs)} trainings, {finished} finished"
     table = Printed(title=title)
     is_known = any(seconds is not None for seconds in needs.values())
     for heading in ("row", "seed", "state", *(["at most"] if is_known else []), "folder"):
@@ -240,7 +252,10 @@ def _table(requested: Request, plan: Plan, needs: Mapping[Path, float | None]) -
     for job in jobs:
         seed = str(job.seed) + (f", run {job.copy}" if job.row.repeat == "runs" else "")
         seed += "" if job.rate is None else f", rate {job.rate:g}"
-        where = state(job) if job.result is not None or job in plan.waiting else "finished elsewhere"
+        if job.directory in plan.faults:
+            where = "damaged"
+        else:
+            where = state(job) if job.result is not None or job in plan.waiting else "finished elsewhere"
         seconds = needs.get(job.directory)
         time = ["" if seconds is None else progress.duration(seconds)] if is_known else []
         table.add_row(job.row.name, seed, where, *time, str(job.directory.relative_to(requested.runs)))
@@ -333,23 +348,27 @@ def train_unseen(overrides: Sequence[str], look_every: int | None, folders: conf
 
 def report(requested: Request, jobs: Sequence[Job], command: str) -> None:
     """Write table, page and claims from the finished trainings, or from their stored results where they are gone."""
-    known = stored_tables(requested, jobs)
+    known = result_folders.stored_tables(requested.results, requested.recipe, requested.tier, jobs)
     table = reproduction_results.collect(requested.recipe, requested.tier, jobs, command, known)
     results = requested.results
-    stored = results / f"{table.stem}.json"
+    stored = result_folders.newest(results, f"{table.stem}.json")
     if any(line.outcomes or line.tried for line in table.lines):
-        reproduction_results.write(table, stored)
-    elif stored.exists():
-        table = reproduction_results.read(stored)
-        progress.say(f"no training is finished below {requested.runs}: reported is what {stored} holds")
+        reproduction_results.write(table, results / f"{table.stem}.json")
+    elif stored:
+        table = reproduction_results.read(stored[0])
+        progress.say(f"no training is finished below {requested.runs}: reported is what {stored[0]} holds")
     else:
         raise DataError(
             f"recipe={requested.recipe.name} has no results at the tier {requested.tier} on {table.corpus}: "
-            f"no training is finished below {requested.runs}, and {stored} does not exist. Train first: {command}"
+            f"no training is finished below {requested.runs}, and {results / f'{table.stem}.json'} does not exist. "
+            f"Train first: {command}"
         )
     verdicts = claims.judge(claims.answered_by(requested.recipe.name), [table])
-    (results / f"{table.stem}.md").write_text(markdown.document(requested.recipe, table, verdicts), "utf-8")
-    html_report.write(requested.recipe, table, jobs, verdicts, results / f"{table.stem}.html")
+    atomic.write(results / f"{table.stem}.md", markdown.document(requested.recipe, table, verdicts))
+    page = html_report.page(
+        requested.recipe, table, jobs, verdicts, result_folders.newest(results, f"{table.stem}.html")
+    )
+    atomic.write(results / f"{table.stem}.html", page)
     for claim, verdict in verdicts.items():
         progress.say(f"{claim}: {verdict.verdict}. {verdict.text}")
     written = [f"{table.stem}.{suffix}" for suffix in ("md", "json", "html")]
@@ -366,9 +385,10 @@ def of_invariances() -> Verdict:
 
 
 def claims_page(results: Path, tier: str, corpus: str) -> str:
-    """All claims, judged by every table of a tier and corpus in the folder."""
-    tables = [reproduction_results.read(path) for path in sorted(results.glob(f"*-{tier}-{corpus}.json"))]
+    """All claims, judged by every stored table of a tier and corpus."""
+    paths = result_folders.newest(results, f"*-{tier}-{corpus}.json")
+    tables = [reproduction_results.read(path) for path in paths]
     verdicts: dict[str, Verdict] = claims.judge(claims.CLAIMS, tables)
     name = f"claims-{tier}-{corpus}.md"
-    (results / name).write_text(markdown.claims_document(verdicts, tier, corpus), "utf-8")
+    atomic.write(results / name, markdown.claims_document(verdicts, tier, corpus))
     return name

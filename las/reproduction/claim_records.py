@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from las.reproduction import claims, results
+from las.reproduction import claims, result_folders, results
 from las.reproduction.recipe import SMOKE
 from las.reproduction.results import Table
 from las.reproduction.verdicts import UNDECIDED, Verdict
@@ -15,11 +15,11 @@ NOT_TRAINED = Verdict(UNDECIDED, "no training yet")
 
 
 def write(folder: Path, measured: Mapping[str, Verdict]) -> Path:
-    """Write `claims.json` from all stored tables of a folder, but for those of the tier smoke; returns its path.
+    """Write `claims.json` from all stored tables, but for those of the tier smoke, into a folder; returns its path.
 
     `measured` are the verdicts on claims that need no training, by id.
     """
-    tables = [results.read(path) for path in sorted(folder.glob("*-*-*.json"))]
+    tables = [results.read(path) for path in result_folders.newest(folder, "*-*-*.json")]
     path = folder / FILE
     atomic.write_json(path, records([table for table in tables if table.tier != SMOKE], measured))
     return path

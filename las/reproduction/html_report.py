@@ -49,18 +49,20 @@ DIAGNOSTICS = {
 """Measures of the trainings of a row, in the order of their columns."""
 
 
-def write(recipe: Recipe, table: Table, jobs: Sequence[Job], verdicts: Mapping[str, Verdict], path: Path) -> None:
-    """Write the page of a recipe. Audio is part of it unless the corpus is the paper's, which may be licensed.
+def page(
+    recipe: Recipe, table: Table, jobs: Sequence[Job], verdicts: Mapping[str, Verdict], before: Sequence[Path] = ()
+) -> str:
+    """The page of a recipe. Audio is part of it unless the corpus is the paper's, which may be licensed.
 
-    What needs run folders is taken over from the page before where no training of them is there any more.
+    What needs run folders is taken over from the first page `before` where no training of them is there any more.
     """
     order = {row.name: number for number, row in enumerate(recipe.rows)}
     finished = sorted((job for job in jobs if job.result is not None), key=lambda job: order[job.row.name])
     example = examples.example(finished, table.tier != "paper")
-    taken_over = Markup("") if finished else _sections_of_runs(path)
+    taken_over = Markup("") if finished else _sections_of_runs(before)
     curves = {} if "<h2>Training</h2>" in taken_over else _curves(table, finished)
     rows = [] if example is None else example.rows[:LIMIT]
-    page = templates.render(
+    return templates.render(
         "report.html",
         title=recipe.title,
         recipe=recipe,
@@ -81,12 +83,11 @@ def write(recipe: Recipe, table: Table, jobs: Sequence[Job], verdicts: Mapping[s
         distributions=_distributions(finished),
         taken_over=taken_over,
     )
-    path.write_text(page, encoding="utf-8")
 
 
-def _sections_of_runs(path: Path) -> Markup:
-    """Sections of a page that are drawn with the folders of its trainings."""
-    page = path.read_text("utf-8") if path.exists() else ""
+def _sections_of_runs(before: Sequence[Path]) -> Markup:
+    """Sections of the first page that are drawn with the folders of its trainings; empty without one."""
+    page = before[0].read_text("utf-8") if before else ""
     parts = re.findall(
         r"<section><h2>(?:Training|Attention on|Texts of|Distributions of).*?</section>", page, re.DOTALL
     )

@@ -1,19 +1,17 @@
 """The results of a recipe's trainings as plain numbers, from which tables and verdicts are made.
 
-They are written beside the table (`recipes/results/<recipe>-<tier>-<corpus>.json`), so that verdicts can be computed
+They are written beside the table (`<recipe>-<tier>-<corpus>.json`), so that verdicts can be computed
 again without the runs.
 """
 
-import functools
 import itertools
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from las.reproduction import learning_rates, weight_histograms
+from las.reproduction import learning_rates, run_numbers
 from las.reproduction.convergence import (
     LAST_SHARE,
     LEVELS,
@@ -24,14 +22,13 @@ from las.reproduction.convergence import (
     level_measures,
     times,
 )
-from las.reproduction.jobs import Job, seconds
+from las.reproduction.jobs import Job
 from las.reproduction.recipe import SMOKE, Recipe
+from las.reproduction.run_numbers import LATE_SHARE
 from las.reproduction.statistics import Summary, summary
+from las.runtime.errors import StorageError
 from las.scoring import error_rates
 from las.storage import atomic, bounded
-
-LATE_SHARE = 0.1
-"""The share of the last updates, whose mean loss is the final training loss."""
 
 MEASURES = {
     "test": "error rate of the test",
@@ -227,13 +224,13 @@ def outcome(job: Job, result: Mapping[str, Any], judged: bool = True) -> Outcome
     """
     metrics = job.metrics()
     curve = Curve.of(metrics)
-    chance_error = result.get("chance_level", {}).get("error")
-    values = _event_numbers(metrics) | rates(result["splits"])
+    chance_error = (result.get("chance_level") or {}).get("error")
+    values = run_numbers.of_events(metrics) | rates(result["splits"])
     steps = ("steps_to_converge", "steps_to_within_one_percent")
-    values |= {key: float(result[key]) for key in steps if key in result}
-    values |= probes(job.directory / "analysis")
-    values |= drifts(job.directory / "tensorboard")
-    broken = result.get("broken", "").replace(str(job.directory), "the run folder")
+    values |= {key: float(result[key]) for key in steps if result.get(key) is not None}
+    values |= run_numbers.probes(job.directory / "analysis")
+    values |= run_numbers.drifts(job.directory / "tensorboard")
+    broken = (result.get("broken") or "").replace(str(job.directory), "the run folder")
     if judged and not broken and curve is not None:
         broken = deafness(curve.dev_error[-1], chance_error)
     test = test_split(result["splits"])
@@ -242,17 +239,30 @@ def outcome(job: Job, result: Mapping[str, Any], judged: bool = True) -> Outcome
         seed=job.seed,
         copy=job.copy,
         steps=result["steps"],
-        commit=str(result["commit"]),
+        commit=str(result.get("commit")),
         broken=broken,
         values=values,
         interval=None if interval is None else (interval[0], interval[1]),
-        interval_over=test.get("interval_over", "utterances"),
+        interval_over=test.get("interval_over") or "utterances",
         curve=curve,
         chance_error=chance_error,
-        select=result.get("select", "dev_error"),
+        select=result.get("select") or "dev_error",
         digest=job.digest,
         rate=job.rate,
     )
+
+
+def fault(job: Job) -> str:
+    """A sentence about the files of a training that are damaged; empty if they are sound."""
+    try:
+        job.metrics()
+        run_numbers.probes(job.directory / "analysis")
+        splits = (job.result or {}).get("splits", {})
+        if lacking := [split for split, values in splits.items() if not _metrics(values)]:
+            raise StorageError(f"{job.directory / 'result.json'}: damaged (no error rate of {', '.join(lacking)})")
+    except StorageError as error:
+        return str(error)
+    return ""
 
 
 def deafness(last_error: float, chance_error: float | None) -> str:
@@ -273,7 +283,7 @@ def rates(splits: Mapping[str, Any]) -> dict[str, float]:
         by_name[split.replace("-", "_")] = rate
         by_name |= {
             f"{split}_{name.lower()}": next(part[key] for key in _metrics(part))
-            for name, part in values.get("subsets", {}).items()
+            for name, part in (values.get("subsets") or {}).items()
         }
     if splits:
         by_name["dev"] = by_name[next(iter(splits)).replace("-", "_")]
@@ -287,78 +297,7 @@ def test_split(splits: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _metrics(values: Mapping[str, Any]) -> list[str]:
-    return [name for name in error_rates.SHORT_NAMES if name in values]
-
-
-def _event_numbers(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Numbers from the events of a training."""
-    losses = [event["loss"] for event in metrics if event.get("event") == "train"]
-    validations = [event for event in metrics if event.get("event") == "validation"]
-    numbers = {"seconds": seconds(list(map(dict, metrics)))}
-    if losses:
-        numbers["train_loss"] = statistics.fmean(losses[-max(1, round(LATE_SHARE * len(losses))) :])
-    changes = [abs(b - a) / abs(a) for a, b in itertools.pairwise(losses) if a]
-    if changes:
-        numbers["batch_loss_change"] = statistics.fmean(changes)
-    if validations:
-        best = min(validations, key=lambda event: (event["dev_error"], event["step"]))
-        if (attention := best["alignment"]) is not None:
-            numbers |= {key: attention[key] for key in ("entropy", "diagonality", "coverage")}
-        numbers["dev_loss"] = min(event["dev_loss"] for event in validations)
-        numbers["last_dev_loss"] = validations[-1]["dev_loss"]
-    return numbers
-
-
-def drifts(board: Path) -> dict[str, float]:
-    """The changes of the parameters' distributions, from the histograms of a run: of weight matrices, and of the rest.
-
-    Rows differ in their gains and biases and hardly in their matrices, which alone are compared (claim C7).
-    """
-    files = [(path, path.stat()) for path in sorted(board.glob("events.*"))]
-    return dict(_drifts(board, tuple((path.name, stat.st_mtime_ns, stat.st_size) for path, stat in files)))
-
-
-@functools.cache
-def _drifts(board: Path, files: tuple[tuple[str, int, int], ...]) -> dict[str, float]:
-    """`drifts` of files as they are; reading them takes seconds, and a table asks again after each training."""
-    changes = {
-        name: statistics.fmean(weight_histograms.changes(each))
-        for name, each in weight_histograms.read(board).items()
-        if len(each) > 1
-    }
-    groups = {
-        "weight_drift": [change for name, change in changes.items() if weight_histograms.is_matrix(name)],
-        "gain_drift": [change for name, change in changes.items() if not weight_histograms.is_matrix(name)],
-    }
-    return {name: statistics.fmean(each) for name, each in groups.items() if each}
-
-
-def probes(folder: Path) -> dict[str, float]:
-    """Means over the probes of `las analyze` during a training; empty where there are none."""
-    lines = bounded.stored_lines(folder / "smoothness.jsonl")
-    measured = _along_gradients([line for line in lines if line.get("common")], "")
-    measured |= _along_gradients([line for line in lines if not line.get("common")], "own_")
-    if changes := [line["fixed"] for line in lines if "fixed" in line]:
-        measured["loss_change"] = statistics.fmean(
-            abs(change["after"] - change["before"]) / change["before"] for change in changes
-        )
-    # Nothing lies below the first group, whose shift is none.
-    shifts = [group for each in bounded.stored_lines(folder / "covariate_shift.jsonl") for group in each["groups"][1:]]
-    if shifts:
-        measured["ics"] = statistics.fmean(group["weights"]["relative"] for group in shifts)
-    return measured
-
-
-def _along_gradients(probes: Sequence[Mapping[str, Any]], prefix: str) -> dict[str, float]:
-    """Means over probes of the smoothness of the loss along its gradient; empty without probes."""
-    if not probes:
-        return {}
-    of = [(each, each["gradient"]) for each in probes]
-    return {
-        f"{prefix}loss_range": statistics.fmean((max(g["losses"]) - min(g["losses"])) / e["loss"] for e, g in of),
-        f"{prefix}gradient_change": statistics.fmean(max(g["differences"]) / e["gradient_norm"] for e, g in of),
-        f"{prefix}beta": statistics.fmean(g["scale_free_beta"] for _, g in of),
-    }
+    return [name for name in error_rates.SHORT_NAMES if values.get(name) is not None]
 
 
 def write(table: Table, path: Path) -> None:
@@ -367,13 +306,18 @@ def write(table: Table, path: Path) -> None:
 
 
 def read(path: Path) -> Table:
-    """A table that `write` wrote."""
+    """A table that `write` wrote. Raises StorageError for any other content."""
     values = bounded.stored(path)
-    lines = []
-    for line in values["lines"]:
-        outcomes, tried = (tuple(map(_read_outcome, line.get(key, ()))) for key in ("outcomes", "tried"))
-        lines.append(Line(line["name"], line["label"], outcomes, tried))
-    return Table(**values | {"lines": tuple(lines)})
+    try:
+        lines = []
+        for line in values["lines"]:
+            outcomes, tried = (tuple(map(_read_outcome, line.get(key, ()))) for key in ("outcomes", "tried"))
+            lines.append(Line(line["name"], line["label"], outcomes, tried))
+        return Table(**values | {"lines": tuple(lines)})
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StorageError(
+            f"{path}: no table of results, or damaged ({error!r}): restore it, or move it away"
+        ) from error
 
 
 def _read_outcome(stored: Mapping[str, Any]) -> Outcome:

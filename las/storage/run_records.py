@@ -87,19 +87,29 @@ def result(folder: Path) -> dict[str, Any] | None:
 
 def result_faults(values: Mapping[str, Any]) -> list[str]:
     """Sentences about the values of a result that are of another kind."""
-    faults = list(RESULT.faults(values))
-    splits = values.get("splits")
-    for split, entry in splits.items() if isinstance(splits, dict) else ():
-        if not isinstance(entry, dict) or not any(metric in entry for metric in METRICS):
-            faults.append(f"splits.{split} has none of {', '.join(METRICS)}")
-            continue
-        faults += [f"splits.{split}.{fault}" for fault in _MEASURES.faults(entry)]
-        if (limits := entry.get("interval")) is not None and not is_interval(limits):
-            faults.append(f"splits.{split}.interval is {shown(limits)}, not two finite numbers")
-    return faults
+    faults, splits, level = list(RESULT.faults(values)), values.get("splits"), values.get("chance_level")
+    faults += [f"chance_level.{fault}" for fault in _CHANCE.faults(level)] if isinstance(level, dict) else []
+    return faults + [fault for each in _entries("splits", splits) for fault in _split_faults(*each)]
+
+
+def _entries(where: str, values: Any) -> list[tuple[str, Any]]:
+    return [(f"{where}.{name}", entry) for name, entry in values.items()] if isinstance(values, dict) else []
+
+
+def _split_faults(where: str, entry: Any) -> Iterator[str]:
+    """Sentences about the measures of a split, and of its subsets."""
+    if not isinstance(entry, dict) or all(entry.get(metric) is None for metric in METRICS):
+        yield f"{where} has none of {', '.join(METRICS)}"
+        return
+    yield from (f"{where}.{fault}" for fault in _MEASURES.faults(entry))
+    if (limits := entry.get("interval")) is not None and not is_interval(limits):
+        yield f"{where}.interval is {shown(limits)}, not two finite numbers"
+    for each in _entries(f"{where}.subsets", entry.get("subsets")):
+        yield from _split_faults(*each)
 
 
 _MEASURES = Kinds({}, {**dict.fromkeys(METRICS, NUMBER), "interval_over": TEXT, "subsets": OBJECT})
+_CHANCE = Kinds({}, {"error": NUMBER, "token_accuracy": NUMBER})
 
 
 def events(folder: Path) -> list[dict[str, Any]]:

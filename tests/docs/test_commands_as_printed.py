@@ -32,7 +32,6 @@ STEPS = ["trainer=smoke", "trainer.max_steps=2", "trainer.validate_every=1", "tr
 TRAINING = [*CORPUS, *STEPS, "+scale=tiny"]
 SEARCH = ["search.max_length=8"]
 PAIR = ["length_normalisation=[1.0]", "weights.lm=[0.0,0.1]", "weights.coverage=[0.0]"]
-OUTSIDE = ["results_dir=results"]
 RUN = Path("runs/ln_encoder_only/synthetic/seed1")
 
 
@@ -178,27 +177,26 @@ def test_a_benchmark(run: Las) -> None:
 
 
 def test_a_table_at_the_tier_smoke(session: Path, run: Las) -> None:
-    out = ok(run(RECIPES, "las reproduce recipe=bo18_table1 tier=smoke", *OUTSIDE))
+    out = ok(run(RECIPES, "las reproduce recipe=bo18_table1 tier=smoke"))
     assert "2 to train" in out and "C1: undecided" in out
     table = json.loads((session / "results/bo18_table1-smoke-synthetic_smoke.json").read_text())
     assert [len(line["outcomes"]) for line in table["lines"]] == [1, 1]
-    dry = ok(run(RECIPES, "las reproduce recipe=bo18_table3 dry_run=true", "seeds=1", *OUTSIDE))
+    dry = ok(run(RECIPES, "las reproduce recipe=bo18_table3 dry_run=true", "seeds=1"))
     assert "12 trainings, 0 finished" in dry  # four rows, three learning rates
-    shutil.copy(REPOSITORY / "recipes/results/bo18_table3-open-synthetic_hard.json", session / "results")
-    report = ok(run(README, "las reproduce ", "seeds=1", *OUTSIDE))
+    report = ok(run(README, "las reproduce ", "seeds=1"))
     assert "written to results" in report
 
 
 @pytest.mark.parametrize("name", rest_slow(recipe.names(), keep=0))
 def test_every_table_can_be_built_at_the_tier_smoke(name: str, run: Las) -> None:
-    out = ok(run(RECIPES, "las reproduce recipe=bo18_table1 tier=smoke", f"recipe={name}", "dry_run=true", *OUTSIDE))
+    out = ok(run(RECIPES, "las reproduce recipe=bo18_table1 tier=smoke", f"recipe={name}", "dry_run=true"))
     assert f"{name}, tier smoke: {len(recipe.read(name).rows)} trainings" in out
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", recipe.names())
 def test_every_table_is_trained_at_the_tier_smoke(name: str, session: Path, run: Las) -> None:
-    ok(run(RECIPES, "las reproduce recipe=bo18_table1 tier=smoke", f"recipe={name}", *OUTSIDE))
+    ok(run(RECIPES, "las reproduce recipe=bo18_table1 tier=smoke", f"recipe={name}"))
     table = json.loads((session / f"results/{name}-smoke-synthetic_smoke.json").read_text())
     for line in table["lines"]:
         assert line["outcomes"] and all(outcome["broken"] == "" for outcome in line["outcomes"]), line["name"]

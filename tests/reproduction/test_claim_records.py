@@ -4,9 +4,10 @@ import dataclasses
 import json
 from pathlib import Path
 
+import pytest
 from trained_tables import table
 
-from las.reproduction import claim_records, claims, results
+from las.reproduction import claim_records, claims, result_folders, results
 from las.reproduction.verdicts import SUPPORTED, Verdict
 
 LOW, HIGH = (0.100, 0.101, 0.099), (0.200, 0.201, 0.199)
@@ -32,11 +33,18 @@ def test_a_claim_has_a_record_for_each_corpus_and_every_claim_has_one() -> None:
     assert (property_["verdict"], property_["text"], property_["recipe"]) == ("supported", "as measured", None)
 
 
-def test_the_file_has_all_stored_tables_but_those_of_smoke(tmp_path: Path) -> None:
+def test_the_file_has_all_stored_tables_but_those_of_smoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result_folders, "own", lambda: tmp_path / "own")
+    the_projects = dataclasses.replace(table(CLEAR, name="bo18_table1"), corpus="an4")
+    results.write(the_projects, tmp_path / "own" / f"{the_projects.stem}.json")
     for tier, corpus in (("open", "synthetic"), ("smoke", "synthetic")):
         made = dataclasses.replace(table(CLEAR, tier=tier, name="bo18_table1"), corpus=corpus)
         results.write(made, tmp_path / f"{made.stem}.json")
     path = claim_records.write(tmp_path, {})
     records = json.loads(path.read_text("utf-8"))
-    assert {(record["tier"], record["corpus"]) for record in records} == {("open", "synthetic"), (None, None)}
+    assert {(record["tier"], record["corpus"]) for record in records} == {
+        ("open", "synthetic"),
+        ("open", "an4"),
+        (None, None),
+    }
     assert claim_records.write(tmp_path, {}) == path, "the file itself is no table"

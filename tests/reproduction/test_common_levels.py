@@ -10,7 +10,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from las.analysis.smoothness import COMMON_GRID, Grid
 from las.cli import reproduce
-from las.reproduction import convergence, recipe, results, tables
+from las.reproduction import convergence, recipe, results, run_numbers, tables, weight_histograms
 from las.reproduction.convergence import Curve
 from las.reproduction.jobs import Job
 from las.reproduction.results import Line, Outcome, Table
@@ -153,7 +153,7 @@ def test_the_rows_of_table_3_are_compared_by_the_same_matrices() -> None:
     for row in recipe.read("bo18_table3").rows:
         model = build(compose("train", list(row.overrides))["model"], where="model")(16000, 50)
         names = {name: parameter.dim() for name, parameter in model.named_parameters()}
-        matrices[row.name] = {name for name in names if results.weight_histograms.is_matrix(name)}
+        matrices[row.name] = {name for name in names if weight_histograms.is_matrix(name)}
         assert matrices[row.name] == {name for name, size in names.items() if size > 1}
     assert len(matrices) == 4 and len(set(map(frozenset, matrices.values()))) == 1
 
@@ -165,9 +165,9 @@ def test_gains_do_not_enter_the_drift_of_weights(tmp_path: Path) -> None:
         board.add_histogram("speller.cells.0.input_weight", draw, step)
         board.add_histogram("speller.cells.0.gain", draw + step, step)
     board.close()
-    found = results.drifts(tmp_path)
+    found = run_numbers.drifts(tmp_path)
     assert found["weight_drift"] == pytest.approx(0, abs=1e-6) and found["gain_drift"] > 0.9
-    assert results.drifts(tmp_path / "none") == {}
+    assert run_numbers.drifts(tmp_path / "none") == {}
 
 
 def probe(unit: str, common: bool = False, after: float = 2.0) -> dict:
@@ -178,7 +178,7 @@ def probe(unit: str, common: bool = False, after: float = 2.0) -> dict:
 
 def written(folder: Path, *probes: dict) -> dict[str, float]:
     (folder / "smoothness.jsonl").write_text("".join(json.dumps(each) + "\n" for each in probes))
-    return results.probes(folder)
+    return run_numbers.probes(folder)
 
 
 def test_smoothness_is_compared_at_the_same_distances_only(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_trainings_of_a_recipe_are_measured_at_those_distances(monkeypatch: pyte
 def test_the_change_of_the_loss_is_none_where_the_weights_stand_still(tmp_path: Path) -> None:
     """Losses of successive batches differ by 10 % although nothing was learned."""
     batches = [{"event": "train", "step": step, "loss": loss, "time": 0.0} for step, loss in enumerate((1.0, 1.1, 1.0))]
-    assert results._event_numbers(batches)["batch_loss_change"] > 0.09
-    assert "loss_change" not in results._event_numbers(batches)
+    assert run_numbers.of_events(batches)["batch_loss_change"] > 0.09
+    assert "loss_change" not in run_numbers.of_events(batches)
     assert written(tmp_path, probe("update"), probe("update", after=1.0))["loss_change"] == 0.25
     assert written(tmp_path, probe("update"))["loss_change"] == 0.0

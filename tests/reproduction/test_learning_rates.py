@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from las.cli import reproduce
-from las.reproduction import jobs, learning_rates, recipe, results
+from las.reproduction import jobs, learning_rates, recipe, result_folders, results
 from las.reproduction.jobs import Job
 from las.reproduction.recipe import Recipe
 from las.reproduction.results import Line, Outcome, Table
@@ -111,8 +111,9 @@ def test_trainings_of_another_recipe_with_the_same_rows_count(tuned: Recipe, tmp
     results.write(whole, tmp_path / "bo18_table3-smoke-timit.json")
     results.write(whole, tmp_path / "bo18_table3-smoke-synthetic.json")
     wanted = jobs.jobs(asked.recipe, "smoke", 3, Path("runs"), [*given[2:4], "optim.lr=0.002"])
-    assert [table.corpus for table in reproduce.stored_tables(asked, wanted)] == ["timit"]
-    table = results.collect(asked.recipe, "smoke", wanted, "", reproduce.stored_tables(asked, wanted))
+    known = result_folders.stored_tables(tmp_path, asked.recipe, "smoke", wanted)
+    assert [table.corpus for table in known] == ["timit"]
+    table = results.collect(asked.recipe, "smoke", wanted, "", known)
     assert {line.name: [each.seed for each in line.outcomes] for line in table.lines} == {
         row.name: [1, 2, 3] for row in asked.recipe.rows
     }

@@ -26,6 +26,7 @@ from las.reproduction import (
     markdown,
     recipe,
     results,
+    run_numbers,
     tables,
     weight_histograms,
 )
@@ -255,7 +256,7 @@ def test_the_page_of_a_licensed_corpus_has_no_sound(reported: tuple[Path, list[J
     _, jobs = reported
     read = recipe.read("bo18_table1")
     table = results.collect(read, "paper", jobs, "las reproduce")
-    html_report.write(read, table, jobs, {}, tmp_path / "x.html")
+    (tmp_path / "x.html").write_text(html_report.page(read, table, jobs, {}), "utf-8")
     assert Page((tmp_path / "x.html").read_text("utf-8")).tags["audio"] == 0
 
 
@@ -264,7 +265,8 @@ def test_a_page_without_run_folders_keeps_what_needed_them(reported: tuple[Path,
     read, page = recipe.read("bo18_table1"), tmp_path / "bo18_table1-smoke-timit.html"
     shutil.copy(root / page.name, page)
     table = results.read(root / "bo18_table1-smoke-timit.json")
-    html_report.write(read, dataclasses.replace(table, command="las reproduce again"), [], {}, page)
+    again = dataclasses.replace(table, command="las reproduce again")
+    page.write_text(html_report.page(read, again, [], {}, [page]), "utf-8")
     text, before = page.read_text("utf-8"), (root / page.name).read_text("utf-8")
     assert "las reproduce again" in text and Page(text).open == []
     assert [Page(each).tags[tag] for each in (text, before) for tag in ("figure", "audio", "image")] == [
@@ -302,14 +304,14 @@ def test_a_browser_shows_the_page(reported: tuple[Path, list[Job]], tmp_path: Pa
 
 
 def test_probes_during_a_training_become_means(tmp_path: Path) -> None:
-    assert results.probes(tmp_path) == {}
+    assert run_numbers.probes(tmp_path) == {}
     look = {"loss": 2.0, "gradient_norm": 4.0}
     near = look | {"gradient": {"losses": [1.0, 2.0], "differences": [1.0, 2.0], "scale_free_beta": 3.0}}
     far = look | {"gradient": {"losses": [1.0, 5.0], "differences": [4.0, 2.0], "scale_free_beta": 5.0}}
     (tmp_path / "smoothness.jsonl").write_text("".join(json.dumps(each) + "\n" for each in (near, far)))
     groups = [{"weights": {"relative": value}} for value in (0.0, 0.5, 1.5)]
     (tmp_path / "covariate_shift.jsonl").write_text(json.dumps({"groups": groups}) + "\n")
-    assert results.probes(tmp_path) == {
+    assert run_numbers.probes(tmp_path) == {
         "own_loss_range": 1.25,
         "own_gradient_change": 0.75,
         "own_beta": 4.0,
