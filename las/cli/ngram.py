@@ -20,7 +20,7 @@ from las.lm.perplexity import Perplexity, perplexity
 from las.runtime import progress
 from las.runtime.config import Config, build, check_value, compose
 from las.runtime.errors import ConfigError, DataError, suggest
-from las.storage import atomic
+from las.storage import atomic, bounded
 from las.training import data_preparation
 
 UNITS = ("tokens", "words")
@@ -163,15 +163,15 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
     """Numbered lines of a text, gzipped or not, without those that are blank."""
     number = 0
     try:
-        with path.open("rb") as file:
-            packed = file.read(2) == arpa.GZIP
-        with gzip.open(path) if packed else path.open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                if text := line.decode("utf-8").strip():
-                    yield number, text
+        with bounded.open_file(path, bounded.LANGUAGE_MODEL) as file:
+            packed = file.peek(2)[:2] == arpa.GZIP
+            with gzip.open(file) if packed else file as lines:
+                for number, line in enumerate(lines, start=1):
+                    if text := line.decode("utf-8-sig" if number == 1 else "utf-8").strip():
+                        yield number, text
     except UnicodeDecodeError as error:
         raise DataError(f"{path}:{number}: not UTF-8 text. Convert it: iconv -f latin1 -t utf-8") from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path}: the gzip file is damaged ({error}). Copy it again") from error
     except OSError as error:
-        raise DataError(f"{path}: the text cannot be read ({error.strerror})") from error
+        raise DataError(f"{path}: the text cannot be read ({bounded.reason(error)})") from error

@@ -10,6 +10,7 @@ from typing import Any
 
 from las.runtime.errors import DataError
 from las.storage import atomic, bounded
+from las.storage.text_files import MAX_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +162,10 @@ def _utterance(values: Any, shapes: set[tuple[object, ...]]) -> Utterance:
         _require_kinds(values)
         shapes.add(shape)
     start_s, duration_s = values["start_s"], values["duration_s"]
-    if not (values["channel"] >= 0 and 0 <= start_s < math.inf and 0 <= duration_s < math.inf):
-        raise DataError("channel, start_s and duration_s must be finite and not negative")
+    if not (values["channel"] >= 0 and 0 <= start_s <= MAX_SECONDS and 0 <= duration_s <= MAX_SECONDS):
+        raise DataError(
+            f"channel, start_s and duration_s must be finite, not negative, and times at most {MAX_SECONDS:g} s"
+        )
     return Utterance(
         id=values["id"],
         audio=values["audio"],
@@ -190,7 +193,7 @@ def _require_kinds(values: dict[str, Any]) -> None:
 def _interval(entry: Any) -> Interval:
     match entry:
         case [int() | float() as start_s, int() | float() as end_s, str(symbol)] if (
-            -math.inf < start_s <= end_s < math.inf
+            -MAX_SECONDS <= start_s <= end_s <= MAX_SECONDS
         ):
             return Interval(float(start_s), float(end_s), symbol)
     raise DataError(f"alignment holds {entry!r}, expected [start_s, end_s, symbol] with start_s <= end_s")

@@ -16,7 +16,7 @@ from las.runtime import overrides
 from las.runtime.config import resolve
 from las.runtime.errors import ArgumentError, DataError, suggest
 from las.scoring import phones
-from las.storage import atomic
+from las.storage import atomic, bounded
 
 BOUNDARY = "</s>"
 MODEL_TYPES = ("bpe", "unigram")
@@ -206,7 +206,9 @@ class SentencePieces(Tokenizer):
         if (model is None) == (model_base64 is None):
             raise DataError("sentence pieces need either model (a file) or model_base64 (its content), and not both")
         try:
-            content = Path(model).read_bytes() if model is not None else base64.b64decode(model_base64 or "")
+            content = (
+                bounded.read(Path(model), bounded.JSON) if model is not None else base64.b64decode(model_base64 or "")
+            )
         except (OSError, ValueError) as error:
             raise DataError(f"cannot read the SentencePiece model {model or 'in model_base64'}: {error}") from error
         self._take(content, str(model or "model_base64"))

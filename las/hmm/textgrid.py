@@ -80,8 +80,11 @@ def read(path: str | Path) -> dict[str, list[Interval]]:
     return tiers
 
 
-def _interval(start_s: str, end_s: str, said: str) -> Interval:
-    return Interval(text_files.number(start_s), text_files.number(end_s), said)
+def _interval(start: str, end: str, said: str) -> Interval:
+    start_s, end_s = text_files.number(start), text_files.number(end)
+    if max(abs(start_s), abs(end_s)) > text_files.MAX_SECONDS:
+        raise ValueError(f"the interval {said!r} is from {start_s:g} to {end_s:g} s")
+    return Interval(start_s, end_s, said)
 
 
 def _covering(intervals: Sequence[Interval], duration_s: float) -> list[Interval]:

@@ -8,6 +8,7 @@ The file format, as of SRILM and KenLM: what comes before `\\data\\` is blank or
 below the highest order, a log10 back-off weight (0 where it is left out), and `\\end\\`.
 """
 
+import codecs
 import functools
 import gzip
 import zlib
@@ -153,7 +154,7 @@ class _Reader:
         """Go to the next line that is not blank."""
         for line in self.lines:
             self.number += 1
-            self.line = line.strip()
+            self.line = (line.removeprefix(codecs.BOM_UTF8) if self.number == 1 else line).strip()
             if self.line:
                 return
         self.fail("the file ends early: there is no \\end\\. Copy it again")

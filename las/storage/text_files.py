@@ -13,6 +13,8 @@ from pathlib import Path
 from las.runtime.errors import DataError
 from las.storage import bounded
 
+MAX_SECONDS = 1e9
+"""Limit for times in seconds, thirty years: at any sample rate they are numbers of samples that fit into 64 bits."""
 _MARKS = (  # UTF-32 before UTF-16, whose little-endian mark begins that of UTF-32
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -80,9 +82,9 @@ def number(text: str) -> float:
 
 
 def seconds(text: str) -> float:
-    """Number of seconds, in decimal notation. Raises ValueError for any other text, and for a negative number."""
-    if (value := number(text)) < 0:
-        raise ValueError(f"{text!r} is negative")
+    """Number of seconds from 0 to `MAX_SECONDS`, in decimal notation. Raises ValueError for any other text."""
+    if not 0 <= (value := number(text)) <= MAX_SECONDS:
+        raise ValueError(f"{text[:40]!r} is not from 0 to {MAX_SECONDS:g} seconds")
     return value
 
 

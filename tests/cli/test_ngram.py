@@ -1,6 +1,7 @@
 """The verb `ngram`: from transcripts or text to an ARPA file that belongs to the tokens."""
 
 import gzip
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -135,3 +136,14 @@ def test_errors_are_for_people(
     assert (answer.code, "las ngram: " in answer.err) == (code, True)
     assert says in answer.err
     assert not (tmp_path / "x").exists()
+
+
+def test_a_mark_is_no_letter_and_a_fifo_is_refused(tmp_path: Path, las: Callable[..., Answer]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    answer = las("ngram", "units=words", f"text={tmp_path / 'pipe'}", f"output={tmp_path / 'x.arpa'}")
+    assert answer.code == 3 and "pipe: the text cannot be read (a FIFO, not a regular file)" in answer.err
+    (tmp_path / "text").write_bytes("one two\none\n".encode("utf-8-sig"))
+    assert las("ngram", "units=words", f"text={tmp_path / 'text'}", f"output={tmp_path / 'x.arpa'}").code == 0
+    words = arpa.read(tmp_path / "x.arpa").words
+    (tmp_path / "y.arpa").write_bytes(b"\xef\xbb\xbf" + (tmp_path / "x.arpa").read_bytes())
+    assert arpa.read(tmp_path / "y.arpa").words == words and "one" in words

@@ -89,11 +89,12 @@ def _segments(path: Path) -> dict[str, tuple[str, float, float | None, str]]:
     for name, (where, value) in _table(path).items():
         parts = value.split()
         try:
-            recording, start_s, end_s = parts[0], *map(text_files.number, parts[1:])
+            recording, start, end = parts
+            to_the_end = text_files.number(end) == -1
+            start_s, end_s = text_files.seconds(start), math.inf if to_the_end else text_files.seconds(end)
         except ValueError:
-            recording, start_s, end_s = "", math.nan, math.nan
-        to_the_end = end_s == -1
-        if not (math.isfinite(start_s) and start_s >= 0 and (to_the_end or start_s < end_s < math.inf)):
+            start_s = end_s = math.inf
+        if not start_s < end_s:
             raise DataError(f"{where}: {name} {value!r} is not `<segment> <recording> <start s> <end s>`")
         segments[name] = (recording, start_s, None if to_the_end else end_s - start_s, where)
     return segments
