@@ -44,7 +44,7 @@ def check(cls: type, values: dict[str, Any], where: str, kinds: Collection[Any] 
     for key, value in values.items():
         if key in known:
             check_value(f"{where}.{key}", value, known[key].annotation, known[key].default)
-        elif not others or isinstance(value, (bool, int, float, str, list, types.NoneType)):
+        elif not others or isinstance(value, (bool, int, float, str, list)):
             raise ConfigError(f"{where}.{key}: {cls.__name__} has no such key.{suggest(key, known)}")
         else:
             check_value(f"{where}.{key}", value, others[0])

@@ -65,6 +65,16 @@ def test_a_checkpoint_leaves_tables_numbers_and_pictures(
 
 
 @pytest.mark.slow
+def test_a_one_directional_listener_is_analysed(corpus: Path, tmp_path: Path, las: Callable[..., Answer]) -> None:
+    assert las("train", *overrides(corpus, "+layer@model.listener.layer=unidirectional")).code == 0
+    here = [f"checkpoint={corpus / 'run'}", f"data_dir={corpus / 'data'}", f"output={tmp_path / 'out'}"]
+    answer = las("analyze", *here, "what=[distributions,gradient_norms,moments]", *FEW)
+    assert answer.code == 0, answer.err
+    (line,) = (tmp_path / "out" / "distributions.jsonl").read_text().splitlines()
+    assert "listener 0 forwards" in line and "backwards" not in line
+
+
+@pytest.mark.slow
 def test_a_training_that_is_looked_at_is_the_same_training(
     corpus: Path, tmp_path: Path, las: Callable[..., Answer]
 ) -> None:

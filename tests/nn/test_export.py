@@ -43,6 +43,15 @@ def model(trained: Path) -> ListenAttendSpell:
     return transcriber.load(trained / "run").model
 
 
+def test_a_state_that_does_not_start_as_zeros_is_refused(
+    model: ListenAttendSpell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attention = model.speller.attention
+    monkeypatch.setattr(attention, "initial_state", lambda memory: memory.keys[:, None, :, 0] + 1)
+    with pytest.raises(ConfigError, match="state of a LocationAttention does not start as zeros"):
+        export.speller(model)
+
+
 @pytest.mark.slow
 def test_listener_and_speller_as_programs(trained: Path, tmp_path: Path) -> None:
     bundle, folder = tmp_path / "m.las", tmp_path / "programs"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.listener import Listener
+from las.nn.rnn import ListenerLayer, UnidirectionalLayer
 from las.nn.subsampling import REDUCTIONS, reduce_time, reduced_length
 from las.runtime.errors import ConfigError
 
@@ -249,3 +250,40 @@ def test_bad_options_are_explained() -> None:
         make(time_reduction=[2, 0, 1])
     with pytest.raises(ConfigError, match=r"reduction='conct' does not exist. Did you mean concat"):
         make(reduction="conct")
+
+
+def test_a_unidirectional_listener_never_looks_ahead_and_has_half_the_parameters() -> None:
+    both, ahead = make(reduction="max_pool"), make(reduction="max_pool", layer=UnidirectionalLayer)
+    assert ahead.output_size == HIDDEN and both.output_size == 2 * HIDDEN
+    names = [name for name in both.state_dict() if ".backwards." not in name]
+    assert list(ahead.state_dict()) == names
+    frames, lengths = frames_of(2, 16), torch.tensor([16, 9])
+    changed = frames.clone()
+    changed[:, 8:] += 1
+    for listener, sees in ((ahead, False), (both, True)):
+        before, after = (listener(rows, lengths)[0] for rows in (frames, changed))
+        assert torch.equal(before[:, :2], after[:, :2]) != sees  # four frames a state
+        assert not torch.equal(before[0, 2:], after[0, 2:])
+        assert not before[1, 3:].any()
+
+
+class Doubled(ListenerLayer):
+    """A layer without cells: each row twice."""
+
+    def __init__(self, cell: object, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.output_size = 2 * input_size
+
+    def forward(self, frames: torch.Tensor, num_frames: torch.Tensor) -> torch.Tensor:
+        return torch.cat([frames, frames], -1)
+
+
+def test_a_listener_makes_its_layers() -> None:
+    listener = make(layer=Doubled, num_layers=2, time_reduction=(1, 2))
+    frames = frames_of(1, 4)
+    encoded, num_states = listener(frames, torch.tensor([4]))
+    assert listener.output_size == encoded.shape[-1] == 8 * FEATURES and num_states.tolist() == [2]
+    assert torch.equal(encoded[0, 0, : 4 * FEATURES], frames[0, 0].repeat(4))
+    assert listener.explain() == "recurrences: none"
+    with pytest.raises(TypeError, match="ListenerLayer must define forward"):
+        ListenerLayer()(frames, num_states)

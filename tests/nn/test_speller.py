@@ -1,12 +1,15 @@
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from speller_cases import HIDDEN, NUM_STATES, NUM_TOKENS, STATES, TARGETS, VALUE, VOCAB, make
 from torch import Tensor, nn
 
+from las.decoding.search import BeamSearch
 from las.nn import rnn
 from las.nn.attention.base import AttentionMemory
+from las.nn.attention.location import LocationAttention
+from las.nn.model import Decoder
 from las.nn.speller import Speller
 from las.runtime import config
 from las.runtime.errors import ConfigError
@@ -159,6 +162,41 @@ def test_what_attention_remembers_goes_from_token_to_token() -> None:
         other = make(name)
         _, state = other.step(first, memory_of(other), other.start(memory_of(other)))
         assert state.attention is state.weights
+
+
+class Counted(NamedTuple):
+    weights: Tensor
+    tokens: Tensor  # [batch, beam], before the token
+
+
+class CountingAttention(LocationAttention):
+    """Location-aware attention that also counts tokens, and looks nowhere at the third."""
+
+    def initial_state(self, memory: AttentionMemory) -> Counted:
+        weights = super().initial_state(memory)
+        return Counted(weights, weights.new_zeros(weights.shape[:2]))
+
+    def attend(self, query: Tensor, memory: AttentionMemory, state: Counted) -> tuple[Tensor, Tensor, Counted]:
+        context, weights, _ = super().attend(query, memory, state.weights)
+        seen = (state.tokens != 2).unsqueeze(-1)
+        return context * seen, weights * seen, Counted(weights, state.tokens + 1)
+
+
+def test_the_state_of_an_attention_may_be_any_tuple_of_tensors() -> None:
+    """Teacher forcing, steps of reordered beams and a beam search agree on it."""
+    speller = make("location")
+    speller.attention.__class__ = CountingAttention
+    memory = memory_of(speller)
+    spelling = speller(memory, TARGETS)
+    log_probs, weights = spell(speller, memory, TARGETS.unsqueeze(1).expand(-1, 2, -1))
+    torch.testing.assert_close(torch.log_softmax(spelling.logits, -1), log_probs[:, 1], rtol=1e-9, atol=1e-12)
+    assert not weights[:, :, 2].any() and weights[:, :, 3].any()
+    for row, found in enumerate(BeamSearch(4, 0.0, 2, max_length=3)(Decoder(speller, memory), NUM_STATES)):
+        alone = AttentionMemory(*(part[row : row + 1] for part in memory))
+        for each in found:
+            tokens = torch.tensor([each.tokens], dtype=torch.long)
+            told = speller(alone, tokens).logits.log_softmax(-1)[0].gather(1, torch.tensor([[*each.tokens, 0]]).T)
+            assert each.score == pytest.approx(float(told.detach().sum()))
 
 
 def test_dropout_of_the_output_alone_leaves_states_and_weights_as_they_are() -> None:

@@ -65,3 +65,26 @@ def test_errors_name_key_value_and_type() -> None:
         config.check(Child, {"factors": 2}, "part")
     with pytest.raises(ConfigError, match=r"^name=3 should be a text or null, for example name=x$"):
         config.check_value("name", 3, str | None)
+
+
+class Whole:
+    """Takes parts under names of the caller's choice."""
+
+    def __init__(self, size: int = 1, **parts: Child | None) -> None:
+        self.parts = parts
+
+
+class Wider(Whole):
+    def __init__(self, width: int = 1, **options: Any) -> None:
+        super().__init__(**options)
+
+
+@pytest.mark.parametrize("kind", [Whole, Wider])
+def test_parts_of_any_name_are_checked_against_their_annotation(kind: type) -> None:
+    config.check(kind, {"size": 2, "mine": Child([1], size=1), "yours": None}, "whole")
+    for plain in (3, True, 0.5, "x", [1]):
+        with pytest.raises(ConfigError, match=rf"^whole\.sise: {kind.__name__} has no such key\. Did you mean size"):
+            config.check(kind, {"sise": plain}, "whole")
+    for other in ({"weight": 1}, object()):
+        with pytest.raises(ConfigError, match=r"^whole\.mine=.* should be a part of its own .* or null$"):
+            config.check(kind, {"mine": other}, "whole")

@@ -102,6 +102,35 @@ def test_a_weight_of_zero_leaves_a_scorer_out() -> None:
     assert plain[0][0].scores == {"las": plain[0][0].score}
 
 
+def test_names_and_their_order_change_no_score() -> None:
+    """Scores of known names are added in the package's order, which rounding depends on; others come behind."""
+    parts = Choice.of(("ctc", "lm", "length_reward", "coverage", "min_length"), 4).options
+    decoder, num_states = ToyDecoder.random(5, [6, 3], 4), torch.tensor([6, 3])
+    expected = BeamSearch(4, **parts)(decoder, num_states)
+    backwards = BeamSearch(4, **dict(reversed(parts.items())))
+    assert backwards(decoder, num_states) == expected
+    assert repr(backwards) == repr(BeamSearch(4, **parts))
+    renamed = {"my_coverage" if name == "coverage" else name: part for name, part in parts.items()}
+    for found, wanted in zip(BeamSearch(4, **renamed)(decoder, num_states), expected, strict=True):
+        assert list(found[0].scores) == ["las", "ctc", "lm", "length_reward", "my_coverage"]
+        assert (found[0].tokens, found[0].score) == (wanted[0].tokens, wanted[0].score)
+    assert BeamSearch(4, lm=None).components == BeamSearch(4).components
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "said"),
+    [
+        ("sise", 3, "sise=3: there is no such key"),
+        ("lm", 0.3, "lm=0.3: there is no such key, and this is no scorer or constraint"),
+        ("lmm", None, "lmm=None: there is no such key, .* Did you mean lm"),
+        ("las", LengthReward(0.5), "las: this is the name of the speller's own score"),
+    ],
+)
+def test_what_is_no_scorer_is_refused(name: str, part: object, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        BeamSearch(4, **{name: part})  # type: ignore[arg-type]
+
+
 def test_an_n_gram_model_scores_as_it_does_alone(tmp_path: Path) -> None:
     letters = tokenizers.Characters("ab ")
     model = kneser_ney.estimate([list("abab"), ["a", "<space>", "b"], list("bbba")], 2, ["a", "b", "<space>"]).model
