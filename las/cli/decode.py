@@ -14,7 +14,8 @@ from las.data.sampler import DECODED, BatchSize, sequential
 from las.decoding import tuned_search
 from las.decoding.base import Recogniser
 from las.decoding.evaluation import Search
-from las.decoding.transcriber import Transcriber, find_audio, load
+from las.decoding.recordings import find_audio
+from las.decoding.transcriber import Transcriber, load
 from las.decoding.transcription import Transcription
 from las.nn import rnn
 from las.runtime import devices, distributed, progress

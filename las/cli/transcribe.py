@@ -17,7 +17,8 @@ from las.data.audio import files, streaming
 from las.data.audio.segmentation import Segmenter
 from las.decoding import captions, tuned_search
 from las.decoding.evaluation import Search
-from las.decoding.transcriber import Transcriber, find_audio, load
+from las.decoding.recordings import find_audio
+from las.decoding.transcriber import Transcriber, load
 from las.decoding.transcription import SegmentTranscript, Transcription
 from las.nn import rnn
 from las.runtime import devices, distributed, progress

@@ -265,3 +265,20 @@ def _is_time_to_check(step: int, finished: Bool[Tensor, "batch beam"]) -> bool:
     """True on a CPU where a beam is finished, and at every eighth step on a GPU, where surplus steps cost less than
     waiting for it."""
     return bool(finished.any()) if finished.device.type == "cpu" else step % STEPS_BETWEEN_CHECKS == 0
+
+
+def resized(search: object, size: int) -> BeamSearch:
+    """A copy of a beam search with another number of hypotheses; for greedy search, a beam search of its limits.
+
+    Raises ArgumentError for a size that cannot be, and for a search without hypotheses of a number.
+    """
+    if isinstance(search, GreedySearch):
+        beam = BeamSearch(size)
+        beam.limits = search.limits
+        return beam
+    if not isinstance(search, BeamSearch):
+        raise ArgumentError(f"beam_size={size}: {search!r} has no beam of so many hypotheses: leave it out")
+    BeamSearch(size)  # raises for a size that cannot be
+    copied = copy.copy(search)
+    copied.size, copied.nbest = size, min(search.nbest, size)
+    return copied

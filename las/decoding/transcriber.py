@@ -1,26 +1,27 @@
 """Transcription of audio files with a trained checkpoint."""
 
-import glob
-import os
+import copy
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast, overload
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from las.data import tokenizers
-from las.data.audio import streaming, streams
+from las.data.audio import streaming
 from las.data.audio.segmentation import AudioSegment, Segmenter
 from las.data.audio.streaming import Channel, Recording
 from las.data.loader import Batch
-from las.decoding import evaluation, word_segments, word_timing
+from las.decoding import evaluation, recordings, tuned_search, word_segments, word_timing
 from las.decoding.base import Hypothesis, require_search
 from las.decoding.evaluation import Search
 from las.decoding.prepared_search import prepare, tokens_of
+from las.decoding.recordings import Audio
+from las.decoding.search import resized
 from las.decoding.transcription import SegmentTranscript, Transcription
 from las.decoding.word_graph import WordGraphSearch
 from las.decoding.word_timing import TimedToken, TimedWord
@@ -31,14 +32,11 @@ from las.hmm.topology import Topology
 from las.hmm.tying import TiedStates
 from las.nn.model import ListenAttendSpell
 from las.nn.trainable import SpeechModel
-from las.runtime import devices, distributed, progress
+from las.runtime import devices, progress
 from las.runtime.config import Config, build
 from las.runtime.config_groups import check_names
-from las.runtime.errors import ArgumentError, ConfigError, DataError, StorageError
-from las.storage import checkpoint, folders, output_paths
-
-Audio = str | Path | np.ndarray | Tensor
-"""A file, or samples [samples] or [channels, samples]."""
+from las.runtime.errors import ConfigError, DataError, StorageError
+from las.storage import checkpoint, output_paths
 
 
 class TrainedModel(NamedTuple):
@@ -100,27 +98,45 @@ class Transcriber:
 
     @overload
     def transcribe(  # type: ignore[overload-overlap] # a str is a path, although it is a sequence of str as well
-        self, audio: Audio, channel: Channel = streaming.MIX, *, sample_rate: int | None = None
+        self,
+        audio: Audio,
+        channel: Channel = streaming.MIX,
+        *,
+        sample_rate: int | None = None,
+        beam_size: int | None = None,
     ) -> Transcription: ...
 
     @overload
     def transcribe(
-        self, audio: Sequence[Audio], channel: Channel = streaming.MIX, *, sample_rate: int | None = None
+        self,
+        audio: Sequence[Audio],
+        channel: Channel = streaming.MIX,
+        *,
+        sample_rate: int | None = None,
+        beam_size: int | None = None,
     ) -> list[Transcription]: ...
 
     def transcribe(
-        self, audio: Audio | Sequence[Audio], channel: Channel = streaming.MIX, *, sample_rate: int | None = None
+        self,
+        audio: Audio | Sequence[Audio],
+        channel: Channel = streaming.MIX,
+        *,
+        sample_rate: int | None = None,
+        beam_size: int | None = None,
     ) -> Transcription | list[Transcription]:
         """The text of a file or of samples, or of each one of a list, all decoded together.
 
         Args:
-            audio: the path of an audio file; or a NumPy array or tensor [samples] or [channels, samples], amplitudes
-                in [-1, 1] or whole numbers (int16, int32); or a list of them.
+            audio: the path of an audio file, or a file object (`open("x.wav", "rb")`, `io.BytesIO`); or a NumPy array
+                or tensor [samples] or [channels, samples], amplitudes in [-1, 1] or whole numbers (int16, int32); or a
+                list of them.
             channel: a number counted from 0, or the mean of all.
             sample_rate: of arrays and tensors, in Hz, any; files know theirs.
+            beam_size: hypotheses of a beam search, in place of the search's own number or of a greedy search.
 
-        Raises DataError naming the file (`audio0`, `audio1` ... are arrays) when it cannot be read or is shorter than
-        one analysis window, ArgumentError for samples without a rate and a rate without samples.
+        Raises DataError naming the file (`audio0`, `audio1` ... are arrays and file objects without a name) when it
+        cannot be read or is shorter than one analysis window, ArgumentError for samples without a rate, a rate without
+        samples, a file that is open as text, and a beam size where the search has none.
 
         >>> import las, soundfile
         >>> transcriber = las.load("run")
@@ -131,8 +147,16 @@ class Transcriber:
         ['sil aa iy sil', 'sil aa iy sil']
         """
         several = list(audio) if isinstance(audio, (list, tuple)) else [cast(Audio, audio)]
-        transcriptions = list(self.transcribe_all(_recordings(several, sample_rate), channel))
-        return transcriptions if isinstance(audio, (list, tuple)) else transcriptions[0]
+        transcriber = copy.copy(self)
+        if beam_size is not None:
+            transcriber.search = resized(self.search, beam_size)
+        with recordings.opened(several, sample_rate) as files:
+            try:
+                transcriptions = list(transcriber.transcribe_all(files.audio, channel))
+            except DataError as error:
+                raise DataError(files.display(str(error)), error.kind) from error
+        named = [replace(each, id=files.display(each.id)) for each in transcriptions]
+        return named if isinstance(audio, (list, tuple)) else named[0]
 
     def transcribe_all(
         self,
@@ -248,23 +272,6 @@ class Transcriber:
         return SegmentTranscript(timed, words, best.score, best.finished_by, weights.half())
 
 
-def _recordings(audio: Sequence[Audio], sample_rate: int | None) -> list[str | Path | Recording]:
-    """Files as they are, samples with their rate and `audio<number in the list>` for a name."""
-    if sample_rate is None:
-        for each in audio:
-            if not isinstance(each, (str, Path)):
-                raise ArgumentError("sample_rate=None: samples do not say it: transcribe(samples, sample_rate=16000)")
-        return [each for each in audio if isinstance(each, (str, Path))]
-    if sample_rate < 1:
-        raise ArgumentError(f"sample_rate={sample_rate} must be at least 1, for example 16000")
-    if audio and all(isinstance(each, (str, Path)) for each in audio):
-        raise ArgumentError(f"sample_rate={sample_rate} is for arrays and tensors: files know theirs, leave it out")
-    return [
-        each if isinstance(each, (str, Path)) else Recording(each, sample_rate, f"audio{number}")
-        for number, each in enumerate(audio)
-    ]
-
-
 class _File:
     """The transcription of a file under construction."""
 
@@ -304,7 +311,7 @@ def _seconds(waiting: Sequence[tuple[_File, AudioSegment]]) -> float:
 
 def load(
     path: str | Path,
-    search: Search | None = None,
+    search: Search | str | None = None,
     device: str = "cpu",
     cutter: Callable[[int], Segmenter] = Segmenter,
     strict: bool = False,
@@ -312,7 +319,9 @@ def load(
 ) -> Transcriber:
     """Load a transcriber from a run folder (its best checkpoint), a checkpoint directory or a bundle.
 
-    `search` is the run's own unless given; `cutter` makes the segmenter of long audio from the model's sample rate.
+    `search` is the run's own unless given: a search, or an option of `configs/search` by its name (`greedy`, `beam`,
+    `tuned` for the one that `las tune` found for the run); `cutter` makes the segmenter of long audio from the model's
+    sample rate.
     With `precision="bf16"` the listener multiplies matrices in bfloat16.
     If the best checkpoint is damaged, the newest undamaged one is loaded, and a line says so; `strict` raises instead.
     Raises StorageError when no checkpoint there can be read, ConfigError when its config names a class that is not
@@ -328,7 +337,8 @@ def load(
     operands = devices.precision(precision)
     model, tokens, sample_rate, lexicon, tied, config = restore(path, strict)
     model.operands = operands
-    search = build(config["search"], where="search") if search is None else search
+    if search is None or isinstance(search, str):
+        search = cast(Search, build(tuned_search.option(search, path) if search else config["search"], where="search"))
     require_search(search, model)
     prepare(search, tokens, lexicon, tied, model.ctc is not None, output_paths.graphs(Path(path)))
     tokens = tokens_of(search, tokens)
@@ -355,43 +365,3 @@ def restore(path: str | Path, strict: bool = False) -> TrainedModel:
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise StorageError(f"{stored.directory}: its parts do not fit together ({error!r})") from error
     return TrainedModel(model, tokens, sample_rate, lexicon, tied, stored.config)
-
-
-def find_audio(names: str | Sequence[str]) -> list[Path]:
-    """Find audio files by names of files, folders (searched recursively, sorted) and patterns with `*`, `?` or `[...]`,
-    each of them once.
-
-    Raises DataError for a folder without audio, and for a name that neither exists nor matches as a pattern.
-    """
-    paths: list[Path] = []
-    for name in [names] if isinstance(names, str) else names:
-        path = Path(name)
-        if path.is_dir():
-            found = folders.search(path)
-            inside = [each for each in found.files if each.suffix.lower() in streams.SUFFIXES]
-            if not inside:
-                raise DataError("\n".join([f"{path}: {streams.NOT_FOUND}", *found.remarks()]))
-            _say(found.remarks())
-            paths += inside
-        elif path.exists():
-            paths.append(path)
-        elif matches := _matches(name):
-            paths += matches
-        else:
-            raise DataError(f"{path}: there is no such audio file or folder")
-    return list(dict.fromkeys(paths))
-
-
-def _matches(pattern: str) -> list[Path]:
-    """Files that match a pattern, sorted; of several paths to one folder, as links make them, the shortest is taken."""
-    found = sorted(map(Path, glob.glob(pattern, recursive=True)), key=lambda path: (len(path.parts), path))
-    by_place = {(os.path.realpath(path.parent), path.name): path for path in reversed(found)}
-    if twice := len(found) - len(by_place):
-        _say([f"{pattern}: left out, in folders that are read under another path: {twice:,}"])
-    return sorted(by_place.values())
-
-
-def _say(remarks: list[str]) -> None:
-    with distributed.only_main_prints():
-        for remark in remarks:
-            progress.say(remark)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from las.runtime import config, progress
-from las.runtime.errors import ConfigError, LasError, StorageError
+from las.runtime.errors import ConfigError, LasError, MissingValueError, StorageError
 from las.runtime.overrides import of_section, value_of
 from las.runtime.public import with_public_names
 from las.storage import bounded, bundle, output_paths
@@ -92,3 +92,16 @@ def read(path: Path, checkpoint: str) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         again = f"tune again: las tune checkpoint={checkpoint}"
         raise StorageError(f"{path}: damaged ({type(error).__name__}: {bounded.reason(error)}): {again}") from error
+
+
+def option(name: str, path: str | Path) -> config.Config:
+    """The config of `search=name` for a run. Raises ConfigError for an option that needs further values."""
+    if f"search={name}" == CHOICE:
+        return dict(read(path_of(Path(path)), str(path))["search"])
+    chosen = config.card("search", name)
+    for key, value in config.flatten(chosen).items():
+        if value == "???":
+            raise MissingValueError(
+                f"search={name!r}: {key} has no value: give a search: las.load(run, search=las.BeamSearch(...))"
+            )
+    return chosen

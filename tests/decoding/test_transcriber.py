@@ -1,5 +1,6 @@
 """From audio to text: times, kinds of audio, where models are loaded from, and what a hostile checkpoint gets."""
 
+import io
 import json
 import math
 import shutil
@@ -16,11 +17,12 @@ import las as package
 from las.cli import demo_app
 from las.data.audio import files
 from las.data.audio.segmentation import Segmenter
+from las.decoding.recordings import find_audio
 from las.decoding.search import BeamSearch, GreedySearch
-from las.decoding.transcriber import Transcriber, find_audio
+from las.decoding.transcriber import Transcriber
 from las.decoding.transcription import SegmentTranscript, Transcription
 from las.decoding.word_timing import TimedToken, TimedWord
-from las.runtime.errors import ConfigError, DataError, StorageError
+from las.runtime.errors import ArgumentError, ConfigError, DataError, StorageError
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +170,43 @@ def test_what_is_no_audio_is_named(transcriber: Transcriber, tmp_path: Path, con
         path.write_bytes(content)
     with pytest.raises(DataError, match=rf"x\.wav.*{says}"):
         transcriber.transcribe(path)
+
+
+def test_file_objects_are_heard_as_their_files(transcriber: Transcriber, trained: Path, tmp_path: Path) -> None:
+    path = wav(trained, "mdab0_sx1")
+    expected = transcriber.transcribe(path)
+    with path.open("rb") as file:
+        heard = transcriber.transcribe([file, io.BytesIO(path.read_bytes()), path])
+    assert [each.text for each in heard] == [expected.text] * 3
+    assert [each.id for each in heard] == [str(path), "audio1", str(path)]
+    with pytest.raises(DataError, match=r"^audio0: "):
+        transcriber.transcribe(io.BytesIO(b"no audio"))
+    with path.open("rb") as file, pytest.raises(ArgumentError, match="files know theirs"):
+        transcriber.transcribe(file, sample_rate=RATE)
+    with path.open(encoding="latin-1") as text, pytest.raises(ArgumentError, match=r"open\('x.wav', 'rb'\)"):
+        transcriber.transcribe(text)
+
+
+def test_a_search_is_chosen_by_its_name_or_made(trained: Path) -> None:
+    run = trained / "run"
+    assert repr(package.load(run, search="beam").search) == repr(BeamSearch())
+    assert isinstance(package.load(run, "greedy").search, GreedySearch)
+    assert package.load(run, search=BeamSearch(3)).search.size == 3
+    for name, says in (("gredy", "Did you mean greedy"), ("beam_lm", r"lm\.path has no value"), ("tuned", "las tune")):
+        with pytest.raises(ConfigError, match=says):
+            package.load(run, search=name)
+
+
+def test_a_beam_size_holds_for_one_call(trained: Path) -> None:
+    path = wav(trained, "mdab0_sx1")
+    greedy = package.load(trained / "run", search="greedy")
+    beam = package.load(trained / "run", search=BeamSearch(4))
+    expected = [beam.transcribe(path, beam_size=size).score for size in (1, 4)]
+    assert [greedy.transcribe(path, beam_size=size).score for size in (1, 4)] == expected
+    assert greedy.transcribe(path).score == expected[0] and beam.transcribe(path).score == expected[1]
+    assert beam.search.size == 4 and isinstance(greedy.search, GreedySearch)
+    with pytest.raises(ArgumentError, match="size=0"):
+        beam.transcribe(path, beam_size=0)
 
 
 def test_many_files_and_folders(transcriber: Transcriber, trained: Path, tmp_path: Path) -> None:
