@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from las.cli import quoting
-from las.runtime import config_folders, hydra_flags, signals
+from las.runtime import config_folders, hydra_flags, signals, terminal
 from las.runtime.config import config_directory
 from las.runtime.errors import ConfigError, LasError, StorageError, suggest
 
@@ -199,6 +199,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     75 and 130: a signal ended it (`las.runtime.signals`).
     """
+    terminal.write_any_character()
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(help_text())
@@ -318,7 +319,7 @@ def describe(name: str) -> str:
     path = config_directory() / f"{verb.config}.yaml"
     groups = ", ".join(config_folders.groups(config_directory()))
     return (
-        f"{beginning}{path}:\n\n{path.read_text()}\n"
+        f"{beginning}{path}:\n\n{path.read_text('utf-8')}\n"
         f"groups (choose with group=name, one yaml each; `las list GROUP` shows them): {groups}\n"
         "flags of Hydra: --cfg job|hydra|all [--resolve] [--package KEY]  --info [defaults-tree|defaults|searchpath|"
         "config|plugins]  --multirun  --config-dir DIR"
