@@ -15,7 +15,8 @@ from las.data.corpora.base import Corpus
 from las.data.loader import Loader, drop_unknown_symbols, read
 from las.data.manifest import Utterance
 from las.decoding import evaluation
-from las.decoding.transcriber import Transcriber, find_audio, load
+from las.decoding.recordings import find_audio
+from las.decoding.transcriber import Transcriber, load
 from las.nn import rnn
 from las.nn.attention import diagnostics
 from las.nn.attention.diagnostics import Alignment
