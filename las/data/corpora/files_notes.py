@@ -1,8 +1,12 @@
 """Notes that the preparation of recordings described by files prints."""
 
+import functools
+import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from las.data.audio import shards
 from las.data.sources import utterances
 from las.data.sources.base import Entry
 from las.data.sources.headers import Headers
@@ -43,11 +47,18 @@ def much_held_out(shares: Mapping[str, float], taken: int, total: int, by_speake
 
 
 def overlaps(splits: Splits) -> list[str]:
-    """Notes about speakers, and recordings, that are in the training part and in another one."""
+    """Notes about speakers and recordings that are in two splits, and recordings that are twice in one.
+
+    Paths to one folder, as links make them, count as one.
+    """
     train = splits["train"]
-    speakers, audio = {entry.speaker for entry in train} - {""}, {entry.audio for entry in train}
+    speakers = {entry.speaker for entry in train} - {""}
+    stretches = _stretches(splits)
     notes = []
     for split, entries in splits.items():
+        counts = Counter(stretches[split])
+        if again := [entry.id for entry, place in zip(entries, stretches[split], strict=True) if counts[place] > 1]:
+            notes.append(f"{split}: recordings that are there more than once ({len(again)}): {first_of(again, 5)}")
         if split == "train":
             continue
         if both := sorted({entry.speaker for entry in entries} & speakers):
@@ -55,9 +66,8 @@ def overlaps(splits: Splits) -> list[str]:
                 f"{split}: speakers that are in train too ({len(both)}): {first_of(both, 5)}. Its error rate does not "
                 "show how other people are understood"
             )
-        shared = audio & {entry.audio for entry in entries}
-        stretches = {_stretch(entry) for entry in train if entry.audio in shared}
-        if twice := [entry.id for entry in entries if _stretch(entry) in stretches]:
+        shared = counts.keys() & set(stretches["train"])
+        if twice := [entry.id for entry, place in zip(entries, stretches[split], strict=True) if place in shared]:
             notes.append(
                 f"{split}: recordings that are in train too ({len(twice)}): {first_of(twice, 5)}. Its error rate is "
                 "too good"
@@ -65,8 +75,15 @@ def overlaps(splits: Splits) -> list[str]:
     return notes
 
 
-def _stretch(entry: Entry) -> tuple[object, ...]:
-    return entry.audio, entry.channel, entry.start_s, entry.duration_s
+def _stretches(splits: Splits) -> dict[str, list[tuple[object, ...]]]:
+    """The recording of each entry, in the folder that links lead to, and its stretch."""
+    real = functools.cache(os.path.realpath)
+
+    def stretch(entry: Entry) -> tuple[object, ...]:
+        folder = os.path.dirname(shards.file_of(entry.audio))
+        return real(folder) + entry.audio[len(folder) :], entry.channel, entry.start_s, entry.duration_s
+
+    return {split: list(map(stretch, entries)) for split, entries in splits.items()}
 
 
 def rates(counts: Mapping[int, int], sample_rate: int, folder: Path) -> list[str]:

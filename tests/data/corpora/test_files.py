@@ -220,6 +220,15 @@ def test_speakers_in_train_and_test_are_named_and_not_refused(prepare: Prepare, 
     assert "test: speakers that are in train too (3): s2, s3, s4. Its error rate does not show how other people" in out
 
 
+def test_recordings_behind_links_are_known_again(prepare: Prepare, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    table(tmp_path / "real/all.csv", recordings(tmp_path / "real", speakers=3, each=1))
+    (tmp_path / "linked").symlink_to("real")
+    out = prepare(train=["real/all.csv", "linked/all.csv"], dev="linked/all.csv", test_share=0.0)
+    assert "train: recordings that are there more than once (6): real-0_0, " in out
+    assert "dev: recordings that are in train too (3): " in out and "dev: recordings that are there" not in out
+
+
 def test_too_little_to_hold_anything_out(prepare: Prepare, tmp_path: Path) -> None:
     table(tmp_path / "all.csv", recordings(tmp_path, speakers=2, each=1))
     with pytest.raises(DataError, match=r"train has too few utterances \(2\) to hold out dev and test"):
