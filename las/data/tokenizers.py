@@ -360,7 +360,7 @@ def _allowed(message: str) -> str:
     return ""
 
 
-def from_state(state: dict[str, Any], config: Mapping[str, Any]) -> Tokenizer:
+def from_state(state: dict[str, Any], config: Mapping[str, Any] | None = None) -> Tokenizer:
     """Restore a tokenizer from its `state()`, and the config that it was stored with, which names a class of one's own.
 
     Raises DataError for an unknown kind, ConfigError for a class that is not allowed.
@@ -368,8 +368,11 @@ def from_state(state: dict[str, Any], config: Mapping[str, Any]) -> Tokenizer:
     kinds: dict[str, type[Tokenizer]] = {kind.__name__: kind for kind in (Phones, Characters, SentencePieces)}
     arguments = dict(state)
     kind = arguments.pop("kind", None)
-    target = config.get("corpus", {}).get("tokens", {}).get("_target_", "")
-    if kind not in kinds and str(target).rpartition(".")[2] == kind:
+    try:
+        target = str(config["corpus"]["tokens"]["_target_"]) if config else ""
+    except (KeyError, TypeError):  # a config from elsewhere
+        target = ""
+    if kind not in kinds and target.rpartition(".")[2] == kind:
         kinds[kind] = resolve(target)
     if kind not in kinds or not issubclass(kinds[kind], Tokenizer):
         raise DataError(f"tokens of kind {kind!r} are unknown.{suggest(str(kind), kinds)}")
