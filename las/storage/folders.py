@@ -43,7 +43,7 @@ class _Search:
     def __init__(self, folder: Path) -> None:
         self.found = Found(folder, [], {})
         self.read: set[tuple[int, int]] = set()
-        self.above = {_identity(parent) for parent in Path(os.path.realpath(folder)).parents}
+        self.above = {_identity(parent) for parent in Path(os.path.realpath(folder)).parents if parent.exists()}
         linked = [str(folder)]
         while linked:  # links after all real folders, so that these are read under their own paths
             linked = sorted(link for start in linked for link in self._walk(start))

@@ -58,6 +58,14 @@ def test_what_is_left_out_is_named(tmp_path: Path) -> None:
     )
 
 
+def test_a_folder_that_is_not_there_holds_no_files(tmp_path: Path) -> None:
+    found = folders.search(tmp_path / "no/where")
+    assert (found.files, found.remarks()) == (
+        [],
+        [f"{tmp_path}/no/where: left out, cannot be read (No such file or directory) (1): ."],
+    )
+
+
 def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch) -> None:
     here = tree(tmp_path, "a/1.wav", "b/2.wav")
     scandir = os.scandir

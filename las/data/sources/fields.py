@@ -1,6 +1,6 @@
 """Named fields of tables and JSON lines: which one is the audio, which the text, and an entry from each row."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from las.data.sources.base import Entry, audio_path
@@ -53,6 +53,12 @@ def roles(names: Sequence[str], columns: Mapping[str, str | None], where: str) -
                 f"another one: corpus.columns.{role}=..."
             )
     return chosen
+
+
+def is_header(names: Iterable[str]) -> bool:
+    """Return whether there are usual names of both the audio and the text among some."""
+    found = {name.strip().strip('"').lower() for name in names}
+    return not found.isdisjoint(USUAL["audio"]) and not found.isdisjoint(USUAL["text"])
 
 
 def check_columns(columns: Mapping[str, str | None]) -> None:

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
-from las.data.sources import folder, json_lines, kaldi, parts, tables
+from las.data.sources import fields, folder, json_lines, kaldi, parts, tables
 from las.data.sources.base import ReadingOptions, Source
 from las.runtime.errors import ConfigError, DataError, suggest
 from las.storage import bounded, folders, text_files
@@ -44,6 +44,8 @@ def read(path: Path, name: str | None, options: ReadingOptions) -> tuple[str, So
     Raises DataError for a source that is not there, is not recognised, or has no utterances.
     """
     if not path.exists():
+        if path.is_symlink():
+            raise DataError(f"{path}: a link that leads to no file or folder: {path.readlink()}")
         siblings = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
         raise DataError(f"{path}: there is no such file or folder.{suggest(path.name, siblings)}")
     named = path
@@ -89,9 +91,9 @@ def _of_file(path: Path) -> str | None:
         return "manifest" if {"audio", "start_s", "duration_s"} <= keys else "jsonl"
     if "\t" in first:
         return "tsv"
-    if first.count("|") in (1, 2):
+    if first.count("|") in (1, 2) and not fields.is_header(first.split("|")):
         return "ljspeech"
-    return "csv" if "," in first or ";" in first else None
+    return "csv" if tables.delimiter(first) in first else None
 
 
 def _first_line(path: Path) -> str:

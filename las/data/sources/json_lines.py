@@ -1,5 +1,6 @@
 """JSON lines of recordings: manifests of this package, and objects with named fields as NeMo writes them."""
 
+import math
 from pathlib import Path
 
 from las.data import manifest
@@ -38,8 +39,10 @@ def read_objects(path: Path, options: ReadingOptions) -> Source:
         values = parsed(line, where)
         chosen = fields.roles(list(values), options.columns, where)
         for role, name in chosen.items():
-            if not isinstance(values[name], str | int | float | None) or isinstance(values[name], bool):
-                raise DataError(f"{where}: {name} ({role}) has the value {values[name]!r}, which is of the wrong kind")
+            value = values[name]
+            is_plain = isinstance(value, str | int | None) or (isinstance(value, float) and math.isfinite(value))
+            if not is_plain or isinstance(value, bool):
+                raise DataError(f"{where}: {name} ({role}) has the value {value!r}, which is of the wrong kind")
         entries.append(fields.entry(values, chosen, where, folder))
     return Source(entries, [path], [])
 

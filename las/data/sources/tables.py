@@ -32,9 +32,14 @@ class Row(NamedTuple):
 
 
 def read_csv(path: Path, options: ReadingOptions) -> Source:
-    """Read a table with a header, whose fields are separated by commas or semicolons and may be quoted."""
-    header = text_files.read(path).partition("\n")[0]
-    return _table(path, ";" if header.count(";") > header.count(",") else ",", csv.QUOTE_MINIMAL, options)
+    """Read a table with a header, whose fields are separated by commas, semicolons or `|` and may be quoted."""
+    header = text_files.read(path).lstrip().partition("\n")[0]
+    return _table(path, delimiter(header), csv.QUOTE_MINIMAL, options)
+
+
+def delimiter(header: str) -> str:
+    """What separates the fields of a header: commas, semicolons or `|`, whichever is most frequent."""
+    return max(",;|", key=header.count)
 
 
 def read_tsv(path: Path, options: ReadingOptions) -> Source:

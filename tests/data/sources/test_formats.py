@@ -76,6 +76,11 @@ FORMATS: dict[str, tuple[str, Written, list[tuple[str, ...]]]] = {
         ),
         [("x", "a.wav", "drei", "ann", 1, 0.5, 1.25)],
     ),
+    "a header between |": (
+        "csv",
+        lambda root: file(root / "m.csv", "audio_file|text|speaker_name\nwavs/a.wav|one, two|ann\n"),
+        [("", "wavs/a.wav", "one, two", "", None, 0.0, None)],
+    ),
     "common voice": (
         "tsv",
         lambda root: file(
@@ -268,6 +273,10 @@ FAULTS: dict[str, tuple[Written, str]] = {
         lambda root: file(root / "m.jsonl", '{"audio": "a.wav", "text": null}\n'),
         r"m\.jsonl:1: there is no text",
     ),
+    "text infinite": (
+        lambda root: file(root / "m.jsonl", '{"audio": "a.wav", "text": 1e999}\n'),
+        r"m\.jsonl:1: text \(text\) has the value inf, which is of the wrong kind",
+    ),
     "text a list": (
         lambda root: file(root / "m.jsonl", '{"audio": "a.wav", "text": ["one"]}\n'),
         r"m\.jsonl:1: text \(text\) has the value \['one'\], which is of the wrong kind",
@@ -290,6 +299,10 @@ FAULTS: dict[str, tuple[Written, str]] = {
     "empty file": (lambda root: file(root / "t.csv", ""), r"not recognised .*: an empty file"),
     "other folder": (lambda root: file(root / "x/notes.md", "").parent, r"not recognised .*: a folder with notes\.md"),
     "header alone": (lambda root: file(root / "t.csv", "audio,text\n"), r"no utterances in it, read as csv"),
+    "no end": (
+        lambda root: root / "list.csv" if (root / "list.csv").symlink_to("gone.csv") is None else root,
+        r"list\.csv: a link that leads to no file or folder: gone\.csv",
+    ),
     "no file": (lambda root: file(root / "recordings.csv", "").with_name("recording.csv"), r"mean recordings\.csv\?"),
 }
 
