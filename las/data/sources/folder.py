@@ -11,7 +11,7 @@ TEXT_SUFFIXES = (".txt", ".lab")
 
 
 def read_folder(folder: Path, options: ReadingOptions) -> Source:
-    """Read recordings with a text file of the same name beside each, in all folders below.
+    """Read recordings with a text file of the same name, in any case of letters, beside each in all folders below.
 
     In folders below, the folder is the speaker. Recordings without a text, and texts without a recording, are left
     out, with a remark.
@@ -19,9 +19,10 @@ def read_folder(folder: Path, options: ReadingOptions) -> Source:
     found = folders.search(folder)
     audio = [(path, path.with_suffix("")) for path in of_audio(found.files)]
     texts, spoken = _texts(found.files), {stem for _, stem in audio}
-    entries = [_entry(path, texts[stem], folder) for path, stem in audio if stem in texts]
-    silent = [path for path, stem in audio if stem not in texts]
-    alone = [path for stem, path in texts.items() if stem not in spoken]
+    spare = {str(stem).lower(): path for stem, path in texts.items() if stem not in spoken}
+    beside = {path: texts.get(stem) or spare.pop(str(stem).lower(), None) for path, stem in audio}
+    entries = [_entry(path, text, folder) for path, text in beside.items() if text is not None]
+    silent, alone = [path for path, text in beside.items() if text is None], list(spare.values())
     remarks = _remarks(folder, silent, "no .txt or .lab beside them") + _remarks(folder, alone, "no audio beside them")
     return Source(entries, [Path(entry.where) for entry in entries], [*found.remarks(), *remarks])
 

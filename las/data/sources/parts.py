@@ -1,5 +1,6 @@
 """Folders of whole datasets, with a folder for each split, as Hugging Face's audio folders and Kaldi's `data` are."""
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def divided(sources: Mapping[str, Sequence[Path]]) -> tuple[dict[str, list[Path]
 
 def of(folder: Path) -> dict[str, Path]:
     """Folders of the splits in a folder; empty unless it is the folder of a whole dataset."""
-    if not folder.is_dir() or (folder / "wav.scp").exists():
+    if not os.path.isdir(folder) or not os.access(folder, os.R_OK) or (folder / "wav.scp").exists():
         return {}
     inside = {each.name.lower(): each for each in folder.iterdir() if each.is_dir()}
     found = {split: inside[name] for split, names in NAMES.items() for name in reversed(names) if name in inside}

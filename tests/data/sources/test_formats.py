@@ -386,6 +386,27 @@ def test_linked_folders_and_endings_in_any_case_are_read(tmp_path: Path) -> None
     assert name == "librispeech" and [entry.text for entry in source.entries] == ["ONE TWO", "SIX"]
 
 
+def test_names_that_differ_in_case_belong_together(tmp_path: Path) -> None:
+    """As they do on the file systems of macOS and Windows; a text of exactly the same name comes first."""
+    for name, text in (
+        ("A.WAV", "a.txt"),
+        ("b.wav", "b.txt"),
+        ("B.wav", "B.LAB"),
+        ("c.wav", "C.Txt"),
+        ("d.wav", "x.txt"),
+    ):
+        sound(tmp_path / name, 0.1)
+        (tmp_path / text).write_text(f"of {text}")
+    sound(tmp_path / "C.wav", 0.1)
+    _, source = formats.read(tmp_path, None, PLAIN)
+    texts = {Path(entry.audio).name: entry.text for entry in source.entries}
+    assert texts == {"A.WAV": "of a.txt", "b.wav": "of b.txt", "B.wav": "of B.LAB", "C.wav": "of C.Txt"}
+    assert source.remarks == [
+        f"{tmp_path}: left out, no .txt or .lab beside them (2): c.wav, d.wav",
+        f"{tmp_path}: left out, no audio beside them (1): x.txt",
+    ]
+
+
 def test_formats_are_known_by_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"corpus\.format=kadli: there is no such format\. Did you mean kaldi"):
         formats.check_format("kadli")
