@@ -295,7 +295,7 @@ def _packed_like(output: Tensor, lengths: Tensor, like: PackedSequence) -> Packe
 
 
 def _by_name(input_size: int, hidden_size: int, num_layers: int, positional: Sequence[Any]) -> str:
-    """Explain what to write in place of positional arguments, which are in the order of `torch.nn.LSTM` or of an older one."""
+    """Explain what to write in place of positional arguments, in the order of `torch.nn.LSTM` or of an older one."""
     names = ("bias", "batch_first", "dropout", "bidirectional", "proj_size", "device", "dtype")
     named = ", ".join(f"{name}={value!r}" for name, value in zip(names, positional, strict=False))
     return (
