@@ -76,6 +76,7 @@ def write(folder: Path, directories: Sequence[Path]) -> Path:
     sums: dict[str, Tensor] = {}
     for directory in directories:
         newest = checkpoint.load(directory)
+        checkpoint.require_numbers(newest)
         _require_alike(sums, newest)
         for name, tensor in newest.model.items():
             if tensor.is_floating_point():

@@ -245,7 +245,9 @@ class Transcriber:
             times = FrameTimes.of(features)
             return word_segments.transcripts(self.search, decoder, num_states, times, starts_s, durations_s)
         model = self.attention_model
-        best: list[Hypothesis] = [hypotheses[0] for hypotheses in self.search(decoder, num_states)]
+        nbest_lists, names = self.search(decoder, num_states), [f"the audio at {each:.1f} s" for each in starts_s]
+        evaluation.require_numbers(decoder, num_states, names, nbest_lists)
+        best: list[Hypothesis] = [hypotheses[0] for hypotheses in nbest_lists]
         targets = pad_sequence([torch.tensor(each.tokens, dtype=torch.long) for each in best], True).to(device)
         spelling = model.speller(decoder.memory, targets)
         log_probs = torch.log_softmax(spelling.logits[:, :-1], -1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)

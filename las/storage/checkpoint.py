@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from las.runtime import progress
-from las.runtime.errors import StorageError
+from las.runtime.errors import NumericalError, StorageError
 from las.runtime.public import with_public_names
 from las.runtime.version import __version__
 from las.storage import atomic, bounded, bundle
@@ -216,8 +216,26 @@ def fallback_message(damaged: Sequence[Damage], checkpoint: Checkpoint) -> str:
 def find(path: Path, strict: bool = False) -> tuple[Checkpoint, list[str]]:
     """Load a checkpoint from a run folder (its best one), a checkpoint directory or a bundle, with warnings.
 
-    With `strict`, only the best one of a run folder is accepted. Raises StorageError if there is none that can be read.
+    With `strict`, only the best one of a run folder is accepted. Raises StorageError if there is none that can be read,
+    NumericalError if parameters are not numbers.
     """
+    found, complaints = _find(path, strict)
+    require_numbers(found)
+    return found, complaints
+
+
+def require_numbers(saved: Checkpoint) -> None:
+    """Raise NumericalError for a model with parameters that are not a number, which recognises nothing."""
+    broken = [name for name, tensor in saved.model.items() if tensor.is_floating_point() and tensor.isnan().any()]
+    if broken:
+        raise NumericalError(
+            f"{saved.directory}: {len(broken)} of {len(saved.model)} tensors of the model have values that are not a "
+            f"number (NaN), the first one is {broken[0]}: nothing can be recognised with it. Take another checkpoint, "
+            "or train again with a lower optim.lr"
+        )
+
+
+def _find(path: Path, strict: bool) -> tuple[Checkpoint, list[str]]:
     if path.is_file():
         content = bundle.read(path)
         return Checkpoint(path, content.model, {}, content.state, content.config), []
