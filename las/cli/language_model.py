@@ -140,7 +140,8 @@ def _train(run: TrainingRun, data: PreparedCorpus) -> dict[str, Any]:
     steps, reached = trainer.state.step, selection.summary(trainer.state.validations, trainer.selection)
     best_step = reached["best_step"]
     if distributed.is_main():
-        progress.say(f"finished after {steps} steps; best dev perplexity at step {best_step}", run.log)
+        ended = f"finished after {steps} steps; best dev perplexity at step {best_step}; {trainer.ending()}"
+        progress.say(ended, run.log)
     return {
         "name": run.folder.config["name"],
         "corpus": run.corpus.name,
@@ -168,9 +169,9 @@ def _measure(run: TrainingRun, data: PreparedCorpus) -> dict[str, Any]:
 
 
 def summary(result: dict[str, Any]) -> str:
-    """A result in one line: `dev perplexity 2.41, test perplexity 2.47, converged at step 850`."""
+    """A result in one line: `dev perplexity 2.41, test perplexity 2.47, best at step 850`."""
     measured = (f"{split} {METRIC} {values[METRIC]:.2f}" for split, values in result["splits"].items())
-    return f"{', '.join(measured)}, converged at step {result['steps_to_converge']}"
+    return f"{', '.join(measured)}, best at step {result['steps_to_converge']}"
 
 
 def _as_sentences(run: TrainingRun) -> PreparedCorpus:

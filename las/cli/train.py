@@ -1,11 +1,14 @@
 """The verb `train`: from a config to a trained model and its error rates in result.json."""
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from las.cli.decode import decode_split, write_references
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
 from las.decoding.transcriber import load
+from las.reproduction.convergence import STILL, Curve
 from las.runtime import distributed, progress
 from las.runtime.config import Config, build, compose
 from las.runtime.errors import NumericalError
@@ -13,7 +16,9 @@ from las.scoring import error_rates
 from las.storage import run_directory
 from las.training import plots, selection, setup
 from las.training.data_preparation import PreparedCorpus
+from las.training.selection import DevResult
 from las.training.setup import TrainingRun
+from las.training.trainer import Trainer
 
 
 def train(overrides: list[str]) -> dict[str, Any]:
@@ -79,20 +84,33 @@ def _train_stages(
             raise
     reached = {"steps": trainer.state.step, **selection.summary(trainer.state.validations, trainer.selection)}
     if distributed.is_main():
-        progress.say(end_of_training(reached, trainer.chance.error), run.log)
+        progress.say(end_of_training(reached, trainer), run.log)
     return {**reached, "chance_level": trainer.chance._asdict()}
 
 
-def end_of_training(result: dict[str, Any], chance_error: float) -> str:
-    """The end of a training in one line: steps, the checkpoint that is decoded, and whether the model hears."""
+def end_of_training(result: dict[str, Any], trainer: Trainer) -> str:
+    """The end of a training in one line: steps, the checkpoint that is decoded, the rule that ended it, and whether it
+    has converged and the model hears.
+    """
     steps, best = result["steps"], result["best_step"]
     line = f"finished after {steps} steps; best dev error at step {result['steps_to_converge']}"
     if best != result["steps_to_converge"]:
         line += f", best checkpoint by {result['select']} at step {best}"
-    if (error := result["last"]["dev_error"]) >= chance_error:
-        line += f"; the dev error at the end, {100 * error:.1f} %, is not below the {100 * chance_error:.1f} % of "
-        line += "a model that does not hear, and so not compared"
-    return line
+    line += f"; {trainer.ending()}"
+    if (error := result["last"]["dev_error"]) >= (by_chance := trainer.chance.error):
+        line += f"; the dev error at the end, {100 * error:.1f} %, is not below the {100 * by_chance:.1f} % of "
+        return line + "a model that does not hear, and so not compared"
+    return f"{line}; {_convergence(trainer.state.validations, result['select'])}"
+
+
+def _convergence(validations: Sequence[DevResult], criterion: str) -> str:
+    """The verdict of the rule that tables of recipes go by, on how much better a training still became at its end."""
+    steps, errors, losses = zip(*validations, strict=True)
+    gain = Curve(steps, (0.0,) * len(steps), errors, losses).late_gain(criterion)
+    if gain is None or not math.isfinite(gain):  # checkpoints of earlier releases lack losses
+        return "too few validations to tell whether it has converged"
+    what = f"{criterion} became {100 * gain:.1f} % better over the last fifth of the steps"
+    return f"converged: {what}" if gain < STILL else f"not converged: {what}"
 
 
 def _decode_and_score(run: TrainingRun, data: PreparedCorpus) -> dict[str, Any]:
@@ -130,11 +148,14 @@ def split_result(score: error_rates.Score, corpus: Corpus, split: str) -> dict[s
 
 
 def summary(result: dict[str, Any]) -> str:
-    """A result in one line: `dev PER 4.1 %, test PER 4.9 %, converged at step 850`."""
+    """A result in one line: `dev PER 4.1 %, test PER 4.9 %, best at step 850`, and whether the model hears."""
     if "broken" in result:
         return f"broken at step {result['steps']}: {result['broken']}"
     rates = []
     for split, values in result["splits"].items():
         metric = next(name for name in error_rates.SHORT_NAMES if name in values)
         rates.append(f"{split} {error_rates.SHORT_NAMES[metric]} {100 * values[metric]:.1f} %")
-    return f"{', '.join(rates)}, converged at step {result['steps_to_converge']}"
+    last, by_chance = (result.get(key) or {} for key in ("last", "chance_level"))
+    is_deaf = last.get("dev_error", 0.0) >= by_chance.get("error", math.inf)
+    deaf = ", no better at the end than a model that does not hear" if is_deaf else ""
+    return f"{', '.join(rates)}, best at step {result['steps_to_converge']}{deaf}"

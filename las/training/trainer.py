@@ -175,10 +175,17 @@ class Trainer:
         self.parts.task.fit(self.model, self.corpus, self.data.train, self.data.targets.source)
 
     def _finished(self) -> bool:
+        return self.ending() != ""
+
+    def ending(self) -> str:
+        """The rule that ends the training where it stands, in words; empty if none does."""
         validations = self.state.validations
         since_best = len(validations) - 1 - validations.index(self.selection.best(validations)) if validations else 0
-        ended = self.state.step >= self.options.max_steps or self.schedule.sub_epochs >= self._last_sub_epoch
-        return ended or since_best >= self.options.patience
+        if since_best >= self.options.patience:
+            return f"ended after {since_best} validations without a better one (trainer.patience)"
+        if self.state.step >= self.options.max_steps:
+            return "ended at trainer.max_steps"
+        return "ended at the last sub-epoch" if self.schedule.sub_epochs >= self._last_sub_epoch else ""
 
     @property
     def _last_sub_epoch(self) -> float:

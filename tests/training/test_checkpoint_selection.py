@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -84,7 +84,36 @@ def test_patience_and_the_best_pass_over_a_model_that_writes_one_sentence(
     assert (corpus / "run/checkpoints/best").read_text() == "step-00000006\n"
     words = " ".join(answer.out.split())
     assert "finished after 6 steps; best dev error at step 2, best checkpoint by dev_error at step 6" in words
+    assert "at step 6; ended at trainer.max_steps; the dev error at the end" in words
+    assert ", best at step 2, no better at the end than a model that does not hear" in words
+    assert "converged" not in words
     assert "the dev error at the end, 90.0 %, is not below the 67.0 % of a model that does not hear" in words
+
+
+@pytest.mark.parametrize(
+    ("errors", "given", "says"),
+    [
+        (
+            (0.5, 0.4, 0.3, 0.2, 0.1),
+            [],
+            "error at step 10; ended at trainer.max_steps; not converged: dev_error",
+        ),
+        ((0.5, 0.4, 0.3, 0.2, 0.2), [], "at trainer.max_steps; converged: dev_error became 0.0 % better over the last"),
+        ((0.2, 0.3, 0.3), ["trainer.patience=2"], "ended after 2 validations without a better one (trainer.patience)"),
+        ((0.2,), ["trainer.max_steps=2"], "ended at trainer.max_steps; too few validations to tell whether it has"),
+    ],
+)
+def test_the_end_of_a_training_is_the_verdict_of_its_rules(
+    errors: Sequence[float],
+    given: list[str],
+    says: str,
+    corpus: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    las: Callable[..., Answer],
+) -> None:
+    scripted(monkeypatch, *((error, 1.0) for error in errors))
+    words = " ".join(las("train", *overrides(corpus, "trainer.max_steps=10", *given)).out.split())
+    assert says in words and ", best at step " in words
 
 
 def test_a_dev_loss_that_is_not_finite_is_broken(
