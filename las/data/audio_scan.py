@@ -14,8 +14,8 @@ from las.runtime import garbage, progress
 from las.runtime.errors import DataError
 from las.storage import bounded
 
-# Part of every entry: raise it when the meaning of an entry changes.
-_FORMAT = 1
+# Part of every entry: raise it when the meaning of an entry changes. Up to 1, joined files ended with their first part.
+_FORMAT = 2
 
 
 class AudioScanCache:

@@ -51,6 +51,20 @@ def test_a_sound_corpus_is_sound(words: Path, las: Las) -> None:
     assert (words / "data/checks/an4/bad_utterances.jsonl").read_text() == ""
 
 
+def test_joined_and_unseekable_audio_is_checked_and_counted_to_its_end(words: Path, las: Las) -> None:
+    path = wav(words, name("train", 1))
+    samples, rate = soundfile.read(path)
+    for other, options in (("train", {"format": "WAV", "subtype": "GSM610"}), ("dev", {"format": "FLAC"})):
+        place = wav(words, name(other, 0))
+        soundfile.write(place, samples, rate, **options)
+        place.write_bytes(place.read_bytes() * (2 if other == "dev" else 1))
+    answer = las("check", *overrides(words))
+    assert (answer.code, answer.err) == (0, "")
+    (listed,) = words.glob("data/manifests/*/dev.jsonl")
+    durations = [json.loads(line)["duration_s"] for line in listed.read_text().splitlines()]
+    assert 2 * len(samples) / rate in durations
+
+
 def test_problems_of_every_split_are_listed_counted_and_end_in_3(words: Path, las: Las) -> None:
     for utterance in (name("train", 1), name("train", 2), name("dev", 0)):
         wav(words, utterance).write_bytes(b"")

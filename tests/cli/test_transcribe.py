@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,6 +124,41 @@ def test_bad_recordings_are_named_and_the_others_written(listen: Las, tmp_path: 
     ):
         assert reason in answer.out and reason in answer.err
     assert listen(f"input=[{good[0]}]").code == 0
+
+
+def test_what_is_transcribed_is_all_that_is_there(listen: Las, tmp_path: Path) -> None:
+    """Joined files, a wav from a pipe, and a coding that cannot seek: the last line counts their seconds."""
+    tone = 0.3 * np.sin(np.arange(2 * RATE) * 0.1)
+    for name, options in (("x.mp3", {}), ("x.ogg", {}), ("x.flac", {}), ("x.wav", {"subtype": "GSM610"})):
+        soundfile.write(tmp_path / name, tone, RATE, **options)
+        content = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(content if name == "x.wav" else content + content)
+    piped = bytearray(sound(tmp_path / "piped.wav", 1.5).read_bytes())
+    piped[40:44] = (0x7FFFF000).to_bytes(4, "little")
+    (tmp_path / "piped.wav").write_bytes(piped)
+    answer = listen(f"input={tmp_path}", f"output={tmp_path / 'out.jsonl'}")
+    assert answer.code == 0 and answer.err == ""
+    assert "5 recordings, 15.5 s of audio in " in answer.out
+    durations = {Path(line["id"]).name: line["duration_s"] for line in lines_of(tmp_path / "out.jsonl")}
+    assert durations == pytest.approx({"x.mp3": 4, "x.ogg": 4, "x.flac": 4, "x.wav": 2, "piped.wav": 1.5}, abs=0.05)
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_what_cannot_be_read_says_what_can(listen: Las, tmp_path: Path) -> None:
+    """An m4a named alone, and a FIFO, which nobody writes into."""
+    (tmp_path / "talk.m4a").write_bytes(b"\0\0\0\x20ftypM4A \0\0\0\0M4A mp42isom" + bytes(100))
+    answer = listen(f"input={tmp_path / 'talk.m4a'}")
+    assert answer.code == 3
+    assert "It reads .wav, .flac, .sph, .ogg, .opus, .mp3, .aiff, .aif, .au; convert it: ffmpeg -i" in answer.err
+    answer = listen(f"input={tmp_path}")
+    assert answer.code == 3 and "no audio in this folder (looked for .wav, .flac" in answer.err
+    assert "Convert others: ffmpeg -i FILE FILE.wav" in answer.err
+    os.mkfifo(tmp_path / "pipe.wav")
+    answer = listen(f"input={tmp_path / 'pipe.wav'}")
+    assert answer.code == 3 and "pipe.wav: is not a regular file" in answer.err
 
 
 @pytest.mark.parametrize(

@@ -129,13 +129,22 @@ def test_files_that_cannot_be_read_are_tried_again(tmp_path: Path, calls: list[s
     assert len(calls) == 2
 
 
-@pytest.mark.parametrize("damage", [b'[1,"half', b"\x00\xff\n", b"{}\n", b"[9]\n", b"[]\n", b"[1,{}]\n", b"5\n"])
+@pytest.mark.parametrize("damage", [b'[2,"half', b"\x00\xff\n", b"{}\n", b"[9]\n", b"[]\n", b"[2,{}]\n", b"5\n"])
 def test_lines_that_are_no_entries_are_none(damage: bytes, tmp_path: Path, calls: list[str]) -> None:
     utterances, place = recording(tmp_path / "x.wav"), tmp_path / "audio.jsonl"
     first = AudioScanCache.remembered(place).read(utterances, 1, "files")
     place.write_bytes(damage + b"\n" + place.read_bytes() + damage)
     assert AudioScanCache.remembered(place).read(utterances, 1, "files") == first
     assert len(calls) == 1
+
+
+def test_an_entry_of_an_earlier_version_is_read_again(tmp_path: Path, calls: list[str]) -> None:
+    """It ended joined recordings with the first one."""
+    utterances, place = recording(tmp_path / "x.wav"), tmp_path / "audio.jsonl"
+    first = AudioScanCache.remembered(place).read(utterances, 1, "files")
+    place.write_text(place.read_text().replace("[2,", "[1,", 1))
+    assert AudioScanCache.remembered(place).read(utterances, 1, "files") == first
+    assert len(calls) == 2
 
 
 def test_a_stopped_check_keeps_what_it_has_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from las.runtime.errors import DataError
 from las.storage import atomic, bounded
 
 # Raise it when the same options and sources begin to mean other manifests.
-_FORMAT = 1
+_FORMAT = 2
 
 
 class Snapshot(NamedTuple):

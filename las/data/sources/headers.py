@@ -12,6 +12,8 @@ from las.runtime.errors import DataError
 from las.storage import atomic, bounded
 
 Headers = Mapping[str, AudioInfo | None]
+# Raise it when headers begin to say something else of the same files.
+_FORMAT = 2
 _NUM_THREADS = 4
 _FEW = 100
 """Number of files whose headers are read as fast as remembered ones."""
@@ -51,8 +53,9 @@ def _header(path: str) -> AudioInfo | None:
 def _load(remembered: Path) -> dict[str, list[int]]:
     """Read remembered headers, size, time, rate, samples and channels by path; a damaged file is as good as none."""
     try:
-        known = {path: numbers for path, *numbers in bounded.parse(bounded.read(remembered, bounded.LINES))}
-    except (OSError, ValueError, TypeError):
+        content = bounded.parse(bounded.read(remembered, bounded.LINES))
+        known = {path: numbers for path, *numbers in content["headers"]} if content["format"] == _FORMAT else {}
+    except (OSError, ValueError, TypeError, KeyError):
         return {}
     sound = all(isinstance(path, str) and _is_header(numbers) for path, numbers in known.items())
     return known if sound else {}
@@ -66,6 +69,7 @@ def _store(remembered: Path, infos: dict[str, tuple[list[int], AudioInfo]]) -> N
     """Write headers to be remembered; a disk that refuses costs no more than reading them again."""
     lines = [[path, *place, info.sample_rate, info.num_samples, info.channels] for path, (place, info) in infos.items()]
     try:
-        atomic.write(remembered, json.dumps(lines, separators=(",", ":")))
+        content = {"format": _FORMAT, "headers": lines}
+        atomic.write(remembered, json.dumps(content, separators=(",", ":")))
     except OSError:
         return

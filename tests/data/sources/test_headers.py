@@ -1,11 +1,13 @@
 """Headers are read once, and again for files that changed."""
 
+import json
 from pathlib import Path
 
 import pytest
 import tiny
 
 from las.data.audio import files
+from las.data.audio_levels import state
 from las.data.sources import headers
 
 
@@ -38,6 +40,23 @@ def test_damage_is_tried_again_and_a_damaged_memory_is_none(recordings: list[str
     assert headers.read(recordings, remembered)[recordings[0]] is None
     tiny.sound(Path(recordings[0]), 0.1)
     assert headers.read(recordings, remembered)[recordings[0]] is not None
-    for content in ("", "[[1]]", '{"a": 1}', "[[", '[["a.wav", 1, 2, "3", 4, 5]]'):
+    for content in (
+        "",
+        "[[1]]",
+        '{"format": 2, "headers": [[1]]}',
+        '{"format": 2}',
+        '{"a": 1}',
+        "[[",
+        '[["a.wav", 1, 2, "3", 4, 5]]',
+    ):
         remembered.write_text(content)
         assert all(headers.read(recordings, remembered).values())
+
+
+def test_what_an_earlier_version_remembered_is_read_again(recordings: list[str], tmp_path: Path) -> None:
+    """It ended joined recordings with the first one."""
+    remembered = tmp_path / "headers.json"
+    lines = [[path, *state(path), 16000, 7, 1] for path in recordings]
+    for content in (lines, {"format": 1, "headers": lines}):
+        remembered.write_text(json.dumps(content))
+        assert all(info and info.num_samples > 7 for info in headers.read(recordings, remembered).values())
