@@ -34,7 +34,7 @@ def _composed_groups(name: str, own_folders: config_folders.Folders) -> list[str
 
 def summary(path: Path) -> str:
     """A line about a card: the comment that it begins with, else the first line of its class's docstring."""
-    lines = path.read_text("utf-8").splitlines()
+    lines = path.read_text("utf-8-sig").splitlines()
     comment = []
     for line in lines:
         if not line.startswith("#"):
@@ -80,7 +80,7 @@ def composed(group: str, name: str) -> str:
 
     directory = config_directory()
     path = config_folders.cards(directory, group)[name]
-    text = path.read_text("utf-8")
+    text = path.read_text("utf-8-sig")
     if text.startswith(config_groups.GLOBAL):
         return text
     return OmegaConf.to_yaml(config_folders.load(directory, f"{group}/{name}", [])[group])

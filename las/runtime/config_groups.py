@@ -4,6 +4,7 @@ Overrides that Hydra would accept without any effect, and deletions of keys that
 """
 
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,12 @@ def _is_global(directory: Path, group: str) -> bool:
     """
     cards = config_folders.cards(directory, group).values()
     lacking = [path for path in cards if not path.read_text("utf-8").startswith(GLOBAL)]
+    for path in lacking:
+        if path.read_text("utf-8-sig").startswith(GLOBAL):
+            raise ConfigError(
+                f"{path}: it begins with the byte order mark of UTF-8, with which Hydra does not see {GLOBAL!r}: save "
+                f"it without (UTF-8, not UTF-8 with BOM), or: sed -i '1s/^\\xEF\\xBB\\xBF//' {shlex.quote(str(path))}"
+            )
     shipped = list((directory / group).glob("*.yaml"))
     if lacking and shipped and all(path.read_text("utf-8").startswith(GLOBAL) for path in shipped):
         raise ConfigError(f"{lacking[0]}: a card of {group} sets keys anywhere: its first line has to be {GLOBAL!r}")

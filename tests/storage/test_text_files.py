@@ -9,12 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from las.cli import main
+from las.cli import ngram as cli_ngram
+from las.data import manifest
 from las.data.corpora import isip_transcripts, timit
+from las.data.manifest import Utterance
 from las.data.sources import formats
 from las.data.sources.base import ReadingOptions
 from las.hmm import imported, lexicon, textgrid
 from las.hmm.topology import Topology
 from las.lm import arpa
+from las.lm import lexicon as lm_lexicon
 from las.runtime.errors import DataError
 from las.scoring import ctm, stm, transcript_files
 from las.scoring.glm import Glm
@@ -120,6 +125,39 @@ def test_every_reader_reads_past_a_mark(encoding: str, tmp_path: Path) -> None:
     assert Glm.read(written("x.glm", ';;\n* name "x"\nA => B\n')).reference.rules[0].source == "A"
     assert lexicon.read(written("x.dic", "A AH\n")).entries.keys() == {"A"}
     assert timit.read_phones(written("x.phn", "0 160 sh\n"))[0].symbol == "sh"
+
+
+def test_the_mark_of_utf_8_is_no_letter_in_large_and_in_line_by_line_files(tmp_path: Path) -> None:
+    def written(name: str, content: str) -> Path:
+        (tmp_path / name).write_text(content, "utf-8-sig")
+        return tmp_path / name
+
+    assert isip_transcripts.read(written("isip.text", "sw2001A-ms98-a-0001 0 1 word\n"))[0].text == "word"
+    assert arpa.read(written("x.arpa", "\\data\\\nngram 1=2\n\n\\1-grams:\n-1 <s>\n-1 </s>\n\\end\\\n")).order == 1
+    assert list(cli_ngram.lines(written("x.txt", "a b\n"))) == [(1, "a b")]
+    assert lm_lexicon.read_phrases(written("names.txt", "GO ON\n")) == ["GO ON"]
+    assert imported.pdfs(written("ali.txt", "u1 4 4\n")).keys() == {"u1"}
+    utterance = Utterance("u1", "a.wav", 0, 0.0, 1.0, "a", "")
+    manifest.write(tmp_path / "m.jsonl", [utterance])
+    assert manifest.read(written("n.jsonl", (tmp_path / "m.jsonl").read_text("utf-8"))) == [utterance]
+
+
+def test_the_mark_of_utf_8_is_no_letter_of_a_card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def card(name: str, content: str, encoding: str = "utf-8-sig") -> Path:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content, encoding)
+        return tmp_path / name
+
+    card("cell/mine.yaml", "# My cell.\n_target_: las.PlainLSTMCell\n")
+    own = f"--config-dir={tmp_path}"
+    assert main.main(["list", own, "cell"]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("mine "))
+    assert line.split(maxsplit=1)[1] == "My cell."
+    assert main.main(["train", own, "cell@model.listener.cell=mine", "--cfg=job"]) == 0
+    # Hydra reads the header of a card by itself, and would put the keys under `experiment`.
+    path = card("experiment/mine.yaml", "# @package _global_\nseed: 77\n")
+    assert main.main(["train", own, "+experiment=mine", "--cfg=job"]) == 2
+    assert f"{path}: it begins with the byte order mark of UTF-8" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ in seconds. The rules do what those of Kaldi's recipe do (egs/swbd/s5c/local: sw
 except where docs/data.md says so.
 """
 
+import codecs
 import functools
 import re
 from pathlib import Path
@@ -115,10 +116,11 @@ def acronym(word: str) -> str:
 def read(path: Path) -> list[ISIPSegment]:
     """Read the segments of a transcript, in file order. Raises DataError naming file and line."""
     try:
-        lines = bounded.read(path, bounded.LINES).decode("latin-1").splitlines()
+        content = bounded.read(path, bounded.LINES).removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise DataError(f"{path}: cannot read the transcript ({bounded.reason(error)})") from error
-    segments = [_segment(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
+    lines = enumerate(content.decode("latin-1").splitlines(), start=1)
+    segments = [_segment(line, f"{path}:{number}") for number, line in lines if line.strip()]
     if not segments:
         raise DataError(f"{path}: there are no segments in it. Copy it again")
     return segments
