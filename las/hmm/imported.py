@@ -126,13 +126,14 @@ def _textgrids(folder: Path) -> dict[str, list[Interval]]:
     for path in folders.search(folder).files:
         if path.suffix.lower() != ".textgrid":
             continue
-        if path.name in found:
+        own_name = f"{path.stem}.TextGrid"  # the ending may be written otherwise
+        if own_name in found:
             raise DataError(f"{path}: another folder has a file of this name too: one for each utterance")
         tiers = textgrid.read(path)
         named = [name for name in tiers if name.rpartition(" - ")[2] in PHONE_TIERS]  # or `speaker - phones`
         if len(named) != 1:
             raise DataError(f"{path}: one tier must be named {PHONE_TIERS[0]}; there are {', '.join(tiers) or 'none'}")
-        found[path.name] = tiers[named[0]]
+        found[own_name] = tiers[named[0]]
     return found
 
 
