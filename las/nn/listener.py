@@ -23,11 +23,11 @@ from las.nn.dropout import Dropout
 from las.nn.masking import mask_of
 from las.nn.normalisation import OUTPUT_NORMS
 from las.nn.rnn import BidirectionalLayer, CellFactory, ListenerLayer
-from las.nn.subsampling import REDUCTIONS, ConvolutionFrontEnd, reduce_time, reduced_length
+from las.nn.subsampling import REDUCTIONS, FrontEnd, reduce_time, reduced_length
 from las.runtime.config import require, shown
 from las.runtime.errors import ArgumentError, suggest
 
-FrontEndFactory = Callable[[int], ConvolutionFrontEnd]
+FrontEndFactory = Callable[[int], FrontEnd]
 """Makes a front end from the size of a row."""
 
 LayerFactory = Callable[[CellFactory, int, int], ListenerLayer]

@@ -58,7 +58,24 @@ NORMS: dict[str, type[nn.Module]] = {"none": Unnormalised, "batch": ChannelNorm}
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"none": lambda planes: planes, "relu": torch.relu}
 
 
-class ConvolutionFrontEnd(nn.Module):
+class FrontEnd(nn.Module):
+    """Base class of what stands before the listener's layers, made from the size of a feature row.
+
+    The listener calls it and reads `output_size` and `time_reduction`, which a subclass sets.
+    """
+
+    output_size: int
+    time_reduction: Sequence[int]
+    """Factors by which rows become fewer, in order; each rounds up."""
+
+    def forward(
+        self, rows: Float[Tensor, "batch rows input"], num_rows: Int[Tensor, "batch"]
+    ) -> tuple[Float[Tensor, "batch reduced output"], Int[Tensor, "batch"]]:
+        """Reduce [batch, rows, input_size] to [batch, reduced, output_size], zero in padding; with new lengths."""
+        raise TypeError(f"{type(self).__name__} must define forward")
+
+
+class ConvolutionFrontEnd(FrontEnd):
     """Feature rows to fewer rows of channels.
 
     The middle of filter j is on row j * stride, and what lies outside an utterance is zero, so that no utterance
@@ -118,7 +135,6 @@ class ConvolutionFrontEnd(nn.Module):
     def forward(
         self, rows: Float[Tensor, "batch rows input"], num_rows: Int[Tensor, "batch"]
     ) -> tuple[Float[Tensor, "batch reduced output"], Int[Tensor, "batch"]]:
-        """Reduce [batch, rows, input_size] to [batch, reduced, output_size], zero in padding; with new lengths."""
         planes = rows.unflatten(-1, (self.input_channels, -1)).transpose(1, 2)
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             planes = convolution(self._padded(_zero_padding(planes, num_rows)))

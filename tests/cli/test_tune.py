@@ -104,7 +104,7 @@ def test_no_number_of_the_table_is_cut_off_in_eighty_columns(monkeypatch: pytest
         (["weights.lm=[]"], r"weights\.lm=\[\]"),
         (["weights.lm=[-0.1]"], r"search\.lm\.weight=-0\.1 must be 0 or more"),
         (["weights.lm=much"], r"weights\.lm='much'"),
-        (["length_normalisation=[-1.0]"], r"length_normalisation=\[-1\.0\]"),
+        (["length_normalisation=[-1.0]"], r"search\.length_normalisation=-1\.0 must be 0 or more"),
     ],
 )
 def test_what_cannot_be_tried_is_named(trained: Path, lm: Path, tmp_path: Path, more: list[str], named: str) -> None:

@@ -68,11 +68,13 @@ verbs = [
     ["decode", "checkpoint=runs/mixture/folder/seed1", "split=dev", "search.nbest=2"],
     ["transcribe", "checkpoint=runs/mixture/folder/seed1", f"input={sys.argv[1]}/dev/cat_1.wav"],
     ["tune", "checkpoint=runs/mixture/folder/seed1", "search=beam", "+scorer@search.words=word_reward"]
-    + ["+weights.words=[0,0.3]", "weights.lm=null", "weights.coverage=null", "length_normalisation=[1.0]"],
+    + ["+weights.words=[0.2,0.3]", "weights.lm=null", "weights.coverage=null", "length_normalisation=[1.0]"],
+    ["decode", "checkpoint=runs/mixture/folder/seed1", "split=test", "search=tuned", "search.nbest=2"],
 ]
 for verb in verbs:
     assert main.main(verb) == 0, verb
-assert '"words": ' in open("runs/mixture/folder/seed1/decoded/hypotheses.dev.jsonl").read()
+for split in ("dev", "test"):
+    assert '"words": ' in open(f"runs/mixture/folder/seed1/decoded/hypotheses.{split}.jsonl").read()
 print("examples work")
 """
 

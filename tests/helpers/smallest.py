@@ -22,6 +22,7 @@ from las.nn.features import Features
 from las.nn.losses import TrainingLoss
 from las.nn.masking import mask_of
 from las.nn.rnn import ListenerLayer
+from las.nn.subsampling import FrontEnd
 from las.nn.trainable import FeatureAugmentation, SpeechModel, Trainable, TrainingBatch
 from las.training.gradients import GradientNoise, GradientTransform
 from las.training.schedules import Schedule
@@ -63,6 +64,17 @@ class SmallestLayer(ListenerLayer):
 
     def forward(self, frames: Tensor, num_frames: Tensor) -> Tensor:
         return self.linear(frames) * mask_of(num_frames, frames.shape[1]).unsqueeze(-1)
+
+
+class SmallestFrontEnd(FrontEnd):
+    time_reduction = (2,)
+
+    def __init__(self, input_size: int) -> None:
+        super().__init__()
+        self.output_size = input_size
+
+    def forward(self, rows: Tensor, num_rows: Tensor) -> tuple[Tensor, Tensor]:
+        return rows[:, ::2], (num_rows + 1) // 2
 
 
 class SmallestFeatures(Features):

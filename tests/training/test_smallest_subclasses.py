@@ -49,6 +49,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "cell": {"model.listener.cell": made("Cell"), "model.speller.cell": made("Cell")},
     "attention": {"model.speller.attention": made("Attention")},
     "layer": {"model.listener.layer": made("Layer")},
+    "front_end": {"model.listener.front_end": made("FrontEnd")},
     "features": {"model.features": made("Features")},
     "model": {"model": {"_target_": "las.SmallestModel", "_partial_": True, **MODEL}},
     "init": {"init": part("Initialisation")},

@@ -43,7 +43,9 @@ class LSTMState(NamedTuple):
 
 
 class LSTMCell(nn.Module):
-    """An LSTM cell with the memory update that every variant shares (Hochreiter & Schmidhuber 1997; Gers et al. 2000):
+    """Base class of LSTM cells; a subclass defines `input_gates` and `gates`.
+
+    It has the memory update that every variant shares (Hochreiter & Schmidhuber 1997; Gers et al. 2000):
 
         c_t = sigmoid(f) * c_{t-1} + sigmoid(i) * tanh(g)
         h_t = sigmoid(o) * tanh(c_t)
