@@ -38,7 +38,7 @@ def read_csv(path: Path, options: ReadingOptions) -> Source:
 
 
 def delimiter(header: str) -> str:
-    """What separates the fields of a header: commas, semicolons or `|`, whichever is most frequent."""
+    """Separator of the fields of a header: commas, semicolons or `|`, whichever is most frequent."""
     return max(",;|", key=header.count)
 
 
