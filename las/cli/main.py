@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from las.cli import quoting
 from las.runtime import config_folders, hydra_flags, signals, terminal
 from las.runtime.config import config_directory
-from las.runtime.errors import ConfigError, LasError, StorageError, suggest
+from las.runtime.errors import ConfigError, LasError, MissingValueError, StorageError, suggest
 
 
 class Verb(NamedTuple):
@@ -229,7 +229,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     except LasError as error:
         if str(error):  # an empty message: another process of this training has printed it
-            print(f"las {name}: {error}", file=sys.stderr)
+            runs = known_runs(error.key) if isinstance(error, MissingValueError) else ""
+            print(f"las {name}: {error}{runs}", file=sys.stderr)
         return error.exit_code
     except OSError as error:
         remedy = f". {FULL_DISK}" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
@@ -252,7 +253,8 @@ def run(name: str, flags: hydra_flags.Flags) -> None:
         with own_folders(flags.folders if name in OF_CARDS else None):
             function(name)(flags.overrides)
         return
-    overrides = [quoting.protect_each(each) if flags.multirun else quoting.protect(each) for each in flags.overrides]
+    given = quoting.with_files(name, flags.overrides)
+    overrides = [quoting.protect_each(each) if flags.multirun else quoting.protect(each) for each in given]
     with own_folders(flags.folders):
         if flags.cfg or flags.info:
             importlib.import_module("las.cli.show_config").show(name, verb.config, overrides, flags)
@@ -281,6 +283,22 @@ def own_folders(given: Sequence[str] | None) -> Iterator[None]:
         print(config_folders.announcement(config_directory(), folders), file=sys.stderr)
     with config_folders.used(folders):
         yield
+
+
+def known_runs(key: str) -> str:
+    """A sentence about the runs below `runs`, newest first, where a command lacks one; empty for another key."""
+    if key not in ("checkpoint", "run"):
+        return ""
+    from las.storage import run_summary
+
+    folder = Path("runs")
+    runs = [run for run in run_summary.find(folder) if (run / "checkpoints").is_dir()] if folder.is_dir() else []
+    if not runs:
+        return f". There are no runs below {folder} yet: las train +experiment=ln_encoder_only makes one"
+    newest = sorted(runs, key=lambda run: (run / "checkpoints").stat().st_mtime, reverse=True)
+    listed = "\n  ".join(f"{key}={run}" for run in newest[:5])
+    more = f"\n  and {len(runs) - 5:,} more: las runs" if len(runs) > 5 else ""
+    return f". Runs below {folder}, the newest first:\n  {listed}{more}"
 
 
 def complete(request: list[str]) -> None:

@@ -1,5 +1,9 @@
 """Paths and texts among the overrides of a command, quoted for the override grammar, and as they were typed."""
 
+from collections.abc import Sequence
+
+from las.runtime.errors import ConfigError
+
 SOURCE_KEYS = ("corpus.dev", "corpus.test", "corpus.train")
 """Keys whose values may be paths; commas in them stand between the values of a sweep."""
 
@@ -34,6 +38,30 @@ PATH_KEYS = (
     "text",
     "warm_start.from",
 )
+
+
+FILES = {"decode": "audio", "transcribe": "input"}
+"""Keys of the recordings that verbs take without a key too: `las transcribe checkpoint=RUN talk.wav other.flac`."""
+
+
+def with_files(verb: str, arguments: Sequence[str]) -> list[str]:
+    """The arguments of a verb with its recordings, which need no key, in one override.
+
+    A name with `=` in it needs its folder, `./a=b.wav`. Raises ConfigError for recordings by their key besides.
+    """
+    key = FILES.get(verb)
+    if key is None or not (names := [each for each in arguments if _is_name(each)]):
+        return list(arguments)
+    rest = [each for each in arguments if each not in names]
+    if by_key := [each for each in rest if each.partition("=")[0] == key]:
+        raise ConfigError(f"{by_key[0]} and {' '.join(names)}: recordings are given either by key or without")
+    quoted = ",".join(map(_quoted, names))
+    return [*rest, f"{key}={quoted}" if len(names) == 1 else f"{key}=[{quoted}]"]
+
+
+def _is_name(argument: str) -> bool:
+    """Return whether an argument is no override: it sets no key and deletes none."""
+    return argument.startswith(("/", "./", "../")) or not ("=" in argument or argument.startswith("~"))
 
 
 def protect(override: str) -> str:

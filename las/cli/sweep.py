@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from omegaconf import OmegaConf
 
-from las.cli.train import summary, train_config
+from las.cli.train import say_unreached, summary, train_config
 from las.runtime import config_folders, hydra_section, progress, signals
 from las.runtime.config import compose, config_directory
 from las.runtime.config_groups import HYDRA
@@ -47,11 +47,14 @@ def train(overrides: list[str]) -> list[dict[str, Any] | None]:
     _require_known(chosen)
     _require_launcher(chosen)
     jobs = combinations(chosen)
-    folders = [Path(compose("train", list(job))["run_dir"]) for job in jobs]
+    configs = [compose("train", list(job)) for job in jobs]
+    folders = [Path(config["run_dir"]) for config in configs]
     _require_apart(jobs, folders)
     if any(config_folders.own()):
         _require_package_section(chosen, jobs)
     progress.say(f"{len(jobs)} trainings")
+    for job, config in zip(jobs, configs, strict=True):
+        say_unreached(config, job)
     SWEEPS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="answers-", dir=SWEEPS) as place:
         ended = _launch(chosen, Path(place).absolute())

@@ -34,7 +34,23 @@ def train(overrides: list[str]) -> dict[str, Any]:
     Traceback (most recent call last):
     las.runtime.errors.ConfigError: +experiment=ln_boht: there is no configs/experiment/ln_boht.yaml. Did you mean ...
     """
-    return train_config(compose("train", overrides))
+    config = compose("train", overrides)
+    say_unreached(config, overrides)
+    return train_config(config)
+
+
+def say_unreached(config: Config, overrides: Sequence[str]) -> None:
+    """Warn of a schedule that was chosen and begins only after the training ends; not of a training for a try."""
+    chosen = [each for each in overrides if each.lstrip("+").startswith(("schedule=", "schedule."))]
+    if not chosen or "trainer=smoke" in overrides:
+        return
+    last = config["trainer"]["max_steps"]
+    for key, what in (("warmup_steps", "the full learning rate is never reached"), ("start_step", "it never decays")):
+        if (start := config["schedule"].get(key) or 0) >= last:
+            progress.say(
+                f"warning: trainer.max_steps={last} ends before schedule.{key}={start}: {what}. Train for longer, or "
+                f"set schedule.{key} below it"
+            )
 
 
 def train_config(config: Config) -> dict[str, Any]:

@@ -179,7 +179,7 @@ def compose(name: str, overrides: list[str]) -> Config:
         resolved = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except MissingMandatoryValue as error:
         key = getattr(error, "full_key", None) or "a value"
-        raise MissingValueError(f"{key} has no value: add {key}=... to the command") from error
+        raise MissingValueError(f"{key} has no value: add {key}=... to the command", key) from error
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_explain(error, name, overrides, directory)) from error
     except RecursionError as error:

@@ -23,6 +23,10 @@ class ConfigError(LasError):
 class MissingValueError(ConfigError):
     """Key of a config that has no value yet (`checkpoint: ???`)."""
 
+    def __init__(self, message: str, key: str = "") -> None:
+        super().__init__(message)
+        self.key = key
+
 
 class ArgumentError(ConfigError):
     """Value that a constructor refuses, named by its argument; `las.runtime.config` prepends the section's key."""

@@ -1,0 +1,95 @@
+"""Recordings without a key, the runs that a command may mean, and schedules that a training never reaches."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import soundfile
+from console import Answer
+from tiny import overrides, wav
+
+from las.cli import quoting, sweep, train
+from las.runtime.errors import ConfigError
+
+Las = Callable[..., Answer]
+
+
+@pytest.fixture
+def recordings(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Recordings in the working directory, with names that need care."""
+    monkeypatch.chdir(tmp_path)
+    names = ["talk.wav", "a, b.wav", "it's [one].flac", "./a=b.wav", "größe/x.wav"]
+    samples, rate = soundfile.read(wav(trained, "mdab0_sx1"))
+    for name in names:
+        Path(name).parent.mkdir(exist_ok=True)
+        soundfile.write(name, samples, rate)
+    return names
+
+
+@pytest.mark.parametrize("verb", ["transcribe", "decode"])
+def test_recordings_need_no_key(verb: str, recordings: list[str], trained: Path, las: Las) -> None:
+    checkpoint = f"checkpoint={trained / 'run'}"
+    output = [] if verb == "transcribe" else ["output=x.jsonl"]
+    for names in (recordings[:1], recordings, ["größe"]):
+        answer = las(verb, names[0], checkpoint, "search=greedy", *names[1:], *output)
+        assert answer.code == 0 and answer.err == "", answer
+        assert len([line for line in answer.out.splitlines() if ".wav: " in line or ".flac: " in line]) == len(names)
+    answer = las(verb, checkpoint, "talk.wav", f"{quoting.FILES[verb]}=talk.wav")
+    assert answer.code == 2 and "talk.wav: recordings are given either by key or without" in answer.err
+    answer = las(verb, checkpoint, "tlak.wav", *output)
+    assert answer.code == 3 and "tlak.wav: there is no such audio file or folder" in answer.err
+
+
+def test_other_arguments_stay_as_they_are() -> None:
+    given = ["checkpoint=x", "~search.lm", "+a=b", "hydra/launcher=joblib"]
+    assert quoting.with_files("decode", given) == given
+    assert quoting.with_files("train", [*given, "word"]) == [*given, "word"]
+    assert quoting.with_files("transcribe", [*given, "-"]) == [*given, "input='-'"]
+    with pytest.raises(ConfigError, match=r"audio=a and b"):
+        quoting.with_files("decode", ["b", "audio=a"])
+
+
+def test_the_message_without_a_checkpoint_names_the_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, las: Las
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = las("transcribe", "talk.wav")
+    assert answer.code == 2 and answer.err.startswith("las transcribe: checkpoint has no value: add checkpoint=... to")
+    assert "There are no runs below runs yet: las train +experiment=ln_encoder_only makes one" in answer.err
+    for number in range(7):
+        folder = Path(f"runs/x/an4/seed{number}")
+        (folder / "checkpoints").mkdir(parents=True)
+        (folder / "metrics.jsonl").touch()
+        os.utime(folder / "checkpoints", (1000 + number, 1000 + number))
+    for verb, key in (("decode", "checkpoint"), ("export", "checkpoint"), ("average", "run")):
+        lines = las(verb).err.splitlines()
+        assert lines[0].endswith("Runs below runs, the newest first:")
+        assert lines[1:3] == [f"  {key}=runs/x/an4/seed6", f"  {key}=runs/x/an4/seed5"]
+        assert lines[-1] == "  and 2 more: las runs" and len(lines) == 7
+    assert "runs" not in las("train_lm", "corpus=files").err
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["schedule=park_b", "trainer.max_steps=500"], ["warmup_steps=500: the full", "start_step=20000: it never"]),
+        (["schedule.start_step=100", "trainer.max_steps=99", "schedule.warmup_steps=9"], ["start_step=100: it never"]),
+        (["schedule=constant", "schedule.warmup_steps=300", "trainer.max_steps=300"], ["warmup_steps=300: the full"]),
+        (["trainer.max_steps=10"], []),
+        (["schedule=park_b", "trainer.max_steps=20001"], []),
+        (["schedule=park_b", "trainer=smoke", "trainer.max_steps=2"], []),
+    ],
+)
+def test_a_chosen_schedule_that_never_begins_is_warned_about(
+    given: list[str], says: list[str], corpus: Path, monkeypatch: pytest.MonkeyPatch, las: Las
+) -> None:
+    monkeypatch.setattr(train, "train_config", lambda config: {})
+    monkeypatch.setattr(sweep, "train_config", lambda config: {"steps": 1, "splits": {}, "steps_to_converge": 1})
+    command = [each for each in overrides(corpus) if not each.startswith(("schedule", "trainer.max_steps", "run_dir"))]
+    monkeypatch.chdir(corpus)
+    for sweeping in ([], ["-m"]):
+        answer = las("train", *sweeping, *command, *given)
+        warnings = [line for line in answer.out.splitlines() if line.startswith("warning: trainer.max_steps=")]
+        assert answer.code == 0 and len(warnings) == len(says)
+        assert all(each in line for each, line in zip(says, warnings, strict=True))
