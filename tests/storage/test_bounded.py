@@ -214,7 +214,7 @@ def test_deep_manifests_and_readings_are_made_again(corpus: Path, las: Las) -> N
 
 
 def test_deep_readings_are_none(tmp_path: Path) -> None:
-    (tmp_path / "readings.jsonl").write_text(f'[1, "x", [1, 2], {DEEP}\n[1, "y", 3]\n')
+    (tmp_path / "readings.jsonl").write_text(f'[2, "x", [1, 2], {DEEP}\n[2, "y", 3]\n')
     assert AudioScanCache.remembered(tmp_path / "readings.jsonl")._entries == {"y": [3]}
 
 
