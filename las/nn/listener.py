@@ -116,6 +116,8 @@ class Listener(nn.Module):
         self.norms = nn.ModuleList()
         for factor, norm in zip(self.time_reduction, _norms(output_norm, num_layers), strict=True):
             made = layer(cell if self.layers else first_cell or cell, size, hidden_size)
+            if not isinstance(made, ListenerLayer):
+                raise ArgumentError(f"layer: a {type(made).__name__} is no ListenerLayer, as a UnidirectionalLayer is")
             self._check_residual(size, made.output_size)
             self.layers.append(made)
             size = made.output_size * (factor if reduction == "concat" else 1)

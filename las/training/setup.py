@@ -127,6 +127,10 @@ def build_parts(config: Config, corpus: Corpus, *place: int | str, where: str = 
     )
     search: Search = build(config["search"], where="search")
     tasks.require_same(model, parts.loss, (parts.search, search))
+    if any(parameter.requires_grad for parameter in parts.loss.parameters()):
+        raise ConfigError(
+            f"loss: a {type(parts.loss).__name__} has parameters, which no optimiser trains: they belong into the model"
+        )
     parts.task.check(parts.augment)
     optimizers.check_settings(config["optim"])
     parts.optim(parts.model.parameters())  # raises now what it refuses
@@ -231,6 +235,7 @@ def trainers(run: TrainingRun, data: PreparedCorpus, train: Sequence[Utterance])
         stage = _current_stage(run)
         setup = run.setup if stage.is_last else build_stage(stage, run.corpus)
         setup.parts.model.to(run.device)
+        setup.parts.loss.to(run.device)
         chosen = pretraining.utterances_of_stage(train, run.corpus.tokens, stage)
         dev, targets = data.splits[run.corpus.splits[1]], run.targets(data, setup)
         stage_data = TrainingData(run.corpus, chosen, dev, manifest_hash, targets)

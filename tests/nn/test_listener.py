@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.listener import Listener
-from las.nn.rnn import ListenerLayer, UnidirectionalLayer
+from las.nn.rnn import ListenerLayer, RecurrentLayer, UnidirectionalLayer
 from las.nn.subsampling import REDUCTIONS, reduce_time, reduced_length
 from las.runtime.errors import ConfigError
 
@@ -285,5 +285,7 @@ def test_a_listener_makes_its_layers() -> None:
     assert listener.output_size == encoded.shape[-1] == 8 * FEATURES and num_states.tolist() == [2]
     assert torch.equal(encoded[0, 0, : 4 * FEATURES], frames[0, 0].repeat(4))
     assert listener.explain() == "recurrences: none"
+    with pytest.raises(ConfigError, match="layer: a RecurrentLayer is no ListenerLayer"):
+        make(layer=RecurrentLayer)
     with pytest.raises(TypeError, match="ListenerLayer must define forward"):
         ListenerLayer()(frames, num_states)

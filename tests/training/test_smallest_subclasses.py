@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import smallest
+import torch
 from console import Answer
 from tiny import overrides, sound
 
@@ -15,6 +16,7 @@ from las.cli import train
 from las.decoding import transcriber
 from las.runtime import public
 from las.runtime.config import compose
+from las.runtime.errors import ConfigError
 
 Las = Callable[..., Answer]
 CLASSES = [name for name, _ in inspect.getmembers(smallest, inspect.isclass) if name.startswith("Smallest")]
@@ -121,9 +123,21 @@ def test_all_of_them_together(named: None, corpus: Path, las: Las, monkeypatch: 
     assert "mine" in loaded.search(*loaded.model.decoder(*speech()))[0][0].scores  # type: ignore[arg-type]
 
 
-def speech() -> Any:
-    import torch
+class Scaled(smallest.SmallestLoss):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(1))
 
+
+def test_a_loss_with_parameters_is_refused_because_nothing_would_train_them(
+    named: None, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(smallest, "SmallestLoss", Scaled)
+    with pytest.raises(ConfigError, match="loss: a Scaled has parameters, which no optimiser trains"):
+        train.train_config(changed(compose("train", overrides(corpus)), PARTS["loss"]))
+
+
+def speech() -> Any:
     return torch.randn(1, 8000), torch.tensor([8000])
 
 

@@ -50,6 +50,10 @@ class Attention(nn.Module):
     tensor([0., 0., 0., 0., 0.], grad_fn=<SliceBackward0>)
     """
 
+    def __init_subclass__(cls) -> None:
+        if hasattr(cls, "accumulate"):
+            raise TypeError(f"{cls.__name__}.accumulate is not called: `attend` returns the state for the next token")
+
     def __init__(self, query_size: int, value_size: int) -> None:
         super().__init__()
         self.query_size = query_size

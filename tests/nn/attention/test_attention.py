@@ -228,6 +228,12 @@ def test_a_location_filter_has_a_middle() -> None:
         build(config | {"width": 50})(QUERY, VALUE)
 
 
+def test_what_is_not_called_any_more_is_refused() -> None:
+    """An attention of an earlier release would otherwise compute something else without a word."""
+    with pytest.raises(TypeError, match=r"Old\.accumulate is not called: `attend` returns the state"):
+        type("Old", (Attention,), {"accumulate": lambda self, memory, weights, accumulated: weights})
+
+
 def test_memory_is_a_value() -> None:
     """Search reorders utterances' states, never the memory: it stays what `prepare` gave."""
     attention = make("location")
