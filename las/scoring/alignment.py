@@ -8,7 +8,7 @@ decides between paths of equal cost. Many pairs are aligned at once, as word net
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, product
@@ -232,7 +232,9 @@ def align(
 
 def _side(tokens: Tokens, vocabulary: _Vocabulary, optional_words: bool) -> _Side:
     reading = _Reading(isinstance(tokens, Marked), optional_words)
-    items: Sequence[Item] = tokens.split() if isinstance(tokens, str) else tokens
+    if not isinstance(tokens, Iterable) or isinstance(tokens, Mapping | Set):
+        raise ArgumentError(f"{tokens!r} is neither a text nor a list of words")
+    items: Sequence[Item] = tokens.split() if isinstance(tokens, str) else [*tokens]
     if isinstance(tokens, Marked) and "{" in "".join(tokens):
         items = word_network.parse(tokens)
     if not any(isinstance(item, Alternatives) for item in items):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NamedTuple
 
-from las.runtime.errors import DataError
+from las.runtime.errors import ArgumentError, DataError
 from las.scoring import bootstrap
 from las.scoring.error_rates import Alignment, ErrorRate, Score, count
 
@@ -54,7 +54,9 @@ class Comparison:
 
 
 def compare(first: Score, second: Score) -> Comparison:
-    """Run all tests on the scores of two systems. Raises DataError unless both are of the same utterances.
+    """Run all tests on the scores of two systems.
+
+    Raises DataError unless both are of the same utterances, ArgumentError for what is no score.
 
     >>> import las
     >>> references = {f"u{n}": "one two three four".split() for n in range(20)}
@@ -65,6 +67,9 @@ def compare(first: Score, second: Score) -> Comparison:
     >>> comparison.tests["mcnemar"].p < 0.01
     True
     """
+    for each in (first, second):
+        if not isinstance(each, Score):
+            raise ArgumentError(f"{each!r:.80} is no score: las.compare(las.error_rate(...), las.error_rate(...))")
     for name in sorted(first.utterances.keys() ^ second.utterances.keys()):
         raise DataError(f"only one of the systems has utterance {name!r}: score both on the same test")
     return Comparison(first.total, second.total, tests(first, second), resampled(first, second))

@@ -185,6 +185,17 @@ def test_what_is_no_word_is_refused(word):
             align([pair[0]], [pair[1]])
 
 
+@pytest.mark.parametrize("side", [None, 0.5, {"a": 1}, {"a"}])
+def test_what_is_neither_a_text_nor_a_list_is_refused(side):
+    for pair in ((side, "a"), ("a", side)):
+        with pytest.raises(ArgumentError, match="is neither a text nor a list of words"):
+            align([pair[0]], [pair[1]])
+
+
+def test_words_may_come_one_by_one():
+    assert align([(word for word in "ab")], [iter("ab")]) == align(["a b"], ["a b"])
+
+
 def test_brackets_of_a_hypothesis_are_letters_and_those_of_a_reference_are_asked_for():
     assert counts(align(["i (uh) see"], ["i see"], DELETABLE)[0]) == [3, 0, 0, 0]
     assert counts(align(["i see"], ["i (uh) see"], DELETABLE)[0]) == [2, 0, 0, 1]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiers import rest_slow
 
-from las.runtime.errors import DataError
+from las.runtime.errors import ArgumentError, DataError
 from las.scoring import significance
 from las.scoring.alignment import Aligned
 from las.scoring.error_rates import Score, error_rate, summarise
@@ -36,6 +36,11 @@ def found(first: Score, second: Score) -> list[str]:
     outcomes = significance.tests(first, second)
     p_values = [printed(outcomes[name].sc_stats_p) for name in cases.TESTS.values()]
     return [*p_values, str(outcomes["mapsswe"].pairs), f"{outcomes['mapsswe'].statistic:.3f}"]
+
+
+def test_only_scores_are_compared():
+    with pytest.raises(ArgumentError, match=r"is no score: las\.compare\(las\.error_rate"):
+        significance.compare({"u1": "a"}, {"u1": "a"})
 
 
 def test_the_gold_has_a_thousand_pairs() -> None:
