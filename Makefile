@@ -8,10 +8,10 @@ test slow shapes browser faults gpu: export OMP_NUM_THREADS = 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench gpu test check slow shapes browser docs faults clean
+.PHONY: help setup demo demo_app bench gpu test check slow shapes browser docs faults clean
 
 help: ## Show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z_]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 setup: $(VENV)/.ready ## Create .venv and install las with its tools (pinned by constraints.txt)
 
@@ -41,9 +41,12 @@ slow: setup ## Run the slow tests, which make test leaves out
 shapes: setup ## Run the tests of tensors again, the types and shapes of every call checked
 	$(BIN)/python -m pytest $(TESTS) -m 'not slow' --shapes tests/nn tests/decoding tests/lm tests/analysis tests/training
 
-browser: setup ## Test the page of las demo_app in Chromium (installs gradio and Playwright)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[demo]' playwright
-	$(BIN)/python -m pytest tests/cli/test_demo_app_browser.py
+demo_app: setup ## Install what las demo_app needs (gradio)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[demo]'
+
+browser: demo_app ## Attack the page of las demo_app, and test it in Chromium (installs gradio and Playwright)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt playwright
+	$(BIN)/python -m pytest tests/cli/test_demo_app.py tests/cli/test_demo_app_server.py tests/cli/test_demo_app_browser.py
 
 docs: setup ## Build the documentation site into build/docs (installs MkDocs)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'

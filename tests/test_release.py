@@ -78,6 +78,9 @@ def test_it_is_installed_elsewhere_and_trains_there(name: str, wheels: dict[str,
 
     run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheels[name])
     las = tmp_path / "env/bin/las"
+    assert wheels[name].name.startswith("las_asr-") and run(
+        python, "-c", "import importlib.metadata; print(importlib.metadata.version('las-asr'))"
+    )
     assert run(python, "-c", "import las; print(las.__file__)").strip() == str(packages / "las/__init__.py")
     own = "cell@model.listener.cell=mine"
     trained = run(las, "train", *SPEECH, *MODEL, *SHORT, *QUICK, own, "search.max_length=8", "run_dir=run")

@@ -22,7 +22,7 @@ NUM_SPECIAL = 2
 def unavailable() -> str:
     """The reason why the peer cannot be measured; empty if it can."""
     if importlib.util.find_spec("speechbrain") is None:
-        return "not installed: pip install 'las[peers]'"
+        return "not installed: pip install 'las-asr[peers]'"
     return ""
 
 

@@ -83,7 +83,7 @@ def _of_model(config: Config, names: Sequence[str]) -> None:
         progress.say(f"picture     {path}")
     progress.say(f"numbers     {log.folder}/*.jsonl")
     if not plots.available():
-        progress.say("pictures    none, they need matplotlib: pip install 'las[plots]', then the same command")
+        progress.say("pictures    none, they need matplotlib: pip install 'las-asr[plots]', then the same command")
 
 
 def _checkpoint(config: Config, names: Sequence[str], grid: Grid) -> tuple[AnalysisLog, str]:

@@ -40,8 +40,12 @@ def packages() -> Check:
     """Check that the packages las requires are installed, in versions it accepts."""
     from packaging.requirements import Requirement
 
+    try:
+        listed_by_las = importlib.metadata.requires("las-asr") or []
+    except importlib.metadata.PackageNotFoundError:
+        return Check("packages", NOTE, "las is not installed: it runs from its sources", "pip install --editable .")
     wrong, required = [], 0
-    for requirement in map(Requirement, importlib.metadata.requires("las") or []):
+    for requirement in map(Requirement, listed_by_las):
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
         required += 1
@@ -149,7 +153,7 @@ def extras() -> Check:
     installed.append(f"sclite in {sclite}" if sclite else "no sclite: las scores by itself")
     text = ", ".join(installed) + (f"; without {', '.join(lacking)}" if lacking else "")
     if versions["espeakng-loader"] is None:
-        return Check("extras", NOTE, text, "pip install 'las[synth]'")
+        return Check("extras", NOTE, text, "pip install 'las-asr[synth]'")
     return Check("extras", OK, text)
 
 

@@ -304,7 +304,7 @@ def train(
     try:
         from joblib import Parallel, delayed
     except ImportError as error:
-        raise LasError("jobs=... of more than one needs joblib: pip install 'las[joblib]'") from error
+        raise LasError("jobs=... of more than one needs joblib: pip install 'las-asr[joblib]'") from error
     prepare.prepare(list(jobs[0].overrides))
     threads = f"trainer.threads={max(1, (os.cpu_count() or 1) // at_once)}"
     work = (

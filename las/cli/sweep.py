@@ -165,4 +165,4 @@ def _require_launcher(overrides: Sequence[str]) -> None:
             try:
                 importlib.metadata.version(package)
             except importlib.metadata.PackageNotFoundError as error:
-                raise ConfigError(f"{override} needs {package}: pip install 'las[{extra}]'") from error
+                raise ConfigError(f"{override} needs {package}: pip install 'las-asr[{extra}]'") from error

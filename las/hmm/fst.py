@@ -68,7 +68,7 @@ def library(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise ConfigError(
-            f"graphs of words need kaldifst and kaldi-decoder ({error}): pip install 'las[hmm]'"
+            f"graphs of words need kaldifst and kaldi-decoder ({error}): pip install 'las-asr[hmm]'"
         ) from error
 
 

@@ -29,7 +29,7 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
     try:
         import h5py
     except ImportError as error:
-        raise ConfigError(f"{path}: HDF files are read by h5py: pip install 'las[hdf]'") from error
+        raise ConfigError(f"{path}: HDF files are read by h5py: pip install 'las-asr[hdf]'") from error
     try:
         with h5py.File(path, "r") as file:
             if missing := [name for name in PARTS if name not in file]:

@@ -1,4 +1,4 @@
-"""Pictures of a run: attention heat maps and learning curves. They need matplotlib: pip install 'las[plots]'."""
+"""Pictures of a run: attention heat maps and learning curves. They need matplotlib: pip install 'las-asr[plots]'."""
 
 import importlib.util
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ def available() -> bool:
 def blank_figure(width: float, height: float) -> Any:
     """A matplotlib figure, its sides in inches. Raises LasError without matplotlib."""
     if not available():
-        raise LasError("pictures need matplotlib: pip install 'las[plots]'")
+        raise LasError("pictures need matplotlib: pip install 'las-asr[plots]'")
     from matplotlib.figure import Figure  # no pyplot: no global state, no display
 
     return Figure(figsize=(width, height), layout="constrained")

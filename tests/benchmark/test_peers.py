@@ -118,7 +118,7 @@ def test_without_peers_their_installation_is_told(
     assert {row["implementation"] for row in measured} == {"las, fp32", "las, bf16"}
     assert all("ratio_to_peer" not in row for row in measured)
     said = capsys.readouterr().out
-    assert "speechbrain (not installed: pip install 'las[peers]')" in said
+    assert "speechbrain (not installed: pip install 'las-asr[peers]')" in said
     assert "espnet (not installed: pip install espnet" in said
 
 
@@ -155,7 +155,7 @@ def work(corpus: Path) -> Work:
     )
 
 
-@pytest.mark.skipif(find_spec("speechbrain") is None, reason="needs SpeechBrain: pip install 'las[peers]'")
+@pytest.mark.skipif(find_spec("speechbrain") is None, reason="needs SpeechBrain: pip install 'las-asr[peers]'")
 def test_speechbrain_learns_and_searches(work: Work) -> None:
     peer = SpeechBrainPeer(work.sizes, peers.CTC_WEIGHT, 0.01, torch.device("cpu"))
     first = peer.model.loss(work.batch, 0.3).item()

@@ -237,7 +237,7 @@ def test_the_command_says_that_it_drew_nothing(
     answer = las(*command)
     assert answer.code == 0
     assert answer.out.splitlines()[-1] == (
-        "pictures    none, they need matplotlib: pip install 'las[plots]', then the same command"
+        "pictures    none, they need matplotlib: pip install 'las-asr[plots]', then the same command"
     )
 
 

@@ -68,6 +68,15 @@ def test_old_pythons_and_missing_packages(monkeypatch: pytest.MonkeyPatch) -> No
     assert "nowhere missing" in found.found
 
 
+def test_sources_that_are_not_installed_are_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> list[str]:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "requires", missing)
+    found = doctor.packages()
+    assert (found.verdict, found.command) == (doctor.NOTE, "pip install --editable .")
+
+
 def test_what_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*given: str) -> types.ModuleType:
         raise ImportError("libx.so is missing")
@@ -169,7 +178,7 @@ def test_a_disk_without_links_or_room(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_extras_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_version", lambda package: None)
     found = doctor.extras()
-    assert found.verdict == NOTE and found.command == "pip install 'las[synth]'" and "kenlm" in found.found
+    assert found.verdict == NOTE and found.command == "pip install 'las-asr[synth]'" and "kenlm" in found.found
 
 
 def test_the_longest_batch_of_a_training(corpus: Path, las: Callable[..., Answer]) -> None:

@@ -194,7 +194,7 @@ def test_without_joblib_more_than_one_at_once_is_refused(
 ) -> None:
     monkeypatch.setitem(sys.modules, "joblib", None)
     jobs = reproduction_jobs.jobs(recipe.read("bo18_table3"), "smoke", 1, corpus / "runs", places(corpus)[:4])
-    with pytest.raises(LasError, match=r"needs joblib: pip install 'las\[joblib\]'"):
+    with pytest.raises(LasError, match=r"needs joblib: pip install 'las-asr\[joblib\]'"):
         reproduce.train(jobs, at_once=2)
 
 

@@ -90,7 +90,7 @@ def test_a_launcher_that_is_not_installed_says_what_to_type(monkeypatch: pytest.
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
-    with pytest.raises(ConfigError, match=r"needs hydra-submitit-launcher: pip install 'las\[slurm\]'"):
+    with pytest.raises(ConfigError, match=r"needs hydra-submitit-launcher: pip install 'las-asr\[slurm\]'"):
         sweep.train(["-m", "hydra/launcher=submitit_slurm"])
 
 

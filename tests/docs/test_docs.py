@@ -47,6 +47,8 @@ for document, body in blocks("sh"):
         continue
     for line in filter(str.strip, body.splitlines()):
         COMMANDS.setdefault(line, document)
+INSTALLED = re.compile(r"pip install (?:[^'\n]*?(--editable|-e) )?'([\w.-]+)\[([\w,]+)\]'")
+"""An installation of extras: `--editable` where it is, the distribution and its extras."""
 INLINE = [
     (name, span)
     for name, text in TEXTS.items()
@@ -124,7 +126,7 @@ def check(command: str) -> None:
     words = shlex.split(command)
     match words:
         case ["make", *targets]:
-            known = re.findall(r"^([a-z]+):.*##", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+            known = re.findall(r"^([a-z_]+):.*##", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
             assert targets and set(targets) <= set(known)
         case ["las", "--help"]:
             assert "usage" in main.help_text()
@@ -194,11 +196,17 @@ def test_python_blocks_compile() -> None:
         compile(body, document, "exec")
 
 
-def test_extras_named_in_the_readme_exist() -> None:
+def test_extras_are_installed_by_the_distributions_own_name() -> None:
+    """`las` is another project on PyPI; in a checkout, anything but an editable install would replace that of make."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    named = re.findall(r"pip install '\.\[([\w,]+)\]'", TEXTS["README.md"])
-    assert named
-    assert {extra for extras in named for extra in extras.split(",")} <= project["optional-dependencies"].keys()
+    sources = [*(REPOSITORY / "las").rglob("*.py"), *(REPOSITORY / "configs").rglob("*.yaml"), REPOSITORY / "Makefile"]
+    texts = {name: text for name, text in TEXTS.items() if name != "CHANGELOG.md"}  # which says what was so
+    texts |= {str(path): path.read_text("utf-8") for path in sources}
+    found = [(name, *each) for name, text in texts.items() for each in INSTALLED.findall(text)]
+    assert len(found) > 15 and "README.md" in {name for name, *_ in found}
+    for name, options, distribution, extras in found:
+        assert distribution == (project["name"] if not options else "."), f"{name}: {distribution}[{extras}]"
+        assert set(extras.split(",")) <= project["optional-dependencies"].keys(), name
 
 
 def test_links_lead_somewhere() -> None:

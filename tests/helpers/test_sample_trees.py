@@ -33,7 +33,8 @@ from las.scoring.glm import Glm
 
 DATA_PAGE = REPOSITORY / "docs" / "data.md"
 needs_espeak = pytest.mark.skipif(
-    importlib.util.find_spec("espeakng_loader") is None, reason="eSpeak NG is not installed: pip install 'las[synth]'"
+    importlib.util.find_spec("espeakng_loader") is None,
+    reason="eSpeak NG is missing: pip install 'las-asr[synth]'",
 )
 
 

@@ -307,7 +307,7 @@ def test_missing_libraries_are_named(missing: str, monkeypatch: pytest.MonkeyPat
         return known(name)
 
     monkeypatch.setattr(importlib, "import_module", absent)
-    with pytest.raises(ConfigError, match=rf"{missing}.*pip install 'las\[hmm\]'"):
+    with pytest.raises(ConfigError, match=rf"{missing}.*pip install 'las-asr\[hmm\]'"):
         WordGraphSearch().prepare(SMALL, TOPOLOGY)
 
 

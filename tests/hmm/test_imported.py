@@ -113,7 +113,7 @@ def test_hdf_files_of_returnn(tmp_path: Path, name: str, width: int) -> None:
 
 def test_hdf_files_say_what_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(ConfigError, match=r"ali\.hdf: HDF files are read by h5py: pip install 'las\[hdf\]'"):
+    with pytest.raises(ConfigError, match=r"ali\.hdf: HDF files are read by h5py: pip install 'las-asr\[hdf\]'"):
         imported.pdfs(tmp_path / "ali.hdf")
 
 

@@ -61,5 +61,5 @@ def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
     assert plots.available()
     monkeypatch.setattr(plots.importlib.util, "find_spec", lambda name: None)
     assert not plots.available()
-    with pytest.raises(LasError, match=r"pip install 'las\[plots\]'"):
+    with pytest.raises(LasError, match=r"pip install 'las-asr\[plots\]'"):
         plots.attention_picture(diagonal(2), ["a", "b"], 40.0, tmp_path / "a.png")

@@ -56,7 +56,7 @@ class Espeak:
 
     def __init__(self) -> None:
         if importlib.util.find_spec("espeakng_loader") is None:
-            raise DataError("the synthetic corpora need eSpeak NG, which is not installed: pip install 'las[synth]'")
+            raise DataError("the synthetic corpora need eSpeak NG, which is missing: pip install 'las-asr[synth]'")
         if not hasattr(os, "fork"):
             raise DataError("the synthetic corpora are made on Linux or macOS: this system cannot fork processes")
         command = [sys.executable, "-m", "las.data.synthesis.espeak"]

@@ -32,7 +32,8 @@ SIDES = {
     "2005B": [(0.0, 20.0, "[silence]")],
 }
 needs_espeak = pytest.mark.skipif(
-    importlib.util.find_spec("espeakng_loader") is None, reason="eSpeak NG is not installed: pip install 'las[synth]'"
+    importlib.util.find_spec("espeakng_loader") is None,
+    reason="eSpeak NG is missing: pip install 'las-asr[synth]'",
 )
 
 

@@ -166,7 +166,7 @@ def test_a_complete_tree_needs_no_synthesiser(made: SyntheticSpeech, monkeypatch
 
 def test_a_missing_synthesiser_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(DataError, match=r"pip install 'las\[synth\]'"):
+    with pytest.raises(DataError, match=r"pip install 'las-asr\[synth\]'"):
         corpus(tmp_path / "tree").utterances("train")
     assert files(tmp_path) == {}
 

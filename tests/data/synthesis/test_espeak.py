@@ -62,7 +62,7 @@ def test_a_helper_that_dies_is_an_error() -> None:
 
 def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(DataError, match=r"pip install 'las\[synth\]'"):
+    with pytest.raises(DataError, match=r"pip install 'las-asr\[synth\]'"):
         Espeak()
 
 
