@@ -69,7 +69,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Turn links of the repository's layout into those of the site's."""
+    """Turn links of the repository's layout into those of the site's, and keep results out of the search."""
+    if page.file.src_uri.startswith("recipes/results/"):
+        page.meta["search"] = {"exclude": True}
     markdown = markdown.replace("](../recipes/", "](recipes/")
     markdown = re.sub(r"\]\(\.\./(README|CHANGELOG|CONTRIBUTING)\.md", _above, markdown)
     return markdown.replace("](docs/", "](") if page.file.src_uri in TAKEN_IN else markdown
