@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import soundfile
 from console import Answer
 from places import REPOSITORY
 from tiers import rest_slow
@@ -54,16 +53,10 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         train = printed(README, "python scripts/train.py +experiment=ln_encoder_only")
         assert main.main([*train, *TRAINING, *SEARCH]) == 0
-    recording = next((folder / "data/synthetic/TEST").rglob("*.WAV"))
-    samples, rate = soundfile.read(recording)
-    for name in ("x.wav", "talk.flac", "recordings/one.wav"):
-        (folder / name).parent.mkdir(exist_ok=True)
-        soundfile.write(folder / name, samples, rate)
-    (manifest,) = (folder / "data/manifests").glob("synthetic-*/test.jsonl")
-    shutil.copy(manifest, folder / "test.jsonl")
-    shutil.copy(folder / RUN / "hypotheses.test.jsonl", folder / "hypotheses.jsonl")
-    for name, text in (("test", "a b c"), ("decoded", "a c c"), ("other", "a b")):
-        (folder / f"{name}.trn").write_text(f"{text} (fa_1)\n{text} (mb_1)\n")
+    both = folder / "runs/ln_both/synthetic/seed1"  # a training of another command
+    both.mkdir(parents=True)
+    for hypotheses in (folder / "hypotheses.jsonl", both / "hypotheses.test.jsonl"):
+        shutil.copy(folder / RUN / "hypotheses.test.jsonl", hypotheses)
     return folder
 
 
@@ -90,19 +83,22 @@ def test_a_first_session(session: Path, run: Las) -> None:
     again = ok(run(README, "python scripts/train.py +experiment=ln_encoder_only", *TRAINING, *SEARCH))
     assert again.startswith(f"{RUN} is finished: dev PER ")
     checkpoint = f"python scripts/decode.py checkpoint={RUN}"
-    assert "x.wav: " in ok(run(README, f"{checkpoint} audio=x.wav", *SEARCH))
+    recording = sorted((session / "data/synthetic/TEST").rglob("*.WAV"))[0]  # README names one of the whole corpus
+    assert f"{recording}: " in ok(run(README, f"{checkpoint} audio=data", *SEARCH, f"audio={recording}"))
     assert "test: PER " in ok(run(README, f"{checkpoint} split=test", *SEARCH))
-    assert "one.wav: " in ok(run(README, f"las decode checkpoint={RUN} audio=recordings", *SEARCH))
-    assert len((session / "recordings.jsonl").read_text().splitlines()) == 1
-    ok(run(README, "las transcribe ", *SEARCH))
-    assert (session / "talk.srt").exists()
+    folder = recording.parent
+    assert f"{recording}: " in ok(run(README, f"las decode checkpoint={RUN} audio=data", *SEARCH, f"audio={folder}"))
+    assert len((session / "recordings.jsonl").read_text().splitlines()) == len([*folder.glob("*.WAV")])
+    ok(run(README, "las transcribe ", *SEARCH, f"input={recording}"))
+    assert (session / "captions.srt").exists()
 
 
 def test_scoring(session: Path, run: Las) -> None:
-    assert "PER" in ok(run(README, "python scripts/score.py reference=test.jsonl hypothesis=hypotheses.jsonl"))
-    counts = json.loads(ok(run(README, "las score reference=test.trn hypothesis=decoded.trn convention=nist")))
-    assert counts["substitutions"] == 2
-    ok(run(README, "las score reference=test.trn hypothesis=decoded.trn compare=other.trn page="))
+    assert "PER" in ok(run(README, "python scripts/score.py reference="))
+    result = json.loads((session / RUN / "result.json").read_text())
+    counts = json.loads(ok(run(README, f"las score reference={RUN}/references.test.jsonl hypothesis={RUN}")))
+    assert counts["substitutions"] == result["splits"]["test"]["substitutions"] > 0
+    ok(run(README, f"las score reference={RUN}/references.test.jsonl hypothesis=hypotheses.jsonl compare="))
     assert (session / "errors.html").exists()
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ports import free_port
 
-LIMIT_S = 120.0
+LIMIT_S = 240.0
 AUDITED = """
 import json, sys
 
