@@ -247,7 +247,7 @@ def test_links_lead_somewhere() -> None:
     for path in DOCUMENTS:
         for target in re.findall(r"\]\(([^)\s]+)\)", BLOCK.sub("", path.read_text("utf-8"))):
             if not target.startswith("https://"):
-                file = target.partition("#")[0]
+                file = target.partition("#")[0] or path.name
                 assert (path.parent / file).is_file(), f"{path.name}: {target}"
 
 
