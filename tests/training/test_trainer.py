@@ -237,7 +237,7 @@ def test_what_a_validation_leaves(corpus: Path) -> None:
         assert tag in content
     assert b"speller.output.weight" in content and b"attention" in content
     (validation,) = (line for line in steps(run) if line["event"] == "validation")
-    assert validation.keys() == {"event", "step", "dev_loss", "dev_error", "token_accuracy", "alignment"}
+    assert validation.keys() == {"event", "step", "dev_loss", "dev_error", "metric", "token_accuracy", "alignment"}
 
 
 def test_feature_statistics_come_from_training_and_travel_in_the_checkpoint(trained: Path) -> None:
