@@ -17,7 +17,7 @@ from typing import Any
 from rich.table import Table
 
 from las.nn.kernels import cpp_build
-from las.runtime import machine, progress, torchaudio_compat
+from las.runtime import machine, progress, torchaudio_compat, trust
 from las.runtime.config import Config, build, check_value, compose
 from las.runtime.errors import LasError
 from las.runtime.machine import GB, NOTE, OK, PROBLEM, Check
@@ -157,6 +157,14 @@ def extras() -> Check:
     return Check("extras", OK, text)
 
 
+def own_packages() -> Check:
+    """Packages that offer classes for configs (entry points `las.plugins`), and those that are trusted."""
+    available, trusted = trust.available(), trust.names()
+    offered = f"available: {', '.join(available)}" if available else "no package offers classes for configs"
+    advice = f"to use their classes: --trust {','.join(available)}" if set(available) - set(trusted) else ""
+    return Check("own packages", OK, f"{offered}{f'; trusted: {chr(44).join(trusted)}' if trusted else ''}", advice)
+
+
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
@@ -197,6 +205,7 @@ def doctor(overrides: list[str]) -> list[Check]:
         "GPU": gpu,
         "kernels": kernels,
         "extras": extras,
+        "own packages": own_packages,
         "memory": machine.memory,
         "cores": machine.cores,
         "limits": machine.limits,

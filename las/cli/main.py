@@ -17,6 +17,7 @@ from las.cli import quoting
 from las.runtime import config_folders, hydra_flags, signals, terminal
 from las.runtime.config import config_directory
 from las.runtime.errors import ConfigError, LasError, MissingValueError, StorageError, suggest
+from las.runtime.trust import trust
 
 
 class Verb(NamedTuple):
@@ -189,6 +190,7 @@ def help_text() -> str:
         "",
         "`las <verb> --help` prints that verb's configuration; every key of it can be overridden.",
         "Hydra's flags: --cfg job, --info, --multirun, --config-dir DIR, --shell-completion install=bash, ...",
+        "--trust mypkg lets configs name the classes of a package of yours.",
     ]
     return "\n".join(lines)
 
@@ -220,12 +222,13 @@ def main(arguments: list[str] | None = None) -> int:
             return 2
         flags = hydra_flags.parse(rest)
         name = by_config(name, flags.config_name)
-        if flags.help:
-            print(describe(name))
-        elif flags.completion:
-            complete(flags.overrides)
-        else:
-            run(name, flags)
+        with trust(*flags.trust):
+            if flags.help:
+                print(describe(name))
+            elif flags.completion:
+                complete(flags.overrides)
+            else:
+                run(name, flags)
         return 0
     except LasError as error:
         if str(error):  # an empty message: another process of this training has printed it
@@ -340,5 +343,5 @@ def describe(name: str) -> str:
         f"{beginning}{path}:\n\n{path.read_text('utf-8')}\n"
         f"groups (choose with group=name, one yaml each; `las list GROUP` shows them): {groups}\n"
         "flags of Hydra: --cfg job|hydra|all [--resolve] [--package KEY]  --info [defaults-tree|defaults|searchpath|"
-        "config|plugins]  --multirun  --config-dir DIR"
+        "config|plugins]  --multirun  --config-dir DIR\nclasses of your own package in configs: --trust PACKAGE"
     )

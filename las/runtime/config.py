@@ -18,11 +18,13 @@ from typing import Any
 
 from las.runtime import config_folders, config_groups, hydra_section
 from las.runtime.errors import ArgumentError, ConfigError, MissingValueError, suggest
-from las.runtime.overrides import explain_sweep, explain_unreadable
-from las.runtime.targets import resolve
+from las.runtime.overrides import explain
+from las.runtime.targets import base_of, items_of, require_kind, resolve
 
 UNCHECKED = (Any, inspect.Parameter.empty)
 BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+PARTS = (*BY_NAME, inspect.Parameter.VAR_KEYWORD)
+"""Kinds of parameters that a part may be given to: also as one of any name."""
 SEQUENCES = (list, tuple, collections.abc.Sequence)
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", None: "null", dict: "keys"}
 LISTED = {int: "whole numbers", float: "numbers", str: "texts"}
@@ -39,15 +41,23 @@ def check(cls: type, values: dict[str, Any], where: str, kinds: Collection[Any] 
 
     `kinds` are the kinds of parameters that may be given by name.
     """
-    known, rest = parameters(cls, kinds), parameters(cls, [inspect.Parameter.VAR_KEYWORD])
-    others = [each.annotation for each in rest.values() if each.annotation not in UNCHECKED]
+    known = parameters(cls, kinds)
     for key, value in values.items():
-        if key in known:
-            check_value(f"{where}.{key}", value, known[key].annotation, known[key].default)
-        elif not others or isinstance(value, (bool, int, float, str, list)):
-            raise ConfigError(f"{where}.{key}: {cls.__name__} has no such key.{suggest(key, known)}")
-        else:
-            check_value(f"{where}.{key}", value, others[0])
+        is_plain = isinstance(value, (bool, int, float, str, list))
+        annotation = annotation_of(cls, key, where, kinds if is_plain else PARTS)
+        check_value(f"{where}.{key}", value, annotation, known[key].default if key in known else None)
+
+
+def annotation_of(cls: type, key: str, where: str, kinds: Collection[Any]) -> Any:
+    """Annotation of a key of a constructor, or of the parts of any other name that it takes (`**scorers: Scorer`).
+
+    Raises ConfigError with the nearest keys if it takes none of this name.
+    """
+    known = parameters(cls, kinds)
+    others = [each for each in known.values() if each.kind is each.VAR_KEYWORD and each.annotation not in UNCHECKED]
+    for parameter in ([known[key]] if key in known else others)[:1]:
+        return parameter.annotation
+    raise ConfigError(f"{where}.{key}: {cls.__name__} has no such key.{suggest(key, parameters(cls))}")
 
 
 def check_value(where: str, value: Any, annotation: Any, default: Any = None) -> None:
@@ -86,11 +96,18 @@ def parameters(cls: type, kinds: Collection[Any] = BY_NAME) -> dict[str, inspect
         init: Callable[..., None] | None = vars(base).get("__init__")
         if init is None or base is object:
             continue
-        own = list(inspect.signature(init).parameters.values())[1:]
+        own = list(_signature(init).parameters.values())[1:]
         accepted |= {each.name: each for each in own if each.kind in kinds and each.name not in accepted}
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in own):
             break
     return accepted
+
+
+def _signature(init: Callable[..., None]) -> inspect.Signature:
+    try:
+        return inspect.signature(init, eval_str=True)  # annotations that are strings, as far as they have a value here
+    except (NameError, AttributeError, SyntaxError, TypeError):
+        return inspect.signature(init)
 
 
 def fits(value: Any, annotation: Any) -> bool:
@@ -181,7 +198,7 @@ def compose(name: str, overrides: list[str]) -> Config:
         key = getattr(error, "full_key", None) or "a value"
         raise MissingValueError(f"{key} has no value: add {key}=... to the command", key) from error
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(_explain(error, name, overrides, directory)) from error
+        raise ConfigError(explain(error, name, overrides, directory)) from error
     except RecursionError as error:
         where = _deepest(overrides, directory)
         raise ConfigError(f"{where}: lists and sections inside each other, too deep for a config") from error
@@ -253,53 +270,6 @@ def _require_plain(composed: Any) -> None:
             raise ConfigError(f"{key}={value}: only other keys may be referred to (${{seed}}): write the value itself")
 
 
-def _explain(error: Exception, name: str, overrides: list[str], directory: Path) -> str:
-    """Message with the nearest keys when an override names an unknown key, else Hydra's own message."""
-    from hydra.errors import HydraException
-
-    if message := explain_unreadable(overrides) or explain_sweep(overrides):
-        return message
-    for override in overrides:
-        key = override.partition("=")[0]
-        if "@" in key and str(error).startswith(f"Could not override '{key}'"):
-            return config_groups.misplaced(directory, name, override, overrides)
-    plain = [
-        o
-        for o in overrides
-        if o.startswith("~") or ("=" in o and not o.startswith("+") and not config_groups.is_group(o, directory))
-    ]
-    try:
-        composed = _compose(directory, name, [o for o in overrides if o not in plain])
-    except HydraException:
-        plain = []
-    for override in plain:
-        key = override.partition("=")[0].lstrip("~")
-        if override.startswith("~") and "@" in key:
-            continue
-        known = keys(composed)
-        section = key.partition(".")[0]
-        if "checkpoint" in known and section not in known and config_groups.options(directory, section):
-            return f"{override}: {config_groups.of_checkpoint(name, section)}"
-        if key not in known:
-            known |= set(config_groups.holders(directory, override.partition("=")[2]))
-            return f"{override}: there is no key {key!r} in configs/{name}.yaml.{suggest(key, known)}"
-    return re.split(r"\n\s*full_key", str(error))[0].strip()
-
-
-def keys(config: Any, prefix: str = "") -> set[str]:
-    """Dotted paths of all keys and sections of a composed config, without resolving interpolations."""
-    from omegaconf import DictConfig, OmegaConf
-
-    paths: set[str] = set()
-    for key in config:
-        path = f"{prefix}{key}"
-        paths.add(path)
-        section = not (OmegaConf.is_missing(config, key) or OmegaConf.is_interpolation(config, key))
-        if section and isinstance(config[key], DictConfig):
-            paths |= keys(config[key], f"{path}.")
-    return paths
-
-
 def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
     """Flatten {"a": {"b": 1}} to {"a.b": 1}; lists count as values."""
     if not isinstance(config, dict) or not config:
@@ -322,46 +292,63 @@ def differences(before: Config, after: Config) -> list[str]:
     return lines
 
 
-def build(config: Any, *positional: Any, where: str = "") -> Any:
+def build(config: Any, *positional: Any, where: str = "", kind: Any = Any) -> Any:
     """Build objects from plain data: every dictionary with a `_target_` becomes an instance of that class.
 
     Args:
         config: nested dictionaries, lists and values.
         positional: positional arguments of the outermost class, e.g. sizes that only the caller knows.
-        where: the key under which the config lies, for error messages.
+        where: the key under which the config lies, for error messages; it decides the `kind` of parts at the top.
+        kind: annotation that the class has to fit; nested ones have to fit their parent's constructor.
 
     Returns the object, or with `_partial_: true` a `Factory` (a `functools.partial`) that the parent calls. Raises
-    ConfigError for a class that is not allowed and for arguments that its constructor does not accept.
+    ConfigError for a class that is not allowed or of another kind, before it is imported or made, and for arguments
+    that its constructor does not accept.
     """
+    kind = base_of(where) if kind is Any else kind
     if isinstance(config, list):
-        return [build(item, where=f"{where}[{index}]") for index, item in enumerate(config)]
+        return [build(item, where=f"{where}[{index}]", kind=items_of(kind)) for index, item in enumerate(config)]
     if not isinstance(config, dict):
         return config
-    values = {
-        key: build(value, where=f"{where}.{key}" if where else key)
-        for key, value in config.items()
-        if key not in ("_target_", "_partial_")
-    }
-    if "_target_" not in config:
-        return values
-    cls = resolve(str(config["_target_"]))
-    factory = checked(cls, values, where or cls.__name__, *positional)
+    cls = resolve(str(config["_target_"])) if "_target_" in config else None
+    values = {key: value for key, value in config.items() if key not in ("_target_", "_partial_")}
+    if cls is not None:
+        require_kind(where or cls.__name__, cls, kind)
+    built = {}
+    for key, value in values.items():
+        is_part = isinstance(value, (dict, list))
+        inner = annotation_of(cls, key, where or cls.__name__, PARTS) if cls and is_part else items_of(kind)
+        built[key] = build(value, where=f"{where}.{key}" if where else key, kind=inner)
+    if cls is None:
+        return built
+    factory = checked(cls, built, where or cls.__name__, *positional)
     return factory if config.get("_partial_", False) else factory()
 
 
 class Factory(functools.partial[Any]):
-    """Constructor with bound keyword arguments. What it does not accept is raised as ConfigError naming `where`."""
+    """Constructor with bound keyword arguments. A call that it does not accept is raised as ConfigError naming `where`.
+
+    An error of the constructor's own code is raised as it is, with a note of the key.
+    """
 
     where = ""
     """Key of the section that the arguments come from."""
 
     def __call__(self, /, *positional: Any, **options: Any) -> Any:
         try:
+            inspect.signature(self.func).bind(*self.args, *positional, **self.keywords, **options)
+        except TypeError as error:
+            raise ConfigError(f"{self.where}: {error}") from error
+        except ValueError:  # a class written in C has no signature
+            pass
+        try:
             return super().__call__(*positional, **options)
         except ArgumentError as error:
             raise ConfigError(f"{self.where}.{error}") from error
         except (TypeError, ValueError) as error:
-            raise ConfigError(f"{self.where}: {error}") from error
+            if self.func.__module__.startswith("torch."):  # torch checks its values so
+                raise ConfigError(f"{self.where}: {error}") from error
+            raise
 
 
 def checked(cls: type, values: Config, where: str, *positional: Any, kinds: Collection[Any] = BY_NAME) -> Factory:

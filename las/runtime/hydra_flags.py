@@ -1,4 +1,4 @@
-"""Hydra's own flags: `--cfg job`, `--info defaults-tree`, `--shell-completion install=bash` and the others.
+"""Hydra's own flags, `--cfg job`, `--info defaults-tree`, `--shell-completion` and the others, and `--trust`.
 
 `parse` sorts them from the overrides of a command, with errors that say what to type; the rest hands over to Hydra.
 Parsing imports nothing heavy.
@@ -14,6 +14,8 @@ from typing import NamedTuple, NoReturn
 
 from las.runtime import config, config_folders
 from las.runtime.errors import ConfigError, MissingValueError, suggest
+from las.runtime.overrides import keys, value_of
+from las.runtime.trust import split
 
 CONFIGS = ("job", "hydra", "all")
 INFOS = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
@@ -43,11 +45,13 @@ class Flags(NamedTuple):
     completion: bool = False
     config_name: str | None = None
     folders: tuple[str, ...] = ()
+    trust: tuple[str, ...] = ()
+    """Packages that the command trusts; this flag is not Hydra's."""
 
     @property
     def has_config_flags(self) -> bool:
         """True if a flag was given that only a verb with a config has."""
-        return self._replace(overrides=[], help=False) != Flags([])
+        return self._replace(overrides=[], help=False, trust=()) != Flags([])
 
 
 class _Parser(argparse.ArgumentParser):
@@ -69,6 +73,7 @@ def _parser() -> _Parser:
     parser.add_argument("--shell-completion", "-sc", action="store_true")
     parser.add_argument("--config-name", "-cn")
     parser.add_argument("--config-dir", "-cd", action="append", default=[])
+    parser.add_argument("--trust", action="append", default=[])
     for names in MEANINGLESS:
         parser.add_argument(*names, nargs="?", const="", dest=names[0])
     parser.add_argument("overrides", nargs="*")
@@ -105,6 +110,7 @@ def parse(arguments: Sequence[str]) -> Flags:
         completion=given.shell_completion,
         config_name=given.config_name,
         folders=folders,
+        trust=tuple(split(given.trust, "--trust")),
     )
 
 
@@ -134,8 +140,6 @@ def _is_search_path(override: str) -> bool:
 
 def _search_path(overrides: Sequence[str]) -> Iterator[str]:
     """The folders of `hydra.searchpath=[...]`."""
-    from las.runtime.overrides import value_of
-
     for override in filter(_is_search_path, overrides):
         folders = value_of(SEARCH_PATH, [override.lstrip("+")])
         if not isinstance(folders, list):
@@ -162,7 +166,7 @@ def show_config(name: str, overrides: list[str], kind: str, package: str | None,
             with contextlib.redirect_stderr(io.StringIO()):
                 hydra.show_cfg(name, overrides, kind, package, resolve)
         except SystemExit as error:  # Hydra's answer to a package that is not there
-            known = config.keys(hydra.compose_config(name, overrides, RunMode.RUN))
+            known = keys(hydra.compose_config(name, overrides, RunMode.RUN))
             message = f"--package {package}: the config has no such part, or it is null.{suggest(str(package), known)}"
             raise ConfigError(message) from error
 

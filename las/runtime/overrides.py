@@ -5,10 +5,12 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from las.runtime import config_folders, config_groups
 from las.runtime.config_groups import HYDRA
-from las.runtime.errors import ConfigError
+from las.runtime.errors import ConfigError, suggest
 
 CLOSING = {"[": "]", "{": "}"}
 
@@ -52,6 +54,53 @@ def require_readable(overrides: Sequence[str]) -> None:
     """Raise ConfigError for the first override that Hydra's grammar cannot read."""
     if message := explain_unreadable(overrides):
         raise ConfigError(message)
+
+
+def explain(error: Exception, name: str, overrides: list[str], directory: Path) -> str:
+    """Message with the nearest keys when an override names an unknown key, else Hydra's own message."""
+    from hydra.errors import HydraException
+
+    if message := explain_unreadable(overrides) or explain_sweep(overrides):
+        return message
+    for override in overrides:
+        key = override.partition("=")[0]
+        if "@" in key and str(error).startswith(f"Could not override '{key}'"):
+            return config_groups.misplaced(directory, name, override, overrides)
+    plain = [
+        o
+        for o in overrides
+        if o.startswith("~") or ("=" in o and not o.startswith("+") and not config_groups.is_group(o, directory))
+    ]
+    try:
+        composed = config_folders.load(directory, name, [o for o in overrides if o not in plain])
+    except HydraException:
+        plain = []
+    for override in plain:
+        key = override.partition("=")[0].lstrip("~")
+        if override.startswith("~") and "@" in key:
+            continue
+        known = {each for each in keys(composed) if not HYDRA.match(each)}
+        section = key.partition(".")[0]
+        if "checkpoint" in known and section not in known and config_groups.options(directory, section):
+            return f"{override}: {config_groups.of_checkpoint(name, section)}"
+        if key not in known:
+            known |= set(config_groups.holders(directory, override.partition("=")[2]))
+            return f"{override}: there is no key {key!r} in configs/{name}.yaml.{suggest(key, known)}"
+    return re.split(r"\n\s*full_key", str(error))[0].strip()
+
+
+def keys(config: Any, prefix: str = "") -> set[str]:
+    """Dotted paths of all keys and sections of a composed config, without resolving interpolations."""
+    from omegaconf import DictConfig, OmegaConf
+
+    paths: set[str] = set()
+    for key in config:
+        path = f"{prefix}{key}"
+        paths.add(path)
+        section = not (OmegaConf.is_missing(config, key) or OmegaConf.is_interpolation(config, key))
+        if section and isinstance(config[key], DictConfig):
+            paths |= keys(config[key], f"{path}.")
+    return paths
 
 
 def explain_unreadable(overrides: Sequence[str]) -> str | None:

@@ -99,14 +99,30 @@ COMPONENTS = {
 }
 """Classes that a config may name, with their modules."""
 
-OPEN_PACKAGES = (
-    "las.nn.cells",
-    "las.nn.attention",
-    "las.data.corpora",
-    "las.decoding.scorers",
-    "las.training.schedules",
-)
-"""Packages of variants: a config may also name a class in them by its module, so that a new one needs no entry here."""
+PACKAGES = tuple(sorted({module.rpartition(".")[0] for module in COMPONENTS.values()}))
+"""Packages of components: a config may also name a class in them by its module, so that a new one needs no entry."""
+
+PARTS = {
+    "corpus": "las.data.corpora.base.Corpus",
+    "tokens": "las.data.tokenizers.Tokenizer",
+    "limits": "las.data.quality.QualityLimits",
+    "augment": "las.data.augmentation.Augmentation",
+    "order": "las.data.sampler.BatchSampler",
+    "model": "las.nn.trainable.Trainable",
+    "features": "las.nn.features.Features",
+    "gaussian_features": "las.nn.features.Features",
+    "init": "las.nn.initialisation.InitialisationProtocol",
+    "loss": "las.nn.losses.TrainingLoss",
+    "optim": "torch.optim.Optimizer",
+    "schedule": "las.training.schedules.Schedule",
+    "gradients": "las.training.gradients.GradientTransform",
+    "weight_noise": "las.training.weight_noise.WeightNoise",
+    "search": "las.decoding.base.Search",
+    "validation_search": "las.decoding.base.Search",
+    "scales": "las.decoding.base.Search",
+}
+"""Parts at the top of a config: the base class of each. The base classes of parts inside others are the annotations of
+their constructors."""
 
 TOOLS = {
     "load": "las.decoding.transcriber",
@@ -133,6 +149,7 @@ TOOLS = {
     "compare": "las.scoring.significance",
     "train": "las.cli.train",
     "compose": "las.runtime.config",
+    "trust": "las.runtime.trust",
 }
 """Functions and classes for a researcher's own code, with their modules."""
 

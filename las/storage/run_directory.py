@@ -31,7 +31,7 @@ from typing import Any
 
 import torch
 
-from las.runtime import distributed
+from las.runtime import distributed, trust
 from las.runtime.config import Config, differences
 from las.runtime.errors import ConfigError, StorageError, suggest
 from las.runtime.public import with_former_names, with_public_names
@@ -64,6 +64,7 @@ UNSIGNED_CORPUS = ("root", "resampled")
 KINDS = {
     "torch": "the version of torch",
     "code": "the version of las (or its commit)",
+    "packages": "the trusted packages of its classes",
     "vocabulary": "the output symbols",
     "manifest_hash": "the training utterances",
     "seed": "the seed",
@@ -149,7 +150,8 @@ class RunDirectory:
         if self.writes:
             if not self.extension:
                 atomic.write_json(path, self.config, durable=True)
-            atomic.write_json(self.directory / "environment.json", environment(), durable=True)
+            used = environment() | own_packages(self.config)
+            atomic.write_json(self.directory / "environment.json", used, durable=True)
 
     def _require_same(self, stored: Config, current: Config) -> None:
         """Raise StorageError unless two signatures are the same, or only the lengths of the run grow."""
@@ -286,6 +288,12 @@ def commit() -> str | None:
 def origin(vocabulary_hash: str) -> dict[str, str]:
     """Properties of a run that its checkpoints keep, beside seed and manifest: torch, code, vocabulary."""
     return {"torch": str(torch.__version__), "code": commit() or __version__, "vocabulary": vocabulary_hash}
+
+
+def own_packages(config: Config) -> dict[str, str]:
+    """Trusted packages whose classes a config names, as a property of a run, `{"packages": "mypkg 0.1.0"}`; or none."""
+    used = trust.used(config)
+    return {"packages": ", ".join(f"{name} {version or ''}".strip() for name, version in used.items())} if used else {}
 
 
 def require(

@@ -240,7 +240,8 @@ def prepare_extension(run: RunDirectory) -> None:
     if newest is None:
         return
     recorded, allowed = newest.state["origin"], run.config["trainer"]["allow_drift"]
-    run_directory.require(recorded, recorded | run_directory.origin(recorded["vocabulary"]), allowed, run.directory)
+    current = run_directory.origin(recorded["vocabulary"]) | run_directory.own_packages(run.config)
+    run_directory.require(recorded, recorded | current, allowed, run.directory)
     if not _ended_early(newest):
         return
     step = int(newest.state["step"])

@@ -128,6 +128,7 @@ class Trainer:
                 "seed": seed,
                 "manifest_hash": data.manifest_hash,
                 **run_directory.origin(corpus.tokens.vocabulary_hash),
+                **run_directory.own_packages(run.config),
                 **data.targets.origin,
             },
             keep=options.keep_checkpoints,

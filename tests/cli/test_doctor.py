@@ -20,7 +20,18 @@ from las.nn.kernels import cpp_build
 from las.runtime import machine, torchaudio_compat
 from las.runtime.machine import NOTE, OK, PROBLEM, Check
 
-NAMES = ["python", "packages", "torch", "torchaudio", "audio files", "cpu kernel", "GPU", "kernels", "extras"]
+NAMES = [
+    "python",
+    "packages",
+    "torch",
+    "torchaudio",
+    "audio files",
+    "cpu kernel",
+    "GPU",
+    "kernels",
+    "extras",
+    "own packages",
+]
 NAMES += ["memory", "cores", "limits", "run folder", "disk"]
 
 
@@ -47,7 +58,7 @@ def test_a_problem_is_an_error_that_names_it(
     monkeypatch.setattr(machine, "MIN_MEMORY", 1e18)
     answer = las("doctor", f"run_dir={tmp_path}")
     assert answer.code == 1
-    assert answer.err == "las doctor: 2 of 14 checks found a problem: memory, cores\n"
+    assert answer.err == "las doctor: 2 of 15 checks found a problem: memory, cores\n"
     assert "cores          problem  ZeroDivisionError: words" in answer.out
     assert "memory: stop other programs" in answer.out
 

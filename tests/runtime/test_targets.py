@@ -79,7 +79,7 @@ def test_targets_outside_the_allow_list_are_refused_and_nothing_of_them_is_impor
     for config in ({"_target_": target}, {"_target_": target, "_partial_": True, "args": "touch x"}):
         with pytest.raises(ConfigError, match="_target_"):
             build({"a": [{"_target_": "las.Schedule", "warmup_steps": config}]})
-    allowed = (*public.OPEN_PACKAGES, *public.COMPONENTS.values(), *TORCH)
+    allowed = (*public.PACKAGES, *public.COMPONENTS.values(), *TORCH)
     assert all(name.startswith(allowed) for name in imported)
 
 
