@@ -178,8 +178,8 @@ def _opened(path: str | Path, pieces: tuple[Piece, ...], num_bytes: int, block: 
     try:
         with _decoder(path, pieces) as file:
             stream = Stream(file.samplerate, file.frames, file.channels, pieces)
-    except soundfile.SoundFileError as error:
-        raise _not_audio(path, str(error)) from error
+    except (soundfile.SoundFileError, TypeError) as error:  # TypeError: by its ending it has no header, as .raw
+        raise _not_audio(path, str(getattr(error, "error_string", error)).rstrip(".")) from error
     if _OPEN_LENGTH > stream.num_samples > num_bytes * block // _FLAC_FRAME_BYTES:
         raise DataError(
             f"{path}: the file is cut short or damaged: its header promises {stream.num_samples} samples, its "

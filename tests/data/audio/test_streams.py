@@ -369,6 +369,13 @@ def test_the_endings_that_are_read_and_the_way_out_are_named(tmp_path: Path) -> 
     assert f"It reads {', '.join(streams.SUFFIXES)}; convert it: ffmpeg -i '{path}' 'my talk.wav'" in str(raised.value)
 
 
+def test_a_file_without_a_header_is_no_audio(tmp_path: Path) -> None:
+    for name in ("x.raw", "x.txt"):
+        (tmp_path / name).write_bytes(bytes(range(256)) * 10)
+        with pytest.raises(DataError, match=r"not audio that las can read \((samplerate|Format not recognised)"):
+            files.info(tmp_path / name)
+
+
 def test_streams_tile_a_file(tmp_path: Path) -> None:
     path = tmp_path / "x.ogg"
     path.write_bytes(3 * encoded(noise(0.3), "OGG"))
