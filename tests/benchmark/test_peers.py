@@ -1,20 +1,19 @@
 """The suite of the verb benchmark that measures another toolkit beside this package. No time is asserted."""
 
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
+import peer_training
 import pytest
 import tiny
 import torch
 
 from las.benchmark import espnet_las, inputs, peers
-from las.benchmark.espnet_las import ESPnetPeer
 from las.benchmark.peer_model import Sizes
 from las.benchmark.peers import Peer
 from las.benchmark.settings import settings
-from las.benchmark.speechbrain_las import SpeechBrainPeer
 from las.cli import benchmark
 from las.data.loader import Batch
 from las.runtime.config import Config, compose
@@ -138,44 +137,17 @@ def test_sizes_that_peers_cannot_have(corpus: Path) -> None:
         Sizes.of(config_of(corpus, "model.listener.input_reduction=2"), 16000, 30)
 
 
-class Work(NamedTuple):
-    batch: Batch
-    sizes: Sizes
-
-
-@pytest.fixture
-def work(corpus: Path) -> Work:
-    """A batch of the corpus, and the sizes that a peer's model of it has."""
-    config = config_of(corpus)
-    subject = inputs.subject(config)
-    torch.manual_seed(1)
-    return Work(
-        peers.real_batches(settings(config, "peers", ""), subject)[-1],
-        Sizes.of(config, subject.corpus.sample_rate, subject.corpus.tokens.size),
-    )
-
-
 @pytest.mark.skipif(find_spec("speechbrain") is None, reason="needs SpeechBrain: pip install 'las-asr[peers]'")
-def test_speechbrain_learns_and_searches(work: Work) -> None:
-    peer = SpeechBrainPeer(work.sizes, peers.CTC_WEIGHT, 0.01, torch.device("cpu"))
-    first = peer.model.loss(work.batch, 0.3).item()
-    for _ in range(20):
-        peer.update(work.batch)
-    assert peer.model.loss(work.batch, 0.3).item() < 0.8 * first
-    states = peer.encoder(work.batch)()
-    assert isinstance(states, torch.Tensor) and len(states) == len(work.batch.ids)
-    for size, weight in peers.SEARCHES.values():
-        hypotheses = peer.decoder(size, weight, work.batch, 5)()
-        # Its greedy search has no step of its own for the end of a sentence.
-        assert [len(tokens) for tokens in hypotheses] == [6 if size == 1 else 5] * len(work.batch.ids)
+def test_speechbrain_learns_and_searches(corpus: Path) -> None:
+    trained = peer_training.elsewhere("speechbrain", given(corpus))
+    assert trained.last < 0.8 * trained.first and trained.encoded == 2
+    # Its greedy search has no step of its own for the end of a sentence.
+    assert trained.lengths == {name: [6 if name == "greedy" else 5] * 2 for name in peers.SEARCHES}
+    assert "speechbrain" not in sys.modules
 
 
 @pytest.mark.skipif(bool(espnet_las.unavailable()), reason="needs ESPnet: pip install espnet")
-def test_espnet_learns_and_searches(work: Work) -> None:
-    peer = ESPnetPeer(work.sizes, peers.CTC_WEIGHT, 0.01, torch.device("cpu"))
-    losses = [peer.update(work.batch) for _ in range(20)]
-    assert losses[-1] < 0.8 * losses[0]
-    states = peer.encoder(work.batch)()
-    assert isinstance(states, torch.Tensor) and len(states) == len(work.batch.ids)
-    for size, weight in peers.SEARCHES.values():
-        assert [len(tokens) for tokens in peer.decoder(size, weight, work.batch, 5)()] == [5] * len(work.batch.ids)
+def test_espnet_learns_and_searches(corpus: Path) -> None:
+    trained = peer_training.elsewhere("espnet", given(corpus))
+    assert trained.last < 0.8 * trained.first and trained.encoded == 2
+    assert trained.lengths == {name: [5] * 2 for name in peers.SEARCHES}

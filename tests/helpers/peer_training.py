@@ -1,0 +1,56 @@
+"""A peer's model trained and searched, for a process of its own.
+
+Other toolkits change the process that imports them: SpeechBrain puts modules into it that fail when anything looks at
+them, as `inspect` and `warnings` do.
+"""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any, NamedTuple
+
+import torch
+
+from las.benchmark import inputs, peers
+from las.benchmark.espnet_las import ESPnetPeer
+from las.benchmark.peer_model import Sizes
+from las.benchmark.settings import settings
+from las.benchmark.speechbrain_las import SpeechBrainPeer
+from las.runtime.config import compose
+
+PEERS: Mapping[str, Callable[..., Any]] = {"speechbrain": SpeechBrainPeer, "espnet": ESPnetPeer}
+
+
+class Trained(NamedTuple):
+    """Losses before and after training, number of encoded utterances, and lengths of hypotheses by search."""
+
+    first: float
+    last: float
+    encoded: int
+    lengths: dict[str, list[int]]
+
+
+def elsewhere(name: str, overrides: list[str]) -> Trained:
+    """Train and search a peer in a process of its own; its errors are raised here."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(train, name, overrides).result(timeout=300)
+
+
+def train(name: str, overrides: list[str]) -> Trained:
+    """Twenty updates on a batch of the corpus, then every search for hypotheses of five tokens."""
+    config = compose("benchmark", overrides)
+    subject = inputs.subject(config)
+    torch.manual_seed(1)
+    batch = peers.real_batches(settings(config, "peers", ""), subject)[-1]
+    sizes = Sizes.of(config, subject.corpus.sample_rate, subject.corpus.tokens.size)
+    peer = PEERS[name](sizes, peers.CTC_WEIGHT, 0.01, torch.device("cpu"))
+    losses = [float(peer.update(batch)) for _ in range(20)] if name == "espnet" else []
+    if name == "speechbrain":
+        losses.append(peer.model.loss(batch, 0.3).item())
+        for _ in range(20):
+            peer.update(batch)
+        losses.append(peer.model.loss(batch, 0.3).item())
+    searched = {
+        search: [len(tokens) for tokens in peer.decoder(*which, batch, 5)()] for search, which in peers.SEARCHES.items()
+    }
+    return Trained(losses[0], losses[-1], len(peer.encoder(batch)()), searched)
