@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.table import Table
+
 from las.analysis import deep_linear, invariance, probe
 from las.analysis.monitor import ANALYSES, AnalysisLog, MonitoredStep
 from las.analysis.probe import DRAWS, Probe
@@ -10,6 +12,7 @@ from las.analysis.smoothness import Grid
 from las.data.corpora.base import Corpus
 from las.data.loader import Batch
 from las.nn import rnn
+from las.reproduction import analysis_html
 from las.runtime import distributed, progress
 from las.runtime.config import Config, build, check_value, checked, compose
 from las.runtime.errors import ConfigError, suggest
@@ -33,17 +36,25 @@ OWN_KEYS = {
 
 
 def analyze(overrides: list[str]) -> None:
-    """Run the analyses that `what` names and print them. Raises ConfigError for a name that does not exist."""
+    """Run the analyses that `what` names and print them; those of a model, and all with `output`, get a page as well.
+
+    Raises ConfigError for a name that does not exist.
+    """
     config = compose("analyze", overrides)
     names = _checked(config)
+    tables: list[Table] = []
     if "invariance" in names:
-        progress.console.print(invariance.table(invariance.of_norms(), "Ba et al. 2016, table 1"))
-        progress.console.print(invariance.table(invariance.of_cells(), "the same for cells over time"))
+        tables.append(invariance.table(invariance.of_norms(), "Ba et al. 2016, table 1"))
+        tables.append(invariance.table(invariance.of_cells(), "the same for cells over time"))
     if "deep_linear" in names:
-        progress.console.print(deep_linear.table(deep_linear.measure(config["seeds"])))
+        tables.append(deep_linear.table(deep_linear.measure(config["seeds"])))
+    for table in tables:
+        progress.console.print(table)
     if any(name in ANALYSES for name in names):
         with rnn.use_kernel(str(config["kernel"])):
-            _of_model(config, [name for name in names if name in ANALYSES])
+            _of_model(config, [name for name in names if name in ANALYSES], tables)
+    elif config["output"] is not None:
+        _say_page(analysis_html.write("las analyze", tables, [], Path(config["output"])))
 
 
 def _checked(config: Config) -> list[str]:
@@ -71,16 +82,24 @@ def _checked(config: Config) -> list[str]:
     return names
 
 
-def _of_model(config: Config, names: Sequence[str]) -> None:
+def _say_page(path: Path) -> None:
+    progress.say(f"page        {path}")
+
+
+def _of_model(config: Config, names: Sequence[str], tables: Sequence[Table]) -> None:
+    """Print the analyses of a model, and write the page with them and those of no model before them."""
     grid: Grid = checked(Grid, config["grid"], "grid")()
     if config["checkpoint"] is None:
         log, title = _training(config, names, grid)
     else:
         log, title = _checkpoint(config, names, grid)
-    for table in log.tables():
+    own = log.tables()
+    for table in own:
         progress.console.print(table)
-    for path in log.pictures(title):
+    pictures = log.pictures(title)
+    for path in pictures:
         progress.say(f"picture     {path}")
+    _say_page(analysis_html.write(title, [*tables, *own], pictures, log.folder))
     progress.say(f"numbers     {log.folder}/*.jsonl")
     if not plots.available():
         progress.say("pictures    none, they need matplotlib: pip install 'las-asr[plots]', then the same command")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from console import Answer
+from html_page import Page
 from safetensors.torch import load_file
 from tiers import rest_slow
 from tiny import overrides, steps
@@ -62,6 +63,13 @@ def test_a_checkpoint_leaves_tables_numbers_and_pictures(
     for name in pictures:
         assert f"picture     {tmp_path / name}" in answer.out
         assert plots.pixels(tmp_path / name).std() > 0.02
+    text = (tmp_path / "analysis.html").read_text("utf-8")
+    page = Page(text)
+    assert page.open == [] and page.tags["table"] == len(ANALYSES) and page.tags["img"] == len(pictures)
+    assert all(loaded.startswith("data:image/png;base64,") for loaded in page.loads)
+    assert "<script" not in text and "[bold" not in text and f"page        {tmp_path / 'analysis.html'}" in answer.out
+    for name in pictures:
+        assert f"<figcaption>{name.removesuffix('.png')}</figcaption>" in text
 
 
 @pytest.mark.slow
@@ -279,3 +287,16 @@ def test_a_checkpoint_that_does_not_fit_its_config_is_explained(trained: Path, t
         shutil.rmtree(path)
     with pytest.raises(StorageError, match="no checkpoint that can be read"):
         probe.subject(config_of(trained, trained_copy))
+
+
+def test_analyses_without_a_model_have_a_page_where_one_is_asked_for(
+    tmp_path: Path, las: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert las("analyze", "what=invariance").code == 0 and list(tmp_path.iterdir()) == []
+    answer = las("analyze", "what=invariance", "output=out")
+    assert answer.code == 0 and answer.out.endswith("page        out/analysis.html\n")
+    text = (tmp_path / "out/analysis.html").read_text("utf-8")
+    page = Page(text)
+    assert page.open == [] and page.tags["table"] == 2 and page.loads == []
+    assert "<td>weight matrix re-scaled</td><td>yes</td>" in text

@@ -3,7 +3,7 @@
 from collections import Counter
 from html.parser import HTMLParser
 
-VOID = {"meta", "wbr", "image", "polygon", "polyline", "line"}
+VOID = {"img", "meta", "wbr", "image", "polygon", "polyline", "line"}
 
 
 class Page(HTMLParser):
