@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels.autograd import forget_bias
+from las.nn.kernels.base import values_are_unknown
 from las.nn.rnn import BidirectionalLayer, CellFactory, RecurrentLayer
 from las.runtime import config
 from las.runtime.errors import ArgumentError
@@ -197,8 +198,6 @@ class LSTM(nn.Module):
         Raises ArgumentError for shapes that do not fit, and for `lengths` of an input that needs none.
         """
         batch = _read(input, lengths, self.batch_first)
-        if batch.frames.device != (device := next(self.parameters()).device):
-            raise ArgumentError(f"input is on {batch.frames.device}, but the layer on {device}: move one of them")
         if batch.frames.shape[-1] != self.input_size:
             raise ArgumentError(
                 f"input has frames of {batch.frames.shape[-1]} values, but input_size={self.input_size}"
@@ -232,7 +231,7 @@ class LSTM(nn.Module):
         count = self.num_layers * self.num_directions
         if hx is None:
             return [None] * count
-        expected = (count, self.hidden_size) if batch.is_single else (count, len(batch.frames), self.hidden_size)
+        expected = (count, self.hidden_size) if batch.is_single else (count, batch.frames.shape[0], self.hidden_size)
         for name, part in zip(("h_0", "c_0"), hx, strict=True):
             if part.shape != expected:
                 raise ArgumentError(f"{name} has the shape {list(part.shape)}, expected {list(expected)}")
@@ -279,7 +278,8 @@ def _read(input: Tensor | PackedSequence, lengths: Tensor | Sequence[int] | None
     num_frames = torch.as_tensor(lengths)
     if num_frames.shape != (batch,) or num_frames.is_floating_point() or num_frames.dtype == torch.bool:
         raise ArgumentError(f"lengths should be {batch} whole numbers, one for each row of the batch")
-    if batch and not 0 <= int(num_frames.min()) <= int(num_frames.max()) <= longest:
+    # Where values are not known yet, the operator of a layer compares them when the program runs.
+    if batch and not values_are_unknown() and not 0 <= int(num_frames.min()) <= int(num_frames.max()) <= longest:
         raise ArgumentError(
             f"lengths run from {int(num_frames.min())} to {int(num_frames.max())}, but rows have {longest} frames"
         )

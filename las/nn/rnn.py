@@ -9,13 +9,14 @@ from contextvars import ContextVar
 from itertools import takewhile
 from typing import NamedTuple, cast
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from las.nn.cells.base import LSTMCell, LSTMState
-from las.nn.kernels import autograd, cpu, cudnn, plain, triton
-from las.nn.kernels.base import Kernel, LayerKernel, States, Unrolled
-from las.nn.masking import mask_of, reverse
+from las.nn.kernels import autograd, cpu, cudnn, operator, plain, second_derivative, triton
+from las.nn.kernels.base import Kernel, LayerKernel, States, Unrolled, input_gates, values_are_unknown
+from las.nn.masking import reverse
 from las.runtime.errors import ConfigError, suggest
 
 CellFactory = Callable[[int, int], LSTMCell]
@@ -119,14 +120,6 @@ class RecurrentLayer(nn.Module):
         super().__init__()
         self.cell = cell(input_size, hidden_size)
         self.output_size = hidden_size
-
-    def input_gates(
-        self, frames: Float[Tensor, "batch frames input"], num_frames: Int[Tensor, "batch"]
-    ) -> Float[Tensor, "batch frames gates"]:
-        """The contribution of the frames to the gates, [batch, frames, 4H], whatever padding holds."""
-        # Padding is set to zero first: whatever it holds (even NaN) would otherwise reach the gradient of W as 0 * NaN.
-        mask = mask_of(num_frames, frames.shape[1], frames.device)
-        return self.cell.padded_input_gates(frames.masked_fill(~mask.unsqueeze(-1), 0.0), mask)
 
     def forward(
         self,
@@ -251,8 +244,25 @@ class BidirectionalLayer(ListenerLayer):
 def _run(layers: Sequence[RecurrentLayer], frames: Tensor, num_frames: Tensor, states: States) -> Unrolled:
     """One layer, or two in opposite directions, by the kernel that `select_kernel` returns."""
     cells = [layer.cell for layer in layers]
+    if not values_are_unknown():
+        return _computed(cells, frames, num_frames, states)
+    if not torch.compiler.is_dynamo_compiling() and not isinstance(_kernel.get(), str):
+        return _computed(cells, frames, num_frames, states)  # a kernel that is made for tracing
+    if torch.compiler.is_compiling() and operator.supports(cells[0]):
+        return operator.layer(cells, frames, num_frames, states)
+    return plain.layer(cells, frames, num_frames, states)
+
+
+def _computed(cells: Sequence[LSTMCell], frames: Tensor, num_frames: Tensor, states: States) -> Unrolled:
+    """`_run` where the values of tensors are known."""
     kernel = select_kernel(cells[0], frames)
-    if isinstance(kernel, LayerKernel):
-        return kernel.layer(cells, frames, num_frames, states)
-    gates = [layer.input_gates(frames, num_frames) for layer in layers]
-    return kernel.recurrence(cells, gates, num_frames, states)
+    if hasattr(kernel, "layer"):
+        found = cast(LayerKernel, kernel).layer(cells, frames, num_frames, states)
+    else:
+        found = kernel.recurrence(cells, [input_gates(cell, frames, num_frames) for cell in cells], num_frames, states)
+    if kernel is KERNELS["plain"] or not (found[0].requires_grad and torch.is_grad_enabled()):
+        return found
+    return second_derivative.attach(cells, frames, num_frames, states, found)
+
+
+operator.define(_computed)

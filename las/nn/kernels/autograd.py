@@ -6,7 +6,7 @@ needs no mask. The mathematics is in `las.nn.kernels.bptt` and `las.nn.kernels.e
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -86,7 +86,7 @@ def input_gates(cell: LSTMCell, rows: Tensor) -> Tensor:
     """`cell.input_gates`, with a hand-written backward pass where no conversion of types is needed."""
     if rows.device.type != "cpu" or not alike(rows, [cell]):
         return cell.input_gates(rows)
-    return project(rows, cell.get_parameter("input_weight"), *side_of(cell), bounded_eps(cell.eps, rows.dtype))
+    return project(rows, cast(Tensor, cell.input_weight), *side_of(cell), bounded_eps(cell.eps, rows.dtype))
 
 
 def alike(frames: Tensor, cells: Sequence[LSTMCell]) -> bool:
@@ -131,7 +131,8 @@ class Recurrence(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_outputs: Tensor, *d_last: Tensor) -> Any:
         packing, last = ctx.plan.packing, LSTMState(*d_last)
-        parameters, trace = _parted(ctx.saved_tensors)
+        # Copied where a hook on saved tensors has changed the strides: norms read rows one after the other.
+        parameters, trace = _parted([part if part is None else part.contiguous() for part in ctx.saved_tensors])
         with torch.autocast(d_outputs.device.type, enabled=False):
             d_hidden, d_cell = bptt.arriving(packing, d_outputs, last), last.cell[:, packing.order]
             steps = bptt.backward(ctx.plan, parameters, Trace(*trace), ctx.num_inputs, d_hidden, d_cell)
@@ -178,10 +179,12 @@ def side_of(cell: LSTMCell) -> tuple[Tensor | None, Tensor | None]:
 def parameters_of(cell: LSTMCell) -> Parameters:
     """The cell's tensors in the recurrence, the forget bias within the offset where the gates have a norm."""
     form = FORMS[type(cell)]
-    weight = cell.get_parameter("recurrent_weight")
+    weight = cast(Tensor, cell.recurrent_weight)
     gain, bias, *of_memory = (getattr(cell, name, None) for name in (form.gain, form.bias, "cell_gain", "cell_bias"))
     if gain is None:
         return Parameters(weight, None, None, *of_memory)
+    if bias is not None and not cell.forget_bias:
+        return Parameters(weight, gain, bias, *of_memory)
     forget = forget_bias(cell).view_as(gain)
     return Parameters(weight, gain, forget if bias is None else bias + forget, *of_memory)
 

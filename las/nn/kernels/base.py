@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from las.nn.cells.base import LSTMCell, LSTMState
-from las.nn.masking import reverse
+from las.nn.masking import mask_of, reverse
 
 Frames = Float[Tensor, "batch frames input"]
 """Padded frames of a layer."""
@@ -21,6 +21,12 @@ Lengths = Int[Tensor, "batch"]
 
 States = Sequence[LSTMState | None]
 """The initial state of each direction, [batch, H]; None for zeros."""
+
+
+def values_are_unknown() -> bool:
+    """True while a program is traced (torch.compile, torch.export) or vectorised (torch.func)."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+
 
 Unrolled = tuple[Float[Tensor, "batch frames outputs"], list[LSTMState]]
 """Outputs [batch, frames, directions * H], zero in padding, and the last state of each direction, [batch, H]."""
@@ -48,6 +54,13 @@ class LayerKernel(Kernel, Protocol):
 
     def layer(self, cells: Sequence[LSTMCell], frames: Frames, num_frames: Lengths, states: States) -> Unrolled:
         """`input_gates` of every cell and `recurrence`."""
+
+
+def input_gates(cell: LSTMCell, frames: Frames, num_frames: Lengths) -> Float[Tensor, "batch frames gates"]:
+    """The contribution of the frames to the gates of a cell, [batch, frames, 4H], whatever padding holds."""
+    # Padding is set to zero first: whatever it holds (even NaN) would otherwise reach the gradient of W as 0 * NaN.
+    mask = mask_of(num_frames, frames.shape[1], frames.device)
+    return cell.padded_input_gates(frames.masked_fill(~mask.unsqueeze(-1), 0.0), mask)
 
 
 def side_by_side(cells: Sequence[LSTMCell], states: States, batch: int) -> LSTMState:

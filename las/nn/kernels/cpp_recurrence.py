@@ -6,7 +6,7 @@ W x before the loops over frames and the gradients of weights after them are lar
 
 import ctypes
 from collections.abc import Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 import torch
@@ -50,13 +50,15 @@ class Rows(NamedTuple):
 
 def rows_of(num_frames: Int[Tensor, "batch"], frames: int) -> Rows:
     """The `Rows` of a batch padded to `frames`, from true lengths [batch]."""
-    true_lengths = num_frames.cpu().long().clamp(0, frames)
-    lengths, order = true_lengths.sort(descending=True, stable=True)
-    starts = (true_lengths.cumsum(0) - true_lengths)[order]
+    lengths = [min(max(length, 0), frames) for length in num_frames.tolist()]
+    order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+    starts = [0, *accumulate(lengths)]
+    in_order = [order, [lengths[row] for row in order], [starts[row] for row in order]]
     positions = None
-    if bool((true_lengths < frames).any()):
-        positions = (torch.arange(frames) < true_lengths.unsqueeze(1)).flatten().nonzero().squeeze(1)
-    return Rows(order, lengths, starts, positions, frames)
+    if min(lengths, default=frames) < frames:
+        positions = (torch.arange(frames) < torch.tensor(lengths).unsqueeze(1)).flatten().nonzero().squeeze(1)
+    first, second, third = (torch.tensor(values, dtype=torch.long) for values in in_order)
+    return Rows(first, second, third, positions, frames)
 
 
 class CppPart(NamedTuple):

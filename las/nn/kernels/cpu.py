@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from functools import cache, reduce
 from itertools import chain
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -78,7 +79,7 @@ def _recurrent_part(cell: LSTMCell, input_gates: Tensor, state: LSTMState | None
 
 
 def _whole_part(cell: LSTMCell, state: LSTMState | None) -> CppPart:
-    return _part(cell, cell.get_parameter("input_weight"), *side_of(cell), state)
+    return _part(cell, cast(Tensor, cell.input_weight), *side_of(cell), state)
 
 
 def _part(

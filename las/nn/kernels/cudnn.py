@@ -80,6 +80,5 @@ def layer(cells: Sequence[LSTMCell], frames: Frames, num_frames: Lengths, states
 
 def _weights(cell: LSTMCell) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """W, U, and the two biases of `torch.nn.LSTM`: ours, and the constant of the forget gate."""
-    bias = cell.get_parameter("bias")
-    constant = autograd.forget_bias(cell).flatten()
-    return cell.get_parameter("input_weight"), cell.get_parameter("recurrent_weight"), bias, constant
+    assert isinstance(cell, PlainLSTMCell)
+    return cell.input_weight, cell.recurrent_weight, cell.bias, autograd.forget_bias(cell).flatten()

@@ -41,7 +41,7 @@ class Projection(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grads: Tensor) -> Any:
-        rows, weight, *of_norm = ctx.saved_tensors
+        rows, weight, *of_norm = (part.contiguous() for part in ctx.saved_tensors)
         d_rows = d_weight = d_gain = d_offset = None
         with torch.autocast("cpu", enabled=False):
             grads = grads.contiguous()  # the gradient of a norm reads its rows one after the other, whatever strides

@@ -10,7 +10,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from las.nn.cells.base import LSTMCell, LSTMState
-from las.nn.kernels.base import InputGates, Lengths, States, Unrolled, one_by_one
+from las.nn.kernels.base import (
+    Frames,
+    InputGates,
+    Lengths,
+    States,
+    Unrolled,
+    input_gates,
+    one_by_one,
+    values_are_unknown,
+)
 from las.nn.masking import mask_of
 
 
@@ -42,7 +51,7 @@ def unroll(
     state = cell.initial_state(batch) if state is None else state
     mask = mask_of(num_frames, frames, input_gates.device)
     # No frame is padding up to the shortest length, so the select below is skipped.
-    always_true = int(num_frames.min()) if batch else 0
+    always_true = int(num_frames.min()) if batch and not values_are_unknown() else 0
     outputs = []
     for frame, gates in enumerate(input_gates.unbind(1)):
         new_state = cell.padded_step(gates, state, frame, mask[:, frame])
@@ -61,6 +70,11 @@ def unroll(
 def recurrence(cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: Lengths, states: States) -> Unrolled:
     """The plain kernel (`las.nn.kernels.base.Kernel`): `unroll` in each direction."""
     return one_by_one(unroll, cells, input_gates, num_frames, states)
+
+
+def layer(cells: Sequence[LSTMCell], frames: Frames, num_frames: Lengths, states: States) -> Unrolled:
+    """`recurrence` from the frames themselves, whose padding may hold anything."""
+    return recurrence(cells, [input_gates(cell, frames, num_frames) for cell in cells], num_frames, states)
 
 
 def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:

@@ -12,7 +12,7 @@ the loops of `las.nn.kernels.bptt` with an input that is known only step by step
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -334,7 +334,7 @@ def pass_inputs(
 
 def _side(cell: LSTMCell, embedded: Tensor) -> InputSide:
     """The input side of a cell, given the embeddings that are the first columns of its input."""
-    weight = cell.get_parameter("input_weight")
+    weight = cast(Tensor, cell.input_weight)
     gain, offset = autograd.side_of(cell)
     if gain is None and cell.forget_bias and autograd.parameters_of(cell).gain is None:
         forget = autograd.forget_bias(cell).flatten()

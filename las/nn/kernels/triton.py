@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from functools import reduce
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -84,7 +84,7 @@ def recurrence(cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: L
     )
     with torch.autocast(device.type, enabled=False), torch.cuda.device_of(input_gates[0]):
         first = torch.stack([part.float() for part in state])
-        weight = torch.stack([_centred(cell.get_parameter("recurrent_weight").float(), plan) for cell in cells])
+        weight = torch.stack([_centred(cast(Tensor, cell.recurrent_weight).float(), plan) for cell in cells])
         affine = torch.stack([_affine(cell) for cell in cells])
         lengths = num_frames.to(device, non_blocking=True).clamp(0, frames)
         found = TritonRecurrence.apply(
