@@ -341,11 +341,13 @@ def test_any_stretch_of_gsm_is_that_of_the_file(
 
 
 @pytest.mark.parametrize("kind", ["fifo", "socket", "device", "link to a fifo"])
-def test_what_would_be_waited_for_is_refused_everywhere(tmp_path: Path, kind: str) -> None:
+def test_what_would_be_waited_for_is_refused_everywhere(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "x.wav"
     listener = socket.socket(socket.AF_UNIX)
     if kind == "socket":
-        os.chdir(tmp_path)
+        monkeypatch.chdir(tmp_path)  # names of sockets are short
         listener.bind(path.name)
     elif kind == "device":
         path.symlink_to("/dev/zero")
