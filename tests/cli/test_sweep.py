@@ -165,6 +165,7 @@ def test_trainings_that_a_launcher_lost_are_named(short: list[str], las: Las, mo
             raise RuntimeError("a worker was killed")
 
     monkeypatch.setattr(sweep, "train_config", lambda config: {"steps": 1, "splits": {}, "steps_to_converge": 1})
+    monkeypatch.setattr(sweep, "say_unreached", lambda config, job: None)
     monkeypatch.setattr(sweep.config_folders, "hydra", lambda folder: contextlib.nullcontext(Launcher()))
     monkeypatch.setattr(
         sweep, "compose", lambda name, job: {"run_dir": f"runs/baseline/timit/{job[-1].replace('=', '')}"}
