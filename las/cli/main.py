@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from las.cli import quoting
-from las.runtime import config_folders, hydra_flags, signals, terminal
+from las.runtime import config_folders, hydra_flags, signals, terminal, tracebacks
 from las.runtime.config import config_directory
 from las.runtime.errors import ConfigError, LasError, MissingValueError, StorageError, suggest
 from las.runtime.trust import trust
@@ -242,6 +242,9 @@ def main(arguments: list[str] | None = None) -> int:
     except signals.Stopped as error:
         print(f"las {name}: {error}; {VERBS[name].again}", file=sys.stderr)
         return error.exit_code
+    except Exception as error:  # a bug, of las or of one's own classes
+        print(tracebacks.formatted(error), end="", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print(f"\nlas {name}: stopped; {VERBS[name].again}", file=sys.stderr)
         return signals.INTERRUPT

@@ -9,7 +9,6 @@ import hashlib
 import importlib.metadata
 import sys
 import tempfile
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 from omegaconf import OmegaConf
 
 from las.cli.train import say_unreached, summary, train_config
-from las.runtime import config_folders, hydra_section, progress, signals
+from las.runtime import config_folders, hydra_section, progress, signals, tracebacks
 from las.runtime.config import compose, config_directory
 from las.runtime.config_groups import HYDRA
 from las.runtime.errors import ConfigError, LasError, NumericalError
@@ -107,7 +106,7 @@ def train_one(answers: Path, composed: Any) -> None:
         print(f"las train: {error}", file=sys.stderr)
         answer = Answer(reason=str(error))
     except Exception as error:  # a bug: its traceback is printed, and the sweep goes on
-        traceback.print_exc()
+        print(tracebacks.formatted(error), end="", file=sys.stderr)
         answer = Answer(reason=f"{type(error).__name__}: {error}")
     atomic.write_json(_place(answers, Path(config["run_dir"])), answer._asdict())
 

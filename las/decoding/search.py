@@ -35,6 +35,7 @@ from las.decoding.scorers.base import Constraint, Scorer, SearchStep, reorder, s
 from las.decoding.scorers.combined import CombinedScorer
 from las.nn.kernels import replayed
 from las.nn.kernels.replayed import Replayed
+from las.runtime import sizes
 from las.runtime.errors import ArgumentError
 
 STEPS_BETWEEN_CHECKS = 8
@@ -133,6 +134,7 @@ class BeamSearch:
         max_length: int | None = None,
         **components: Scorer | Constraint | None,
     ) -> None:
+        sizes.check("search.size", size)
         if size < 1:
             raise ArgumentError(f"size={size}: a beam needs at least one hypothesis, for example size=8.")
         if not 1 <= nbest <= size:

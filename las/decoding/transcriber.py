@@ -32,7 +32,7 @@ from las.hmm.topology import Topology
 from las.hmm.tying import TiedStates
 from las.nn.model import ListenAttendSpell
 from las.nn.trainable import SpeechModel
-from las.runtime import devices, progress
+from las.runtime import devices, progress, tracebacks
 from las.runtime.config import Config, build
 from las.runtime.config_groups import check_names
 from las.runtime.errors import ConfigError, DataError, StorageError
@@ -365,5 +365,7 @@ def restore(path: str | Path, strict: bool = False) -> TrainedModel:
         model: SpeechModel = build(configs[0], where="model")(sample_rate, **sizes)
         model.load_state_dict(stored.model)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        if tracebacks.is_own(error):
+            raise
         raise StorageError(f"{stored.directory}: its parts do not fit together ({error!r})") from error
     return TrainedModel(model, tokens, sample_rate, lexicon, tied, stored.config)

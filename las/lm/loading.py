@@ -8,7 +8,7 @@ from las.lm import arpa, lstm, ngram, vocabulary
 from las.lm.kenlm import MAGIC, KenLM
 from las.lm.lstm import LSTMLanguageModel
 from las.lm.ngram import NGram
-from las.runtime import config, progress
+from las.runtime import config, progress, tracebacks
 from las.runtime.errors import DataError, StorageError
 from las.storage import bounded, checkpoint
 
@@ -50,5 +50,7 @@ def load_neural(path: Path, strict: bool = False) -> tuple[LSTMLanguageModel, To
         model: LSTMLanguageModel = factory(own.size)
         model.load_state_dict(stored.model)
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        if tracebacks.is_own(error):
+            raise
         raise StorageError(f"{stored.directory}: its parts do not fit together ({error!r})") from error
     return model.eval(), own

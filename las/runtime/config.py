@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from las.runtime import config_folders, config_groups, hydra_section
+from las.runtime import config_folders, config_groups, hydra_section, sizes
 from las.runtime.errors import ArgumentError, ConfigError, MissingValueError, suggest
 from las.runtime.overrides import explain
 from las.runtime.targets import base_of, items_of, require_kind, resolve
@@ -73,6 +73,7 @@ def require(key: str, value: Any, minimum: int | float, maximum: int | float = m
     A bool is no number: True in place of a dropout would be a dropout of 1.
     """
     numbers = value if isinstance(value, (list, tuple)) else [value]
+    sizes.check(key, value)
     if any(isinstance(number, bool) for number in numbers):
         raise ArgumentError(f"{key}={shown(value)} should be a number, {minimum:g} for example")
     if not all(number is None or minimum <= number <= maximum for number in numbers):
@@ -205,6 +206,8 @@ def compose(name: str, overrides: list[str]) -> Config:
     assert isinstance(resolved, dict)
     config = {str(key): value for key, value in resolved.items()}
     _check_keys(config, directory, name)
+    for key, value in flatten(config).items():
+        sizes.check(key, value)
     config_groups.check_names(config)
     return config
 
@@ -309,6 +312,7 @@ def build(config: Any, *positional: Any, where: str = "", kind: Any = Any) -> An
     if isinstance(config, list):
         return [build(item, where=f"{where}[{index}]", kind=items_of(kind)) for index, item in enumerate(config)]
     if not isinstance(config, dict):
+        sizes.check(where, config)
         return config
     cls = resolve(str(config["_target_"])) if "_target_" in config else None
     values = {key: value for key, value in config.items() if key not in ("_target_", "_partial_")}

@@ -130,8 +130,9 @@ def test_mistakes_of_the_program_keep_their_traceback(
         raise ZeroDivisionError
 
     monkeypatch.setattr(train, "train", fail)
-    with pytest.raises(ZeroDivisionError):
-        las("train")
+    answer = las("train")
+    assert answer.code == 1 and answer.err.startswith("Traceback") and "in fail\n" in answer.err
+    assert answer.err.splitlines()[-2:][0] == "ZeroDivisionError"
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,7 @@ def test_trainings_that_a_launcher_lost_are_named(short: list[str], las: Las, mo
     monkeypatch.setattr(
         sweep, "compose", lambda name, job: {"run_dir": f"runs/baseline/timit/{job[-1].replace('=', '')}"}
     )
+    monkeypatch.setattr(sweep, "say_unreached", lambda config, job: None)
     answer = las("train", "-m", *short, "seed=1,2")
     lost = "its process ended without an answer (RuntimeError: a worker was killed)"
     assert answer.code == 1 and answer.out.splitlines()[-1] == f"runs/baseline/timit/seed2: no result: {lost}"

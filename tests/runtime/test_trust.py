@@ -77,8 +77,9 @@ def test_sweeps_and_what_they_start_trust_what_the_command_trusts(
 ) -> None:
     seen = []
     monkeypatch.setattr(sweep, "train_one", lambda *_: seen.append(os.environ[trust.VARIABLE]))
-    las(*command(own), "-m", "seed=1", "--trust", "mypkg", "--trust", "other")
-    assert seen == ["mypkg,other"] and trust.VARIABLE not in os.environ
+    answer = las(*command(own), "-m", "seed=1", "--trust", "mypkg", "--trust", "other")
+    assert seen == ["mypkg,other"], answer
+    assert trust.VARIABLE not in os.environ
 
 
 def test_the_environment_and_a_call_trust_too(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,3 +163,37 @@ def test_a_package_in_an_environment_of_its_own(own: Path, tmp_path: Path) -> No
     alone = run(*spoken)
     assert alone.code == 2 and "add --trust mypkg" in alone.err, alone
     assert "available: mypkg" in run("doctor").out
+
+
+BROKEN = "class Broken(las.LSTMCell):\n    def __init__(self, *sizes, **options):\n        {}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("raise ValueError('odd')", "ValueError: odd"),
+        ("len(3)", "TypeError: object of type 'int' has no len()"),
+        ("{}['x']", "KeyError: 'x'"),
+    ],
+)
+def test_a_bug_in_a_class_of_ones_own_keeps_its_traceback(
+    line: str, says: str, own: Path, las: Las, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "import las\n\n\n" + BROKEN.format(line)
+    (own / "mypkg.py").write_text(source)
+    (own / "options/cell/mine.yaml").write_text("_target_: mypkg.Broken\n_partial_: true\n")
+    given = ["--trust=mypkg", "--config-dir=options", "cell@model.listener.cell=mine", *tiny.overrides(own)]
+    answer = las("train", *given)
+    number = source.splitlines().index(f"        {line}") + 1
+    assert answer.code == 1 and f'mypkg.py", line {number}, in __init__\n' in answer.err and says in answer.err, answer
+    assert "las/runtime" not in answer.err and "LAS_TRACEBACK=1 shows them" in answer.err
+    monkeypatch.setenv("LAS_TRACEBACK", "1")
+    assert "las/runtime/config.py" in las("train", *given).err
+
+
+def test_a_call_that_does_not_fit_is_a_mistake_of_the_config(own: Path) -> None:
+    with (
+        package.trust("mypkg"),
+        pytest.raises(ConfigError, match=r"^model\.listener\.cell: missing a required argument"),
+    ):
+        build(CELL, where="model.listener.cell")(3)
