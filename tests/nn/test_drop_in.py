@@ -291,7 +291,7 @@ def test_the_operator_is_the_layer_and_compares_lengths_when_it_runs() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cell", ["ln_global", "zoneout", "bn_recurrent"])
+@pytest.mark.parametrize("cell", ["ln_global", "zoneout"])
 def test_compiled_by_inductor_for_batches_of_any_size(cell: str) -> None:
     """Cells without an operator are traced frame by frame."""
     warnings.filterwarnings("ignore", "`torch.jit.script_method` is deprecated")  # inductor itself uses it
