@@ -340,7 +340,7 @@ class Factory(functools.partial[Any]):
 
     def __call__(self, /, *positional: Any, **options: Any) -> Any:
         try:
-            inspect.signature(self.func).bind(*self.args, *positional, **self.keywords, **options)
+            inspect.signature(self.func).bind(*self.args, *positional, **(self.keywords | options))
         except TypeError as error:
             raise ConfigError(f"{self.where}: {error}") from error
         except ValueError:  # a class written in C has no signature
