@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import soundfile
 from console import Answer
+from tiers import rest_slow
 from tiny import overrides, wav
 
 from las.cli import quoting, sweep, train
@@ -72,14 +73,25 @@ def test_the_message_without_a_checkpoint_names_the_runs(
 
 @pytest.mark.parametrize(
     ("given", "says"),
-    [
-        (["schedule=park_b", "trainer.max_steps=500"], ["warmup_steps=500: the full", "start_step=20000: it never"]),
-        (["schedule.start_step=100", "trainer.max_steps=99", "schedule.warmup_steps=9"], ["start_step=100: it never"]),
-        (["schedule=constant", "schedule.warmup_steps=300", "trainer.max_steps=300"], ["warmup_steps=300: the full"]),
-        (["trainer.max_steps=10"], []),
-        (["schedule=park_b", "trainer.max_steps=20001"], []),
-        (["schedule=park_b", "trainer=smoke", "trainer.max_steps=2"], []),
-    ],
+    rest_slow(
+        [
+            (
+                ["schedule=park_b", "trainer.max_steps=500"],
+                ["warmup_steps=500: the full", "start_step=20000: it never"],
+            ),
+            (
+                ["schedule.start_step=100", "trainer.max_steps=99", "schedule.warmup_steps=9"],
+                ["start_step=100: it never"],
+            ),
+            (
+                ["schedule=constant", "schedule.warmup_steps=300", "trainer.max_steps=300"],
+                ["warmup_steps=300: the full"],
+            ),
+            (["trainer.max_steps=10"], []),
+            (["schedule=park_b", "trainer.max_steps=20001"], []),
+            (["schedule=park_b", "trainer=smoke", "trainer.max_steps=2"], []),
+        ]
+    ),
 )
 def test_a_chosen_schedule_that_never_begins_is_warned_about(
     given: list[str], says: list[str], corpus: Path, monkeypatch: pytest.MonkeyPatch, las: Las

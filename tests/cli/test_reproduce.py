@@ -18,6 +18,7 @@ from las.cli import train as cli_train
 from las.reproduction import jobs as reproduction_jobs
 from las.reproduction import recipe, results
 from las.reproduction.results import Line, Outcome, Table
+from las.runtime import config_folders
 from las.runtime.errors import ConfigError, LasError, NumericalError
 from las.training import chance
 from las.training.chance import ChanceLevel
@@ -206,7 +207,7 @@ def test_a_process_of_its_own_speaks_to_no_terminal(
         raise NumericalError("the loss is NaN")
 
     monkeypatch.setattr(cli_train, "train", train)
-    assert reproduce.train_unseen(["name=x", "seed=1"]) == "name=x broken: the loss is NaN"
+    assert reproduce.train_unseen(["name=x", "seed=1"], None, config_folders.own()) == "name=x broken: the loss is NaN"
     assert capsys.readouterr().out == ""
 
 

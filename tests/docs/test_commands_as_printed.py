@@ -177,6 +177,10 @@ def test_a_table_at_the_tier_smoke(session: Path, run: Las) -> None:
     assert "2 to train" in out and "C1: undecided" in out
     table = json.loads((session / "results/bo18_table1-smoke-synthetic_smoke.json").read_text())
     assert [len(line["outcomes"]) for line in table["lines"]] == [1, 1]
+
+
+@pytest.mark.slow
+def test_a_table_of_the_project_is_planned_and_reported(run: Las) -> None:
     dry = ok(run(RECIPES, "las reproduce recipe=bo18_table3 dry_run=true", "seeds=1"))
     assert "12 trainings, 0 finished" in dry  # four rows, three learning rates
     report = ok(run(README, "las reproduce ", "seeds=1"))
