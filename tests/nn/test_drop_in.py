@@ -206,7 +206,7 @@ USES = [(which, row) for which in ("theirs", "ours") for row in ROWS]
 def slowly(which: str, row: Row) -> Any:
     """Theirs are traced for long before they are refused."""
     marks = [pytest.mark.slow] if which == "theirs" and row.theirs.startswith("no") else []
-    marks += [pytest.mark.traced] if "torch.compile" in row.use or "torch.export" in row.use else []
+    marks += [pytest.mark.unchecked] if "torch.compile" in row.use or "torch.export" in row.use else []
     return pytest.param(which, row, id=f"{which}: {row.use}", marks=marks)
 
 
@@ -273,14 +273,14 @@ def arguments(name: str, frames: Tensor) -> tuple[Any, ...]:
     return frames, torch.tensor([6, 2, 4]), states, parameters, operator._described(cells)
 
 
-@pytest.mark.traced
+@pytest.mark.unchecked
 @pytest.mark.parametrize("name", rest_slow(["ln_global_input", *(name for name in CELLS if name != "ln_global_input")]))
 def test_the_operator_keeps_the_rules_of_torch(name: str) -> None:
     """Its schema, its shapes without values, its derivative, also when it is traced."""
     torch.library.opcheck(torch.ops.las.layer.default, arguments(name, FRAMES.clone().requires_grad_()))
 
 
-@pytest.mark.traced
+@pytest.mark.unchecked
 def test_the_operator_is_the_layer_and_compares_lengths_when_it_runs() -> None:
     lstm = las.LSTM(INPUT, HIDDEN, batch_first=True)
     program = torch.export.export(lstm, (FRAMES,), {"lengths": torch.tensor([6, 2, 4])}).module()

@@ -222,6 +222,7 @@ def test_it_is_pickled_copied_and_shown() -> None:
     assert "PlainLSTMCell(3, 5" in shown
 
 
+@pytest.mark.unchecked
 @pytest.mark.parametrize(
     "options, message",
     [
@@ -257,6 +258,7 @@ def test_arguments_after_num_layers_are_named_as_torch_orders_them() -> None:
     assert lstm(torch.randn(3, 7, 10))[0].shape == (3, 7, 32) and not lstm.dropout
 
 
+@pytest.mark.unchecked
 @pytest.mark.parametrize(
     "make",
     [

@@ -117,6 +117,7 @@ def test_names_and_their_order_change_no_score() -> None:
     assert BeamSearch(4, lm=None).components == BeamSearch(4).components
 
 
+@pytest.mark.unchecked
 @pytest.mark.parametrize(
     ("name", "part", "said"),
     [
