@@ -201,7 +201,7 @@ class SmallestTokenizer(Tokenizer):
 class SmallestCorpus(Corpus):
     def __init__(self, name: str, tokens: Tokenizer, root: str) -> None:
         super().__init__(name, tokens)
-        self.root = Path(root)
+        self.root = Path(root).absolute()  # processes that read audio may have begun in another folder
 
     def utterances(self, split: str) -> list[Utterance]:
         paths = sorted((self.root / self.known_split(split)).glob("*.wav"))
