@@ -11,7 +11,7 @@ Every name of `dir(las)` is imported when it is first used: `import las` alone d
 import importlib
 from typing import Any
 
-from las.runtime import public
+from las.config import public
 from las.runtime.version import __version__
 
 __all__ = ["__version__", *sorted([*public.COMPONENTS, *public.TOOLS, *public.MODULES])]

@@ -7,8 +7,10 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pytest
 from console import Answer
@@ -62,12 +64,15 @@ def interruptible() -> Iterator[None]:
 
 @pytest.fixture
 def las(capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
-    """Runs `las <arguments>` in this process."""
+    """Runs `las <arguments>` in this process, and `scripts/benchmark.py` for `benchmark`."""
+    import benchmark
+
     from las.cli import main
 
     def run(*arguments: str) -> Answer:
         capsys.readouterr()
-        code = main.main(list(arguments))
+        with patch.dict(main.VERBS, benchmark=benchmark.VERB) if arguments[:1] == ("benchmark",) else nullcontext():
+            code = main.main(list(arguments))
         return Answer(code, *capsys.readouterr())
 
     return run

@@ -21,8 +21,8 @@ from typing import Any
 
 from las.cli import score as scoring
 from las.cli.main import main
+from las.config.build import compose
 from las.reproduction.statistics import student_quantile
-from las.runtime.config import compose
 from las.storage import run_summary
 from las.storage.run_summary import Measure
 

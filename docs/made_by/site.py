@@ -1,7 +1,7 @@
 """Pages of the documentation site that are made, not written: a hook of MkDocs (mkdocs.yml), run by `make docs`.
 
 README.md is the first page, CHANGELOG.md, CONTRIBUTING.md and the pages of recipes/results are taken in, and every
-public name (las/runtime/public.py) has its docstring on a page of its package.
+public name (las/config/public.py) has its docstring on a page of its package.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from las.runtime import public
+from las.config import public
 
 ROOT = Path(__file__).parents[2]
 TAKEN_IN = {

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from las.analysis.objective import Objective, minus, norm
 from las.analysis.state_guard import unchanged
+from las.config.build import Config, build
 from las.data import manifest
 from las.data.corpora.base import Corpus
 from las.data.loader import Batch, Loader, drop_unknown_symbols
@@ -18,7 +19,6 @@ from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.model import ListenAttendSpell
 from las.nn.normalisation import RunningMoments
 from las.runtime import progress, seeding
-from las.runtime.config import Config, build
 from las.runtime.errors import ConfigError, NumericalError, StorageError
 from las.storage import checkpoint, output_paths
 from las.storage.checkpoint import Checkpoint

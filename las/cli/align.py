@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from las.cli import align_gaussians, align_import, align_network
+from las.config.build import Config, build, check_value, compose, require
 from las.data.corpora.base import Corpus
 from las.data.manifest import Interval, Utterance
 from las.hmm import corpus_labels, imported, segments, spoken, textgrid
@@ -18,7 +19,6 @@ from las.hmm.network_aligner import NetworkAligner
 from las.hmm.segments import AlignedUtterance
 from las.hmm.spoken import Spoken
 from las.runtime import devices, progress
-from las.runtime.config import Config, build, check_value, compose, require
 from las.runtime.errors import ConfigError, DataError, MissingValueError, suggest
 from las.scoring import ctm
 from las.storage import atomic

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from las.config.build import Config, build, card
 from las.data.corpora.base import Corpus
 from las.data.sampler import DECODED
 from las.hmm import continuation, gmm_training
@@ -19,10 +20,10 @@ from las.hmm.spoken import Spoken
 from las.hmm.tying import TiedStates
 from las.nn.features import Features
 from las.runtime import progress
-from las.runtime.config import Config, build, card
 from las.runtime.errors import ConfigError
 from las.storage import atomic, checkpoint, run_directory
-from las.training import data_preparation, frames
+from las.training import data_preparation
+from las.training.tasks import frames
 
 SEARCHES = {True: "word_graph_gaussians", False: "phone_bigram"}
 """Cards of the searches of models of words, and of phones."""

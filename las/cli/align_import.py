@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from las.config.build import Config, build, check_value
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
 from las.hmm import imported, imported_labels, labels
@@ -14,7 +15,6 @@ from las.hmm.imported_labels import ImportedLabels
 from las.hmm.topology import Topology
 from las.nn.features import Features
 from las.runtime import progress
-from las.runtime.config import Config, build, check_value
 from las.runtime.errors import ConfigError, DataError, suggest
 
 NUM_LISTED = 20

@@ -2,6 +2,7 @@
 
 import re
 
+from las.config.build import Config, build, check_value, require, shown
 from las.data.corpora.base import Corpus
 from las.decoding import transcriber
 from las.decoding.transcriber import TrainedModel
@@ -11,7 +12,6 @@ from las.hmm.network_aligner import NetworkAligner
 from las.hmm.topology import StateNumbering, Topology
 from las.nn.acoustic_model import AcousticModel
 from las.runtime import devices, progress
-from las.runtime.config import Config, build, check_value, require, shown
 from las.runtime.errors import ConfigError
 
 

@@ -9,12 +9,12 @@ from las.analysis import deep_linear, invariance, probe
 from las.analysis.monitor import ANALYSES, AnalysisLog, MonitoredStep
 from las.analysis.probe import DRAWS, Probe
 from las.analysis.smoothness import Grid
+from las.config.build import Config, build, check_value, checked, compose
 from las.data.corpora.base import Corpus
 from las.data.loader import Batch
 from las.nn import rnn
 from las.reproduction import analysis_html
 from las.runtime import distributed, progress
-from las.runtime.config import Config, build, check_value, checked, compose
 from las.runtime.errors import ConfigError, suggest
 from las.storage import atomic
 from las.training import plots, setup

@@ -4,8 +4,9 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from las.runtime import config_cards, config_folders, config_groups
-from las.runtime.config import config_directory
+from las.config import folders, options
+from las.config import groups as config_groups
+from las.config.build import config_directory
 from las.runtime.errors import ConfigError, suggest
 
 WIDTH = 110
@@ -27,9 +28,9 @@ def show(arguments: Sequence[str]) -> None:
     key, _, name = arguments[0].partition("=")
     group = _known_group(key.lstrip("+/").partition("@")[0])
     path = _known_card(group, name)
-    print(f"# {path}\n{config_cards.composed(group, name)}")
-    if target := config_cards.target(path):
-        print(config_cards.documentation(target))
+    print(f"# {path}\n{options.composed(group, name)}")
+    if target := options.target(path):
+        print(options.documentation(target))
 
 
 def list(arguments: Sequence[str]) -> None:
@@ -42,33 +43,33 @@ def list(arguments: Sequence[str]) -> None:
         raise ConfigError(f"one group at a time: las list {arguments[0]}")
     directory = config_directory()
     if not arguments:
-        groups = config_folders.groups(directory)
+        groups = folders.groups(directory)
         width = max(map(len, groups))
         for group in groups:
-            count = len(config_folders.cards(directory, group))
-            keys = config_cards.keys(group)
+            count = len(folders.cards(directory, group))
+            keys = options.keys(group)
             listed = "  ".join([*keys[:SHOWN], *(["..."] if len(keys) > SHOWN else [])])
             print(f"{group:{width}}  {count:3} card{'s' if count > 1 else ' '}  {listed}".rstrip())
         print("\n`las list cell` lists the cards of a group, `las show cell=ln_global` shows one")
         return
     group = _known_group(arguments[0])
-    cards = config_folders.cards(directory, group)
-    for number, key in enumerate(config_cards.keys(group)):
+    cards = folders.cards(directory, group)
+    for number, key in enumerate(options.keys(group)):
         print(f"{'or' if number else 'choose one with'} {key}=...")
     width = max(map(len, cards))
     for name, path in cards.items():
-        line = textwrap.shorten(config_cards.summary(path), WIDTH, placeholder=" ...")
+        line = textwrap.shorten(options.summary(path), WIDTH, placeholder=" ...")
         print(f"{name:{width}}  {line}".rstrip())
 
 
 def _known_group(name: str) -> str:
-    if name not in (groups := config_folders.groups(config_directory())):
+    if name not in (groups := folders.groups(config_directory())):
         raise ConfigError(f"{name}: there is no such group of configs.{suggest(name, groups)} `las list` shows them")
     return name
 
 
 def _known_card(group: str, name: str) -> Path:
-    cards = config_folders.cards(config_directory(), group)
+    cards = folders.cards(config_directory(), group)
     if name not in cards:
         raise ConfigError(
             f"{group}={name}: there is no configs/{group}/{name}.yaml.{suggest(name, cards)} (las list {group})"
@@ -82,7 +83,7 @@ def _which_card(arguments: Sequence[str]) -> str:
     for name in arguments[:1]:
         if holders := config_groups.holders(directory, name):
             return f"{name}: say of which group: {' or '.join(f'las show {group}={name}' for group in holders)}"
-        if name in config_folders.groups(directory):
+        if name in folders.groups(directory):
             some = config_groups.options(directory, name)[0]
             return f"{name}: say which card: las show {name}={some} (las list {name})"
     return "show takes one card, for example: las show cell=ln_global"

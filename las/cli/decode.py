@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
+from las.config.build import Config, build, check_value
 from las.data.augmentation import Augmentation
 from las.data.corpora.base import Corpus
 from las.data.loader import Loader, augmentation_seed, drop_unknown_symbols
@@ -19,7 +20,6 @@ from las.decoding.transcriber import Transcriber, load
 from las.decoding.transcription import Transcription
 from las.nn import rnn
 from las.runtime import devices, distributed, progress
-from las.runtime.config import Config, build, check_value
 from las.runtime.errors import ConfigError
 from las.scoring import error_rates, tables
 from las.storage import atomic, output_paths

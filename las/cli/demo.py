@@ -5,19 +5,22 @@ from pathlib import Path
 from rich.table import Table
 
 from las.cli import train
+from las.config.build import build, compose
 from las.data.corpora.base import Corpus
 from las.decoding import transcriber
 from las.nn.attention import diagnostics
 from las.runtime import progress
-from las.runtime.config import build, compose
 from las.training import plots
 
-OVERRIDES = ["+experiment=ln_encoder_only"]
+
+def as_composed(overrides: list[str]) -> list[str]:
+    """Return the overrides with the demo's experiment."""
+    return ["+experiment=ln_encoder_only", *overrides]
 
 
 def demo(overrides: list[str]) -> None:
     """Train `ln_encoder_only` on the embedded corpus, then decode one test utterance and draw its attention."""
-    overrides = [*OVERRIDES, *overrides]
+    overrides = as_composed(overrides)
     config = compose("train", overrides)
     result = train.train(overrides)
     folder = Path(config["run_dir"])

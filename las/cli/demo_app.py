@@ -15,6 +15,7 @@ import torch
 
 from las.cli import transcribe
 from las.cli.demo_app_access import Guard
+from las.config.build import Config, check_value, require
 from las.data.audio import files
 from las.decoding import tuned_search
 from las.decoding.search import BeamSearch
@@ -22,7 +23,6 @@ from las.decoding.transcriber import Transcriber
 from las.nn import rnn
 from las.reproduction import examples, transcription_html
 from las.runtime import devices, machine, progress
-from las.runtime.config import Config, check_value, require
 from las.runtime.errors import ConfigError, DataError, LasError
 from las.storage import temporary
 

@@ -16,9 +16,10 @@ from typing import Any
 
 from rich.table import Table
 
-from las.nn.kernels import cpp_build
-from las.runtime import machine, progress, torchaudio_compat, trust
-from las.runtime.config import Config, build, check_value, compose
+from las.config import trust
+from las.config.build import Config, build, check_value, compose
+from las.nn.kernels.cpp import build as cpp_build
+from las.runtime import machine, progress, torchaudio_compat
 from las.runtime.errors import LasError
 from las.runtime.machine import GB, NOTE, OK, PROBLEM, Check
 

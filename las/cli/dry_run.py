@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from las.benchmark import memory
+from las.config.build import Config
 from las.data import sampler
 from las.data.corpora.base import Corpus
 from las.data.loader import Loader
@@ -20,12 +20,12 @@ from las.data.manifest import Utterance
 from las.data.sampler import BatchSize
 from las.nn import rnn
 from las.runtime import machine
-from las.runtime.config import Config
 from las.runtime.errors import LasError
 from las.runtime.machine import GB, NOTE, OK, PROBLEM, Check
+from las.training import memory
 from las.training.setup import TrainingSetup
 from las.training.step import TrainingStep
-from las.training.tasks import TASKS
+from las.training.tasks.kinds import TASKS
 
 RESERVE = 0.1  # share of the free memory that a prediction leaves unused
 

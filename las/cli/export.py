@@ -11,10 +11,10 @@ from typing import Any
 
 from torch import Tensor
 
+from las.config.build import check_value, compose
 from las.decoding.transcriber import load
 from las.nn.export import listener, save, speller
 from las.runtime import progress
-from las.runtime.config import check_value, compose
 from las.runtime.errors import ConfigError, StorageError
 from las.storage import atomic, bundle, checkpoint
 from las.storage.checkpoint import Checkpoint

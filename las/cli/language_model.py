@@ -14,6 +14,7 @@ from rich.table import Table
 from torch.utils.tensorboard import SummaryWriter
 
 from las.cli import ngram
+from las.config.build import build, check_value, compose
 from las.data.corpora.base import Corpus
 from las.data.loader import Loader, Targets
 from las.data.manifest import Utterance
@@ -28,7 +29,6 @@ from las.lm.perplexity import Perplexity
 from las.lm.perplexity import perplexity as measure
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.runtime import distributed, progress
-from las.runtime.config import build, check_value, compose
 from las.runtime.errors import DataError
 from las.storage import run_directory
 from las.training import chance, data_preparation, selection, setup
@@ -36,8 +36,8 @@ from las.training.chance import ChanceLevel
 from las.training.data_preparation import PreparedCorpus
 from las.training.pretraining import Stage
 from las.training.setup import TrainingRun
-from las.training.tasks import TOKENS
-from las.training.validation import Validation
+from las.training.tasks.kinds import TOKENS
+from las.training.tasks.tokens import Validation
 
 METRIC = "perplexity"
 

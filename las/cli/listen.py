@@ -7,12 +7,12 @@ from typing import Any
 import soundfile
 from rich.table import Table
 
+from las.config.build import build, check_value, compose, require
 from las.data.augmentation import Augmentation
 from las.data.corpora.base import Corpus
 from las.data.loader import Loader, augmentation_seed
 from las.data.manifest import Utterance
 from las.runtime import progress
-from las.runtime.config import build, check_value, compose, require
 from las.runtime.errors import ArgumentError, ConfigError
 from las.storage import atomic
 

@@ -13,11 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from las.cli import quoting
-from las.runtime import config_folders, hydra_flags, signals, terminal, tracebacks
-from las.runtime.config import config_directory
+from las.config import flags as hydra_flags
+from las.config import folders as config_folders
+from las.config import quoting, tracebacks
+from las.config.build import config_directory
+from las.config.trust import trust
+from las.runtime import signals, terminal
 from las.runtime.errors import ConfigError, LasError, MissingValueError, StorageError, suggest
-from las.runtime.trust import trust
 
 
 class Verb(NamedTuple):
@@ -154,13 +156,6 @@ VERBS = {
         "the same command measures again; with every=... it continues the training from its last checkpoint",
     ),
     "doctor": Verb("las.cli.doctor", "doctor", "check this machine, and whether a training's longest batches fit", ""),
-    "benchmark": Verb(
-        "las.cli.benchmark",
-        "benchmark",
-        "measure how fast it is",
-        "suite=lstm shapes=[C1]",
-        "groups that were finished are in output=; the same command measures everything again",
-    ),
     "demo": Verb("las.cli.demo", "train", "the whole job on the embedded corpus, in minutes", "", TRAINS_ON),
     "list": Verb("las.cli.cards", "", "the config groups, the cards of one and where they are mounted", "cell"),
     "show": Verb("las.cli.cards", "", "a card composed, and the equation of its class", "cell=ln_global"),

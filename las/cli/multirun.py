@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from las.cli.show_config import as_composed
-from las.runtime import config, config_groups, progress
+from las.config import build, groups
+from las.config.overrides import combinations
+from las.runtime import progress
 from las.runtime.errors import ConfigError, LasError, MissingValueError
-from las.runtime.overrides import combinations
 
 WRITTEN = ("output", "page", "alignments", "programs", "pictures")
 """Keys that name what a verb writes."""
@@ -29,7 +30,7 @@ def run(name: str, config_name: str, verb: Callable[[list[str]], Any], overrides
     Raises ConfigError before the first for an override that cannot be parsed and for two runs that would write the
     same file; LasError at the end, if runs failed.
     """
-    config_groups.check_hydra(config.config_directory(), config_name, list(overrides))
+    groups.check_hydra(build.config_directory(), config_name, list(overrides))
     jobs = combinations(overrides)
     _require_apart(name, config_name, jobs)
     failed = []
@@ -49,7 +50,7 @@ def _require_apart(name: str, config_name: str, jobs: Sequence[tuple[str, ...]])
     writers: dict[tuple[str, ...], tuple[str, ...]] = {}
     for job in jobs:
         try:
-            composed = config.compose(config_name, as_composed(name, list(job)))
+            composed = build.compose(config_name, as_composed(name, list(job)))
         except MissingValueError:
             continue  # the verb says what is missing
         places: list[tuple[str, ...]] = [(key, str(composed[key])) for key in WRITTEN if composed.get(key) is not None]

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
+from las.config.build import Config, build, check_value, compose
 from las.data import quality
 from las.data.corpora.base import Corpus
 from las.data.tokenizers import Tokenizer, TrainedSentencePieces
@@ -18,7 +19,6 @@ from las.lm.kneser_ney import Estimate
 from las.lm.ngram import of_words
 from las.lm.perplexity import Perplexity, perplexity
 from las.runtime import progress
-from las.runtime.config import Config, build, check_value, compose
 from las.runtime.errors import ConfigError, DataError, suggest
 from las.storage import atomic, bounded
 from las.training import data_preparation

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from rich.table import Table
 
-from las.cli import quoting
+from las.config import quoting
+from las.config.build import build, compose
 from las.data import packed_corpus, packing
 from las.data.corpora.base import Corpus
 from las.data.packing import PackedSplit
 from las.runtime import progress
-from las.runtime.config import build, compose
 from las.runtime.errors import ConfigError
 from las.storage import atomic
 from las.training import data_preparation

@@ -4,13 +4,13 @@ from pathlib import Path
 
 from rich.table import Table
 
+from las.config.build import build, compose
 from las.data import quality
 from las.data.audio_scan import AudioScanCache
 from las.data.corpora.base import Corpus
 from las.data.quality import QualityLimits, QualityProblem
 from las.nn.trainable import SpeechModel
 from las.runtime import progress
-from las.runtime.config import build, compose
 from las.runtime.errors import DataError
 from las.training import data_preparation
 from las.training.data_preparation import PreparedCorpus, Splits

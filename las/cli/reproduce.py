@@ -18,6 +18,8 @@ from las.analysis import invariance
 from las.analysis.smoothness import COMMON_GRID
 from las.cli import analyze, prepare
 from las.cli import train as cli_train
+from las.config import build
+from las.config import folders as config_folders
 from las.data.corpora.base import Corpus
 from las.reproduction import claim_records, claims, html_report, markdown, result_folders
 from las.reproduction import jobs as reproduction_jobs
@@ -27,7 +29,7 @@ from las.reproduction.jobs import Job
 from las.reproduction.recipe import Recipe
 from las.reproduction.results import Table
 from las.reproduction.verdicts import NOT_SUPPORTED, SUPPORTED, Verdict
-from las.runtime import config, config_folders, progress
+from las.runtime import progress
 from las.runtime.errors import ConfigError, DataError, LasError, NumericalError, StorageError, suggest
 from las.storage import atomic
 from las.training import setup
@@ -167,9 +169,9 @@ def store(requested: Request, jobs: Sequence[Job], command: str) -> None:
 def request(overrides: Sequence[str]) -> Request:
     """The command's own keys, checked, and the overrides of every row. Raises ConfigError for wrong names or values."""
     own_overrides, row_overrides = split(overrides)
-    values = config.compose("reproduce", own_overrides)
+    values = build.compose("reproduce", own_overrides)
     for key, kind in KINDS.items():
-        config.check_value(key, values[key], kind)
+        build.check_value(key, values[key], kind)
     for key in ("jobs", "seeds", "look_every"):
         if values[key] is not None and values[key] < 1:
             raise ConfigError(f"{key}={values[key]} must be at least 1")
@@ -198,6 +200,11 @@ def rows_of(recipe: Recipe, names: str | Sequence[str] | None) -> tuple[str, ...
         if name not in all_names:
             raise ConfigError(f"rows: {recipe.name} has no row {name}.{suggest(name, all_names)}")
     return all_names if names is None else tuple(names)
+
+
+def as_composed(overrides: Sequence[str]) -> list[str]:
+    """Return the overrides of the recipe itself; the others go to its rows."""
+    return split(overrides)[0]
 
 
 def split(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -273,7 +280,7 @@ def require_built(recipe: Recipe, jobs: Sequence[Job]) -> None:
         first_jobs.setdefault(job.row.name, job)
     for job in first_jobs.values():
         try:
-            corpus: Corpus = config.build(job.config["corpus"], where="corpus")
+            corpus: Corpus = build.build(job.config["corpus"], where="corpus")
             _, training_setup = setup.build_all(job.config, corpus)
             if len(corpus.tokens.symbols) == corpus.tokens.size:  # others are learned when the corpus is prepared
                 setup.bind_searches(training_setup, corpus.tokens)

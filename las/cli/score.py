@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from las.config.build import Config, check_value, compose
 from las.runtime import progress
-from las.runtime.config import Config, check_value, compose
 from las.runtime.errors import ConfigError, DataError, suggest
 from las.scoring import (
     conventions,

@@ -1,9 +1,12 @@
 """The flags `--cfg` and `--info`: what Hydra composes for a verb, with the overrides that the verb itself adds."""
 
+import importlib
 import sys
 from collections.abc import Sequence
 
-from las.runtime import hydra_flags
+from las.cli.main import VERBS
+from las.config import flags as hydra_flags
+from las.decoding import tuned_search
 
 
 def show(name: str, config: str, overrides: Sequence[str], flags: hydra_flags.Flags) -> None:
@@ -19,18 +22,7 @@ def show(name: str, config: str, overrides: Sequence[str], flags: hydra_flags.Fl
 
 def as_composed(name: str, overrides: list[str]) -> list[str]:
     """The overrides that a verb hands to Hydra for the ones that were typed."""
-    from las.decoding import tuned_search
-
-    if name == "demo":
-        from las.cli import demo
-
-        return [*demo.OVERRIDES, *overrides]
-    if name == "benchmark":
-        from las.cli import benchmark
-
-        return benchmark.with_experiment(overrides)
-    if name == "reproduce":
-        from las.cli import reproduce
-
-        return reproduce.split(overrides)[0]  # the others go to the rows
+    module = importlib.import_module(VERBS[name].module)
+    if (composed := getattr(module, "as_composed", None)) is not None:
+        return list(composed(overrides))
     return tuned_search.written_out(overrides)

@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 from omegaconf import OmegaConf
 
 from las.cli.train import say_unreached, summary, train_config
-from las.runtime import config_folders, hydra_section, progress, signals, tracebacks
-from las.runtime.config import compose, config_directory
-from las.runtime.config_groups import HYDRA
+from las.config import folders as config_folders
+from las.config import hydra_section, tracebacks
+from las.config.build import compose, config_directory
+from las.config.groups import HYDRA
+from las.config.hydra_section import OF_SWEEPS
+from las.config.overrides import combinations
+from las.runtime import progress, signals
 from las.runtime.errors import ConfigError, LasError, NumericalError
-from las.runtime.hydra_section import OF_SWEEPS
-from las.runtime.overrides import combinations
 from las.storage import atomic, bounded, run_records
 
 SWEEPS = Path("runs/sweeps")

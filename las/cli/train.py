@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from las.cli.decode import decode_split, write_references
+from las.config.build import Config, build, compose
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
 from las.decoding.transcriber import load
 from las.reproduction.convergence import STILL, Curve
 from las.runtime import distributed, progress
-from las.runtime.config import Config, build, compose
 from las.runtime.errors import NumericalError
 from las.scoring import error_rates
 from las.storage import run_directory

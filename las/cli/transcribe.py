@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from rich.progress import BarColumn, Progress, TextColumn
 
+from las.config.build import Config, build, check_value, checked
 from las.data.audio import files, streaming
 from las.data.audio.segmentation import Segmenter
 from las.decoding import captions, tuned_search
@@ -22,7 +23,6 @@ from las.decoding.transcriber import Transcriber, load
 from las.decoding.transcription import SegmentTranscript, Transcription
 from las.nn import rnn
 from las.runtime import devices, distributed, progress
-from las.runtime.config import Config, build, check_value, checked
 from las.runtime.errors import ConfigError, DataError, suggest
 from las.storage import atomic
 

@@ -8,9 +8,9 @@ from rich.table import Table
 
 from las.cli import tune_scales, tune_trials
 from las.cli.tune_scales import TriedScales
+from las.config.build import Config, build, check_value, compose
 from las.decoding.search import BeamSearch
 from las.runtime import devices, distributed, progress
-from las.runtime.config import Config, build, check_value, compose
 from las.runtime.errors import ConfigError
 from las.scoring import error_rates
 from las.scoring.error_rates import Score

@@ -6,12 +6,12 @@ from typing import Any
 
 from rich.table import Table
 
-from las.cli import quoting
+from las.config import quoting
+from las.config.build import build, checked, compose
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
 from las.nn import rnn
 from las.runtime import progress
-from las.runtime.config import build, checked, compose
 from las.runtime.errors import ConfigError
 from las.storage import atomic
 from las.training import data_preparation, plots, range_test, setup

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from rich.table import Table
 
 from las.cli import tune_trials
+from las.config.build import Config, build, check_value
 from las.decoding.base import Search
 from las.runtime import devices, distributed, progress
-from las.runtime.config import Config, build, check_value
 from las.runtime.errors import ConfigError
 from las.scoring import error_rates
 from las.scoring.error_rates import Score

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 
+from las.config.build import Config, build, check_value
 from las.data.corpora.base import Corpus
 from las.data.loader import Batch, Loader, drop_unknown_symbols
 from las.data.manifest import Utterance
@@ -20,7 +21,6 @@ from las.decoding.base import Search
 from las.decoding.transcriber import Transcriber, load
 from las.nn import rnn
 from las.runtime import distributed, progress
-from las.runtime.config import Config, build, check_value
 from las.runtime.errors import ConfigError
 from las.scoring import error_rates
 from las.scoring.error_rates import Score

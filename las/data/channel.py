@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from las.config.build import require
 from las.data.distortion import Distortion, Range, Talkers, Waveform, convolve
-from las.runtime.config import require
 from las.runtime.errors import ArgumentError, ConfigError
 
 FILTER_S = 0.04

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from las.runtime.config import shown
+from las.config.build import shown
 from las.runtime.errors import ArgumentError, DataError
 
 Waveform = np.ndarray

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from las.config import overrides
 from las.data.tokenizers import Characters, Phones, Tokenizer, TrainedSentencePieces
-from las.runtime import overrides
 from las.runtime.errors import ConfigError, DataError, suggest
 
 UNITS = ("characters", "words", "bpe", "phones")

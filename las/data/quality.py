@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from las.config.build import require
 from las.data.audio_levels import AudioScan, segment_key
 from las.data.audio_scan import AudioScanCache
 from las.data.manifest import Utterance
 from las.data.tokenizers import Tokenizer
-from las.runtime.config import require
 from las.runtime.errors import ArgumentError, DataError
 
 SHORTEST_S = 0.025  # one analysis window

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from las.config.build import check_value
 from las.data.manifest import Utterance
-from las.runtime.config import check_value
 from las.runtime.errors import ArgumentError, ConfigError
 
 Plan = list[list[int]]

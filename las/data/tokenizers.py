@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from las.config import overrides
+from las.config.build import resolve
 from las.data.manifest import Utterance
-from las.runtime import overrides
-from las.runtime.config import resolve
 from las.runtime.errors import ArgumentError, DataError, suggest
 from las.scoring import phones
 from las.storage import atomic, bounded

@@ -12,7 +12,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from las.decoding.scorers.base import score_type
-from las.nn.kernels import cpu, cpu_beams
+from las.nn.kernels import cpu_beams
+from las.nn.kernels.cpp import layer as cpu
 from las.nn.kernels.cpu_beams import BeamState
 
 

@@ -12,9 +12,9 @@ Scores are summed in float64: sums of float32 log-probabilities are then exact e
 numbers agree, and near ties are decided by the model instead of by rounding.
 
 `BeamSearch.__call__` is the loop. Its step depends on tensors alone, so that a GPU replays it from a CUDA graph
-(`las.nn.kernels.replayed`). The expansion of the open hypotheses by one symbol is `las.decoding.beam_expansion`, the
-record of the steps, from which the hypotheses are read at the end, `las.decoding.backtrace`; scorers and constraints
-are one call, `CombinedScorer.score`.
+(`las.nn.kernels.graphs.replayed`). The expansion of the open hypotheses by one symbol is
+`las.decoding.beam_expansion`, the record of the steps, from which the hypotheses are read at the end,
+`las.decoding.backtrace`; scorers and constraints are one call, `CombinedScorer.score`.
 """
 
 import copy
@@ -26,6 +26,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from las.config import sizes
 from las.data.tokenizers import Tokenizer
 from las.decoding.backtrace import Backtrace, BeamState, BeamStep
 from las.decoding.base import CanDropUtterances, Decoder, HasAttention, Hypothesis, LengthLimit
@@ -33,9 +34,8 @@ from las.decoding.beam_expansion import BeamExpansion, expansion_on, first_beams
 from las.decoding.scorers import combined
 from las.decoding.scorers.base import Constraint, Scorer, SearchStep, reorder, select_utterances
 from las.decoding.scorers.combined import CombinedScorer
-from las.nn.kernels import replayed
-from las.nn.kernels.replayed import Replayed
-from las.runtime import sizes
+from las.nn.kernels.graphs import replayed
+from las.nn.kernels.graphs.replayed import Replayed
 from las.runtime.errors import ArgumentError
 
 STEPS_BETWEEN_CHECKS = 8

@@ -11,19 +11,23 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from las.config import tracebacks
+from las.config.build import Config, build
+from las.config.groups import check_names
 from las.data import tokenizers
 from las.data.audio import streaming
 from las.data.audio.segmentation import AudioSegment, Segmenter
 from las.data.audio.streaming import Channel, Recording
 from las.data.loader import Batch
-from las.decoding import evaluation, recordings, tuned_search, word_segments, word_timing
+from las.decoding import evaluation, recordings, tuned_search, word_timing
 from las.decoding.base import Hypothesis, require_search
 from las.decoding.evaluation import Search
-from las.decoding.prepared_search import prepare, tokens_of
+from las.decoding.hybrid import word_segments
+from las.decoding.hybrid.prepared_search import prepare, tokens_of
+from las.decoding.hybrid.word_graph import WordGraphSearch
 from las.decoding.recordings import Audio
 from las.decoding.search import resized
 from las.decoding.transcription import SegmentTranscript, Transcription
-from las.decoding.word_graph import WordGraphSearch
 from las.decoding.word_timing import TimedToken, TimedWord
 from las.hmm import lexicon as hmm_lexicon
 from las.hmm import tying
@@ -32,9 +36,7 @@ from las.hmm.topology import Topology
 from las.hmm.tying import TiedStates
 from las.nn.model import ListenAttendSpell
 from las.nn.trainable import SpeechModel
-from las.runtime import devices, progress, tracebacks
-from las.runtime.config import Config, build
-from las.runtime.config_groups import check_names
+from las.runtime import devices, progress
 from las.runtime.errors import ConfigError, DataError, StorageError
 from las.storage import checkpoint, output_paths
 

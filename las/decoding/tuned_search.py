@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from las.runtime import config, progress
+from las.config import build
+from las.config.overrides import of_section, value_of
+from las.config.public import with_public_names
+from las.runtime import progress
 from las.runtime.errors import ConfigError, LasError, MissingValueError, StorageError
-from las.runtime.overrides import of_section, value_of
-from las.runtime.public import with_public_names
 from las.storage import bounded, bundle, output_paths
 
 CHOICE = "search=tuned"
@@ -27,12 +28,12 @@ def path_of(checkpoint: Path) -> Path:
     return output_paths.folder(checkpoint) / "tuned.json"
 
 
-def compose(name: str, overrides: list[str]) -> config.Config:
+def compose(name: str, overrides: list[str]) -> build.Config:
     """Compose the config of a verb with a checkpoint, where `search=tuned` stands for the search tuned for it.
 
     Without a choice, a model has the search that it was trained with; the verb's own, search=beam, if that was greedy.
     """
-    return config.compose(name, written_out(overrides))
+    return build.compose(name, written_out(overrides))
 
 
 def written_out(overrides: list[str]) -> list[str]:
@@ -94,12 +95,12 @@ def read(path: Path, checkpoint: str) -> dict[str, Any]:
         raise StorageError(f"{path}: damaged ({type(error).__name__}: {bounded.reason(error)}): {again}") from error
 
 
-def option(name: str, path: str | Path) -> config.Config:
+def option(name: str, path: str | Path) -> build.Config:
     """The config of `search=name` for a run. Raises ConfigError for an option that needs further values."""
     if f"search={name}" == CHOICE:
         return dict(read(path_of(Path(path)), str(path))["search"])
-    chosen = config.card("search", name)
-    for key, value in config.flatten(chosen).items():
+    chosen = build.card("search", name)
+    for key, value in build.flatten(chosen).items():
         if value == "???":
             raise MissingValueError(
                 f"search={name!r}: {key} has no value: give a search: las.load(run, search=las.BeamSearch(...))"

@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from las.config.build import Config, build
 from las.data import manifest
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
@@ -18,7 +19,6 @@ from las.hmm.lexicon import Lexicon
 from las.hmm.topology import StateNumbering
 from las.hmm.tying import TiedStates
 from las.runtime import progress
-from las.runtime.config import Config, build
 
 # Part of the name of a folder: raise it when the same corpus and dictionary begin to give other labels.
 _FORMAT = 1

@@ -13,12 +13,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from las.config.build import require
 from las.hmm.gmm import Mixtures
 from las.hmm.topology import NUM_STATES
 from las.nn.acoustic_model import FrameScores
 from las.nn.features import Features
 from las.nn.trainable import FeatureAugmentation, SpeechModel, TrainingBatch
-from las.runtime.config import require
 from las.runtime.errors import ConfigError
 
 

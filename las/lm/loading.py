@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+from las.config import build, tracebacks
 from las.data import tokenizers
 from las.data.tokenizers import Tokenizer
 from las.lm import arpa, lstm, ngram, vocabulary
 from las.lm.kenlm import MAGIC, KenLM
 from las.lm.lstm import LSTMLanguageModel
 from las.lm.ngram import NGram
-from las.runtime import config, progress, tracebacks
+from las.runtime import progress
 from las.runtime.errors import DataError, StorageError
 from las.storage import bounded, checkpoint
 
@@ -44,7 +45,7 @@ def load_neural(path: Path, strict: bool = False) -> tuple[LSTMLanguageModel, To
         progress.say(complaint)
     try:
         own = tokenizers.from_state(stored.state["corpus"]["tokens"], stored.config)
-        factory = config.build(stored.config["model"], where="model")
+        factory = build.build(stored.config["model"], where="model")
         if factory.func is not LSTMLanguageModel:
             raise DataError(f"{stored.directory}: this is a recogniser, not a language model: las train_lm makes one")
         model: LSTMLanguageModel = factory(own.size)

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from las.config.build import require
 from las.data.tokenizers import Tokenizer
 from las.lm import vocabulary
 from las.nn import rnn
@@ -21,7 +22,6 @@ from las.nn.ctc import CTCOutput
 from las.nn.dropout import Dropout
 from las.nn.rnn import CellFactory, RecurrentLayer
 from las.nn.trainable import FeatureAugmentation, Trainable, TrainingBatch
-from las.runtime.config import require
 
 
 class Prediction(NamedTuple):

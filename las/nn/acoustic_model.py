@@ -11,12 +11,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from las.config.build import require
 from las.nn.chunks import chunks_of
 from las.nn.features import Features
 from las.nn.listener import Listener
 from las.nn.masking import mask_of
 from las.nn.trainable import FeatureAugmentation, SpeechModel, TrainingBatch
-from las.runtime.config import require
 from las.runtime.errors import ArgumentError
 
 NO_LABEL = -1

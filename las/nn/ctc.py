@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from las.config.build import require
 from las.nn.dropout import Dropout
-from las.runtime.config import require
 from las.runtime.errors import ConfigError
 
 BLANK = 0

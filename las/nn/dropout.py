@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from las.nn.kernels import cpu_dropout
-from las.nn.kernels.allocator import allocator
 from las.nn.kernels.cpu_dropout import BITS
+from las.nn.kernels.torch.allocator import allocator
 
 
 class Dropout(nn.Dropout):

@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from las.config.build import require
 from las.nn.masking import mask_of, masked_mean
 from las.runtime import torchaudio_compat
-from las.runtime.config import require
 from las.runtime.errors import ArgumentError, suggest
 
 NORMALISATIONS = ("global", "utterance", "smoothed", "none")

@@ -4,10 +4,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from las.config.build import require
 from las.nn.acoustic_model import FramePredictions
 from las.nn.losses import TrainingLoss
 from las.nn.trainable import Trainable, TrainingBatch
-from las.runtime.config import require
 
 
 class FrameCrossEntropy(TrainingLoss):

@@ -15,12 +15,12 @@ import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor, nn
 
+from las.config.build import require
 from las.nn.features import Features
 from las.nn.kernels import cpu_gammatone
 from las.nn.kernels.cpu_gammatone import FilterBank
 from las.nn.masking import mask_of
 from las.runtime import torchaudio_compat
-from las.runtime.config import require
 from las.runtime.errors import ArgumentError
 
 ORDER = 4

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from las.config.build import require, shown
 from las.nn import rnn
 from las.nn.cells.base import LSTMCell
 from las.nn.dropout import Dropout
@@ -24,7 +25,6 @@ from las.nn.masking import mask_of
 from las.nn.normalisation import OUTPUT_NORMS
 from las.nn.rnn import BidirectionalLayer, CellFactory, ListenerLayer
 from las.nn.subsampling import REDUCTIONS, FrontEnd, reduce_time, reduced_length
-from las.runtime.config import require, shown
 from las.runtime.errors import ArgumentError, suggest
 
 FrontEndFactory = Callable[[int], FrontEnd]

@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from las.config.build import require
 from las.nn import ctc
 from las.nn.masking import mask_of
 from las.nn.scheduled import PiecewiseLinear, ScheduledModule
 from las.nn.trainable import Trainable, TrainingBatch
-from las.runtime.config import require
 from las.runtime.errors import ArgumentError, ConfigError, suggest
 
 REDUCTIONS = ("mean", "sum")

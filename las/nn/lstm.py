@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from las.config import build
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.cells.lstm import PlainLSTMCell
-from las.nn.kernels.autograd import forget_bias
 from las.nn.kernels.base import values_are_unknown
+from las.nn.kernels.torch.layer import forget_bias
 from las.nn.rnn import BidirectionalLayer, CellFactory, RecurrentLayer
-from las.runtime import config
 from las.runtime.errors import ArgumentError
 
 States = tuple[Tensor, Tensor]
@@ -75,10 +75,10 @@ class LSTM(nn.Module):
         super().__init__()
         if positional:
             raise ArgumentError(_by_name(input_size, hidden_size, num_layers, positional))
-        config.require("input_size", input_size, 1)
-        config.require("hidden_size", hidden_size, 1)
-        config.require("num_layers", num_layers, 1)
-        config.require("dropout", dropout, 0.0, 1.0)
+        build.require("input_size", input_size, 1)
+        build.require("hidden_size", hidden_size, 1)
+        build.require("num_layers", num_layers, 1)
+        build.require("dropout", dropout, 0.0, 1.0)
         if dropout and num_layers == 1:
             warnings.warn(f"dropout={dropout} acts between layers, and num_layers=1 has one layer", stacklevel=2)
         if dtype is not None and not dtype.is_floating_point:
@@ -318,9 +318,9 @@ def _own_options(takes: Callable[[str], bool], options: dict[str, Any]) -> dict[
 
 def _factory(cell: str | CellFactory | Callable[..., LSTMCell], options: dict[str, Any]) -> CellFactory:
     if isinstance(cell, str):
-        card = config.card("cell", cell)
-        options = _own_options(config.parameters(config.resolve(card["_target_"])).__contains__, options)
-        return cast(CellFactory, config.build(card | options, where=f"cell={cell}"))
+        card = build.card("cell", cell)
+        options = _own_options(build.parameters(build.resolve(card["_target_"])).__contains__, options)
+        return cast(CellFactory, build.build(card | options, where=f"cell={cell}"))
     if isinstance(cell, type):
-        return config.checked(cell, _own_options(config.parameters(cell).__contains__, options), where="cell")
+        return build.checked(cell, _own_options(build.parameters(cell).__contains__, options), where="cell")
     return functools.partial(cell, **_own_options(inspect.signature(cell).parameters.__contains__, options))

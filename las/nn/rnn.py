@@ -14,8 +14,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from las.nn.cells.base import LSTMCell, LSTMState
-from las.nn.kernels import autograd, cpu, cudnn, operator, plain, second_derivative, triton
+from las.nn.kernels import cudnn, operator, plain, second_derivative
 from las.nn.kernels.base import Kernel, LayerKernel, States, Unrolled, input_gates, values_are_unknown
+from las.nn.kernels.cpp import layer as cpu
+from las.nn.kernels.torch import layer as autograd
+from las.nn.kernels.triton import layer as triton
 from las.nn.masking import reverse
 from las.runtime.errors import ConfigError, suggest
 

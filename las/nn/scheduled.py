@@ -5,7 +5,7 @@ from itertools import chain
 
 from torch import nn
 
-from las.runtime.config import require
+from las.config.build import require
 from las.runtime.errors import ArgumentError, suggest
 
 UNITS = ("steps", "sub_epochs")

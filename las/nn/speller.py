@@ -20,16 +20,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from las.config.build import require
 from las.nn import rnn
 from las.nn.attention.base import Attention, AttentionMemory, State
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.dropout import Dropout
-from las.nn.kernels import cpu_search, cpu_speller, replayed, teacher_forcing
-from las.nn.kernels.cpu_search import StepFn
-from las.nn.kernels.replayed_pass import Recurrence
+from las.nn.kernels.cpp import search_step
+from las.nn.kernels.cpp import speller as cpu_speller
+from las.nn.kernels.cpp.search_step import StepFn
+from las.nn.kernels.graphs import replayed
+from las.nn.kernels.graphs.recurrence import Recurrence
+from las.nn.kernels.torch import teacher_forcing
 from las.nn.rnn import CellFactory
 from las.nn.scheduled import PiecewiseLinear, ScheduledModule
-from las.runtime.config import require
 from las.runtime.errors import ArgumentError, suggest
 
 AttentionFactory = Callable[[int, int], Attention]
@@ -237,10 +240,10 @@ class Speller(ScheduledModule):
         if self.training or torch.is_grad_enabled() or self._loop(memory.values)[0] != "cpu":
             return None
         layers = (*self._cells, self.attention, self.embedding, self.readout, self.output)
-        if not cpu_search.supports(layers, memory):
+        if not search_step.supports(layers, memory):
             return None
-        readout = cpu_search.Readout(self.readout, self.pooled, self.output, self.reads_token)
-        return cpu_search.CppSearchStep(self._cells, self.attention, self.embedding.weight, readout, memory)
+        readout = search_step.Readout(self.readout, self.pooled, self.output, self.reads_token)
+        return search_step.CppSearchStep(self._cells, self.attention, self.embedding.weight, readout, memory)
 
     def _loop(self, like: Tensor) -> tuple[str, str]:
         """The name of the fastest loop of teacher forcing that is supported, and why no faster one is."""

@@ -18,10 +18,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from las.nn.kernels.allocator import allocator
+from las.config.build import require
+from las.nn.kernels.torch.allocator import allocator
 from las.nn.masking import mask_of, masked_mean
 from las.nn.normalisation import RunningMoments, moment_norm
-from las.runtime.config import require
 from las.runtime.errors import ArgumentError, suggest
 
 Planes = Float[Tensor, "batch channels rows features"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import soundfile
 
+from las.config.build import build
 from las.data import manifest
 from las.data.corpora.base import Corpus
 from las.data.loader import Loader, drop_unknown_symbols, read
@@ -22,7 +23,6 @@ from las.nn.attention import diagnostics
 from las.nn.attention.diagnostics import Alignment
 from las.reproduction.jobs import Job
 from las.runtime import progress
-from las.runtime.config import build
 from las.runtime.errors import DataError, StorageError
 from las.storage import bounded
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from las.config.build import Config, compose
+from las.config.groups import check_name
 from las.reproduction.recipe import Recipe, Row, Tier
-from las.runtime.config import Config, compose
-from las.runtime.config_groups import check_name
 from las.runtime.errors import ConfigError
 from las.storage import run_directory, run_records
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from las.runtime import config
+from las.config import build
 from las.runtime.errors import ConfigError, suggest
 
 SMOKE = "smoke"
@@ -122,7 +122,7 @@ class Recipe:
 
 def directory() -> Path:
     """`recipes/` beside `configs/`, in the checkout or the wheel."""
-    return config.config_directory().parent / "recipes"
+    return build.config_directory().parent / "recipes"
 
 
 def names() -> list[str]:
@@ -151,7 +151,7 @@ def read(name: str) -> Recipe:
     own = shared[SMOKE]
     shared[SMOKE] = {**tiny, **(own if isinstance(own, dict) else {"overrides": [*tiny["overrides"], *own]})}
     family = _one_of(values["family"], FAMILIES, f"{where}: family")
-    config.check_value(f"{where}: look_every", values["look_every"], int | None)
+    build.check_value(f"{where}: look_every", values["look_every"], int | None)
     return Recipe(
         name=name,
         title=values["title"],
@@ -184,7 +184,7 @@ def _row(values: Any, family: str, where: str) -> Row:
         if key not in PAPER:
             raise ConfigError(f"{where}: paper: {key} is no number of a paper.{suggest(str(key), PAPER)}")
         kinds = {"text": str, "count": int}
-        config.check_value(f"{where}: paper.{key}", value, kinds.get(PAPER[key].kind, float))
+        build.check_value(f"{where}: paper.{key}", value, kinds.get(PAPER[key].kind, float))
     return Row(
         **section
         | {
@@ -199,7 +199,7 @@ def _row(values: Any, family: str, where: str) -> Row:
 def _tier(values: Any, where: str) -> Tier:
     options = {"per_corpus": {}, "runs": 2, "assumed": [], "rates": []}
     section = _section(values, where, ("overrides", "seeds"), options)
-    config.check_value(f"{where}: rates", section["rates"], list[float])
+    build.check_value(f"{where}: rates", section["rates"], list[float])
     per_corpus = {corpus: tuple(overrides) for corpus, overrides in section["per_corpus"].items()}
     return Tier(
         overrides=tuple(section["overrides"]),

@@ -12,13 +12,13 @@ from typing import Any
 
 from markupsafe import Markup
 
+from las.config.build import build, flatten
+from las.config.public import with_public_names
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
 from las.reproduction import charts, learning_curves
 from las.runtime import templates
-from las.runtime.config import build, flatten
 from las.runtime.errors import LasError
-from las.runtime.public import with_public_names
 from las.scoring import error_rates, significance, tables, transcript_files
 from las.scoring.significance import Comparison
 from las.scoring.transcript_files import Transcript

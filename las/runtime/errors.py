@@ -29,7 +29,7 @@ class MissingValueError(ConfigError):
 
 
 class ArgumentError(ConfigError):
-    """Value that a constructor refuses, named by its argument; `las.runtime.config` prepends the section's key."""
+    """Value that a constructor refuses, named by its argument; `las.config.build` prepends the section's key."""
 
 
 class DataError(LasError):

@@ -14,8 +14,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from las.config.public import with_public_names
 from las.runtime.errors import StorageError
-from las.runtime.public import with_public_names
 from las.storage import atomic, bounded
 
 SCHEMA = "1"

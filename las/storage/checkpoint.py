@@ -26,9 +26,9 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from las.config.public import with_public_names
 from las.runtime import progress
 from las.runtime.errors import NumericalError, StorageError
-from las.runtime.public import with_public_names
 from las.runtime.version import __version__
 from las.storage import atomic, bounded, bundle
 

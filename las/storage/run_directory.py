@@ -31,10 +31,11 @@ from typing import Any
 
 import torch
 
-from las.runtime import distributed, trust
-from las.runtime.config import Config, differences
+from las.config import trust
+from las.config.build import Config, differences
+from las.config.public import with_former_names, with_public_names
+from las.runtime import distributed
 from las.runtime.errors import ConfigError, StorageError, suggest
-from las.runtime.public import with_former_names, with_public_names
 from las.runtime.version import __version__
 from las.storage import atomic, bounded, run_length, run_records
 from las.storage.run_length import Lengths

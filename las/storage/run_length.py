@@ -7,7 +7,7 @@ record of every change (`extensions.json`) and what the shorter run ended with (
 from collections.abc import Mapping
 from typing import Any
 
-from las.runtime.config import Config, shown
+from las.config.build import Config, shown
 from las.runtime.errors import StorageError
 
 LENGTHS = ("max_steps", "max_sub_epochs", "patience")

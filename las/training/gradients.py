@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
+from las.config.build import require
 from las.runtime import seeding
-from las.runtime.config import require
 from las.runtime.errors import ArgumentError, ConfigError, suggest
 
 

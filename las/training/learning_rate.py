@@ -7,7 +7,7 @@ Programs V"), so to the square root of its parameters. For a smaller one the tun
 import math
 from collections.abc import Callable
 
-from las.runtime.config import Config, check_value
+from las.config.build import Config, check_value
 from las.runtime.errors import ConfigError
 from las.storage import run_length
 from las.storage.run_length import Lengths

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from las.runtime import config
+from las.config import build
 from las.runtime.errors import ArgumentError, ConfigError
 
 FRACTIONS = ("betas", "momentum", "dampening", "rho", "alpha", "lr_decay")
@@ -103,9 +103,9 @@ def check_settings(section: dict[str, Any]) -> None:
     """Raise ConfigError for an unusable setting of `optim`, such as a learning rate of 0, which torch accepts."""
     try:
         for key in FRACTIONS:
-            config.require(key, section.get(key), 0.0, 1.0)
+            build.require(key, section.get(key), 0.0, 1.0)
         for key in NOT_NEGATIVE:
-            config.require(key, section.get(key), 0.0)
+            build.require(key, section.get(key), 0.0)
     except ArgumentError as error:
         raise ConfigError(f"optim.{error}") from error
     rate = section.get("lr")

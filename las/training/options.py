@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from las.runtime import config, devices
+from las.config import build
+from las.runtime import devices
 from las.runtime.devices import PRECISIONS
 from las.runtime.errors import ArgumentError, ConfigError, suggest
 from las.training.selection import require_criterion
@@ -65,9 +66,9 @@ class TrainerOptions:
 
     def __post_init__(self) -> None:
         for key in AT_LEAST_ONE:
-            config.require(key, getattr(self, key), 1)
+            build.require(key, getattr(self, key), 1)
         for key in ("num_workers", "broken_after_epochs"):
-            config.require(key, getattr(self, key), 0)
+            build.require(key, getattr(self, key), 0)
         if self.max_batch_s is not None and self.max_batch_s <= 0:
             raise ArgumentError(f"max_batch_s={self.max_batch_s} must be above 0, or null for no limit")
         if (self.validate_every is None) == (self.sub_epochs is None):

@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from las.config.build import Config, checked, differences
 from las.data.manifest import Utterance
 from las.data.tokenizers import Tokenizer
 from las.nn.trainable import SpeechModel
-from las.runtime.config import Config, checked, differences
 from las.runtime.errors import ConfigError, DataError, suggest
 
 NEW_LAYERS = ("below_top", "on_top")

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import torch
 
+from las.config.build import require
 from las.data import loader, manifest
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
 from las.data.sampler import BatchSize
 from las.nn import scheduled
 from las.runtime import devices, progress, signals
-from las.runtime.config import require
 from las.runtime.errors import ArgumentError, NumericalError
 from las.training import data_preparation
 from las.training.learning_rate import rounded_down

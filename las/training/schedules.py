@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from las.runtime.config import require
+from las.config.build import require
 from las.runtime.errors import ArgumentError, NumericalError
 
 

@@ -12,27 +12,28 @@ from typing import NamedTuple
 
 import torch
 
+from las.config.build import Config, build, check_value, checked, parameters, resolve
 from las.data import manifest
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
 from las.data.quality import QualityLimits
 from las.data.tokenizers import Tokenizer
 from las.decoding.evaluation import Search
-from las.decoding.prepared_search import prepare
+from las.decoding.hybrid.prepared_search import prepare
 from las.nn import rnn
 from las.nn.initialisation import InitialisationProtocol
 from las.nn.trainable import SpeechModel, Trainable
 from las.runtime import devices, distributed, progress, seeding, signals
-from las.runtime.config import Config, build, check_value, checked, parameters, resolve
 from las.runtime.errors import ConfigError, StorageError
 from las.storage import lock, output_paths
 from las.storage.run_directory import RunDirectory
-from las.training import checkpointing, data_preparation, learning_rate, optimizers, pretraining, tasks, warm_start
+from las.training import checkpointing, data_preparation, learning_rate, optimizers, pretraining, warm_start
 from las.training.data_preparation import PreparedCorpus
 from las.training.options import TrainerOptions
 from las.training.pretraining import Stage
+from las.training.tasks import kinds
+from las.training.tasks.targets import TrainingTargets
 from las.training.trainer import Trainer, TrainingData, TrainingParts
-from las.training.training_targets import TrainingTargets
 
 TRAINING_PARTS = ("loss", "optim", "schedule", "gradients", "weight_noise", "augment", "order")
 
@@ -121,12 +122,12 @@ def build_parts(config: Config, corpus: Corpus, *place: int | str, where: str = 
     parts = TrainingParts(
         model=model,
         search=build(config["validation_search"], where="validation_search"),
-        task=tasks.of(type(model)),
+        task=kinds.of(type(model)),
         warm_start=warm_start.from_config(config),
         **{key: build(config[key], where=key) for key in TRAINING_PARTS},
     )
     search: Search = build(config["search"], where="search")
-    tasks.require_same(model, parts.loss, (parts.search, search))
+    kinds.require_same(model, parts.loss, (parts.search, search))
     if any(parameter.requires_grad for parameter in parts.loss.parameters()):
         raise ConfigError(
             f"loss: a {type(parts.loss).__name__} has parameters, which no optimiser trains: they belong into the model"
@@ -149,7 +150,7 @@ def build_model(config: Config, corpus: Corpus, where: str = "model") -> Trainab
     """Build a model for a corpus, which gives the sizes that the model's constructor asks for by name."""
     section = config["model"]
     kind = resolve(section["_target_"])
-    sizes = {"sample_rate": corpus.sample_rate} | tasks.of(kind).sizes(corpus, config)
+    sizes = {"sample_rate": corpus.sample_rate} | kinds.of(kind).sizes(corpus, config)
     asked = parameters(kind)
     model: Trainable = build(section, where=where)(**{name: size for name, size in sizes.items() if name in asked})
     return model

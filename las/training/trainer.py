@@ -34,9 +34,9 @@ from las.training.pretraining import Stage
 from las.training.schedules import Schedule
 from las.training.selection import DevResult, Selection
 from las.training.step import StepResult, TrainingStep
-from las.training.tasks import TOKENS, Task
-from las.training.training_targets import TrainingTargets
-from las.training.validation import Validation
+from las.training.tasks.kinds import TOKENS, Task
+from las.training.tasks.targets import TrainingTargets
+from las.training.tasks.tokens import Validation
 from las.training.warm_start import WarmStart
 from las.training.weight_noise import WeightNoise
 

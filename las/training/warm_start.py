@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from las.config.build import Config, check_value, checked, differences, require
 from las.data import tokenizers
 from las.data.tokenizers import Tokenizer
 from las.nn.features import FITTED
 from las.nn.trainable import Trainable
 from las.runtime import progress
-from las.runtime.config import Config, check_value, checked, differences, require
 from las.runtime.errors import ArgumentError, ConfigError, StorageError, suggest
 from las.storage import checkpoint
 from las.storage.checkpoint import Checkpoint

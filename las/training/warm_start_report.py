@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from itertools import groupby
 
+from las.config.build import Config, differences
 from las.runtime import progress
-from las.runtime.config import Config, differences
 from las.storage import atomic
 from las.storage.run_directory import RunDirectory
 from las.training.warm_start import CarriedTensor, Transfer, WarmStart

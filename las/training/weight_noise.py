@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 from torch import nn
 
+from las.config.build import require
 from las.runtime import seeding
-from las.runtime.config import require
 from las.training import gradients
 
 

@@ -14,6 +14,7 @@ from las.analysis import activations, covariate_shift, deep_linear, distribution
 from las.analysis.objective import Objective, groups_of
 from las.analysis.probe import Probe
 from las.analysis.smoothness import Grid
+from las.config.build import build, compose
 from las.data.augmentation import Augmentation
 from las.data.loader import Batch
 from las.nn import rnn
@@ -21,7 +22,6 @@ from las.nn.cells.base import LSTMCell
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.masking import mask_of
 from las.nn.model import ListenAttendSpell
-from las.runtime.config import build, compose
 from las.runtime.errors import ConfigError
 from las.training.gradients import GradientTransform
 from las.training.step import TrainingStep

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from benchmarks import records
+from benchmarks.settings import settings
 
-from las.benchmark import records
-from las.benchmark.settings import settings
-from las.runtime.config import compose
+from las.config.build import compose
 
 REPOSITORY = Path(__file__).parents[2]
 ROW = {"suite": "lstm", "implementation": "triton", "cell": "ln_global", "device": "cuda", "machine": "NVIDIA H200"}

@@ -5,10 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from benchmarks import nn_lstm
+from benchmarks.shapes import Shape
 from console import Answer
-
-from las.benchmark import nn_lstm
-from las.benchmark.shapes import Shape
 
 
 @pytest.mark.slow

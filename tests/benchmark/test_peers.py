@@ -9,14 +9,13 @@ import peer_training
 import pytest
 import tiny
 import torch
+from benchmarks import espnet_las, inputs, main, peers
+from benchmarks.peer_model import Sizes
+from benchmarks.peers import Peer
+from benchmarks.settings import settings
 
-from las.benchmark import espnet_las, inputs, peers
-from las.benchmark.peer_model import Sizes
-from las.benchmark.peers import Peer
-from las.benchmark.settings import settings
-from las.cli import benchmark
+from las.config.build import Config, compose
 from las.data.loader import Batch
-from las.runtime.config import Config, compose
 from las.runtime.errors import ConfigError
 
 CTC_MODEL = ["loss=joint_ctc", "model.listener.reduction=concat", "model.listener.input_reduction=1"]
@@ -62,7 +61,7 @@ def test_both_toolkits_do_the_same_work(corpus: Path, monkeypatch: pytest.Monkey
         return made[0]
 
     monkeypatch.setattr(peers, "PEERS", {peers.PEER: Peer(lambda: "", make)})
-    table = benchmark.benchmark(given(corpus))
+    table = main.benchmark(given(corpus))
     (peer,) = made
     assert {row["work"] for row in table} == WORKS | SINGLE
     # Two batches of three and one of two, in a warm-up round, in a measured one and for its memory.
@@ -112,7 +111,7 @@ def test_without_peers_their_installation_is_told(
 ) -> None:
     monkeypatch.setattr(espnet_las.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(peers, "SEARCHES", {"greedy": (1, 0.0)})
-    table = benchmark.benchmark(given(corpus))
+    table = main.benchmark(given(corpus))
     measured = [row for row in table if "refused" not in row]
     assert {row["implementation"] for row in measured} == {"las, fp32", "las, bf16"}
     assert all("ratio_to_peer" not in row for row in measured)
@@ -123,7 +122,7 @@ def test_without_peers_their_installation_is_told(
 
 def test_a_model_without_ctc_cannot_be_compared(corpus: Path) -> None:
     with pytest.raises(ConfigError, match=r"needs CTC.*\+experiment=an4_ctc"):
-        benchmark.benchmark([each for each in given(corpus) if not each.startswith("loss=")])
+        main.benchmark([each for each in given(corpus) if not each.startswith("loss=")])
 
 
 def config_of(corpus: Path, *changes: str) -> Config:

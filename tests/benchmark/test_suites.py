@@ -7,19 +7,18 @@ from typing import Any
 import pytest
 import tiny
 import torch
+from benchmarks import compilation, decoding, growth, inputs, loading, main, peak, records, training_step
+from benchmarks.shapes import Shape
 
-from las.benchmark import compilation, decoding, growth, inputs, loading, peak, records, training_step
-from las.benchmark.shapes import Shape
-from las.cli import benchmark
+from las.config.build import compose
 from las.nn import rnn
 from las.nn.subsampling import reduced_length
 from las.runtime import devices
-from las.runtime.config import compose
 
 
 def test_the_parts_of_a_training_step() -> None:
     given = ["suite=model", *tiny.MODEL, "trainer.batch_size=3", "repeats=2", "seconds=[0.3,0.4]", "device=cpu"]
-    table = benchmark.benchmark(given)
+    table = main.benchmark(given)
     kernels = {row["implementation"]: row for row in table}
     assert kernels.keys() == rnn.KERNELS.keys()
     plain = kernels["plain"]
@@ -88,14 +87,14 @@ def test_searches_of_an_untrained_model(monkeypatch: pytest.MonkeyPatch) -> None
         "seconds=[0.3,0.4]",
         "threads=1",
     ]
-    table = benchmark.benchmark([*given, "device=cpu"])
+    table = main.benchmark([*given, "device=cpu"])
     check_searches(table, 2, 4)
     assert {row["shape"] for row in table} == {"ln_encoder_only, untrained, on noise"}
 
 
 def test_searches_of_a_checkpoint(trained: Path) -> None:
     where = [f"checkpoint={trained / 'run'}", f"data_dir={trained / 'data'}", "device=cpu"]
-    table = benchmark.benchmark(["suite=decode", *where, "search.size=2", "repeats=1", "split=dev", "threads=1"])
+    table = main.benchmark(["suite=decode", *where, "search.size=2", "repeats=1", "split=dev", "threads=1"])
     check_searches(table, 2, 2)
     assert {row["shape"] for row in table} == {"baseline on dev of timit"}
 
@@ -104,7 +103,7 @@ def test_the_loader_alone_and_while_a_model_is_trained(corpus: Path, monkeypatch
     monkeypatch.setattr(loading, "WORKERS", (0, 1))
     where = ["corpus=timit", f"corpus.root={corpus / 'TIMIT'}", "corpus.partial=true", f"data_dir={corpus / 'data'}"]
     few = ["trainer.batch_size=3", "consumer_ms=1", "device=cpu", "trained_batches=2", *tiny.MODEL]
-    table = benchmark.benchmark(["suite=loader", *where, *few])
+    table = main.benchmark(["suite=loader", *where, *few])
     assert [row["implementation"] for row in table] == ["workers0", "workers1"]
     for row in table:
         assert row["utterances"] == 8 and row["audio_s_per_s"] == row["audio_s"] / row["seconds"]
@@ -121,7 +120,7 @@ def test_a_step_over_what_grows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setattr(growth, "BATCH", 2)
     monkeypatch.setattr(growth, "LENGTH_S", 0.5)
     given = ["suite=growth", *tiny.MODEL, "repeats=1", "device=cpu"]
-    table = benchmark.benchmark([*given, f"output={tmp_path / 'growth.jsonl'}"])
+    table = main.benchmark([*given, f"output={tmp_path / 'growth.jsonl'}"])
     assert [(row["axis"], row["value"]) for row in table] == [(axis.name, v) for axis in few for v in axis.values]
     assert [("exponent" in row) for row in table] == [False, True] * len(few)
     assert {row["audio_s"] for row in table} == {0.5 * 4, 0.5 * 8, 1.0 * 2, 2.0 * 2, 0.5 * 2}
@@ -133,7 +132,7 @@ def test_a_step_over_what_grows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 def test_what_checkpoints_cost(corpus: Path) -> None:
     given = [override for override in tiny.overrides(corpus) if not override.startswith("trainer.max_steps")]
-    updates, validation, checkpoint = benchmark.benchmark(["suite=safety", *given, "steps=4"])
+    updates, validation, checkpoint = main.benchmark(["suite=safety", *given, "steps=4"])
     names = [row["implementation"] for row in (updates, validation, checkpoint)]
     assert names == ["updates", "validation", "checkpoint"]
     assert [row["times"] for row in (updates, validation, checkpoint)] == [4, 2, 2]
@@ -148,7 +147,7 @@ def test_what_checkpoints_cost(corpus: Path) -> None:
 def test_the_phases_of_the_triton_kernel_for_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compilation, "SHARED_KIB", {90: 227})
     monkeypatch.setattr(compilation, "SIZES", (64,))
-    table = benchmark.benchmark(["suite=compile", "device=cpu"])
+    table = main.benchmark(["suite=compile", "device=cpu"])
     assert [(row["shape"], row["hidden_size"], row["products"]) for row in table] == [
         ("sm_90", 64, products) for products in compilation.TYPES
     ]

@@ -7,10 +7,10 @@ import pytest
 import tiny_words
 from console import Answer
 
+from las.config.build import build, compose
 from las.hmm import textgrid, tying
 from las.hmm.labels import FrameLabels
 from las.hmm.topology import Topology
-from las.runtime.config import build, compose
 from las.scoring import ctm
 
 Las = Callable[..., Answer]

@@ -20,7 +20,7 @@ from las.analysis.monitor import ANALYSES, AnalysisLog
 from las.analysis.probe import Probe
 from las.analysis.smoothness import Grid
 from las.analysis.state_guard import unchanged
-from las.runtime import config
+from las.config import build
 from las.runtime.errors import ConfigError, NumericalError, StorageError
 from las.training import plots
 
@@ -28,8 +28,8 @@ EVERYTHING = f"what=[{','.join(ANALYSES)}]"
 FEW = ["num_utterances=2", "grid.points=2"]
 
 
-def config_of(root: Path, checkpoint: Path, *more: str) -> config.Config:
-    return config.compose("analyze", [f"checkpoint={checkpoint}", f"data_dir={root / 'data'}", *FEW, *more])
+def config_of(root: Path, checkpoint: Path, *more: str) -> build.Config:
+    return build.compose("analyze", [f"checkpoint={checkpoint}", f"data_dir={root / 'data'}", *FEW, *more])
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from places import REPOSITORY
 from tiers import rest_slow
 
 from las.cli import cards
-from las.runtime import config_cards
-from las.runtime.config import config_directory
+from las.config import options
+from las.config.build import config_directory
 
 CELLS = sorted((config_directory() / "cell").glob("*.yaml"))
 Las = Callable[..., Answer]
@@ -43,7 +43,7 @@ def test_cards_are_listed_with_a_line_each(las: Las) -> None:
 def test_every_cell_is_shown_with_its_class(path: Path, las: Las) -> None:
     answer = las("show", f"cell={path.stem}")
     assert (answer.code, answer.err) == (0, "")
-    target = config_cards.target(path)
+    target = options.target(path)
     assert target is not None and f"_target_: {target}" in answer.out and f"\n{target}: las/nn/cells/" in answer.out
     assert ">>>" not in answer.out
 

@@ -8,7 +8,7 @@ from console import Answer
 from tiny import overrides
 
 from las.cli import train as cli_train
-from las.runtime.config import compose
+from las.config.build import compose
 from las.training import plots
 
 

@@ -16,7 +16,7 @@ import torch
 from console import Answer
 
 from las.cli import doctor
-from las.nn.kernels import cpp_build
+from las.nn.kernels.cpp import build as cpp_build
 from las.runtime import machine, torchaudio_compat
 from las.runtime.machine import NOTE, OK, PROBLEM, Check
 

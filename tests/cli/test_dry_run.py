@@ -6,15 +6,15 @@ import pytest
 import tiny
 import torch
 
-from las.benchmark import memory
 from las.cli import dry_run
 from las.cli.dry_run import Forecast, Trial
+from las.config import build
 from las.data import sampler
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
-from las.runtime import config, machine
+from las.runtime import machine
 from las.runtime.machine import GB, NOTE, OK, PROBLEM
-from las.training import setup
+from las.training import memory, setup
 
 CPU = torch.device("cpu")
 
@@ -23,8 +23,8 @@ class Prepared:
     """A tiny training whose updates take what the test says."""
 
     def __init__(self, root: Path) -> None:
-        self.config = config.compose("train", tiny.overrides(tiny.tree(root), "kernel=plain"))
-        self.corpus: Corpus = config.build(self.config["corpus"], where="corpus")
+        self.config = build.compose("train", tiny.overrides(tiny.tree(root), "kernel=plain"))
+        self.corpus: Corpus = build.build(self.config["corpus"], where="corpus")
         self.setup = setup.build_parts(self.config, self.corpus)
         self.train: list[Utterance] = self.corpus.prepare(root / "manifests")["train"]
         self.longest = [self.train[at] for at in sampler.by_length(self.train)[::-1]]

@@ -13,7 +13,7 @@ from tiny_frames import MODEL, SHORT
 from las.hmm.decision_tree import Growth
 from las.hmm.labels import FrameLabels
 from las.storage import checkpoint
-from las.training import frame_labels
+from las.training.tasks import frame_labels
 
 pytest.importorskip("kaldi_decoder")
 Las = Callable[..., Answer]

@@ -11,10 +11,10 @@ from console import Answer
 from tiny_words import TRAIN, tree
 
 from las.cli import language_model
+from las.config.build import build, compose
 from las.data.tokenizers import Characters
 from las.lm import loading
 from las.lm.lstm import LSTMLanguageModel
-from las.runtime.config import build, compose
 from las.runtime.errors import DataError
 from las.storage import checkpoint
 

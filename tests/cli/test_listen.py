@@ -13,8 +13,8 @@ from interrupted_trainings import require_same, stopped_after
 from tiny import overrides
 
 from las.cli import train
+from las.config.build import build, compose
 from las.data.loader import Loader, augmentation_seed
-from las.runtime.config import build, compose
 
 Las = Callable[..., Answer]
 

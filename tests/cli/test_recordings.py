@@ -10,7 +10,8 @@ from console import Answer
 from tiers import rest_slow
 from tiny import overrides, wav
 
-from las.cli import quoting, sweep, train
+from las.cli import sweep, train
+from las.config import quoting
 from las.runtime.errors import ConfigError
 
 Las = Callable[..., Answer]

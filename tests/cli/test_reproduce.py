@@ -15,10 +15,10 @@ from tiers import rest_slow
 from las.cli import prepare as cli_prepare
 from las.cli import reproduce
 from las.cli import train as cli_train
+from las.config import folders as config_folders
 from las.reproduction import jobs as reproduction_jobs
 from las.reproduction import recipe, results
 from las.reproduction.results import Line, Outcome, Table
-from las.runtime import config_folders
 from las.runtime.errors import ConfigError, LasError, NumericalError
 from las.training import chance
 from las.training.chance import ChanceLevel

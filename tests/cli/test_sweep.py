@@ -13,7 +13,7 @@ from console import Answer
 from omegaconf import OmegaConf
 
 from las.cli import sweep
-from las.runtime.config import Config
+from las.config.build import Config
 from las.runtime.errors import ConfigError, DataError, NumericalError, StorageError
 from las.runtime.signals import Interrupted
 from las.storage import atomic

@@ -258,11 +258,11 @@ def test_decoding_without_a_run_says_what_to_give(tmp_path: Path, las: Las) -> N
 
 
 def test_batches_do_not_change_what_is_decoded(trained: Path, tmp_path: Path) -> None:
+    from las.config import build
     from las.data.corpora.base import Corpus
-    from las.runtime import config
 
     transcriber = load(trained / "run", GreedySearch())
-    corpus: Corpus = config.build(transcriber.config["corpus"])
+    corpus: Corpus = build.build(transcriber.config["corpus"])
     utterances = corpus.utterances("train")
     for size in (1, 8):
         decode.decode_split(transcriber, corpus, "train", utterances, tmp_path / f"{size}.jsonl", BatchSize(size))

@@ -12,11 +12,11 @@ from rich.console import Console
 from tiny import overrides
 
 from las.cli import decode, tune
+from las.config.build import build, compose, config_directory
 from las.decoding import tuned_search
 from las.decoding.search import BeamSearch
 from las.decoding.transcriber import load
 from las.runtime import progress
-from las.runtime.config import build, compose, config_directory
 from las.runtime.errors import ConfigError
 from las.scoring import error_rates
 

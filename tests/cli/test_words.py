@@ -9,7 +9,7 @@ from console import Answer
 from tiny_words import TRAIN, overrides, tree, wav
 
 from las.cli import train
-from las.runtime.config import compose
+from las.config.build import compose
 from las.runtime.errors import ConfigError
 
 Las = Callable[..., Answer]

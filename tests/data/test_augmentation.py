@@ -7,11 +7,11 @@ import pytest
 import tiny
 import torch
 
+from las.config.build import build, compose
 from las.data import loader as data_loader
 from las.data.augmentation import Augmentation
 from las.data.corpora.base import Corpus
 from las.runtime import torchaudio_compat
-from las.runtime.config import build, compose
 from las.runtime.errors import ConfigError
 
 MASKS = {"time_masks": 2, "max_time_frames": 10, "frequency_masks": 2, "max_frequencies": 5}

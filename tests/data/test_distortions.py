@@ -10,6 +10,7 @@ import pytest
 import soundfile
 import torch
 
+from las.config.build import build, card
 from las.data.augmentation import Augmentation
 from las.data.channel import MuLaw, RandomGain, TelephoneBand
 from las.data.distortion import Talkers, decibels, power
@@ -19,7 +20,6 @@ from las.data.noise import AdditiveNoise, pink
 from las.data.room import Reverberation, impulse_response, reverberated
 from las.data.sampler import BatchSize, sequential
 from las.data.tokenizers import Characters
-from las.runtime.config import build, card
 from las.runtime.errors import ArgumentError, ConfigError, DataError
 
 RATE = 16000

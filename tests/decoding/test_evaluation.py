@@ -4,6 +4,7 @@ import pytest
 import torch
 from tiny import MODEL, RATE, overrides, tree
 
+from las.config.build import build, compose
 from las.data.corpora.base import Corpus
 from las.data.loader import Batch, Loader, collate, read
 from las.data.manifest import Utterance
@@ -12,7 +13,6 @@ from las.decoding import evaluation
 from las.decoding.base import Hypothesis
 from las.decoding.search import GreedySearch
 from las.nn.model import ListenAttendSpell
-from las.runtime.config import build, compose
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from las.config.build import build, compose
 from las.decoding import tuned_search
-from las.runtime.config import build, compose
 from las.runtime.errors import LasError
 from las.storage import bundle
 

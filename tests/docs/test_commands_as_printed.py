@@ -20,7 +20,7 @@ from las.cli import main
 from las.reproduction import recipe
 
 Las = Callable[..., Answer]
-README, RECIPES, ANALYSIS, SWEEPS = "README.md", "docs/recipes.md", "docs/analysis.md", "docs/sweeps.md"
+README, RECIPES, ANALYSIS, SWEEPS = "README.md", "docs/results.md", "docs/analysis.md", "docs/runs.md"
 TRAINING_PAGE = "docs/training.md"
 CORPUS = [
     *("corpus.train_utterances=16", "corpus.dev_utterances=4", "corpus.test_utterances=4"),
@@ -169,7 +169,7 @@ def test_runs(session: Path, run: Las) -> None:
 
 def test_a_benchmark(run: Las) -> None:
     smallest = ["shapes=[C5]", "kernels=[cpu]", "baselines=[lstm]", "repeats=3", "budget_s=0.1"]
-    assert "C5" in ok(run(README, "las benchmark ", *smallest))
+    assert "C5" in ok(run(README, "python scripts/benchmark.py ", *smallest))
 
 
 def test_a_table_at_the_tier_smoke(session: Path, run: Las) -> None:

@@ -17,14 +17,15 @@ import tiny_words
 from cell_cards import factory_of
 from tiers import rest_slow
 
-from las.cli import demo, main, quoting, reproduce, show_config, sweep
+from las.cli import demo, main, reproduce, show_config, sweep
+from las.config import build as runtime_config
+from las.config import flags as hydra_flags
+from las.config import quoting
+from las.config.build import Config
 from las.decoding import tuned_search
 from las.nn.cells.base import LSTMCell
 from las.reproduction import jobs
 from las.reproduction.statistics import summary
-from las.runtime import config as runtime_config
-from las.runtime import hydra_flags
-from las.runtime.config import Config
 from las.runtime.errors import ConfigError, MissingValueError
 from las.scoring import phones
 from las.training import setup
@@ -42,10 +43,10 @@ def blocks(language: str) -> list[tuple[str, str]]:
 
 COMMANDS: dict[str, str] = {}
 """Every command, README first, and the first document that prints it; test_tutorials.py runs those of tutorials."""
-for document, body in blocks("sh"):
-    if Path(document).name.startswith("tutorial_"):
-        continue
-    for line in filter(str.strip, body.splitlines()):
+TUTORIAL = re.compile(r"^## Tutorial: .*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+for document, text in TEXTS.items():
+    shell = "".join(body for kind, body in BLOCK.findall(TUTORIAL.sub("", text)) if kind == "sh")
+    for line in filter(str.strip, shell.splitlines()):
         COMMANDS.setdefault(line, document)
 INSTALLED = re.compile(r"pip install (?:[^'\n]*?(--editable|-e) )?'([\w.-]+)\[([\w,]+)\]'")
 """An installation of extras: `--editable` where it is, the distribution and its extras."""
@@ -108,7 +109,7 @@ def compose(verb: str, overrides: list[str]) -> None:
         compose("train", [*jobs.overrides_of(asked.recipe, row, asked.tier, asked.overrides)])
         return
     config = runtime_config.compose(
-        main.VERBS[verb].config, [*demo.OVERRIDES, *overrides] if verb == "demo" else overrides
+        main.VERBS[verb].config, demo.as_composed(overrides) if verb == "demo" else overrides
     )
     if "corpus" not in config:
         return

@@ -25,7 +25,7 @@ NAMED_BLOCK = re.compile(r"^`([\w/.]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | 
 FILES = dict(NAMED_BLOCK.findall(PAGE))
 ADDED = [Path(name).stem for name in FILES if name.startswith(("configs/cell/", "configs/attention/"))]
 
-LISTING = ["docs/test_docs.py", "test_layout.py", "test_docstrings.py", "runtime/test_public.py", "cli/test_cards.py"]
+LISTING = ["docs/test_docs.py", "test_layout.py", "test_docstrings.py", "config/test_public.py", "cli/test_cards.py"]
 LISTING += ["reproduction/test_recipe.py"]
 """Tests of what the package and its documents list; a file of one's own is no fault of theirs."""
 
@@ -35,7 +35,7 @@ from las.cli import main
 from las.data import sampler
 from las.data.loader import Loader
 from las.reproduction import jobs, recipe
-from las.runtime.config import build, compose
+from las.config.build import build, compose
 from las.nn.cells.ln_input import LNInputLSTMCell
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.attention.cosine import CosineAttention

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import las
-from las.runtime import public
+from las.config import public
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "0.1.0"
 PAGE = (Path(__file__).parents[2] / "docs" / "library.md").read_text("utf-8")

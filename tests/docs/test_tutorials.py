@@ -10,7 +10,12 @@ import pytest
 from console import Answer
 from places import REPOSITORY
 
-PAGES = sorted((REPOSITORY / "docs").glob("tutorial_*.md"))
+TUTORIALS = {
+    title: text
+    for page in sorted((REPOSITORY / "docs").glob("*.md"))
+    for title, text in re.findall(r"^## Tutorial: (.*?)\n(.*?)(?=^## |\Z)", TUTORIALS[title], re.MULTILINE | re.DOTALL)
+}
+"""Their texts by title: each is a section of the page of its subject."""
 LIMITS = {
     "train": [
         *("corpus.train_utterances=64", "corpus.dev_utterances=4", "corpus.test_utterances=4"),
@@ -24,20 +29,20 @@ LIMITS = {
 
 @pytest.mark.slow
 @pytest.mark.pictures
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("title", TUTORIALS)
 def test_a_tutorial_runs(
-    page: Path,
+    title: str,
     las: Callable[..., Answer],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    blocks = re.findall(r"^```(python|sh)\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```(python|sh)\n(.*?)^```$", TUTORIALS[title], re.MULTILINE | re.DOTALL)
     assert blocks
     for language, block in blocks:
         if language == "python":
-            exec(compile(block, page.name, "exec"), names)
+            exec(compile(block, title, "exec"), names)
             continue
         for line in block.splitlines():
             program, *words = shlex.split(line)

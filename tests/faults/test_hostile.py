@@ -17,12 +17,12 @@ import hostile
 import pytest
 from faults import SERVER, STEPS, Tally, Training, sizes
 
+from las.config.build import build, compose
 from las.data import manifest
 from las.data.audio import files
 from las.data.tokenizers import SentencePieces
 from las.decoding import transcriber
 from las.decoding.search import GreedySearch
-from las.runtime.config import build, compose
 from las.runtime.errors import ConfigError, LasError
 from las.storage import checkpoint
 from las.storage.checkpoint import FILES

@@ -13,8 +13,8 @@ import pytest
 from faults import STEPS, Fault, Tally, Training, at_phase, at_step, die, send, sizes
 
 from las.data.sampler import BucketSampler
+from las.training.tasks.tokens import Validator
 from las.training.trainer import Trainer
-from las.training.validation import Validator
 
 UPDATE = (Trainer, "_update")
 ENDS: dict[str, list[Fault]] = {

@@ -7,10 +7,10 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from las.config.build import build, config_directory
 from las.nn.cells.base import LSTMCell
 from las.nn.cells.wrapper import WrapperLSTMCell
 from las.nn.rnn import CellFactory
-from las.runtime.config import build, config_directory
 
 CARDS = {path.stem: path for path in sorted((config_directory() / "cell").glob("*.yaml"))}
 every_cell = pytest.mark.parametrize("name", CARDS)

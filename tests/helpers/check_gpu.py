@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from benchmarks import records, targets
+from benchmarks.records import Group
 
-from las.benchmark import records, targets
-from las.benchmark.records import Group
 from las.runtime import progress
 
 REPOSITORY = Path(__file__).parents[2]

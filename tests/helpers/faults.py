@@ -26,7 +26,7 @@ import safetensors.torch
 import tiny
 
 from las.cli import main, train
-from las.runtime import config as runtime_config
+from las.config import build as runtime_config
 from las.storage import run_directory
 from las.training import plots
 from las.training.checkpointing import Checkpointer

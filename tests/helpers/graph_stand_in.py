@@ -14,7 +14,7 @@ from gpu_stand_in import WAITING, Operations
 from torch import Tensor
 from torch.utils._pytree import tree_flatten
 
-from las.nn.kernels import replayed
+from las.nn.kernels.graphs import replayed
 
 Call = tuple[Any, tuple[Any, ...], Mapping[str, Any], list[Tensor]]
 """An operation, its arguments, and the tensors that it made."""

@@ -178,7 +178,7 @@ CALLS = [
     "las.nn.cells.base.torch.load",
     "las.data.corpora.base.os.system",
     "las.data.tokenizers.Path",
-    "las.runtime.config.build",
+    "las.config.build.build",
     "las.storage.run_directory.subprocess.run",
     "las.storage.checkpoint.shutil.rmtree",
     "las.storage.archive.extract",

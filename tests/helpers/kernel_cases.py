@@ -15,8 +15,8 @@ from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
-from las.nn.kernels import cpp_build
 from las.nn.kernels.base import Kernel
+from las.nn.kernels.cpp import build as cpp_build
 
 INPUT = 3
 CELLS: dict[str, Callable[..., LSTMCell]] = {

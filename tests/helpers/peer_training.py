@@ -10,13 +10,13 @@ from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import torch
+from benchmarks import inputs, peers
+from benchmarks.espnet_las import ESPnetPeer
+from benchmarks.peer_model import Sizes
+from benchmarks.settings import settings
+from benchmarks.speechbrain_las import SpeechBrainPeer
 
-from las.benchmark import inputs, peers
-from las.benchmark.espnet_las import ESPnetPeer
-from las.benchmark.peer_model import Sizes
-from las.benchmark.settings import settings
-from las.benchmark.speechbrain_las import SpeechBrainPeer
-from las.runtime.config import compose
+from las.config.build import compose
 
 PEERS: Mapping[str, Callable[..., Any]] = {"speechbrain": SpeechBrainPeer, "espnet": ESPnetPeer}
 

@@ -7,9 +7,9 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor
 
+from las.config.build import build, config_directory
 from las.nn import rnn
 from las.nn.speller import Speller
-from las.runtime.config import build, config_directory
 
 VOCAB, VALUE, HIDDEN, STATES = 6, 6, 7, 8
 

@@ -10,14 +10,15 @@ from typing import Any
 import layouts
 import torch
 from autograd_cases import HIDDEN, make, material, results
+from benchmarks import compilation
 from kernel_cases import INPUT, unroll, unroll_both
 from torch import Tensor
 
-from las.benchmark import compilation
 from las.nn.cells.base import LSTMCell
 from las.nn.kernels import plain as plain_kernel
-from las.nn.kernels import trial, triton
-from las.nn.kernels.triton_plan import TritonPlan
+from las.nn.kernels import trial
+from las.nn.kernels.triton import layer as triton
+from las.nn.kernels.triton.plan import TritonPlan
 
 FRAMES, LENGTHS = 3, [2, 3, 0, 1]  # the interpreter is slow
 

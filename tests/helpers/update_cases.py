@@ -4,11 +4,11 @@ import pytest
 import torch
 from tiny import MODEL
 
+from las.config.build import build, compose
 from las.data.augmentation import Augmentation
 from las.data.loader import Batch
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.model import ListenAttendSpell
-from las.runtime.config import build, compose
 from las.training.gradients import GradientTransform
 from las.training.step import TrainingStep
 from las.training.weight_noise import WeightNoise

@@ -15,8 +15,8 @@ import pytest
 from toy_grammar import WORDS, bigram, log_prob
 from toy_hmm import PHONES, toy
 
-from las.decoding import word_grammar
-from las.decoding.word_graph import WordGraphSearch
+from las.decoding.hybrid import word_grammar
+from las.decoding.hybrid.word_graph import WordGraphSearch
 from las.hmm import decoding_graph, fst, graph_cache, lexicon
 from las.hmm.decoding_graph import DecodingGraph
 from las.hmm.fst import Arcs, Fst, from_kaldi, library, to_kaldi
@@ -315,7 +315,7 @@ LARGE = """
 import random, resource, sys, time
 from las.hmm.lexicon import Lexicon, Pronunciation
 from las.hmm.topology import Topology
-from las.decoding.word_graph import WordGraphSearch
+from las.decoding.hybrid.word_graph import WordGraphSearch
 from las.lm import arpa, kneser_ney
 
 draw, count = random.Random(0), 20_000

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from las.config.build import build, compose
 from las.data.augmentation import Augmentation
 from las.data.loader import Batch
 from las.nn.acoustic_model import NO_LABEL, AcousticModel, stretched
@@ -15,7 +16,6 @@ from las.nn.chunks import chunks_of
 from las.nn.features import LogMel
 from las.nn.frame_losses import FrameCrossEntropy
 from las.nn.listener import Listener
-from las.runtime.config import build, compose
 from las.runtime.errors import ArgumentError
 
 FEATURES = functools.partial(LogMel, num_mels=8, normalisation="utterance")

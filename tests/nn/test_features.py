@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from torch import Tensor
 
+from las.config import build
 from las.data.audio import files
 from las.nn.features import LOG_FLOOR, MFCC, Features, LogMel, time_derivative
-from las.runtime import config
 from las.runtime.errors import ConfigError
 
-CARDS = {path.stem: path for path in sorted((config.config_directory() / "features").glob("*.yaml"))}
+CARDS = {path.stem: path for path in sorted((build.config_directory() / "features").glob("*.yaml"))}
 SIZES = {"fbank40": 40, "fbank80": 80, "fbank123_delta": 123, "mfcc40": 40}
 RATE = 16000
 every_card = pytest.mark.parametrize("name", CARDS)
 
 
 def make(name: str, rate: int = RATE, **options: Any) -> Features:
-    features: Features = config.build(OmegaConf.to_container(OmegaConf.load(CARDS[name])))(rate, **options)
+    features: Features = build.build(OmegaConf.to_container(OmegaConf.load(CARDS[name])))(rate, **options)
     return features
 
 
@@ -95,7 +95,7 @@ def test_digital_silence_has_the_floor_of_the_card(name: str) -> None:
     card = OmegaConf.to_container(OmegaConf.load(CARDS[name]))
     stored = {key: value for key, value in card.items() if key != "log_floor"}
     for section, floor in ((card, 1e-6), (stored, 1e-6), ({**card, "log_floor": 1e-10}, 1e-10)):
-        features = config.build(section)(RATE, normalisation="none")
+        features = build.build(section)(RATE, normalisation="none")
         rows, _ = features(torch.zeros(1, 4000), torch.tensor([4000]))
         levels = rows[0, :, : rows.shape[2] // features.orders]
         if isinstance(features, MFCC):

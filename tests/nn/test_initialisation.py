@@ -11,12 +11,13 @@ from cell_cards import CARDS, equations_of, factory_of
 from tiers import rest_slow
 from torch import Tensor, nn
 
+from las.config import build as config
+from las.config.build import build, card, compose
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.cells.wrapper import WrapperLSTMCell
 from las.nn.initialisation import Initialisation, LSTMInitialisation
 from las.nn.speller import Speller
-from las.runtime import config, seeding
-from las.runtime.config import build, card, compose
+from las.runtime import seeding
 from las.runtime.errors import ConfigError
 from las.training import setup
 

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 import las
+from las.config import build
 from las.nn import rnn
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.lstm import LSTM
-from las.runtime import config
 from las.runtime.errors import ConfigError
 
 INPUT, HIDDEN, FRAMES = 3, 5, 6
@@ -269,7 +269,7 @@ def test_arguments_after_num_layers_are_named_as_torch_orders_them() -> None:
         lambda: las.LSTMLanguageModel(5, cell=las.PlainLSTMCell, dropout=True),
         lambda: las.ZoneoutLSTMCell(3, 5, cell=LNJoinedLSTMCell, zoneout_hidden=True),
         lambda: las.RecurrentDropoutLSTMCell(3, 5, cell=las.PlainLSTMCell, dropout=False),
-        lambda: config.build(config.card("cell", "zoneout") | {"zoneout_cell": True}, where="cell"),
+        lambda: build.build(build.card("cell", "zoneout") | {"zoneout_cell": True}, where="cell"),
     ],
 )
 def test_a_bool_is_no_probability_anywhere(make: Any) -> None:

@@ -9,12 +9,12 @@ from omegaconf import OmegaConf
 from tiers import rest_slow
 from torch import Tensor
 
+from las.config.build import build, compose, config_directory
 from las.nn.features import LogMel
 from las.nn.listener import Listener
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.model import ListenAttendSpell
 from las.nn.speller import Speller
-from las.runtime.config import build, compose, config_directory
 
 CONFIGS = config_directory()
 ATTENTIONS = sorted(path.stem for path in (CONFIGS / "attention").glob("*.yaml"))

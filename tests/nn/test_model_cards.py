@@ -8,8 +8,8 @@ import torch
 from tiers import rest_slow
 from torch import nn
 
+from las.config.build import build, compose
 from las.nn.model import ListenAttendSpell
-from las.runtime.config import build, compose
 
 SYMBOLS = 1030  # Zeineldeen et al.'s 1k pieces
 JOINED = [f"cell@model.{part}.cell=zeineldeen2020_joined" for part in ("listener", "speller")]

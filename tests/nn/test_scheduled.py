@@ -10,11 +10,11 @@ from interrupted_trainings import require_same, stopped_after
 from tiny import overrides
 
 from las.cli import train
+from las.config import build
 from las.data.loader import Batch
 from las.nn import scheduled
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.scheduled import PiecewiseLinear
-from las.runtime import config
 from las.runtime.errors import ConfigError
 from las.storage import run_directory
 from las.training.step import StepResult, TrainingStep
@@ -42,7 +42,7 @@ def test_one_point_is_a_constant() -> None:
 
 
 def test_a_config_may_hold_one() -> None:
-    ramp = config.build({"_target_": "las.PiecewiseLinear", "points": [[1, 0.0], [3, 1]], "unit": "steps"})
+    ramp = build.build({"_target_": "las.PiecewiseLinear", "points": [[1, 0.0], [3, 1]], "unit": "steps"})
     assert ramp.value_at(2, 1) == 0.5
 
 

@@ -5,16 +5,16 @@ import torch
 from speller_cases import HIDDEN, NUM_STATES, NUM_TOKENS, STATES, TARGETS, VALUE, VOCAB, make
 from torch import Tensor, nn
 
+from las.config import build
 from las.decoding.search import BeamSearch
 from las.nn import rnn
 from las.nn.attention.base import AttentionMemory
 from las.nn.attention.location import LocationAttention
 from las.nn.model import Decoder
 from las.nn.speller import Speller
-from las.runtime import config
 from las.runtime.errors import ConfigError
 
-ATTENTIONS = sorted(path.stem for path in (config.config_directory() / "attention").glob("*.yaml"))
+ATTENTIONS = sorted(path.stem for path in (build.config_directory() / "attention").glob("*.yaml"))
 CELLS = ("lstm", "ba2016", "zeineldeen2020_joined_cell", "tf_contrib")
 every_attention = pytest.mark.parametrize("attention", ATTENTIONS)
 every_cell = pytest.mark.parametrize("cell", CELLS)

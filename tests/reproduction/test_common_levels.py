@@ -10,11 +10,11 @@ from torch.utils.tensorboard import SummaryWriter
 
 from las.analysis.smoothness import COMMON_GRID, Grid
 from las.cli import reproduce
+from las.config.build import build, compose
 from las.reproduction import convergence, recipe, results, run_numbers, tables, weight_histograms
 from las.reproduction.convergence import Curve
 from las.reproduction.jobs import Job
 from las.reproduction.results import Line, Outcome, Table
-from las.runtime.config import build, compose
 
 FAST = Curve(
     (100, 200, 300, 400, 500), (10.0, 20.0, 30.0, 40.0, 50.0), (0.9, 0.5, 0.3, 0.2, 0.1), (3.0, 2.0, 1.0, 0.6, 0.5)

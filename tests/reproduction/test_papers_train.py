@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from tiers import rest_slow
 
 from las.cli import train
-from las.runtime.config import build, compose
+from las.config.build import build, compose
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 SMALL = [

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
+from las.config import build
 from las.reproduction import claims, recipe
-from las.runtime import config
 from las.runtime.errors import ConfigError
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -277,5 +277,5 @@ def test_unknown_names_are_answered_with_the_nearest() -> None:
 
 
 def test_a_wheel_carries_recipes_beside_its_configs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(config, "config_directory", lambda: tmp_path / "las" / "configs")
+    monkeypatch.setattr(build, "config_directory", lambda: tmp_path / "las" / "configs")
     assert recipe.directory() == tmp_path / "las" / "recipes"

@@ -12,12 +12,12 @@ from console import Answer
 from tiers import rest_slow
 from tiny import overrides, wav
 
+from las.config import build
 from las.data.audio_scan import AudioScanCache
 from las.data.synthesis import rendering
 from las.data.tokenizers import Characters
 from las.lm import arpa, loading
 from las.reproduction import recipe, results
-from las.runtime import config
 from las.runtime.errors import DataError, StorageError
 from las.storage import bounded, bundle, checkpoint, lock
 from las.storage.checkpoint import FILES
@@ -254,9 +254,9 @@ def test_a_deep_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, las: Las
 
 
 def test_deep_configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, las: Las) -> None:
-    shutil.copytree(config.config_directory(), tmp_path / "configs")
+    shutil.copytree(build.config_directory(), tmp_path / "configs")
     (tmp_path / "configs/search/deep.yaml").write_text(f"size: {DEEP[:600]}{']' * 600}\n")
-    monkeypatch.setattr(config, "config_directory", lambda: tmp_path / "configs")
+    monkeypatch.setattr(build, "config_directory", lambda: tmp_path / "configs")
     in_words(
         las("train", "search=deep"), 2, f"a card of {tmp_path}/configs: lists and sections inside each other, too deep"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tiny import overrides
 
-from las.runtime.config import Config, card, compose
+from las.config.build import Config, card, compose
 from las.runtime.errors import StorageError
 from las.storage import run_directory
 

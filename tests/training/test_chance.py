@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from tiny import overrides, tree
 
+from las.config.build import build, compose
 from las.nn.attention.diagnostics import Alignment
-from las.runtime.config import build, compose
 from las.runtime.errors import NumericalError
 from las.training import chance
 from las.training.chance import ChanceLevel
+from las.training.tasks.tokens import Validation
 from las.training.trainer import Trainer
-from las.training.validation import Validation
 
 
 def distance(one: list[str], other: list[str]) -> int:

@@ -16,7 +16,7 @@ from las.training import chance
 from las.training.chance import ChanceLevel
 from las.training.checkpointing import TrainingState
 from las.training.selection import DevResult, Selection, summary
-from las.training.validation import Validation, Validator
+from las.training.tasks.tokens import Validation, Validator
 
 DEAF, LEARNING = DevResult(150, 0.698, 2.58), DevResult(1500, 0.75, 0.84)
 """Two validations of a stored run: every hypothesis alike, and a model that has learned much."""

@@ -10,14 +10,14 @@ import torch
 from console import Answer
 from tiny_frames import overrides
 
+from las.config.build import build, compose
 from las.data.corpora.base import Corpus
 from las.hmm import labels, spoken
 from las.hmm.labels import FrameLabels, LabelKind
 from las.nn.acoustic_model import AcousticModel
-from las.runtime.config import build, compose
 from las.storage import checkpoint
-from las.training import frame_labels
-from las.training.frame_labels import TimedLabels
+from las.training.tasks import frame_labels
+from las.training.tasks.frame_labels import TimedLabels
 
 Las = Callable[..., Answer]
 

@@ -10,15 +10,15 @@ import torch
 from console import Answer
 from tiny_frames import MODEL, SHORT, overrides
 
+from las.config.build import build, compose
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
 from las.hmm import spoken
 from las.nn.acoustic_model import AcousticModel
-from las.runtime.config import build, compose
 from las.runtime.errors import DataError
 from las.scoring import ctm
 from las.storage import checkpoint
-from las.training import frame_labels
+from las.training.tasks import frame_labels
 
 Las = Callable[..., Answer]
 

@@ -9,7 +9,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
-from las.runtime.config import build, config_directory
+from las.config.build import build, config_directory
 from las.runtime.errors import ConfigError
 from las.training.gradients import AnnealedNoise, ConstantNoise, GradientTransform
 

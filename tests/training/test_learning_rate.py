@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tiers import rest_slow
 
-from las.runtime.config import compose
+from las.config.build import compose
 from las.runtime.errors import ConfigError
 from las.training import learning_rate
 from las.training.range_test import Point, RangeTest, Sweep

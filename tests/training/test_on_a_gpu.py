@@ -14,11 +14,12 @@ from tiny import MODEL
 from torch import nn
 from update_cases import batch
 
+from las.config.build import build, compose, config_directory
 from las.data.augmentation import Augmentation
 from las.data.loader import Batch
 from las.data.tokenizers import Characters
 from las.decoding.base import Hypothesis, Search
-from las.decoding.phone_bigram import PhoneBigramSearch
+from las.decoding.hybrid.phone_bigram import PhoneBigramSearch
 from las.decoding.scorers.base import SearchComponent
 from las.decoding.scorers.coverage import CoverageReward
 from las.decoding.scorers.ctc_prefix import CTCPrefixScorer
@@ -36,7 +37,6 @@ from las.lm.lstm import LSTMLanguageModel
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.trainable import SpeechModel
-from las.runtime.config import build, compose, config_directory
 from las.training.gradients import GradientTransform
 from las.training.step import TrainingStep
 from las.training.weight_noise import WeightNoise

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from las.runtime.config import build, compose
+from las.config.build import build, compose
 from las.runtime.errors import ConfigError
 from las.storage import checkpoint
 from las.training.optimizers import Nadam

@@ -17,7 +17,7 @@ from tiers import rest_slow
 from tiny import overrides, steps, tree
 
 from las.cli import train
-from las.runtime.config import Config, build, compose
+from las.config.build import Config, build, compose
 from las.runtime.errors import ConfigError
 from las.storage import checkpoint, run_directory
 from las.training import pretraining, setup

@@ -6,8 +6,8 @@ import pytest
 import torch
 from tiers import rest_slow
 
+from las.config import build
 from las.nn.model import ListenAttendSpell
-from las.runtime import config
 from las.training import pretraining
 
 SYMBOLS = 12
@@ -19,7 +19,7 @@ SIZES = [
 
 
 def model(*more: str) -> ListenAttendSpell:
-    made: ListenAttendSpell = config.build(config.compose("train", [*SIZES, *more])["model"], where="model")(
+    made: ListenAttendSpell = build.build(build.compose("train", [*SIZES, *more])["model"], where="model")(
         16000, SYMBOLS
     )
     with torch.no_grad():

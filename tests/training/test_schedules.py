@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiers import rest_slow
 
-from las.runtime.config import build, compose, config_directory
+from las.config.build import build, compose, config_directory
 from las.runtime.errors import ConfigError, NumericalError
 from las.training.schedules import ExponentialSchedule, NewbobMultiEpochSchedule, NewbobSchedule, Schedule
 

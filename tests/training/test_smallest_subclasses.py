@@ -13,9 +13,9 @@ from console import Answer
 from tiny import overrides, sound
 
 from las.cli import train
+from las.config import public
+from las.config.build import compose
 from las.decoding import transcriber
-from las.runtime import public
-from las.runtime.config import compose
 from las.runtime.errors import ConfigError
 
 Las = Callable[..., Answer]

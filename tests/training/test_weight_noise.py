@@ -5,7 +5,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from las.runtime.config import build, config_directory
+from las.config.build import build, config_directory
 from las.runtime.errors import ConfigError
 from las.training.weight_noise import WeightNoise
 

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from las.config import groups
 from las.data import manifest, packed_corpus, quality
 from las.data.audio import files
 from las.data.audio_scan import AudioScanCache
 from las.data.manifest import Interval, Utterance
 from las.data.quality import QualityCriteria, QualityLimits, QualityProblem
 from las.data.tokenizers import Tokenizer
-from las.runtime import config_groups, garbage
+from las.runtime import garbage
 from las.runtime.errors import ConfigError, DataError, suggest
 from las.scoring import error_rates
 from las.scoring.error_rates import Score
@@ -69,7 +70,7 @@ class Corpus(ABC):
     """Channels that every file has; None: any number."""
 
     def __init__(self, name: str, tokens: Tokenizer, metric: str | None = None) -> None:
-        config_groups.check_name("corpus.name", name)
+        groups.check_name("corpus.name", name)
         self.name = name
         self.tokens = tokens
         self.metric = self.chosen_metric(metric)

@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from las.config import groups
+from las.config.build import require
 from las.data import held_out, learned_symbols, quality
 from las.data.audio import files, resampling
 from las.data.corpora import files_notes, files_snapshot
@@ -23,8 +25,7 @@ from las.data.sources import headers as audio_headers
 from las.data.sources.base import Entry, ReadingOptions, Source
 from las.data.text_rules import TextRules
 from las.data.tokenizers import Tokenizer
-from las.runtime import config_groups, garbage, progress
-from las.runtime.config import require
+from las.runtime import garbage, progress
 from las.runtime.errors import ConfigError, DataError, suggest
 from las.storage import atomic
 
@@ -92,7 +93,7 @@ class FilesCorpus(Corpus):
         text: TextRules | None = None,
         metric: str | None = None,
     ) -> None:
-        config_groups.check_name("corpus.name", name)
+        groups.check_name("corpus.name", name)
         formats.check_format(format)
         learned_symbols.check_unit(unit)
         fields.check_columns(columns or {})

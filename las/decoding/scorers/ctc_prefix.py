@@ -29,7 +29,8 @@ from torch import Tensor
 from las.data.tokenizers import Tokenizer
 from las.decoding.scorers.base import BatchScorer, Scorer, SearchStep, State, check_weight, score_type
 from las.nn.ctc import BLANK, no_ctc_error
-from las.nn.kernels import cpu, cpu_prefixes
+from las.nn.kernels import cpu_prefixes
+from las.nn.kernels.cpp import layer as cpu
 from las.nn.kernels.cpu_prefixes import PrefixState
 from las.nn.masking import mask_of
 

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from las.config.build import require
 from las.nn.attention.base import Attention
-from las.runtime.config import require
 
 
 class AdditiveAttention(Attention):

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from las.config.build import require
 from las.nn.attention.base import Attention
-from las.runtime.config import require
 
 
 class DotAttention(Attention):

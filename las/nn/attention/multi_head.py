@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from las.config.build import require
 from las.nn.attention.base import Attention, AttentionMemory, State
 from las.nn.masking import masked_softmax
-from las.runtime.config import require
 from las.runtime.errors import ArgumentError
 
 

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from las.config.build import require
 from las.nn.attention.base import Attention, AttentionMemory, State
-from las.runtime.config import require
 
 
 class WeightFeedbackAttention(Attention):

@@ -13,9 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
+from las.config.build import require
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.cells.wrapper import WrapperLSTMCell
-from las.runtime.config import require
 from las.runtime.errors import ArgumentError, ConfigError
 
 

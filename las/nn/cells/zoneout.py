@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from las.config.build import require
 from las.nn.cells.base import LSTMState
 from las.nn.cells.wrapper import WrapperLSTMCell
-from las.runtime.config import require
 
 
 class ZoneoutLSTMCell(WrapperLSTMCell):

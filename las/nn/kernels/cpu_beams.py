@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from las.nn.kernels import cpu
-from las.nn.kernels.cpp_recurrence import Bools, Doubles, Int64s, Structure, dense
+from las.nn.kernels.cpp import layer as cpu
+from las.nn.kernels.cpp.recurrence import Bools, Doubles, Int64s, Structure, dense
 
 SHARED = 1 << 13
 """Scores of symbols from which on threads share the utterances."""

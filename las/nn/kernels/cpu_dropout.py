@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from las.nn.kernels import cpu
-from las.nn.kernels.allocator import allocator
-from las.nn.kernels.cpp_recurrence import Bytes, Structure, dense
+from las.nn.kernels.cpp import layer as cpu
+from las.nn.kernels.cpp.recurrence import Bytes, Structure, dense
+from las.nn.kernels.torch.allocator import allocator
 
 BITS = 16
 """Random bits of a unit."""

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from las.nn.kernels import cpu
-from las.nn.kernels.cpp_recurrence import Doubles, Structure, dense
+from las.nn.kernels.cpp import layer as cpu
+from las.nn.kernels.cpp.recurrence import Doubles, Structure, dense
 
 
 class FilterBank(NamedTuple):

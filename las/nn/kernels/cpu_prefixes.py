@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from las.nn.kernels import cpu
-from las.nn.kernels.cpp_recurrence import Doubles, Int64s, Structure, dense
+from las.nn.kernels.cpp import layer as cpu
+from las.nn.kernels.cpp.recurrence import Doubles, Int64s, Structure, dense
 
 SHARED = 1 << 14
 """Values of all forward variables from which on threads share the beams."""

@@ -15,8 +15,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.cells.lstm import PlainLSTMCell
-from las.nn.kernels import autograd
 from las.nn.kernels.base import Frames, InputGates, Lengths, States, Unrolled, side_by_side
+from las.nn.kernels.torch import layer as autograd
 from las.nn.kernels.trial import Trial, failure
 from las.nn.masking import mask_of
 

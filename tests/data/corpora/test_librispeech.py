@@ -16,10 +16,10 @@ from hydra import compose, initialize_config_dir
 from local_server import Site
 from omegaconf import OmegaConf
 
+from las.config.build import build
 from las.data.corpora import librispeech
 from las.data.corpora.librispeech import PARTS, CorpusPart, LibriSpeech
 from las.data.tokenizers import Characters
-from las.runtime.config import build
 from las.runtime.errors import ConfigError, DataError
 
 CONFIGS = Path(__file__).parents[3] / "configs"

@@ -14,10 +14,10 @@ import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
+from las.config import build
 from las.data.corpora import isip_transcripts, switchboard
 from las.data.corpora.switchboard import Switchboard, capped
 from las.data.tokenizers import Characters
-from las.runtime import config
 from las.runtime.errors import ConfigError, DataError
 
 SIDES = {
@@ -207,9 +207,9 @@ def test_manifests_follow_the_settings_and_the_names_of_the_files(tree: Path, tm
 
 def test_the_card_makes_the_corpus(tree: Path) -> None:
     with pytest.raises(ConfigError, match=r"corpus\.root has no value"):
-        config.compose("train", ["corpus=switchboard_300"])
-    card = config.compose("train", ["corpus=switchboard_300", f"corpus.root={tree}", "corpus.hub5_01=/hub5"])
-    made = config.build(card["corpus"])
+        build.compose("train", ["corpus=switchboard_300"])
+    card = build.compose("train", ["corpus=switchboard_300", f"corpus.root={tree}", "corpus.hub5_01=/hub5"])
+    made = build.build(card["corpus"])
     assert isinstance(made, Switchboard)
     assert (made.splits, made.sample_rate, made.channels, made.metric) == (("train", "dev", "hub5_01"), 8000, 2, "wer")
     assert "".join(made.tokens.symbols[1:]) == isip_transcripts.ALPHABET
@@ -258,7 +258,7 @@ def test_a_training_ends_with_hub5_scored_in_its_parts(trees: Path, tmp_path: Pa
     assert all(f"hub5_00 {part}: " in log for part in ("SWB", "CH"))
     lines = (tmp_path / "run" / "hypotheses.hub5_00.jsonl").read_text().splitlines()
     texts = {each["id"]: each["text"] for each in map(json.loads, lines)}
-    made = config.build(config.compose("train", overrides(trees, tmp_path))["corpus"])
+    made = build.build(build.compose("train", overrides(trees, tmp_path))["corpus"])
     utterances = made.utterances("hub5_00")
     assert texts.keys() == {each.id for each in utterances}
     score = made.score("hub5_00", utterances, texts)

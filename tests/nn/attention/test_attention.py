@@ -6,11 +6,11 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor
 
+from las.config.build import build, config_directory
 from las.nn.attention.base import Attention, AttentionMemory, State
 from las.nn.attention.multi_head import MultiHeadAttention
 from las.nn.attention.weight_feedback import WeightFeedbackAttention
 from las.nn.nested import mapped, tensors
-from las.runtime.config import build, config_directory
 from las.runtime.errors import ConfigError
 
 CARDS = {path.stem: path for path in sorted((config_directory() / "attention").glob("*.yaml"))}

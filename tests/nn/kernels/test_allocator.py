@@ -13,8 +13,9 @@ from torch.nn import Parameter
 from las.nn.cells.base import LSTMCell
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
-from las.nn.kernels import autograd, cpu
-from las.nn.kernels.allocator import CachingAllocator, allocator
+from las.nn.kernels.cpp import layer as cpu
+from las.nn.kernels.torch import layer as autograd
+from las.nn.kernels.torch.allocator import CachingAllocator, allocator
 
 LIKE = torch.empty(0)
 LARGE = CachingAllocator.SMALL // LIKE.element_size()

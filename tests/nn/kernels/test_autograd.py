@@ -15,8 +15,9 @@ from las.nn import rnn
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
-from las.nn.kernels import autograd, bptt
 from las.nn.kernels import plain as plain_kernel
+from las.nn.kernels.torch import bptt
+from las.nn.kernels.torch import layer as autograd
 from las.runtime.errors import ConfigError
 
 LENGTHS = {"equal": [6, 6, 6, 6], "ragged": [3, 6, 0, 5], "padded": [4, 0, 0, 1], "empty": [0, 0, 0, 0]}

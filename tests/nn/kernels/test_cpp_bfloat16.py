@@ -22,8 +22,11 @@ from las.nn.attention.dot import DotAttention
 from las.nn.cells.base import LSTMState
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
-from las.nn.kernels import cpp_build, cpu, cpu_speller, teacher_forcing
-from las.nn.kernels.cpp_recurrence import CppLibrary
+from las.nn.kernels.cpp import build as cpp_build
+from las.nn.kernels.cpp import layer as cpu
+from las.nn.kernels.cpp import speller as cpu_speller
+from las.nn.kernels.cpp.recurrence import CppLibrary
+from las.nn.kernels.torch import teacher_forcing
 from las.nn.rnn import BidirectionalLayer, RecurrentLayer
 
 LARGEST, AVERAGE = 2.0**-7, 2.0**-12

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from las.nn import rnn
 from las.nn.cells.ln_global import LNGlobalLSTMCell
-from las.nn.kernels import cpp_build, cpu
+from las.nn.kernels.cpp import build as cpp_build
+from las.nn.kernels.cpp import layer as cpu
 from las.nn.rnn import BidirectionalLayer
 from las.runtime.errors import ConfigError
 

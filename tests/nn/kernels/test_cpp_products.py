@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from las.nn.kernels import cpp_build, cpu
-from las.nn.kernels.cpp_recurrence import CppLibrary
+from las.nn.kernels.cpp import build as cpp_build
+from las.nn.kernels.cpp import layer as cpu
+from las.nn.kernels.cpp.recurrence import CppLibrary
 
 # Rows, inner size and columns on both sides of the edges of tiles and blocks (`matrices.h`).
 SIZES = [(1, 1, 1), (5, 3, 7), (6, 384, 16), (7, 385, 17), (145, 20, 33), (300, 800, 40), (3, 5, 4100), (4, 0, 5)]

@@ -18,8 +18,8 @@ from las.nn.attention.location import LocationAttention
 from las.nn.attention.multi_head import MultiHeadAttention
 from las.nn.attention.weight_feedback import WeightFeedbackAttention
 from las.nn.cells.zoneout import ZoneoutLSTMCell
-from las.nn.kernels import cpu
-from las.nn.kernels.cpu_search import CppSearchStep
+from las.nn.kernels.cpp import layer as cpu
+from las.nn.kernels.cpp.search_step import CppSearchStep
 from las.nn.speller import Speller, SpellerState
 
 pytestmark = compiles

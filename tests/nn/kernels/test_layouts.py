@@ -17,18 +17,11 @@ from torch import Tensor, nn
 
 from las.nn.attention.base import AttentionMemory
 from las.nn.cells.base import CELL_NORMS, LSTMState
-from las.nn.kernels import (
-    cpp_recurrence,
-    cpu,
-    cpu_beams,
-    cpu_dropout,
-    cpu_gammatone,
-    cpu_prefixes,
-    cpu_speller,
-    cudnn,
-    input_projection,
-    teacher_forcing,
-)
+from las.nn.kernels import cpu_beams, cpu_dropout, cpu_gammatone, cpu_prefixes, cudnn
+from las.nn.kernels.cpp import layer as cpu
+from las.nn.kernels.cpp import recurrence as cpp_recurrence
+from las.nn.kernels.cpp import speller as cpu_speller
+from las.nn.kernels.torch import input_projection, teacher_forcing
 from las.nn.speller import SpellerState
 
 NEAR = {torch.float64: 1e-9, torch.float32: 5e-4}

@@ -6,9 +6,11 @@ from autograd_cases import make
 from kernel_cases import INPUT, every_cell, layer_both, unroll_both
 from torch import Tensor
 
-from las.nn.kernels import autograd, equations, input_projection, onednn
 from las.nn.kernels import plain as plain_kernel
-from las.nn.kernels.onednn import PackedProduct, Product, product_of
+from las.nn.kernels.torch import equations, input_projection
+from las.nn.kernels.torch import layer as autograd
+from las.nn.kernels.torch import products as onednn
+from las.nn.kernels.torch.products import PackedProduct, Product, product_of
 
 
 def needs_operators(monkeypatch: pytest.MonkeyPatch) -> None:

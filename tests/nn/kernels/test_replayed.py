@@ -10,8 +10,8 @@ from torch import Tensor
 from las.decoding.search import BeamSearch, GreedySearch
 from las.nn import rnn
 from las.nn.attention.base import AttentionMemory
-from las.nn.kernels import cuda_graphs
-from las.nn.kernels.replayed import Replayed
+from las.nn.kernels.graphs import capture
+from las.nn.kernels.graphs.replayed import Replayed
 from las.nn.model import Decoder
 from las.nn.speller import Speller
 
@@ -193,13 +193,13 @@ def test_after_a_capture_that_failed_random_numbers_and_captures_work(capsys: py
         counted.add_(1)
 
     counted = torch.zeros(1, device=device)
-    assert cuda_graphs.captured(waits, device) is None
+    assert capture.captured(waits, device) is None
     assert capsys.readouterr().out.startswith("no CUDA graph could be captured, so kernels start one by one: ")
     torch.manual_seed(1)
     drawn = torch.randn(3, device=device)
     torch.manual_seed(1)
     assert torch.equal(torch.randn(3, device=device), drawn)
-    graph = cuda_graphs.captured(counts, device, 4)
+    graph = capture.captured(counts, device, 4)
     assert graph is not None
     graph.replay()
     assert counted.item() == 5

@@ -11,7 +11,8 @@ from torch import Tensor
 from las.nn import rnn
 from las.nn.attention.dot import DotAttention
 from las.nn.cells.lstm import PlainLSTMCell
-from las.nn.kernels import cpu, cpu_speller
+from las.nn.kernels.cpp import layer as cpu
+from las.nn.kernels.cpp import speller as cpu_speller
 from las.nn.speller import Speller, SpellerOutput
 from las.runtime.errors import ConfigError
 

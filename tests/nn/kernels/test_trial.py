@@ -13,8 +13,9 @@ from las.nn import rnn
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
-from las.nn.kernels import autograd, cudnn, trial
+from las.nn.kernels import cudnn, trial
 from las.nn.kernels import plain as plain_kernel
+from las.nn.kernels.torch import layer as autograd
 from las.nn.kernels.trial import Trial
 from las.runtime.errors import ConfigError
 

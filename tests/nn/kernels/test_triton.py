@@ -13,18 +13,19 @@ import pytest
 import torch
 import triton_elsewhere as elsewhere
 from autograd_cases import Doubled, assert_near, make, material, results
+from benchmarks import compilation
 from kernel_cases import CELLS, INPUT, unroll
 from tiers import needs_gpu, rest_slow
 from torch import Tensor
 from triton_elsewhere import FRAMES, LENGTHS, Elsewhere
 
-from las.benchmark import compilation
 from las.nn import rnn
 from las.nn.cells.base import CELL_NORMS, LSTMState
 from las.nn.cells.ln_global import LNGlobalLSTMCell
-from las.nn.kernels import cuda_graphs, triton
 from las.nn.kernels import plain as plain_kernel
-from las.nn.kernels.triton_plan import TritonPlan, rows_for
+from las.nn.kernels.graphs import capture
+from las.nn.kernels.triton import layer as triton
+from las.nn.kernels.triton.plan import TritonPlan, rows_for
 from las.runtime.errors import ConfigError
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
@@ -184,15 +185,15 @@ def test_batches_share_few_shapes() -> None:
 
 
 def test_the_shape_unused_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_graphs, "_cache", OrderedDict())
+    monkeypatch.setattr(capture, "_cache", OrderedDict())
     made: list[int] = []
 
     def make_one(key: int) -> int:
-        return cuda_graphs.cached(key, lambda: made.append(key) or key)
+        return capture.cached(key, lambda: made.append(key) or key)
 
-    for key in [*range(cuda_graphs.LIMIT), 0, cuda_graphs.LIMIT, 0, 1]:
+    for key in [*range(capture.LIMIT), 0, capture.LIMIT, 0, 1]:
         assert make_one(key) == key
-    assert made == [*range(cuda_graphs.LIMIT), cuda_graphs.LIMIT, 1]
+    assert made == [*range(capture.LIMIT), capture.LIMIT, 1]
 
 
 LONG = [40, 33, 0, 1, 34]
@@ -249,7 +250,7 @@ def test_on_a_gpu_graphs_and_launches_give_the_same_bits(
 ) -> None:
     _, here = on_gpu("ln_per_gate", 64, torch.bfloat16, LONG, cell_norm="output")
     replayed = elsewhere.results_of_both(triton, *here)
-    monkeypatch.setattr(cuda_graphs, "_cache", OrderedDict())
+    monkeypatch.setattr(capture, "_cache", OrderedDict())
 
     def no_capture(*_: Any, **__: Any) -> None:
         raise RuntimeError("not today")

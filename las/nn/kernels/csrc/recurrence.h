@@ -1,5 +1,5 @@
 // One direction of a layer: what it is given, and one step of one row forwards and backwards.
-// The mathematics is that of las/nn/kernels/bptt.py.
+// The mathematics is that of las/nn/kernels/torch/bptt.py.
 //
 // Rows of tensors are packed: the true frames of a batch one after the other, row by row of the batch, padding left out.
 

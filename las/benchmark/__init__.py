@@ -1,1 +1,0 @@
-"""Benchmarks: speed and memory, compared with other LSTMs."""

@@ -1,0 +1,1 @@
+"""Configs: composed by Hydra, checked, and built into the objects that they name."""

@@ -1,0 +1,220 @@
+"""Checks of the config groups and keys of a command, made before Hydra's: its messages do not say what to type.
+
+Overrides that Hydra would accept without any effect, and deletions of keys that are read, are refused as well.
+"""
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from las.config import folders
+from las.runtime.errors import ConfigError, nearest, suggest
+
+HYDRA = re.compile(r"[+~]*hydra\b")
+"""The beginning of a key of Hydra's own."""
+GLOBAL = "# @package _global_"
+"""The first line of a card that sets keys anywhere in a config."""
+OPTIONAL = re.compile(r"(scorer|front_end|layer)@.*|(validation_)?search\.[a-z]\w*|model\.listener\.(front_end|layer)")
+"""Keys that `~key` may remove from a config."""
+PARTS_OF_A_SEARCH = {"lexicon": ("lexicon", "path"), "hot_words": ("hot_words", "words")}
+"""Parts of a search that one value describes, with their card and its key: `search.lexicon=words.txt` adds the card."""
+PATH_HINTS = {"name": "run_dir=... says where a run lies", "corpus.name": "corpus.root=... says where a corpus lies"}
+"""Keys whose values name folders, with a hint for users who meant a path."""
+
+
+def check_hydra(directory: Path, name: str, overrides: list[str]) -> None:
+    """Raise ConfigError for Hydra's own keys, which only sweeps (`las.cli.sweep`) use."""
+    for override in overrides:
+        key, _, value = override.partition("=")
+        if not HYDRA.match(key):
+            continue
+        message = f"{override}: Hydra's own keys do nothing here: they are for sweeps (las train -m)"
+        if key.endswith(".dir") and "run_dir" in own_keys(directory, name):
+            message += f". A run lies where run_dir={value} says"
+        raise ConfigError(message)
+
+
+def check_deleted(directory: Path, overrides: list[str]) -> None:
+    """Raise ConfigError for a `~key` that is not optional, with the override that replaces it instead."""
+    for override in overrides:
+        key = override.removeprefix("~").partition("=")[0]
+        if not override.startswith("~") or OPTIONAL.fullmatch(key):
+            continue
+        group, instead = key.partition("@")[0], f"write {key}=... for another value"
+        if names := options(directory, group):
+            instead = f"choose {key}={'none' if 'none' in names else '...'} (all: {', '.join(names)})"
+        raise ConfigError(f"{override}: only scorers, front ends and layers can be left out: {instead}")
+
+
+def check_unknown_group(directory: Path, override: str) -> None:
+    """Raise ConfigError for a place with a group that does not exist, `sell@model.listener.cell=lstm`, with the group
+    that has such a card."""
+    key, _, value = override.partition("=")
+    group, at, place = key.lstrip("+/").partition("@")
+    groups = folders.groups(directory)
+    if not at or group in groups:
+        return
+    sign, near = "+" if key.startswith("+") else "", nearest(group, holders(directory, value))
+    works = f" Type {sign}{near[0]}@{place}={value}." if near else ""
+    said = suggest(group, near or groups)
+    raise ConfigError(f"{override}: there is no group {group!r}.{said}{works} `las list` shows the groups")
+
+
+def holders(directory: Path, card: str) -> list[str]:
+    """The groups that have a card of this name."""
+    return [group for group in folders.groups(directory) if card in options(directory, group)]
+
+
+def check_groups(directory: Path, name: str, overrides: list[str]) -> None:
+    """Raise ConfigError for group choices that do not exist or stand in the wrong place, with what to type instead."""
+    groups = folders.groups(directory)
+    for override in overrides:
+        key, separator, value = override.partition("=")
+        if key.startswith("~"):
+            continue
+        if not separator or not key:
+            raise ConfigError(f"{override!r} is not an override: write key=value, for example name=trial")
+        last = key.rpartition(".")[2]
+        if "." in key and "@" not in key and value in options(directory, last):
+            raise ConfigError(f"{override}: this part is chosen from configs/{last}: write {last}@{override}")
+        bare = key.lstrip("+")
+        group = bare.partition("@")[0].lstrip("/")
+        check_unknown_group(directory, override)
+        if group not in groups or value.startswith(("{", "[")):
+            continue
+        everywhere = _is_global(directory, group)
+        if everywhere and not key.startswith("+"):
+            raise ConfigError(f"{override}: this is added, it replaces nothing: write +{override}")
+        names = options(directory, group)
+        if value not in names:
+            raise ConfigError(
+                f"{override}: there is no configs/{group}/{value}.yaml.{suggest(value, names)}"
+                f" (all: {', '.join(names)})"
+            )
+        if bare == group and not everywhere and group not in own_keys(directory, name):
+            raise ConfigError(misplaced(directory, name, override, overrides))
+
+
+def with_parts_of_a_search(overrides: list[str]) -> list[str]:
+    """The overrides with `search.lexicon=words.txt` written out: `+scorer@search.lexicon=lexicon` and its path."""
+    written: list[str] = []
+    for override in overrides:
+        key, _, value = override.partition("=")
+        section, _, part = key.lstrip("+").partition(".")
+        if section in ("search", "validation_search") and part in PARTS_OF_A_SEARCH and not key.startswith("~"):
+            card, inner = PARTS_OF_A_SEARCH[part]
+            written += [f"+scorer@{section}.{part}={card}", f"{section}.{part}.{inner}={value}"]
+        else:
+            written.append(override)
+    return written
+
+
+def misplaced(directory: Path, name: str, override: str, overrides: list[str]) -> str:
+    """Message for a group chosen where a config has no place for it (`cell=lstm`), with the places it has."""
+    bare, _, value = override.lstrip("+").partition("=")
+    group = bare.partition("@")[0]
+    if found := places(directory, name, group, chosen(directory, name, overrides), value):
+        return f"{override}: say of which part: {' or '.join(f'{place}={value}' for place in sorted(found))}"
+    if "checkpoint" in own_keys(directory, name):
+        return f"{override}: {of_checkpoint(name, group)}"
+    return f"{override}: configs/{name}.yaml has no place for {group}"
+
+
+def places(directory: Path, name: str, group: str, composed: Sequence[str], option: str = "") -> list[str]:
+    """Keys that choose a card of a group in a config: of the `composed` ones (`cell@model.listener.cell`), or else
+    those to add (`+scorer@search.coverage`), if other cards mount this `option` there, only these.
+    """
+    if _is_global(directory, group):
+        return [f"+{group}"]
+    if mounted := [key for key in composed if key.partition("@")[0] == group]:
+        return mounted
+    own = own_keys(directory, name)
+    return [f"+{group}@{place}" for place in _places(directory, group, option) if place.partition(".")[0] in own]
+
+
+def of_checkpoint(name: str, section: str) -> str:
+    """Message for a key that was decided when the checkpoint was trained."""
+    return f"{name} uses the {section} of the checkpoint: leave this key out"
+
+
+def is_group(override: str, directory: Path) -> bool:
+    """Return whether an override chooses an option of a config group."""
+    return bool(options(directory, override.partition("=")[0].lstrip("+/").partition("@")[0]))
+
+
+def own_keys(directory: Path, name: str) -> set[str]:
+    """Keys of a config file, the groups it mounts, and the keys of the files it includes."""
+    from omegaconf import OmegaConf
+
+    file = OmegaConf.load(directory / f"{name}.yaml")
+    known = {str(key) for key in file} - {"defaults"}
+    for entry in file.defaults if "defaults" in file else []:
+        if not isinstance(entry, str):
+            known |= {group.partition("@")[2] or group for group in map(str, entry)}
+        elif entry != "_self_":
+            known |= own_keys(directory, entry)
+    return known
+
+
+def chosen(directory: Path, name: str, overrides: Sequence[str]) -> list[str]:
+    """Groups of a config with their places, `cell@model.listener.cell`, for the chosen model and corpus."""
+    own = own_keys(directory, name)
+    choices = [each for each in overrides if each.lstrip("+").partition("=")[0] in own and is_group(each, directory)]
+    return [str(key) for key in folders.load(directory, name, choices).hydra.runtime.choices]
+
+
+def _places(directory: Path, group: str, option: str) -> list[str]:
+    """Places where other config files mount this one (`search.coverage`), or else any of its group."""
+    from omegaconf import OmegaConf
+
+    mounted: dict[str, str] = {}
+    cards = (path for each in folders.groups(directory) for path in folders.cards(directory, each).values())
+    for path in cards:
+        values: Any = OmegaConf.load(path)
+        for entry in values.get("defaults", []):
+            for mount, card in {} if isinstance(entry, str) else entry.items():
+                if mount.startswith(f"/{group}@"):
+                    mounted[f"{path.parent.name}.{mount.partition('@')[2]}"] = card
+    return [place for place, card in mounted.items() if card == option] or list(mounted)
+
+
+def options(directory: Path, group: str) -> list[str]:
+    """Names of the cards of a group, sorted."""
+    return list(folders.cards(directory, group))
+
+
+def _is_global(directory: Path, group: str) -> bool:
+    """Return whether the cards of a group set keys anywhere in the config, so that they need no place.
+
+    Raises ConfigError for an own card of such a group that does not begin like the package's.
+    """
+    cards = folders.cards(directory, group).values()
+    lacking = [path for path in cards if not path.read_text("utf-8").startswith(GLOBAL)]
+    for path in lacking:
+        if path.read_text("utf-8-sig").startswith(GLOBAL):
+            raise ConfigError(
+                f"{path}: it begins with the byte order mark of UTF-8, with which Hydra does not see {GLOBAL!r}: save "
+                f"it without (UTF-8, not UTF-8 with BOM), or: sed -i '1s/^\\xEF\\xBB\\xBF//' {shlex.quote(str(path))}"
+            )
+    shipped = list((directory / group).glob("*.yaml"))
+    if lacking and shipped and all(path.read_text("utf-8").startswith(GLOBAL) for path in shipped):
+        raise ConfigError(f"{lacking[0]}: a card of {group} sets keys anywhere: its first line has to be {GLOBAL!r}")
+    return not lacking
+
+
+def check_names(config: dict[str, Any]) -> None:
+    """Raise ConfigError unless the names in a config that become folder names are single path components."""
+    for key, section in (("name", config), ("corpus.name", config.get("corpus"))):
+        if isinstance(section, dict) and "name" in section:
+            check_name(key, section["name"])
+
+
+def check_name(key: str, value: Any) -> None:
+    """Raise ConfigError unless a value can be the name of a folder; `..` or a path could lead outside its parent."""
+    text = "" if value is None else str(value)
+    if not text.strip() or text in (".", "..") or not text.isprintable() or set(text) & set("/\\"):
+        raise ConfigError(
+            f"{key}={text!r}: a name is that of one folder, not empty and without / in it. {PATH_HINTS[key]}"
+        )

@@ -1,0 +1,118 @@
+"""Descriptions of cards: a line about each, the composed yaml, the keys that choose it, the equation of its class.
+
+Docstrings are read from the source, without importing it, so that no torch is needed.
+"""
+
+import ast
+import functools
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+from las.config import folders, groups, public
+from las.config.build import config_directory, shown
+
+MOUNTING = ("train", "language_model")
+"""Configs of verbs in which keys are looked for; the first that has a place for a group counts."""
+
+
+def keys(group: str) -> list[str]:
+    """Keys that choose a card of a group: `cell@model.listener.cell`, `corpus`, `+experiment`."""
+    directory = config_directory()
+    for name in MOUNTING:
+        if found := groups.places(directory, name, group, _composed_groups(name, folders.own())):
+            return sorted(found)
+    return []
+
+
+@functools.cache
+def _composed_groups(name: str, own_folders: folders.Folders) -> list[str]:
+    """The groups that a config composes with their places, by default; `own_folders` are those in use."""
+    return groups.chosen(config_directory(), name, [])
+
+
+def summary(path: Path) -> str:
+    """A line about a card: the comment that it begins with, else the first line of its class's docstring."""
+    lines = path.read_text("utf-8-sig").splitlines()
+    comment = []
+    for line in lines:
+        if not line.startswith("#"):
+            break
+        if not line.startswith("# @package"):
+            comment.append(line.lstrip("# "))
+    if comment:
+        return " ".join(comment)
+    of_class = docstrings(name)[1].partition("\n")[0] if (name := target(path)) else ""
+    return " ".join(filter(None, [of_class, _values(path)]))
+
+
+def _values(path: Path) -> str:
+    """The plain values of a card, `biases=input cell_norm=output`, in brackets; empty without any."""
+    from omegaconf import OmegaConf
+
+    values: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    own = [(key, value) for key, value in values.items() if key not in ("defaults", "_target_", "_partial_")]
+    plain = " ".join(f"{key}={shown(value)}" for key, value in own if not isinstance(value, dict))
+    return f"[{plain}]" if plain else ""
+
+
+def target(path: Path) -> str | None:
+    """The class that a card names, as it is written there, or in the card that it builds on."""
+    from omegaconf import OmegaConf
+
+    values: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    if not isinstance(values, dict):
+        return None
+    if "_target_" in values:
+        return str(values["_target_"])
+    bases = [each for each in values.get("defaults", []) if isinstance(each, str) and each != "_self_"]
+    cards = folders.cards(config_directory(), path.parent.name)
+    return next((name for base in bases if base in cards and (name := target(cards[base]))), None)
+
+
+def composed(group: str, name: str) -> str:
+    """A card as yaml, with the cards that it builds on, interpolations as they are written.
+
+    A card that sets keys anywhere (an experiment) is shown as its file, because it composes only within a config.
+    """
+    from omegaconf import OmegaConf
+
+    directory = config_directory()
+    path = folders.cards(directory, group)[name]
+    text = path.read_text("utf-8-sig")
+    if text.startswith(groups.GLOBAL):
+        return text
+    return OmegaConf.to_yaml(folders.load(directory, f"{group}/{name}", [])[group])
+
+
+def documentation(name: str) -> str:
+    """The docstrings of a class and of its module, without their examples; where a paper's equation is."""
+    where, of_class, of_module = _docstrings(name)
+    if not where:
+        return f"# {name}: see the documentation of {name.partition('.')[0]}"
+    return "\n\n".join([f"{name}: {where}", *filter(None, [of_class, of_module])])
+
+
+def docstrings(name: str) -> tuple[str, str]:
+    """The file of a class of las, and its docstring; empty for one of another package."""
+    where, of_class, _ = _docstrings(name)
+    return where, of_class
+
+
+@functools.cache
+def _docstrings(name: str) -> tuple[str, str, str]:
+    module, _, cls = name.rpartition(".")
+    module = public.COMPONENTS.get(cls, "") if module == "las" else module
+    if not module.startswith("las."):
+        return "", "", ""
+    spec = importlib.util.find_spec(module)
+    assert spec is not None and spec.origin is not None
+    tree = ast.parse(Path(spec.origin).read_text("utf-8"))
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == cls]
+    own = ast.get_docstring(classes[0]) if classes else None
+    return module.replace(".", "/") + ".py", _without_examples(own), _without_examples(ast.get_docstring(tree))
+
+
+def _without_examples(docstring: str | None) -> str:
+    return re.split(r"\n\s*>>>", docstring or "")[0].strip()

@@ -1,0 +1,1 @@
+"""Passes whose steps are replays of CUDA graphs."""

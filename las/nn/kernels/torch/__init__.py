@@ -1,0 +1,1 @@
+"""Layers and the speller's pass in PyTorch, with a backward pass written by hand: any device."""

@@ -1,0 +1,1 @@
+"""Layers in Triton: NVIDIA GPUs."""

@@ -1,0 +1,212 @@
+"""The recurrence on a GPU by kernels written in Triton: two launches per frame, both directions in each.
+
+Phase one is the product U' h of every direction, cut into tiles; phase two has one program for each row, which computes
+norm, gates, memory and output (`las.nn.kernels.triton.steps`). The loop over frames is replayed from CUDA graphs
+(`las.nn.kernels.graphs.capture`). The rest is one product over all frames after the loop: z = U' h, recomputed rather
+than stored, and the gradient of U.
+
+U' is U minus its mean over the rows that one norm sees. Products with it need no centring, forwards as backwards.
+Nothing is added atomically, so results are the same every time.
+
+The phases are tested on a CPU through Triton's interpreter and compiled for a GPU, and on a GPU by `make gpu`. There,
+the kernel is tried before a process uses it (`las.nn.kernels.trial`). Times are in docs/performance.md.
+"""
+
+import sys
+from collections.abc import Sequence
+from functools import reduce
+from importlib.util import find_spec
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from las.nn.cells.base import NUM_GATES, LSTMCell, LSTMState
+from las.nn.cells.ln_global import LNGlobalLSTMCell
+from las.nn.cells.ln_joined import LNJoinedLSTMCell
+from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
+from las.nn.cells.lstm import PlainLSTMCell
+from las.nn.kernels.base import InputGates, Lengths, States, Unrolled, side_by_side
+from las.nn.kernels.graphs import capture
+from las.nn.kernels.torch import layer as autograd
+from las.nn.kernels.trial import Trial, failure
+from las.nn.kernels.triton.plan import TritonEquations, TritonGradients, TritonPlan, TritonTrace, rows_for
+from las.nn.masking import mask_of
+from las.nn.normalisation import bounded_eps
+
+NORMS: dict[type[LSTMCell], str] = {
+    PlainLSTMCell: "none",
+    LNGlobalLSTMCell: "apart",
+    LNJoinedLSTMCell: "joined",
+    LNPerGateLSTMCell: "per_gate",
+}
+"""Names of the gate norms in `triton_steps.pre_activations`."""
+
+OLDEST = (8, 0)
+"""The lowest compute capability with bf16 and TF32 products."""
+
+TYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
+    """The reason why this kernel cannot compute the cell on this tensor's device and type, empty if it can."""
+    if type(cell) not in NORMS:
+        return "its equations are not among those written for Triton"
+    if input_gates.device.type != "cuda" or torch.version.cuda is None:
+        return "needs an NVIDIA GPU"
+    trial = Trial.of(sys.modules[__name__], cell, input_gates)
+    if trial.own not in TYPES:
+        return f"computes in fp32, not in {input_gates.dtype}"
+    if find_spec("triton") is None:
+        return "Triton is not installed"
+    if torch.cuda.get_device_capability(input_gates.device) < OLDEST:
+        return "needs a GPU of compute capability 8.0 or later"
+    return failure(trial)
+
+
+def recurrence(cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: Lengths, states: States) -> Unrolled:
+    """The recurrence from `input_gates`, see `Kernel`, for the cells of `unsupported_reason`.
+
+    Products take half-precision operands where the input gates have half precision or autocast asks for it, TF32 where
+    torch may use it; everything else is fp32. There is no second derivative.
+    """
+    cell, device, (batch, frames, _) = cells[0], input_gates[0].device, input_gates[0].shape
+    state = side_by_side(cells, states, batch)
+    tensors = [*input_gates, *state, *(parameter for cell in cells for parameter in cell.parameters())]
+    own = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
+    gates = reduce(torch.promote_types, (each.dtype for each in input_gates))  # the kernels read one type
+    outputs = own if own in TYPES else torch.float32  # a state alone may be of another type
+    operand = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else outputs
+    keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    plan = TritonPlan(
+        NORMS[type(cell)], cell.cell_norm, bounded_eps(cell.eps, own), operand, outputs, _precision(operand), keep
+    )
+    with torch.autocast(device.type, enabled=False), torch.cuda.device_of(input_gates[0]):
+        first = torch.stack([part.float() for part in state])
+        weight = torch.stack([_centred(cast(Tensor, cell.recurrent_weight).float(), plan) for cell in cells])
+        affine = torch.stack([_affine(cell) for cell in cells])
+        lengths = num_frames.to(device, non_blocking=True).clamp(0, frames)
+        found = TritonRecurrence.apply(
+            plan, lengths, first, weight.to(operand), affine, *(each.to(gates) for each in input_gates)
+        )
+    unrolled, last = (part.to(own) for part in found)
+    return unrolled, [LSTMState(*both) for both in last.unbind(1)]
+
+
+def _precision(operand: torch.dtype) -> str:
+    """TF32 where torch may use it for its own fp32 products; before torch 2.9 that setting had another name."""
+    settings = torch.backends.cuda.matmul
+    allowed = settings.fp32_precision == "tf32" if hasattr(settings, "fp32_precision") else settings.allow_tf32
+    return "tf32" if allowed and operand == torch.float32 else "ieee"
+
+
+def _centred(weight: Tensor, plan: TritonPlan) -> Tensor:
+    """U': no mean over the rows that one norm sees."""
+    if plan.norm == "none":
+        return weight
+    rows = weight.unflatten(0, (plan.groups, -1))
+    return (rows - rows.mean(1, keepdim=True)).flatten(0, 1)
+
+
+def _affine(cell: LSTMCell) -> Tensor:
+    """Gains and offsets of a row's equations, [10H]: gain and offset of the gates, gain and bias of the memory."""
+    _, gain, offset, cell_gain, cell_bias = autograd.parameters_of(cell)
+    offset = autograd.forget_bias(cell) if offset is None else offset
+    none = offset.new_zeros(cell.hidden_size)
+    parts = (none.repeat(NUM_GATES) if gain is None else gain, offset, cell_gain, cell_bias)
+    return torch.cat([(none if part is None else part).flatten().float() for part in parts])
+
+
+class TritonRecurrence(torch.autograd.Function):
+    """The recurrence: (plan, lengths, first state, U', affine, x of each direction) to (outputs, last state)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, plan: TritonPlan, lengths: Tensor, first: Tensor, weight: Tensor, affine: Tensor, *inputs: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        from las.nn.kernels.triton.loops import Forward
+
+        inputs = tuple(map(_aligned, inputs))
+        recipe = _recipe(plan, inputs)
+        loop = capture.cached((Forward, recipe), lambda: Forward(recipe))
+        outputs, last, trace = loop.run(lengths, first, weight, affine, inputs)
+        ctx.plan, ctx.recipe = plan, recipe
+        ctx.save_for_backward(lengths, first, weight, affine, outputs, *trace, *(inputs if plan.x_inside else ()))
+        return outputs, last
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_outputs: Tensor, d_last: Tensor) -> Any:
+        from las.nn.kernels.triton.loops import Backward
+
+        lengths, first, weight, affine, outputs, *traced = ctx.saved_tensors
+        gates, cells, statistics, *inputs = map(_aligned, traced)  # a hook may return copies with other strides
+        plan, trace = ctx.plan, TritonTrace(gates, cells, statistics)
+        with torch.autocast(d_outputs.device.type, enabled=False), torch.cuda.device_of(d_outputs):
+            before = _before(outputs, first[0], lengths, plan)
+            projected = _projected(plan, lengths, before, weight, inputs, trace)
+            loop = capture.cached((Backward, ctx.recipe), lambda: Backward(ctx.recipe))
+            grads = loop.run(lengths, first, weight, affine, trace, projected, _aligned(d_outputs), d_last)
+            dz = grads.gates if plan.norm == "none" else grads.projected
+            d_weight = torch.stack([d.flatten(0, 1).t() @ h.flatten(0, 1) for d, h in zip(dz, before, strict=True)])
+            d_affine = _d_affine(plan, affine, trace, projected, grads)
+            return None, None, grads.first, d_weight, d_affine, *(dz if plan.x_inside else grads.gates)
+
+
+def _recipe(plan: TritonPlan, inputs: Sequence[Tensor]) -> TritonEquations:
+    (batch, _, width), device = inputs[0].shape, inputs[0].device
+    stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+    return TritonEquations(plan, width // NUM_GATES, len(inputs), rows_for(batch), inputs[0].dtype, device, stream)
+
+
+def _aligned(tensor: Tensor) -> Tensor:
+    """The tensor as the kernels read it: dense, and at an address that is a multiple of 16 bytes."""
+    tensor = tensor.contiguous().resolve_neg()
+    return tensor.clone() if tensor.data_ptr() % 16 else tensor
+
+
+def _before(outputs: Tensor, first: Tensor, lengths: Tensor, plan: TritonPlan) -> Tensor:
+    """h_{t-1} of every frame, [directions, batch, frames, H]: for the second direction, that of the frame after it."""
+    forwards, *backwards = outputs.chunk(len(first), -1)
+    shifted = [torch.cat([first[0].unsqueeze(1), forwards], 1)[:, : outputs.shape[1]]]
+    for part in backwards:
+        after = functional.pad(part, (0, 0, 0, 1))[:, 1:].to(first.dtype)
+        if outputs.shape[1]:  # the second direction starts from its state at a row's last frame
+            at_last = (lengths.long() - 1).clamp(min=0).view(-1, 1, 1).expand(-1, 1, first.shape[-1])
+            after = after.scatter(1, at_last, first[1].unsqueeze(1))
+        shifted.append(after)
+    return torch.stack([part.to(plan.operand) for part in shifted])
+
+
+def _projected(
+    plan: TritonPlan, lengths: Tensor, before: Tensor, weight: Tensor, inputs: Sequence[Tensor], trace: TritonTrace
+) -> Tensor:
+    """z of every frame less its mean, [directions, batch, frames, 4H], finite in padding; empty without a norm."""
+    if plan.norm == "none":
+        return before.new_empty(0)
+    projected = torch.stack([h @ part.t() for h, part in zip(before, weight, strict=True)])
+    if plan.x_inside:
+        padding = ~mask_of(lengths, before.shape[2]).unsqueeze(-1)
+        for z, x, statistics in zip(projected, inputs, trace.statistics, strict=True):
+            centred = x.unflatten(-1, (plan.groups, -1)) - statistics[..., : plan.groups, None]
+            z.add_(centred.flatten(-2)).masked_fill_(padding, 0.0)
+    return projected
+
+
+def _d_affine(
+    plan: TritonPlan, affine: Tensor, trace: TritonTrace, projected: Tensor, grads: TritonGradients
+) -> Tensor:
+    """Gradients of gains and biases, [directions, 10H]; none for the constant offset of gates without a norm."""
+    from las.nn.kernels.triton.loops import sums
+
+    size, rows = affine.shape[1] // 10, []
+    for direction, statistics in enumerate(trace.statistics):
+        of_gates, of_memory = affine.new_zeros(2, NUM_GATES * size), affine.new_zeros(2, size)
+        if plan.norm != "none":
+            of_gates = sums(grads.gates[direction], projected[direction], statistics, plan.groups, NUM_GATES)
+        if plan.cell_norm != "none":
+            of_memory = sums(grads.normalised[direction], trace.cells[direction], statistics, 1, 9)
+        rows.append(torch.cat([of_gates.flatten(), of_memory.flatten()]))
+    return torch.stack(rows)

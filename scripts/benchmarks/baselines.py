@@ -1,0 +1,170 @@
+"""Baselines of recurrent layers, each a layer: (frames [batch, frames, input], num_frames) to outputs.
+
+Each baseline has a function that gives the reason why it cannot be measured at a shape on a device.
+"""
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from benchmarks.shapes import Shape
+from las.nn.cells.base import NUM_GATES
+
+
+class Padded(nn.Module):
+    """`nn.LSTM` on padded rows; it reads padding as if it were speech."""
+
+    def __init__(self, input_size: int, hidden_size: int, directions: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(input_size, hidden_size, batch_first=True, bidirectional=directions == 2)
+
+    def forward(self, frames: Tensor, num_frames: Tensor) -> Tensor:
+        return self.lstm(frames)[0]
+
+
+class Packed(Padded):
+    """`nn.LSTM` on a PackedSequence, which leaves out padding like the layers of this package."""
+
+    def forward(self, frames: Tensor, num_frames: Tensor) -> Tensor:
+        packed = pack_padded_sequence(frames, num_frames.cpu(), batch_first=True, enforce_sorted=False)
+        return pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=frames.shape[1])[0]
+
+
+class Directions(nn.Module):
+    """Layers of one direction, the second on rows turned around."""
+
+    def __init__(self, make: Callable[[], nn.Module], directions: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(make() for _ in range(directions))
+
+    def forward(self, frames: Tensor, num_frames: Tensor) -> Tensor:
+        outputs = [self.layers[0](frames)]
+        outputs += [layer(frames.flip(1)).flip(1) for layer in list(self.layers)[1:]]
+        return torch.cat(outputs, dim=-1)
+
+
+class First(nn.Module):
+    """A layer that returns the outputs of another one without its state."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, frames: Tensor) -> Tensor:
+        return self.layer(frames)[0]
+
+
+class Naive(nn.Module):
+    """A straightforward `ln_global` in PyTorch's operations, with autograd.
+
+    Both projections, two `nn.LayerNorm`s and the gates are computed frame by frame.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        width = NUM_GATES * hidden_size
+        self.input = nn.Linear(input_size, width, bias=False)
+        self.recurrent = nn.Linear(hidden_size, width, bias=False)
+        self.input_norm = nn.LayerNorm(width)
+        self.recurrent_norm = nn.LayerNorm(width)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        hidden = cell = frames.new_zeros(len(frames), self.recurrent.in_features)
+        outputs = []
+        for frame in frames.unbind(1):
+            gates = self.input_norm(self.input(frame)) + self.recurrent_norm(self.recurrent(hidden))
+            i, f, g, o = gates.chunk(NUM_GATES, 1)
+            cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
+            hidden = torch.sigmoid(o) * torch.tanh(cell)
+            outputs.append(hidden)
+        return torch.stack(outputs, 1)
+
+
+class FlashRNN(nn.Module):
+    """The fused kernel of NX-AI/flashrnn with one head, and the input projection, which the kernel lacks."""
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.size = hidden_size
+        self.project = nn.Linear(input_size, NUM_GATES * hidden_size, bias=False)
+        self.weight = nn.Parameter(torch.randn(NUM_GATES, 1, hidden_size, hidden_size) / hidden_size**0.5)
+        self.bias = nn.Parameter(torch.zeros(NUM_GATES, 1, hidden_size))
+
+    def forward(self, frames: Tensor) -> Tensor:
+        gates = self.project(frames).unflatten(-1, (NUM_GATES, 1, self.size))
+        recur = importlib.import_module("flashrnn").flashrnn
+        states, _ = recur(gates, self.weight, self.bias, function="lstm", backend="cuda_fused")
+        return states[0].flatten(2)
+
+
+def best(input_size: int, hidden_size: int, directions: int) -> nn.Module:
+    """One `nn.LSTM` for each direction in fp16, the only case in which cuDNN picks its persistent kernel."""
+    return Directions(lambda: First(nn.LSTM(input_size, hidden_size, batch_first=True)), directions)
+
+
+def naive(input_size: int, hidden_size: int, directions: int) -> nn.Module:
+    """A layer of `Naive` for each direction."""
+    return Directions(lambda: Naive(input_size, hidden_size), directions)
+
+
+def haste(input_size: int, hidden_size: int, directions: int) -> nn.Module:
+    """The layer-normalised LSTM of lmnt-com/haste: the same function as `ln_global`, in fp32."""
+    layer = importlib.import_module("haste_pytorch").LayerNormLSTM
+    return Directions(lambda: First(layer(input_size, hidden_size, batch_first=True)), directions)
+
+
+def flashrnn(input_size: int, hidden_size: int, directions: int) -> nn.Module:
+    """A layer of `FlashRNN` for each direction."""
+    return Directions(lambda: FlashRNN(input_size, hidden_size), directions)
+
+
+def _never(shape: Shape, device: torch.device) -> str:
+    return ""
+
+
+def _unless_ragged(shape: Shape, device: torch.device) -> str:
+    return "" if shape.ragged else "all rows are of one length"
+
+
+def _if_ragged(shape: Shape, device: torch.device) -> str:
+    return "reads padding as speech" if shape.ragged else ""
+
+
+def _unless_cuda(shape: Shape, device: torch.device) -> str:
+    return _if_ragged(shape, device) if device.type == "cuda" else "needs a GPU"
+
+
+def _unless_installed(module: str) -> Callable[[Shape, torch.device], str]:
+    def unsupported_reason(shape: Shape, device: torch.device) -> str:
+        return _unless_cuda(shape, device) if importlib.util.find_spec(module) else "not installed"
+
+    return unsupported_reason
+
+
+class Baseline(NamedTuple):
+    """A constructor of a layer from (input_size, hidden_size, directions), and the conditions of its measurement."""
+
+    layer: Callable[[int, int, int], nn.Module]
+    unsupported_reason: Callable[[Shape, torch.device], str] = _never
+    dtype: torch.dtype | None = None
+    """The only type it is measured in; None for any."""
+    captured: bool = False
+    """True if its kernels are replayed from CUDA graphs."""
+    cell: str = "lstm"
+    """The kind of cell that it computes."""
+
+
+BASELINES = {
+    "lstm": Baseline(Padded),
+    "lstm_packed": Baseline(Packed, _unless_ragged),
+    "lstm_best": Baseline(best, _unless_cuda, torch.float16),
+    "lstm_graph": Baseline(Padded, _unless_cuda, captured=True),
+    "naive": Baseline(naive, _if_ragged, cell="ln_global"),
+    "haste": Baseline(haste, _unless_installed("haste_pytorch"), torch.float32, cell="ln_global"),
+    "flashrnn": Baseline(flashrnn, _unless_installed("flashrnn"), torch.bfloat16),
+}

@@ -1,0 +1,146 @@
+"""suite=decode: the duration of a search over a split, in batches and one utterance at a time."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+from benchmarks import inputs, timing
+from benchmarks.records import Group, Row, TableColumn, number, text
+from benchmarks.settings import Settings
+from las.config.build import build
+from las.data.corpora.base import Corpus
+from las.data.loader import Batch, Loader, drop_unknown_symbols
+from las.data.sampler import BatchSize, sequential
+from las.decoding import evaluation
+from las.decoding.evaluation import Search
+from las.decoding.search import BeamSearch
+from las.decoding.transcriber import load
+from las.nn.model import ListenAttendSpell
+from las.training import data_preparation
+
+NUM_GENERATED = 64
+
+COLUMNS = (
+    TableColumn("search", text("implementation")),
+    TableColumn("cell", text("cell")),
+    TableColumn("utterances", number("utterances", 0)),
+    TableColumn("seconds", number("seconds")),
+    TableColumn("lowest - highest", lambda row: f"{row['lowest_s']:.2f} - {row['highest_s']:.2f}"),
+    TableColumn("/ greedy", number("ratio_to_greedy")),
+    TableColumn("utterances / s", number("utterances_per_s", 1)),
+    TableColumn("real-time factor", number("rtf", 4)),
+    TableColumn("tokens / utterance", number("tokens_per_utterance", 1)),
+)
+
+
+class Task(NamedTuple):
+    """A model and its input: waveforms in memory, in batches and one by one."""
+
+    model: ListenAttendSpell
+    description: str
+    batched: list[Batch]
+    single: list[Batch]
+    audio_s: float
+
+
+def title(shape: str) -> str:
+    """The title over the rows of a task: the model and the split."""
+    return shape
+
+
+def measure(settings: Settings) -> Iterator[Group]:
+    """Measure greedy search in batches, and the search of the config in batches and one utterance at a time."""
+    torch.set_num_threads(settings.threads)
+    config = settings.config
+    greedy: Search = build(config["validation_search"], where="validation_search")
+    search: Search = build(config["search"], where="search")
+    name = f"beam{config['search']['size']}" if isinstance(search, BeamSearch) else "greedy"
+    task = trained(settings) if config["checkpoint"] is not None else untrained(settings)
+    passes = {"greedy_batched": DecodingPass(task.model, greedy, task.batched)}
+    passes[f"{name}_batched"] = DecodingPass(task.model, search, task.batched)
+    passes[f"{name}_single"] = DecodingPass(task.model, search, task.single)
+    works = {key: timing.Work(decoding.run) for key, decoding in passes.items()}
+    times = timing.alternate(works, settings.repeats, settings.budget_s, settings.device, "passes over the utterances")
+    card = inputs.card(task.model)
+    rows = [
+        settings.row(key, card, task.description) | _result(times[key], decoding, task)
+        for key, decoding in passes.items()
+    ]
+    yield Group(task.description, compared(rows))
+
+
+class DecodingPass:
+    """A search over all utterances of a task, from waveforms to n-best lists."""
+
+    def __init__(self, model: ListenAttendSpell, search: Search, material: list[Batch]) -> None:
+        self.model, self.search, self.material = model, search, material
+        self.decoded: list[evaluation.Decoded] = []
+
+    def run(self) -> None:
+        """Decode like `las decode`, without reading audio."""
+        self.decoded = list(evaluation.decode(self.model, self.search, enumerate(self.material)))
+
+
+def _result(times: list[float], decoding: DecodingPass, task: Task) -> Row:
+    milliseconds = timing.spread(times)
+    seconds, count = milliseconds.median / 1e3, len(decoding.decoded)
+    return {
+        "utterances": count,
+        "batch_size": max(len(batch.ids) for batch in decoding.material),
+        "seconds": seconds,
+        "lowest_s": milliseconds.lowest / 1e3,
+        "highest_s": milliseconds.highest / 1e3,
+        "repeats": milliseconds.repeats,
+        "audio_s": task.audio_s,
+        "rtf": seconds / task.audio_s,
+        "utterances_per_s": count / seconds,
+        "tokens_per_utterance": sum(len(utterance.hypotheses[0].tokens) for utterance in decoding.decoded) / count,
+    }
+
+
+def compared(table: list[Row]) -> list[Row]:
+    """Rows with their duration relative to greedy search in batches."""
+    greedy = next(row["seconds"] for row in table if row["implementation"] == "greedy_batched")
+    return [row | {"ratio_to_greedy": row["seconds"] / greedy} for row in table]
+
+
+def trained(settings: Settings) -> Task:
+    """The task of a checkpoint and a split of its corpus."""
+    config = settings.config
+    transcriber = load(config["checkpoint"], device=str(settings.device))
+    corpus: Corpus = build(transcriber.config["corpus"], where="corpus")
+    split = corpus.known_split(config["split"])
+    utterances = data_preparation.prepared(corpus, config["data_dir"])[split]
+    loader = Loader(drop_unknown_symbols(utterances, transcriber.tokens), transcriber.tokens, corpus.sample_rate)
+    batched, single = (
+        [batch for _, batch in loader.batches(sequential(utterances, size))]
+        for size in (BatchSize.from_config(config), BatchSize(1))
+    )
+    description = f"{transcriber.config['name']} on {split} of {corpus.name}"
+    duration_s = sum(utterance.duration_s for utterance in utterances)
+    return Task(transcriber.attention_model, description, batched, single, duration_s)
+
+
+def untrained(settings: Settings) -> Task:
+    """An untrained model on noise: its hypotheses are as long as allowed, because it predicts no end."""
+    subject = inputs.subject(settings.config)
+    model = subject.model.to(settings.device)
+    size, seconds = settings.config["batch_size"], settings.config["seconds"]
+    batched = [inputs.batch(size, seconds, subject.corpus, seed) for seed in range(-(-NUM_GENERATED // size))]
+    single = [_row(batch, index) for batch in batched for index in range(size)]
+    audio_s = sum(inputs.duration_s(batch, subject.corpus) for batch in batched)
+    return Task(model, f"{settings.config['name']}, untrained, on noise", batched, single, audio_s)
+
+
+def _row(batch: Batch, index: int) -> Batch:
+    """One utterance of a batch, without padding."""
+    row = slice(index, index + 1)
+    samples, tokens = int(batch.num_samples[index]), int(batch.num_tokens[index])
+    return Batch(
+        ids=batch.ids[row],
+        waveforms=batch.waveforms[row, :samples],
+        num_samples=batch.num_samples[row],
+        targets=batch.targets[row, :tokens],
+        num_tokens=batch.num_tokens[row],
+    )

@@ -1,0 +1,149 @@
+"""suite=growth: the time of a training step against batch, length, width and depth, one of them at a time."""
+
+import copy
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from benchmarks import inputs, timing
+from benchmarks.records import Group, Row, TableColumn, number, text
+from benchmarks.settings import Settings
+from benchmarks.timing import Work
+from las.config.build import Config
+from las.nn import rnn
+from las.training import plots
+from las.training.step import TrainingStep
+
+BATCH, LENGTH_S = 16, 4.0
+"""Utterances and their seconds where they are not what grows."""
+
+COLUMNS = (
+    TableColumn("what grows", text("axis")),
+    TableColumn("to", text("value")),
+    TableColumn("step ms", number("total_ms", 1)),
+    TableColumn("lowest - highest", lambda row: f"{row['total_lowest_ms']:,.1f} - {row['total_highest_ms']:,.1f}"),
+    TableColumn("audio s per s", number("audio_s_per_s", 0)),
+    TableColumn("million parameters", number("parameters", 2, 1e-6)),
+    TableColumn("exponent", number("exponent")),
+)
+
+
+class Axis(NamedTuple):
+    """A quantity that grows: its name, its values, and what sets it in a config, a batch size and a length."""
+
+    name: str
+    values: tuple[int, ...]
+    config: Callable[[Config, int], Config] = lambda config, value: config
+    batch: Callable[[int], int] = lambda value: BATCH
+    seconds: Callable[[int], float] = lambda value: LENGTH_S
+
+
+def wider(config: Config, size: int) -> Config:
+    """A config with another width of the listener's layers."""
+    return _with_listener(config, {"hidden_size": size})
+
+
+def deeper(config: Config, count: int) -> Config:
+    """A config with another number of listener's layers; time is reduced in the first ones as before."""
+    reductions = list(itertools.islice(itertools.chain(_reductions(config), itertools.repeat(1)), count))
+    return _with_listener(config, {"num_layers": count, "time_reduction": reductions})
+
+
+def _reductions(config: Config) -> list[int]:
+    given = config["model"]["listener"]["time_reduction"]
+    return list(given) if isinstance(given, list) else [given] * config["model"]["listener"]["num_layers"]
+
+
+def _with_listener(config: Config, changes: dict[str, Any]) -> Config:
+    changed = copy.deepcopy(config)
+    changed["model"]["listener"] |= changes
+    return changed
+
+
+AXES = (
+    Axis("utterances of a batch", (4, 8, 16, 32, 64), batch=lambda value: value),
+    Axis("seconds of an utterance", (1, 2, 4, 8, 16), seconds=float),
+    Axis("width of the listener", (64, 128, 256, 512), config=wider),
+    Axis("layers of the listener", (2, 3, 4, 6), config=deeper),
+)
+
+
+def title(shape: str) -> str:
+    """The title over the rows: the experiment."""
+    return f"one training step of {shape}"
+
+
+def measure(settings: Settings) -> Iterator[Group]:
+    """Measure every point of every axis, those of an axis by turns, and fit the exponent of its growth."""
+    torch.set_num_threads(settings.threads)
+    shape = f"{settings.config['name']}, {BATCH} utterances of {LENGTH_S:g} s but for what grows"
+    rows = [row for axis in AXES for row in _grown(axis, settings, shape)]
+    yield Group(title(shape), rows)
+
+
+def _grown(axis: Axis, settings: Settings, shape: str) -> list[Row]:
+    works, rows = {}, []
+    for value in axis.values:
+        subject = inputs.subject(axis.config(settings.config, value))
+        parts, model = subject.setup.parts, subject.model.to(settings.device).train()
+        step = TrainingStep(
+            *(model, parts.loss, parts.optim(model.parameters()), parts.gradients, parts.weight_noise, parts.augment),
+            subject.setup.seed,
+            settings.config["trainer"]["precision"],
+        )
+        seconds = axis.seconds(value)
+        batch = inputs.batch(axis.batch(value), [seconds, seconds], subject.corpus).to(settings.device)
+        works[value] = Work(_update(step, batch, str(settings.config["kernel"])))
+        rows.append(
+            settings.row(f"{axis.name} {value}", inputs.card(model), shape)
+            | {"axis": axis.name, "value": value, "audio_s": inputs.duration_s(batch, subject.corpus)}
+            | {"parameters": sum(parameter.numel() for parameter in model.parameters())}
+        )
+    times = timing.alternate(works, settings.repeats, settings.budget_s, settings.device, axis.name)
+    for row, value in zip(rows, axis.values, strict=True):
+        total = timing.spread(times[value])
+        row |= {"total_ms": total.median, "total_lowest_ms": total.lowest, "total_highest_ms": total.highest}
+        row |= {"repeats": total.repeats, "audio_s_per_s": 1e3 * row["audio_s"] / total.median}
+    rows[-1]["exponent"] = exponent(axis.values, [row["total_ms"] for row in rows])
+    return rows
+
+
+def _update(step: TrainingStep, batch: Any, kernel: str) -> Callable[[], None]:
+    numbers = itertools.count(1)
+
+    def update() -> None:
+        with rnn.use_kernel(kernel):
+            step([batch], next(numbers))
+
+    return update
+
+
+def exponent(values: Sequence[float], times: Sequence[float]) -> float:
+    """The slope of log time over log value, by least squares: 1 where time grows as the value does."""
+    return float(np.polyfit(np.log(values), np.log(times), 1)[0])
+
+
+def draw(rows: Iterable[Row], path: Path) -> Path:
+    """Draw time over value for each axis, both logarithmic, with its fit. Raises LasError without matplotlib."""
+    by_axis: dict[str, list[Row]] = {}
+    for row in rows:
+        by_axis.setdefault(row["axis"], []).append(row)
+    figure = plots.blank_figure(8.0, 6.0)
+    for place, (name, points) in enumerate(by_axis.items(), start=1):
+        axes = figure.add_subplot(2, 2, place)
+        values, times = [row["value"] for row in points], [row["total_ms"] for row in points]
+        slope = exponent(values, times)
+        middle = np.exp(np.mean(np.log(times)) - slope * np.mean(np.log(values)))
+        axes.loglog(values, times, "o", color="tab:blue")
+        axes.loglog(values, [middle * value**slope for value in values], color="grey", linestyle=":")
+        axes.set_xticks(values, [str(value) for value in values])
+        axes.set_yticks(times, [f"{time:,.0f}" for time in times], fontsize=8)
+        axes.minorticks_off()
+        axes.set_xlabel(name, fontsize=9)
+        axes.set_ylabel("ms of a step", fontsize=9)
+        axes.set_title(f"exponent {slope:.2f}", fontsize=9)
+    return plots.save(figure, path)

@@ -1,0 +1,68 @@
+"""Utterances of noise, and the model of an experiment, for suites that need no corpus."""
+
+from typing import NamedTuple
+
+import torch
+
+from las.config.build import Config, build
+from las.data.corpora.base import Corpus
+from las.data.loader import Batch
+from las.nn.cells.base import LSTMCell
+from las.nn.model import ListenAttendSpell
+from las.runtime.errors import ConfigError
+from las.training.setup import TrainingSetup, build_parts
+
+TOKENS_PER_SECOND = 12  # phones of read speech
+
+
+class BenchmarkModel(NamedTuple):
+    """The model and loss of a training config."""
+
+    corpus: Corpus
+    setup: TrainingSetup
+
+    @property
+    def model(self) -> ListenAttendSpell:
+        """The model. Raises ConfigError for one without listener and speller."""
+        model = self.setup.parts.model
+        if not isinstance(model, ListenAttendSpell):
+            raise ConfigError(f"model: a {type(model).__name__} has no listener and speller, whose speed is measured")
+        return model
+
+
+def subject(config: Config) -> BenchmarkModel:
+    """Build the parts of a training from its config; the corpus is not read."""
+    corpus: Corpus = build(config["corpus"], where="corpus")
+    return BenchmarkModel(corpus, build_parts(config, corpus))
+
+
+def batch(count: int, seconds: list[float], corpus: Corpus, seed: int = 1) -> Batch:
+    """A batch of white noise of random lengths between two durations in seconds, with random tokens as targets."""
+    draw = torch.Generator().manual_seed(seed)
+    shortest_s, longest_s = seconds
+    durations_s = shortest_s + (longest_s - shortest_s) * torch.rand(count, generator=draw)
+    num_samples = (durations_s * corpus.sample_rate).long()
+    num_tokens = (durations_s * TOKENS_PER_SECOND).long().clamp(min=1)
+    longest = int(num_tokens.max())
+    return Batch(
+        ids=[f"noise{index}" for index in range(count)],
+        waveforms=0.1 * torch.randn(count, int(num_samples.max()), generator=draw),
+        num_samples=num_samples,
+        targets=torch.randint(1, corpus.tokens.size, (count, longest), generator=draw),
+        num_tokens=num_tokens,
+    )
+
+
+def duration_s(batch: Batch, corpus: Corpus) -> float:
+    """Seconds of audio in a batch, without padding."""
+    return int(batch.num_samples.sum()) / corpus.sample_rate
+
+
+def cells(model: ListenAttendSpell) -> list[LSTMCell]:
+    """All cells of a model, the listener's first."""
+    return [module for module in model.modules() if isinstance(module, LSTMCell)]
+
+
+def card(model: ListenAttendSpell) -> str:
+    """The name of the listener's kind of cell."""
+    return type(cells(model)[0]).__module__.rpartition(".")[2]

@@ -1,0 +1,148 @@
+"""suite=lstm: one recurrent layer (or a stack), forward alone and forward + backward, every kernel and baseline."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from benchmarks import peak, timing
+from benchmarks.candidates import Candidate, Refused, candidates
+from benchmarks.records import Group, Row, TableColumn, number, text
+from benchmarks.settings import Settings, cell
+from benchmarks.shapes import SHAPES, Shape
+from las.training import memory
+
+
+def title(name: str) -> str:
+    """The title of a shape: `C1: small, CPU (H=256 I=512 B=16 T=200, both directions, 1 layer)`."""
+    shape = SHAPES[name]
+    ways = "both directions" if shape.directions == 2 else "one direction"
+    layers = f"{len(shape.reduction)} layer{'s' if len(shape.reduction) > 1 else ''}"
+    sizes = f"H={shape.hidden_size} I={shape.input_size} B={shape.batch} T={shape.frames}"
+    return f"{name}: {shape.description} ({sizes}, {ways}, {layers})"
+
+
+def _spread(row: Row) -> str:
+    if row["total_ms"] is None:
+        return ""
+    return f"{row['total_lowest_ms']:,.1f} - {row['total_highest_ms']:,.1f}"
+
+
+COLUMNS = (
+    TableColumn("implementation", text("implementation")),
+    TableColumn("cell", text("cell")),
+    TableColumn("forward ms", number("forward_ms", 1)),
+    TableColumn("total ms", number("total_ms", 1)),
+    TableColumn("lowest - highest", _spread),
+    TableColumn("% of peak", number("peak_share", 0, 100.0)),
+    TableColumn("/ lstm", number("ratio_to_lstm")),
+    TableColumn("/ packed", number("ratio_to_packed")),
+    TableColumn("/ best", number("ratio_to_best")),
+    TableColumn("plain / it", number("times_faster_than_plain")),
+    TableColumn("naive / it", number("times_faster_than_naive")),
+    TableColumn("peak MB", number("peak_bytes", 0, 1e-6)),
+    TableColumn("resident MB", number("resident_bytes", 0, 1e-6)),
+    TableColumn("note", text("note")),
+)
+
+
+def measure(settings: Settings) -> Iterator[Group]:
+    """Measure every candidate at each shape, in one group for each shape."""
+    torch.set_num_threads(settings.threads)
+    cells = {name: cell(name) for name in settings.cells}
+    for name, shape in settings.shapes.items():
+        torch.manual_seed(1)
+        frames = torch.randn(shape.batch, shape.frames, shape.input_size).to(settings.device)
+        listed = candidates(shape, cells, settings.kernels, settings.baselines, settings.dtype, frames)
+        runs = [LayerRun(candidate, shape, frames) for candidate in listed if isinstance(candidate, Candidate)]
+        refused = [_refused(settings, name, candidate) for candidate in listed if isinstance(candidate, Refused)]
+        yield Group(title(name), compared([*_measured(settings, name, runs), *refused]))
+
+
+class LayerRun:
+    """A candidate with its input, to be timed."""
+
+    def __init__(self, candidate: Candidate, shape: Shape, frames: torch.Tensor) -> None:
+        self.candidate = candidate
+        self.layers = candidate.layers
+        self.frames = frames.to(candidate.dtype, copy=True).requires_grad_()
+        self.num_frames = shape.num_frames().to(frames.device)
+        with torch.no_grad():
+            self.gradient = torch.randn_like(self.layers(self.frames, self.num_frames))
+
+    def clear(self) -> None:
+        """Drop the gradients of the last run."""
+        self.frames.grad = None
+        self.layers.zero_grad(set_to_none=True)
+
+    def forward(self) -> None:
+        """Run the layer without gradients, as in decoding."""
+        with torch.no_grad():
+            self.layers(self.frames, self.num_frames)
+
+    def total(self) -> None:
+        """Run the layer forwards and backwards, to the gradients of parameters and frames, as in training."""
+        self.layers(self.frames, self.num_frames).backward(self.gradient)
+
+
+def _measured(settings: Settings, name: str, runs: Sequence[LayerRun]) -> Iterator[Row]:
+    works = {}
+    for index, run in enumerate(runs):
+        works[index, "forward"] = timing.Work(run.forward)
+        works[index, "total"] = timing.Work(run.total, run.clear)
+    times = timing.alternate(works, settings.repeats, settings.budget_s, settings.device, f"{name}: measurements")
+    operations = 3 * peak.layer_operations(settings.shapes[name])
+    for index, run in enumerate(runs):
+        candidate = run.candidate
+        forward, total = (timing.spread(times[index, kind]) for kind in ("forward", "total"))
+        run.clear()
+        allocated = memory.allocated(run.total, settings.device)
+        run.clear()
+        row = settings.row(candidate.implementation, candidate.cell, name) | {
+            "dtype": str(candidate.dtype).removeprefix("torch."),
+            "forward_ms": forward.median,
+            "total_ms": total.median,
+            "total_lowest_ms": total.lowest,
+            "total_highest_ms": total.highest,
+            "repeats": total.repeats,
+            "peak_bytes": allocated,
+            "peak_share": operations / total.median / peak.per_ms(settings.device, candidate.dtype),
+            "resident_bytes": memory.resident(run.total, settings.device),
+            "prepare_s": candidate.prepare_s,
+            "note": "" if candidate.prepare_s is None else f"compiled or captured in {candidate.prepare_s:.0f} s",
+        }
+        if settings.device.type == "cuda" and candidate.cell == "lstm":
+            row["device_kernels"] = timing.device_kernels(run.total)
+            row["note"] = ", ".join(row["device_kernels"])
+        yield row
+
+
+def _refused(settings: Settings, name: str, refused: Refused) -> Row:
+    empty = dict.fromkeys(("forward_ms", "total_ms", "peak_bytes"))
+    return settings.row(refused.implementation, refused.cell, name) | empty | {"refused": refused.reason}
+
+
+RATIOS = {
+    "ratio_to_lstm": "lstm",
+    "ratio_to_packed": "lstm_packed",
+    "ratio_to_best": "lstm_best",
+    "ratio_to_graph": "lstm_graph",
+}
+
+
+def compared(table: Sequence[Row]) -> list[Row]:
+    """Rows of one shape with their times and peak memory relative to the baselines'."""
+    totals = {(row["implementation"], row["cell"]): row["total_ms"] for row in table}
+    peaks = {row["implementation"]: row["peak_bytes"] for row in table if row["cell"] == "lstm"}
+    rows = []
+    for row in table:
+        ratios = {key: _ratio(row["total_ms"], totals.get((name, "lstm"))) for key, name in RATIOS.items()}
+        for loop in ("plain", "naive"):
+            ratios[f"times_faster_than_{loop}"] = _ratio(totals.get((loop, row["cell"])), row["total_ms"])
+        ratios["peak_to_lstm"] = _ratio(row["peak_bytes"], peaks.get("lstm"))
+        measured = {key: value for key, value in ratios.items() if value is not None or key == "ratio_to_lstm"}
+        rows.append(row | measured)
+    return rows
+
+
+def _ratio(a: int | float | None, b: int | float | None) -> float | None:
+    return None if a is None or not b else a / b

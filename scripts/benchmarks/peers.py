@@ -1,0 +1,264 @@
+"""suite=peers: training and search beside those of other toolkits, on the same utterances, by turns in one process.
+
+An update of every parameter is measured on a few batches of the corpus, from waveforms on: features, masks, loss,
+gradient, clipping, Adam. Speeds are not changed: here that is the work of the threads that read. A search is measured
+for hypotheses of as many tokens as the longest transcript of its batch has: the models are untrained and may not end a
+sentence before, so that all do the same number of steps. What it begins with, from waveforms to encoded states, is also
+measured alone.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from benchmarks import espnet_las, inputs, peak, speechbrain_las, timing
+from benchmarks.espnet_las import ESPnetPeer
+from benchmarks.inputs import BenchmarkModel
+from benchmarks.peer_model import IMPROBABLE, Sizes
+from benchmarks.records import Group, Row, TableColumn, number, text
+from benchmarks.settings import Settings
+from benchmarks.speechbrain_las import SpeechBrainPeer
+from las.config.build import build, card
+from las.data.loader import Batch, Loader, augmentation_seed
+from las.data.sampler import BatchSize, sequential
+from las.decoding import evaluation
+from las.decoding.base import Search
+from las.nn import rnn
+from las.nn.model import Decoder
+from las.runtime.devices import PRECISIONS
+from las.runtime.errors import ConfigError
+from las.training import memory
+from las.training.step import TrainingStep
+
+NUM_BATCHES = 4
+BEAM = 8
+CTC_WEIGHT = 0.3
+SEARCHES = {"greedy": (1, 0.0), f"beam {BEAM}": (BEAM, 0.0), f"beam {BEAM}, CTC": (BEAM, CTC_WEIGHT)}
+"""Beam and weight of CTC of each search."""
+PEER = "speechbrain"
+"""The peer whose times the others are compared with."""
+ANY_LENGTH = 1e3
+"""Tokens per encoded state that limit nothing."""
+ENCODING = "encoding"
+"""The work from waveforms to encoded states."""
+
+COLUMNS = (
+    TableColumn("toolkit", text("implementation")),
+    TableColumn("work", text("work")),
+    TableColumn("parameters", number("parameters", 2, 1e-6)),
+    TableColumn("s", number("seconds")),
+    TableColumn("lowest - highest", lambda row: f"{row['lowest_s']:.2f} - {row['highest_s']:.2f}"),
+    TableColumn("audio s per s", number("audio_s_per_s", 0)),
+    TableColumn("utterances / s", number("utterances_per_s", 1)),
+    TableColumn("listener's products, % of peak", number("peak_share", 0, 100.0)),
+    TableColumn(f"time / {PEER}", number("ratio_to_peer")),
+    TableColumn(f"its encoding / {PEER}", number("encoding_ratio")),
+    TableColumn("resident MiB", number("resident_bytes", 0, 2**-20)),
+)
+
+
+@runtime_checkable
+class Toolkit(Protocol):
+    """A Listen-Attend-Spell with CTC that is trained and searched."""
+
+    num_parameters: int
+
+    def update(self, batch: Batch) -> object:
+        """Change all parameters once."""
+
+    def encoder(self, batch: Batch) -> Callable[[], object]:
+        """The part of every search of a batch that goes from waveforms to encoded states."""
+
+    def decoder(self, size: int, ctc_weight: float, batch: Batch, num_tokens: int) -> Callable[[], list[list[int]]]:
+        """A search of a batch, from waveforms to hypotheses of `num_tokens` tokens; it forbids to end them before."""
+
+
+class Las:
+    """The model of an experiment, trained and decoded in a precision."""
+
+    def __init__(self, settings: Settings, subject: BenchmarkModel, precision: str) -> None:
+        parts = subject.setup.parts
+        self.model, self.tokens = subject.model.to(settings.device), subject.corpus.tokens
+        if self.model.ctc is None:
+            raise ConfigError("suite=peers: the model needs CTC, for training and search: try +experiment=an4_ctc")
+        self.kernel, self.operands = str(settings.config["kernel"]), PRECISIONS[precision]
+        self.step = TrainingStep(
+            *(parts.model, parts.loss, parts.optim(parts.model.parameters()), parts.gradients),
+            *(parts.weight_noise, parts.augment, subject.setup.seed, precision),
+        )
+        self.num_parameters = sum(parameter.numel() for parameter in self.model.parameters())
+
+    def update(self, batch: Batch) -> object:
+        """Change all parameters once, as a training does."""
+        with rnn.use_kernel(self.kernel):
+            return self.step([batch], 1)
+
+    def encoder(self, batch: Batch) -> Callable[[], object]:
+        """The part of a search that goes from waveforms to encoded states, as `las decode` makes it."""
+
+        @torch.no_grad()
+        def run() -> Tensor:
+            self.model.operands = self.operands  # the model is that of both precisions
+            self.model.eval()
+            with rnn.use_kernel(self.kernel):
+                return self.model.encode(batch.waveforms, batch.num_samples)[0]
+
+        return run
+
+    def decoder(self, size: int, ctc_weight: float, batch: Batch, num_tokens: int) -> Callable[[], list[list[int]]]:
+        """A search of a batch, from waveforms to hypotheses of `num_tokens` tokens, as `las decode` makes it."""
+        name = "greedy" if size == 1 else "beam_ctc" if ctc_weight else "beam"
+        config: dict[str, Any] = card("search", name) | {"max_length": num_tokens, "max_length_ratio": ANY_LENGTH}
+        if size > 1:
+            config["size"] = size
+        if ctc_weight:
+            config["ctc"] = config["ctc"] | {"weight": ctc_weight}
+        search: Search = build(config, where="search")
+        search.bind(self.tokens, has_ctc=True)
+        with torch.no_grad():
+            self.model.speller.output.bias[Decoder.eos] = IMPROBABLE
+
+        def run() -> list[list[int]]:
+            self.model.operands = self.operands
+            with rnn.use_kernel(self.kernel):
+                return [each.hypotheses[0].tokens for each in evaluation.decode(self.model, search, [(0, batch)])]
+
+        return run
+
+
+class Peer(NamedTuple):
+    """Another toolkit: the reason why it cannot be measured, empty if it can, and its model of given sizes."""
+
+    unavailable: Callable[[], str]
+    make: Callable[[Sizes, float, float, torch.device], Toolkit]
+
+
+PEERS = {
+    PEER: Peer(speechbrain_las.unavailable, SpeechBrainPeer),
+    "espnet": Peer(espnet_las.unavailable, ESPnetPeer),
+}
+
+
+def title(shape: str) -> str:
+    """The title over the rows: the utterances."""
+    return shape
+
+
+def measure(settings: Settings) -> Iterator[Group]:
+    """Measure training and search in batches, in one group, and search one utterance at a time, in another."""
+    torch.set_num_threads(settings.threads)
+    subject = inputs.subject(settings.config)
+    toolkits: dict[str, Toolkit] = {f"las, {each}": Las(settings, subject, each) for each in PRECISIONS}
+    sizes = Sizes.of(settings.config, subject.corpus.sample_rate, subject.corpus.tokens.size)
+    rate = float(settings.config["optim"]["lr"])
+    for name, peer in PEERS.items():
+        if not peer.unavailable():
+            toolkits[name] = peer.make(sizes, CTC_WEIGHT, rate, settings.device)
+    batches = real_batches(settings, subject)
+    size = len(batches[0].ids)
+    rows = _measured(settings, subject, toolkits, f"update of {size}", batches, _updates)
+    rows += _searched(settings, subject, toolkits, f"batches of {size}", batches)
+    yield Group(title(rows[0]["shape"]), rows)
+    rows = _searched(settings, subject, toolkits, "one at a time", batches[len(batches) // 2].split(1))
+    yield Group(title(rows[0]["shape"]), rows)
+
+
+def real_batches(settings: Settings, subject: BenchmarkModel) -> list[Batch]:
+    """Batches of the training part, sorted by duration, evenly spread from the shortest to the longest."""
+    config, corpus = settings.config, subject.corpus
+    utterances = corpus.prepare(Path(config["data_dir"]) / "manifests")[corpus.splits[0]]
+    plan = sequential(utterances, BatchSize(config["trainer"]["batch_size"]))
+    count = min(NUM_BATCHES, len(plan))
+    chosen = [plan[(2 * index + 1) * len(plan) // (2 * count)] for index in range(count)]
+    loader = Loader(utterances, corpus.tokens, corpus.sample_rate, num_workers=0)
+    return [
+        replace(batch, keys=tuple(augmentation_seed(1, 0, name) for name in batch.ids)).to(settings.device)
+        for _, batch in loader.batches(chosen)
+    ]
+
+
+Work = Callable[[Toolkit, list[Batch]], Callable[[], object]]
+"""Makes what is measured of a toolkit."""
+
+
+def _updates(toolkit: Toolkit, batches: list[Batch]) -> Callable[[], object]:
+    return lambda: [toolkit.update(batch) for batch in batches]
+
+
+def _encodings(toolkit: Toolkit, batches: list[Batch]) -> Callable[[], object]:
+    runs = [toolkit.encoder(batch) for batch in batches]
+    return lambda: [run() for run in runs]
+
+
+def _searches(name: str) -> Work:
+    size, ctc_weight = SEARCHES[name]
+
+    def searches(toolkit: Toolkit, batches: list[Batch]) -> Callable[[], object]:
+        runs = [toolkit.decoder(size, ctc_weight, batch, int(batch.num_tokens.max())) for batch in batches]
+        return lambda: [run() for run in runs]
+
+    return searches
+
+
+def _searched(
+    settings: Settings, subject: BenchmarkModel, toolkits: Mapping[str, Toolkit], how: str, batches: list[Batch]
+) -> list[Row]:
+    """Rows of the encoding and of all searches; of this package's searches, the encoding also as a share of the peer's
+    search: what their share would be if all else took no time."""
+    rows = _measured(settings, subject, toolkits, f"{ENCODING}, {how}", batches, _encodings)
+    encoding_s = {row["implementation"]: row["seconds"] for row in rows if "seconds" in row}
+    for name in SEARCHES:
+        searched = _measured(settings, subject, toolkits, f"{name}, {how}", batches, _searches(name))
+        for row in searched:
+            if "peak_share" in row and "ratio_to_peer" in row:
+                row["encoding_ratio"] = row["ratio_to_peer"] * encoding_s[row["implementation"]] / row["seconds"]
+        rows += searched
+    return rows
+
+
+def _measured(
+    settings: Settings,
+    subject: BenchmarkModel,
+    toolkits: Mapping[str, Toolkit],
+    work: str,
+    batches: list[Batch],
+    make: Work,
+) -> list[Row]:
+    """Rows of a piece of work by toolkit, their times also as shares of the peer's."""
+    works = {name: timing.Work(make(toolkit, batches)) for name, toolkit in toolkits.items()}
+    times = timing.alternate(works, settings.repeats, settings.budget_s, settings.device, work)
+    spreads = {name: timing.spread(each) for name, each in times.items()}
+    utterances = sum(len(batch.ids) for batch in batches)
+    audio_s = sum(inputs.duration_s(batch, subject.corpus) for batch in batches)
+    shape = f"{utterances} utterances of {subject.corpus.name}, {audio_s:.0f} s of speech"
+    rows = []
+    for name, spread in spreads.items():
+        row = settings.row(name, "", shape) | {
+            "work": work,
+            "parameters": toolkits[name].num_parameters,
+            "utterances": utterances,
+            "audio_s": audio_s,
+            "seconds": spread.median / 1e3,
+            "lowest_s": spread.lowest / 1e3,
+            "highest_s": spread.highest / 1e3,
+            "repeats": spread.repeats,
+            "audio_s_per_s": 1e3 * audio_s / spread.median,
+            "utterances_per_s": 1e3 * utterances / spread.median,
+            "resident_bytes": memory.resident(works[name].run, settings.device),
+        }
+        toolkit = toolkits[name]
+        if isinstance(toolkit, Las):
+            per_batch = [peak.listener_operations(toolkit.model, batch) for batch in batches]
+            operations = sum(sum(each.values()) if make is _updates else each["listener"] for each in per_batch)
+            row["peak_share"] = operations / spread.median / peak.per_ms(settings.device, toolkit.operands)
+            row["fast_products"] = peak.is_fast(settings.device, toolkit.operands)
+        if PEER in spreads:
+            row["ratio_to_peer"] = spread.median / spreads[PEER].median
+        rows.append(row)
+    for name in PEERS.keys() - spreads.keys():
+        rows.append(settings.row(name, "", shape) | {"work": work, "refused": PEERS[name].unavailable()})
+    return rows

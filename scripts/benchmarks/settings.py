@@ -1,0 +1,140 @@
+"""The checked settings of configs/benchmark.yaml, and the description of the machine in every row."""
+
+import os
+from dataclasses import dataclass
+
+import torch
+
+from benchmarks import records
+from benchmarks.baselines import BASELINES
+from benchmarks.candidates import COMPILED
+from benchmarks.shapes import ON_CPU, ON_CUDA, Shape, named
+from las.config import folders
+from las.config.build import Config, build, check_value, compose, config_directory, shown
+from las.nn import rnn
+from las.nn.rnn import CellFactory
+from las.runtime import devices
+from las.runtime.errors import ConfigError, suggest
+from las.storage import run_directory
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
+ON_DEVICE = {"cpu": ("float32", 7, ON_CPU), "cuda": ("bfloat16", 50, ON_CUDA)}
+"""Defaults by device: type, repeats, shapes."""
+
+KEYS = {
+    "shapes": list[str] | None,
+    "cells": list[str],
+    "kernels": list[str] | None,
+    "baselines": list[str] | None,
+    "dtype": str | None,
+    "repeats": int | None,
+    "budget_s": float,
+    "threads": int | None,
+    "seconds": list[float],
+    "split": str,
+    "batch_size": int,
+    "max_batch_s": float | None,
+    "consumer_ms": float,
+    "trained_batches": int,
+    "steps": int,
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A checked config; `config` is the whole one, with that of a training for the suites that need a model."""
+
+    config: Config
+    suite: str
+    command: str
+    device: torch.device
+    dtype: torch.dtype
+    threads: int
+    repeats: int
+    budget_s: float
+    shapes: dict[str, Shape]
+    cells: list[str]
+    kernels: list[str]
+    baselines: list[str]
+
+    def row(self, implementation: str, cell: str, shape: str) -> records.Row:
+        """The columns that all rows share: the measured implementation, the machine, the versions, the command."""
+        return {
+            "suite": self.suite,
+            "implementation": implementation,
+            "cell": cell,
+            "shape": shape,
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "device": self.device.type,
+            "machine": records.machine(self.device),
+            "threads": self.threads,
+            "torch": torch.__version__,
+            "commit": run_directory.commit(),
+            "command": self.command,
+        }
+
+
+def settings(config: Config, suite: str, command: str) -> Settings:
+    """The settings of a config. Raises ConfigError for wrong types, and for unknown names with the nearest ones."""
+    for key, kind in KEYS.items():
+        check_value(key, config[key], kind)
+    device = devices.pick(config["device"])
+    dtype, repeats, names = ON_DEVICE[device.type]
+    if suite != "lstm":
+        dtype = "float32"
+        if config["dtype"] not in (None, dtype):
+            raise ConfigError(f"dtype={config['dtype']}: only suite=lstm measures another type than {dtype}")
+    if len(config["seconds"]) != 2:
+        raise ConfigError(f"seconds={config['seconds']} should be two durations, [shortest,longest]")
+    if not 0 < config["seconds"][0] <= config["seconds"][1]:
+        raise ConfigError(f"seconds={shown(config['seconds'])} should be above 0, the shortest first")
+    for key in ("budget_s", "consumer_ms", "max_batch_s"):
+        if config[key] is not None and config[key] <= 0:
+            raise ConfigError(f"{key}={config[key]} must be above 0")
+    devices.check_threads("threads", config["threads"])
+    for key in ("repeats", "threads", "batch_size", "trained_batches", "steps"):
+        if config[key] is not None and config[key] < 1:
+            raise ConfigError(f"{key}={config[key]} must be at least 1")
+    cards = folders.cards(config_directory(), "cell")
+    kernels = _known("kernels", config["kernels"], list(rnn.KERNELS))
+    (dtype,) = _known("dtype", [config["dtype"] or dtype], list(DTYPES))
+    return Settings(
+        config=config,
+        suite=suite,
+        command=command,
+        device=device,
+        dtype=DTYPES[dtype],
+        threads=config["threads"] or _threads(config, suite),
+        repeats=config["repeats"] or repeats,
+        budget_s=float(config["budget_s"]),
+        shapes=named(_list(config["shapes"]) or list(names)),
+        cells=_known("cells", config["cells"], list(cards)),
+        kernels=kernels,
+        baselines=_known("baselines", config["baselines"], [*BASELINES, COMPILED]),
+    )
+
+
+def _threads(config: Config, suite: str) -> int:
+    """The number of threads: a training's for suites that train a model, else one for each processor."""
+    trains = suite in ("model", "loader", "safety")
+    return devices.threads(config["trainer"]["threads"]) if trains else os.cpu_count() or 1
+
+
+def cell(name: str) -> CellFactory:
+    """A cell by the name of its config."""
+    card = compose("train", [f"cell@model.listener.cell={name}"])["model"]["listener"]["cell"]
+    factory: CellFactory = build(card, where=name)
+    return factory
+
+
+def _list(names: str | list[str] | None) -> list[str]:
+    return [names] if isinstance(names, str) else list(names or [])
+
+
+def _known(key: str, names: str | list[str] | None, existing: list[str]) -> list[str]:
+    """The given names, or all existing ones if none are given. Raises ConfigError for a name that does not exist."""
+    chosen = existing if names is None else _list(names)
+    for name in chosen:
+        if name not in existing:
+            raise ConfigError(f"{key}: {name!r} does not exist.{suggest(name, existing)}")
+    return chosen

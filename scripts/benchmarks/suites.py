@@ -1,0 +1,29 @@
+"""All suites of the verb `benchmark` by name."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from benchmarks import checkpointing, compilation, decoding, growth, loading, lstm, nn_lstm, peers, training_step
+from benchmarks.records import Group, TableColumn
+from benchmarks.settings import Settings
+
+
+class Suite(NamedTuple):
+    """A suite: its measurement, the columns of its tables, and the title over the rows of one shape."""
+
+    measure: Callable[[Settings], Iterator[Group]]
+    columns: Sequence[TableColumn]
+    title: Callable[[str], str]
+
+
+SUITES = {
+    "lstm": Suite(lstm.measure, lstm.COLUMNS, lstm.title),
+    "nn_lstm": Suite(nn_lstm.measure, nn_lstm.COLUMNS, nn_lstm.title),
+    "model": Suite(training_step.measure, training_step.COLUMNS, training_step.title),
+    "growth": Suite(growth.measure, growth.COLUMNS, growth.title),
+    "peers": Suite(peers.measure, peers.COLUMNS, peers.title),
+    "decode": Suite(decoding.measure, decoding.COLUMNS, decoding.title),
+    "loader": Suite(loading.measure, loading.COLUMNS, loading.title),
+    "compile": Suite(compilation.measure, compilation.COLUMNS, compilation.title),
+    "safety": Suite(checkpointing.measure, checkpointing.COLUMNS, checkpointing.title),
+}

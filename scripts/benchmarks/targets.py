@@ -1,0 +1,154 @@
+"""Targets of speed, upper limits of ratios in measured rows, and the verdict on each.
+
+All are ratios of two times that were measured in one run, so that machines may differ. A target is met by the highest
+ratio of its rows.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.records import Row, TableColumn, number, text
+from las.runtime.devices import PRECISIONS
+from las.training import plots
+
+PEER_SEARCHES = ("greedy", "beam 8", "beam 8, CTC")
+
+
+COLUMNS = (
+    TableColumn("time of", text("what")),
+    TableColumn("target", text("verdict")),
+    TableColumn("at most", number("limit")),
+    TableColumn("measured", number("measured", 3)),
+    TableColumn("at peak", number("at_peak")),
+    TableColumn("encoding", number("encoding")),
+    TableColumn("machine", text("machine")),
+)
+
+
+class Target(NamedTuple):
+    """An upper limit of a ratio in the rows of a suite."""
+
+    what: str
+    limit: float
+    suite: str
+    where: dict[str, str | bool]
+    """Values of the row that it concerns."""
+    ratio: str
+    """The key of the ratio."""
+
+
+class Verdict(NamedTuple):
+    """A target with the ratio that was measured, None if it was not, and the machine of the measurement."""
+
+    target: Target
+    measured: float | None
+    at_peak: float | None
+    """The ratio if products took as long as at the machine's peak, and all else no time; None where unknown."""
+    encoding: float | None
+    """The ratio of a search if all that follows the encoding took no time; None where unknown."""
+    machine: str
+
+    @property
+    def text(self) -> str:
+        """`met`, `missed`, or `not measured`."""
+        if self.measured is None:
+            return "not measured"
+        return "met" if self.measured <= self.target.limit else "missed"
+
+
+def _layer(shape: str, limit: float, ratio: str, baseline: str, device: str) -> Target:
+    kernel = "cpu" if device == "cpu" else "triton"
+    where: dict[str, str | bool] = {"implementation": kernel, "cell": "ln_global", "shape": shape, "device": device}
+    return Target(f"layer {shape}, `ln_global` / {baseline}", limit, "lstm", where, ratio)
+
+
+def _peer(implementation: str, work: str, limit: float) -> Target:
+    where: dict[str, str | bool] = {"implementation": implementation, "work": work, "device": "cpu"}
+    name = f"{work}{', bf16' if implementation.endswith('bf16') else ''}, `las` / SpeechBrain"
+    if implementation.endswith("bf16"):
+        where["fast_products"] = True  # without, bf16 is offered for its results alone
+    return Target(name, limit, "peers", where, "ratio_to_peer")
+
+
+ON_CPU: Sequence[Target] = (
+    _layer("C1", 0.80, "ratio_to_lstm", "`nn.LSTM`", "cpu"),
+    _layer("C2", 0.75, "ratio_to_lstm", "`nn.LSTM`", "cpu"),
+    _layer("C3", 0.75, "ratio_to_lstm", "`nn.LSTM`", "cpu"),
+    _layer("C4", 0.70, "ratio_to_lstm", "`nn.LSTM`", "cpu"),
+    _layer("C4", 0.20, "ratio_to_packed", "packed", "cpu"),
+    _peer("las, fp32", "update of 16", 0.50),
+    _peer("las, bf16", "update of 16", 0.35),
+    *(
+        _peer(f"las, {precision}", f"{search}, {how}", limit)
+        for how, limit in (("batches of 16", 0.50), ("one at a time", 0.25))
+        for search in PEER_SEARCHES
+        for precision in PRECISIONS
+    ),
+)
+
+ON_CUDA: Sequence[Target] = (
+    *(_layer(shape, 0.80, "ratio_to_lstm", "`nn.LSTM`", "cuda") for shape in ("S1", "S2", "S3", "S4")),
+    _layer("S5", 0.95, "ratio_to_lstm", "`nn.LSTM`", "cuda"),
+    _layer("S6", 0.85, "ratio_to_lstm", "`nn.LSTM`", "cuda"),
+    _layer("S1", 1.8, "ratio_to_best", "cuDNN's best", "cuda"),
+    _layer("S2", 1.4, "ratio_to_best", "cuDNN's best", "cuda"),
+    _layer("S3", 1.4, "ratio_to_best", "cuDNN's best", "cuda"),
+    _layer("S4", 1.2, "ratio_to_best", "cuDNN's best", "cuda"),
+    _layer("S5", 1.0, "ratio_to_best", "cuDNN's best", "cuda"),
+    _layer("S7", 1.7, "ratio_to_best", "cuDNN's best", "cuda"),
+    _layer("S9", 0.70, "ratio_to_packed", "packed", "cuda"),
+)
+
+
+def verdicts(targets: Iterable[Target], measured: Sequence[Row]) -> list[Verdict]:
+    """The verdict on each target by the rows that it concerns."""
+    return [_verdict(target, [row for row in measured if _concerns(target, row)]) for target in targets]
+
+
+def rows(reached: Iterable[Verdict]) -> list[Row]:
+    """Rows of a table of verdicts."""
+    return [
+        {
+            "what": verdict.target.what,
+            "verdict": verdict.text,
+            "limit": verdict.target.limit,
+            "measured": verdict.measured,
+            "at_peak": verdict.at_peak,
+            "encoding": verdict.encoding,
+            "machine": verdict.machine,
+        }
+        for verdict in reached
+    ]
+
+
+def draw(reached: Iterable[Verdict], path: Path) -> Path:
+    """Draw the measured ratios as bars, each with a line at its limit, as PNG. Raises LasError without matplotlib."""
+    measured = [(each, each.measured) for each in reached if each.measured is not None]
+    figure = plots.blank_figure(8.0, 0.9 + 0.3 * len(measured))
+    axes = figure.add_subplot()
+    places = range(len(measured))
+    colours = ["tab:green" if each.text == "met" else "tab:orange" for each, _ in measured]
+    axes.barh(places, [ratio for _, ratio in measured], color=colours, height=0.6)
+    axes.vlines(
+        [each.target.limit for each, _ in measured], [y - 0.4 for y in places], [y + 0.4 for y in places], color="black"
+    )
+    axes.axvline(1.0, color="grey", linestyle=":")
+    axes.set_yticks(places, [each.target.what.replace("`", "") for each, _ in measured], fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlabel("time / that of the other (black line: the target; dotted: equally fast)", fontsize=8)
+    return plots.save(figure, path)
+
+
+def _verdict(target: Target, rows: Sequence[Row]) -> Verdict:
+    measured = [row for row in rows if row.get(target.ratio) is not None]
+    if not measured:
+        return Verdict(target, None, None, None, "")
+    row = max(measured, key=lambda each: (each[target.ratio], each["machine"]))
+    share = row.get("peak_share")
+    at_peak = None if share is None else row[target.ratio] * share
+    return Verdict(target, row[target.ratio], at_peak, row.get("encoding_ratio"), row["machine"])
+
+
+def _concerns(target: Target, row: Row) -> bool:
+    return row["suite"] == target.suite and all(row.get(key) == value for key, value in target.where.items())

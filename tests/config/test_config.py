@@ -1,0 +1,348 @@
+"""Configs: every card composes and builds, and every mistake is named."""
+
+import copy
+import functools
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from console import Answer
+from omegaconf import OmegaConf
+from tiers import rest_slow
+from tiny import MODEL, overrides
+
+from las.config import build as runtime_config
+from las.data.corpora.base import Corpus
+from las.data.sampler import BatchSize
+from las.nn.cells.ln_global import LNGlobalLSTMCell
+from las.nn.model import ListenAttendSpell
+from las.runtime.errors import ConfigError
+from las.storage import run_directory
+from las.training import setup
+from las.training.options import TrainerOptions
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+NEEDED = {name: ["search.lm.path=lm.arpa"] for name in ("beam_lm", "beam_ctc_lm")}
+"""What a card asks to be told."""
+
+
+def names(group: str) -> list[str]:
+    return sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
+
+
+def choices(group: str, mounted: str = "") -> list[list[str]]:
+    """The override of each card of a group, at the place where the group is mounted."""
+    added = "+" * mounted.startswith("+")  # nothing is mounted there by default
+    place = f"{added}{group}@{mounted.removeprefix('+')}" if mounted else group
+    return [[f"{place}={name}", *NEEDED.get(name, [])] for name in names(group)]
+
+
+CARDS = [
+    *(
+        [f"model={name}"] for name in names("model") if not name.startswith("hybrid_")
+    ),  # tests/nn/test_acoustic_model.py
+    *choices("features", "model.features"),
+    *([f"cell@model.{part}.cell={name}" for part in ("listener", "speller")] for name in names("cell")),
+    *choices("attention", "model.speller.attention"),
+    *choices("front_end", "+model.listener.front_end"),
+    *choices("layer", "+model.listener.layer"),
+]
+GROUPS = (
+    "augment",
+    "gradients",
+    "init",
+    "learning_rate",
+    "loss",
+    "optim",
+    "order",
+    "pretraining",
+    "schedule",
+    "search",
+    "trainer",
+    "weight_noise",
+)
+OTHERS = list(itertools.zip_longest(*map(choices, GROUPS)))
+
+
+def test_the_configs_are_those_of_the_checkout() -> None:
+    assert runtime_config.config_directory() == CONFIGS
+    listed = {path.name for path in CONFIGS.iterdir() if path.is_dir()}
+    elsewhere = {"attention", "cell", "corpus", "experiment", "features", "front_end", "layer", "lm", "model", "scale"}
+    elsewhere |= {"scorer", "distortion", "tokens"}
+    assert listed == elsewhere | set(GROUPS)
+
+
+def test_a_wheel_carries_its_own_configs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(runtime_config, "__file__", str(tmp_path / "las" / "runtime" / "config.py"))
+    assert runtime_config.config_directory() == tmp_path / "las" / "configs"
+    (tmp_path / "configs").mkdir()
+    assert runtime_config.config_directory() == tmp_path / "configs"
+
+
+@pytest.mark.parametrize("card", rest_slow(CARDS, keep=12), ids=lambda card: card[0])
+def test_every_card_of_the_model_builds_and_runs(card: list[str]) -> None:
+    small = [override for override in MODEL if not (card[0].startswith("features") and "num_mels" in override)]
+    config = runtime_config.compose("train", [*card, *small])
+    model: ListenAttendSpell = runtime_config.build(config["model"], where="model")(16000, 10)
+    spelling = model(torch.randn(2, 8000), torch.tensor([8000, 6000]), torch.tensor([[1, 2], [3, 0]]))
+    assert spelling.logits.shape == (2, 3, 10)
+    assert torch.isfinite(spelling.logits).all()
+
+
+@pytest.mark.parametrize(
+    "cards",
+    [*OTHERS[:4], *(pytest.param(cards, marks=pytest.mark.slow) for cards in OTHERS[4:])],
+    ids=lambda cards: "-".join(card[0] for card in cards if card),
+)
+def test_every_other_card_builds(cards: tuple[list[str] | None, ...], tmp_path: Path) -> None:
+    overrides = [override for card in cards if card for override in card]
+    (tmp_path / "words.txt").write_text("aa\niy\n")
+    words = [
+        f"{override.partition('=')[0]}.word_lm.words={tmp_path}/words.txt"
+        for override in overrides
+        if override.endswith("_words")
+    ]
+    config = runtime_config.compose("train", [*overrides, *words])
+    parameter = torch.nn.Parameter(torch.ones(2))
+    optimiser = runtime_config.build(config["optim"], where="optim")([parameter])
+    parameter.grad = torch.ones(2)
+    optimiser.step()
+    assert not torch.equal(parameter, torch.ones(2))
+    assert runtime_config.build(config["schedule"]).factor(1) > 0
+    features = torch.ones(1, 50, 40)
+    assert runtime_config.build(config["augment"]).features(features, torch.tensor([50]), [1]).shape == features.shape
+    assert callable(runtime_config.build(config["search"])) and callable(
+        runtime_config.build(config["validation_search"])
+    )
+    assert runtime_config.build(config["gradients"], where="gradients").change([("x.cell.w", parameter)], 1) >= 0
+    with runtime_config.build(config["weight_noise"], where="weight_noise").applied([("x.cell.w", parameter)], 1):
+        pass
+    plan = runtime_config.build(config["order"], where="order").plan([], "hash", 1, 0, BatchSize(4))
+    loss = runtime_config.build(config["loss"], where="loss")
+    assert plan == [] and loss.divisor(3.0) == {"mean": 3.0, "sum": 1.0}[loss.reduction]
+    elsewhere = ("max_bad_fraction", "device")
+    options = {key: value for key, value in config["trainer"].items() if key not in elsewhere}
+    runtime_config.checked(TrainerOptions, options, "trainer")()
+
+
+OWN_SYMBOLS = {"files"}
+"""Corpora whose symbols are learned from their texts."""
+
+
+@pytest.mark.parametrize("name", rest_slow([each for each in names("corpus") if each not in OWN_SYMBOLS]))
+def test_every_corpus_builds_with_every_tokens(name: str, tmp_path: Path) -> None:
+    plain = runtime_config.compose("train", [f"corpus={name}", f"corpus.root={tmp_path}"])
+    for card in ([], *choices("tokens", "corpus.tokens")):
+        if card == ["tokens@corpus.tokens=phones"] and "phone_set" not in plain["corpus"]:
+            continue  # they belong to corpora that say which phones
+        config = runtime_config.compose("train", [f"corpus={name}", f"corpus.root={tmp_path}", *card])
+        corpus: Corpus = runtime_config.build(config["corpus"], where="corpus")
+        assert corpus.name == name
+        assert corpus.tokens.size > 2
+        assert config["run_dir"] == f"runs/baseline/{name}/seed1"
+
+
+@pytest.mark.parametrize("corpus", [["corpus=files", "corpus.train=x"], ["corpus=an4", "corpus.root=x"]])
+@pytest.mark.parametrize(
+    ("chosen", "loss", "search"),
+    [
+        ([], "las.JointCTCLoss", "las.BeamSearch"),
+        (["+experiment=ln_both"], "las.JointCTCLoss", "las.BeamSearch"),
+        (["model=las_an4_ctc"], "las.JointCTCLoss", "las.BeamSearch"),
+        (["model=las_small"], "las.LabelSmoothedCrossEntropy", "las.BeamSearch"),
+        (["model=hybrid_small"], "las.FrameCrossEntropy", "las.PhoneBigramSearch"),
+        (["+experiment=hybrid"], "las.FrameCrossEntropy", "las.WordGraphSearch"),
+    ],
+)
+def test_a_model_brings_its_loss_and_search_to_corpora_that_choose_one(
+    corpus: list[str], chosen: list[str], loss: str, search: str
+) -> None:
+    config = runtime_config.compose("train", [*corpus, *chosen])
+    assert (config["loss"]["_target_"], config["search"]["_target_"]) == (loss, search)
+    assert ("ctc" in config["search"]) == (loss == "las.JointCTCLoss")
+    other = runtime_config.compose("train", [*corpus, *chosen, "loss=cross_entropy"])
+    assert other["loss"]["_target_"] == "las.LabelSmoothedCrossEntropy"
+
+
+def test_experiments_are_short_named_like_their_files_and_differ_in_what_their_names_say() -> None:
+    cells = {}
+    for name in names("experiment"):
+        assert len((CONFIGS / "experiment" / f"{name}.yaml").read_text().splitlines()) <= 20
+        place = ["corpus.root=AN4"] if name == "an4_ctc" else []
+        config = runtime_config.compose("train", [f"+experiment={name}", *place])
+        assert config["name"] == name
+        cells[name] = [part["cell"] for each in ("listener", "speller") if (part := config["model"].get(each))]
+    ba2016, lstm = (OmegaConf.to_container(OmegaConf.load(CONFIGS / "cell" / f"{n}.yaml")) for n in ("ba2016", "lstm"))
+    assert cells["baseline"] == [lstm, lstm]
+    assert cells["ln_encoder_only"] == [ba2016, lstm]
+    assert cells["ln_decoder_only"] == [lstm, ba2016]
+    assert cells["ln_both"] == [ba2016, ba2016]
+
+
+def test_later_overrides_win() -> None:
+    config = runtime_config.compose(
+        "train", ["+experiment=ln_both", "cell@model.speller.cell=lstm", "seed=3", "name=mine"]
+    )
+    assert config["model"]["speller"]["cell"]["_target_"] == "las.PlainLSTMCell"
+    assert config["run_dir"] == "runs/mine/synthetic/seed3"
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    rest_slow(
+        [
+            ("trainr=smoke", r"no key 'trainr' in configs/train\.yaml\. Did you mean trainer, \S+ or \S+\?"),
+            ("trainer.max_step=3", r"no key 'trainer\.max_step'.*Did you mean trainer\.max_steps, \S+ or \S+\?"),
+            ("model.listener.hiden_size=3", r"Did you mean model\.listener\.hidden_size, \S+ or \S+\?"),
+            ("corpus=timt", r"no configs/corpus/timt\.yaml\. Did you mean timit, \w+ or \w+\? \(all: an4, "),
+            (
+                "cell@model.listener.cell=ln_globl",
+                r"no configs/cell/ln_globl\.yaml\. Did you mean ln_global, \w+ or \w+\?",
+            ),
+            (
+                "cell@model.listner.cell=lstm",
+                r"say of which part: cell@model\.listener\.cell=lstm or cell@model\.speller",
+            ),
+            ("+experiment=baselin", r"no configs/experiment/baselin\.yaml\. Did you mean baseline, \w+ or \w+\?"),
+            ("experiment=baseline", r"write \+experiment=baseline$"),
+            ("+experimnt=baseline", r"no such key.*Did you mean experiment, \w+ or \w+\?"),
+            ("+foo=1", r"foo: there is no such key in configs/train\.yaml\. Did you mean \w+, \w+ or \w+\?"),
+            ("corpus=timit", r"corpus\.root has no value: add corpus\.root=\.\.\. to the command"),
+            ("baseline", r"'baseline' is not an override: write key=value"),
+            ("trainer.max_steps=[1", r"this value cannot be read.*: 'trainer\.max_steps=\[1\]'$"),
+        ],
+        keep=5,
+    ),
+)
+def test_what_does_not_exist_is_named_with_the_nearest(override: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        runtime_config.compose("train", [override])
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> runtime_config.Config:
+    """The config of a tiny training; composed once, because that takes a while."""
+    return runtime_config.compose("train", overrides(tmp_path_factory.mktemp("plain")))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("trainer.max_steps", "many", r"trainer\.max_steps='many' should be a whole number"),
+        ("gradients.clip_norm", "abc", r"gradients\.clip_norm='abc' should be a number or null"),
+        ("trainer.histograms", 1, r"trainer\.histograms=1 should be true or false"),
+        ("trainer.max_bad_fraction", "x", r"trainer\.max_bad_fraction='x' should be a number"),
+        ("trainer.device", "gpu", r"device=gpu: there is no such device\. Did you mean cpu, cuda or auto\?"),
+        ("trainer.loss", 1, r"trainer\.loss: TrainerOptions has no such key\. Did you mean \w+, \w+ or \w+\?"),
+        ("seed", "abc", r"seed='abc' should be a whole number"),
+        ("seed", 1.5, r"seed=1\.5 should be a whole number"),
+        ("optim.lr", "abc", r"^optim\.lr='abc' should be a number, for example optim\.lr=0\.001$"),
+        ("schedule.warmup_steps", -1, r"schedule\.warmup_steps=-1"),
+        ("loss.smoothing", 2.0, r"loss\.smoothing=2"),
+        ("search.max_length", 0, r"search\.max_length=0"),
+        ("model.listener.dropout", 2.0, r"^model\.listener\.dropout=2\.0 must be from 0 to 1$"),
+        ("model.listener.hidden_size", 0, r"^model\.listener\.hidden_size=0 must be at least 1$"),
+        ("model.listener.input_reduction", 0, r"^model\.listener\.input_reduction=0 must be at least 1"),
+        ("model.features.num_mels", 0, r"^model\.features\.num_mels=0 must be at least 1"),
+        (
+            "model.listener.reduction",
+            "con",
+            r"^model\.listener\.reduction='con' does not exist\. Did you mean concat, \w+ or \w+\?",
+        ),
+        (
+            "model.listener.time_reduction",
+            3,
+            r"^model\.listener\.time_reduction=3 should be a list of whole numbers, for example \S+=\[2,2,1\]$",
+        ),
+        ("model.listener.cell", "lstm", r"model\.listener\.cell='lstm' should be a part of its own"),
+        ("model.listener.foo", 1, r"listener\.foo: Listener has no such key\. Did you mean \w+, \w+ or \w+\?"),
+        (
+            "model.speller.cell.cell_norm",
+            "outptu",
+            r"^model\.speller\.cell\.cell_norm='outptu' does not exist\. Did you mean output, \w+ or",
+        ),
+    ],
+)
+def test_values_that_do_not_fit_are_named(key: str, value: object, says: str, plain: runtime_config.Config) -> None:
+    config = copy.deepcopy(plain)
+    *sections, name = key.split(".")
+    section = functools.reduce(lambda inner, outer: inner[outer], sections, config)
+    section[name] = value
+    corpus: Corpus = runtime_config.build(config["corpus"])
+    with pytest.raises(ConfigError, match=says):
+        setup.build_parts(config, corpus)
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    rest_slow(
+        [
+            ("trainer.max_steps=0", "trainer.max_steps=0 must be at least 1"),
+            ("trainer.num_workers=-1", "trainer.num_workers=-1 must be at least 0"),
+            ("optim.lr=-1", "optim.lr=-1 trains nothing: it must be above 0, for example optim.lr=0.001"),
+            (
+                "corpus.tokens=characters",
+                "corpus.tokens=characters: this part is chosen from configs/tokens: "
+                "write tokens@corpus.tokens=characters",
+            ),
+            ("corpus.tokens=nothing", "corpus.tokens='nothing' should be a part of its own (keys with a _target_)"),
+        ],
+        keep=2,
+    ),
+)
+def test_a_mistake_stops_before_step_1_and_the_mended_command_runs(
+    override: str, says: str, corpus: Path, las: Callable[..., Answer]
+) -> None:
+    answer = las("train", *overrides(corpus, override))
+    assert (answer.code, answer.err) == (2, f"las train: {says}\n")
+    assert not (corpus / "run" / "metrics.jsonl").exists()
+    assert run_directory.RunDirectory(runtime_config.compose("train", overrides(corpus))).result is None
+
+
+@pytest.mark.parametrize("config", ["decode", "score"])
+def test_other_configs_know_their_keys_too(config: str) -> None:
+    needed = {"decode": ["checkpoint=x"], "score": ["reference=a.trn", "hypothesis=b.trn"]}[config]
+    assert runtime_config.compose(config, needed)
+    with pytest.raises(ConfigError, match=rf"otput.*configs/{config}\.yaml\. Did you mean output"):
+        runtime_config.compose(config, [*needed, "otput=x"])
+    with pytest.raises(ConfigError, match=rf"otput: there is no such key in configs/{config}\.yaml"):
+        runtime_config.compose(config, [*needed, "+otput=x"])
+    with pytest.raises(ConfigError, match=needed[0].partition("=")[0]):
+        runtime_config.compose(config, needed[1:])
+
+
+def test_build_makes_nested_objects_lists_and_partials() -> None:
+    card: dict[str, Any] = {
+        "_target_": "las.LNGlobalLSTMCell",
+        "_partial_": True,
+        "cell_norm": "output",
+    }
+    made = runtime_config.build({"cells": [card, 3], "plain": {"a": None}})
+    assert made["plain"] == {"a": None}
+    factory, number = made["cells"]
+    assert number == 3
+    assert isinstance(factory, functools.partial) and factory.keywords == {"cell_norm": "output"}
+    cell = factory(5, 7)
+    assert isinstance(cell, LNGlobalLSTMCell) and (cell.input_size, cell.hidden_size) == (5, 7)
+    with pytest.raises(
+        ConfigError, match=r"^cells\[1\]\.cell_nrm: LNGlobalLSTMCell has no such key\. Did you mean cell_norm"
+    ):
+        runtime_config.build([card, {"_target_": card["_target_"], "cell_nrm": "x"}], where="cells")
+    with pytest.raises(ConfigError, match=r"^cell: "):
+        runtime_config.build(card, where="cell")(5)
+
+
+def test_differences_are_listed_key_by_key() -> None:
+    before = {"a": {"b": 1, "c": [1, 2]}, "d": "x", "gone": None, "same": {}}
+    after = {"a": {"b": 2, "c": [1, 2]}, "d": "x", "new": True, "same": {}}
+    assert runtime_config.differences(before, before) == []
+    assert runtime_config.differences(before, after) == [
+        "a.b: 1 -> 2",
+        "gone: None -> (absent)",
+        "new: (absent) -> True",
+    ]

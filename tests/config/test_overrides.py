@@ -1,0 +1,89 @@
+"""Overrides survive the shell and Hydra's grammar, and an error about one that did not holds the line that does."""
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tiny
+from console import Answer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from las.cli import sweep
+from las.config import build, overrides
+from las.data.tokenizers import Characters, Phones
+from las.runtime.errors import ConfigError
+
+Las = Callable[..., Answer]
+
+
+def pasted(line: str) -> str:
+    """The override that las gets when a line is pasted into a shell."""
+    (word,) = shlex.split(line)
+    return word
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="$", exclude_categories=["C", "Z"]), min_size=1))
+def test_any_text_arrives_as_it_was(text: str) -> None:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    assert OverridesParser.create().parse_override(pasted(overrides.quoted("name", text))).value() == text
+
+
+@pytest.mark.parametrize(
+    ("given_", "name"),
+    [
+        ("name=a b (c)", "a b (c)"),
+        ("name=it's", "it's"),
+        ('name="a b', "a b"),
+        ("name=über", "über"),
+        ("name=a=b", "a=b"),
+        ("name=x]", "x]"),
+        ("name=a;b", "a;b"),
+    ],
+)
+def test_a_mistake_in_quoting_comes_with_the_line_that_works(given_: str, name: str) -> None:
+    with pytest.raises(ConfigError, match="stand in two pairs of quotes") as error:
+        build.compose("train", [given_])
+    assert str(error.value).startswith(f"{given_}: this value cannot be read")
+    corrected = str(error.value).partition("for the shell: ")[2]
+    assert build.compose("train", [pasted(corrected)])["name"] == name
+    with pytest.raises(ConfigError, match="stand in two pairs of quotes"):
+        sweep.combinations(["seed=1,2", given_])
+
+
+def test_an_open_list_is_closed_and_a_sweep_is_asked_about() -> None:
+    with pytest.raises(ConfigError, match=r": 'model\.listener\.time_reduction=\[2,1\]'$"):
+        build.compose("train", ["model.listener.time_reduction=[2,1"])
+    with pytest.raises(ConfigError) as error:
+        build.compose("train", ["name=a,b"])
+    assert str(error.value).startswith("name=a,b: commas stand between several values. For a list: 'name=[a,b]'")
+    assert "for a text: 'name=\"a,b\"'" in str(error.value)
+
+
+def test_missing_characters_come_with_an_alphabet_to_paste(tmp_path: Path, las: Las) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text('ÜBER UNS\n\nDIE STRASSE\nÜBEL" ~\n')
+    command = ["corpus=an4", "corpus.root=/absent", f"text={text}"]
+    answer = las("ngram", *command, f"output={tmp_path / 'x.arpa'}")
+    assert answer.code == 3 and f"{text}: the tokens lack 4 of 26 symbols" in answer.err
+    assert "'Ü' 2 times (line 1, line 4)" in answer.err and "Did you mean" not in answer.err
+    line = answer.err.partition("To add them: ")[2].partition("; or mend the texts")[0]
+    assert las("ngram", *command, f"output={tmp_path / 'x.arpa'}", pasted(line)).code == 0
+    lm = las("train_lm", *command, f"run_dir={tmp_path / 'run'}", f"data_dir={tmp_path}")
+    assert lm.code == 3
+
+
+def test_a_remedy_fits_the_kind_of_tokens() -> None:
+    upper = Characters(" AB'")
+    assert "other case" in upper.remedy({"a", "b"}) and "alphabet" not in upper.remedy({"a"})
+    added = pasted(upper.remedy({"É", "\n", '"'}).removeprefix("To add them: ").partition("; or")[0])
+    assert added == """corpus.tokens.alphabet=" AB'\\"É\""""
+    assert "tokens@corpus.tokens=" in Phones(39).remedy({"zz"})
+
+
+def test_a_training_with_missing_characters_says_what_to_paste(tmp_path: Path, las: Las) -> None:
+    root = tiny.tree(tmp_path)
+    answer = las("train", *tiny.overrides(root, "tokens@corpus.tokens=characters"))
+    assert answer.code == 3 and "The tokens have them in the other case" in answer.err, answer.err

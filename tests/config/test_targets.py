@@ -1,0 +1,104 @@
+"""What configs may name as `_target_`: classes on the allow-list. Nothing else is touched, nor even imported."""
+
+import functools
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from las.config import public
+from las.config.build import build
+from las.config.targets import TORCH, resolve
+from las.runtime.errors import ConfigError
+
+REFUSED = [
+    "os.system",
+    "posix.system",
+    "subprocess.Popen",
+    "builtins.eval",
+    "builtins.exec",
+    "pickle.loads",
+    "pathlib.Path",
+    "torch.load",
+    "torch.hub.load",
+    "torch.serialization.load",
+    "torch.utils.cpp_extension.load_inline",
+    "torch.nn.functional.relu",
+    "torch.nn.Parameter",
+    "torch.nn.modules.module.torch.load",
+    "torch.optim.torch.load",
+    "torch.optim._multi_tensor.torch",
+    "hydra.utils.instantiate",
+    "las.storage.atomic.write_json",
+    "las.storage.run_directory.Run",
+    "las.cli.train.train",
+    "las.cli.main.main",
+    "las.config.build.importlib.import_module",
+    "las.config.build.build",
+    "las.data.audio.files.load",
+    "las.storage.checkpoint.save",
+    "las.nn.cells.os.system",
+    "las.nn.cells.lstm.torch.load",
+    "las.nn.cells.base.nn",
+    "las.nn.normalisation.layer_norm",
+    "las.data.corpora.base.ThreadPoolExecutor",
+    "las.data.corpora.base.Path",
+    "las.data.corpora.timit.read",
+    "las.cellsx.Thing",
+    "las.decoding.search.torch",
+    "las",
+    "las.nn.cells",
+    "os",
+    "",
+    ".",
+    "..os.system",
+    "las..cells.lstm.PlainLSTMCell",
+]
+
+
+@pytest.mark.parametrize("target", REFUSED)
+def test_targets_outside_the_allow_list_are_refused_and_nothing_of_them_is_imported(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imported: list[str] = []
+    real, inside = importlib.import_module, []
+
+    def recorded(name: str, package: str | None = None) -> ModuleType:
+        if not inside:  # what an allowed module imports in turn is its own matter
+            imported.append(name)
+        inside.append(name)
+        try:
+            return real(name, package)
+        finally:
+            inside.pop()
+
+    monkeypatch.setattr(importlib, "import_module", recorded)
+    for config in ({"_target_": target}, {"_target_": target, "_partial_": True, "args": "touch x"}):
+        with pytest.raises(ConfigError, match="_target_"):
+            build({"a": [{"_target_": "las.Schedule", "warmup_steps": config}]})
+    allowed = (*public.PACKAGES, *public.COMPONENTS.values(), *TORCH)
+    assert all(name.startswith(allowed) for name in imported)
+
+
+def test_a_module_of_a_stranger_is_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "las_planted.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Thing: pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"las_planted\.Thing is not allowed: a config may name components of las"):
+        build({"_target_": "las_planted.Thing"})
+    assert not (tmp_path / "ran").exists()
+    assert "las_planted" not in sys.modules
+
+
+@pytest.mark.parametrize("target", ["torch.nn.Linear", "torch.nn.Module", "torch.optim.AdamW", "torch.optim.SGD"])
+def test_modules_and_optimisers_of_torch_are_allowed(target: str) -> None:
+    assert resolve(target) is functools.reduce(getattr, target.split(".")[1:], torch)
+
+
+def test_unknown_classes_of_allowed_modules_name_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"las\.nn\.cells\.lstm has no such class\. Did you mean PlainLSTMCell\?"):
+        resolve("las.nn.cells.lstm.PlainLSTMCel")
+    with pytest.raises(ConfigError, match=r"there is no module las\.nn\.cells\.mine"):
+        resolve("las.nn.cells.mine.MyCell")

@@ -1,0 +1,199 @@
+"""Classes of a package of one's own: the person who types the command trusts it, no file does."""
+
+import json
+import os
+import re
+import site
+import subprocess
+import sys
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tiny
+from console import Answer
+from places import REPOSITORY
+
+import las as package
+from las.cli import sweep
+from las.config import trust
+from las.config.build import build
+from las.runtime.errors import ConfigError
+
+Las = Callable[..., Answer]
+PAGE = (REPOSITORY / "docs" / "extending.md").read_text("utf-8")
+FILES = re.findall(r"^`([\w/.]+)` of your package:\n\n```\w+\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+CELL = {"_target_": "mypkg.MyCell", "_partial_": True}
+
+
+@pytest.fixture
+def own(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The package of docs/extending.md on the path of modules, and the folder that it lies in as working directory."""
+    assert [Path(name).suffix for name, _ in FILES] == [".toml", ".py", ".yaml", ".yaml", ".yaml"]
+    for name, content in FILES:
+        (corpus / name).parent.mkdir(parents=True, exist_ok=True)
+        (corpus / name).write_text(content)
+    monkeypatch.chdir(corpus)
+    monkeypatch.syspath_prepend(corpus)
+    monkeypatch.delenv(trust.VARIABLE, raising=False)
+    monkeypatch.delitem(sys.modules, "mypkg", raising=False)
+    return corpus
+
+
+def command(root: Path, *more: str) -> list[str]:
+    given = [each for each in tiny.overrides(root, *more) if each != "search=greedy"]
+    chosen = ["cell@model.listener.cell=mine", "loss=mine", "search=beam", "+scorer@search.mine=mine", "search.size=2"]
+    return ["train", "--config-dir=options", *chosen, *given]
+
+
+def test_a_package_of_ones_own_trains_is_exported_and_loaded(own: Path, las: Las) -> None:
+    refused = las(*command(own))
+    assert refused.code == 2 and "add --trust mypkg to the command" in refused.err and "mypkg" not in sys.modules
+    assert las(*command(own), "--trust", "mypkg").code == 0
+    config = json.loads(Path("run/config.json").read_text())
+    assert config["model"]["listener"]["cell"]["_target_"] == "mypkg.MyCell"
+    assert json.loads(Path("run/environment.json").read_text())["packages"] == "mypkg"
+    exported = las("export", "checkpoint=run", "output=model.las", "--trust=mypkg")
+    assert exported.code == 0, exported
+    wav = str(tiny.wav(own, "fadg0_sx0"))
+    del sys.modules["mypkg"]
+    for checkpoint in ("run", "model.las"):
+        alone = las("transcribe", f"checkpoint={checkpoint}", f"input={wav}")
+        assert alone.code == 2 and "add --trust mypkg" in alone.err and "mypkg" not in sys.modules, alone
+        with pytest.raises(ConfigError, match=r'or call las\.trust\("mypkg"\)'):
+            package.load(checkpoint)
+    for checkpoint in ("run", "model.las"):
+        assert las("transcribe", "--trust=other,mypkg", f"checkpoint={checkpoint}", f"input={wav}").code == 0
+        with package.trust("mypkg"):
+            assert package.load(checkpoint).transcribe(wav)
+    assert trust.names() == []
+    again = las(*command(own, "trainer.max_steps=6"), "--trust", "mypkg")
+    assert again.code == 0, again
+
+
+def test_sweeps_and_what_they_start_trust_what_the_command_trusts(
+    own: Path, las: Las, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    monkeypatch.setattr(sweep, "train_one", lambda *_: seen.append(os.environ[trust.VARIABLE]))
+    answer = las(*command(own), "-m", "seed=1", "--trust", "mypkg", "--trust", "other")
+    assert seen == ["mypkg,other"], answer
+    assert trust.VARIABLE not in os.environ
+
+
+def test_the_environment_and_a_call_trust_too(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(trust.VARIABLE, "mypkg")
+    assert build(CELL, where="model.listener.cell")(3, 4).hidden_size == 4
+    monkeypatch.setenv(trust.VARIABLE, "my")  # another package
+    with pytest.raises(ConfigError, match="is not allowed"):
+        build(CELL)
+    package.trust("mypkg.cells", "mypkg")
+    assert trust.names() == ["my", "mypkg.cells", "mypkg"] and build(CELL)(3, 4).hidden_size == 4
+
+
+@pytest.mark.parametrize(
+    ("place", "target", "wanted"),
+    [
+        ("loss", "mypkg.MyCell", "las.nn.losses.TrainingLoss"),
+        ("optim", "torch.nn.Linear", "torch.optim.optimizer.Optimizer"),
+        ("corpus", "las.Listener", "las.data.corpora.base.Corpus"),
+        ("search", "las.AdditiveAttention", "las.decoding.base.Search"),
+        ("init", "torch.optim.SGD", "las.nn.initialisation.InitialisationProtocol"),
+        ("model.listener.cell", "torch.nn.LSTMCell", "las.nn.cells.base.LSTMCell"),
+        ("model.listener.cell", "mypkg.MyLoss", "las.nn.cells.base.LSTMCell"),
+        ("model.speller.attention", "las.PlainLSTMCell", "las.nn.attention.base.Attention"),
+        ("search.mine", "mypkg.MyCell", "las.decoding.scorers.base.Scorer"),
+    ],
+)
+def test_a_class_of_another_kind_is_refused_before_it_is_made(place: str, target: str, wanted: str, own: Path) -> None:
+    config = package.compose("train", ["search=beam"])
+    *outer, last = place.split(".")
+    section = config
+    for key in outer:
+        section = section[key]
+    section[last] = {"_target_": target, "_partial_": False}
+    top = place.partition(".")[0]
+    with package.trust("mypkg"), pytest.raises(ConfigError, match=re.escape(f"{place}: ")) as error:
+        build(config[top], where=top)
+    assert f" is no {wanted}" in str(error.value), error.value
+
+
+def test_nothing_that_is_no_package_of_ones_own_is_trusted(own: Path, las: Las) -> None:
+    for name in ("os", "subprocess", "builtins", "las", "my-pkg", "../x"):
+        answer = las("score", f"--trust={name}", "--cfg", "job")
+        assert answer.code == 2 and f"--trust: {name!r}" in answer.err.replace(
+            f"--trust: {name} ", f"--trust: {name!r} "
+        )
+    (own / "mypkg.py").write_text("from subprocess import Popen\n")
+    with package.trust("mypkg"), pytest.raises(ConfigError, match=r"mypkg has no such class"):
+        build({"_target_": "mypkg.Popen", "args": "touch x"})
+    with package.trust("nowhere"), pytest.raises(ConfigError, match=r"there is no module nowhere.*PYTHONPATH"):
+        build({"_target_": "nowhere.Thing"})
+
+
+@pytest.mark.slow
+def test_a_package_in_an_environment_of_its_own(own: Path, tmp_path: Path) -> None:
+    """Installed by its three files, it trains, is exported and loaded; doctor lists it and does not import it."""
+    pytest.importorskip("hatchling")
+    venv.create(tmp_path / "env", symlinks=True)
+    python = tmp_path / "env/bin/python"
+    (packages,) = (tmp_path / "env/lib").glob("python*/site-packages")
+    (packages / "dependencies.pth").write_text("\n".join([str(REPOSITORY), *site.getsitepackages(), *sys.path]) + "\n")
+    wheel = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path / "wheel")]
+    subprocess.run(wheel, cwd=own, check=True, capture_output=True)
+    (built,) = (tmp_path / "wheel").iterdir()
+    install = [sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", built]
+    subprocess.run(install, check=True, capture_output=True)
+    (own / "mypkg.py").unlink()
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "LAS_"))}
+
+    def run(*arguments: str) -> Answer:
+        done = subprocess.run(
+            [python, "-m", "las", *arguments], cwd=own, env=environment, capture_output=True, text=True
+        )
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+    trained = run(*command(own), "--trust=mypkg")
+    assert trained.code == 0, trained
+    assert json.loads((own / "run/environment.json").read_text())["packages"] == "mypkg 0.1.0"
+    assert run("export", "checkpoint=run", "output=model.las", "--trust=mypkg").code == 0
+    spoken = ["transcribe", "checkpoint=model.las", f"input={tiny.wav(own, 'fadg0_sx0')}"]
+    assert run(*spoken, "--trust=mypkg").code == 0
+    alone = run(*spoken)
+    assert alone.code == 2 and "add --trust mypkg" in alone.err, alone
+    assert "available: mypkg" in run("doctor").out
+
+
+BROKEN = "class Broken(las.LSTMCell):\n    def __init__(self, *sizes, **options):\n        {}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("raise ValueError('odd')", "ValueError: odd"),
+        ("len(3)", "TypeError: object of type 'int' has no len()"),
+        ("{}['x']", "KeyError: 'x'"),
+    ],
+)
+def test_a_bug_in_a_class_of_ones_own_keeps_its_traceback(
+    line: str, says: str, own: Path, las: Las, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "import las\n\n\n" + BROKEN.format(line)
+    (own / "mypkg.py").write_text(source)
+    (own / "options/cell/mine.yaml").write_text("_target_: mypkg.Broken\n_partial_: true\n")
+    given = ["--trust=mypkg", "--config-dir=options", "cell@model.listener.cell=mine", *tiny.overrides(own)]
+    answer = las("train", *given)
+    number = source.splitlines().index(f"        {line}") + 1
+    assert answer.code == 1 and f'mypkg.py", line {number}, in __init__\n' in answer.err and says in answer.err, answer
+    assert "las/runtime" not in answer.err and "LAS_TRACEBACK=1 shows them" in answer.err
+    monkeypatch.setenv("LAS_TRACEBACK", "1")
+    assert "las/config/build.py" in las("train", *given).err
+
+
+def test_a_call_that_does_not_fit_is_a_mistake_of_the_config(own: Path) -> None:
+    with (
+        package.trust("mypkg"),
+        pytest.raises(ConfigError, match=r"^model\.listener\.cell: missing a required argument"),
+    ):
+        build(CELL, where="model.listener.cell")(3)
