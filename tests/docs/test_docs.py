@@ -265,7 +265,7 @@ def test_the_groups_of_configs_are_explained() -> None:
 
 
 def test_presets_are_what_their_cards_make() -> None:
-    table = {row[0]: row[1:6] for row in rows("docs/equations.md", "card")}
+    table = {row[0]: row[1:6] for row in rows("docs/equations.md", "option")}
     assert len(table) > 20
     for name in table:
         factory = factory_of(name)
