@@ -18,7 +18,7 @@ from las.nn import scheduled
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.model import ListenAttendSpell
 from las.nn.normalisation import RunningMoments
-from las.runtime import progress, seeding
+from las.runtime import devices, progress
 from las.runtime.errors import ConfigError, NumericalError, StorageError
 from las.storage import checkpoint, output_paths
 from las.storage.checkpoint import Checkpoint
@@ -67,7 +67,7 @@ class Probe(NamedTuple):
         for module in self.model.modules():
             if isinstance(module, RunningMoments):
                 module.train()
-        seeding.seed_update(self.updates.seed, self.step, 0)
+        devices.seed_update(self.updates.seed, self.step, 0)
         plain = LabelSmoothedCrossEntropy()
         sums = [
             plain(self.model(batch.waveforms, batch.num_samples, batch.targets).logits, batch.targets, batch.num_tokens)

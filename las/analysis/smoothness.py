@@ -23,7 +23,7 @@ from torch import Tensor
 from las.analysis import objective, plots
 from las.analysis.objective import Objective
 from las.analysis.probe import Probe, real_update
-from las.runtime import seeding
+from las.runtime import devices
 from las.runtime.errors import ArgumentError, suggest
 
 UNITS = ("update", "learning_rate", "gradient", "distance")
@@ -165,7 +165,7 @@ def measure(subject: Probe, grid: Grid) -> dict[str, Any]:
 def _random_direction(like: list[Tensor], length: float, subject: Probe) -> list[Tensor]:
     """A random direction of the given length in parameter space; a function of the training's seed and step."""
     device = subject.model.device
-    generator = seeding.generator(device, "random direction", subject.updates.seed, subject.step)
+    generator = devices.generator(device, "random direction", subject.updates.seed, subject.step)
     drawn = [torch.empty_like(part).normal_(generator=generator) for part in like]
     scale = length / objective.norm(drawn)
     return [scale * part for part in drawn]

@@ -393,8 +393,7 @@ def of_invariances() -> Verdict:
 
 def claims_page(results: Path, tier: str, corpus: str) -> str:
     """All claims, judged by every stored table of a tier and corpus."""
-    paths = result_folders.newest(results, f"*-{tier}-{corpus}.json")
-    tables = [reproduction_results.read(path) for path in paths]
+    tables = [reproduction_results.read(path) for path in result_folders.newest(results, f"*-{tier}-{corpus}.json")]
     verdicts: dict[str, Verdict] = claims.judge(claims.CLAIMS, tables)
     name = f"claims-{tier}-{corpus}.md"
     atomic.write(results / name, markdown.claims_document(verdicts, tier, corpus))

@@ -14,6 +14,7 @@ from typing import NamedTuple, NoReturn
 
 from las.config import build
 from las.config import folders as config_folders
+from las.config import groups
 from las.config.overrides import keys, value_of
 from las.config.trust import split
 from las.runtime.errors import ConfigError, MissingValueError, suggest
@@ -210,7 +211,7 @@ def _composable(name: str, overrides: list[str]) -> list[str]:
     """The overrides as Hydra gets them, after the checks of `config.compose`; only values may be missing still."""
     with contextlib.suppress(MissingValueError):
         build.compose(name, overrides)
-    return build.config_groups.with_parts_of_a_search(overrides)
+    return groups.with_parts_of_a_search(overrides)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 from las.data.audio import files, worker_pool
 from las.data.audio_levels import AudioLevels, AudioScan, measure, segment_key, state
 from las.data.manifest import Utterance
-from las.runtime import garbage, progress
+from las.runtime import devices, progress
 from las.runtime.errors import DataError
 from las.storage import bounded
 
@@ -31,7 +31,7 @@ class AudioScanCache:
         self._entries: dict[str, list[Any]] = {}
 
     @classmethod
-    @garbage.paused()
+    @devices.garbage_paused()
     def remembered(cls, path: Path) -> "AudioScanCache":
         """Load the cache that earlier processes wrote to `path`; lines that are not entries are ignored."""
         readings = cls(path)
@@ -45,7 +45,7 @@ class AudioScanCache:
                     readings._entries[name] = entry
         return readings
 
-    @garbage.paused()
+    @devices.garbage_paused()
     def read(self, utterances: Sequence[Utterance], num_workers: int, title: str) -> dict[str, AudioScan | DataError]:
         """Scan of each audio file of some utterances by file name, or the error of one that cannot be read.
 

@@ -1,6 +1,11 @@
-"""Device of a computation (CPU or GPU), and the number of CPU threads of one operation."""
+"""What a process computes with: its device, threads, random seeds and garbage collector."""
 
+import contextlib
+import gc
+import hashlib
 import os
+import random
+from collections.abc import Iterator
 
 import torch
 
@@ -64,3 +69,66 @@ def threads(wanted: int | None) -> int:
     torch's own default is the number of cores, or the environment variable OMP_NUM_THREADS.
     """
     return min(2, torch.get_num_threads()) if wanted is None else wanted
+
+
+def seed(number: int, *place: int | str) -> None:
+    """Seed every generator, for the initial parameters of a model; `place` tells several models of a training apart."""
+    number = _number("parameters", number, *place) if place else number
+    random.seed(number)
+    torch.manual_seed(number)
+
+
+def seed_update(number: int, step: int, process: int) -> None:
+    """Seed every generator for update number `step` in one process of a training.
+
+    Draws depend on these three numbers only, so an update is repeated bit for bit after any restart.
+    """
+    seed(_number("update", number, step, process))
+
+
+def generator(device: torch.device | str, *key: int | str) -> torch.Generator:
+    """Create a generator seeded by a key, e.g. ("gradient noise", seed, step).
+
+    Equal keys give equal draws in every process and after any restart, without changing other draws. Devices of
+    different kinds draw differently.
+    """
+    return torch.Generator(device).manual_seed(_number(*key))
+
+
+def _number(*key: int | str) -> int:
+    digest = hashlib.sha256("\0".join(map(str, key)).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+@contextlib.contextmanager
+def garbage_paused() -> Iterator[None]:
+    """Pause the collection of reference cycles; also a decorator.
+
+    The collector looks through all objects again each time their number has grown by a quarter: a quarter of the time
+    in which a manifest of 281,241 lines is read. Memory without cycles is freed as always.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def garbage_frozen() -> Iterator[None]:
+    """Leave all objects that there are now out of later collections.
+
+    A training keeps its modules, manifests and models to its end. Without this the collector looks through all of
+    them every few updates: 3 % of the time of a training with bfloat16 on two threads. Where the caller has left out
+    objects already, nothing is changed.
+    """
+    if gc.get_freeze_count():
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

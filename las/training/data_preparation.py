@@ -20,7 +20,7 @@ from las.data.sampler import BatchSize, sequential
 from las.data.tokenizers import Tokenizer, TrainedSentencePieces
 from las.nn.features import FITTED, Features
 from las.nn.trainable import SpeechModel
-from las.runtime import distributed, garbage, progress
+from las.runtime import devices, distributed, progress
 from las.runtime.errors import ConfigError, DataError, StorageError
 from las.storage import atomic, bounded
 
@@ -43,7 +43,7 @@ class PreparedCorpus(NamedTuple):
     def train(self) -> list[Utterance]:
         return self.splits[self.corpus.splits[0]]
 
-    @garbage.paused()
+    @devices.garbage_paused()
     def problems(self, split: str, model: SpeechModel | None = None) -> list[QualityProblem]:
         """The problems of a split (`Corpus.problems`), read by as many threads as there are processors.
 
@@ -65,7 +65,7 @@ class PreparedCorpus(NamedTuple):
         )
 
 
-@garbage.paused()
+@devices.garbage_paused()
 def prepare(corpus: Corpus, data_dir: Path, limits: QualityLimits) -> PreparedCorpus:
     """Prepare a corpus: write or read its manifests, print its table, its notes and its outliers.
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from las.config.build import require
-from las.runtime import seeding
+from las.runtime import devices
 from las.runtime.errors import ArgumentError, ConfigError, suggest
 
 
@@ -131,7 +131,7 @@ class GradientTransform:
             torch._foreach_zero_(gradients)
             return value
         if self.noise is not None:
-            self.noise.add(gradients, step, seeding.generator(norm.device, "gradient noise", self.seed, step))
+            self.noise.add(gradients, step, devices.generator(norm.device, "gradient noise", self.seed, step))
         if self.clip_value is not None:
             nn.utils.clip_grad_value_(parameters, self.clip_value)
         if self.clip_norm is not None:

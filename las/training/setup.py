@@ -23,7 +23,7 @@ from las.decoding.hybrid.prepared_search import prepare
 from las.nn import rnn
 from las.nn.initialisation import InitialisationProtocol
 from las.nn.trainable import SpeechModel, Trainable
-from las.runtime import devices, distributed, progress, seeding, signals
+from las.runtime import devices, distributed, progress, signals
 from las.runtime.errors import ConfigError, StorageError
 from las.storage import lock, output_paths
 from las.storage.run_directory import RunDirectory
@@ -116,7 +116,7 @@ def build_parts(config: Config, corpus: Corpus, *place: int | str, where: str = 
         raise ConfigError(f"trainer.max_bad_fraction={max_bad_fraction} must be from 0 to 1, for example 0.005")
     trainer: TrainerOptions = checked(TrainerOptions, options, "trainer")()
     initialise: InitialisationProtocol = build(config["init"], where="init")
-    seeding.seed(config["seed"], *place)
+    devices.seed(config["seed"], *place)
     model = build_model(config, corpus, where)
     initialise(model)
     parts = TrainingParts(

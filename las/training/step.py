@@ -14,7 +14,7 @@ from las.data.augmentation import Augmentation
 from las.data.loader import Batch
 from las.nn.losses import TrainingLoss
 from las.nn.trainable import Trainable
-from las.runtime import distributed, seeding
+from las.runtime import devices, distributed
 from las.runtime.devices import PRECISIONS
 from las.runtime.errors import LasError
 from las.training.gradient_sum import GradientSum
@@ -85,7 +85,7 @@ class TrainingStep:
         If memory runs out in one of them, all compute again in smaller micro-batches.
         """
         while True:
-            seeding.seed_update(self.seed, step, distributed.rank())
+            devices.seed_update(self.seed, step, distributed.rank())
             self.optimiser.zero_grad(set_to_none=True)
             self.gradient_sum.begin()
             failed, share = False, 0.0

@@ -21,7 +21,7 @@ from las.decoding.evaluation import Search
 from las.nn import scheduled
 from las.nn.losses import TrainingLoss
 from las.nn.trainable import Trainable
-from las.runtime import devices, distributed, garbage, progress, signals
+from las.runtime import devices, distributed, progress, signals
 from las.runtime.errors import NumericalError
 from las.storage import run_directory
 from las.storage.run_directory import RunDirectory
@@ -155,7 +155,7 @@ class Trainer:
         self.board = board() if distributed.is_main() else None
         try:
             with (
-                garbage.frozen(),
+                devices.garbage_frozen(),
                 signals.Signals() as self.signals,
                 progress.TrainingProgress(self.options.max_steps, self.log, self.state.step) as self.progress,
             ):

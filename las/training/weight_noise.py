@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from las.config.build import require
-from las.runtime import seeding
+from las.runtime import devices
 from las.training import gradients
 
 
@@ -44,7 +44,7 @@ class WeightNoise:
             return
         chosen = gradients.choose(named_parameters, self.parameters, "weight_noise.parameters")
         clean = [parameter.detach().clone() for parameter in chosen]
-        generator = seeding.generator(chosen[0].device, "weight noise", self.seed, step)
+        generator = devices.generator(chosen[0].device, "weight noise", self.seed, step)
         try:
             with torch.no_grad():
                 for parameter in chosen:

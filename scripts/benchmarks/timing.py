@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from las.runtime import garbage, progress
+from las.runtime import devices, progress
 
 Key = TypeVar("Key")
 MIN_REPEATS = 3
@@ -55,7 +55,7 @@ def alternate(
     """
     times: dict[Key, list[float]] = {key: [] for key in works}
     turns = [(turn, key) for turn in range(-WARM_UP, repeats) for key in works]
-    with garbage.frozen():
+    with devices.garbage_frozen():
         for turn, key in progress.counted(turns, len(turns), what):
             if turn >= MIN_REPEATS and sum(times[key]) > 1e3 * budget_s:
                 continue

@@ -20,7 +20,7 @@ from torch.distributed import TCPStore
 
 from las.cli import main
 from las.data.loader import Batch
-from las.runtime import distributed, heartbeat
+from las.runtime import distributed
 from las.runtime.errors import DataError
 from las.training.step import TrainingStep
 
@@ -148,5 +148,5 @@ class Impatient(NamedTuple):
     body: Training
 
     def __call__(self) -> int:
-        heartbeat.TIMEOUT_S = 2.0
+        distributed.TIMEOUT_S = 2.0
         return self.body()

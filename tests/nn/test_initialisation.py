@@ -17,7 +17,7 @@ from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.cells.wrapper import WrapperLSTMCell
 from las.nn.initialisation import Initialisation, LSTMInitialisation
 from las.nn.speller import Speller
-from las.runtime import seeding
+from las.runtime import devices
 from las.runtime.errors import ConfigError
 from las.training import setup
 
@@ -132,7 +132,7 @@ def test_the_default_is_what_models_had_before_there_was_a_choice() -> None:
     corpus = build(chosen["corpus"], where="corpus")
     model = setup.build_parts(chosen, corpus).parts.model
     after = torch.rand(3)
-    seeding.seed(chosen["seed"])
+    devices.seed(chosen["seed"])
     before = build(chosen["model"], where="model")(corpus.sample_rate, corpus.tokens.size)
     assert torch.equal(torch.rand(3), after)
     for name, parameter in before.named_parameters():

@@ -1,4 +1,9 @@
-"""Devices by name."""
+"""Devices by name, numbers of threads, random numbers by key, and the garbage collector."""
+
+import gc
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -7,22 +12,16 @@ from las.runtime import devices
 from las.runtime.errors import ConfigError
 
 
-def test_the_cpu_and_the_best_there_is() -> None:
+def test_devices_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert devices.pick("cpu") == torch.device("cpu")
-    assert devices.pick("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def test_a_gpu_that_is_not_there_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ConfigError, match=r"device=cuda:1: this machine has no GPU.*choose cpu or auto"):
-        devices.pick("cuda:1")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert devices.pick("auto") == torch.device("cuda")
-
-
-def test_unknown_devices_name_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"device=gpu: there is no such device\. Did you mean cpu, cuda or auto\?"):
+    for available, best in ((False, "cpu"), (True, "cuda")):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda found=available: found)
+        assert devices.pick("auto") == torch.device(best)
+    with pytest.raises(ConfigError, match=r"device=gpu:.*Did you mean cpu, cuda or auto\?"):
         devices.pick("gpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match=r"device=cuda:1:.*no GPU.*choose cpu or auto"):
+        devices.pick("cuda:1")
 
 
 @pytest.mark.parametrize(("own", "wanted", "threads"), [(8, None, 2), (2, None, 2), (1, None, 1), (1, 4, 4), (8, 1, 1)])
@@ -48,3 +47,63 @@ def test_products_of_a_gpu_take_tf32_or_not() -> None:
     finally:
         torch.set_float32_matmul_precision(before[0])
         torch.backends.cudnn.allow_tf32 = before[1]
+
+
+@pytest.mark.parametrize(
+    ("seed", "keys"),
+    [
+        (devices.seed, [(1,), (1,), (2,), (1, "stage", 2), (1, "stage", 3)]),
+        (devices.seed_update, [(1, 2, 0), (1, 2, 0), (1, 3, 0), (2, 2, 0), (1, 2, 1), (12, 0, 0)]),
+    ],
+)
+def test_draws_depend_on_the_key_and_on_nothing_drawn_before(seed: Callable[..., None], keys: list[Any]) -> None:
+    drawn = []
+    for key in keys:
+        torch.rand(len(drawn))
+        seed(*key)
+        drawn.append((random.random(), float(torch.rand(()))))
+    assert drawn[0] == drawn[1] and len(set(drawn)) == len(keys) - 1
+
+
+def test_a_generator_belongs_to_its_key_and_leaves_the_others_alone() -> None:
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    keys = [("weight noise", 1, 2), ("weight noise", 1, 2), ("weight noise", 2, 1), ("noise", 1, 2), ("noise", 12)]
+    drawn = [float(torch.rand((), generator=devices.generator("cpu", *key))) for key in keys]
+    assert drawn[0] == drawn[1] and len(set(drawn)) == 4
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.fixture
+def thawed() -> Iterator[None]:
+    """Without the objects that the test session has left out."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+def test_a_paused_collector_collects_nothing_and_ends_as_it_began() -> None:
+    with devices.garbage_paused():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+@pytest.mark.usefixtures("thawed")
+def test_the_collector_leaves_out_what_there_is_and_no_more() -> None:
+    before = [object() for _ in range(10)]
+    with pytest.raises(KeyError), devices.garbage_frozen():
+        assert gc.get_freeze_count() > len(before)
+        later: list[object] = []
+        later.append(later)
+        assert any(each is later for each in gc.get_objects())
+        assert not any(each is before for each in gc.get_objects())
+        raise KeyError
+    assert gc.get_freeze_count() == 0 and any(each is before for each in gc.get_objects())
+
+
+def test_what_the_caller_has_left_out_stays_so() -> None:
+    gc.freeze()
+    count = gc.get_freeze_count()
+    with devices.garbage_frozen():
+        pass
+    assert gc.get_freeze_count() == count > 0

@@ -17,7 +17,7 @@ import tiny_frames
 import torch
 from processes import Ending, Impatient, Training, fail, kill, spoil, starve, stop, terminate, together
 
-from las.runtime import distributed, heartbeat
+from las.runtime import distributed
 from las.runtime.distributed import ReportedElsewhere
 from las.runtime.errors import StorageError
 from las.storage import checkpoint
@@ -218,7 +218,7 @@ def exchanges() -> int:
 
 def slow_main() -> int:
     """A body: the main process takes longer than the patience of the others, and lives."""
-    heartbeat.TIMEOUT_S = 1.5
+    distributed.TIMEOUT_S = 1.5
     with distributed.process_group(torch.device("cpu")), distributed.main_first():
         time.sleep(3.0 * distributed.is_main())
     return 0

@@ -14,7 +14,7 @@ from las.data.audio_scan import AudioScanCache
 from las.data.manifest import Interval, Utterance
 from las.data.quality import QualityCriteria, QualityLimits, QualityProblem
 from las.data.tokenizers import Tokenizer
-from las.runtime import garbage
+from las.runtime import devices
 from las.runtime.errors import ConfigError, DataError, suggest
 from las.scoring import error_rates
 from las.scoring.error_rates import Score
@@ -160,7 +160,7 @@ class Corpus(ABC):
         self.learn_tokens(prepared, Path(directory) / f"{self.name}-shards")
         return prepared
 
-    @garbage.paused()
+    @devices.garbage_paused()
     def prepare_in(self, folder: Path) -> dict[str, list[Utterance]]:
         """Read the utterances of all splits from a folder, or write them into it, as `prepare` does."""
         prepared = self.stored(folder)

@@ -25,7 +25,7 @@ from las.data.sources import headers as audio_headers
 from las.data.sources.base import Entry, ReadingOptions, Source
 from las.data.text_rules import TextRules
 from las.data.tokenizers import Tokenizer
-from las.runtime import garbage, progress
+from las.runtime import devices, progress
 from las.runtime.errors import ConfigError, DataError, suggest
 from las.storage import atomic
 
@@ -148,14 +148,14 @@ class FilesCorpus(Corpus):
         return max(rates, key=lambda rate: (rates[rate], rate))
 
     @functools.cached_property
-    @garbage.paused()
+    @devices.garbage_paused()
     def headers(self) -> audio_headers.Headers:
         """Headers of all audio files, None for those that cannot be read."""
         paths = (entry.audio for listed in self.contents.entries.values() for entry in listed)
         return audio_headers.read(paths, self.resampled.with_name(f"{self.resampled.name}.headers.json"))
 
     @functools.cached_property
-    @garbage.paused()
+    @devices.garbage_paused()
     def contents(self) -> Contents:
         """The sources, read, checked and divided into splits."""
         read = {}
@@ -268,7 +268,7 @@ class FilesCorpus(Corpus):
             *files_notes.manifests(self.manifests, self.splits),
         ]
 
-    @garbage.paused()
+    @devices.garbage_paused()
     def prepare(self, directory: str | Path) -> dict[str, list[Utterance]]:
         """Prepare the corpus as `Corpus.prepare` does; write the manifests also to `<directory>/<name>/<split>.jsonl`.
 
