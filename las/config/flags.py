@@ -12,9 +12,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
-from las.config import build
+from las.config import build, groups
 from las.config import folders as config_folders
-from las.config import groups
 from las.config.overrides import keys, value_of
 from las.config.trust import split
 from las.runtime.errors import ConfigError, MissingValueError, suggest

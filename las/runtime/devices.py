@@ -1,4 +1,4 @@
-"""What a process computes with: its device, threads, random seeds and garbage collector."""
+"""Device, threads, random seeds and garbage collector of a process."""
 
 import contextlib
 import gc
