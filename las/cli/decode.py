@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from las.config.build import Config, build, check_value
-from las.data.augmentation import Augmentation
+from las.data.augmentation.augmentation import Augmentation
 from las.data.corpora.base import Corpus
 from las.data.loader import Loader, augmentation_seed, drop_unknown_symbols
 from las.data.manifest import Utterance

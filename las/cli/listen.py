@@ -8,7 +8,7 @@ import soundfile
 from rich.table import Table
 
 from las.config.build import build, check_value, compose, require
-from las.data.augmentation import Augmentation
+from las.data.augmentation.augmentation import Augmentation
 from las.data.corpora.base import Corpus
 from las.data.loader import Loader, augmentation_seed
 from las.data.manifest import Utterance

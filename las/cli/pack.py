@@ -7,7 +7,7 @@ from rich.table import Table
 
 from las.config import quoting
 from las.config.build import build, compose
-from las.data import packed_corpus, packing
+from las.data import packing
 from las.data.corpora.base import Corpus
 from las.data.packing import PackedSplit
 from las.runtime import progress
@@ -30,7 +30,7 @@ def pack(overrides: list[str]) -> dict[str, PackedSplit]:
     shard_bytes = round(config["shard_mb"] * 1e6)
     results = {split: packing.pack(split, listed, output, shard_bytes) for split, listed in data.splits.items()}
     hashes = {split: packed.content_hash for split, packed in results.items()}
-    packed_corpus.write_index(output, corpus.settings(), hashes)
+    packing.write_index(output, corpus.settings(), hashes)
     print_table(corpus, results)
     progress.say("next:  " + shlex.join(["las", "train", *_training(corpus, overrides, results)]))
     return results

@@ -1,14 +1,15 @@
-"""Cache of audio scans, so that files that have not changed are read to their end only once."""
+"""Cache of headers and levels of audio files, so that files that have not changed are read only once."""
 
+import contextlib
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from las.data.audio import files, worker_pool
-from las.data.audio_levels import AudioLevels, AudioScan, measure, segment_key, state
+from las.data.audio.worker import AudioLevels, AudioScan, measure, state
 from las.data.manifest import Utterance
 from las.runtime import devices, progress
 from las.runtime.errors import DataError
@@ -16,6 +17,16 @@ from las.storage import bounded
 
 # Part of every entry: raise it when the meaning of an entry changes. Up to 1, joined files ended with their first part.
 _FORMAT = 2
+_HEADER_THREADS = 4
+
+Headers = Mapping[str, files.AudioInfo | None]
+"""Headers of audio files; None for those that cannot be read, for which the check of the corpus gives the reason."""
+_Stretches = Collection[str]
+
+
+def segment_key(utterance: Utterance) -> str:
+    """Key of an utterance within its file: channel, start and duration in seconds."""
+    return f"{utterance.channel} {utterance.start_s:.6f} {utterance.duration_s:.6f}"
 
 
 class AudioScanCache:
@@ -23,7 +34,7 @@ class AudioScanCache:
 
     An entry is valid while the file has the same size and modification time. Files that could not be read have no
     entry and are tried again. Lines are appended as files are read, so that an interrupted check continues; of two
-    entries the later one counts.
+    entries the later one counts. A disk that refuses lines costs no more than reading the files again.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -37,12 +48,9 @@ class AudioScanCache:
         readings = cls(path)
         with path.open("rb") if path.exists() else io.BytesIO() as lines:
             for _, value in bounded.parse_lines(lines):
-                try:
-                    version, name, *entry = value
-                except (ValueError, TypeError):
-                    continue
-                if version == _FORMAT and isinstance(name, str):
-                    readings._entries[name] = entry
+                match value:
+                    case [version, str(name), int(), int(), int(), int(), int(), dict()] if version == _FORMAT:
+                        readings._entries[name] = value[2:]
         return readings
 
     @devices.garbage_paused()
@@ -54,34 +62,48 @@ class AudioScanCache:
         by_file: dict[str, set[str]] = {}
         for utterance in utterances:
             by_file.setdefault(utterance.audio, set()).add(segment_key(utterance))
-        scans: dict[str, AudioScan | DataError] = {}
-        unread: list[tuple[str, set[str]]] = []
-        for name, stretches in by_file.items():
-            reading = self._recall(name, stretches)
-            if reading is None:
-                unread.append((name, stretches))
-            else:
-                scans[name] = reading
-        if unread:
-            scans |= self._read_all(unread, num_workers, title)
-        return scans
+        known, unread = self._recalled(by_file)
+        return known | self._read(_read_all, unread, num_workers, title)
 
-    def _read_all(
-        self, unread: list[tuple[str, set[str]]], num_workers: int, title: str
+    def headers(self, paths: Iterable[str]) -> dict[str, files.AudioInfo | None]:
+        """Read `Headers`, those without an entry from the files."""
+        known, unread = self._recalled({path: () for path in paths})
+        known |= self._read(_read_header, unread, _HEADER_THREADS, "audio headers read")
+        return {path: scan.info if isinstance(scan, AudioScan) else None for path, scan in known.items()}
+
+    def _recalled(
+        self, by_file: Mapping[str, _Stretches]
+    ) -> tuple[dict[str, AudioScan | DataError], dict[str, _Stretches]]:
+        """Scans of the files whose entries hold all their stretches, and the other files."""
+        known: dict[str, AudioScan | DataError] = {}
+        for name, stretches in by_file.items():
+            if (entry := self._entries.get(name)) and entry[:2] == state(name) and entry[5].keys() >= set(stretches):
+                levels = {key: AudioLevels(*entry[5][key]) for key in stretches}
+                known[name] = AudioScan(files.AudioInfo(*entry[2:5]), levels)
+        return known, {name: stretches for name, stretches in by_file.items() if name not in known}
+
+    def _read(
+        self,
+        read: Callable[[str, _Stretches], tuple[AudioScan, list[int]] | DataError],
+        unread: Mapping[str, _Stretches],
+        num_workers: int,
+        title: str,
     ) -> dict[str, AudioScan | DataError]:
+        if not unread:
+            return {}
         scans: dict[str, AudioScan | DataError] = {}
         lines: list[str] = []
         pool = ThreadPoolExecutor(num_workers, thread_name_prefix="las-readings")
         try:
-            outcomes = zip(unread, pool.map(lambda file: _read(*file), unread), strict=True)
-            for (name, _), outcome in progress.counted(outcomes, len(unread), title):
+            outcomes = zip(unread, pool.map(read, unread.keys(), unread.values()), strict=True)
+            for name, outcome in progress.counted(outcomes, len(unread), title):
                 if isinstance(outcome, DataError):
                     scans[name] = outcome
-                else:
-                    reading, file_state = outcome
-                    scans[name] = reading
-                    self._entries[name] = entry = [*file_state, *_plain(reading)]
-                    lines.append(json.dumps([_FORMAT, name, *entry], separators=(",", ":")) + "\n")
+                    continue
+                scans[name], file_state = outcome
+                info, levels = outcome[0]
+                self._entries[name] = entry = [*file_state, info.sample_rate, info.num_samples, info.channels, levels]
+                lines.append(json.dumps([_FORMAT, name, *entry], separators=(",", ":")) + "\n")
                 if len(lines) == 1000:
                     self._append(lines)
         finally:
@@ -91,30 +113,23 @@ class AudioScanCache:
 
     def _append(self, lines: list[str]) -> None:
         if self.path is not None and lines:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a", encoding="ascii") as file:
-                file.writelines(lines)
+            with contextlib.suppress(OSError):
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                with self.path.open("a", encoding="ascii") as file:
+                    file.writelines(lines)
         lines.clear()
 
-    def _recall(self, name: str, stretches: Iterable[str]) -> AudioScan | None:
-        entry = self._entries.get(name)
-        if entry is None or entry[:2] != state(name):
-            return None
-        rate, num_samples, channels, sounds = entry[2:]
-        if not sounds.keys() >= set(stretches):
-            return None
-        return AudioScan(
-            files.AudioInfo(rate, num_samples, channels), {key: AudioLevels(*sounds[key]) for key in stretches}
-        )
 
-
-def _plain(reading: AudioScan) -> list[Any]:
-    info = reading.info
-    return [info.sample_rate, info.num_samples, info.channels, reading.sounds]
-
-
-def _read(name: str, stretches: set[str]) -> tuple[AudioScan, list[int]] | DataError:
+def _read_all(name: str, stretches: _Stretches) -> tuple[AudioScan, list[int]] | DataError:
     try:
         return worker_pool.run_in_worker(name, measure, name, stretches)
+    except DataError as error:
+        return error
+
+
+def _read_header(name: str, _: _Stretches) -> tuple[AudioScan, list[int]] | DataError:
+    state_before = state(name)
+    try:
+        return AudioScan(files.info(name), {}), state_before
     except DataError as error:
         return error

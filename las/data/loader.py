@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from las.data.audio import files, worker_pool
-from las.data.augmentation import Augmentation
-from las.data.distortion import Talkers
+from las.data.augmentation.augmentation import Augmentation
+from las.data.augmentation.distortion import Talkers
 from las.data.manifest import Utterance
 from las.data.sampler import Plan
 from las.data.tokenizers import Tokenizer

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from las.config.build import require
-from las.data.audio_levels import AudioScan, segment_key
-from las.data.audio_scan import AudioScanCache
+from las.data.audio.worker import AudioScan
+from las.data.audio_scan import AudioScanCache, segment_key
 from las.data.manifest import Utterance
 from las.data.tokenizers import Tokenizer
 from las.runtime.errors import ArgumentError, DataError

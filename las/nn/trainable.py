@@ -30,7 +30,7 @@ class TrainingBatch(Protocol):
 
 @runtime_checkable
 class FeatureAugmentation(Protocol):
-    """A change of features while training, as `las.data.augmentation.Augmentation.features` is one.
+    """A change of features while training, as `las.data.augmentation.augmentation.Augmentation.features` is one.
 
     `keys` are the seeds of the utterances' draws, `orders` is the number of blocks of equal size in a row (`Features`).
     """

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-from las.data.augmentation import Augmentation
+from las.data.augmentation.augmentation import Augmentation
 from las.data.loader import Batch
 from las.nn.losses import TrainingLoss
 from las.nn.trainable import Trainable

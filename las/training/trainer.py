@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from las.data import loader
-from las.data.augmentation import Augmentation
+from las.data.augmentation.augmentation import Augmentation
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
 from las.data.sampler import BatchSampler, BatchSize

@@ -15,7 +15,7 @@ from las.analysis.objective import Objective, groups_of
 from las.analysis.probe import Probe
 from las.analysis.smoothness import Grid
 from las.config.build import build, compose
-from las.data.augmentation import Augmentation
+from las.data.augmentation.augmentation import Augmentation
 from las.data.loader import Batch
 from las.nn import rnn
 from las.nn.cells.base import LSTMCell

@@ -17,7 +17,7 @@ from tiny_words import TRAIN, name, overrides, tree, wav
 
 from las.cli import train
 from las.data.audio import worker_pool
-from las.data.audio_levels import measure
+from las.data.audio.worker import measure
 from las.data.tokenizers import SentencePieces, from_state
 from las.storage import checkpoint
 

@@ -1,4 +1,4 @@
-"""Audio is read once, completely, and again when a file has changed; what is remembered is what was found."""
+"""Audio is read once, completely or its header, and again when a file has changed; entries hold what was found."""
 
 import json
 import os
@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+import tiny
 
 from las.data.audio import files, worker_pool
-from las.data.audio_levels import FULL_SCALE, AudioLevels, AudioScan, segment_key
-from las.data.audio_scan import AudioScanCache
+from las.data.audio.worker import FULL_SCALE, AudioLevels, AudioScan, state
+from las.data.audio_scan import AudioScanCache, segment_key
 from las.data.manifest import Utterance
 from las.runtime.errors import DataError
 
@@ -162,3 +163,43 @@ def test_a_stopped_check_keeps_what_it_has_read(tmp_path: Path, monkeypatch: pyt
             AudioScanCache.remembered(place).read(utterances, 1, "files")
     names = [Path(json.loads(line)[1]).name for line in place.read_text().splitlines()]
     assert names == ["a.wav", "b.wav"]
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files whose headers are read."""
+    names: list[str] = []
+    info = files.info
+    monkeypatch.setattr(files, "info", lambda path: (names.append(Path(path).name), info(path))[1])
+    return names
+
+
+def test_headers_are_read_once_and_again_for_files_that_changed(tmp_path: Path, opened: list[str]) -> None:
+    paths = [str(tiny.sound(tmp_path / f"{number}.wav", 0.1 * number, number)) for number in (1, 2, 3)]
+    place = tmp_path / "headers.jsonl"
+    first = AudioScanCache.remembered(place).headers(paths)
+    assert {path: info and info.num_samples for path, info in first.items()} == dict(
+        zip(paths, (1600, 3200, 4800), strict=True)
+    )
+    assert sorted(opened) == ["1.wav", "2.wav", "3.wav"] and AudioScanCache().headers(paths) == first
+    opened.clear()
+    assert AudioScanCache.remembered(place).headers(paths) == first and not opened
+    tiny.sound(Path(paths[1]), 0.7)
+    assert AudioScanCache.remembered(place).headers(paths)[paths[1]] == files.AudioInfo(RATE, 11200, 1)
+    assert opened == ["2.wav"]
+    Path(paths[0]).write_bytes(b"RIFF")
+    assert AudioScanCache.remembered(place).headers(paths)[paths[0]] is None
+
+
+@pytest.mark.parametrize("entry", [[16000, 7, 1, {}], [16000, "7", 1, {}], [16000, 7, 1], [[1]]])
+def test_headers_of_an_earlier_version_and_what_is_none_are_read_again(tmp_path: Path, entry: list[Any]) -> None:
+    path = str(tiny.sound(tmp_path / "a.wav", 0.1))
+    version = 1 if entry == [16000, 7, 1, {}] else 2
+    (tmp_path / "headers.jsonl").write_text(json.dumps([version, path, *state(path), *entry]) + "\n")
+    assert AudioScanCache.remembered(tmp_path / "headers.jsonl").headers([path]) == {path: files.info(path)}
+
+
+def test_a_disk_that_refuses_entries_stops_nothing(tmp_path: Path) -> None:
+    utterances = recording(tmp_path / "x.wav")
+    found = AudioScanCache(tmp_path / "x.wav" / "audio.jsonl").read(utterances, 1, "files")
+    assert isinstance(found[utterances[0].audio], AudioScan)

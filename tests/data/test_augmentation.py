@@ -9,7 +9,7 @@ import torch
 
 from las.config.build import build, compose
 from las.data import loader as data_loader
-from las.data.augmentation import Augmentation
+from las.data.augmentation.augmentation import Augmentation
 from las.data.corpora.base import Corpus
 from las.runtime import torchaudio_compat
 from las.runtime.errors import ConfigError
@@ -145,7 +145,7 @@ def test_an_utterance_is_warped_the_same_in_any_batch_and_short_ones_stay() -> N
 
 def test_warps_reach_both_sides_and_never_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
-    monkeypatch.setattr("las.data.augmentation.warp", lambda *given: drawn.append(given[2:4]) or given[0])
+    monkeypatch.setattr("las.data.augmentation.augmentation.warp", lambda *given: drawn.append(given[2:4]) or given[0])
     keys = list(range(4000))
     Augmentation(max_warp_frames=3).features(torch.zeros(4000, 12, 2), torch.full((4000,), 12), keys)
     ((centres, shifts),) = drawn

@@ -11,13 +11,13 @@ import soundfile
 import torch
 
 from las.config.build import build, card
-from las.data.augmentation import Augmentation
-from las.data.channel import MuLaw, RandomGain, TelephoneBand
-from las.data.distortion import Talkers, decibels, power
+from las.data.augmentation.augmentation import Augmentation
+from las.data.augmentation.channel import MuLaw, RandomGain, TelephoneBand
+from las.data.augmentation.distortion import Talkers, decibels, power
+from las.data.augmentation.noise import AdditiveNoise, pink
+from las.data.augmentation.room import Reverberation, impulse_response, reverberated
 from las.data.loader import Loader, augmentation_seed
 from las.data.manifest import Utterance
-from las.data.noise import AdditiveNoise, pink
-from las.data.room import Reverberation, impulse_response, reverberated
 from las.data.sampler import BatchSize, sequential
 from las.data.tokenizers import Characters
 from las.runtime.errors import ArgumentError, ConfigError, DataError

@@ -5,7 +5,8 @@ import torch
 
 from las.data import quality
 from las.data.audio.files import AudioInfo
-from las.data.audio_levels import AudioLevels, AudioScan, segment_key
+from las.data.audio.worker import AudioLevels, AudioScan
+from las.data.audio_scan import segment_key
 from las.data.manifest import Utterance
 from las.data.quality import QualityCriteria, QualityLimits
 from las.data.tokenizers import Characters

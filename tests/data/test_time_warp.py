@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from las.data import augmentation
+from las.data.augmentation import augmentation
 from las.runtime.errors import ConfigError
 
 

@@ -213,7 +213,7 @@ def test_280_bad_files_of_14_kinds(corpus: Path, las: Las) -> None:
 def test_a_file_that_may_not_be_read_is_named() -> None:
     """Root may read every file, so that somebody else is asked."""
     script = (
-        "import os, sys; from las.data import audio_levels as sound\n"
+        "import os, sys; from las.data.audio import worker as sound\n"
         "os.setuid(65534) if os.geteuid() == 0 else None\n"
         "try: print(sound.measure(sys.argv[1], ['0 0.0 0.4']))\n"
         "except Exception as error: print(error)"
@@ -228,7 +228,7 @@ def test_a_file_that_may_not_be_read_is_named() -> None:
 
 @pytest.mark.parametrize("how", ["flip", "cut", "missing"])
 def test_real_flac_that_is_damaged_is_named(how: str, shared_data: Path, tmp_path: Path) -> None:
-    from las.data.audio_levels import AudioScan
+    from las.data.audio.worker import AudioScan
     from las.data.audio_scan import AudioScanCache
     from las.data.corpora.base import audio_duration
     from las.data.manifest import Utterance

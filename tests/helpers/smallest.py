@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from las.data.augmentation import Augmentation
+from las.data.augmentation.augmentation import Augmentation
+from las.data.augmentation.distortion import Distortion
 from las.data.corpora.base import Corpus, audio_duration
-from las.data.distortion import Distortion
 from las.data.manifest import Utterance
 from las.data.sampler import BatchSampler, BatchSize
 from las.data.tokenizers import Tokenizer

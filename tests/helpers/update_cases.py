@@ -5,7 +5,7 @@ import torch
 from tiny import MODEL
 
 from las.config.build import build, compose
-from las.data.augmentation import Augmentation
+from las.data.augmentation.augmentation import Augmentation
 from las.data.loader import Batch
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.model import ListenAttendSpell

@@ -8,7 +8,7 @@ import pytest
 import torch
 from cell_cards import factory_of
 
-from las.data.augmentation import Augmentation
+from las.data.augmentation.augmentation import Augmentation
 from las.data.loader import Batch
 from las.data.tokenizers import Characters
 from las.decoding.scorers import base

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from las.config.build import build, compose
-from las.data.augmentation import Augmentation
+from las.data.augmentation.augmentation import Augmentation
 from las.data.loader import Batch
 from las.nn.acoustic_model import NO_LABEL, AcousticModel, stretched
 from las.nn.cells.lstm import PlainLSTMCell

@@ -15,7 +15,7 @@ from torch import nn
 from update_cases import batch
 
 from las.config.build import build, compose, config_directory
-from las.data.augmentation import Augmentation
+from las.data.augmentation.augmentation import Augmentation
 from las.data.loader import Batch
 from las.data.tokenizers import Characters
 from las.decoding.base import Hypothesis, Search

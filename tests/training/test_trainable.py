@@ -8,7 +8,7 @@ import torch
 from places import REPOSITORY
 from torch import Tensor, nn
 
-from las.data.augmentation import Augmentation
+from las.data.augmentation.augmentation import Augmentation
 from las.data.loader import Batch
 from las.nn.losses import TrainingLoss
 from las.nn.trainable import FeatureAugmentation, Trainable, TrainingBatch

@@ -1,16 +1,24 @@
-"""Process that reads audio for `las.data.audio.worker_pool`: it answers requests until the connection closes.
+"""Process that reads audio for `las.data.audio.worker_pool`, and the levels that it measures.
 
-It imports no torch, so that it starts in a quarter of a second.
+It answers requests until the connection closes, and imports no torch, so that it starts in a quarter of a second.
 """
 
 import contextlib
+import os
 import signal
 import threading
 import time
+from collections.abc import Iterable
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float32
+
+from las.data.audio import files, shards
+
+FULL_SCALE = 0.98
+"""Amplitude from which a sample counts as clipped: mu-law ends at 0.980, A-law at 0.984, 16 bits at 1."""
 
 BEAT_S = 0.5
 """Seconds between two heartbeats during a request: a stopped process sends none, a slow one does."""
@@ -67,3 +75,44 @@ def serve(descriptor: int) -> None:
             except Exception as error:
                 raised = error
             answers.send(result, raised)
+
+
+class AudioLevels(NamedTuple):
+    """Levels of a stretch of audio: largest amplitude, and share of samples at full scale."""
+
+    peak: float
+    clipped: float
+
+
+class AudioScan(NamedTuple):
+    """Result of reading an audio file: its header, and levels by stretch: `channel start duration` in seconds."""
+
+    info: files.AudioInfo
+    sounds: dict[str, AudioLevels]
+
+
+def measure(name: str, stretches: Iterable[str]) -> tuple[AudioScan, list[int]]:
+    """Read a file completely. Returns the scan and the file's `state` before it. Raises DataError as `files.read`."""
+    state_before = state(name)
+    info, samples = files.read(name)
+    return AudioScan(info, {stretch: _levels(stretch, info, samples) for stretch in stretches}), state_before
+
+
+def _levels(stretch: str, info: files.AudioInfo, samples: Float32[np.ndarray, "samples channels"]) -> AudioLevels:
+    """Levels of a stretch; peak 0 if it lies outside the file, which `AudioInfo.require` reports."""
+    channel, start_s, duration_s = stretch.split()
+    start = round(float(start_s) * info.sample_rate)
+    end = start + round(float(duration_s) * info.sample_rate)
+    amplitudes = np.abs(samples[start:end, int(channel) : int(channel) + 1])
+    if amplitudes.size == 0:
+        return AudioLevels(0.0, 0.0)
+    return AudioLevels(float(amplitudes.max()), float(np.mean(amplitudes >= FULL_SCALE)))
+
+
+def state(name: str) -> list[int]:
+    """Size in bytes and modification time in ns of a file (of its shard, if it is in one); zeros for a missing one."""
+    try:
+        status = os.stat(shards.file_of(name))
+    except OSError:
+        return [0, 0]
+    return [status.st_size, status.st_mtime_ns]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from las.config import groups
-from las.data import manifest, packed_corpus, quality
+from las.data import manifest, packing, quality
 from las.data.audio import files
 from las.data.audio_scan import AudioScanCache
 from las.data.manifest import Interval, Utterance
@@ -110,7 +110,7 @@ class Corpus(ABC):
     def packed(self) -> Path | None:
         """The root of the corpus, if it is a folder of shards that `las pack` wrote."""
         root: Path | None = getattr(self, "root", None)
-        return root if root is not None and packed_corpus.is_packed(root) else None
+        return root if root is not None and packing.is_packed(root) else None
 
     def provenance(self, split: str) -> dict[str, str]:
         """Properties of the scoring that a result must state, such as the file of mapping rules; here none."""
@@ -151,12 +151,12 @@ class Corpus(ABC):
 
         Manifests are written again when settings or `inventory` differ, when a manifest is damaged, and when some audio
         could not be read last time. Learned tokens are learned from the well-formed training transcripts, and stored
-        in the same folder. A corpus whose root is a folder of shards (`packed_corpus`) is read from there. Raises
+        in the same folder. A corpus whose root is a folder of shards (`las.data.packing`) is read from there. Raises
         DataError as `utterances` and `Tokenizer.learn` do.
         """
         if self.packed is None:
             return self.prepare_in(self.folder(directory))
-        prepared = packed_corpus.read(self.packed, self.splits, self.settings())
+        prepared = packing.read_packed(self.packed, self.splits, self.settings())
         self.learn_tokens(prepared, Path(directory) / f"{self.name}-shards")
         return prepared
 

@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 
 from las.config import groups
 from las.config.build import require
-from las.data import held_out, learned_symbols, quality
+from las.data import learned_symbols, quality
 from las.data.audio import files, resampling
+from las.data.audio_scan import AudioScanCache, Headers
 from las.data.corpora import files_notes, files_snapshot
 from las.data.corpora.base import Corpus, stamp
-from las.data.held_out import Speech
 from las.data.manifest import Utterance
 from las.data.sources import fields, formats, parts, utterances
-from las.data.sources import headers as audio_headers
 from las.data.sources.base import Entry, ReadingOptions, Source
 from las.data.text_rules import TextRules
 from las.data.tokenizers import Tokenizer
@@ -149,10 +148,11 @@ class FilesCorpus(Corpus):
 
     @functools.cached_property
     @devices.garbage_paused()
-    def headers(self) -> audio_headers.Headers:
+    def headers(self) -> Headers:
         """Headers of all audio files, None for those that cannot be read."""
         paths = (entry.audio for listed in self.contents.entries.values() for entry in listed)
-        return audio_headers.read(paths, self.resampled.with_name(f"{self.resampled.name}.headers.json"))
+        cached = self.resampled.with_name(f"{self.resampled.name}.headers.jsonl")
+        return AudioScanCache.remembered(cached).headers(sorted(set(paths)))
 
     @functools.cached_property
     @devices.garbage_paused()
@@ -202,25 +202,18 @@ class FilesCorpus(Corpus):
         if len(train) <= len(self.shares):
             splits = " and ".join(self.shares)
             raise DataError(f"{self.name}: train has too few utterances ({len(train)}) to hold out {splits}")
-        speech = [Speech(entry.id, entry.speaker) for entry in train]
-        division = held_out.divide(speech, self.shares, self.seed, self.hold_out == "speakers")
-        taken = set().union(*division.ids.values())
-        divided = {"train": [entry for entry in train if entry.id not in taken]}
-        remarks = []
-        for split in self.splits[1:]:
-            ids = division.ids.get(split)
-            divided[split] = entries[split] if ids is None else [entry for entry in train if entry.id in ids]
-            if ids is not None:
-                remarks.append(files_notes.held_out(split, divided[split], train, division.reason, self.seed))
-        remarks += files_notes.much_held_out(self.shares, len(taken), len(train), division.by_speaker)
-        if not divided["train"]:
-            raise DataError(f"{self.name}: nothing of train remains beside what is held out: lower corpus.dev_share")
-        return divided, remarks
+        held_out, reason = utterances.divide(train, self.shares, self.seed, self.hold_out == "speakers")
+        if not held_out["train"]:
+            raise DataError(f"{self.name}: nothing of train remains besides what is held out: lower corpus.dev_share")
+        divided = {split: (entries | held_out)[split] for split in self.splits}
+        remarks = [files_notes.held_out(split, divided[split], train, reason, self.seed) for split in self.shares]
+        num_taken = len(train) - len(divided["train"])
+        return divided, remarks + files_notes.much_held_out(self.shares, num_taken, len(train), not reason)
 
     def utterances(self, split: str) -> list[Utterance]:
         """List the utterances of a split; files of another rate are resampled. Raises DataError as `contents` does."""
         entries = self.contents.entries[self.known_split(split)]
-        of_copies = audio_headers.read(self.copies.values())
+        of_copies = AudioScanCache().headers(map(str, self.copies.values()))
         infos = dict(self.headers) | {path: of_copies[str(copy)] for path, copy in self.copies.items()}
         return utterances.utterances(entries, infos, self.copies)
 

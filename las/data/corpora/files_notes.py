@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from las.data.audio import shards
+from las.data.audio_scan import Headers
 from las.data.sources import utterances
 from las.data.sources.base import Entry
-from las.data.sources.headers import Headers
 from las.data.text_rules import Change
 from las.data.tokenizers import Tokenizer, TrainedSentencePieces
 from las.runtime.errors import first_of

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from las.data import manifest
-from las.data.audio_levels import state
+from las.data.audio.worker import state
 from las.data.corpora.base import stamp
 from las.data.manifest import Utterance
 from las.runtime.errors import DataError

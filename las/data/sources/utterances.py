@@ -1,15 +1,17 @@
-"""Utterances from entries: unique ids, existing audio, stretches within it, and the sample rate of most files."""
+"""Utterances from entries: unique ids, held-out splits, existing audio, stretches within it, rates of the files."""
 
+import hashlib
+import operator
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 
 from las.data.audio import shards
 from las.data.audio.files import AudioInfo
+from las.data.audio_scan import Headers
 from las.data.manifest import Utterance
 from las.data.sources.base import Entry
-from las.data.sources.headers import Headers
 from las.runtime.errors import DataError
 
 _MANY = 10
@@ -57,6 +59,50 @@ def _stretch(entry: Entry) -> str:
         return channel
     end = "end" if entry.duration_s is None else f"{round(1000 * (entry.start_s + entry.duration_s)):07d}"
     return f"{channel}-{round(1000 * entry.start_s):07d}-{end}" if entry.start_s else channel
+
+
+def divide(
+    entries: Sequence[Entry], shares: Mapping[str, float], seed: int, whole_speakers: bool = True
+) -> tuple[dict[str, list[Entry]], str]:
+    """Hold out a share of the entries for each split, and at least one; the others are `train`.
+
+    Whole speakers are held out, if asked for, where every speaker is known and there are more of them than splits.
+    Speakers (or utterances) are taken in the order of a hash of the seed and their names, so that the order of the
+    source does not matter. A speaker with far more utterances than a split is to have is passed over while there are
+    others. Returns the entries by split, and why single ones were held out: empty where whole speakers were.
+    """
+    reason = _reason({each.speaker for each in entries}, shares, whole_speakers)
+    unit_of = operator.attrgetter("id" if reason else "speaker")
+    units = Counter(map(unit_of, entries))
+    remaining = sorted(units, key=lambda unit: hashlib.sha256(f"{seed} {unit}".encode()).digest())
+    taken = {}
+    for split, share in shares.items():
+        taken[split] = _taken(remaining, units, share * len(entries))
+        remaining = [unit for unit in remaining if unit not in taken[split]]
+    taken["train"] = set(remaining)
+    return {split: [each for each in entries if unit_of(each) in units] for split, units in taken.items()}, reason
+
+
+def _reason(speakers: Set[str], shares: Mapping[str, float], whole_speakers: bool) -> str:
+    if not whole_speakers:
+        return "of corpus.hold_out=utterances"
+    if "" in speakers:
+        return "some have no speaker"
+    return f"there are only {len(speakers)} speakers" if len(speakers) <= len(shares) else ""
+
+
+def _taken(candidates: Sequence[str], units: Mapping[str, int], wanted: float) -> set[str]:
+    """Take units until they have `wanted` utterances; each may make it half as many again, or is the smallest."""
+    limit = max(1.5 * wanted, min(units[unit] for unit in candidates))
+    taken: set[str] = set()
+    count = 0
+    for unit in candidates:
+        if count and count >= wanted:
+            break
+        if count + units[unit] <= limit:
+            taken.add(unit)
+            count += units[unit]
+    return taken
 
 
 def require_audio(entries: Iterable[Entry]) -> None:

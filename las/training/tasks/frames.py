@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from las.data import loader
-from las.data.augmentation import Augmentation
+from las.data.augmentation.augmentation import Augmentation
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
 from las.data.sampler import BatchSize, sequential

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from las.config.build import Config
-from las.data.augmentation import Augmentation
+from las.data.augmentation.augmentation import Augmentation
 from las.data.corpora.base import Corpus
 from las.data.loader import Targets
 from las.data.manifest import Utterance

@@ -10,7 +10,7 @@ from places import SHARED_DATA
 
 from las.data import manifest, packing
 from las.data.audio import files, shards
-from las.data.audio_levels import state
+from las.data.audio.worker import state
 from las.data.manifest import Utterance
 from las.runtime.errors import DataError
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from las.data import manifest, packing
 from las.data.audio import files, mpeg, sphere, streams
-from las.data.audio_levels import measure
+from las.data.audio.worker import measure
 from las.data.manifest import Utterance
 from las.runtime.errors import DataError
 

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Float32, Int
 from torch import Tensor
 
-from las.data.distortion import Distortion, Talkers
+from las.data.augmentation.distortion import Distortion, Talkers
 from las.runtime import torchaudio_compat
 from las.runtime.errors import ArgumentError, ConfigError
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from las.config.build import require
-from las.data.distortion import Distortion, Range, Talkers, Waveform, convolve
+from las.data.augmentation.distortion import Distortion, Range, Talkers, Waveform, convolve
 from las.runtime.errors import ArgumentError, ConfigError
 
 FILTER_S = 0.04

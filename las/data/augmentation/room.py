@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from las.data.audio.folder import AudioFolder
-from las.data.distortion import (
+from las.data.augmentation.distortion import (
     Distortion,
     Range,
     Talkers,
