@@ -48,7 +48,7 @@ COMPONENTS = {
     "PiecewiseLinear": "las.nn.scheduled",
     "LabelSmoothedCrossEntropy": "las.nn.losses",
     "JointCTCLoss": "las.nn.losses",
-    "FrameCrossEntropy": "las.nn.frame_losses",
+    "FrameCrossEntropy": "las.nn.losses",
     "LSTMLanguageModel": "las.lm.lstm",
     # data
     "Augmentation": "las.data.augmentation.augmentation",

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from las.config.build import build, compose
 from las.data.augmentation.augmentation import Augmentation
 from las.data.loader import Batch
-from las.nn.acoustic_model import NO_LABEL, AcousticModel, stretched
+from las.nn.acoustic_model import NO_LABEL, AcousticModel, chunks_of, stretched
 from las.nn.cells.lstm import PlainLSTMCell
-from las.nn.chunks import chunks_of
 from las.nn.features import LogMel
-from las.nn.frame_losses import FrameCrossEntropy
 from las.nn.listener import Listener
+from las.nn.losses import FrameCrossEntropy
 from las.runtime.errors import ArgumentError
 
 FEATURES = functools.partial(LogMel, num_mels=8, normalisation="utterance")

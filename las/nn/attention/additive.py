@@ -4,11 +4,10 @@ energy_s = v . tanh(W query + V encoded_s + b)
 """
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from las.config.build import require
-from las.nn.attention.base import Attention
+from las.nn.attention.base import Attention, Encoded, Keys, Query, Weights
 
 
 class AdditiveAttention(Attention):
@@ -25,14 +24,9 @@ class AdditiveAttention(Attention):
         self.query = nn.Linear(query_size, key_size, bias=False)
         self.score = nn.Linear(key_size, 1, bias=False)
 
-    def prepare_keys(self, encoded: Float[Tensor, "batch states value"]) -> Float[Tensor, "batch states size"]:
+    def prepare_keys(self, encoded: Encoded) -> Keys:
         return self.key(encoded)
 
-    def energy(
-        self,
-        query: Float[Tensor, "batch beam query"],
-        keys: Float[Tensor, "batch states size"],
-        weights: Float[Tensor, "batch beam states"],
-    ) -> Float[Tensor, "batch beam states"]:
+    def energy(self, query: Query, keys: Keys, weights: Weights) -> Weights:
         hidden = torch.tanh(keys.unsqueeze(1) + self.query(query).unsqueeze(2))
         return self.score(hidden).squeeze(-1)

@@ -12,12 +12,20 @@ from torch import Tensor, nn
 
 from las.nn.masking import mask_of, masked_softmax
 
+Encoded = Float[Tensor, "batch states value"]
+"""Encoded states of the listener."""
+Keys = Float[Tensor, "batch states size"]
+Query = Float[Tensor, "batch beam query"]
+Weights = Float[Tensor, "batch beam states"]
+"""A number for each state: weights, or energies."""
+Context = Float[Tensor, "batch beam value"]
+
 
 class AttentionMemory(NamedTuple):
     """Keys and values of the encoded states, one row per state; the mask is True at true states."""
 
-    keys: Float[Tensor, "batch states size"]
-    values: Float[Tensor, "batch states value"]
+    keys: Keys
+    values: Encoded
     mask: Bool[Tensor, "batch states"]
 
 
@@ -59,22 +67,15 @@ class Attention(nn.Module):
         self.query_size = query_size
         self.value_size = value_size
 
-    def prepare_keys(self, encoded: Float[Tensor, "batch states value"]) -> Float[Tensor, "batch states size"]:
+    def prepare_keys(self, encoded: Encoded) -> Keys:
         """The part of the energy that does not depend on the query; here the encoded states as they are."""
         return encoded
 
-    def energy(
-        self,
-        query: Float[Tensor, "batch beam query"],
-        keys: Float[Tensor, "batch states size"],
-        weights: Float[Tensor, "batch beam states"],
-    ) -> Float[Tensor, "batch beam states"]:
+    def energy(self, query: Query, keys: Keys, weights: Weights) -> Weights:
         """Score of each state for each query before the softmax; `weights` are those of the token before."""
         raise TypeError(f"{type(self).__name__} must define energy, or attend in its place")
 
-    def prepare(
-        self, encoded: Float[Tensor, "batch states value"], num_states: Int[Tensor, "batch"]
-    ) -> AttentionMemory:
+    def prepare(self, encoded: Encoded, num_states: Int[Tensor, "batch"]) -> AttentionMemory:
         """Keys and values for all later queries, zero in padding: padded states are never attended to."""
         mask = mask_of(num_states, encoded.shape[1], encoded.device)
         encoded = encoded.masked_fill(~mask.unsqueeze(-1), 0.0)
@@ -85,17 +86,13 @@ class Attention(nn.Module):
         batch, states = memory.mask.shape
         return memory.keys.new_zeros(batch, 1, states)
 
-    def attend(
-        self, query: Float[Tensor, "batch beam query"], memory: AttentionMemory, state: State
-    ) -> tuple[Float[Tensor, "batch beam value"], Float[Tensor, "batch beam states"], State]:
+    def attend(self, query: Query, memory: AttentionMemory, state: State) -> tuple[Context, Weights, State]:
         """Context, weights (0 in padding) and next state for each query, from the state after the token before."""
         context, weights = self.average(self.energy(query, memory.keys, state), memory)
         return context, weights, weights
 
     @staticmethod
-    def average(
-        energy: Float[Tensor, "batch beam states"], memory: AttentionMemory
-    ) -> tuple[Float[Tensor, "batch beam value"], Float[Tensor, "batch beam states"]]:
+    def average(energy: Weights, memory: AttentionMemory) -> tuple[Context, Weights]:
         """Context and weights of energies: their softmax over the true states, and the mean of the values by it."""
         weights = masked_softmax(energy, memory.mask.unsqueeze(1))
         return torch.matmul(weights, memory.values), weights

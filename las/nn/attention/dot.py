@@ -6,11 +6,10 @@ energy_s = (W query) . (V encoded_s) / sqrt(key_size)
 import math
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from las.config.build import require
-from las.nn.attention.base import Attention
+from las.nn.attention.base import Attention, Encoded, Keys, Query, Weights
 
 
 class DotAttention(Attention):
@@ -27,13 +26,8 @@ class DotAttention(Attention):
         self.query = nn.Linear(query_size, key_size, bias=False)
         self.scale = 1.0 / math.sqrt(key_size)
 
-    def prepare_keys(self, encoded: Float[Tensor, "batch states value"]) -> Float[Tensor, "batch states size"]:
+    def prepare_keys(self, encoded: Encoded) -> Keys:
         return self.key(encoded) * self.scale
 
-    def energy(
-        self,
-        query: Float[Tensor, "batch beam query"],
-        keys: Float[Tensor, "batch states size"],
-        weights: Float[Tensor, "batch beam states"],
-    ) -> Float[Tensor, "batch beam states"]:
+    def energy(self, query: Query, keys: Keys, weights: Weights) -> Weights:
         return torch.matmul(self.query(query), keys.transpose(1, 2))

@@ -5,11 +5,10 @@ energy_s = v . tanh(W query + V encoded_s + L features_s + b)
 """
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from las.config.build import require
-from las.nn.attention.base import Attention
+from las.nn.attention.base import Attention, Encoded, Keys, Query, Weights
 from las.runtime.errors import ArgumentError
 
 
@@ -37,15 +36,10 @@ class LocationAttention(Attention):
         self.location = nn.Linear(num_filters, key_size, bias=False)
         self.score = nn.Linear(key_size, 1, bias=False)
 
-    def prepare_keys(self, encoded: Float[Tensor, "batch states value"]) -> Float[Tensor, "batch states size"]:
+    def prepare_keys(self, encoded: Encoded) -> Keys:
         return self.key(encoded)
 
-    def energy(
-        self,
-        query: Float[Tensor, "batch beam query"],
-        keys: Float[Tensor, "batch states size"],
-        weights: Float[Tensor, "batch beam states"],
-    ) -> Float[Tensor, "batch beam states"]:
+    def energy(self, query: Query, keys: Keys, weights: Weights) -> Weights:
         batch, beam, states = weights.shape
         features = self.filters(weights.reshape(batch * beam, 1, states)).transpose(1, 2)
         location = self.location(features).unflatten(0, (batch, beam))

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from las.config.build import require
-from las.nn.attention.base import Attention, AttentionMemory, State
+from las.nn.attention.base import Attention, AttentionMemory, Context, Encoded, Keys, Query, State, Weights
 from las.nn.masking import masked_softmax
 from las.runtime.errors import ArgumentError
 
@@ -39,12 +39,10 @@ class MultiHeadAttention(Attention):
         self.query = nn.Linear(query_size, key_size, bias=False)
         self.scale = 1.0 / math.sqrt(key_size // num_heads)
 
-    def prepare_keys(self, encoded: Float[Tensor, "batch states value"]) -> Float[Tensor, "batch states size"]:
+    def prepare_keys(self, encoded: Encoded) -> Keys:
         return self.key(encoded) * self.scale
 
-    def attend(
-        self, query: Float[Tensor, "batch beam query"], memory: AttentionMemory, state: State
-    ) -> tuple[Float[Tensor, "batch beam value"], Float[Tensor, "batch beam states"], State]:
+    def attend(self, query: Query, memory: AttentionMemory, state: State) -> tuple[Context, Weights, State]:
         queries, keys, values = (self._heads(part) for part in (self.query(query), memory.keys, memory.values))
         energy = torch.matmul(queries, keys.transpose(2, 3))
         of_heads = masked_softmax(energy, memory.mask[:, None, None])

@@ -7,11 +7,10 @@ The sigmoid is an inverse fertility: small for a state that stands for many toke
 """
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from las.config.build import require
-from las.nn.attention.base import Attention, AttentionMemory, State
+from las.nn.attention.base import Attention, AttentionMemory, Context, Encoded, Keys, Query, State, Weights
 
 
 class WeightFeedbackAttention(Attention):
@@ -32,21 +31,14 @@ class WeightFeedbackAttention(Attention):
         self.score = nn.Linear(key_size, 1, bias=False)
         self.inverse_fertility = nn.Linear(value_size, 1, bias=False)
 
-    def prepare_keys(self, encoded: Float[Tensor, "batch states value"]) -> Float[Tensor, "batch states size"]:
+    def prepare_keys(self, encoded: Encoded) -> Keys:
         return torch.cat([self.key(encoded), 0.5 * torch.sigmoid(self.inverse_fertility(encoded))], dim=-1)
 
-    def energy(
-        self,
-        query: Float[Tensor, "batch beam query"],
-        keys: Float[Tensor, "batch states size"],
-        weights: Float[Tensor, "batch beam states"],
-    ) -> Float[Tensor, "batch beam states"]:
+    def energy(self, query: Query, keys: Keys, weights: Weights) -> Weights:
         """Energies [batch, beam, states]; `weights` are the accumulated weights."""
         of_states = keys[:, None, :, :-1] + self.feedback(weights.unsqueeze(-1))
         return self.score(torch.tanh(of_states + self.query(query).unsqueeze(2))).squeeze(-1)
 
-    def attend(
-        self, query: Float[Tensor, "batch beam query"], memory: AttentionMemory, state: State
-    ) -> tuple[Float[Tensor, "batch beam value"], Float[Tensor, "batch beam states"], State]:
+    def attend(self, query: Query, memory: AttentionMemory, state: State) -> tuple[Context, Weights, State]:
         context, weights, _ = super().attend(query, memory, state)
         return context, weights, state + weights * memory.keys[:, None, :, -1]

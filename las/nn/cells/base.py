@@ -1,9 +1,9 @@
 """The base class of LSTM cells: four gates, a memory, and an independent choice of where the memory is normalised.
 
-A variant subclasses `LSTMCell`, declares its parameters and defines two methods:
+A variant subclasses `LSTMCell`, declares its parameters and defines what differs from the plain LSTM without a bias:
 
-    input_gates(frames)            the part of the gate pre-activations that needs no recurrence, for all frames at once
-    gates(input_gates, hidden)     the complete pre-activations of one step
+    input_gates(frames)            W x: the part of the gate pre-activations that needs no recurrence, for all frames
+    gates(input_gates, hidden)     input_gates + U h: the complete pre-activations of one step
 
 The gate order is i, f, g, o everywhere in this package.
 
@@ -17,6 +17,7 @@ from typing import NamedTuple, cast
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from las.nn.normalisation import layer_norm
 from las.runtime.errors import ArgumentError, ConfigError, suggest
@@ -28,6 +29,13 @@ CELL_NORMS = ("none", "output", "state", "both")
 Map = Callable[[Tensor], Tensor]
 """A function from a tensor to one of the same shape."""
 
+Frames = Float[Tensor, "*batch input"]
+Gates = Float[Tensor, "*batch gates"]
+"""Gate pre-activations i, f, g, o, side by side: 4H."""
+Hidden = Float[Tensor, "*batch hidden"]
+Mask = Bool[Tensor, "*batch"]
+"""False where a frame is padding."""
+
 
 class LSTMState(NamedTuple):
     """The state of an LSTM after a frame: h and c, both [batch ..., hidden_size]; never changed in place.
@@ -38,12 +46,12 @@ class LSTMState(NamedTuple):
     (torch.Size([4, 256]), torch.Size([4, 256]))
     """
 
-    hidden: Float[Tensor, "*batch hidden"]
-    cell: Float[Tensor, "*batch hidden"]
+    hidden: Hidden
+    cell: Hidden
 
 
 class LSTMCell(nn.Module):
-    """Base class of LSTM cells; a subclass defines `input_gates` and `gates`.
+    """Base class of LSTM cells; a subclass makes its parameters and defines `input_gates` or `gates`, or both.
 
     It has the memory update that every variant shares (Hochreiter & Schmidhuber 1997; Gers et al. 2000):
 
@@ -77,6 +85,9 @@ class LSTMCell(nn.Module):
     >>> lstm(torch.randn(50, 4, 80))[0].shape
     torch.Size([50, 4, 256])
     """
+
+    input_weight: nn.Parameter
+    recurrent_weight: nn.Parameter
 
     def __init__(
         self,
@@ -117,39 +128,28 @@ class LSTMCell(nn.Module):
     def weights_changed(self) -> None:
         """Set the parameters that start from W and U; called when these have new initial values."""
 
-    def input_gates(self, frames: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch gates"]:
+    def input_gates(self, frames: Frames) -> Gates:
         """The contribution of the frames to the gates, [..., input_size] to [..., 4H]; called once for all frames."""
-        raise TypeError(f"{type(self).__name__} must define input_gates")
+        return functional.linear(frames, self.input_weight)
 
-    def gates(
-        self, input_gates: Float[Tensor, "*batch gates"], hidden: Float[Tensor, "*batch hidden"]
-    ) -> Float[Tensor, "*batch gates"]:
+    def gates(self, input_gates: Gates, hidden: Hidden) -> Gates:
         """Gate pre-activations i, f, g, o of one step, [..., 4H]."""
-        raise TypeError(f"{type(self).__name__} must define gates")
+        return input_gates + functional.linear(hidden, self.recurrent_weight)
 
-    def padded_input_gates(
-        self, frames: Float[Tensor, "batch frames input"], mask: Bool[Tensor, "batch frames"]
-    ) -> Float[Tensor, "batch frames gates"]:
+    def padded_input_gates(self, frames: Frames, mask: Mask) -> Gates:
         """The result of `input_gates` for padded frames, which are zero where the mask is False."""
         return self.input_gates(frames)
 
-    def step(self, input_gates: Float[Tensor, "*batch gates"], state: LSTMState) -> LSTMState:
+    def step(self, input_gates: Gates, state: LSTMState) -> LSTMState:
         """The state after one frame. The output of the cell is its `hidden`."""
         return self.update_memory(self.gates(input_gates, state.hidden), state.cell)
 
-    def padded_step(
-        self, input_gates: Float[Tensor, "batch gates"], state: LSTMState, frame: int, mask: Bool[Tensor, "batch"]
-    ) -> LSTMState:
+    def padded_step(self, input_gates: Gates, state: LSTMState, frame: int, mask: Mask) -> LSTMState:
         """The result of `step` at frame number `frame` of padded rows; it is discarded where the mask is False."""
         return self.step(input_gates, state)
 
     def update_memory(
-        self,
-        gates: Float[Tensor, "*batch gates"],
-        cell: Float[Tensor, "*batch hidden"],
-        *,
-        candidate: Map = torch.tanh,
-        norm: Map | None = None,
+        self, gates: Gates, cell: Hidden, *, candidate: Map = torch.tanh, norm: Map | None = None
     ) -> LSTMState:
         """The memory update: gate pre-activations [..., 4H] and the previous c [..., H] to the new state.
 
@@ -169,7 +169,7 @@ class LSTMCell(nn.Module):
             seen = normalised if self.cell_norm in ("output", "both") else cell
         return LSTMState(torch.sigmoid(o) * torch.tanh(seen), carried)
 
-    def bounded(self, cell: Float[Tensor, "*batch hidden"]) -> Float[Tensor, "*batch hidden"]:
+    def bounded(self, cell: Hidden) -> Hidden:
         """The new memory before any norm of it, unchanged; a cell with a bound on its values defines it."""
         return cell
 

@@ -8,16 +8,15 @@ A baseline for comparison: its statistics are over all true frames of all uttera
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
-from las.nn.cells.base import NUM_GATES, LSTMCell
+from las.nn.cells.base import NUM_GATES, Frames, Gates, LSTMCell, Mask
 from las.nn.normalisation import RunningMoments, moment_norm
 
 
 class BNInputLSTMCell(LSTMCell):
-    """An LSTM with batch norm on W x. Parameters beside W and U: 8H.
+    """An LSTM with batch norm on W x. Parameters besides W and U: 8H.
 
     In a speller the statistics are over the utterances of the batch, token by token.
 
@@ -32,16 +31,9 @@ class BNInputLSTMCell(LSTMCell):
         self.bias = nn.Parameter(torch.zeros(NUM_GATES * hidden_size))
         self.input_moments = RunningMoments(NUM_GATES * hidden_size, momentum=momentum)
 
-    def input_gates(self, frames: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch gates"]:
+    def input_gates(self, frames: Frames) -> Gates:
         return self.padded_input_gates(frames, torch.ones_like(frames[..., 0], dtype=torch.bool))
 
-    def padded_input_gates(
-        self, frames: Float[Tensor, "*batch input"], mask: Bool[Tensor, "*batch"]
-    ) -> Float[Tensor, "*batch gates"]:
+    def padded_input_gates(self, frames: Frames, mask: Mask) -> Gates:
         projected = functional.linear(frames, self.input_weight)
         return moment_norm(projected, self.input_moments(projected, mask), self.gain, self.bias, self.eps)
-
-    def gates(
-        self, input_gates: Float[Tensor, "*batch gates"], hidden: Float[Tensor, "*batch hidden"]
-    ) -> Float[Tensor, "*batch gates"]:
-        return input_gates + functional.linear(hidden, self.recurrent_weight)

@@ -9,11 +9,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from las.nn.cells.base import NUM_GATES, LSTMCell, LSTMState
+from las.nn.cells.base import NUM_GATES, Gates, Hidden, LSTMCell, LSTMState, Mask
 from las.nn.normalisation import RunningMoments, moment_norm
 
 INITIAL_GAIN = 0.1
@@ -21,7 +20,7 @@ INITIAL_GAIN = 0.1
 
 
 class BNRecurrentLSTMCell(LSTMCell):
-    """An LSTM with batch norm on W x, on U h and, by `cell_norm`, on the memory. Parameters beside W and U: 12H.
+    """An LSTM with batch norm on W x, on U h and, by `cell_norm`, on the memory. Parameters besides W and U: 12H.
 
     Args:
         num_steps: first steps with running statistics of their own; later ones share those of the last. With 1, all
@@ -45,20 +44,13 @@ class BNRecurrentLSTMCell(LSTMCell):
             nn.init.constant_(self.cell_gain, INITIAL_GAIN)
             self.cell_moments = running(hidden_size)
 
-    def input_gates(self, frames: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch gates"]:
-        return functional.linear(frames, self.input_weight)
-
-    def gates(
-        self, input_gates: Float[Tensor, "*batch gates"], hidden: Float[Tensor, "*batch hidden"]
-    ) -> Float[Tensor, "*batch gates"]:
+    def gates(self, input_gates: Gates, hidden: Hidden) -> Gates:
         return self._gates(input_gates, hidden, self.num_steps, _all(hidden))
 
-    def step(self, input_gates: Float[Tensor, "*batch gates"], state: LSTMState) -> LSTMState:
+    def step(self, input_gates: Gates, state: LSTMState) -> LSTMState:
         return self.padded_step(input_gates, state, self.num_steps, _all(state.hidden))
 
-    def padded_step(
-        self, input_gates: Float[Tensor, "*batch gates"], state: LSTMState, frame: int, mask: Bool[Tensor, "*batch"]
-    ) -> LSTMState:
+    def padded_step(self, input_gates: Gates, state: LSTMState, frame: int, mask: Mask) -> LSTMState:
         gates = self._gates(input_gates, state.hidden, frame, mask)
         return self.update_memory(gates, state.cell, norm=partial(self._cell_norm, frame=frame, mask=mask))
 

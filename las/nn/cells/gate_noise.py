@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from las.nn.cells.base import LSTMCell, LSTMState
+from las.nn.cells.base import Gates, Hidden, LSTMCell, LSTMState, Mask
 from las.nn.cells.wrapper import WrapperLSTMCell
 from las.runtime.errors import ConfigError
 
@@ -49,9 +49,7 @@ class GateNoiseLSTMCell(WrapperLSTMCell):
     def _forget_number(cell: "GateNoiseLSTMCell", *given: object) -> None:
         cell._number = None
 
-    def gates(
-        self, input_gates: Float[Tensor, "*batch gates"], hidden: Float[Tensor, "*batch hidden"]
-    ) -> Float[Tensor, "*batch gates"]:
+    def gates(self, input_gates: Gates, hidden: Hidden) -> Gates:
         gates = self.cell.gates(input_gates, hidden)
         if not self.training:
             return gates
@@ -59,12 +57,10 @@ class GateNoiseLSTMCell(WrapperLSTMCell):
         shift = shift + WIDTH * (2 * torch.rand_like(gates) - 1)
         return torch.addcmul(shift, gates, scale + WIDTH * torch.randn_like(gates))
 
-    def step(self, input_gates: Float[Tensor, "*batch gates"], state: LSTMState) -> LSTMState:
+    def step(self, input_gates: Gates, state: LSTMState) -> LSTMState:
         return self.cell.update_memory(self.gates(input_gates, state.hidden), state.cell)
 
-    def padded_step(
-        self, input_gates: Float[Tensor, "batch gates"], state: LSTMState, frame: int, mask: Tensor
-    ) -> LSTMState:
+    def padded_step(self, input_gates: Gates, state: LSTMState, frame: int, mask: Mask) -> LSTMState:
         return self.step(input_gates, state)
 
     def _update_noise(

@@ -7,11 +7,10 @@ gates = LN(W x; gain_x, bias_x) + LN(U h; gain_h, bias_h) + b
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
-from las.nn.cells.base import NUM_GATES, LSTMCell
+from las.nn.cells.base import NUM_GATES, Frames, Gates, Hidden, LSTMCell
 from las.nn.normalisation import layer_norm
 from las.runtime.errors import ArgumentError, suggest
 
@@ -23,7 +22,7 @@ class LNGlobalLSTMCell(LSTMCell):
 
     Invariant to the scale of W and of U separately, and to the scale of each frame.
 
-    `biases` chooses the offsets: `all` is Ba et al.'s form (bias_x, bias_h and b: 20H parameters beside W and U),
+    `biases` chooses the offsets: `all` is Ba et al.'s form (bias_x, bias_h and b: 20H parameters besides W and U),
     `input` is Zeineldeen et al.'s (bias_x alone: 12H). Both are the same function; they differ in training, because
     three biases that add up take three steps at each update.
 
@@ -53,14 +52,12 @@ class LNGlobalLSTMCell(LSTMCell):
     def gate_bias(self) -> nn.Parameter:
         return self.input_bias if self.bias is None else self.bias
 
-    def input_gates(self, frames: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch gates"]:
+    def input_gates(self, frames: Frames) -> Gates:
         projected = functional.linear(frames, self.input_weight)
         # One sum of both offsets: the same function and gradients, and one pass over the frames less.
         offset = self.input_bias if self.bias is None else self.input_bias + self.bias
         return layer_norm(projected, self.input_gain, offset, self.eps)
 
-    def gates(
-        self, input_gates: Float[Tensor, "*batch gates"], hidden: Float[Tensor, "*batch hidden"]
-    ) -> Float[Tensor, "*batch gates"]:
+    def gates(self, input_gates: Gates, hidden: Hidden) -> Gates:
         projected = functional.linear(hidden, self.recurrent_weight)
         return input_gates + layer_norm(projected, self.recurrent_gain, self.recurrent_bias, self.eps)

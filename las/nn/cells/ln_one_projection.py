@@ -7,11 +7,10 @@ gates = W x + LN(U h; gain, bias)              normalised: recurrent
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from las.nn.cells.base import NUM_GATES, LSTMCell
+from las.nn.cells.base import NUM_GATES, Frames, Gates, Hidden, LSTMCell
 from las.nn.normalisation import layer_norm
 from las.runtime.errors import ArgumentError, suggest
 
@@ -19,7 +18,7 @@ PROJECTIONS = ("input", "recurrent")
 
 
 class LNOneProjectionLSTMCell(LSTMCell):
-    """An LSTM with layer norm on W x or on U h, as `normalised` says. Parameters beside W and U: 8H.
+    """An LSTM with layer norm on W x or on U h, as `normalised` says. Parameters besides W and U: 8H.
 
     Invariant to the scale of the normalised matrix.
     """
@@ -33,12 +32,10 @@ class LNOneProjectionLSTMCell(LSTMCell):
         self.gain = nn.Parameter(torch.ones(NUM_GATES * hidden_size))
         self.bias = nn.Parameter(torch.zeros(NUM_GATES * hidden_size))
 
-    def input_gates(self, frames: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch gates"]:
+    def input_gates(self, frames: Frames) -> Gates:
         return self._projected(frames, self.input_weight, "input")
 
-    def gates(
-        self, input_gates: Float[Tensor, "*batch gates"], hidden: Float[Tensor, "*batch hidden"]
-    ) -> Float[Tensor, "*batch gates"]:
+    def gates(self, input_gates: Gates, hidden: Hidden) -> Gates:
         return input_gates + self._projected(hidden, self.recurrent_weight, "recurrent")
 
     def _projected(self, values: Tensor, weight: Tensor, name: str) -> Tensor:

@@ -6,16 +6,14 @@ gates_k = LN(W_k x + U_k h; gain_k, bias_k)    for k in i, f, g, o
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
-from las.nn.cells.base import NUM_GATES, LSTMCell
+from las.nn.cells.base import NUM_GATES, Gates, Hidden, LSTMCell
 from las.nn.normalisation import layer_norm
 
 
 class LNPerGateLSTMCell(LSTMCell):
-    """An LSTM with layer norm on each gate of W x + U h. Parameters beside W and U: 8H.
+    """An LSTM with layer norm on each gate of W x + U h. Parameters besides W and U: 8H.
 
     Invariant to a common scale of each gate's rows of W and U.
     """
@@ -26,12 +24,6 @@ class LNPerGateLSTMCell(LSTMCell):
         self.gain = nn.Parameter(torch.ones(NUM_GATES, hidden_size))
         self.bias = nn.Parameter(torch.zeros(NUM_GATES, hidden_size))
 
-    def input_gates(self, frames: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch gates"]:
-        return functional.linear(frames, self.input_weight)
-
-    def gates(
-        self, input_gates: Float[Tensor, "*batch gates"], hidden: Float[Tensor, "*batch hidden"]
-    ) -> Float[Tensor, "*batch gates"]:
-        joined = input_gates + functional.linear(hidden, self.recurrent_weight)
-        per_gate = joined.unflatten(-1, (NUM_GATES, self.hidden_size))
+    def gates(self, input_gates: Gates, hidden: Hidden) -> Gates:
+        per_gate = super().gates(input_gates, hidden).unflatten(-1, (NUM_GATES, self.hidden_size))
         return layer_norm(per_gate, self.gain, self.bias, self.eps).flatten(-2)

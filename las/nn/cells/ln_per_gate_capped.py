@@ -5,9 +5,7 @@ c_t = clip(sigmoid(f) * c_{t-1} + sigmoid(i) * tanh(g), -cap, cap)
 
 from typing import Any
 
-from jaxtyping import Float
-from torch import Tensor
-
+from las.nn.cells.base import Hidden
 from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
 from las.runtime.errors import ArgumentError
 
@@ -28,7 +26,7 @@ class LNPerGateCappedLSTMCell(LNPerGateLSTMCell):
             raise ArgumentError(f"cell_cap={cell_cap} must be above 0")
         self.cell_cap = cell_cap
 
-    def bounded(self, cell: Float[Tensor, "*batch hidden"]) -> Float[Tensor, "*batch hidden"]:
+    def bounded(self, cell: Hidden) -> Hidden:
         return cell.clamp(-self.cell_cap, self.cell_cap)
 
     def extra_repr(self) -> str:

@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
-from las.nn.cells.base import NUM_GATES, LSTMCell
+from las.nn.cells.base import NUM_GATES, Gates, Hidden, LSTMCell
 from las.nn.normalisation import layer_norm
 from las.runtime.errors import ArgumentError, suggest
 
@@ -22,7 +20,7 @@ GATES = ("i", "f", "g", "o")
 class LNSelectedGatesLSTMCell(LSTMCell):
     """An LSTM with layer norm on some gates; with all four it equals `ln_per_gate`.
 
-    Parameters beside W and U: 4H, and H for each normalised gate.
+    Parameters besides W and U: 4H, and H for each normalised gate.
     """
 
     def __init__(self, input_size: int, hidden_size: int, *, gates: Sequence[str] = GATES, **options: Any) -> None:
@@ -35,13 +33,8 @@ class LNSelectedGatesLSTMCell(LSTMCell):
         self.gain = nn.Parameter(torch.ones(len(self.chosen), hidden_size))
         self.bias = nn.Parameter(torch.zeros(NUM_GATES * hidden_size))
 
-    def input_gates(self, frames: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch gates"]:
-        return functional.linear(frames, self.input_weight)
-
-    def gates(
-        self, input_gates: Float[Tensor, "*batch gates"], hidden: Float[Tensor, "*batch hidden"]
-    ) -> Float[Tensor, "*batch gates"]:
-        parts = list((input_gates + functional.linear(hidden, self.recurrent_weight)).chunk(NUM_GATES, dim=-1))
+    def gates(self, input_gates: Gates, hidden: Hidden) -> Gates:
+        parts = list(super().gates(input_gates, hidden).chunk(NUM_GATES, dim=-1))
         for index, gain in zip(self.chosen, self.gain, strict=True):
             parts[index] = layer_norm(parts[index], gain, None, self.eps)
         return torch.cat(parts, dim=-1) + self.bias

@@ -6,11 +6,10 @@ gates = W x + U h + b
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
-from las.nn.cells.base import NUM_GATES, LSTMCell
+from las.nn.cells.base import NUM_GATES, Frames, Gates, LSTMCell
 
 
 class PlainLSTMCell(LSTMCell):
@@ -21,10 +20,5 @@ class PlainLSTMCell(LSTMCell):
         self.input_weight, self.recurrent_weight = self.weights()
         self.bias = nn.Parameter(torch.zeros(NUM_GATES * hidden_size))
 
-    def input_gates(self, frames: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch gates"]:
+    def input_gates(self, frames: Frames) -> Gates:
         return functional.linear(frames, self.input_weight, self.bias)
-
-    def gates(
-        self, input_gates: Float[Tensor, "*batch gates"], hidden: Float[Tensor, "*batch hidden"]
-    ) -> Float[Tensor, "*batch gates"]:
-        return input_gates + functional.linear(hidden, self.recurrent_weight)

@@ -9,12 +9,11 @@ its update.
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
 from las.config.build import require
-from las.nn.cells.base import LSTMCell, LSTMState
+from las.nn.cells.base import Gates, LSTMCell, LSTMState, Mask
 from las.nn.cells.wrapper import WrapperLSTMCell
 from las.runtime.errors import ArgumentError, ConfigError
 
@@ -39,14 +38,12 @@ class RecurrentDropoutLSTMCell(WrapperLSTMCell):
             )
         self.dropout = dropout
 
-    def step(self, input_gates: Float[Tensor, "*batch gates"], state: LSTMState) -> LSTMState:
+    def step(self, input_gates: Gates, state: LSTMState) -> LSTMState:
         return self.cell.update_memory(
             self.cell.gates(input_gates, state.hidden), state.cell, candidate=self._candidate
         )
 
-    def padded_step(
-        self, input_gates: Float[Tensor, "batch gates"], state: LSTMState, frame: int, mask: Tensor
-    ) -> LSTMState:
+    def padded_step(self, input_gates: Gates, state: LSTMState, frame: int, mask: Mask) -> LSTMState:
         return self.step(input_gates, state)
 
     def _candidate(self, g: Tensor) -> Tensor:

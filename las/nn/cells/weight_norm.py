@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from las.nn.cells.base import NUM_GATES, LSTMCell
+from las.nn.cells.base import NUM_GATES, Frames, Gates, Hidden, LSTMCell
 
 
 def weight_norm(direction: Float[Tensor, "rows columns"], gain: Float[Tensor, "rows"]) -> Float[Tensor, "rows columns"]:
@@ -21,7 +21,7 @@ def weight_norm(direction: Float[Tensor, "rows columns"], gain: Float[Tensor, "r
 
 
 class WeightNormLSTMCell(LSTMCell):
-    """An LSTM with weight norm. Parameters beside W and U: 12H. Invariant to the scale of each row of the directions.
+    """An LSTM with weight norm. Parameters besides W and U: 12H. Invariant to the scale of each row of the directions.
 
     `input_weight` and `recurrent_weight` are the directions. The gains start at their lengths, so that the cell starts
     as the plain one.
@@ -40,10 +40,8 @@ class WeightNormLSTMCell(LSTMCell):
         self.input_gain.copy_(self.input_weight.norm(dim=-1))
         self.recurrent_gain.copy_(self.recurrent_weight.norm(dim=-1))
 
-    def input_gates(self, frames: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch gates"]:
+    def input_gates(self, frames: Frames) -> Gates:
         return functional.linear(frames, weight_norm(self.input_weight, self.input_gain), self.bias)
 
-    def gates(
-        self, input_gates: Float[Tensor, "*batch gates"], hidden: Float[Tensor, "*batch hidden"]
-    ) -> Float[Tensor, "*batch gates"]:
+    def gates(self, input_gates: Gates, hidden: Hidden) -> Gates:
         return input_gates + functional.linear(hidden, weight_norm(self.recurrent_weight, self.recurrent_gain))

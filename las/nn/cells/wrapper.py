@@ -7,10 +7,7 @@ Wherever a config chooses a cell, it may choose a wrapper and the cell inside it
 from collections.abc import Callable
 from typing import Any
 
-from jaxtyping import Bool, Float
-from torch import Tensor
-
-from las.nn.cells.base import LSTMCell, LSTMState
+from las.nn.cells.base import Frames, Gates, Hidden, LSTMCell, LSTMState, Mask
 
 
 class WrapperLSTMCell(LSTMCell):
@@ -26,25 +23,19 @@ class WrapperLSTMCell(LSTMCell):
         self.cell = cell(input_size, hidden_size, **options)
         self.cell_norm, self.forget_bias, self.eps = self.cell.cell_norm, self.cell.forget_bias, self.cell.eps
 
-    def input_gates(self, frames: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch gates"]:
+    def input_gates(self, frames: Frames) -> Gates:
         return self.cell.input_gates(frames)
 
-    def padded_input_gates(
-        self, frames: Float[Tensor, "*batch input"], mask: Bool[Tensor, "*batch"]
-    ) -> Float[Tensor, "*batch gates"]:
+    def padded_input_gates(self, frames: Frames, mask: Mask) -> Gates:
         return self.cell.padded_input_gates(frames, mask)
 
-    def gates(
-        self, input_gates: Float[Tensor, "*batch gates"], hidden: Float[Tensor, "*batch hidden"]
-    ) -> Float[Tensor, "*batch gates"]:
+    def gates(self, input_gates: Gates, hidden: Hidden) -> Gates:
         return self.cell.gates(input_gates, hidden)
 
-    def step(self, input_gates: Float[Tensor, "*batch gates"], state: LSTMState) -> LSTMState:
+    def step(self, input_gates: Gates, state: LSTMState) -> LSTMState:
         return self.after(self.cell.step(input_gates, self.before(state)), state)
 
-    def padded_step(
-        self, input_gates: Float[Tensor, "*batch gates"], state: LSTMState, frame: int, mask: Bool[Tensor, "*batch"]
-    ) -> LSTMState:
+    def padded_step(self, input_gates: Gates, state: LSTMState, frame: int, mask: Mask) -> LSTMState:
         return self.after(self.cell.padded_step(input_gates, self.before(state), frame, mask), state)
 
     def before(self, state: LSTMState) -> LSTMState:
