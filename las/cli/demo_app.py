@@ -24,7 +24,7 @@ from las.nn import rnn
 from las.reproduction import examples, transcription_html
 from las.runtime import devices, machine, progress
 from las.runtime.errors import ConfigError, DataError, LasError
-from las.storage import temporary
+from las.storage import atomic
 
 LIMITS = {"port": (1, 65535), "max_upload_mb": (0.001, 1e4), "max_duration_s": (0.1, 1e6)}
 KINDS = {"checkpoint": str, "example": str | None, "host": str, "strict": bool, "allow_hosts": list[str]}
@@ -76,7 +76,7 @@ def demo_app(overrides: list[str]) -> None:
     if wrong := [name for name in names if not re.fullmatch(r"[\w.-]+(:\d+)?", name)]:
         raise ConfigError(f"allow_hosts: {wrong[0]!r} is no host's name, for example allow_hosts=[demo.example.org]")
     machine.require_free(config["host"], config["port"])
-    with temporary.folder("las-demo-app-") as folder:
+    with atomic.temporary_folder("las-demo-app-") as folder:
         gradio = load_gradio(folder / "recordings")
         transcriber = transcribe.configured(config, str(devices.pick(config["device"])))
         example = examples.to_try(transcriber, config["example"], folder)

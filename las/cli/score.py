@@ -14,7 +14,6 @@ from las.scoring import (
     ctm,
     error_rates,
     glm,
-    html,
     hub5,
     phones,
     segments,
@@ -181,7 +180,7 @@ def write(config: Config, result: dict[str, Any], score: Score, test: ScoredTest
     if config["alignments"] is not None:
         atomic.write(Path(config["alignments"]), tables.aligned_text(score.utterances))
     if config["page"] is not None:
-        page = html.page(score, test.metric, Path(config["hypothesis"]).name, test.convention)
+        page = tables.page(score, test.metric, Path(config["hypothesis"]).name, test.convention)
         atomic.write(Path(config["page"]), page)
 
 

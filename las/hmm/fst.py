@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from las.runtime.errors import ConfigError, StorageError
-from las.storage import temporary
+from las.storage import atomic
 
 EPSILON = 0
 """Label of arcs that read, or write, nothing."""
@@ -85,7 +85,7 @@ def to_kaldi(fst: Fst) -> Any:
         states[name] = np.bincount(fst.arcs.sources[labels == EPSILON], minlength=len(states))
     states["first"] = np.cumsum(states["arcs"]) - states["arcs"]
     kaldifst = library("kaldifst")
-    with temporary.folder(_PREFIX) as folder:
+    with atomic.temporary_folder(_PREFIX) as folder:
         path = folder / "fst"
         with path.open("wb") as file:
             file.write(_MAGIC + _TYPES)
@@ -98,7 +98,7 @@ def to_kaldi(fst: Fst) -> Any:
 def from_kaldi(fst: Any) -> Fst:
     """The arcs of a kaldifst transducer."""
     kaldifst = library("kaldifst")
-    with temporary.folder(_PREFIX) as folder:
+    with atomic.temporary_folder(_PREFIX) as folder:
         path = _written(kaldifst.StdConstFst(fst), folder)
         with path.open("rb") as file:
             _require_format(file.read(4 + len(_TYPES)), _TYPES)
@@ -131,7 +131,7 @@ def from_lattice(lattice: Any) -> Fst:
 
     Lattices have only OpenFst's format "vector", in which the arcs of each state follow its own record.
     """
-    with temporary.folder(_PREFIX) as folder:
+    with atomic.temporary_folder(_PREFIX) as folder:
         content = _written(lattice, folder).read_bytes()
     head = 4 + len(_LATTICE_TYPES)
     _require_format(content[:head], _LATTICE_TYPES)

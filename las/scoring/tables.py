@@ -1,15 +1,19 @@
-"""Tables of scores and comparisons for the terminal, and aligned utterances as text."""
+"""Scores and comparisons as tables for the terminal, aligned utterances as text, and the page of a score."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
+from las.runtime import templates
+from las.runtime.errors import first_of
 from las.scoring.error_rates import SHORT_NAMES, UNITS, Alignment, ErrorRate, Score, count, percent
 from las.scoring.significance import Comparison
 
 COLUMNS = 110  # of a line of aligned words
+LISTED = 30  # rows of the page's lists of frequent errors
 MARKS = {"correct": "", "substitution": "S", "deletion": "D", "insertion": "I"}
 TESTS = {
     "mapsswe": ("matched-pair sentence segments", "segments"),
@@ -22,7 +26,7 @@ TESTS = {
 
 def print_score(score: Score, metric: str, console: Console, num_confusions: int = 10) -> None:
     """Print errors by speaker, by subset and in total, the most frequent confusions, and missing hypotheses."""
-    table = _table("", "utterances", UNITS[metric], "correct %", "sub %", "del %", "ins %", f"{SHORT_NAMES[metric]} %")
+    table = _table(*_headings("", metric))
     for rates in (score.speakers, score.subsets, {"total": score.total}):
         for name, rate in rates.items():
             table.add_row(name, *_cells(rate))
@@ -32,27 +36,23 @@ def print_score(score: Score, metric: str, console: Console, num_confusions: int
         confusions = (f"{c.reference} as {c.hypothesis} ({c.count})" for c in score.confusions[:num_confusions])
         console.print(f"most frequent confusions: {', '.join(confusions)}", markup=False)
     if score.missing:
-        names = ", ".join(score.missing[:5]) + (", ..." if len(score.missing) > 5 else "")
-        console.print(f"{len(score.missing)} without a hypothesis, counted as deleted: {names}", markup=False)
+        missing = f"{len(score.missing)} without a hypothesis, counted as deleted: {first_of(list(score.missing), 5)}"
+        console.print(missing, markup=False)
 
 
 def print_comparison(comparison: Comparison, names: tuple[str, str], metric: str, console: Console) -> None:
     """Print both systems, their difference, and every p value."""
-    systems = _table(
-        "system", "utterances", UNITS[metric], "correct %", "sub %", "del %", "ins %", f"{SHORT_NAMES[metric]} %"
-    )
+    systems = _table(*_headings("system", metric))
     for name, rate in zip(names, (comparison.first, comparison.second), strict=True):
         systems.add_row(name, *_cells(rate))
-    console.print(systems, markup=False)
-    console.print(difference(comparison, names), markup=False)
     tests = _table("test", "pairs", "statistic", "p", "p of sc_stats")
     for name, outcome in comparison.tests.items():
         title, unit = TESTS[name]
         values = (f"{outcome.statistic:.3f}", probability(outcome.p), probability(outcome.sc_stats_p))
         tests.add_row(f"{title} ({unit})", str(outcome.pairs), *values)
-    console.print(tests, markup=False)
-    share = 100 * comparison.second_better
-    console.print(f"{names[1]} makes fewer errors in {share:.1f} % of resampled tests", markup=False)
+    share = f"{names[1]} makes fewer errors in {100 * comparison.second_better:.1f} % of resampled tests"
+    for part in (systems, difference(comparison, names), tests, share):
+        console.print(part, markup=False)
 
 
 def difference(comparison: Comparison, names: tuple[str, str]) -> str:
@@ -81,18 +81,22 @@ def aligned_text(utterances: Mapping[str, Alignment]) -> str:
 
 
 def _lines(alignment: Alignment) -> Iterator[str]:
-    columns = [_column(*aligned) for aligned in alignment]
-    titles = ("  reference ", "  hypothesis", "            ")
-    for chunk in _chunks(columns):
-        widths = [max(map(cell_len, column)) for column in chunk]
-        for row, title in enumerate(titles):
-            cells = (column[row] for column in chunk)
-            padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True))
-            yield f"{title}  {'  '.join(padded)}".rstrip()
+    """Yield the three rows of an utterance, again below where they are longer than `COLUMNS`."""
+    chunk: list[tuple[str, str, str]] = []
+    used = 0
+    for aligned in alignment:
+        column = _column(*aligned)
+        width = max(map(cell_len, column)) + 2
+        if chunk and used + width > COLUMNS:
+            yield from _rows(chunk)
+            chunk, used = [], 0
+        chunk.append(column)
+        used += width
+    yield from _rows(chunk)
 
 
 def _column(reference: str | None, hypothesis: str | None, kind: str) -> tuple[str, str, str]:
-    """Reference word, hypothesis word and error mark of one column."""
+    """Return the reference word, the hypothesis word and the error mark of one column."""
     if kind == "correct":
         return reference or "", hypothesis or "", ""
     stars = "*" * cell_len(reference or hypothesis or "")
@@ -100,18 +104,47 @@ def _column(reference: str | None, hypothesis: str | None, kind: str) -> tuple[s
     return upper[0], upper[1], MARKS[kind]
 
 
-def _chunks(columns: Iterable[tuple[str, str, str]]) -> Iterator[list[tuple[str, str, str]]]:
-    """Group columns into lines of text."""
-    chunk: list[tuple[str, str, str]] = []
-    used = 0
-    for column in columns:
-        width = max(map(cell_len, column)) + 2
-        if chunk and used + width > COLUMNS:
-            yield chunk
-            chunk, used = [], 0
-        chunk.append(column)
-        used += width
-    yield chunk
+def _rows(columns: list[tuple[str, str, str]]) -> Iterator[str]:
+    widths = [max(map(cell_len, column)) for column in columns]
+    for row, title in enumerate(("  reference ", "  hypothesis", "            ")):
+        padded = zip((column[row] for column in columns), widths, strict=True)
+        cells = [cell + " " * (width - cell_len(cell)) for cell, width in padded]
+        yield f"{title}  {'  '.join(cells)}".rstrip()
+
+
+def page(score: Score, metric: str, title: str, convention: str) -> str:
+    """Render a score as an HTML page: rate and interval, parts, frequent errors, all utterances, most errors first."""
+    limits = "" if score.interval is None else f" [{100 * score.interval[0]:.1f}, {100 * score.interval[1]:.1f}]"
+    subsets = {f"subset {name}": rate for name, rate in score.subsets.items()}
+    utterances = [(name, count([alignment]), alignment) for name, alignment in score.utterances.items()]
+    return templates.render(
+        "score.html",
+        title=title,
+        convention=convention,
+        rate=f"{SHORT_NAMES[metric]} {100 * score.total.rate:.1f} %{limits}",
+        interval_over="" if score.interval is None else score.interval_over,
+        total=score.total,
+        unit=UNITS[metric],
+        missing=len(score.missing),
+        part_headings=_headings("", metric),
+        parts=[[name, *_cells(rate)] for name, rate in ({**score.speakers, **subsets, "total": score.total}).items()],
+        frequent=_frequent_errors(score),
+        utterances=sorted(utterances, key=lambda utterance: -utterance[1].errors),
+    )
+
+
+def _frequent_errors(score: Score) -> list[tuple[str, list[tuple[str, int]]]]:
+    """List the most frequent confusions, deletions and insertions, each with its number of occurrences."""
+    confused = [(f"{pair.reference} as {pair.hypothesis}", pair.count) for pair in score.confusions[:LISTED]]
+    aligned = [pair for alignment in score.utterances.values() for pair in alignment]
+    deleted = Counter(str(pair.reference) for pair in aligned if pair.kind == "deletion").most_common(LISTED)
+    inserted = Counter(str(pair.hypothesis) for pair in aligned if pair.kind == "insertion").most_common(LISTED)
+    return [("confused", confused), ("deleted", deleted), ("inserted", inserted)]
+
+
+def _headings(first: str, metric: str) -> list[str]:
+    numbers = ["utterances", UNITS[metric], "correct %", "sub %", "del %", "ins %", f"{SHORT_NAMES[metric]} %"]
+    return [first, *numbers]
 
 
 def _table(first: str, *numbers: str) -> Table:

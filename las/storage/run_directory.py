@@ -11,7 +11,7 @@ runs/<name>/<corpus>/seed<seed>/
     decoded/            outputs of `las decode`, see las.storage.output_paths
     tuned.json          result of `las tune`, see las.decoding.tuned_search
     warm_start.json     tensors that a warm start took from another run, see las.training.warm_start
-    extensions.json     lengths that the run was given anew, see las.storage.run_length
+    extensions.json     lengths that the run was given anew
     finished/step-<step>/  result and hypotheses that it ended with before
 
 A run is continued only with the config, software and data it began with, or with changes that are allowed by name. Only
@@ -32,13 +32,12 @@ from typing import Any
 import torch
 
 from las.config import trust
-from las.config.build import Config, differences
+from las.config.build import Config, differences, shown
 from las.config.public import with_former_names, with_public_names
 from las.runtime import distributed
 from las.runtime.errors import ConfigError, StorageError, suggest
 from las.runtime.version import __version__
-from las.storage import atomic, bounded, run_length, run_records
-from las.storage.run_length import Lengths
+from las.storage import atomic, bounded, run_records
 
 UNSIGNED = ("data_dir", "run_dir", "kernel", "learning_rate", "labels", "lexicon")
 """Keys that do not affect what is trained (locations, kernels, what `optim.lr` is compared with): a run may continue
@@ -75,6 +74,10 @@ KINDS = {
 """Properties of a run that are compared when it continues, with their names in messages."""
 NEVER_ALLOWED = ("vocabulary", "manifest_hash", "seed", "labels", "lexicon")
 """Properties that may not change: they decide the order of the data or the meaning of the parameters."""
+LENGTHS = ("max_steps", "max_sub_epochs", "patience")
+"""Options of the trainer that only say when training ends, and may grow afterwards; null or absent means no limit."""
+Lengths = dict[str, tuple[int | None, int | None]]
+"""Lengths that differ, before and after, by key."""
 
 
 def signature(config: Config) -> Config:
@@ -160,13 +163,13 @@ class RunDirectory:
         own_name = f"give this one a name of its own: name={self.config['name']}_2"
         if not differing:
             return
-        if differences(run_length.without_lengths(stored), run_length.without_lengths(current)):
+        if differences(without_lengths(stored), without_lengths(current)):
             listed = "\n  ".join(differing)
             raise StorageError(
                 f"{self.directory} holds a run of another configuration (its value -> yours):\n  {listed}\n{own_name}"
             )
         try:
-            self.extension = run_length.require_growth(stored["trainer"], current["trainer"], self._result(), own_name)
+            self.extension = require_growth(stored["trainer"], current["trainer"], self._result(), own_name)
         except StorageError as error:
             raise StorageError(f"{self.directory}: {error}") from error
 
@@ -253,10 +256,53 @@ class RunDirectory:
             atomic.write_json(self.directory / "result.json", result, durable=True)
 
 
+def without_lengths(signed: Config) -> Config:
+    """Copy a signature without the lengths."""
+    trainer = signed["trainer"]
+    return signed | {"trainer": {key: value for key, value in trainer.items() if key not in LENGTHS}}
+
+
+def require_growth(before: Config, after: Config, result: Mapping[str, Any] | None, advice: str) -> Lengths:
+    """Lengths that grow from one section `trainer` to another.
+
+    Args:
+        result: content of result.json of a finished run, else None.
+        advice: the end of every message, with the command for a run of its own.
+
+    Raises StorageError for a length that shrinks, for a run that ended as broken, and for a finished run that would end
+    again where it ended.
+    """
+    lengths = {key: (before.get(key), after.get(key)) for key in LENGTHS if before.get(key) != after.get(key)}
+    for key, (old, new) in lengths.items():
+        if not (isinstance(old, int) and (new is None or new > old)):
+            raise StorageError(
+                f"trainer.{key} was {shown(old)}, and {shown(new)} would make the run shorter: a run can only be "
+                f"continued for longer. {advice}"
+            )
+    if result is not None and "broken" in result:
+        raise StorageError(
+            f"this run ended as broken at step {result['steps']}, which more steps do not mend. {advice}"
+        )
+    if result is not None and not lengths.keys() & (ended_by := _ended_by(before, int(result["steps"]))):
+        listed = " or ".join(f"trainer.{key}={shown(before[key])}" for key in ended_by)
+        raise StorageError(f"this run ended at step {result['steps']} by {listed}: give a greater value. {advice}")
+    return lengths
+
+
+def describe(lengths: Lengths) -> str:
+    """The changes in words: `trainer.max_steps 500 -> 2000`."""
+    return ", ".join(f"trainer.{key} {shown(old)} -> {shown(new)}" for key, (old, new) in lengths.items())
+
+
+def _ended_by(trainer: Config, steps: int) -> list[str]:
+    """Lengths that may have ended a run after `steps` steps."""
+    if steps >= trainer["max_steps"]:
+        return ["max_steps"]
+    return [key for key in ("patience", "max_sub_epochs") if trainer.get(key) is not None]
+
+
 def environment() -> dict[str, Any]:
     """Versions, machine, commit and command of this process, for judging its results."""
-    import torch
-
     return {
         "command": " ".join(sys.argv),
         "commit": commit(),

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from las.config.build import Config, check_value
 from las.runtime.errors import ConfigError
-from las.storage import run_length
-from las.storage.run_length import Lengths
+from las.storage import run_directory
+from las.storage.run_directory import Lengths
 
 TOO_HIGH, TOO_LOW = 2.0, 0.1
 """A rate is far from the suitable one when it is more than twice, or less than a tenth of it."""
@@ -54,7 +54,7 @@ def describe_extension(lengths: Lengths, rate: Callable[[int], float], step: int
     `rate` gives the learning rate of a step by the schedule as it stands now.
     """
     _, last = lengths.get("max_steps", (None, None))
-    line = f"continued for longer: {run_length.describe(lengths)}. The learning rate goes on by the schedule: "
+    line = f"continued for longer: {run_directory.describe(lengths)}. The learning rate goes on by the schedule: "
     line += f"{rate(step):.3g} at step {step}, {rate(step + 1):.3g} at step {step + 1}"
     if last is not None:
         line += f", {rate(last):.3g} at step {last}"

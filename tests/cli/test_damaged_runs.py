@@ -16,7 +16,7 @@ from console import Answer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from las.cli import runs_compare, runs_list, runs_watch
+from las.cli import runs, runs_list
 from las.reproduction import recipe, results
 from las.reproduction.jobs import Job
 from las.runtime import progress
@@ -146,7 +146,7 @@ def test_a_damaged_run_is_one_line_and_the_others_are_listed(apply: Callable[[Pa
         assert (bad["state"] == "damaged") == bool(bad["problem"])
         assert len(list(csv.DictReader(runs_list.listing(root, None, "minutes>=0", "csv").splitlines()))) >= 2
         runs_list.listing(root, "step", "name=a*", "md")
-        runs_watch.watch(root, 0.1)
+        runs.watch(root, 0.1)
 
 
 @given(damage(), damage())
@@ -160,7 +160,7 @@ def test_a_damaged_run_is_an_error_of_comparing_and_reproducing(
             shutil.rmtree(root / "c")
             apply(write(root / "c"))
             with contextlib.suppress(LasError):
-                runs_compare.compare(root / "c", root / "b", root / "page.html")
+                runs.compare(root / "c", root / "b", root / "page.html")
             job = Job(row, 1, 1, (), {"trainer": {"max_steps": 9}}, root / "b")
             if not results.fault(job):
                 assert job.result is None or isinstance(results.outcome(job, job.result).steps, int)

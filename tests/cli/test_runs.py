@@ -15,7 +15,7 @@ from console import Answer
 from places import REPOSITORY
 from rich.console import Console
 
-from las.cli import runs_list, runs_watch
+from las.cli import runs, runs_list
 from las.runtime import progress
 from las.storage import atomic, run_summary
 
@@ -220,5 +220,5 @@ def test_trainings_are_followed_until_they_end(folder: Path, las: Las, monkeypat
     looks.clear()
     terminal = Console(force_terminal=True, width=120, record=True)
     monkeypatch.setattr(progress, "console", terminal)
-    runs_watch.watch(folder, 0.1)
+    runs.watch(folder, 0.1)
     assert "250 of 500" in terminal.export_text()

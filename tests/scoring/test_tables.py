@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
-from las.scoring import html, significance, tables
+from las.scoring import significance, tables
 from las.scoring.alignment import Aligned, AlignmentRules
 from las.scoring.error_rates import Score, error_rate, summarise
 
@@ -41,7 +41,7 @@ def test_reference_tokens_are_named_by_the_metric(metric: str, unit: str) -> Non
     assert any(f"┃ {unit} ┃" in line for line in printed(tables.print_score, found, metric))
     compared = printed(tables.print_comparison, significance.compare(*scores()), ("a.trn", "b.trn"), metric)
     assert any(f"┃ {unit} ┃" in line for line in compared)
-    assert f"2 errors of 3 {unit} in 2 utterances" in Page(html.page(found, metric, "x", "nist")).text
+    assert f"2 errors of 3 {unit} in 2 utterances" in Page(tables.page(found, metric, "x", "nist")).text
 
 
 def test_subsets_have_rows_of_their_own() -> None:
@@ -133,7 +133,7 @@ def page() -> str:
     references = {"good": ["a", "b"], "<bad>": ["<i>", "&amp", "c"], "silent": ["a"]}
     hypotheses = {"good": ["a", "b"], "<bad>": ["</p>", "c", "&"]}
     found = error_rate(references, hypotheses, {name: "mary" for name in references})
-    return html.page(found, "wer", "<decoded>.trn", "nist")
+    return tables.page(found, "wer", "<decoded>.trn", "nist")
 
 
 def test_the_page_is_whole_and_shows_what_was_heard() -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from las.storage import temporary
+from las.storage import atomic
 
 HOLD = """
 import sys, tempfile
-from las.storage import temporary
+from las.storage import atomic
 tempfile.tempdir = sys.argv[1]
-with temporary.folder("las-test-") as folder:
+with atomic.temporary_folder("las-test-") as folder:
     (folder / "x.wav").write_text("a voice")
     print(folder, flush=True)
     sys.stdin.read()
@@ -35,7 +35,7 @@ def hold(place: Path) -> tuple["subprocess.Popen[str]", Path]:
 
 
 def test_a_folder_is_private_and_gone_afterwards(place: Path) -> None:
-    with temporary.folder("las-test-") as folder:
+    with atomic.temporary_folder("las-test-") as folder:
         assert folder.parent == place and folder.stat().st_mode & 0o777 == 0o700
         (folder / "x.wav").write_text("a voice")
     assert list(place.iterdir()) == []
@@ -46,13 +46,13 @@ def test_what_a_killed_program_left_is_removed_by_the_next(place: Path) -> None:
     process.kill()
     process.communicate()
     assert (left / "x.wav").read_text() == "a voice"
-    with temporary.folder("las-test-") as folder:
+    with atomic.temporary_folder("las-test-") as folder:
         assert list(place.iterdir()) == [folder]
 
 
 def test_what_a_living_program_has_stays(place: Path) -> None:
     process, other = hold(place)
-    with temporary.folder("las-test-") as folder:
+    with atomic.temporary_folder("las-test-") as folder:
         assert sorted(place.iterdir()) == sorted([folder, other])
         assert (other / "x.wav").read_text() == "a voice"
     process.communicate("")
@@ -65,7 +65,7 @@ def test_other_files_stay(place: Path) -> None:
     (place / "las-test-link").symlink_to(place / "mine")
     (place / "las-test-file").touch()
     (place / "las-other-folder").mkdir()
-    with temporary.folder("las-test-"):
+    with atomic.temporary_folder("las-test-"):
         pass
     assert sorted(path.name for path in place.rglob("*")) == [
         "las-other-folder",
