@@ -31,7 +31,7 @@ NUMBERS, PAGE = DOCS / "results.json", DOCS / "results.md"
 BEGIN, END = "<!-- of results.json: begin -->\n", "<!-- of results.json: end -->\n"
 BEGIN_EXCHANGED, END_EXCHANGED = "<!-- exchanged: begin -->\n", "<!-- exchanged: end -->\n"
 EXCHANGED, UNCHANGED = "exchange_", "exchange_none"
-HEADINGS = ("name", "what", "test WER", "interval of", "seeds", "dev WER", "minutes beside other work", "commit")
+HEADINGS = ("name", "what", "test WER", "interval of", "seeds", "dev WER", "minutes next to other work", "commit")
 PER_SEED = ("seeds", "each", "dev", "minutes")
 LEFT_OUT = ("name=", "seed=", "run_dir=", "data_dir=", "trainer.histograms=", "trainer.attention_pictures=")
 """Keys of a command that change no result."""

@@ -13,7 +13,7 @@ from places import REPOSITORY
 TUTORIALS = {
     title: text
     for page in sorted((REPOSITORY / "docs").glob("*.md"))
-    for title, text in re.findall(r"^## Tutorial: (.*?)\n(.*?)(?=^## |\Z)", TUTORIALS[title], re.MULTILINE | re.DOTALL)
+    for title, text in re.findall(r"^## Tutorial: (.*?)\n(.*?)(?=^## |\Z)", page.read_text("utf-8"), re.M | re.S)
 }
 """Their texts by title: each is a section of the page of its subject."""
 LIMITS = {

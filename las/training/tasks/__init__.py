@@ -1,1 +1,1 @@
-"""What a training predicts: tokens of texts, or states of phones frame by frame."""
+"""Tasks of trainings: tokens of texts, or states of phones frame by frame."""
