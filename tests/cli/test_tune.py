@@ -1,12 +1,12 @@
-"""The verb tune: every combination is what decoding with it gives, and the best one becomes a card."""
+"""The verb tune: every combination is what decoding with it gives, and the best one is kept."""
 
 import io
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import tiny_frames
 from console import Answer
 from rich.console import Console
 from tiny import overrides
@@ -17,7 +17,6 @@ from las.decoding import tuned_search
 from las.decoding.search import BeamSearch
 from las.decoding.transcriber import load
 from las.runtime import progress
-from las.runtime.errors import ConfigError
 from las.scoring import error_rates
 
 Las = Callable[..., Answer]
@@ -36,34 +35,30 @@ def asked(trained: Path, lm: Path, output: Path, *more: str) -> list[str]:
     return [*places, f"search.lm.path={lm}", "search.size=3", "length_normalisation=[0.0,1.0]", *more]
 
 
-def test_combinations_are_those_of_decoding_and_the_best_is_a_card(
-    trained: Path, lm: Path, las: Las, tmp_path: Path
-) -> None:
-    card = tmp_path / "tuned.yaml"
+def test_combinations_are_those_of_decoding_and_the_best_is_an_option(trained: Path, lm: Path, tmp_path: Path) -> None:
+    option = tmp_path / "tuned.yaml"
     weights = ["weights.lm=[0,0.5]", "weights.coverage=[0,0.4]", "weights.length_reward=[0,0.3]"]
-    tried = tune.tune(asked(trained, lm, card, *weights))
+    tried = tune.tune(asked(trained, lm, option, *weights))
     assert len(tried) == 2**4
     rates = [each.score.total.rate for each in tried]
     assert rates == sorted(rates)
     transcriber = load(trained / "run")
     corpus = build(transcriber.config["corpus"])
     utterances = corpus.prepare(trained / "data" / "manifests")["dev"]
-    for point, score in tried:
-        options = [f"search.{name}.weight={weight}" for name, weight in point.weights.items()]
+    for point, score in tried[::3]:
+        length = point["length_normalisation"]
+        options = [f"search.{name}.weight={weight}" for name, weight in point.items() if name != "length_normalisation"]
         mounted = [f"+scorer@search.{name}={name}" for name in ("coverage", "length_reward")]
         given = ["search=beam_lm", f"search.lm.path={lm}", "search.size=3", *mounted, *options]
-        config = compose("decode", ["checkpoint=x", *given])
-        search = build(config["search"] | {"length_normalisation": point.length_normalisation})
+        search = build(compose("decode", ["checkpoint=x", *given])["search"] | {"length_normalisation": length})
         one = load(trained / "run", search)
         expected = decode.decode_split(one, corpus, "dev", utterances, tmp_path / "h.jsonl")
         assert score.total == expected.total
-    written = build(yaml(card))
-    assert isinstance(written, BeamSearch)
-    best = tried[0].point
-    assert {name: part.weight for name, part in written.components.scorers.items()} == {
-        name: weight for name, weight in best.weights.items() if weight
-    }
-    assert written.length_normalisation == best.length_normalisation and written.size == 3
+    written = build(yaml(option))
+    assert isinstance(written, BeamSearch) and written.size == 3
+    best = {name: part.weight for name, part in written.components.scorers.items()}
+    best["length_normalisation"] = written.length_normalisation
+    assert best == {name: value for name, value in tried[0].point.items() if value or name == "length_normalisation"}
 
 
 def yaml(path: Path) -> dict:
@@ -77,20 +72,18 @@ def yaml(path: Path) -> dict:
 def test_the_table_has_the_best_with_and_without_a_language_model(
     trained: Path, lm: Path, las: Las, tmp_path: Path
 ) -> None:
-    answer = las("tune", *asked(trained, lm, tmp_path / "tuned.yaml", "weights.lm=[0,0.5]", "weights.coverage=null"))
-    assert answer.code == 0
-    assert "PER %" in answer.out and "best" in answer.out and "without lm" in answer.out
-    assert re.search(r"dev: 2 utterances, 4 combinations", answer.out)
-    again = las("tune", *asked(trained, lm, tmp_path / "tuned.yaml", "weights.lm=[0.5]", "weights.coverage=null"))
-    assert again.code == 0  # its own card is replaced
+    for weights in ("[0,0.5]", "[0.5]"):  # its own file is replaced
+        command = asked(trained, lm, tmp_path / "tuned.yaml", f"weights.lm={weights}", "weights.coverage=null")
+        las("tune", *command).succeeds("PER best 2")
+    assert "without lm" in las("tune", *command, "weights.lm=[0]").out
 
 
 def test_no_number_of_the_table_is_cut_off_in_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.StringIO()
     monkeypatch.setattr(progress, "console", Console(file=written, width=80))
-    weights = {"ctc": 0.35, "lm": 0.125, "length_reward": 0.25, "coverage": 0.15}
+    point = {"ctc": 0.35, "lm": 0.125, "length_reward": 0.25, "coverage": 0.15, "length_normalisation": 0.65}
     score = error_rates.error_rate({"a": ["b"] * 1000}, {"a": ["c"] * 1200})
-    tune.print_table([tune.Tried(tune.Point(weights, 0.65), score)], "dev", "phone_error_rate")
+    tune.print_table([tune.Tried(point, score)], "dev", "phone_error_rate")
     row = next(line for line in written.getvalue().splitlines() if "0.35" in line)
     assert [cell.strip() for cell in row.split("│")[1:-2]] == (
         ["0.35", "0.125", "0.25", "0.15", "0.65", "120.00", "1000", "0", "200"]
@@ -98,44 +91,42 @@ def test_no_number_of_the_table_is_cut_off_in_eighty_columns(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    ("more", "named"),
+    ("search", "change", "words"),
     [
-        (["weights.ctc=[0.1]"], r"weights\.ctc: the search has no such scorer"),
-        (["weights.lm=[]"], r"weights\.lm=\[\]"),
-        (["weights.lm=[-0.1]"], r"search\.lm\.weight=-0\.1 must be 0 or more"),
-        (["weights.lm=much"], r"weights\.lm='much'"),
-        (["length_normalisation=[-1.0]"], r"search\.length_normalisation=-1\.0 must be 0 or more"),
+        ("beam_lm", "weights.ctc=[0.1]", "weights.ctc:"),
+        ("beam_lm", "weights.lm=[]", "weights.lm=[]"),
+        ("beam_lm", "weights.lm=[-0.1]", "search.lm.weight=-0.1"),
+        ("beam_lm", "weights.lm=much", "weights.lm='much'"),
+        ("beam_lm", "length_normalisation=[-1.0]", "search.length_normalisation=-1.0"),
+        ("beam_lm", "search.lm.path=null", "search.lm.path"),
+        ("phone_bigram", "scales.lm_scale=[]", "scales.lm_scale=[]"),
+        ("phone_bigram", "scales.lm_scale=2", "scales.lm_scale=2"),
+        ("phone_bigram", "scales.prior_scale=[-1.0]", "search.prior_scale=-1.0"),
+        ("phone_bigram", "++scales.lm=[1.0]", "lm"),
+        ("phone_bigram", "search=beam_lm", "search.lm.path"),
+        ("greedy", "batch_size=1", "search=beam_lm"),
     ],
 )
-def test_what_cannot_be_tried_is_named(trained: Path, lm: Path, tmp_path: Path, more: list[str], named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
-        tune.tune(asked(trained, lm, tmp_path / "tuned.yaml", *more))
+def test_what_cannot_be_tried_is_named(search: str, change: str, words: str, lm: Path, las: Las) -> None:
+    path = {"beam_lm": [f"search.lm.path={lm}"], "greedy": ["~scorer@search.coverage", "~scorer@search.length_reward"]}
+    las("tune", "checkpoint=x", f"search={search}", *path.get(search, []), change).fails(2, words)
 
 
-def test_only_a_beam_search_has_weights() -> None:
-    without = ["~scorer@search.coverage", "~scorer@search.length_reward"]
-    with pytest.raises(ConfigError, match="needs a beam search"):
-        tune.tune(["checkpoint=x", "search=greedy", *without])
-
-
-def test_a_file_of_somebody_else_is_not_replaced(trained: Path, lm: Path, tmp_path: Path) -> None:
+def test_a_file_of_somebody_else_is_not_replaced(trained: Path, lm: Path, las: Las, tmp_path: Path) -> None:
     mine = tmp_path / "mine.yaml"
     mine.write_text(json.dumps({"size": 3}))
-    with pytest.raises(ConfigError, match="not written by las tune"):
-        tune.tune(asked(trained, lm, mine))
+    las("tune", *asked(trained, lm, mine)).fails(2, f"output={mine}:")
     assert json.loads(mine.read_text()) == {"size": 3}
 
 
 def test_what_was_tuned_is_kept_with_its_run_and_is_the_search_of_its_checkpoints(
     trained: Path, trained_copy: Path, lm: Path, las: Las, tmp_path: Path
 ) -> None:
-    cards = sorted(path.name for path in (config_directory() / "search").iterdir())
+    options = sorted(path.name for path in (config_directory() / "search").iterdir())
     places = [f"checkpoint={trained_copy}", f"data_dir={trained / 'data'}"]
     weights = ["weights.lm=[0.5]", "weights.coverage=[0.4]", "length_normalisation=[0.5]"]
-    answer = las("tune", *places, f"search.lm.path={lm}", "search.size=3", *weights)
-    assert answer.code == 0, answer.err
-    assert f"the best is written to {trained_copy / 'tuned.json'}" in answer.out.splitlines()
-    assert sorted(path.name for path in (config_directory() / "search").iterdir()) == cards
+    las("tune", *places, f"search.lm.path={lm}", "search.size=3", *weights).succeeds(f"{trained_copy / 'tuned.json'}")
+    assert sorted(path.name for path in (config_directory() / "search").iterdir()) == options
 
     given = ["scorer@search.lm=language_model", f"search.lm.path={lm}", "search.lm.weight=0.5", "search.size=3"]
     given += ["scorer@search.coverage=coverage", "search.coverage.weight=0.4", "search.length_normalisation=0.5"]
@@ -143,42 +134,31 @@ def test_what_was_tuned_is_kept_with_its_run_and_is_the_search_of_its_checkpoint
     hand, mine = tmp_path / "hand.jsonl", tmp_path / "tuned.jsonl"
     assert las("decode", *places, "split=dev", *given, f"output={hand}", "search.nbest=2").code == 0
     answer = las("decode", *places, "search=tuned", "split=dev", f"output={mine}", "search.nbest=2")
-    assert answer.code == 0, answer.err
-    assert f"search=tuned: {trained_copy / 'tuned.json'}, tuned on timit dev: 2 utterances: PER" in answer.out
+    answer.succeeds(f"{trained_copy / 'tuned.json'}, timit PER")
     assert mine.read_text() == hand.read_text() and '"lm": ' in mine.read_text()
 
-    (step,) = [path for path in (trained_copy / "checkpoints").glob("step-*")][:1]
-    one = f"checkpoint={step}"
-    heard = las("transcribe", one, f"input={trained / 'TIMIT/TEST'}", "search=tuned", "~search.coverage")
-    assert heard.code == 0, heard.err
+    one = f"checkpoint={next((trained_copy / 'checkpoints').glob('step-*'))}"
+    las("transcribe", one, f"input={trained / 'TIMIT/TEST'}", "search=tuned", "~search.coverage").succeeds()
     composed = tuned_search.compose("demo_app", [one, "search=tuned", "search.size=5", "~search.coverage"])["search"]
     assert (composed["size"], composed["lm"]["weight"], "coverage" in composed) == (5, 0.5, False)
 
 
-def test_nothing_tuned_says_how_to_tune(trained: Path, las: Las, tmp_path: Path) -> None:
-    run = trained / "run"
+def test_nothing_tuned_says_how_to_tune(trained: Path, las: Las) -> None:
     for verb, what in (("decode", "split=dev"), ("transcribe", "input=x.wav")):
-        answer = las(verb, f"checkpoint={run}", what, "search=tuned")
-        assert answer.code == 2
-        assert f"search=tuned: no search was tuned for {run} yet" in answer.err
-        assert f"las tune checkpoint={run} search.lm.path=lm.arpa" in answer.err
-    assert "neither a run folder nor" in las("decode", "checkpoint=/nowhere", "split=dev", "search=tuned").err
-    assert "checkpoint has no value" in las("decode", "split=dev", "search=tuned").err
+        las(verb, f"checkpoint={trained / 'run'}", what, "search=tuned").fails(
+            2, f"search=tuned: {trained / 'run'} tune"
+        )
+    las("decode", "checkpoint=/nowhere", "split=dev", "search=tuned").fails(5, "/nowhere")
+    las("decode", "split=dev", "search=tuned").fails(2, "checkpoint=...")
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"tuned_on": "x", "errors": "y"}', "[" * 5000])
-def test_a_damaged_tuned_search_is_named(content: str, trained_copy: Path, las: Las) -> None:
-    (trained_copy / "tuned.json").write_text(content)
+@pytest.mark.parametrize("content", ["{", "[]", '{"tuned_on": "x", "errors": "y"}', "[" * 5000, 60_000_000_000])
+def test_a_damaged_tuned_search_is_named(content: str | int, trained_copy: Path, las: Las) -> None:
+    with (trained_copy / "tuned.json").open("w") as file:
+        file.truncate(content) if isinstance(content, int) else file.write(content)
+    words = "60,000,000,000" if isinstance(content, int) else "damaged"
     answer = las("decode", f"checkpoint={trained_copy}", "split=dev", "search=tuned")
-    assert answer.code == 5
-    assert answer.err.startswith(f"las decode: {trained_copy / 'tuned.json'}: damaged (")
-
-
-def test_a_tuned_search_is_read_within_bounds(trained_copy: Path, las: Las) -> None:
-    with (trained_copy / "tuned.json").open("wb") as file:
-        file.truncate(60_000_000_000)
-    answer = las("decode", f"checkpoint={trained_copy}", "split=dev", "search=tuned")
-    assert answer.code == 5 and "60,000,000,000 bytes, more than the" in answer.err
+    answer.fails(5, f"{trained_copy / 'tuned.json'}: {words}")
 
 
 def test_a_tuned_search_from_elsewhere_runs_nothing(trained_copy: Path, las: Las) -> None:
@@ -194,7 +174,23 @@ def test_a_tuned_search_from_elsewhere_runs_nothing(trained_copy: Path, las: Las
 
 def test_a_bundle_is_not_tuned(trained: Path, lm: Path, las: Las, tmp_path: Path) -> None:
     file = tmp_path / "phones.las"
-    assert las("export", f"checkpoint={trained / 'run'}", f"output={file}").code == 0
+    las("export", f"checkpoint={trained / 'run'}", f"output={file}").succeeds()
     for command in (["tune", f"search.lm.path={lm}"], ["decode", "split=dev", "search=tuned"]):
-        answer = las(*command, f"checkpoint={file}")
-        assert answer.code == 2 and f"{file} is a bundle, which has no corpus to tune on" in answer.err
+        las(*command, f"checkpoint={file}").fails(2, f"{file} bundle")
+
+
+@pytest.mark.slow
+def test_the_best_scales_of_an_acoustic_model_are_kept(corpus: Path, las: Las) -> None:
+    las("train", *tiny_frames.overrides(corpus)).succeeds()
+    model = [f"checkpoint={corpus / 'run'}", f"data_dir={corpus / 'data'}"]
+    grid = ["scales.prior_scale=[0,1.0]", "scales.lm_scale=[0.5,3]", "scales.insertion=[-5]"]
+    tried = tune.tune([*model, "search=phone_bigram", *grid])
+    rates = [each.score.total.rate for each in tried]
+    assert rates == sorted(rates) and len(tried) == 4
+    stored = json.loads((corpus / "run" / "tuned.json").read_text())
+    assert stored["search"] == {"_target_": "las.PhoneBigramSearch", "acoustic_scale": 1.0, **tried[0].point}
+    places = ["decode", *model, "split=dev", f"output={corpus / 'dev.jsonl'}"]
+    assert f"PER {100 * rates[0]:.1f} %" in las(*places, "search=tuned").out
+    for each in tried:
+        scales = [f"search.{name}={value}" for name, value in each.point.items()]
+        assert f"PER {100 * each.score.total.rate:.1f} %" in las(*places, "search=phone_bigram", *scales).out

@@ -9,3 +9,12 @@ class Answer(NamedTuple):
     code: int
     out: str
     err: str
+
+    def fails(self, code: int, words: str) -> None:
+        """Require an exit code and an error that has all of some key words, and is no traceback."""
+        assert self.code == code and "Traceback" not in self.err, self
+        assert [word for word in words.split() if word not in self.err] == [], self
+
+    def succeeds(self, words: str = "") -> None:
+        """Require success, and an output that has all of some key words."""
+        assert self.code == 0 and [word for word in words.split() if word not in self.out] == [], self

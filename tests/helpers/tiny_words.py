@@ -8,6 +8,8 @@ from tiny import MODEL, QUICK, SHORT, sound
 SPEAKERS = {"train": "faaa", "dev": "fbbb", "test": "fccc"}
 TRAIN = ("YES", "NO", "GO ON", "YES NO", "STOP", "GO", "NO NO", "STOP IT")
 HELD_OUT = ("YES", "GO ON")
+DICTIONARY = "YES Y EH S\nNO N OW\nGO G OW\nON AA N\nON(2) AO N\nSTOP S T AA P\nIT IH T\n"
+"""Pronunciations of these words."""
 
 
 def tree(
@@ -28,6 +30,13 @@ def tree(
         etc.mkdir(parents=True, exist_ok=True)
         (etc / f"an4_{part}.fileids").write_text("".join(places))
         (etc / f"an4_{part}.transcription").write_text("".join(lines), "utf-8")
+    return root
+
+
+def spoken(root: Path) -> Path:
+    """`tree(root)` with its pronouncing dictionary."""
+    tree(root)
+    (root / "an4" / "etc" / "an4.dic").write_text(DICTIONARY)
     return root
 
 
