@@ -89,12 +89,8 @@ def _grown(axis: Axis, settings: Settings, shape: str) -> list[Row]:
     works, rows = {}, []
     for value in axis.values:
         subject = inputs.subject(axis.config(settings.config, value))
-        parts, model = subject.setup.parts, subject.model.to(settings.device).train()
-        step = TrainingStep(
-            *(model, parts.loss, parts.optim(model.parameters()), parts.gradients, parts.weight_noise, parts.augment),
-            subject.setup.seed,
-            settings.config["trainer"]["precision"],
-        )
+        model = subject.model.to(settings.device).train()
+        step = subject.step(settings.config["trainer"]["precision"])
         seconds = axis.seconds(value)
         batch = inputs.batch(axis.batch(value), [seconds, seconds], subject.corpus).to(settings.device)
         works[value] = Work(_update(step, batch, str(settings.config["kernel"])))

@@ -11,6 +11,7 @@ from las.nn.cells.base import LSTMCell
 from las.nn.model import ListenAttendSpell
 from las.runtime.errors import ConfigError
 from las.training.setup import TrainingSetup, build_parts
+from las.training.step import TrainingStep
 
 TOKENS_PER_SECOND = 12  # phones of read speech
 
@@ -28,6 +29,13 @@ class BenchmarkModel(NamedTuple):
         if not isinstance(model, ListenAttendSpell):
             raise ConfigError(f"model: a {type(model).__name__} has no listener and speller, whose speed is measured")
         return model
+
+    def step(self, precision: str) -> TrainingStep:
+        """The update of a training, with an optimiser of its own."""
+        parts, seed = self.setup.parts, self.setup.seed
+        optimiser = parts.optim(parts.model.parameters())
+        others = parts.gradients, parts.weight_noise, parts.augment
+        return TrainingStep(parts.model, parts.loss, optimiser, *others, seed, precision)
 
 
 def subject(config: Config) -> BenchmarkModel:

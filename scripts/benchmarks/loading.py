@@ -17,7 +17,6 @@ from las.data.manifest import Utterance
 from las.data.sampler import BatchSize, Plan, sequential
 from las.nn import rnn
 from las.runtime import devices, progress
-from las.training.step import TrainingStep
 
 KEY_OF = functools.partial(augmentation_seed, 1, 0)
 CPU = torch.device("cpu")
@@ -95,10 +94,9 @@ def _measured(
 
 def _trained(subject: BenchmarkModel, utterances: list[Utterance], plan: Plan, workers: int, config: Config) -> Row:
     """Measure the share of its time that a training waits for batches from files, the first batch included."""
-    parts, loader = subject.setup.parts, _loader(subject, utterances, workers)
-    optimiser = parts.optim(parts.model.to(subject.setup.device).parameters())
-    parts_of_step = parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment
-    update = TrainingStep(*parts_of_step, subject.setup.seed, config["trainer"]["precision"])
+    loader = _loader(subject, utterances, workers)
+    subject.setup.parts.model.to(subject.setup.device)
+    update = subject.step(config["trainer"]["precision"])
     waited_s, step, began = 0.0, 0, time.perf_counter()
     requested_at = began
     with rnn.use_kernel(str(config["kernel"])):

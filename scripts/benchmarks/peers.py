@@ -1,4 +1,4 @@
-"""suite=peers: training and search beside those of other toolkits, on the same utterances, by turns in one process.
+"""suite=peers: training and search next to SpeechBrain's, on the same utterances, by turns in one process.
 
 An update of every parameter is measured on a few batches of the corpus, from waveforms on: features, masks, loss,
 gradient, clipping, Adam. Speeds are not changed: here that is the work of the threads that read. A search is measured
@@ -10,18 +10,16 @@ measured alone.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from benchmarks import espnet_las, inputs, peak, speechbrain_las, timing
-from benchmarks.espnet_las import ESPnetPeer
+from benchmarks import inputs, peak, speechbrain_las, timing
 from benchmarks.inputs import BenchmarkModel
-from benchmarks.peer_model import IMPROBABLE, Sizes
 from benchmarks.records import Group, Row, TableColumn, number, text
 from benchmarks.settings import Settings
-from benchmarks.speechbrain_las import SpeechBrainPeer
+from benchmarks.speechbrain_las import IMPROBABLE, Sizes, SpeechBrainPeer
 from las.config.build import build, card
 from las.data.loader import Batch, Loader, augmentation_seed
 from las.data.sampler import BatchSize, sequential
@@ -32,7 +30,6 @@ from las.nn.model import Decoder
 from las.runtime.devices import PRECISIONS
 from las.runtime.errors import ConfigError
 from las.training import memory
-from las.training.step import TrainingStep
 
 NUM_BATCHES = 4
 BEAM = 8
@@ -40,7 +37,7 @@ CTC_WEIGHT = 0.3
 SEARCHES = {"greedy": (1, 0.0), f"beam {BEAM}": (BEAM, 0.0), f"beam {BEAM}, CTC": (BEAM, CTC_WEIGHT)}
 """Beam and weight of CTC of each search."""
 PEER = "speechbrain"
-"""The peer whose times the others are compared with."""
+"""The toolkit whose times ours are compared with."""
 ANY_LENGTH = 1e3
 """Tokens per encoded state that limit nothing."""
 ENCODING = "encoding"
@@ -81,15 +78,11 @@ class Las:
     """The model of an experiment, trained and decoded in a precision."""
 
     def __init__(self, settings: Settings, subject: BenchmarkModel, precision: str) -> None:
-        parts = subject.setup.parts
         self.model, self.tokens = subject.model.to(settings.device), subject.corpus.tokens
         if self.model.ctc is None:
             raise ConfigError("suite=peers: the model needs CTC, for training and search: try +experiment=an4_ctc")
         self.kernel, self.operands = str(settings.config["kernel"]), PRECISIONS[precision]
-        self.step = TrainingStep(
-            *(parts.model, parts.loss, parts.optim(parts.model.parameters()), parts.gradients),
-            *(parts.weight_noise, parts.augment, subject.setup.seed, precision),
-        )
+        self.step = subject.step(precision)
         self.num_parameters = sum(parameter.numel() for parameter in self.model.parameters())
 
     def update(self, batch: Batch) -> object:
@@ -130,19 +123,6 @@ class Las:
         return run
 
 
-class Peer(NamedTuple):
-    """Another toolkit: the reason why it cannot be measured, empty if it can, and its model of given sizes."""
-
-    unavailable: Callable[[], str]
-    make: Callable[[Sizes, float, float, torch.device], Toolkit]
-
-
-PEERS = {
-    PEER: Peer(speechbrain_las.unavailable, SpeechBrainPeer),
-    "espnet": Peer(espnet_las.unavailable, ESPnetPeer),
-}
-
-
 def title(shape: str) -> str:
     """The title over the rows: the utterances."""
     return shape
@@ -155,9 +135,8 @@ def measure(settings: Settings) -> Iterator[Group]:
     toolkits: dict[str, Toolkit] = {f"las, {each}": Las(settings, subject, each) for each in PRECISIONS}
     sizes = Sizes.of(settings.config, subject.corpus.sample_rate, subject.corpus.tokens.size)
     rate = float(settings.config["optim"]["lr"])
-    for name, peer in PEERS.items():
-        if not peer.unavailable():
-            toolkits[name] = peer.make(sizes, CTC_WEIGHT, rate, settings.device)
+    if not speechbrain_las.unavailable():
+        toolkits[PEER] = SpeechBrainPeer(sizes, CTC_WEIGHT, rate, settings.device)
     batches = real_batches(settings, subject)
     size = len(batches[0].ids)
     rows = _measured(settings, subject, toolkits, f"update of {size}", batches, _updates)
@@ -259,6 +238,6 @@ def _measured(
         if PEER in spreads:
             row["ratio_to_peer"] = spread.median / spreads[PEER].median
         rows.append(row)
-    for name in PEERS.keys() - spreads.keys():
-        rows.append(settings.row(name, "", shape) | {"work": work, "refused": PEERS[name].unavailable()})
+    if PEER not in toolkits:
+        rows.append(settings.row(PEER, "", shape) | {"work": work, "refused": speechbrain_las.unavailable()})
     return rows

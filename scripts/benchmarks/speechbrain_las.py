@@ -4,19 +4,30 @@ Written against SpeechBrain 1.1. Its recipes for LAS have the same parts: log me
 location-aware attention (`AttentionalRNNDecoder`), CTC beside it, `S2SRNNBeamSearcher` with a `CTCScorer`.
 """
 
+import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.peer_model import CLIPPING, IMPROBABLE, LOCATION_CHANNELS, SMOOTHING, Sizes, imported
+from las.config.build import Config
 from las.data.loader import Batch
+from las.runtime.errors import ConfigError
+from las.runtime.torchaudio_compat import torchaudio
 
 BLANK, BOS, EOS = 0, 1, 2
 NUM_SPECIAL = 2
 """Offset of the ids of tokens, which begin at 1 here and at 3 there."""
+LOCATION_CHANNELS = 10
+"""Filters of the attention's convolution."""
+CLIPPING = 5.0
+"""Largest norm of the gradient."""
+SMOOTHING = 0.1
+"""Probability of all other tokens in the smoothed targets."""
+IMPROBABLE = -1e4
+"""Logit of the end of a sentence that may not end."""
 
 
 def unavailable() -> str:
@@ -27,7 +38,57 @@ def unavailable() -> str:
 
 
 def _part(module: str, name: str) -> Any:
-    return imported(f"speechbrain.{module}", name)
+    """A class or function of SpeechBrain, whose modules import torchaudio."""
+    torchaudio()
+    return getattr(importlib.import_module(f"speechbrain.{module}"), name)
+
+
+class Sizes(NamedTuple):
+    """Sizes of a Listen-Attend-Spell."""
+
+    sample_rate: int
+    num_tokens: int
+    num_mels: int
+    hidden_size: int
+    time_reduction: tuple[int, ...]
+    """Frames joined after each layer of the listener."""
+    listener_dropout: float
+    embedding_size: int
+    speller_size: int
+    speller_layers: int
+    speller_dropout: float
+    key_size: int
+    width: int
+
+    @classmethod
+    def of(cls, config: Config, sample_rate: int, num_tokens: int) -> "Sizes":
+        """Read the sizes of the config of a training. Raises ConfigError for a model that its modules cannot form."""
+        try:
+            features, listener, speller = (config["model"][part] for part in ("features", "listener", "speller"))
+            sizes = cls(
+                sample_rate=sample_rate,
+                num_tokens=num_tokens,
+                num_mels=features["num_mels"],
+                hidden_size=listener["hidden_size"],
+                time_reduction=tuple(listener["time_reduction"]),
+                listener_dropout=listener["dropout"],
+                embedding_size=speller["embedding_size"],
+                speller_size=speller["hidden_size"],
+                speller_layers=speller["num_layers"],
+                speller_dropout=speller["dropout"],
+                key_size=speller["attention"]["key_size"],
+                width=speller["attention"]["width"],
+            )
+        except (KeyError, TypeError) as error:
+            raise ConfigError(
+                f"suite=peers: model has no {error}, so no peer's can be made like it: try +experiment=an4_ctc"
+            ) from error
+        if listener["reduction"] != "concat" or listener["input_reduction"] != 1 or config["model"].get("ctc") is None:
+            raise ConfigError(
+                "suite=peers: the model must join frames (reduction=concat, input_reduction=1) and have CTC: "
+                "try +experiment=an4_ctc"
+            )
+        return sizes
 
 
 class JoinedLSTM(nn.Module):

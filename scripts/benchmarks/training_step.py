@@ -16,7 +16,6 @@ from benchmarks.records import Group, Row, TableColumn, number, text
 from benchmarks.settings import Settings
 from las.data.loader import Batch
 from las.nn import rnn
-from las.training.step import TrainingStep
 
 PARTS = ("features", "listener", "speller", "speller_backward", "listener_backward", "optimiser")
 """The parts of a step in order. The loss counts as speller, clipping as the listener's backward pass."""
@@ -115,13 +114,8 @@ class TimedStep:
     """The trainer's update of one batch with a kernel; the model is shared, the optimiser is its own."""
 
     def __init__(self, kernel: str, subject: BenchmarkModel, batch: Batch, clock: StepTimer, precision: str) -> None:
-        parts = subject.setup.parts
-        optimiser = parts.optim(parts.model.parameters())
-        optimiser.register_step_pre_hook(clock.mark)
-        seed = subject.setup.seed
-        self.update = TrainingStep(
-            *(parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment, seed, precision)
-        )
+        self.update = subject.step(precision)
+        self.update.optimiser.register_step_pre_hook(clock.mark)
         self.kernel, self.batch, self.clock = kernel, batch, clock
         self.durations_ms: list[list[float]] = []
 

@@ -1,4 +1,4 @@
-"""The suite of the verb benchmark that measures another toolkit beside this package. No time is asserted."""
+"""The suite that measures another toolkit next to this package. No time is asserted."""
 
 import sys
 from collections.abc import Callable
@@ -9,10 +9,9 @@ import peer_training
 import pytest
 import tiny
 import torch
-from benchmarks import espnet_las, inputs, main, peers
-from benchmarks.peer_model import Sizes
-from benchmarks.peers import Peer
+from benchmarks import inputs, main, peers, speechbrain_las
 from benchmarks.settings import settings
+from benchmarks.speechbrain_las import Sizes
 
 from las.config.build import Config, compose
 from las.data.loader import Batch
@@ -60,7 +59,8 @@ def test_both_toolkits_do_the_same_work(corpus: Path, monkeypatch: pytest.Monkey
         made.append(StandIn())
         return made[0]
 
-    monkeypatch.setattr(peers, "PEERS", {peers.PEER: Peer(lambda: "", make)})
+    monkeypatch.setattr(speechbrain_las, "unavailable", lambda: "")
+    monkeypatch.setattr(peers, "SpeechBrainPeer", make)
     table = main.benchmark(given(corpus))
     (peer,) = made
     assert {row["work"] for row in table} == WORKS | SINGLE
@@ -109,15 +109,13 @@ def test_a_search_has_as_many_tokens_as_asked_for(corpus: Path) -> None:
 def test_without_peers_their_installation_is_told(
     corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(espnet_las.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(speechbrain_las.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(peers, "SEARCHES", {"greedy": (1, 0.0)})
     table = main.benchmark(given(corpus))
     measured = [row for row in table if "refused" not in row]
     assert {row["implementation"] for row in measured} == {"las, fp32", "las, bf16"}
     assert all("ratio_to_peer" not in row for row in measured)
-    said = capsys.readouterr().out
-    assert "speechbrain (not installed: pip install 'las-asr[peers]')" in said
-    assert "espnet (not installed: pip install espnet" in said
+    assert "pip install 'las-asr[peers]'" in capsys.readouterr().out
 
 
 def test_a_model_without_ctc_cannot_be_compared(corpus: Path) -> None:
@@ -138,15 +136,8 @@ def test_sizes_that_peers_cannot_have(corpus: Path) -> None:
 
 @pytest.mark.skipif(find_spec("speechbrain") is None, reason="needs SpeechBrain: pip install 'las-asr[peers]'")
 def test_speechbrain_learns_and_searches(corpus: Path) -> None:
-    trained = peer_training.elsewhere("speechbrain", given(corpus))
+    trained = peer_training.elsewhere(given(corpus))
     assert trained.last < 0.8 * trained.first and trained.encoded == 2
     # Its greedy search has no step of its own for the end of a sentence.
     assert trained.lengths == {name: [6 if name == "greedy" else 5] * 2 for name in peers.SEARCHES}
     assert "speechbrain" not in sys.modules
-
-
-@pytest.mark.skipif(bool(espnet_las.unavailable()), reason="needs ESPnet: pip install espnet")
-def test_espnet_learns_and_searches(corpus: Path) -> None:
-    trained = peer_training.elsewhere("espnet", given(corpus))
-    assert trained.last < 0.8 * trained.first and trained.encoded == 2
-    assert trained.lengths == {name: [5] * 2 for name in peers.SEARCHES}

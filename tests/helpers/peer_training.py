@@ -1,24 +1,19 @@
-"""A peer's model trained and searched, for a process of its own.
+"""SpeechBrain's model trained and searched, for a process of its own.
 
-Other toolkits change the process that imports them: SpeechBrain puts modules into it that fail when anything looks at
-them, as `inspect` and `warnings` do.
+SpeechBrain changes the process that imports it: it puts modules into it that fail when anything looks at them, as
+`inspect` and `warnings` do.
 """
 
-from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from benchmarks import inputs, peers
-from benchmarks.espnet_las import ESPnetPeer
-from benchmarks.peer_model import Sizes
 from benchmarks.settings import settings
-from benchmarks.speechbrain_las import SpeechBrainPeer
+from benchmarks.speechbrain_las import Sizes, SpeechBrainPeer
 
 from las.config.build import compose
-
-PEERS: Mapping[str, Callable[..., Any]] = {"speechbrain": SpeechBrainPeer, "espnet": ESPnetPeer}
 
 
 class Trained(NamedTuple):
@@ -30,27 +25,25 @@ class Trained(NamedTuple):
     lengths: dict[str, list[int]]
 
 
-def elsewhere(name: str, overrides: list[str]) -> Trained:
-    """Train and search a peer in a process of its own; its errors are raised here."""
+def elsewhere(overrides: list[str]) -> Trained:
+    """Train and search in a process of its own; its errors are raised here."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(train, name, overrides).result(timeout=300)
+        return pool.submit(train, overrides).result(timeout=300)
 
 
-def train(name: str, overrides: list[str]) -> Trained:
+def train(overrides: list[str]) -> Trained:
     """Twenty updates on a batch of the corpus, then every search for hypotheses of five tokens."""
     config = compose("benchmark", overrides)
     subject = inputs.subject(config)
     torch.manual_seed(1)
     batch = peers.real_batches(settings(config, "peers", ""), subject)[-1]
     sizes = Sizes.of(config, subject.corpus.sample_rate, subject.corpus.tokens.size)
-    peer = PEERS[name](sizes, peers.CTC_WEIGHT, 0.01, torch.device("cpu"))
-    losses = [float(peer.update(batch)) for _ in range(20)] if name == "espnet" else []
-    if name == "speechbrain":
-        losses.append(peer.model.loss(batch, 0.3).item())
-        for _ in range(20):
-            peer.update(batch)
-        losses.append(peer.model.loss(batch, 0.3).item())
+    peer = SpeechBrainPeer(sizes, peers.CTC_WEIGHT, 0.01, torch.device("cpu"))
+    first = peer.model.loss(batch, 0.3).item()
+    for _ in range(20):
+        peer.update(batch)
+    last = peer.model.loss(batch, 0.3).item()
     searched = {
         search: [len(tokens) for tokens in peer.decoder(*which, batch, 5)()] for search, which in peers.SEARCHES.items()
     }
-    return Trained(losses[0], losses[-1], len(peer.encoder(batch)()), searched)
+    return Trained(first, last, len(peer.encoder(batch)()), searched)
