@@ -18,14 +18,12 @@ from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
 from las.decoding import transcriber
 from las.decoding.transcriber import TrainedModel
-from las.hmm import corpus_labels, imported, imported_labels, labels, lexicon, segments, spoken, textgrid
-from las.hmm.aligner import Aligner, Alignment
+from las.hmm import imported, labels, lexicon, segments, spoken, textgrid
+from las.hmm.aligner import Aligner, Alignment, NetworkAligner, write_labels
 from las.hmm.decision_tree import Growth
-from las.hmm.frame_times import FrameTimes
-from las.hmm.imported_labels import ImportedLabels
+from las.hmm.imported import ImportedLabels
 from las.hmm.lexicon import Lexicon
-from las.hmm.network_aligner import NetworkAligner
-from las.hmm.segments import AlignedUtterance
+from las.hmm.segments import AlignedUtterance, FrameTimes
 from las.hmm.spoken import Spoken
 from las.hmm.topology import StateNumbering, Topology
 from las.nn.acoustic_model import AcousticModel
@@ -90,7 +88,7 @@ def align(overrides: list[str]) -> dict[str, Any]:
     _write(aligned.aligned, output, has_words=dictionary.silence is not None)
     progress.say(f"{len(aligned.aligned)} utterances written to {output}")
     if config["labels"] is not None:
-        stored = corpus_labels.write(config["labels"], aligned, aligner.states, aligner.times)
+        stored = write_labels(config["labels"], aligned, aligner.states, aligner.times)
         progress.say(f"labels of {stored.counts().sum():,} frames written to {stored.folder}")
     if config["gaussians"] is not None:
         first = corpus.splits[0]
@@ -283,13 +281,13 @@ def _import(config: Config, corpus: Corpus, utterances: Sequence[Utterance]) -> 
     features: Features = build(config["features"], where="features")(corpus.sample_rate)
     times = FrameTimes.of(features)
     if config["pdf_map"] is None and not imported.has_times(path):
-        source = imported_labels.of_tied_pdfs(path, config["num_pdfs"], times)
+        source = imported.of_tied_pdfs(path, config["num_pdfs"], times)
     else:
         topology = spoken.topology(corpus, spoken.dictionary(corpus, config["lexicon"]))
         source = (
-            imported_labels.of_times(path, topology, times)
+            imported.of_times(path, topology, times)
             if config["pdf_map"] is None
-            else imported_labels.of_mapped_pdfs(path, Path(config["pdf_map"]), topology, times)
+            else imported.of_mapped_pdfs(path, Path(config["pdf_map"]), topology, times)
         )
     found = {}
     for each in utterances:

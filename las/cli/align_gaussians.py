@@ -10,12 +10,11 @@ import torch
 from las.config.build import Config, build, card
 from las.data.corpora.base import Corpus
 from las.data.sampler import DECODED
-from las.hmm import continuation, gmm_training
-from las.hmm.aligner import Aligner, say_round
-from las.hmm.frame_times import FrameTimes
-from las.hmm.gaussian_model import GaussianModel
+from las.hmm import gmm
+from las.hmm.aligner import Aligner, NetworkAligner, labelled_examples, recognition_schedule, say_round
+from las.hmm.gmm import GaussianModel
 from las.hmm.labels import Labels
-from las.hmm.network_aligner import NetworkAligner
+from las.hmm.segments import FrameTimes
 from las.hmm.spoken import Spoken
 from las.hmm.tying import TiedStates
 from las.nn.features import Features
@@ -76,11 +75,11 @@ def train(
     states, lexicon = aligner.states, aligner.lexicon
     features = _features(config, corpus)
     data_preparation.fit_features(features, [each.utterance for each in spoken], corpus, DECODED)
-    examples = continuation.of_labels(spoken, labels, features, lexicon, states)
+    examples = labelled_examples(spoken, labels, features, lexicon, states)
     progress.say("Gaussian mixtures to find words by, from this alignment")
     counts = np.bincount(np.concatenate([each.first_path for each in examples]), minlength=states.num_pdfs)
-    schedule = continuation.recognition_schedule(int(counts.sum()), states.num_pdfs)
-    mixtures = gmm_training.train(examples, states.num_pdfs, schedule, say_round)
+    schedule = recognition_schedule(int(counts.sum()), states.num_pdfs)
+    mixtures = gmm.train(examples, states.num_pdfs, schedule, say_round)
     section = {
         "_target_": "las.GaussianModel",
         "_partial_": True,

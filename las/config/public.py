@@ -41,7 +41,7 @@ COMPONENTS = {
     "CTC": "las.nn.ctc",
     "ListenAttendSpell": "las.nn.model",
     "AcousticModel": "las.nn.acoustic_model",
-    "GaussianModel": "las.hmm.gaussian_model",
+    "GaussianModel": "las.hmm.gmm",
     "ConstructorInitialisation": "las.nn.initialisation",
     "Initialisation": "las.nn.initialisation",
     "LSTMInitialisation": "las.nn.initialisation",

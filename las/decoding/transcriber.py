@@ -31,7 +31,7 @@ from las.decoding.transcription import SegmentTranscript, Transcription
 from las.decoding.word_timing import TimedToken, TimedWord
 from las.hmm import lexicon as hmm_lexicon
 from las.hmm import tying
-from las.hmm.frame_times import FrameTimes
+from las.hmm.segments import FrameTimes
 from las.hmm.topology import Topology
 from las.hmm.tying import TiedStates
 from las.nn.model import ListenAttendSpell

@@ -1,16 +1,34 @@
-"""Mixtures of Gaussians with diagonal covariance, one for each state, trained by expectation-maximisation.
+"""Gaussian mixtures of states: Viterbi training, and as the acoustic model of a search.
 
     log p(x | s) = log sum_m w_sm N(x; mu_sm, var_sm)
 
-Rabiner 1989, equations 49 and 52-54, with the states of frames given by the best path (Viterbi training).
+Covariances are diagonal; Rabiner 1989, equations 49 and 52-54, with the states of frames given by the best path. From
+a flat start, all states begin as one Gaussian of all frames, and the first statistics come from words cut into equal
+parts. Then the best path of every utterance gives new statistics, and from time to time every component is split (HTK
+book, chapter 3; Kaldi's train_mono.sh). In a search the mixtures give
+
+    p(s | x) = p(x | s) p(s) / sum_r p(x | r) p(r)
+
+with the prior p(s) of a state by the frames that it was trained on. A search that divides by the priors (prior_scale 1)
+is left with p(x | s), and a factor of the frame that all paths have.
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, NoReturn
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from las.config.build import require
+from las.hmm.graph import AlignmentGraph, BestPath, viterbi
+from las.hmm.topology import NUM_STATES
+from las.nn.acoustic_model import FrameScores
+from las.nn.features import Features
+from las.nn.trainable import FeatureAugmentation, SpeechModel, TrainingBatch
+from las.runtime.errors import ConfigError
 
 VARIANCE_FLOOR = 0.01
 """Least variance of a component, as a share of that of all frames (HTK's HCompV -f 0.01)."""
@@ -122,3 +140,201 @@ class Mixtures:
             torch.cat([self.variances, self.variances], dim=1),
             self.floor,
         )
+
+
+BATCH_FRAMES = 10_000
+"""Frames of a batch with padding: its scores of all components fit into a hundred megabytes."""
+STATISTICS_FRAMES = 100_000
+"""Frames that are sorted by their pdfs and added together."""
+
+
+class Example(NamedTuple):
+    """An utterance to train on: its features, its graph, and the pdfs of a first guess of its path."""
+
+    id: str
+    features: Float[Tensor, "frames size"]
+    graph: AlignmentGraph
+    first_path: Sequence[int]
+
+
+class Round(NamedTuple):
+    """One realignment: the mean score of a frame, and the ids of utterances that no path fits."""
+
+    number: int
+    num_components: int
+    score: float
+    without_path: list[str]
+
+
+class Schedule(NamedTuple):
+    """Realignments with one Gaussian for each state, and after each doubling of the components."""
+
+    first: int = 12
+    doublings: int = 3
+    after_each: int = 4
+
+    @property
+    def realignments(self) -> int:
+        """Realignments in all."""
+        return self.first + self.doublings * self.after_each
+
+
+DEFAULT_SCHEDULE = Schedule()
+
+
+def train(
+    examples: Sequence[Example],
+    num_pdfs: int,
+    schedule: Schedule = DEFAULT_SCHEDULE,
+    report: Callable[[Round], None] = lambda each: None,
+) -> Mixtures:
+    """Train mixtures; `report` is called after every realignment.
+
+    Within a number of components the score does not fall: a new path is at least as good as the one before, and so
+    are new parameters, but for variances at their floor and components that are dropped.
+    """
+    frames = torch.cat([example.features for example in examples])
+    mixtures = Mixtures.single(num_pdfs, frames.mean(0), frames.var(0, correction=0))
+    mixtures = mixtures.updated(_equal_parts(examples, mixtures))
+    number = 0
+    for doubling in range(schedule.doublings + 1):
+        for _ in range(schedule.after_each if doubling else schedule.first):
+            number += 1
+            statistics = Statistics.zeros(mixtures.means)
+            score, count, without_path = 0.0, 0, []
+            features, pdfs = list[Tensor](), list[Tensor]()
+            for example, path in paths(examples, mixtures):
+                if path is None:
+                    without_path.append(example.id)
+                    continue
+                features.append(example.features)
+                pdfs.append(torch.from_numpy(example.graph.pdfs[path.states]))
+                score, count = score + path.score, count + len(path.states)
+                if sum(map(len, pdfs)) >= STATISTICS_FRAMES:
+                    statistics.add(torch.cat(features), torch.cat(pdfs), mixtures)
+                    features, pdfs = [], []
+            if pdfs:
+                statistics.add(torch.cat(features), torch.cat(pdfs), mixtures)
+            report(Round(number, mixtures.num_components, score / max(count, 1), without_path))
+            mixtures = mixtures.updated(statistics)
+        if doubling < schedule.doublings:
+            mixtures = mixtures.split(statistics)
+    return mixtures
+
+
+def paths(examples: Sequence[Example], mixtures: Mixtures) -> Iterator[tuple[Example, BestPath | None]]:
+    """The best path of each utterance, in batches of like lengths; None for one that is too short for its words."""
+    for batch in _batches(examples):
+        features = pad_sequence([example.features for example in batch], batch_first=True)
+        num_frames = torch.tensor([len(example.features) for example in batch])
+        found = viterbi(mixtures.log_likelihoods(features), num_frames, [example.graph for example in batch])
+        yield from zip(batch, found, strict=True)
+
+
+def _batches(examples: Sequence[Example]) -> Iterator[list[Example]]:
+    batch: list[Example] = []
+    for example in sorted(examples, key=lambda each: (len(each.features), each.id)):
+        if batch and (len(batch) + 1) * len(example.features) > BATCH_FRAMES:
+            yield batch
+            batch = []
+        batch.append(example)
+    if batch:
+        yield batch
+
+
+def _equal_parts(examples: Sequence[Example], mixtures: Mixtures) -> Statistics:
+    """Statistics of first paths whose states are equally long."""
+    statistics = Statistics.zeros(mixtures.means)
+    for example in examples:
+        path, count = torch.tensor(example.first_path), len(example.features)
+        statistics.add(example.features, path[torch.arange(count) * len(path) // count], mixtures)
+    return statistics
+
+
+class GaussianModel(SpeechModel):
+    """Features and Gaussian mixtures, which `las align` trains; nothing in it is trained by gradients.
+
+    Args:
+        sample_rate: of the waveforms, in Hz.
+        vocab_size: phones, and the boundary (id 0), as those of `AcousticModel`.
+        features: makes `Features` from sample_rate.
+        num_components: Gaussians of the state that has most of them.
+        num_pdfs: tied states of triphones; None: three for each phone.
+    """
+
+    predicts = "frames"
+    log_priors: Tensor
+    bigram: Tensor
+
+    def __init__(
+        self,
+        sample_rate: int,
+        vocab_size: int,
+        *,
+        features: Callable[[int], Features],
+        num_components: int,
+        num_pdfs: int | None = None,
+    ) -> None:
+        super().__init__()
+        require("num_components", num_components, 1)
+        self.features = features(sample_rate)
+        self.ctc = None
+        num_pdfs = NUM_STATES * (vocab_size - 1) if num_pdfs is None else num_pdfs
+        shape = (num_pdfs, num_components)
+        self.weights = nn.Parameter(torch.full(shape, 1.0 / num_components), requires_grad=False)
+        self.means = nn.Parameter(torch.zeros(*shape, self.features.size), requires_grad=False)
+        self.variances = nn.Parameter(torch.ones(*shape, self.features.size), requires_grad=False)
+        self.register_buffer("log_priors", torch.full((num_pdfs,), 1.0 / num_pdfs).log())
+        self.register_buffer("bigram", torch.zeros(vocab_size, vocab_size))
+
+    @property
+    def mixtures(self) -> Mixtures:
+        """The mixtures of all states, for likelihoods; their floor is that of the least variance there is."""
+        return Mixtures(self.weights, self.means, self.variances, self.variances.amin(dim=(0, 1)))
+
+    @property
+    def num_pdfs(self) -> int:
+        """Number of states of all phones."""
+        return len(self.log_priors)
+
+    @property
+    def state_ms(self) -> float:
+        """Time from one frame to the next, in milliseconds."""
+        return self.features.frame_shift_ms
+
+    def explain(self) -> str:
+        """A line for the log of a run: the number of Gaussians and of states."""
+        return f"{self.mixtures.num_components:,} Gaussians of {self.num_pdfs:,} states"
+
+    def num_states(self, num_samples: Int[Tensor, "batch"]) -> Int[Tensor, "batch"]:
+        """Frames of utterances of `num_samples`."""
+        return self.features.num_frames(num_samples)
+
+    def num_targets(self, batch: TrainingBatch) -> NoReturn:
+        """Raise ConfigError: mixtures are not trained by updates."""
+        raise ConfigError(
+            "las.GaussianModel is not trained by updates: las align corpus=... output=x.ctm gaussians=FOLDER trains it"
+        )
+
+    def forward_batch(self, batch: TrainingBatch, augment: FeatureAugmentation) -> NoReturn:
+        """Raise ConfigError, as `num_targets`."""
+        self.num_targets(batch)
+
+    @torch.no_grad()
+    def set_mixtures(self, mixtures: Mixtures, frames: Float[Tensor, "pdfs"]) -> None:
+        """Take over trained mixtures, and the priors from the number of frames of each pdf, one added."""
+        self.weights.copy_(mixtures.weights)
+        self.means.copy_(mixtures.means)
+        self.variances.copy_(mixtures.variances)
+        self.log_priors.copy_(((frames + 1.0) / (frames + 1.0).sum()).log())
+
+    def decoder(
+        self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
+    ) -> tuple[FrameScores, Int[Tensor, "batch"]]:
+        """Scores of whole utterances for a search, and their numbers of frames."""
+        rows, num_frames = self.features(waveforms, num_samples)
+        mixtures = self.mixtures
+        # One utterance at a time: the scores of all Gaussians of a batch would not fit into memory.
+        likelihoods = torch.stack([mixtures.log_likelihoods(own) for own in rows])
+        posteriors = torch.log_softmax(likelihoods + self.log_priors, dim=-1)
+        return FrameScores(posteriors, self.log_priors, self.bigram), num_frames.to(rows.device, non_blocking=True)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from las.data.manifest import Interval, Utterance
-from las.hmm.frame_times import FrameTimes
+from las.hmm.segments import FrameTimes
 from las.hmm.topology import NUM_STATES, StateNumbering, Topology
 from las.runtime.errors import DataError, StorageError, suggest
 from las.storage import atomic, bounded

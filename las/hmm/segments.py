@@ -1,4 +1,8 @@
-"""Phones and words with times, from the best path through an utterance's graph."""
+"""Times of frames, and phones and words with times from the best path through an utterance's graph.
+
+A frame stands for the time around the centre of its window. An interval has the frames whose centres it holds, and the
+boundary between two frames lies in the middle of their centres.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -6,10 +10,33 @@ from typing import NamedTuple
 import numpy as np
 
 from las.data.manifest import Interval
-from las.hmm.frame_times import FrameTimes
-from las.hmm.graph import AlignmentGraph
+from las.hmm.graph import AlignmentGraph, BestPath
 from las.hmm.topology import NUM_STATES
-from las.hmm.viterbi import Path
+from las.nn.features import Features
+
+
+class FrameTimes(NamedTuple):
+    """Windows of `length_s` seconds, each `shift_s` after the one before."""
+
+    shift_s: float
+    length_s: float
+
+    @classmethod
+    def of(cls, features: Features) -> "FrameTimes":
+        """The windows of features."""
+        return cls(features.frame_shift / features.sample_rate, features.frame_length / features.sample_rate)
+
+    def centre_s(self, frame: int) -> float:
+        """Time of the centre of a frame, in seconds."""
+        return frame * self.shift_s + 0.5 * self.length_s
+
+    def boundary_s(self, frame: int, num_frames: int, duration_s: float) -> float:
+        """Time at which a frame begins, in seconds: the first one at 0, and what follows the last at the end."""
+        if frame == 0:
+            return 0.0
+        if frame == num_frames:
+            return duration_s
+        return self.centre_s(frame) - 0.5 * self.shift_s
 
 
 class AlignedUtterance(NamedTuple):
@@ -22,7 +49,7 @@ class AlignedUtterance(NamedTuple):
 
 
 def aligned(
-    utterance_id: str, duration_s: float, words: Sequence[str], graph: AlignmentGraph, path: Path, times: FrameTimes
+    utterance_id: str, duration_s: float, words: Sequence[str], graph: AlignmentGraph, path: BestPath, times: FrameTimes
 ) -> AlignedUtterance:
     """Read the times of phones and words off a path."""
     segments = path.states // NUM_STATES

@@ -8,8 +8,9 @@ from typing import NamedTuple
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
 from las.hmm import lexicon
+from las.hmm.graph import AlignmentGraph, alignment_graph
 from las.hmm.lexicon import Lexicon
-from las.hmm.topology import Topology
+from las.hmm.topology import StateNumbering, Topology
 from las.runtime import progress
 from las.runtime.errors import ConfigError, DataError
 
@@ -21,6 +22,10 @@ class Spoken(NamedTuple):
 
     utterance: Utterance
     words: list[str]
+
+    def graph(self, lexicon: Lexicon, states: StateNumbering) -> AlignmentGraph:
+        """The graph of all ways to say the words. Raises DataError, which names the utterance, as `alignment_graph`."""
+        return alignment_graph(self.words, lexicon, states, f"utterance {self.utterance.id}")
 
 
 class MissingWords(NamedTuple):

@@ -6,18 +6,16 @@ A tying is kept as JSON: phones, silences, trees, and the hash of all of it, whi
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from las.hmm import decision_tree, questions, triphones
-from las.hmm.decision_tree import DEFAULT_GROWTH, Growth, Leaf, Split, Tree
+from las.hmm import decision_tree
+from las.hmm.decision_tree import DEFAULT_GROWTH, Growth, Leaf, Question, Split, Sums, Tree
 from las.hmm.lexicon import require_phone
-from las.hmm.questions import Question
 from las.hmm.topology import EDGE, NUM_STATES, Topology, TransitionCosts, Triphone
-from las.hmm.triphones import Sums
 from las.runtime.errors import DataError, StorageError, suggest
 from las.storage import atomic, bounded
 
@@ -55,7 +53,7 @@ class TiedStates:
 
         Raises DataError with the nearest phones for an unknown one, which may be a neighbour.
         """
-        outside = triphones.edge(self.topology)
+        outside = decision_tree.edge(self.topology)
         left, right = (outside if each is None else each for each in (triphone.left, triphone.right))
         for phone in {left, triphone.phone, right} - {EDGE}:
             require_phone(phone, self.topology.phones, where)
@@ -67,7 +65,7 @@ class TiedStates:
 
     def neighbour(self, phone: str | None) -> str | None:
         """The phone itself; the edge is silence, where there is one."""
-        return triphones.edge(self.topology) if phone is None else phone
+        return decision_tree.edge(self.topology) if phone is None else phone
 
     def name(self, pdf: int) -> str:
         """The name of a pdf: phone, state, and leaf of its tree."""
@@ -98,9 +96,9 @@ class TiedStates:
             "trees": trees,
         }
 
-    def write(self, path: str | FilePath) -> None:
+    def write(self, path: str | Path) -> None:
         """Write the tying as JSON."""
-        atomic.write_json(FilePath(path), self.state())
+        atomic.write_json(Path(path), self.state())
 
 
 def estimate(
@@ -119,10 +117,10 @@ def estimate(
         growth: limits.
         asked: questions; None for those of clusters of the phones themselves, and the edge of utterances.
     """
-    known = {phone: sums for phone, sums in triphones.of_phones(statistics).items() if sums[:, 0].all()}
+    known = {phone: sums for phone, sums in decision_tree.sums_of_phones(statistics).items() if sums[:, 0].all()}
     if asked is None:
-        sets = [*questions.clusters(known, floor), (EDGE,)]
-        asked = questions.of_sets(sets, (*topology.phones, EDGE))
+        sets = [*decision_tree.clusters(known, floor), (EDGE,)]
+        asked = decision_tree.questions_of_sets(sets, (*topology.phones, EDGE))
     asked = list(asked)
     trees: dict[str, list[Tree]] = {}
     num_pdfs = 0
@@ -140,13 +138,13 @@ def estimate(
     return TiedStates(topology, trees)
 
 
-def read(path: str | FilePath, topology: Topology) -> TiedStates:
+def read(path: str | Path, topology: Topology) -> TiedStates:
     """Read a tying for the phones of a topology.
 
     Raises StorageError for a file that is missing, damaged or changed, DataError naming phones that the topology lacks
     or the tying.
     """
-    return from_state(bounded.stored(FilePath(path)), topology, str(path))
+    return from_state(bounded.stored(Path(path)), topology, str(path))
 
 
 def from_state(stored: Mapping[str, Any], topology: Topology, where: str) -> TiedStates:

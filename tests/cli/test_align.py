@@ -13,8 +13,8 @@ from las.cli.train import train
 from las.config.build import build, compose
 from las.data.manifest import Interval
 from las.hmm import labels, textgrid, tying
-from las.hmm.frame_times import FrameTimes
 from las.hmm.labels import FrameLabels
+from las.hmm.segments import FrameTimes
 from las.hmm.topology import Topology
 from las.scoring import ctm, phones
 

@@ -6,10 +6,9 @@ import random
 import numpy as np
 from numpy.typing import NDArray
 
-from las.hmm.decision_tree import Leaf, Split, Tree
+from las.hmm.decision_tree import Leaf, Question, Split, Tree
 from las.hmm.graph import AlignmentGraph, alignment_graph
 from las.hmm.lexicon import Lexicon, Pronunciation
-from las.hmm.questions import Question
 from las.hmm.topology import Topology, TransitionCosts
 from las.hmm.tying import TiedStates
 

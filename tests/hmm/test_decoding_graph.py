@@ -17,10 +17,9 @@ from toy_hmm import PHONES, toy
 
 from las.decoding.hybrid import word_grammar
 from las.decoding.hybrid.word_graph import WordGraphSearch
-from las.hmm import decoding_graph, fst, graph_cache, lexicon
+from las.hmm import decoding_graph, fst, lexicon
 from las.hmm.decoding_graph import DecodingGraph
-from las.hmm.fst import Arcs, Fst, from_kaldi, library, to_kaldi
-from las.hmm.grammar import Grammar
+from las.hmm.fst import Arcs, Fst, Grammar, from_kaldi, library, to_kaldi
 from las.hmm.lexicon import Lexicon, Pronunciation
 from las.hmm.topology import SPEECH, Topology
 from las.lm import arpa, kneser_ney, ngram
@@ -217,18 +216,18 @@ def test_a_stored_graph_is_read_and_a_damaged_one_built_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     grammar = _uniform(SMALL)
-    built = graph_cache.build(SMALL, TOPOLOGY, grammar, tmp_path / "graphs")
+    built = decoding_graph.stored_or_built(SMALL, TOPOLOGY, grammar, tmp_path / "graphs")
     (path,) = (tmp_path / "graphs").iterdir()
     whole = path.read_bytes()
     monkeypatch.setattr(decoding_graph, "build", lambda *given: pytest.fail("built although it is stored"))
-    assert same(graph_cache.build(SMALL, TOPOLOGY, grammar, tmp_path / "graphs"), built)
+    assert same(decoding_graph.stored_or_built(SMALL, TOPOLOGY, grammar, tmp_path / "graphs"), built)
     monkeypatch.undo()
     changed = bytearray(whole)
     changed[-1] ^= 1
     for damaged in (b"", whole[: len(whole) // 2], bytes(changed), b"text"):
         path.write_bytes(damaged)
         capsys.readouterr()
-        assert same(graph_cache.build(SMALL, TOPOLOGY, grammar, tmp_path / "graphs"), built)
+        assert same(decoding_graph.stored_or_built(SMALL, TOPOLOGY, grammar, tmp_path / "graphs"), built)
         assert "is damaged" in capsys.readouterr().out and path.read_bytes() == whole
 
 
@@ -244,9 +243,9 @@ def test_stored_graphs_are_told_apart_by_everything_they_are_made_of() -> None:
         (SMALL, TOPOLOGY, Grammar(grammar.words, said)),
         (SMALL, TOPOLOGY, Grammar(("v", "u"), grammar.fst)),
     ]
-    hashes = {graph_cache.content_hash(*each) for each in [(SMALL, TOPOLOGY, grammar), *others]}
+    hashes = {decoding_graph.content_hash(*each) for each in [(SMALL, TOPOLOGY, grammar), *others]}
     assert len(hashes) == 1 + len(others)
-    assert graph_cache.content_hash(SMALL, TOPOLOGY, _uniform(SMALL)) in hashes
+    assert decoding_graph.content_hash(SMALL, TOPOLOGY, _uniform(SMALL)) in hashes
 
 
 def test_words_that_one_side_lacks_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from las.data.loader import Batch
-from las.hmm.gaussian_model import GaussianModel
-from las.hmm.gmm import Mixtures
+from las.hmm.gmm import GaussianModel, Mixtures
 from las.nn.features import MFCC, PRIOR_FRAMES
 from las.runtime.errors import ArgumentError, ConfigError
 

@@ -10,9 +10,8 @@ import pytest
 import torch
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
-from las.hmm import gmm, gmm_training, lexicon
-from las.hmm.gmm import Mixtures, Statistics
-from las.hmm.gmm_training import Example, Round, Schedule
+from las.hmm import gmm, lexicon
+from las.hmm.gmm import Example, Mixtures, Round, Schedule, Statistics
 from las.hmm.graph import alignment_graph, first_path
 from las.hmm.topology import EVEN, Topology
 
@@ -112,12 +111,10 @@ def planted(count: int) -> tuple[list[Example], list[list[int]]]:
 def test_a_flat_start_finds_planted_states_and_the_score_does_not_fall() -> None:
     examples, truth = planted(60)
     rounds: list[Round] = []
-    found = gmm_training.train(
-        examples, TOPOLOGY.num_pdfs, Schedule(first=10, doublings=1, after_each=3), rounds.append
-    )
+    found = gmm.train(examples, TOPOLOGY.num_pdfs, Schedule(first=10, doublings=1, after_each=3), rounds.append)
     by_id = {example.id: pdfs for example, pdfs in zip(examples, truth, strict=True)}
     right = total = 0
-    for example, path in gmm_training.paths(examples, found):
+    for example, path in gmm.paths(examples, found):
         assert path is not None
         right += (torch.tensor(by_id[example.id]) == torch.from_numpy(example.graph.pdfs[path.states])).sum().item()
         total += len(path.states)
@@ -132,6 +129,6 @@ def test_an_utterance_that_is_too_short_is_named() -> None:
     short = examples[3]._replace(features=examples[3].features[:7])
     rounds: list[Round] = []
     examples[3] = short
-    gmm_training.train(examples, TOPOLOGY.num_pdfs, Schedule(2, 0, 0), rounds.append)
+    gmm.train(examples, TOPOLOGY.num_pdfs, Schedule(2, 0, 0), rounds.append)
     assert [each.without_path for each in rounds] == [["u003"], ["u003"]]
     assert gmm.MIN_OCCUPANCY > 0

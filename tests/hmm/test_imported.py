@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from las.data.manifest import Interval, Utterance
-from las.hmm import imported, imported_labels, labels, textgrid
-from las.hmm.frame_times import FrameTimes
+from las.hmm import imported, labels, textgrid
 from las.hmm.labels import LabelKind
+from las.hmm.segments import FrameTimes
 from las.hmm.topology import Topology
 from las.runtime.errors import ConfigError, DataError
 from las.scoring import ctm
@@ -59,7 +59,7 @@ def as_hdf(path: Path, pdfs: list[int], name: str = "inputs", width: int = 1) ->
 def test_times_give_the_labels_of_known_times(tmp_path: Path, written: object) -> None:
     for name, intervals in (("all", SAID), ("gaps", SAID[1:])):  # a gap is silence
         path = written(tmp_path / f"{name}.ctm", intervals)  # type: ignore[operator]
-        source = imported_labels.of_times(path, TOPOLOGY, TIMES)
+        source = imported.of_times(path, TOPOLOGY, TIMES)
         found = source.of(UTTERANCE, FRAMES)
         assert found is not None and found.tolist() == EXPECTED
         assert source.kind == LabelKind.of(TOPOLOGY, TIMES)
@@ -70,14 +70,14 @@ def test_times_give_the_labels_of_known_times(tmp_path: Path, written: object) -
 
 def test_times_without_a_silence_leave_gaps_without_a_label(tmp_path: Path) -> None:
     path = as_ctm(tmp_path / "x.ctm", SAID[1:])
-    found = imported_labels.of_times(path, Topology(["SIL", "AA", "B"]), TIMES).of(UTTERANCE, FRAMES)
+    found = imported.of_times(path, Topology(["SIL", "AA", "B"]), TIMES).of(UTTERANCE, FRAMES)
     assert found is not None and found.tolist() == [labels.NO_LABEL] * 6 + EXPECTED[6:]
 
 
 def test_phones_without_states_are_named(tmp_path: Path) -> None:
     path = as_ctm(tmp_path / "x.ctm", [*SAID[:2], Interval(0.0925, 0.2, "AA1")])
     with pytest.raises(DataError, match=r"x\.ctm: utterance an/u 1: the phone 'AA1' has no states\. Did you mean AA"):
-        imported_labels.of_times(path, TOPOLOGY, TIMES).of(UTTERANCE, FRAMES)
+        imported.of_times(path, TOPOLOGY, TIMES).of(UTTERANCE, FRAMES)
 
 
 def test_pdfs_are_mapped_or_taken_as_they_are(tmp_path: Path) -> None:
@@ -86,18 +86,18 @@ def test_pdfs_are_mapped_or_taken_as_they_are(tmp_path: Path) -> None:
     lines = [f"{100 + 3 * number + state} {phone} {state}" for number, phone in phones for state in range(3)]
     (tmp_path / "map").write_text("\n".join(lines))
     path = as_kaldi(tmp_path / "ali.txt", shifted)
-    source = imported_labels.of_mapped_pdfs(path, tmp_path / "map", TOPOLOGY, TIMES)
+    source = imported.of_mapped_pdfs(path, tmp_path / "map", TOPOLOGY, TIMES)
     found = source.of(UTTERANCE, FRAMES)
     assert found is not None and found.tolist() == EXPECTED and source.kind == LabelKind.of(TOPOLOGY, TIMES)
-    tied = imported_labels.of_tied_pdfs(path, None, TIMES)
+    tied = imported.of_tied_pdfs(path, None, TIMES)
     found = tied.of(UTTERANCE, FRAMES + 2)
     assert found is not None and found.tolist() == [*shifted, 105, 105]
     assert tied.kind == LabelKind("tied", 109, 0.01)
-    assert imported_labels.of_tied_pdfs(path, 9001, TIMES).kind.num_pdfs == 9001
+    assert imported.of_tied_pdfs(path, 9001, TIMES).kind.num_pdfs == 9001
     with pytest.raises(DataError, match="18 labels for 36 frames"):
         tied.of(UTTERANCE, 36)
     (tmp_path / "map").write_text("\n".join(lines[:-1]))
-    short = imported_labels.of_mapped_pdfs(as_kaldi(path, [100, 108]), tmp_path / "map", TOPOLOGY, TIMES)
+    short = imported.of_mapped_pdfs(as_kaldi(path, [100, 108]), tmp_path / "map", TOPOLOGY, TIMES)
     with pytest.raises(DataError, match=r"ali\.txt: utterance an/u 1: the map has no line for the pdf 108"):
         short.of(UTTERANCE, 2)
 
@@ -107,7 +107,7 @@ def test_hdf_files_of_returnn(tmp_path: Path, name: str, width: int) -> None:
     path = as_hdf(tmp_path / "ali.hdf", EXPECTED, name, width)
     found = imported.pdfs(path)
     assert found["u 1"].tolist() == EXPECTED and found["other"].tolist() == [1, 2, 3]
-    source = imported_labels.of_tied_pdfs(path, None, TIMES).of(UTTERANCE, FRAMES)
+    source = imported.of_tied_pdfs(path, None, TIMES).of(UTTERANCE, FRAMES)
     assert source is not None and source.tolist() == EXPECTED
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from las.data.manifest import Interval, Utterance
 from las.hmm import labels
-from las.hmm.frame_times import FrameTimes
 from las.hmm.labels import FrameLabels, LabelKind
+from las.hmm.segments import FrameTimes
 from las.hmm.topology import Topology
 from las.runtime.errors import DataError, StorageError
 

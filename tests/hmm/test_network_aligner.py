@@ -11,7 +11,7 @@ from torch import Tensor
 
 from las.data.manifest import Utterance
 from las.hmm import lexicon
-from las.hmm.network_aligner import NetworkAligner
+from las.hmm.aligner import NetworkAligner
 from las.hmm.spoken import Spoken
 from las.hmm.topology import Topology
 from las.nn.acoustic_model import AcousticModel, FrameScores

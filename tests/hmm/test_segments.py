@@ -5,11 +5,10 @@ import pytest
 
 from las.data.manifest import Interval
 from las.hmm import segments
-from las.hmm.frame_times import FrameTimes
-from las.hmm.graph import alignment_graph
+from las.hmm.graph import BestPath, alignment_graph
 from las.hmm.lexicon import Lexicon, Pronunciation
+from las.hmm.segments import FrameTimes
 from las.hmm.topology import Topology
-from las.hmm.viterbi import Path
 
 TIMES = FrameTimes(0.01, 0.025)
 
@@ -21,7 +20,7 @@ def test_a_path_gives_times_of_phones_and_words() -> None:
     assert names == [("SIL", None), ("AH", 0), ("EY", 0), ("SIL", None), ("B", 1), ("AY", 1), ("SIL", None)]
     # Silence, the second way to say `a`, and `by` without a pause: 3, 4, 3 and 5 frames.
     states = np.array([0, 1, 2, 6, 7, 7, 8, 12, 13, 14, 15, 15, 16, 17, 17])
-    found = segments.aligned("u1", 0.18, ["a", "by"], graph, Path(0.0, states), TIMES)
+    found = segments.aligned("u1", 0.18, ["a", "by"], graph, BestPath(0.0, states), TIMES)
     assert [each.symbol for each in found.phones] == ["SIL", "EY", "B", "AY"]
     assert [each.start_s for each in found.phones] == pytest.approx([0.0, 0.0375, 0.0775, 0.1075])
     assert [each.end_s for each in found.phones] == pytest.approx([0.0375, 0.0775, 0.1075, 0.18])

@@ -9,13 +9,11 @@ import torch
 from numpy.typing import NDArray
 from toy_hmm import best_path, toy, toy_scores
 
-from las.hmm import continuation, gmm_training, lexicon
-from las.hmm.decision_tree import Growth
-from las.hmm.gmm_training import Example, Round, Schedule
-from las.hmm.graph import AlignmentGraph, alignment_graph, first_path
+from las.hmm import aligner, gmm, lexicon
+from las.hmm.decision_tree import Growth, edge, visits
+from las.hmm.gmm import Example, Round, Schedule
+from las.hmm.graph import AlignmentGraph, alignment_graph, first_path, viterbi
 from las.hmm.topology import EVEN, NUM_STATES, Topology, TransitionCosts, Triphone
-from las.hmm.triphones import edge, visits
-from las.hmm.viterbi import viterbi
 
 
 class EveryTriphone:
@@ -134,28 +132,28 @@ def coloured(count: int) -> tuple[list[Example], dict[str, list[str]]]:
 
 def test_triphones_go_on_from_monophones_and_their_score_does_not_fall() -> None:
     examples, texts = coloured(60)
-    mixtures = gmm_training.train(examples, TOPOLOGY.num_pdfs, Schedule(8, 0, 0))
-    tied = continuation.tied(examples, mixtures, TOPOLOGY, Growth(50, 100.0))
+    mixtures = gmm.train(examples, TOPOLOGY.num_pdfs, Schedule(8, 0, 0))
+    tied = aligner.tied(examples, mixtures, TOPOLOGY, Growth(50, 100.0))
     for phone in PHONES.phones:
         after = [tied.in_context(Triphone(left, phone, "b")) for left in PHONES.phones]
         assert after[0][0] != after[1][0] == after[2][0], "the planted context"
         assert len({pdfs[1:] for pdfs in after}) == 1, "and no other one"
-    going_on = continuation.continued(examples, mixtures, texts, PHONES, tied)
+    going_on = aligner.continued(examples, mixtures, texts, PHONES, tied)
     assert all(len(each.first_path) == len(each.features) for each in going_on)
     rounds: list[Round] = []
-    found = gmm_training.train(going_on, tied.num_pdfs, Schedule(4, 1, 3), rounds.append)
+    found = gmm.train(going_on, tied.num_pdfs, Schedule(4, 1, 3), rounds.append)
     for before, now in itertools.pairwise(rounds):
         assert now.num_components != before.num_components or now.score >= before.score - 1e-4
-    for example, path in gmm_training.paths(going_on, found):
+    for example, path in gmm.paths(going_on, found):
         assert path is not None
         assert [visit.triphone.phone for visit in visits(example.graph, path, None)] == texts[example.id]
 
 
 def test_utterances_that_are_too_short_are_left_out() -> None:
     examples, texts = coloured(20)
-    mixtures = gmm_training.train(examples, TOPOLOGY.num_pdfs, Schedule(2, 0, 0))
+    mixtures = gmm.train(examples, TOPOLOGY.num_pdfs, Schedule(2, 0, 0))
     examples[3] = examples[3]._replace(features=examples[3].features[:9])
-    going_on = continuation.continued(examples, mixtures, texts, PHONES, TOPOLOGY)
+    going_on = aligner.continued(examples, mixtures, texts, PHONES, TOPOLOGY)
     assert sorted({each.id for each in examples} - {each.id for each in going_on}) == ["u003"]
     for each in going_on:
         assert set(each.first_path) == set(first_path(texts[each.id], PHONES, TOPOLOGY))
@@ -166,6 +164,6 @@ def test_utterances_that_are_too_short_are_left_out() -> None:
     [(4_999, 100, 0), (10_000, 100, 1), (228_316, 102, 5), (228_316, 434, 3), (10**8, 9, 5)],
 )
 def test_doublings_leave_fifty_frames_for_each_gaussian(num_frames: int, num_pdfs: int, doublings: int) -> None:
-    schedule = continuation.recognition_schedule(num_frames, num_pdfs)
+    schedule = aligner.recognition_schedule(num_frames, num_pdfs)
     assert schedule.doublings == doublings
     assert doublings in (0, 5) or 50 * num_pdfs * 2**doublings <= num_frames < 50 * num_pdfs * 2 ** (doublings + 1)

@@ -10,11 +10,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from las.hmm import decision_tree, questions, triphones, tying
-from las.hmm.decision_tree import Growth, Leaf, Split
-from las.hmm.questions import Question
+from las.hmm import decision_tree, tying
+from las.hmm.decision_tree import Growth, Leaf, Question, Split, Sums
 from las.hmm.topology import EDGE, NUM_STATES, StateNumbering, Topology, Triphone
-from las.hmm.triphones import Sums
 from las.runtime.errors import DataError, StorageError
 
 PHONES = ("SIL", "A", "B", "D", "G", "M", "N")
@@ -77,7 +75,7 @@ def gaussian(frames: NDArray[np.float64]) -> float:
 def every_question() -> Iterator[Question]:
     for number in range(1, 2 ** len(PHONES) - 1):
         chosen = frozenset(phone for place, phone in enumerate(PHONES) if number >> place & 1)
-        yield from (Question(side, chosen) for side in questions.SIDES)
+        yield from (Question(side, chosen) for side in decision_tree.SIDES)
 
 
 def test_the_gain_of_every_split_is_that_of_all_its_frames() -> None:
@@ -102,7 +100,7 @@ def test_the_gain_of_every_split_is_that_of_all_its_frames() -> None:
 
 def test_limits_hold() -> None:
     statistics, _ = planted()
-    asked = questions.of_sets([["M", "N"], ["M"]], PHONES)
+    asked = decision_tree.questions_of_sets([["M", "N"], ["M"]], PHONES)
     own = {each: sums[0] for each, sums in statistics.items() if each.phone == "A"}
     frames_of_nasals = 2 * len(PHONES) * 40
     for growth, size in (
@@ -116,13 +114,13 @@ def test_limits_hold() -> None:
 
 def test_a_floor_keeps_a_constant_feature_finite() -> None:
     sums = sums_of(np.ones((50, SIZE)))
-    assert triphones.log_likelihood(sums, FLOOR) == pytest.approx(gaussian(np.ones((50, SIZE))))
-    assert triphones.log_likelihood(np.zeros(1 + 2 * SIZE), FLOOR) == 0.0
+    assert decision_tree.log_likelihood(sums, FLOOR) == pytest.approx(gaussian(np.ones((50, SIZE))))
+    assert decision_tree.log_likelihood(np.zeros(1 + 2 * SIZE), FLOOR) == 0.0
 
 
 def test_clusters_join_what_is_alike_first() -> None:
     statistics, _ = planted()
-    found = questions.clusters(triphones.of_phones(statistics), FLOOR)
+    found = decision_tree.clusters(decision_tree.sums_of_phones(statistics), FLOOR)
     assert found[: len(PHONES)] == [(phone,) for phone in sorted(PHONES)]
     assert found[len(PHONES)] == ("M", "N") and len(found) == 2 * len(PHONES) - 2
     assert len(set(found)) == len(found)
@@ -170,6 +168,6 @@ def test_unknown_phones_are_named_with_the_nearest() -> None:
         with pytest.raises(DataError, match=r"u7: the phone 'MM' has no states\. Did you mean M"):
             tied.in_context(triphone, "u7")
     with pytest.raises(DataError, match=r"question 2: there is no phone 'MM'\. Did you mean M"):
-        questions.of_sets([["M"], ["N", "MM"]], PHONES)
+        decision_tree.questions_of_sets([["M"], ["N", "MM"]], PHONES)
     whole = Topology(PHONES)
     assert tying.estimate(planted()[0], whole, FLOOR).neighbour(None) == EDGE, "no silence: an edge of its own"

@@ -7,14 +7,13 @@ import pytest
 import torch
 from toy_hmm import best_path, toy, toy_graph, toy_scores
 
-from las.hmm.graph import AlignmentGraph, alignment_graph, first_path
+from las.hmm.graph import AlignmentGraph, BestPath, alignment_graph, first_path, viterbi
 from las.hmm.lexicon import Lexicon, Pronunciation
 from las.hmm.topology import Topology
-from las.hmm.viterbi import Path, viterbi
 from las.runtime.errors import DataError
 
 
-def batched(seeds: range, frames: list[int]) -> tuple[list[AlignmentGraph], list[np.ndarray], list[Path | None]]:
+def batched(seeds: range, frames: list[int]) -> tuple[list[AlignmentGraph], list[np.ndarray], list[BestPath | None]]:
     graphs = [toy_graph(seed) for seed in seeds]
     scores = [toy_scores(seed, count) for seed, count in zip(seeds, frames, strict=True)]
     padded = np.full((len(scores), max(frames), scores[0].shape[1]), np.nan)  # padding must not be looked at

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from las.hmm.fst import EPSILON, Arcs, Fst, concatenated
-from las.hmm.grammar import Grammar
+from las.hmm.fst import EPSILON, Arcs, Fst, Grammar, concatenated
 from las.hmm.lexicon import Lexicon
 from las.lm import arpa, automaton, word_ngram
 from las.runtime import progress

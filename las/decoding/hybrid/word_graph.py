@@ -22,10 +22,9 @@ from las.decoding.base import Hypothesis
 from las.decoding.hybrid import word_grammar
 from las.decoding.hybrid.lattice_nbest import nbest
 from las.decoding.hybrid.word_spans import WordSpan, word_spans
-from las.hmm import graph_cache
+from las.hmm import decoding_graph
 from las.hmm.decoding_graph import DecodingGraph
-from las.hmm.fst import from_lattice, library, to_kaldi
-from las.hmm.grammar import Grammar
+from las.hmm.fst import Grammar, from_lattice, library, to_kaldi
 from las.hmm.lexicon import Lexicon
 from las.hmm.topology import StateNumbering
 from las.nn.acoustic_model import FrameScores
@@ -112,7 +111,9 @@ class WordGraphSearch:
         """
         library("kaldi_decoder")
         grammar = word_grammar.read(self.grammar, lexicon)
-        self._prepared = _Prepared(lexicon, states, grammar, graph_cache.build(lexicon, states, grammar, cache))
+        self._prepared = _Prepared(
+            lexicon, states, grammar, decoding_graph.stored_or_built(lexicon, states, grammar, cache)
+        )
         self._weighted = None
 
     @property

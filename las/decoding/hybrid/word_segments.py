@@ -10,7 +10,7 @@ from las.decoding.hybrid.word_graph import WordGraphSearch
 from las.decoding.hybrid.word_spans import WordSpan
 from las.decoding.transcription import NOTHING, SegmentTranscript
 from las.decoding.word_timing import TimedToken, TimedWord
-from las.hmm.frame_times import FrameTimes
+from las.hmm.segments import FrameTimes
 from las.nn.acoustic_model import FrameScores
 
 

@@ -10,10 +10,9 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from las.hmm.graph import AlignmentGraph, alignment_graph
+from las.hmm.graph import AlignmentGraph, alignment_graph, viterbi
 from las.hmm.lexicon import Lexicon
 from las.hmm.topology import NUM_STATES, StateNumbering
-from las.hmm.viterbi import viterbi
 
 
 class WordSpan(NamedTuple):

@@ -10,11 +10,11 @@ import torch
 from las.config.build import Config, card, check_value
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
-from las.hmm import corpus_labels, labels, spoken, tying
+from las.hmm import aligner, labels, spoken, tying
 from las.hmm.decision_tree import DEFAULT_GROWTH
-from las.hmm.frame_times import FrameTimes
 from las.hmm.labels import NO_LABEL, FrameLabels, LabelKind, Labels
 from las.hmm.lexicon import Lexicon
+from las.hmm.segments import FrameTimes
 from las.hmm.topology import StateNumbering
 from las.hmm.tying import TiedStates
 from las.nn.acoustic_model import AcousticModel
@@ -166,7 +166,7 @@ def _aligned(corpus: Corpus, splits: Splits, lexicon: Lexicon, config: Config) -
     parts = {split: splits[split] for split in corpus.splits[:2]}
     with distributed.main_first():
         data_dir = Path(config["data_dir"])
-        return corpus_labels.aligned(corpus, parts, lexicon, card(*ALIGNER_FEATURES), data_dir, growth)
+        return aligner.corpus_labels(corpus, parts, lexicon, card(*ALIGNER_FEATURES), data_dir, growth)
 
 
 def of_config(corpus: Corpus, model: AcousticModel, splits: Splits, config: Config) -> TrainingTargets:

@@ -14,10 +14,9 @@ from las.decoding.base import Hypothesis
 from las.decoding.hybrid import word_grammar
 from las.decoding.hybrid.word_graph import WordGraphSearch
 from las.decoding.hybrid.word_spans import WordSpan
-from las.hmm.graph import alignment_graph
+from las.hmm.graph import alignment_graph, viterbi
 from las.hmm.lexicon import Lexicon, Pronunciation
 from las.hmm.topology import SPEECH, StateNumbering, Topology
-from las.hmm.viterbi import viterbi
 from las.lm import arpa, ngram
 from las.nn.acoustic_model import FrameScores
 from las.runtime.errors import ArgumentError, ConfigError, NumericalError
