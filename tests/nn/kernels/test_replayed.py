@@ -1,9 +1,11 @@
 """Steps that are captured and replayed, with a stand-in for CUDA graphs, against the same steps one by one."""
 
+import gc
+
 import pytest
 import torch
 from graph_stand_in import graphs
-from speller_cases import ATTENTIONS, CELLS, NUM_STATES, STATES, make, material, plain, results
+from speller_cases import ATTENTIONS, CELLS, NUM_STATES, STATES, TARGETS, make, material, plain, results
 from tiers import needs_gpu
 from torch import Tensor
 
@@ -14,6 +16,7 @@ from las.nn.kernels.graphs import capture
 from las.nn.kernels.graphs.replayed import Replayed
 from las.nn.model import Decoder
 from las.nn.speller import Speller
+from las.runtime.devices import garbage_paused
 
 State = tuple[Tensor, Tensor]
 
@@ -98,6 +101,17 @@ def test_replayed_spellers_have_the_values_and_gradients_of_the_plain_loop(
         torch.testing.assert_close(ours, right, rtol=1e-9, atol=1e-11)
         again = results(speller, material())
         assert len(made) == 4 and all(map(torch.equal, again, ours))
+
+
+def test_a_pass_frees_its_tensors_without_the_garbage_collector() -> None:
+    """A cycle through an autograd function kept the states of all steps, until a GPU's memory was full."""
+    speller, alive = make().train(), []
+    with graphs(), garbage_paused():
+        for _ in range(4):
+            results(speller, material())
+            speller(speller.attention.prepare(material(), NUM_STATES), TARGETS)  # without a backward pass
+            alive.append(sum(isinstance(each, Tensor) for each in gc.get_objects()))
+    assert len(set(alive[1:])) == 1, alive
 
 
 def test_a_token_starts_no_operation_of_its_own() -> None:

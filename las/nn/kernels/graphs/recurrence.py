@@ -87,7 +87,8 @@ class _Trace:
         state = torch.zeros(1, dtype=torch.long, device=self.device), self.recurrence.first
         for _ in range(self.num_steps):
             state, _ = replayed(state)
-        return tuple(self.outputs)
+        outputs, self.outputs = tuple(self.outputs), []  # an output that its own graph refers to is never freed
+        return outputs
 
     def _step(self, state: tuple[Tensor, Any]) -> tuple[tuple[Tensor, Any], tuple[()]]:
         index, before = state
