@@ -33,7 +33,7 @@ COMPONENTS = {
     "LogMel": "las.nn.features",
     "MFCC": "las.nn.features",
     "Gammatone": "las.nn.gammatone",
-    "ConvolutionFrontEnd": "las.nn.subsampling",
+    "ConvolutionFrontEnd": "las.nn.front_end",
     "Listener": "las.nn.listener",
     "BidirectionalLayer": "las.nn.rnn",
     "UnidirectionalLayer": "las.nn.rnn",

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from las.config.build import require
 from las.nn.masking import mask_of, masked_mean
 from las.runtime import torchaudio_compat
-from las.runtime.errors import ArgumentError, suggest
+from las.runtime.errors import ArgumentError, require_known
 
 NORMALISATIONS = ("global", "utterance", "smoothed", "none")
 FITTED = ("global", "smoothed")
@@ -61,10 +61,7 @@ class Features(nn.Module):
         require("frame_length_ms", frame_length_ms, 1.0)
         require("frame_shift_ms", frame_shift_ms, 1.0)
         require("preemphasis", preemphasis, 0.0, 1.0)
-        if normalisation not in NORMALISATIONS:
-            raise ArgumentError(
-                f"normalisation={normalisation!r} does not exist.{suggest(normalisation, NORMALISATIONS)}"
-            )
+        require_known("normalisation", normalisation, NORMALISATIONS)
         self.sample_rate = sample_rate
         self.frame_shift_ms = frame_shift_ms
         self.frame_length = round(sample_rate * frame_length_ms / 1000)

@@ -28,9 +28,9 @@ from torch import Tensor, nn
 from las.nn.cells.base import NUM_GATES, LSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.cells.wrapper import WrapperLSTMCell
+from las.nn.front_end import ChannelNorm
 from las.nn.normalisation import OutputNorm
-from las.nn.subsampling import ChannelNorm
-from las.runtime.errors import ArgumentError, ConfigError, suggest
+from las.runtime.errors import ConfigError, require_known
 
 Limit = Callable[[int, int], float]
 """The bound of uniform values from two sizes: inputs and outputs of a matrix, or D and H of an LSTM."""
@@ -98,9 +98,9 @@ class LSTMInitialisation:
         biases: str = "zero",
         forget_bias: float | None = None,
     ) -> None:
-        _check("weights", weights, LSTM_LIMITS)
-        _check("plain_weights", plain_weights or weights, LSTM_LIMITS)
-        _check("biases", biases, LSTM_BIASES)
+        require_known("weights", weights, LSTM_LIMITS)
+        require_known("plain_weights", plain_weights or weights, LSTM_LIMITS)
+        require_known("biases", biases, LSTM_BIASES)
         self.weights = weights
         self.plain_weights = plain_weights or weights
         self.biases = biases
@@ -150,8 +150,8 @@ class Initialisation:
         self.lstms = {"listener": listener, "speller": speller}
         self.draws = dict(embedding=embedding, attention=attention, score=score, output=output, front_end=front_end)
         for name, draw in self.draws.items():
-            _check(name, draw, DRAWS)
-        _check("biases", biases, BIASES)
+            require_known(name, draw, DRAWS)
+        require_known("biases", biases, BIASES)
         self.biases = biases
 
     @torch.no_grad()
@@ -213,8 +213,3 @@ def _two_uniform(values: Tensor, limit: float) -> None:
     """Sums of two independent uniform values."""
     _uniform(values, limit)
     values += torch.empty_like(values).uniform_(-limit, limit)
-
-
-def _check(name: str, value: str, known: Collection[str]) -> None:
-    if value not in known:
-        raise ArgumentError(f"{name}={value!r} does not exist.{suggest(value, known)}")

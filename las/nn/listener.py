@@ -7,27 +7,33 @@ Layer j, with input rows x and the independent choices in brackets:
     y = reduce(y)                   groups of time_reduction[j] rows become one  [reduction]
     y = norm(y)                     [output_norm]
 
-Dropout acts on the layer's output, before the sum, or on its input [dropout_at].
+Dropout acts on the layer's output, before the sum, or on its input [dropout_at]. Lengths follow the ceil rule: one that
+is no multiple of the factor is rounded up, and the last group is completed with zeros (`max_pool` and `mean` use only
+the rows that exist).
 """
 
-from collections.abc import Callable, Collection, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from las.config.build import require, shown
 from las.nn import rnn
 from las.nn.cells.base import LSTMCell
 from las.nn.dropout import Dropout
-from las.nn.masking import mask_of
-from las.nn.normalisation import OUTPUT_NORMS
+from las.nn.kernels.torch.allocator import allocator
+from las.nn.masking import mask_of, masked_mean
+from las.nn.normalisation import OUTPUT_NORMS, NumRows, Rows
 from las.nn.rnn import BidirectionalLayer, CellFactory, ListenerLayer
-from las.nn.subsampling import REDUCTIONS, FrontEnd, reduce_time, reduced_length
-from las.runtime.errors import ArgumentError, suggest
+from las.runtime.errors import ArgumentError, require_known
 
-FrontEndFactory = Callable[[int], FrontEnd]
+Reduced = Float[Tensor, "batch reduced output"]
+"""Fewer rows, of another size."""
+
+FrontEndFactory = Callable[[int], "FrontEnd"]
 """Makes a front end from the size of a row."""
 
 LayerFactory = Callable[[CellFactory, int, int], ListenerLayer]
@@ -36,6 +42,21 @@ LayerFactory = Callable[[CellFactory, int, int], ListenerLayer]
 DROPOUT_PLACES = ("outputs", "between", "inputs")
 
 T = TypeVar("T", float, str)
+
+
+class FrontEnd(nn.Module):
+    """Base class of what stands before the listener's layers, made from the size of a feature row.
+
+    The listener calls it and reads `output_size` and `time_reduction`, which a subclass sets.
+    """
+
+    output_size: int
+    time_reduction: Sequence[int]
+    """Factors by which rows become fewer, in order; each rounds up."""
+
+    def forward(self, rows: Rows, num_rows: NumRows) -> tuple[Reduced, NumRows]:
+        """Reduce [batch, rows, input_size] to [batch, reduced, output_size], zero in padding; with new lengths."""
+        raise TypeError(f"{type(self).__name__} must define forward")
 
 
 class Listener(nn.Module):
@@ -99,8 +120,8 @@ class Listener(nn.Module):
         if min(time_reduction, default=1) < 1:
             raise ArgumentError(f"time_reduction={shown(time_reduction)} needs factors of at least 1")
         require("input_reduction", input_reduction, 1)
-        _check("reduction", reduction, REDUCTIONS)
-        _check("dropout_at", dropout_at, DROPOUT_PLACES)
+        require_known("reduction", reduction, REDUCTIONS)
+        require_known("dropout_at", dropout_at, DROPOUT_PLACES)
         self.hidden_size = hidden_size
         self.time_reduction = tuple(time_reduction)
         self.reduction = reduction
@@ -148,15 +169,13 @@ class Listener(nn.Module):
         of_front_end = self.front_end.time_reduction if self.front_end else ()
         return self.input_reduction, *of_front_end, *self.time_reduction
 
-    def num_states(self, num_frames: Int[Tensor, "batch"]) -> Int[Tensor, "batch"]:
+    def num_states(self, num_frames: NumRows) -> NumRows:
         """Encoded states of utterances with `num_frames` feature rows."""
         for factor in self.reductions:
             num_frames = reduced_length(num_frames, factor)
         return num_frames
 
-    def forward(
-        self, features: Float[Tensor, "batch frames input"], num_frames: Int[Tensor, "batch"]
-    ) -> tuple[Float[Tensor, "batch states output"], Int[Tensor, "batch"]]:
+    def forward(self, features: Rows, num_frames: NumRows) -> tuple[Reduced, NumRows]:
         """Encoded states [batch, states, output_size], zero in padding, and how many each utterance has."""
         if self.input_reduction > 1:
             features = features.masked_fill(~mask_of(num_frames, features.shape[1], features.device).unsqueeze(-1), 0.0)
@@ -177,11 +196,6 @@ class Listener(nn.Module):
         return rows, num_rows
 
 
-def _check(name: str, value: str, known: Collection[str]) -> None:
-    if value not in known:
-        raise ArgumentError(f"{name}={value!r} does not exist.{suggest(value, known)}")
-
-
 def _norms(output_norm: str | Sequence[str], num_layers: int) -> list[str]:
     """The norm of each layer: a single name applies to all layers but the last, whose rows no layer reads."""
     if isinstance(output_norm, str):
@@ -189,7 +203,7 @@ def _norms(output_norm: str | Sequence[str], num_layers: int) -> list[str]:
     else:
         names = list(output_norm)
     for name in [output_norm] if isinstance(output_norm, str) else names:
-        _check("output_norm", name, OUTPUT_NORMS)
+        require_known("output_norm", name, OUTPUT_NORMS)
     return _per_layer("output_norm", names, num_layers)
 
 
@@ -199,3 +213,55 @@ def _per_layer(name: str, values: T | Sequence[T], num_layers: int) -> list[T]:
     if len(each) != num_layers:
         raise ArgumentError(f"{name}={each} needs one value, or one for each of the {num_layers} layers")
     return each
+
+
+def reduced_length(length: NumRows, factor: int) -> NumRows:
+    """Rows after a reduction by `factor`: ceil(length / factor)."""
+    return torch.div(length + factor - 1, factor, rounding_mode="floor")
+
+
+def _max_pool(rows: Tensor, mask: Tensor) -> Tensor:
+    highest = rows.masked_fill(~mask, torch.finfo(rows.dtype).min).amax(2)
+    return highest.masked_fill(~mask.any(2), 0.0)
+
+
+REDUCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "concat": lambda rows, mask: rows.flatten(2),  # pyramidal: the next layer's input grows (Chan et al. 2016)
+    "max_pool": _max_pool,  # Zeyer et al. 2018; Zeineldeen et al. 2020
+    "stride": lambda rows, mask: rows[:, :, 0],  # the first row of each group
+    "mean": lambda rows, mask: masked_mean(rows, mask, dim=2),
+}
+"""Groups of rows [batch, groups, factor, size], and their mask, to one row each."""
+
+
+class WithZeros(torch.autograd.Function):
+    """Rows with this many rows of zeros after them, in memory that is used again."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, count: int) -> Tensor:
+        batch, ctx.length, size = rows.shape
+        longer = allocator.empty(rows, batch, ctx.length + count, size)
+        longer[:, : ctx.length] = rows
+        longer[:, ctx.length :] = 0.0
+        return longer
+
+    @staticmethod
+    def backward(ctx: Any, grads: Tensor) -> tuple[Tensor, None]:
+        return grads[:, : ctx.length], None
+
+
+def reduce_time(rows: Rows, num_rows: NumRows, factor: int, reduction: str) -> tuple[Reduced, NumRows]:
+    """Reduce [batch, rows, size] to [batch, ceil(rows / factor), size] (`concat`: factor * size), and the lengths.
+
+    Padding must be zero, and stays so.
+    """
+    if factor == 1:
+        return rows, num_rows
+    missing = -rows.shape[1] % factor
+    if torch.compiler.is_exporting():  # lengths are symbols: nothing may depend on them
+        rows = functional.pad(rows, (0, 0, 0, missing))
+    elif missing:
+        rows = WithZeros.apply(rows, missing)
+    mask = mask_of(num_rows, rows.shape[1], rows.device).unsqueeze(-1)
+    grouped = rows.unflatten(1, (-1, factor))
+    return REDUCTIONS[reduction](grouped, mask.unflatten(1, (-1, factor))), reduced_length(num_rows, factor)

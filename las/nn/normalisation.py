@@ -18,16 +18,18 @@ from torch.nn import functional
 from las.nn.masking import mask_of
 from las.runtime.errors import ArgumentError
 
+Rows = Float[Tensor, "batch rows size"]
+"""Rows of features or states, and how many of each utterance are no padding:"""
+NumRows = Int[Tensor, "batch"]
+
 
 class NoNorm(nn.Module):
-    """No normalisation: the rows unchanged."""
+    """No normalisation: rows or planes unchanged."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
 
-    def forward(
-        self, rows: Float[Tensor, "batch rows size"], num_rows: Int[Tensor, "batch"]
-    ) -> Float[Tensor, "batch rows size"]:
+    def forward(self, rows: Tensor, num_rows: NumRows) -> Tensor:
         return rows
 
 
@@ -45,15 +47,11 @@ class OutputNorm(nn.Module):
         self.gain = nn.Parameter(torch.ones(size))
         self.bias = nn.Parameter(torch.zeros(size))
 
-    def normalise(
-        self, rows: Float[Tensor, "batch rows size"], mask: Bool[Tensor, "batch rows"]
-    ) -> Float[Tensor, "batch rows size"]:
+    def normalise(self, rows: Rows, mask: Bool[Tensor, "batch rows"]) -> Rows:
         """Normalised rows; where the mask is False the input is zero and the result undefined."""
         raise TypeError(f"{type(self).__name__} must define normalise")
 
-    def forward(
-        self, rows: Float[Tensor, "batch rows size"], num_rows: Int[Tensor, "batch"]
-    ) -> Float[Tensor, "batch rows size"]:
+    def forward(self, rows: Rows, num_rows: NumRows) -> Rows:
         """Normalised rows, zero in padding."""
         mask = mask_of(num_rows, rows.shape[1], rows.device)
         padding = ~mask.unsqueeze(-1)
@@ -63,18 +61,14 @@ class OutputNorm(nn.Module):
 class LayerOutputNorm(OutputNorm):
     """Layer norm: over the features of each row (Ba et al. 2016)."""
 
-    def normalise(
-        self, rows: Float[Tensor, "batch rows size"], mask: Bool[Tensor, "batch rows"]
-    ) -> Float[Tensor, "batch rows size"]:
+    def normalise(self, rows: Rows, mask: Bool[Tensor, "batch rows"]) -> Rows:
         return layer_norm(rows, self.gain, self.bias, self.eps)
 
 
 class InstanceOutputNorm(OutputNorm):
     """Instance norm: each feature over the true rows of each utterance (Ulyanov et al. 2016, for one axis)."""
 
-    def normalise(
-        self, rows: Float[Tensor, "batch rows size"], mask: Bool[Tensor, "batch rows"]
-    ) -> Float[Tensor, "batch rows size"]:
+    def normalise(self, rows: Rows, mask: Bool[Tensor, "batch rows"]) -> Rows:
         return moment_norm(rows, moments(rows, mask, (1,))[0], self.gain, self.bias, self.eps)
 
 
@@ -84,9 +78,7 @@ class PaddedInstanceOutputNorm(OutputNorm):
     A public fork of nabu that appears to be Ben Othman 2018's does this in its "LN encoder": a hypothesis to be tested.
     """
 
-    def normalise(
-        self, rows: Float[Tensor, "batch rows size"], mask: Bool[Tensor, "batch rows"]
-    ) -> Float[Tensor, "batch rows size"]:
+    def normalise(self, rows: Rows, mask: Bool[Tensor, "batch rows"]) -> Rows:
         return moment_norm(rows, moments(rows, torch.ones_like(mask), (1,))[0], self.gain, self.bias, self.eps)
 
 
@@ -97,9 +89,7 @@ class BatchOutputNorm(OutputNorm):
         super().__init__(size)
         self.moments = RunningMoments(size)
 
-    def normalise(
-        self, rows: Float[Tensor, "batch rows size"], mask: Bool[Tensor, "batch rows"]
-    ) -> Float[Tensor, "batch rows size"]:
+    def normalise(self, rows: Rows, mask: Bool[Tensor, "batch rows"]) -> Rows:
         return moment_norm(rows, self.moments(rows, mask), self.gain, self.bias, self.eps)
 
 

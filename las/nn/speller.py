@@ -13,7 +13,7 @@ Teacher forcing runs all steps in one fused pass where a loop of `LOOPS` support
 (`_reference_forward`).
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 import torch
@@ -33,7 +33,7 @@ from las.nn.kernels.graphs.recurrence import Recurrence
 from las.nn.kernels.torch import teacher_forcing
 from las.nn.rnn import CellFactory
 from las.nn.scheduled import PiecewiseLinear, ScheduledModule
-from las.runtime.errors import ArgumentError, suggest
+from las.runtime.errors import ArgumentError, require_known
 
 AttentionFactory = Callable[[int, int], Attention]
 """Makes an attention from (query_size, value_size)."""
@@ -126,9 +126,9 @@ class Speller(ScheduledModule):
         for key, number in (sizes | {"readout_size": readout_size}).items():
             require(key, number, 1)
         require("dropout", dropout, 0.0, 1.0)
-        _check("dropout_at", dropout_at, DROPOUT_PLACES)
-        _check("readout", readout, READOUTS)
-        _check("readout_reads", readout_reads, READOUT_INPUTS)
+        require_known("dropout_at", dropout_at, DROPOUT_PLACES)
+        require_known("readout", readout, READOUTS)
+        require_known("readout_reads", readout_reads, READOUT_INPUTS)
         self.vocab_size = vocab_size
         self.schedule("scheduled_sampling", scheduled_sampling, largest=1.0)
         self.embedding = nn.Embedding(vocab_size, embedding_size)
@@ -347,11 +347,6 @@ class _Step(nn.Module):
         memory = AttentionMemory(keys, values, self.mask)
         readout, after = self.decode(embedded, memory, state, drops or self.no_masks)
         return (readout[:, 0], after.weights[:, 0]), after
-
-
-def _check(name: str, value: str, known: Collection[str]) -> None:
-    if value not in known:
-        raise ArgumentError(f"{name}={value!r} does not exist.{suggest(value, known)}")
 
 
 def _steps_of(mask: Tensor | None, steps: slice) -> Tensor | None:

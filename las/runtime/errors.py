@@ -5,7 +5,7 @@ Every error of the package carries the exit code of the console command: 2 usage
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 class LasError(Exception):
@@ -70,6 +70,12 @@ def suggest(name: str, candidates: Iterable[str]) -> str:
         return ""
     listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
     return f" Did you mean {listed}?"
+
+
+def require_known(key: str, value: str, known: Collection[str]) -> None:
+    """Raise ArgumentError unless the value of an argument is one of the known names."""
+    if value not in known:
+        raise ArgumentError(f"{key}={value!r} does not exist.{suggest(value, known)}")
 
 
 def first_of(names: list[str], count: int = 10) -> str:

@@ -13,8 +13,8 @@ from benchmarks.baselines import BASELINES, Baseline
 from benchmarks.shapes import Shape
 from las.nn import rnn
 from las.nn.cells.base import NUM_GATES, LSTMCell
+from las.nn.listener import reduce_time
 from las.nn.rnn import BidirectionalLayer, CellFactory, RecurrentLayer
-from las.nn.subsampling import reduce_time
 
 MAX_COMPILED_FRAMES = 20
 COMPILED = "plain_compiled"

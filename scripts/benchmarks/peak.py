@@ -8,8 +8,8 @@ from benchmarks import timing
 from benchmarks.shapes import Shape
 from las.data.loader import Batch
 from las.nn.cells.base import NUM_GATES, LSTMCell
+from las.nn.listener import reduced_length
 from las.nn.model import ListenAttendSpell
-from las.nn.subsampling import reduced_length
 
 SIZES, SMALL = {"cpu": 2048, "cuda": 8192}, {"cpu": 256, "cuda": 4096}
 """Rows and columns of the product by which the peak is measured, and of one that tells whether a type is fast. Smaller

@@ -12,7 +12,7 @@ from benchmarks.shapes import Shape
 
 from las.config.build import compose
 from las.nn import rnn
-from las.nn.subsampling import reduced_length
+from las.nn.listener import reduced_length
 from las.runtime import devices
 
 

@@ -19,10 +19,10 @@ from las.decoding.scorers.base import BatchConstraint, BatchScorer, Constraint, 
 from las.nn.attention.base import Attention
 from las.nn.cells.base import NUM_GATES, LSTMCell
 from las.nn.features import Features
+from las.nn.listener import FrontEnd
 from las.nn.losses import TrainingLoss
 from las.nn.masking import mask_of
 from las.nn.rnn import ListenerLayer
-from las.nn.subsampling import FrontEnd
 from las.nn.trainable import FeatureAugmentation, SpeechModel, Trainable, TrainingBatch
 from las.training.gradients import GradientNoise, GradientTransform
 from las.training.schedules import Schedule

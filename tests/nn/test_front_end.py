@@ -12,8 +12,8 @@ from torch import Tensor
 
 from las.config.build import build, config_directory
 from las.nn.cells.lstm import PlainLSTMCell
+from las.nn.front_end import ConvolutionFrontEnd
 from las.nn.listener import Listener
-from las.nn.subsampling import ConvolutionFrontEnd
 from las.runtime.errors import ConfigError
 
 CARDS = {path.stem: path for path in sorted((config_directory() / "front_end").glob("*.yaml"))}

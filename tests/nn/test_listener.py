@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
-from las.nn.listener import Listener
+from las.nn.listener import REDUCTIONS, Listener, reduce_time, reduced_length
 from las.nn.rnn import ListenerLayer, RecurrentLayer, UnidirectionalLayer
-from las.nn.subsampling import REDUCTIONS, reduce_time, reduced_length
 from las.runtime.errors import ConfigError
 
 FEATURES, HIDDEN = 3, 4

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from las.nn.normalisation import layer_norm
-from las.runtime.errors import ArgumentError, ConfigError, suggest
+from las.runtime.errors import ConfigError, require_known
 
 NUM_GATES = 4
 
@@ -99,8 +99,7 @@ class LSTMCell(nn.Module):
         eps: float = 1e-5,
     ) -> None:
         super().__init__()
-        if cell_norm not in CELL_NORMS:
-            raise ArgumentError(f"cell_norm={cell_norm!r} does not exist.{suggest(cell_norm, CELL_NORMS)}")
+        require_known("cell_norm", cell_norm, CELL_NORMS)
         if hidden_size < 1:
             raise ConfigError(f"hidden_size={hidden_size} must be at least 1")
         self.input_size = input_size

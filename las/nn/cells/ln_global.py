@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from las.nn.cells.base import NUM_GATES, Frames, Gates, Hidden, LSTMCell
 from las.nn.normalisation import layer_norm
-from las.runtime.errors import ArgumentError, suggest
+from las.runtime.errors import require_known
 
 BIASES = ("all", "input")
 
@@ -39,8 +39,7 @@ class LNGlobalLSTMCell(LSTMCell):
 
     def __init__(self, input_size: int, hidden_size: int, *, biases: str = "all", **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
-        if biases not in BIASES:
-            raise ArgumentError(f"biases={biases!r} does not exist.{suggest(biases, BIASES)}")
+        require_known("biases", biases, BIASES)
         size = NUM_GATES * hidden_size
         self.input_weight, self.recurrent_weight = self.weights()
         self.input_gain = nn.Parameter(torch.ones(size))

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from las.nn.cells.base import NUM_GATES, Frames, Gates, Hidden, LSTMCell
 from las.nn.normalisation import layer_norm
-from las.runtime.errors import ArgumentError, suggest
+from las.runtime.errors import require_known
 
 PROJECTIONS = ("input", "recurrent")
 
@@ -25,8 +25,7 @@ class LNOneProjectionLSTMCell(LSTMCell):
 
     def __init__(self, input_size: int, hidden_size: int, *, normalised: str, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
-        if normalised not in PROJECTIONS:
-            raise ArgumentError(f"normalised={normalised!r} does not exist.{suggest(normalised, PROJECTIONS)}")
+        require_known("normalised", normalised, PROJECTIONS)
         self.normalised = normalised
         self.input_weight, self.recurrent_weight = self.weights()
         self.gain = nn.Parameter(torch.ones(NUM_GATES * hidden_size))
