@@ -16,9 +16,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from las.config.build import require
-from las.nn.features import Features
+from las.nn.features import Features, Waveforms
 from las.nn.listener import Listener
-from las.nn.masking import mask_of
+from las.nn.masking import Lengths, mask_of
 from las.nn.trainable import FeatureAugmentation, SpeechModel, TrainingBatch
 from las.runtime.errors import ArgumentError
 
@@ -110,7 +110,7 @@ class AcousticModel(SpeechModel):
         """A line for the log of a run: the kernel of the listener, and why it was selected."""
         return self.listener.explain()
 
-    def num_states(self, num_samples: Int[Tensor, "batch"]) -> Int[Tensor, "batch"]:
+    def num_states(self, num_samples: Lengths) -> Lengths:
         """Frames of utterances of `num_samples`."""
         return self.features.num_frames(num_samples)
 
@@ -131,17 +131,13 @@ class AcousticModel(SpeechModel):
         known = chosen > 0
         return FramePredictions(self.output(encoded[known]).float(), chosen[known] - 1)
 
-    def forward(
-        self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
-    ) -> tuple[Float[Tensor, "batch frames pdfs"], Int[Tensor, "batch"]]:
+    def forward(self, waveforms: Waveforms, num_samples: Lengths) -> tuple[Float[Tensor, "batch frames pdfs"], Lengths]:
         """Logits of whole utterances, and their numbers of frames."""
         features, num_frames = self.features(waveforms, num_samples)
         encoded, num_frames = self.listener(features, num_frames)
         return self.output(encoded), num_frames
 
-    def decoder(
-        self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
-    ) -> tuple[FrameScores, Int[Tensor, "batch"]]:
+    def decoder(self, waveforms: Waveforms, num_samples: Lengths) -> tuple[FrameScores, Lengths]:
         """Scores of whole utterances for a search, and their numbers of frames."""
         encoded, num_frames = self.encode(waveforms, num_samples)
         logits = self.output(encoded)
@@ -154,14 +150,14 @@ class AcousticModel(SpeechModel):
         self.log_priors.copy_(((frames + 1.0) / (frames + 1.0).sum()).log())
         self.bigram.copy_(bigram)
 
-    def _labels(self, batch: TrainingBatch) -> tuple[Int[Tensor, "batch"], Int[Tensor, "batch frames"]]:
+    def _labels(self, batch: TrainingBatch) -> tuple[Lengths, Int[Tensor, "batch frames"]]:
         """Numbers of frames, and their labels, NO_LABEL in padding."""
         lengths = self.features.num_frames(batch.num_samples)
         return lengths, stretched(batch.targets, batch.num_tokens, lengths)
 
 
 def stretched(
-    labels: Int[Tensor, "batch labels"], num_labels: Int[Tensor, "batch"], num_frames: Int[Tensor, "batch"]
+    labels: Int[Tensor, "batch labels"], num_labels: Lengths, num_frames: Lengths
 ) -> Int[Tensor, "batch frames"]:
     """Labels of utterances whose speed has changed; NO_LABEL in padding.
 
@@ -196,7 +192,7 @@ class Chunks(NamedTuple):
         return cut.masked_fill(outside.view(*outside.shape, *[1] * (cut.dim() - 2)), 0)
 
 
-def chunks_of(lengths: Int[Tensor, "batch"], size: int, step: int) -> Chunks:
+def chunks_of(lengths: Lengths, size: int, step: int) -> Chunks:
     """Chunks of up to `size` frames that begin every `step` frames, as long as there are frames.
 
     >>> import torch

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from las.config.build import require
 from las.nn.dropout import Dropout
+from las.nn.masking import Lengths
 from las.runtime.errors import ConfigError
 
 BLANK = 0
@@ -25,7 +26,7 @@ class CTCOutput(NamedTuple):
     """CTC log-probabilities of every encoded state, and the number of states of each utterance."""
 
     log_probs: Float[Tensor, "batch states vocab"]
-    num_states: Int[Tensor, "batch"]
+    num_states: Lengths
 
 
 class CTC(nn.Module):
@@ -48,11 +49,7 @@ class CTC(nn.Module):
         return torch.log_softmax(self.output(self.dropout(encoded)), dim=-1)
 
 
-def loss(
-    output: CTCOutput,
-    targets: Int[Tensor, "batch tokens"],
-    num_tokens: Int[Tensor, "batch"],
-) -> Float[Tensor, ""]:
+def loss(output: CTCOutput, targets: Int[Tensor, "batch tokens"], num_tokens: Lengths) -> Float[Tensor, ""]:
     """The loss -log p(tokens | states), summed over the batch, in fp32.
 
     A target needs a state for each token and one between two that are equal. An utterance with fewer states has

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch._higher_order_ops.scan import scan
 from torch.export import Dim, ExportedProgram
@@ -155,7 +155,7 @@ def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
 def unroll(
     cell: LSTMCell,
     input_gates: Float[Tensor, "batch frames gates"],
-    num_frames: Int[Tensor, "batch"],
+    num_frames: Lengths,
     state: LSTMState | None = None,
 ) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
     """One cell over padded frames by `scan`, see `las.nn.kernels.plain.unroll`."""

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from las.config.build import require
-from las.nn.masking import mask_of, masked_mean
+from las.nn.masking import Lengths, mask_of, masked_mean
 from las.runtime import torchaudio_compat
 from las.runtime.errors import ArgumentError, require_known
 
@@ -26,12 +26,15 @@ CHUNK_SAMPLES = 160_000  # samples whose spectra are computed together: few enou
 LOG_FLOOR = 1e-6
 """Floor of models whose config does not state one, those of releases before there was `log_floor`."""
 
+Waveforms = Float[Tensor, "batch samples"]
+Rows = Float[Tensor, "batch frames size"]
+
 
 class Features(nn.Module):
     """Base class of features: framing, pre-emphasis, normalisation.
 
     A subclass defines `rows` and `size`, and calls `register_statistics` in its constructor once its size is known. One
-    whose rows hold time derivatives sets `orders` as well, and computes them in `finish`.
+    with time derivatives sets `orders` as well: `finish` appends them, and `size` counts them.
 
     Args:
         sample_rate: sample rate of the waveforms, in Hz.
@@ -75,29 +78,28 @@ class Features(nn.Module):
         """Features per frame."""
         raise TypeError(f"{type(self).__name__} must define size")
 
-    def rows(self, waveforms: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch frames size"]:
+    def rows(self, waveforms: Waveforms) -> Rows:
         """Unnormalised features of pre-emphasised waveforms."""
         raise TypeError(f"{type(self).__name__} must define rows")
 
-    def finish(
-        self, rows: Float[Tensor, "batch frames size"], num_frames: Int[Tensor, "batch"]
-    ) -> Float[Tensor, "batch frames out"]:
-        """Rows after any step that needs the true lengths, e.g. time derivatives; by default unchanged."""
-        return rows
+    def finish(self, rows: Rows, num_frames: Lengths) -> Float[Tensor, "batch frames out"]:
+        """Rows after all steps that need the true lengths: followed by their time derivatives."""
+        parts = [rows]
+        for _ in range(self.orders - 1):
+            parts.append(time_derivative(parts[-1], num_frames))
+        return torch.cat(parts, dim=-1) if len(parts) > 1 else rows
 
     def register_statistics(self) -> None:
         """Register the buffers that `fit` sets: mean 0, deviation 1. A subclass calls it once its size is known."""
         self.register_buffer("mean", torch.zeros(self.size))
         self.register_buffer("deviation", torch.ones(self.size))
 
-    def num_frames(self, num_samples: Int[Tensor, "batch"]) -> Int[Tensor, "batch"]:
+    def num_frames(self, num_samples: Lengths) -> Lengths:
         """Number of whole windows: 1 + floor((samples - window) / shift), and none for less than a window."""
         frames = 1 + torch.div(num_samples - self.frame_length, self.frame_shift, rounding_mode="floor")
         return frames.clamp(min=0)
 
-    def raw(
-        self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
-    ) -> tuple[Float[Tensor, "batch frames size"], Int[Tensor, "batch"]]:
+    def raw(self, waveforms: Waveforms, num_samples: Lengths) -> tuple[Rows, Lengths]:
         """Features before normalisation, undefined in padding, and the true number of rows of each utterance."""
         if waveforms.shape[1] < self.frame_length:
             waveforms = nn.functional.pad(waveforms, (0, self.frame_length - waveforms.shape[1]))
@@ -106,16 +108,14 @@ class Features(nn.Module):
         num_frames = self.num_frames(num_samples)
         return self.finish(rows, num_frames), num_frames
 
-    def _emphasised(self, waveforms: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch samples"]:
+    def _emphasised(self, waveforms: Waveforms) -> Waveforms:
         if not self.preemphasis:
             return waveforms
         # The first sample is its own predecessor, so that an offset does not start with a click.
         previous = torch.cat([waveforms[:, :1], waveforms[:, :-1]], dim=1)
         return waveforms - self.preemphasis * previous
 
-    def forward(
-        self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
-    ) -> tuple[Float[Tensor, "batch frames size"], Int[Tensor, "batch"]]:
+    def forward(self, waveforms: Waveforms, num_samples: Lengths) -> tuple[Rows, Lengths]:
         """Normalised features [batch, frames, size], zero in padding, and the true number of rows of each."""
         rows, num_frames = self.raw(waveforms, num_samples)
         mask = mask_of(num_frames, rows.shape[1], rows.device).unsqueeze(-1)
@@ -193,7 +193,6 @@ class LogMel(Features):
         transforms = torchaudio_compat.torchaudio().transforms
         self.num_mels = num_mels
         self.energy = energy
-        self.deltas = deltas
         self.log_floor = log_floor
         self.orders = 1 + deltas
         self.spectrogram = transforms.Spectrogram(
@@ -210,7 +209,7 @@ class LogMel(Features):
     def size(self) -> int:
         return (self.num_mels + int(self.energy)) * self.orders
 
-    def rows(self, waveforms: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch frames size"]:
+    def rows(self, waveforms: Waveforms) -> Rows:
         # The transforms' own `forward` copies every frame twice and squares the root of a square: five times slower.
         frames = waveforms.unfold(1, self.frame_length, self.frame_shift)
         spectrum = torch.fft.rfft(frames * self.spectrogram.window, n=self.fft_size)
@@ -221,11 +220,6 @@ class LogMel(Features):
         # Parseval: the energy of the windowed frame from its one-sided spectrum.
         energy = 2 * power.sum(-1) - power[..., 0] - power[..., -1]
         return torch.cat([logs, torch.log(energy / self.fft_size + self.log_floor).unsqueeze(-1)], dim=-1)
-
-    def finish(
-        self, rows: Float[Tensor, "batch frames size"], num_frames: Int[Tensor, "batch"]
-    ) -> Float[Tensor, "batch frames out"]:
-        return with_derivatives(rows, num_frames, self.deltas)
 
 
 class MFCC(Features):
@@ -254,7 +248,6 @@ class MFCC(Features):
         if num_coefficients > num_mels:
             raise ArgumentError(f"num_coefficients={num_coefficients} exceeds num_mels={num_mels}")
         self.num_coefficients = num_coefficients
-        self.deltas = deltas
         self.orders = 1 + deltas
         self.log_mel = LogMel(sample_rate, num_mels=num_mels, log_floor=log_floor, **options)
         dct = torchaudio_compat.torchaudio().functional.create_dct(num_coefficients, num_mels, "ortho")
@@ -265,28 +258,11 @@ class MFCC(Features):
     def size(self) -> int:
         return self.num_coefficients * self.orders
 
-    def rows(self, waveforms: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch frames size"]:
+    def rows(self, waveforms: Waveforms) -> Rows:
         return self.log_mel.rows(waveforms) @ self.get_buffer("dct")
 
-    def finish(
-        self, rows: Float[Tensor, "batch frames size"], num_frames: Int[Tensor, "batch"]
-    ) -> Float[Tensor, "batch frames out"]:
-        return with_derivatives(rows, num_frames, self.deltas)
 
-
-def with_derivatives(
-    rows: Float[Tensor, "batch frames size"], num_frames: Int[Tensor, "batch"], orders: int
-) -> Float[Tensor, "batch frames out"]:
-    """Rows followed by their time derivatives up to an order."""
-    parts = [rows]
-    for _ in range(orders):
-        parts.append(time_derivative(parts[-1], num_frames))
-    return torch.cat(parts, dim=-1)
-
-
-def time_derivative(
-    rows: Float[Tensor, "batch frames size"], num_frames: Int[Tensor, "batch"]
-) -> Float[Tensor, "batch frames size"]:
+def time_derivative(rows: Rows, num_frames: Lengths) -> Rows:
     """Regression slope over +-2 frames, the ends repeated within each utterance's true length (HTK book, eq. 5.16)."""
     positions = torch.arange(rows.shape[1], device=rows.device)
     last = (num_frames - 1).clamp(min=0).unsqueeze(1).to(rows.device, non_blocking=True)

@@ -14,8 +14,8 @@ from torch.nn import functional
 
 from las.config.build import require
 from las.nn.listener import FrontEnd, Reduced, reduce_time, reduced_length
-from las.nn.masking import mask_of
-from las.nn.normalisation import NoNorm, NumRows, Rows, RunningMoments, moment_norm
+from las.nn.masking import Lengths, mask_of
+from las.nn.normalisation import NoNorm, Rows, RunningMoments, moment_norm
 from las.runtime.errors import ArgumentError, require_known
 
 Planes = Float[Tensor, "batch channels rows features"]
@@ -32,7 +32,7 @@ class ChannelNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(channels))
         self.moments = RunningMoments(channels)
 
-    def forward(self, planes: Planes, num_rows: NumRows) -> Planes:
+    def forward(self, planes: Planes, num_rows: Lengths) -> Planes:
         values = planes.movedim(1, -1)
         mask = mask_of(num_rows, values.shape[1], values.device).unsqueeze(-1).expand(values.shape[:-1])
         return moment_norm(values, self.moments(values, mask), self.gain, self.bias, self.eps).movedim(-1, 1)
@@ -98,7 +98,7 @@ class ConvolutionFrontEnd(FrontEnd):
             features = ceil(features / factor)
         self.output_size = sizes[-1] * features
 
-    def forward(self, rows: Rows, num_rows: NumRows) -> tuple[Reduced, NumRows]:
+    def forward(self, rows: Rows, num_rows: Lengths) -> tuple[Reduced, Lengths]:
         planes = rows.unflatten(-1, (self.input_channels, -1)).transpose(1, 2)
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             planes = convolution(self._padded(_zero_padding(planes, num_rows)))
@@ -116,7 +116,7 @@ class ConvolutionFrontEnd(FrontEnd):
             margins += [before, reach - before - size]
         return functional.pad(planes, margins)
 
-    def _pooled(self, planes: Tensor, num_rows: NumRows) -> tuple[Tensor, NumRows]:
+    def _pooled(self, planes: Tensor, num_rows: Lengths) -> tuple[Tensor, Lengths]:
         """The maximum over groups of features and, among true rows, of rows."""
         lowest = torch.finfo(planes.dtype).min
         planes = functional.pad(planes, (0, -planes.shape[-1] % self.pool[1]), value=lowest)
@@ -125,6 +125,6 @@ class ConvolutionFrontEnd(FrontEnd):
         return rows.unflatten(-1, planes.shape[1::2]).transpose(1, 2), num_rows
 
 
-def _zero_padding(planes: Planes, num_rows: NumRows) -> Planes:
+def _zero_padding(planes: Planes, num_rows: Lengths) -> Planes:
     """Planes that are zero after the last true row."""
     return planes.masked_fill(~mask_of(num_rows, planes.shape[2], planes.device)[:, None, :, None], 0.0)

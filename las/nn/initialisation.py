@@ -91,12 +91,7 @@ class LSTMInitialisation:
     """
 
     def __init__(
-        self,
-        *,
-        weights: str,
-        plain_weights: str | None = None,
-        biases: str = "zero",
-        forget_bias: float | None = None,
+        self, *, weights: str, plain_weights: str | None = None, biases: str = "zero", forget_bias: float | None = None
     ) -> None:
         require_known("weights", weights, LSTM_LIMITS)
         require_known("plain_weights", plain_weights or weights, LSTM_LIMITS)

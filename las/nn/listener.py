@@ -25,8 +25,8 @@ from las.nn import rnn
 from las.nn.cells.base import LSTMCell
 from las.nn.dropout import Dropout
 from las.nn.kernels.torch.allocator import allocator
-from las.nn.masking import mask_of, masked_mean
-from las.nn.normalisation import OUTPUT_NORMS, NumRows, Rows
+from las.nn.masking import Lengths, mask_of, masked_mean
+from las.nn.normalisation import OUTPUT_NORMS, Rows
 from las.nn.rnn import BidirectionalLayer, CellFactory, ListenerLayer
 from las.runtime.errors import ArgumentError, require_known
 
@@ -54,7 +54,7 @@ class FrontEnd(nn.Module):
     time_reduction: Sequence[int]
     """Factors by which rows become fewer, in order; each rounds up."""
 
-    def forward(self, rows: Rows, num_rows: NumRows) -> tuple[Reduced, NumRows]:
+    def forward(self, rows: Rows, num_rows: Lengths) -> tuple[Reduced, Lengths]:
         """Reduce [batch, rows, input_size] to [batch, reduced, output_size], zero in padding; with new lengths."""
         raise TypeError(f"{type(self).__name__} must define forward")
 
@@ -169,13 +169,13 @@ class Listener(nn.Module):
         of_front_end = self.front_end.time_reduction if self.front_end else ()
         return self.input_reduction, *of_front_end, *self.time_reduction
 
-    def num_states(self, num_frames: NumRows) -> NumRows:
+    def num_states(self, num_frames: Lengths) -> Lengths:
         """Encoded states of utterances with `num_frames` feature rows."""
         for factor in self.reductions:
             num_frames = reduced_length(num_frames, factor)
         return num_frames
 
-    def forward(self, features: Rows, num_frames: NumRows) -> tuple[Reduced, NumRows]:
+    def forward(self, features: Rows, num_frames: Lengths) -> tuple[Reduced, Lengths]:
         """Encoded states [batch, states, output_size], zero in padding, and how many each utterance has."""
         if self.input_reduction > 1:
             features = features.masked_fill(~mask_of(num_frames, features.shape[1], features.device).unsqueeze(-1), 0.0)
@@ -215,7 +215,7 @@ def _per_layer(name: str, values: T | Sequence[T], num_layers: int) -> list[T]:
     return each
 
 
-def reduced_length(length: NumRows, factor: int) -> NumRows:
+def reduced_length(length: Lengths, factor: int) -> Lengths:
     """Rows after a reduction by `factor`: ceil(length / factor)."""
     return torch.div(length + factor - 1, factor, rounding_mode="floor")
 
@@ -250,7 +250,7 @@ class WithZeros(torch.autograd.Function):
         return grads[:, : ctx.length], None
 
 
-def reduce_time(rows: Rows, num_rows: NumRows, factor: int, reduction: str) -> tuple[Reduced, NumRows]:
+def reduce_time(rows: Rows, num_rows: Lengths, factor: int, reduction: str) -> tuple[Reduced, Lengths]:
     """Reduce [batch, rows, size] to [batch, ceil(rows / factor), size] (`concat`: factor * size), and the lengths.
 
     Padding must be zero, and stays so.

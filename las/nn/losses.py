@@ -103,10 +103,7 @@ class LabelSmoothedCrossEntropy(TrainingLoss):
         self.schedule("smoothing", smoothing, largest=1.0)
 
     def forward(
-        self,
-        logits: Float[Tensor, "batch steps vocab"],
-        targets: Int[Tensor, "batch tokens"],
-        num_tokens: Int[Tensor, "batch"],
+        self, logits: Float[Tensor, "batch steps vocab"], targets: Int[Tensor, "batch tokens"], num_tokens: Lengths
     ) -> TokenLoss:
         """Sums over a batch. `logits` has one step more than `targets`, for the end of the sentence (id 0)."""
         mask = mask_of(num_tokens + 1, logits.shape[1])

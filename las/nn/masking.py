@@ -4,8 +4,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+Lengths = Int[Tensor, "batch"]
+"""Numbers of true samples, frames, states or tokens of the utterances of a batch."""
 
-def mask_of(lengths: Int[Tensor, "batch"], size: int, device: torch.device | None = None) -> Bool[Tensor, "batch size"]:
+
+def mask_of(lengths: Lengths, size: int, device: torch.device | None = None) -> Bool[Tensor, "batch size"]:
     """Mask [batch, size] that is True at positions before each length [batch], on a device or that of the lengths.
 
     Lengths lie on the CPU as a rule, as those of `torch.nn.utils.rnn.pack_padded_sequence` do: loops and buffers are
@@ -44,9 +47,7 @@ def masked_mean(values: Float[Tensor, "*shape"], mask: Bool[Tensor, "*masks"], d
     return total / mask.sum(dim).clamp(min=1)
 
 
-def reverse(
-    frames: Float[Tensor, "batch frames *size"], lengths: Int[Tensor, "batch"]
-) -> Float[Tensor, "batch frames *size"]:
+def reverse(frames: Float[Tensor, "batch frames *size"], lengths: Lengths) -> Float[Tensor, "batch frames *size"]:
     """Each row read backwards within its own length; padding stays where it is. Its own inverse."""
     positions = torch.arange(frames.shape[1], device=frames.device)
     index = lengths.to(frames.device, non_blocking=True).unsqueeze(1) - 1 - positions

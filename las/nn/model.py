@@ -9,8 +9,9 @@ from torch import Tensor
 
 from las.nn.attention.base import AttentionMemory
 from las.nn.ctc import CTC, CTCOutput, no_ctc_error
-from las.nn.features import Features
+from las.nn.features import Features, Waveforms
 from las.nn.listener import Listener
+from las.nn.masking import Lengths
 from las.nn.speller import Speller, SpellerOutput, SpellerState
 from las.nn.trainable import FeatureAugmentation, SpeechModel, TrainingBatch
 
@@ -117,16 +118,13 @@ class ListenAttendSpell(SpeechModel):
         """A line for the log of a run: the kernels of listener and speller on the model's device, and why."""
         return f"{self.listener.explain()}; {self.speller.explain(next(self.parameters()))}"
 
-    def num_states(self, num_samples: Int[Tensor, "batch"]) -> Int[Tensor, "batch"]:
+    def num_states(self, num_samples: Lengths) -> Lengths:
         """Encoded states of utterances of `num_samples`, without computing them."""
         return self.listener.num_states(self.features.num_frames(num_samples))
 
     def listen(
-        self,
-        waveforms: Float[Tensor, "batch samples"],
-        num_samples: Int[Tensor, "batch"],
-        change: Change | None = None,
-    ) -> tuple[AttentionMemory, Int[Tensor, "batch"]]:
+        self, waveforms: Waveforms, num_samples: Lengths, change: Change | None = None
+    ) -> tuple[AttentionMemory, Lengths]:
         """Waveforms to the attention memory of the speller, and the number of states of each utterance.
 
         `change` is applied to the features, e.g. SpecAugment while training.
@@ -139,8 +137,8 @@ class ListenAttendSpell(SpeechModel):
 
     def forward(
         self,
-        waveforms: Float[Tensor, "batch samples"],
-        num_samples: Int[Tensor, "batch"],
+        waveforms: Waveforms,
+        num_samples: Lengths,
         targets: Int[Tensor, "batch tokens"],
         change: Change | None = None,
     ) -> ModelOutput:
@@ -160,13 +158,11 @@ class ListenAttendSpell(SpeechModel):
         output: ModelOutput = self(batch.waveforms, batch.num_samples, batch.targets, change)
         return output._replace(logits=output.logits.float())
 
-    def output_and_decoder(self, batch: TrainingBatch) -> tuple[SpellerOutput, Decoder, Int[Tensor, "batch"]]:
+    def output_and_decoder(self, batch: TrainingBatch) -> tuple[SpellerOutput, Decoder, Lengths]:
         memory, num_states = self.listen(batch.waveforms, batch.num_samples)
         return self.speller(memory, batch.targets), Decoder(self.speller, memory, self.ctc), num_states
 
-    def decoder(
-        self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
-    ) -> tuple[Decoder, Int[Tensor, "batch"]]:
+    def decoder(self, waveforms: Waveforms, num_samples: Lengths) -> tuple[Decoder, Lengths]:
         """A decoder over this batch for search, and the number of states of each utterance."""
         encoded, num_states = self.encode(waveforms, num_samples)
         memory = self.speller.attention.prepare(encoded, num_states)

@@ -11,16 +11,15 @@ padding; they differ in the values that share a mean and a variance.
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from las.nn.masking import mask_of
+from las.nn.masking import Lengths, mask_of
 from las.runtime.errors import ArgumentError
 
 Rows = Float[Tensor, "batch rows size"]
-"""Rows of features or states, and how many of each utterance are no padding:"""
-NumRows = Int[Tensor, "batch"]
+"""Rows of features or states."""
 
 
 class NoNorm(nn.Module):
@@ -29,7 +28,7 @@ class NoNorm(nn.Module):
     def __init__(self, size: int) -> None:
         super().__init__()
 
-    def forward(self, rows: Tensor, num_rows: NumRows) -> Tensor:
+    def forward(self, rows: Tensor, num_rows: Lengths) -> Tensor:
         return rows
 
 
@@ -51,7 +50,7 @@ class OutputNorm(nn.Module):
         """Normalised rows; where the mask is False the input is zero and the result undefined."""
         raise TypeError(f"{type(self).__name__} must define normalise")
 
-    def forward(self, rows: Rows, num_rows: NumRows) -> Rows:
+    def forward(self, rows: Rows, num_rows: Lengths) -> Rows:
         """Normalised rows, zero in padding."""
         mask = mask_of(num_rows, rows.shape[1], rows.device)
         padding = ~mask.unsqueeze(-1)

@@ -7,10 +7,10 @@ the encoded states is ever copied per beam. Teacher forcing is the case of one b
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from las.nn.masking import mask_of, masked_softmax
+from las.nn.masking import Lengths, mask_of, masked_softmax
 
 Encoded = Float[Tensor, "batch states value"]
 """Encoded states of the listener."""
@@ -75,7 +75,7 @@ class Attention(nn.Module):
         """Score of each state for each query before the softmax; `weights` are those of the token before."""
         raise TypeError(f"{type(self).__name__} must define energy, or attend in its place")
 
-    def prepare(self, encoded: Encoded, num_states: Int[Tensor, "batch"]) -> AttentionMemory:
+    def prepare(self, encoded: Encoded, num_states: Lengths) -> AttentionMemory:
         """Keys and values for all later queries, zero in padding: padded states are never attended to."""
         mask = mask_of(num_states, encoded.shape[1], encoded.device)
         encoded = encoded.masked_fill(~mask.unsqueeze(-1), 0.0)

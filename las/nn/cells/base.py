@@ -90,13 +90,7 @@ class LSTMCell(nn.Module):
     recurrent_weight: nn.Parameter
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        cell_norm: str = "none",
-        forget_bias: float = 0.0,
-        eps: float = 1e-5,
+        self, input_size: int, hidden_size: int, *, cell_norm: str = "none", forget_bias: float = 0.0, eps: float = 1e-5
     ) -> None:
         super().__init__()
         require_known("cell_norm", cell_norm, CELL_NORMS)
