@@ -14,7 +14,7 @@ from pathlib import Path
 import page_examples
 import pytest
 import tiny_words
-from cell_cards import factory_of
+from cell_cases import factory_of
 from tiers import rest_slow
 
 from las.cli import demo, main, reproduce, show_config, sweep

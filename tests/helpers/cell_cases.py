@@ -1,17 +1,61 @@
-"""Cells and frames for tests."""
+"""Every option of configs/cell/ as a factory, cells and frames, and the common properties that a cell lacks."""
 
+import functools
+
+import pytest
 import torch
-from cell_cards import factory_of
+from options import names, part
 from torch import Tensor
 
 from las.nn.cells.base import LSTMCell, LSTMState
+from las.nn.cells.wrapper import WrapperLSTMCell
 from las.nn.kernels import plain as plain_kernel
+from las.nn.rnn import CellFactory
 
 INPUT, HIDDEN, BATCH, FRAMES = 5, 6, 3, 4
+OPTIONS = names("cell")
+every_cell = pytest.mark.parametrize("name", OPTIONS)
+
+LACKING = {
+    "gains start at a number": {"weight_norm": "its gains start as the lengths of the rows"},
+    "is an LSTM but for its norms": {
+        "zoneout": "a part of the state always stays as it was",
+        "ba2016_swapped": "reads the memory where an LSTM reads the hidden state",
+    },
+    "normalises its memory by layer norm": {
+        "bn_recurrent": "does so by batch norm",
+        "zoneout": "a part of the state stays unnormalised",
+    },
+    "remembers sigmoid(f + forget_bias) of its memory": {
+        "zoneout": "remembers a part of it whatever f is",
+        "ba2016_swapped": "remembers the hidden state",
+    },
+}
+"""Property, option, reason. In evaluation all other properties hold for every option; `test_cells_compared.py` has what
+training changes: batch norm looks at a whole batch, zoneout and dropout draw."""
+
+
+def cells_whose(*properties: str) -> pytest.MarkDecorator:
+    """Parametrises `name` with the options that lack none of these properties."""
+    lacking = {option for each in properties for option in LACKING[each]}
+    assert lacking < set(OPTIONS)
+    return pytest.mark.parametrize("name", [option for option in OPTIONS if option not in lacking])
+
+
+@functools.cache
+def factory_of(name: str) -> CellFactory:
+    """What an option builds, with the cell inside that its defaults choose."""
+    factory: CellFactory = part("cell", name)
+    return factory
+
+
+def equations_of(cell: LSTMCell) -> LSTMCell:
+    """The cell whose equations a wrapped one has, itself for all others."""
+    return equations_of(cell.cell) if isinstance(cell, WrapperLSTMCell) else cell
 
 
 def make(name: str, input_size: int = INPUT, hidden_size: int = HIDDEN, **options: object) -> LSTMCell:
-    """The cell of a card in float64 and in evaluation, every parameter moved away from where it starts."""
+    """The cell of an option in float64 and in evaluation, every parameter moved away from where it starts."""
     torch.manual_seed(1)
     cell: LSTMCell = factory_of(name)(input_size, hidden_size, **options).double().eval()
     with torch.no_grad():

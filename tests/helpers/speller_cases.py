@@ -1,13 +1,12 @@
 """Spellers and encoded utterances for tests."""
 
-import functools
 from typing import Any
 
 import torch
-from omegaconf import OmegaConf
+from options import attention as attention_of
+from options import part
 from torch import Tensor
 
-from las.config.build import build, config_directory
 from las.nn import rnn
 from las.nn.speller import Speller
 
@@ -21,20 +20,11 @@ NUM_STATES = torch.tensor([8, 5, 1])
 TARGETS, NUM_TOKENS = torch.tensor([[3, 1, 5, 2], [4, 4, 0, 0], [1, 2, 3, 0]]), torch.tensor([4, 2, 3])
 
 
-def part(group: str, name: str) -> functools.partial[Any]:
-    """What a card of configs/<group>/ builds, known sizes made small."""
-    config = OmegaConf.to_container(OmegaConf.load(config_directory() / group / f"{name}.yaml"))
-    assert isinstance(config, dict)
-    small = {"key_size": 4, "num_filters": 2, "width": 3, "num_heads": 2}
-    made: functools.partial[Any] = build(config | {key: small[key] for key in small.keys() & config.keys()})
-    return made
-
-
 def make(attention: str = "location", cell: str = "lstm", **options: Any) -> Speller:
     """In float64, every parameter moved away from where it starts, in evaluation mode."""
     torch.manual_seed(1)
     sizes = {"num_layers": 2, "hidden_size": HIDDEN, "embedding_size": 3} | options
-    speller = Speller(VOCAB, VALUE, cell=part("cell", cell), attention=part("attention", attention), **sizes)
+    speller = Speller(VOCAB, VALUE, cell=part("cell", cell), attention=attention_of(attention), **sizes)
     with torch.no_grad():
         for parameter in speller.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))

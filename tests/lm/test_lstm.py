@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cell_cards import factory_of
+from cell_cases import factory_of
 
 from las.data.augmentation.augmentation import Augmentation
 from las.data.loader import Batch

@@ -49,12 +49,6 @@ def test_chunks_have_every_frame(lengths: list[int], size: int, step: int) -> No
         assert [[number for number in chunk if number] for chunk in found.tolist()] == expected
 
 
-def test_of_chunks_of_50_every_25_all_frames_but_the_first_are_in_two() -> None:
-    chunks = chunks_of(torch.tensor([140]), 50, 25)
-    counts = torch.bincount(chunks.cut(torch.arange(1, 141).unsqueeze(0), 50).flatten(), minlength=141)[1:]
-    assert counts[:25].tolist() == [1] * 25 and counts[25:].tolist() == [2] * 115
-
-
 @pytest.mark.parametrize("focus", [0.0, 1.0, 2.0])
 def test_focal_loss_and_its_gradient(focus: float) -> None:
     torch.manual_seed(3)

@@ -7,28 +7,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from omegaconf import OmegaConf
+from options import names, part
 from torch import Tensor
 
-from las.config.build import build, config_directory
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.front_end import ConvolutionFrontEnd
 from las.nn.listener import Listener
 from las.runtime.errors import ConfigError
 
-CARDS = {path.stem: path for path in sorted((config_directory() / "front_end").glob("*.yaml"))}
 FEATURES = 12  # three planes of four
 LENGTHS = torch.tensor([9, 6, 5, 1, 0])
 MASK = torch.arange(9) < LENGTHS.unsqueeze(1)
-every_card = pytest.mark.parametrize("name", CARDS)
+every_front_end = pytest.mark.parametrize("name", names("front_end"))
 
 
 def make(name: str, **options: Any) -> ConvolutionFrontEnd:
-    """The front end of a card with few channels, in float64, every parameter moved."""
+    """The front end of an option with few channels, in float64, every parameter moved."""
     torch.manual_seed(1)
-    config = OmegaConf.to_container(OmegaConf.load(CARDS[name]))
-    assert isinstance(config, dict)
-    front_end: ConvolutionFrontEnd = build(config | {"channels": [2, 3]} | options)(FEATURES).double()
+    front_end: ConvolutionFrontEnd = part("front_end", name, channels=[2, 3], **options)(FEATURES).double()
     with torch.no_grad():
         for parameter in front_end.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
@@ -60,7 +56,7 @@ STRIDES = {"lingvo": (2, 2), "park2019": (1, 1), "returnn": (1, 1)}
 POOLS = {"lingvo": (1, 1), "park2019": (2, 2), "returnn": (1, 2)}
 
 
-@every_card
+@every_front_end
 @pytest.mark.parametrize("planes", [1, 3])
 def test_each_utterance_equals_loops_over_its_own_rows(name: str, planes: int) -> None:
     front_end = make(name, input_channels=planes).eval()
@@ -81,7 +77,7 @@ def test_each_utterance_equals_loops_over_its_own_rows(name: str, planes: int) -
         assert not outputs[row, len(expected) :].any()
 
 
-@every_card
+@every_front_end
 @pytest.mark.parametrize("poison", [float("nan"), 1e30])
 def test_padding_reaches_no_row_no_gradient_and_no_statistics(name: str, poison: float) -> None:
     results = []
@@ -112,7 +108,7 @@ def test_batch_norm_of_a_channel_is_over_the_true_rows() -> None:
     torch.testing.assert_close(norm(padded, torch.tensor([5, 5]))[:, :, :5], expected)
 
 
-@every_card
+@every_front_end
 def test_gradients_equal_finite_differences(name: str) -> None:
     front_end = make(name).train()
     rows = rows_of(2, 5).requires_grad_()
@@ -128,7 +124,7 @@ def test_gradients_equal_finite_differences(name: str) -> None:
     assert torch.autograd.gradcheck(of_parameters, [v.detach().requires_grad_() for v in values], fast_mode=True)
 
 
-@every_card
+@every_front_end
 @pytest.mark.parametrize("frames", [0, 1, 2, 3, 7, 8])
 def test_a_listener_counts_the_reductions_of_its_front_end(name: str, frames: int) -> None:
     make_front_end = functools.partial(
@@ -145,16 +141,16 @@ def test_a_listener_counts_the_reductions_of_its_front_end(name: str, frames: in
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "words"),
     [
-        ({"norm": "bach"}, r"norm='bach' does not exist\. Did you mean batch"),
-        ({"activation": "rely"}, r"activation='rely' does not exist\. Did you mean relu"),
-        ({"stride": [2]}, r"stride=\[2\] needs two numbers of at least 1"),
-        ({"pool": [2, 0]}, r"pool=\[2, 0\] needs two numbers of at least 1"),
-        ({"input_channels": 5}, r"input_channels=5 does not divide the 12 features"),
-        ({"width": 4}, r"width=4 must be odd: choose 3 or 5"),
+        ({"norm": "bach"}, "norm='bach' .* batch"),
+        ({"activation": "rely"}, "activation='rely' .* relu"),
+        ({"stride": [2]}, r"stride=\[2\] .* two numbers"),
+        ({"pool": [2, 0]}, r"pool=\[2, 0\] .* two numbers"),
+        ({"input_channels": 5}, "input_channels=5 .* 12 features"),
+        ({"width": 4}, "width=4 .* 3 or 5"),
     ],
 )
-def test_impossible_options_are_explained(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
+def test_impossible_options_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
         ConvolutionFrontEnd(FEATURES, **options)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import speller_cases
 import torch
-from cell_cards import every_cell
+from cell_cases import every_cell
 from layouts import LAYOUTS
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence

@@ -7,7 +7,7 @@ from typing import Any
 import kernel_cases
 import pytest
 import torch
-from cell_cards import every_cell, factory_of
+from cell_cases import every_cell, factory_of
 from torch import Tensor, nn
 
 import las

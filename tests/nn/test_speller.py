@@ -2,21 +2,21 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from speller_cases import HIDDEN, NUM_STATES, NUM_TOKENS, STATES, TARGETS, VALUE, VOCAB, make
+from options import names
+from speller_cases import HIDDEN, NUM_STATES, STATES, TARGETS, VALUE, VOCAB, make
 from torch import Tensor, nn
 
-from las.config import build
 from las.decoding.search import BeamSearch
 from las.nn import rnn
 from las.nn.attention.base import AttentionMemory
 from las.nn.attention.location import LocationAttention
 from las.nn.model import Decoder
+from las.nn.nested import mapped
 from las.nn.speller import Speller
 from las.runtime.errors import ConfigError
 
-ATTENTIONS = sorted(path.stem for path in (build.config_directory() / "attention").glob("*.yaml"))
 CELLS = ("lstm", "ba2016", "zeineldeen2020_joined_cell", "tf_contrib")
-every_attention = pytest.mark.parametrize("attention", ATTENTIONS)
+every_attention = pytest.mark.parametrize("attention", names("attention"))
 every_cell = pytest.mark.parametrize("cell", CELLS)
 
 
@@ -28,10 +28,7 @@ def memory_of(speller: Speller) -> AttentionMemory:
 
 def select(state: Any, index: Tensor) -> Any:
     """What search does with a state: choose beams of every tensor in the tree."""
-    if isinstance(state, Tensor):
-        return state.index_select(1, index)
-    made = [select(branch, index) for branch in state]
-    return type(state)(*made) if hasattr(state, "_fields") else tuple(made)
+    return mapped(state, lambda part: part.index_select(1, index))
 
 
 def spell(speller: Speller, memory: AttentionMemory, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,19 +48,6 @@ def spell(speller: Speller, memory: AttentionMemory, targets: Tensor) -> tuple[T
 
 @every_attention
 @every_cell
-def test_teacher_forcing_and_steps_of_search_agree(attention: str, cell: str) -> None:
-    speller = make(attention, cell)
-    memory = memory_of(speller)
-    spelling = speller(memory, TARGETS)
-    log_probs, weights = spell(speller, memory, TARGETS.unsqueeze(1))
-    torch.testing.assert_close(torch.log_softmax(spelling.logits, -1), log_probs[:, 0], rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(spelling.weights, weights[:, 0], rtol=1e-9, atol=1e-12)
-    assert spelling.logits.shape == (3, 5, VOCAB) and spelling.weights.shape == (3, 5, STATES)
-    torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(3, 1, 5, dtype=torch.float64))
-
-
-@every_attention
-@every_cell
 def test_beams_are_independent_and_may_be_reordered(attention: str, cell: str) -> None:
     speller = make(attention, cell)
     memory = memory_of(speller)
@@ -79,14 +63,6 @@ def test_beams_are_independent_and_may_be_reordered(attention: str, cell: str) -
     scores, _ = speller.step(beams[:, :, 1], memory, state)
     reordered, _ = speller.step(beams[:, order, 1], memory, select(state, order))
     torch.testing.assert_close(reordered, scores[:, order], rtol=1e-9, atol=1e-12)
-
-
-def test_a_step_leaves_the_state_it_was_given() -> None:
-    speller = make()
-    memory = memory_of(speller)
-    _, state = speller.step(torch.zeros(3, 1, dtype=torch.long), memory, speller.start(memory))
-    twice = [speller.step(torch.ones(3, 1, dtype=torch.long), memory, state)[0] for _ in range(2)]
-    assert torch.equal(*twice)
 
 
 def test_speller_equals_its_three_equations() -> None:
@@ -148,22 +124,6 @@ def test_a_readout_that_reads_the_token_is_the_same_in_both_loops(options: dict[
     torch.testing.assert_close(results[1], results[0], rtol=1e-8, atol=1e-10)
 
 
-def test_what_attention_remembers_goes_from_token_to_token() -> None:
-    """With weight feedback the state holds a sum: another one changes where the next token looks."""
-    speller = make("weight_feedback")
-    memory = memory_of(speller)
-    first = torch.zeros(3, 1, dtype=torch.long)
-    _, state = speller.step(first, memory, speller.start(memory))
-    assert not torch.equal(state.attention, state.weights)
-    _, twice = speller.step(first, memory, state)
-    _, forgotten = speller.step(first, memory, state._replace(attention=torch.zeros_like(state.attention)))
-    assert (twice.weights - forgotten.weights).abs().max() > 1e-4
-    for name in ("additive", "location"):
-        other = make(name)
-        _, state = other.step(first, memory_of(other), other.start(memory_of(other)))
-        assert state.attention is state.weights
-
-
 class Counted(NamedTuple):
     weights: Tensor
     tokens: Tensor  # [batch, beam], before the token
@@ -211,47 +171,15 @@ def test_dropout_of_the_output_alone_leaves_states_and_weights_as_they_are() -> 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"readout": "maxot"}, "readout='maxot' does not exist. Did you mean maxout"),
-        ({"readout": "maxout"}, "readout_size=7 must be a multiple of 2 for readout=maxout"),
-        ({"readout_reads": "stat"}, "readout_reads='stat' does not exist. Did you mean state"),
-        ({"dropout_at": "outpt"}, "dropout_at='outpt' does not exist. Did you mean output"),
+        ({"readout": "maxot"}, "readout='maxot' .* maxout"),
+        ({"readout": "maxout"}, "readout_size=7 .* multiple of 2"),
+        ({"readout_reads": "stat"}, "readout_reads='stat' .* state"),
+        ({"dropout_at": "outpt"}, "dropout_at='outpt' .* output"),
     ],
 )
-def test_impossible_options_are_explained(options: dict[str, Any], says: str) -> None:
+def test_impossible_options_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         make(**options)
-
-
-@every_attention
-def test_padding_of_targets_and_states_changes_nothing(attention: str) -> None:
-    speller = make(attention)
-    memory = memory_of(speller)
-    together = speller(memory, TARGETS)
-    for row, (states, tokens) in enumerate(zip(NUM_STATES.tolist(), NUM_TOKENS.tolist(), strict=True)):
-        one = slice(row, row + 1)
-        encoded = speller.attention.prepare(memory.values[one, :states], NUM_STATES[one])
-        alone = speller(encoded, TARGETS[one, :tokens])
-        torch.testing.assert_close(together.logits[row, : tokens + 1], alone.logits[0], rtol=1e-9, atol=1e-12)
-
-
-def test_future_targets_are_not_seen() -> None:
-    speller = make()
-    memory = memory_of(speller)
-    changed = TARGETS.clone()
-    changed[:, 2] = 5 - changed[:, 2]
-    before, after = speller(memory, TARGETS).logits, speller(memory, changed).logits
-    assert torch.equal(before[:, :3], after[:, :3])
-    assert (before[:, 3] - after[:, 3]).abs().amax(-1).min() > 1e-4
-
-
-def test_input_feeding_the_last_context_reaches_the_next_step() -> None:
-    speller = make("dot")
-    memory = memory_of(speller)
-    state = speller.start(memory)
-    changed = state._replace(context=state.context + 1)
-    tokens = torch.zeros(3, 1, dtype=torch.long)
-    before, after = (speller.step(tokens, memory, each)[0] for each in (state, changed))
-    assert (before - after).abs().max() > 1e-3
 
 
 def test_scheduled_sampling_of_zero_is_teacher_forcing_and_of_one_is_not() -> None:
@@ -297,15 +225,6 @@ def test_dropout_only_while_training() -> None:
     assert torch.equal(speller(memory, TARGETS).logits, make()(memory, TARGETS).logits)
     speller.train()
     assert not torch.equal(speller(memory, TARGETS).logits, speller(memory, TARGETS).logits)
-
-
-@every_attention
-@every_cell
-def test_gradient_reaches_every_parameter(attention: str, cell: str) -> None:
-    speller = make(attention, cell)
-    speller(memory_of(speller), TARGETS).logits.square().sum().backward()
-    for key, parameter in speller.named_parameters():
-        assert parameter.grad is not None and parameter.grad.isfinite().all() and parameter.grad.any(), key
 
 
 def test_no_targets_leave_only_the_end() -> None:

@@ -1,33 +1,26 @@
-"""Every card in configs/attention/, against the contract and, where it is known, against its equation."""
+"""Every option of configs/attention/, against the contract and, where it is known, against its equation."""
 
 import numpy as np
 import pytest
 import torch
-from omegaconf import OmegaConf
+from options import attention as attention_of
+from options import names
 from torch import Tensor
 
-from las.config.build import build, config_directory
 from las.nn.attention.base import Attention, AttentionMemory, State
-from las.nn.attention.multi_head import MultiHeadAttention
-from las.nn.attention.weight_feedback import WeightFeedbackAttention
 from las.nn.nested import mapped, tensors
 from las.runtime.errors import ConfigError
 
-CARDS = {path.stem: path for path in sorted((config_directory() / "attention").glob("*.yaml"))}
 QUERY, VALUE, KEY, BATCH, BEAM, STATES = 3, 6, 4, 3, 2, 6
 NUM_STATES = torch.tensor([6, 4, 1])
 MASK = torch.arange(STATES) < NUM_STATES.unsqueeze(1)
-every_attention = pytest.mark.parametrize("name", CARDS)
+every_attention = pytest.mark.parametrize("name", names("attention"))
 
 
-def make(name: str) -> Attention:
-    """The attention of a card in float64, its known sizes made small, every parameter moved from where it starts."""
+def make(name: str, **options: object) -> Attention:
+    """The attention of an option in float64, known sizes made small, every parameter moved from where it starts."""
     torch.manual_seed(1)
-    config = OmegaConf.to_container(OmegaConf.load(CARDS[name]))
-    assert isinstance(config, dict)
-    small = {"key_size": KEY, "num_filters": 2, "width": 3, "num_heads": 2}
-    factory = build(config | {key: size for key, size in small.items() if key in config})
-    attention: Attention = factory(QUERY, VALUE).double()
+    attention: Attention = attention_of(name, **options)(QUERY, VALUE).double()
     with torch.no_grad():
         for parameter in attention.parameters():
             parameter.add_(torch.randn_like(parameter))
@@ -55,16 +48,28 @@ def remembered(attention: Attention, memory: AttentionMemory, rows: slice = slic
 
 
 @every_attention
-def test_weights_are_a_distribution_over_the_true_states(name: str) -> None:
+def test_a_query_attends_as_if_it_were_alone(name: str) -> None:
+    """Without other beams and the padding of its batch, by weights that are a distribution over the true states."""
     attention = make(name)
     query, encoded, _ = material()
     memory = attention.prepare(encoded, NUM_STATES)
-    context, weights, _ = attention.attend(query, memory, remembered(attention, memory))
+    assert memory.keys.shape[:2] == (BATCH, STATES) and memory.keys.dim() == 3
+    assert all(part.shape[:2] == (BATCH, 1) for part in tensors(attention.initial_state(memory)))
+    state = remembered(attention, memory)
+    together = attention.attend(query, memory, state)
+    context, weights, _ = together
     torch.testing.assert_close(weights.sum(-1), torch.ones(BATCH, BEAM, dtype=torch.float64))
-    assert not weights.masked_select(~MASK.unsqueeze(1)).any()
-    assert (weights.masked_select(MASK.unsqueeze(1)) > 0).all()
-    if name != "multi_head":  # where each head has weights of its own
-        torch.testing.assert_close(context, torch.einsum("bks,bsv->bkv", weights, encoded))
+    assert torch.equal(weights > 0, MASK.unsqueeze(1).expand_as(weights))
+    for beam in range(BEAM):
+        one = slice(beam, beam + 1)
+        alone = attention.attend(query[:, one], memory, mapped(state, lambda part, one=one: part[:, one]))
+        expected = [part[:, one] for part in tensors(together)]
+        torch.testing.assert_close(expected, [*tensors(alone)], rtol=1e-9, atol=1e-12)
+    for row, length in enumerate(NUM_STATES.tolist()):
+        one = slice(row, row + 1)
+        memory = attention.prepare(encoded[one, :length], NUM_STATES[one])
+        of_row, _, _ = attention.attend(query[one], memory, remembered(attention, memory, one))
+        torch.testing.assert_close(context[one], of_row, rtol=1e-9, atol=1e-12)
 
 
 @every_attention
@@ -79,35 +84,6 @@ def test_padded_states_reach_neither_result_nor_gradient(name: str) -> None:
         gradients = torch.autograd.grad(context.square().sum(), [padded, *attention.parameters()])
         results.append([context, weights, *tensors(state), *gradients])
     torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
-
-
-@every_attention
-def test_an_utterance_does_not_depend_on_how_far_it_is_padded(name: str) -> None:
-    attention = make(name)
-    query, encoded, _ = material()
-    memory = attention.prepare(encoded, NUM_STATES)
-    together, _, _ = attention.attend(query, memory, remembered(attention, memory))
-    for row, length in enumerate(NUM_STATES.tolist()):
-        one = slice(row, row + 1)
-        memory = attention.prepare(encoded[one, :length], NUM_STATES[one])
-        alone, _, _ = attention.attend(query[one], memory, remembered(attention, memory, one))
-        torch.testing.assert_close(together[one], alone, rtol=1e-9, atol=1e-12)
-
-
-@every_attention
-def test_beams_share_the_keys_and_each_equals_itself_alone(name: str) -> None:
-    attention = make(name)
-    query, encoded, _ = material()
-    memory = attention.prepare(encoded, NUM_STATES)
-    assert memory.keys.shape[:2] == (BATCH, STATES) and memory.keys.dim() == 3
-    assert all(part.shape[:2] == (BATCH, 1) for part in tensors(attention.initial_state(memory)))
-    state = remembered(attention, memory)
-    together = attention.attend(query, memory, state)
-    for beam in range(BEAM):
-        one = slice(beam, beam + 1)
-        alone = attention.attend(query[:, one], memory, mapped(state, lambda part, one=one: part[:, one]))
-        expected = [part[:, one] for part in tensors(together)]
-        torch.testing.assert_close(expected, [*tensors(alone)], rtol=1e-9, atol=1e-12)
 
 
 @every_attention
@@ -158,11 +134,18 @@ def test_heads_equal_their_equation_element_by_element() -> None:
 
 
 @pytest.mark.parametrize(
-    ("heads", "sizes"), [(3, "key_size=4"), (4, "the 6 values"), (0, "num_heads=0 must be at least 1")]
+    ("name", "options", "words"),
+    [
+        ("multi_head", {"num_heads": 3}, "key_size=4"),
+        ("multi_head", {"num_heads": 4}, "the 6 values"),
+        ("multi_head", {"num_heads": 0}, "num_heads=0"),
+        ("location", {"width": 50}, "49 or 51"),
+        ("additive", {"key_size": 0}, "key_size=0"),
+    ],
 )
-def test_heads_must_divide_what_they_share(heads: int, sizes: str) -> None:
-    with pytest.raises(ConfigError, match=sizes):
-        MultiHeadAttention(QUERY, VALUE, key_size=KEY, num_heads=heads)
+def test_impossible_options_are_refused(name: str, options: dict[str, int], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        make(name, **options)
 
 
 def used_up(p: dict[str, np.ndarray], encoded: np.ndarray, weights: list[np.ndarray]) -> np.ndarray:
@@ -171,8 +154,7 @@ def used_up(p: dict[str, np.ndarray], encoded: np.ndarray, weights: list[np.ndar
 
 
 def test_weight_feedback_equals_its_equation_over_several_tokens() -> None:
-    torch.manual_seed(1)
-    attention = WeightFeedbackAttention(QUERY, VALUE, key_size=KEY).double()
+    attention = make("weight_feedback")
     query, encoded, _ = material()
     memory = attention.prepare(encoded, NUM_STATES)
     p = {key: parameter.detach().numpy() for key, parameter in attention.named_parameters()}
@@ -212,33 +194,7 @@ def test_attention_equals_its_equation_element_by_element(name: str) -> None:
             np.testing.assert_allclose(context[row, beam].detach().numpy(), expected @ states, rtol=1e-9)
 
 
-def test_only_location_attention_remembers_where_it_looked() -> None:
-    query, encoded, previous = material()
-    for name in ("additive", "dot", "location"):
-        attention = make(name)
-        memory = attention.prepare(encoded, NUM_STATES)
-        before, after = (attention.attend(query, memory, weights)[1] for weights in (previous, previous.flip(0)))
-        assert torch.equal(before, after) == (name != "location")
-
-
-def test_a_location_filter_has_a_middle() -> None:
-    config = OmegaConf.to_container(OmegaConf.load(CARDS["location"]))
-    assert isinstance(config, dict)
-    with pytest.raises(ConfigError, match="width=50 must be odd: choose 49 or 51"):
-        build(config | {"width": 50})(QUERY, VALUE)
-
-
 def test_what_is_not_called_any_more_is_refused() -> None:
     """An attention of an earlier release would otherwise compute something else without a word."""
-    with pytest.raises(TypeError, match=r"Old\.accumulate is not called: `attend` returns the state"):
+    with pytest.raises(TypeError, match=r"Old\.accumulate"):
         type("Old", (Attention,), {"accumulate": lambda self, memory, weights, accumulated: weights})
-
-
-def test_memory_is_a_value() -> None:
-    """Search reorders utterances' states, never the memory: it stays what `prepare` gave."""
-    attention = make("location")
-    query, encoded, previous = material()
-    memory = attention.prepare(encoded, NUM_STATES)
-    copy = AttentionMemory(*(part.clone() for part in memory))
-    attention.attend(query, memory, previous)
-    assert all(torch.equal(now, then) for now, then in zip(memory, copy, strict=True))

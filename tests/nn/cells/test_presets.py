@@ -1,20 +1,15 @@
-"""What tells the cells apart: each preset against its equations in NumPy, and the table of invariances."""
-
-from collections.abc import Callable
+"""Each preset against its equations in NumPy, from which its invariances follow."""
 
 import numpy as np
 import pytest
 import torch
-from cell_cards import CARDS
-from cell_cases import BATCH, FRAMES, HIDDEN, INPUT, make, material, run
-from torch import Tensor
+from cell_cases import BATCH, FRAMES, HIDDEN, make, material
 
 from las.nn.cells.base import LSTMState
 from las.nn.kernels import plain as plain_kernel
-from las.runtime.errors import LasError
 
-# name: family, offsets beside W and U in units of H, cell norm, forget bias, eps. Written out here a second time, from
-# the papers and programs the presets are named after, not from the cards.
+# name: family, offsets besides W and U in units of H, cell norm, forget bias, eps. Written out here a second time, from
+# the papers and programs the presets are named after, not from the options.
 PRESETS: dict[str, tuple[str, int, str, float, float]] = {
     "lstm": ("lstm", 4, "none", 0, 1e-5),
     "ln_global": ("ln_global", 20, "none", 0, 1e-5),
@@ -36,12 +31,8 @@ PRESETS: dict[str, tuple[str, int, str, float, float]] = {
 every_preset = pytest.mark.parametrize("name", PRESETS)
 
 
-def test_cards_and_presets_are_the_same_names() -> None:
-    assert PRESETS.keys() <= CARDS.keys()
-
-
 @every_preset
-def test_parameters_beside_w_and_u(name: str) -> None:
+def test_parameters_besides_w_and_u(name: str) -> None:
     _, offsets, cell_norm, _, _ = PRESETS[name]
     beside = {key: p.numel() for key, p in make(name).named_parameters() if not key.endswith("_weight")}
     assert sum(beside.values()) == (offsets + (2 if cell_norm != "none" else 0)) * HIDDEN
@@ -112,109 +103,3 @@ def test_the_memory_of_lingvos_cells_is_capped(name: str) -> None:
     capped = np.abs(c) == 10
     assert capped.any() and not capped.all()
     assert np.array_equal(gradient.numpy() == 0, capped)
-
-
-def test_a_cap_of_nothing_is_refused() -> None:
-    with pytest.raises(LasError, match=r"cell_cap=0\.0 must be above 0"):
-        make("lingvo_simple", cell_cap=0.0)
-
-
-# What is done to W and to U; the columns of the table of invariances.
-def scaled(rows: slice, w: float, u: float) -> Callable[[Tensor, Tensor], None]:
-    def change(input_weight: Tensor, recurrent_weight: Tensor) -> None:
-        input_weight[rows] *= w
-        recurrent_weight[rows] *= u
-
-    return change
-
-
-def shifted(rows: slice, w: float, u: float) -> Callable[[Tensor, Tensor], None]:
-    """Add one row vector to several rows of a matrix: W + 1 g^T."""
-
-    def change(input_weight: Tensor, recurrent_weight: Tensor) -> None:
-        input_weight[rows] += w * torch.linspace(-1, 2, INPUT, dtype=torch.float64)
-        recurrent_weight[rows] += u * torch.linspace(-1, 2, HIDDEN, dtype=torch.float64)
-
-    return change
-
-
-ALL, FORGET, ONE = slice(None), slice(HIDDEN, 2 * HIDDEN), slice(2, 3)
-CHANGES = {
-    "3W": scaled(ALL, 3, 1),
-    "3U": scaled(ALL, 1, 3),
-    "3W and 3U": scaled(ALL, 3, 3),
-    "forget rows of W and U x 3": scaled(FORGET, 3, 3),
-    "W + 1 g^T": shifted(ALL, 1, 0),
-    "U + 1 g^T": shifted(ALL, 0, 1),
-    "forget rows of W + 1 g^T": shifted(FORGET, 1, 0),
-    "one row of W and U x 3": scaled(ONE, 3, 3),
-}
-SAME = {
-    "lstm": set(),
-    "ln_global": {"3W", "3U", "3W and 3U", "W + 1 g^T", "U + 1 g^T"},
-    "ln_joined": {"3W and 3U", "W + 1 g^T", "U + 1 g^T"},
-    "ln_per_gate": {
-        "3W and 3U",
-        "forget rows of W and U x 3",
-        "W + 1 g^T",
-        "U + 1 g^T",
-        "forget rows of W + 1 g^T",
-    },
-}
-SAME["capped"] = SAME["ln_per_gate"]
-
-
-@every_preset
-@pytest.mark.parametrize("change", CHANGES)
-def test_table_of_invariances(name: str, change: str) -> None:
-    cell = make(name, eps=0.0)
-    x, state = material()
-    before = run(cell, x, state)
-    with torch.no_grad():
-        CHANGES[change](cell.input_weight, cell.recurrent_weight)
-    after = run(cell, x, state)
-    if change in SAME[PRESETS[name][0]]:
-        torch.testing.assert_close(after, before, rtol=1e-9, atol=1e-12)
-    else:
-        assert (after - before).abs().max() > 1e-2
-
-
-@every_preset
-def test_only_ln_global_ignores_the_scale_of_each_frame(name: str) -> None:
-    cell = make(name, eps=0.0)
-    x, state = material()
-    scales = torch.tensor([0.2, 5.0, 1.0, 30.0], dtype=torch.float64).view(1, FRAMES, 1)
-    before, after = run(cell, x, state), run(cell, x * scales, state)
-    if PRESETS[name][0] == "ln_global":
-        torch.testing.assert_close(after, before, rtol=1e-9, atol=1e-12)
-    else:
-        assert (after - before).abs().max() > 1e-2
-
-
-SCALE_FREE = [(preset, change) for preset, row in PRESETS.items() for change in SAME[row[0]] if "3" in change]
-
-
-@pytest.mark.parametrize(("name", "change"), sorted(SCALE_FREE))
-def test_gradients_of_scale_free_weights(name: str, change: str) -> None:
-    """<W, dL/dW> = 0, and three times the weights have a third of the gradient."""
-    cell = make(name, eps=0.0)
-    x, state = material()
-    coefficients = torch.linspace(-1, 1, HIDDEN, dtype=torch.float64)
-
-    def gradients() -> list[Tensor]:
-        loss = (run(cell, x, state) * coefficients).square().sum()
-        return list(torch.autograd.grad(loss, [cell.input_weight, cell.recurrent_weight]))
-
-    before = gradients()
-    weights = [cell.input_weight.detach().clone(), cell.recurrent_weight.detach().clone()]
-    with torch.no_grad():
-        CHANGES[change](cell.input_weight, cell.recurrent_weight)
-    after = gradients()
-    scaled_part = [
-        new.detach() != old for new, old in zip((cell.input_weight, cell.recurrent_weight), weights, strict=True)
-    ]
-    inner = sum((w * g * part).sum() for w, g, part in zip(weights, before, scaled_part, strict=True))
-    assert abs(float(inner)) < 1e-9
-    assert sum((g * part).abs().max() for g, part in zip(before, scaled_part, strict=True)) > 1e-3
-    for new, old, part in zip(after, before, scaled_part, strict=True):
-        torch.testing.assert_close(new, torch.where(part, old / 3, old), rtol=1e-7, atol=1e-11)
