@@ -21,7 +21,7 @@ UNSAFE = re.compile(r"[^\w.-]")
 
 
 def listen(overrides: list[str]) -> list[dict[str, Any]]:
-    """Write augmented utterances as wav files (of 32-bit floats, as the model hears them), a table and their draws.
+    """Write augmented utterances as wav files (of 32-bit floats, as the model reads them), a table and their draws.
 
     The draws are those of a training with this seed in this epoch. Returns the content of the JSON.
     """

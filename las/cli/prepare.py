@@ -87,7 +87,6 @@ def prepare(overrides: list[str]) -> Splits:
     for problem in problems:
         progress.say(f"{problem.utterance_id}: {problem.reason}")
     for split in corpus.splits:
-        if (unknown := data.unknown(split)).utterance_ids:
-            progress.say(f"{split}: the tokens lack {unknown}. {data.remedy()}")
+        _say_unknown(data, split)
     progress.say(f"{len(problems)} of {len(data.train)} training utterances cannot be used")
     return data.splits

@@ -20,7 +20,6 @@ class LearnedCharacters(Characters):
     """Characters of the training texts; `state()` is that of `Characters`."""
 
     def remedy(self, missing: Collection[str]) -> str:
-        """Advice to drop or map what the training texts lack."""
         return remedy(overrides.quoted("corpus.text.drop", "".join(sorted(missing))))
 
 
@@ -28,7 +27,6 @@ class LearnedPhones(Phones):
     """Phones of the training texts, separated by blanks; `state()` is that of `Phones`."""
 
     def remedy(self, missing: Collection[str]) -> str:
-        """Advice to drop or map what the training texts lack."""
         return remedy(f'"corpus.text.drop=[{", ".join(sorted(missing))}]"')
 
     def state(self) -> dict[str, Any]:
@@ -39,17 +37,13 @@ class LearnedWords(LearnedPhones):
     """Words of the training texts; `state()` is that of `Phones`, which are separated by blanks as words are."""
 
     def remedy(self, missing: Collection[str]) -> str:
-        """Advice to choose symbols that spell any word, or to allow words that the model cannot write."""
-        return (
-            "corpus.unit=bpe and characters spell any word; limits.unknown=1 allows unknown ones, which count as errors"
-        )
+        return "corpus.unit=bpe and characters spell any word; limits.unknown=1 allows unknown ones, as errors"
 
 
 class LearnedPieces(TrainedSentencePieces):
     """Pieces of words learned from the training texts."""
 
     def remedy(self, missing: Collection[str]) -> str:
-        """Advice to drop or map the characters that the training texts lack."""
         characters = set("".join(missing)) - set("".join(self.symbols[1:]))
         return remedy(overrides.quoted("corpus.text.drop", "".join(sorted(characters))))
 

@@ -47,8 +47,7 @@ class Batch:
         """Split into batches of at most `max_utterances` (None: one batch); an empty batch gives an empty list."""
         if not self.ids:
             return []
-        max_utterances = len(self.ids) if max_utterances is None else max_utterances
-        if max_utterances >= len(self.ids):
+        if max_utterances is None or max_utterances >= len(self.ids):
             return [self]
         return [self._part(slice(start, start + max_utterances)) for start in range(0, len(self.ids), max_utterances)]
 
@@ -61,22 +60,14 @@ class Batch:
 
     def to(self, device: torch.device | str) -> "Batch":
         """Copy waveforms and targets to a device; lengths stay on the CPU, where loops are planned by them."""
-        return Batch(
-            self.ids,
-            self.waveforms.to(device, non_blocking=True),
-            self.num_samples,
-            self.targets.to(device, non_blocking=True),
-            self.num_tokens,
-            self.keys,
-        )
+        waveforms, targets = (each.to(device, non_blocking=True) for each in (self.waveforms, self.targets))
+        return replace(self, waveforms=waveforms, targets=targets)
 
 
 def augmentation_seed(seed: int, epoch: int, utterance_id: str) -> int:
     """Seed of the augmentation of an utterance in an epoch: 63 bits, the same on every machine."""
-    digest = hashlib.sha256(
-        "\0".join((str(seed), str(epoch), "augment", utterance_id)).encode("utf-8", "surrogatepass")
-    )
-    return int.from_bytes(digest.digest()[:8], "big") >> 1
+    key = "\0".join((str(seed), str(epoch), "augment", utterance_id)).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.sha256(key).digest()[:8], "big") >> 1
 
 
 def drop_unknown_symbols(utterances: Iterable[Utterance], tokens: Tokenizer) -> list[Utterance]:
@@ -153,15 +144,11 @@ class Loader:
         augment: Augmentation | None = None,
         babble: "Loader | None" = None,
     ) -> None:
-        self._utterances = utterances
-        self._targets = targets
-        self._sample_rate = sample_rate
-        self._num_workers = num_workers
-        self._prefetch = max(prefetch, 1)
+        self._utterances, self._targets, self._sample_rate = utterances, targets, sample_rate
+        self._num_workers, self._prefetch = num_workers, max(prefetch, 1)
+        self._augment, self._babble = augment, babble
         self._cache: dict[int, Tensor] = {}
         self._free_bytes = cache_bytes
-        self._augment = augment
-        self._babble = babble
         self._read_audio = worker_pool.run_in_worker if num_workers else worker_pool.run_here
         self._lock = threading.Lock()
 

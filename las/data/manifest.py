@@ -101,7 +101,6 @@ def _lines(utterances: Iterable[Utterance]) -> Iterator[str]:
 
 
 def _holds(path: Path, lines: Iterable[str]) -> bool:
-    """Return whether a file has these lines and no others."""
     try:
         with bounded.open_file(path, bounded.LINES) as file:
             return all(file.readline() == line.encode("ascii") for line in lines) and not file.read(1)
@@ -166,20 +165,12 @@ def _utterance(values: Any, shapes: set[tuple[object, ...]]) -> Utterance:
         raise DataError(
             f"channel, start_s and duration_s must be finite, not negative, and times at most {MAX_SECONDS:g} s"
         )
-    return Utterance(
-        id=values["id"],
-        audio=values["audio"],
-        channel=values["channel"],
-        start_s=float(start_s),
-        duration_s=float(duration_s),
-        text=values["text"],
-        speaker=values["speaker"],
-        alignment=tuple(_interval(entry) for entry in values.get("alignment", ())),
-    )
+    alignment = tuple(map(_interval, values.get("alignment", ())))
+    values = values | {"start_s": float(start_s), "duration_s": float(duration_s), "alignment": alignment}
+    return Utterance(**values)
 
 
 def _require_kinds(values: dict[str, Any]) -> None:
-    """Raise DataError unless a line has the keys of an utterance, with values of their kinds."""
     missing = _KINDS.keys() - _OPTIONAL - values.keys()
     unknown = values.keys() - _KINDS.keys()
     if missing or unknown:

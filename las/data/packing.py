@@ -11,6 +11,7 @@ import os
 import sys
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -53,8 +54,12 @@ class _Packed(NamedTuple):
         """Name of the member: files of one name in different folders must differ."""
         return f"{self.number:08d}/{Path(self.audio).name}"
 
+    def reading(self) -> AbstractContextManager[None]:
+        """Context in which an OSError becomes a DataError naming utterance and file."""
+        return _reading(self.audio, self.utterances[0])
+
     def description(self) -> bytes:
-        """The JSON member beside it: WebDataset joins members that are equal up to the first dot of their names."""
+        """The JSON member next to it: WebDataset joins members that are equal up to the first dot of their names."""
         keys = ("id", "channel", "start_s", "duration_s", "text", "speaker")
         listed = [{key: getattr(each, key) for key in keys} for each in self.utterances]
         return json.dumps({"utterances": listed}, ensure_ascii=False, indent=1).encode("utf-8", "surrogatepass")
@@ -90,13 +95,9 @@ def pack(split: str, utterances: Sequence[Utterance], output: Path, shard_bytes:
         places |= found
         written.append(shard)
     target = output / f"{split}.jsonl"
-    content_hash = manifest.write(
-        target, [replace(each, audio=places.get(each.audio, each.audio)) for each in utterances]
-    )
-    listed = [file for files in plan for file in files]
-    return PackedSplit(
-        target, content_hash, written, num_kept, len(listed), sum(shard.stat().st_size for shard in written)
-    )
+    placed = [replace(each, audio=places.get(each.audio, each.audio)) for each in utterances]
+    num_files, num_bytes = sum(map(len, plan)), sum(shard.stat().st_size for shard in written)
+    return PackedSplit(target, manifest.write(target, placed), written, num_kept, num_files, num_bytes)
 
 
 def _plan(utterances: Sequence[Utterance], shard_bytes: int) -> Iterator[list[_Packed]]:
@@ -109,7 +110,8 @@ def _plan(utterances: Sequence[Utterance], shard_bytes: int) -> Iterator[list[_P
     filled = 0
     for number, (audio, listed) in enumerate(by_file.items()):
         inside = shards.member(audio)
-        size = _size(audio, listed[0]) if inside is None else inside.size
+        with _reading(audio, listed[0]):
+            size = bounded.size(Path(audio), sys.maxsize) if inside is None else inside.size
         if files and filled + size > shard_bytes:
             yield files
             files, filled = [], 0
@@ -119,9 +121,11 @@ def _plan(utterances: Sequence[Utterance], shard_bytes: int) -> Iterator[list[_P
         yield files
 
 
-def _size(audio: str, utterance: Utterance) -> int:
+@contextmanager
+def _reading(audio: str, utterance: Utterance) -> Iterator[None]:
+    """Raise DataError naming utterance and file in place of an OSError of the body."""
     try:
-        return bounded.size(Path(audio), sys.maxsize)
+        yield
     except OSError as error:
         raise _unreadable(audio, utterance, error.strerror) from error
 
@@ -134,10 +138,8 @@ def _members(files: Sequence[_Packed]) -> Iterator[tuple[tarfile.TarInfo, _Packe
     """Headers of the members of a shard in their order, with the content of those that are not audio."""
     for file in files:
         description = file.description()
-        for name, size, content in (
-            (file.name, file.size, None),
-            (file.description_name, len(description), description),
-        ):
+        audio, described = (file.name, file.size, None), (file.description_name, len(description), description)
+        for name, size, content in (audio, described):
             header = tarfile.TarInfo(name)
             header.size, header.mode = size, 0o644  # no times, no owners: the same corpus gives the same bytes
             yield header, file, content
@@ -151,10 +153,8 @@ class _Source:
 
     def read(self, size: int) -> bytes:
         """Read exactly `size` bytes."""
-        try:
+        with self.file.reading():
             content = self.stream.read(size)
-        except OSError as error:
-            raise _unreadable(self.file.audio, self.file.utterances[0], error.strerror) from error
         if len(content) < size:
             raise self.changed()
         self.hash.update(content)
@@ -185,7 +185,9 @@ def _write(shard: Path, files: Sequence[_Packed]) -> dict[str, bytes]:
 
 
 def _add(tar: tarfile.TarFile, header: tarfile.TarInfo, file: _Packed) -> bytes:
-    with _opened(file) as stream:
+    with file.reading():
+        opened = shards.open_binary(file.audio)
+    with opened as stream:
         source = _Source(file, stream)
         tar.addfile(header, source)  # type: ignore[arg-type] # tar only reads
         if stream.read(1):
@@ -193,19 +195,9 @@ def _add(tar: tarfile.TarFile, header: tarfile.TarInfo, file: _Packed) -> bytes:
     return source.hash.digest()
 
 
-def _opened(file: _Packed) -> io.BufferedReader:
-    try:
-        return shards.open_binary(file.audio)
-    except OSError as error:
-        raise _unreadable(file.audio, file.utterances[0], error.strerror) from error
-
-
 def _source_digest(file: _Packed) -> bytes:
-    try:
-        with _opened(file) as stream:
-            return hashlib.file_digest(stream, "sha256").digest()
-    except OSError as error:
-        raise _unreadable(file.audio, file.utterances[0], error.strerror) from error
+    with file.reading(), shards.open_binary(file.audio) as stream:
+        return hashlib.file_digest(stream, "sha256").digest()
 
 
 def _hold(output: Path, places: Mapping[str, str], digests: Mapping[str, bytes]) -> bool:
@@ -233,16 +225,11 @@ def _places(shard: Path, files: Sequence[_Packed]) -> dict[str, str] | None:
                 if content is None:
                     inside = shards.Member(Path(shard.name), there.offset_data, there.size, Path(file.audio).name)
                     places[file.audio] = str(inside)
-                elif _content(tar, there) != content:
+                elif (member := tar.extractfile(there)) is None or member.read() != content:
                     return None
     except (OSError, tarfile.TarError):
         return None
     return places
-
-
-def _content(tar: tarfile.TarFile, header: tarfile.TarInfo) -> bytes | None:
-    file = tar.extractfile(header)
-    return None if file is None else file.read()
 
 
 def is_packed(folder: Path) -> bool:
@@ -288,6 +275,5 @@ def _read_manifest(path: Path, content_hash: str | None) -> list[Utterance]:
 
 
 def _compared(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that manifests depend on, as JSON holds them."""
     plain: dict[str, Any] = json.loads(json.dumps(settings))
     return {key: value for key, value in plain.items() if key not in _FREE}

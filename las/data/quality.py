@@ -11,8 +11,9 @@ from las.config.build import require
 from las.data.audio.worker import AudioScan
 from las.data.audio_scan import AudioScanCache, segment_key
 from las.data.manifest import Utterance
+from las.data.text_rules import num_equal
 from las.data.tokenizers import Tokenizer
-from las.runtime.errors import ArgumentError, DataError
+from las.runtime.errors import DataError
 
 SHORTEST_S = 0.025  # one analysis window
 
@@ -38,8 +39,7 @@ class QualityLimits:
     longest_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        if not self.longest_s >= SHORTEST_S:
-            raise ArgumentError(f"longest_s={self.longest_s} must be at least one window of {SHORTEST_S} seconds")
+        require("longest_s", self.longest_s, SHORTEST_S)
         require("clipped", self.clipped, 0.0, 1.0)
         require("unknown", self.unknown, 0.0, 1.0)
         require("longest_tokens", self.longest_tokens, 1)
@@ -121,11 +121,9 @@ def require_audio(utterance: Utterance, reading: AudioScan | DataError, criteria
     reading.info.require(utterance.audio, criteria.sample_rate, end_s, criteria.channels)
     seconds, longest_s = utterance.duration_s, criteria.limits.longest_s
     if seconds < SHORTEST_S:
-        message = f"too short: {seconds:.3f} s, shorter than one window of {SHORTEST_S} s"
-        raise DataError(message, kind="too short")
+        raise DataError(f"too short: {seconds:.3f} s, shorter than one window of {SHORTEST_S} s", kind="too short")
     if seconds > longest_s:
-        message = f"too long: {seconds:.1f} s, more than limits.longest_s={longest_s:g} s"
-        raise DataError(message, kind="too long")
+        raise DataError(f"too long: {seconds:.1f} s, more than limits.longest_s={longest_s:g} s", kind="too long")
     sound = reading.sounds[segment_key(utterance)]
     if sound.peak == 0:
         raise DataError(f"silent: all its samples in {utterance.audio} are zero", kind="silent")
@@ -166,12 +164,11 @@ def require_well_formed(text: str) -> None:
         return  # the usual case at the price of one look
     if not text.strip():
         raise DataError("the transcript is empty" + (" (only spaces)" if text else ""), kind="empty transcript")
-    control = next((character for character in text if unicodedata.category(character) == "Cc"), None)
-    if control is not None:
+    if control := next((character for character in text if unicodedata.category(character) == "Cc"), None):
         raise DataError(f"the transcript holds the control character {control!r}", kind="control characters")
     composed = unicodedata.normalize("NFC", text)
     if composed != text:
-        index = next((i for i, (a, b) in enumerate(zip(text, composed, strict=False)) if a != b), len(composed))
+        index = num_equal(text, composed)
         before, after = ascii(text[index : index + 2]), ascii(composed[index : index + 1])
         message = f"the transcript is not in Unicode's composed form (NFC): {before} should be {after}"
         raise DataError(message, kind="decomposed Unicode")
@@ -188,13 +185,11 @@ def is_well_formed(text: str) -> bool:
 
 def unknown_symbols(utterances: Sequence[Utterance], tokens: Tokenizer) -> Unknown:
     """Collect symbols of transcripts that the tokens lack, with an utterance id for every occurrence."""
-    num_symbols = 0
     utterance_ids: dict[str, list[str]] = {}
     for utterance in utterances:
-        num_symbols += len(tokens.split(utterance.text))
         for symbol in tokens.unknown(utterance.text):
             utterance_ids.setdefault(symbol, []).append(utterance.id)
-    return Unknown(num_symbols, utterance_ids)
+    return Unknown(sum(len(tokens.split(utterance.text)) for utterance in utterances), utterance_ids)
 
 
 def outliers(utterances: Sequence[Utterance], tokens: Tokenizer, factor: float = 3.0) -> list[Outlier]:

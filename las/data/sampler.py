@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from las.config.build import check_value
+from las.config.build import check_value, require
 from las.data.manifest import Utterance
-from las.runtime.errors import ArgumentError, ConfigError
+from las.runtime.errors import ConfigError
 
 Plan = list[list[int]]
 """Batches of indices into a list of utterances."""
@@ -62,19 +62,13 @@ class BucketSampler(BatchSampler):
     num_buckets: int = 10
 
     def __post_init__(self) -> None:
-        if self.num_buckets < 1:
-            raise ArgumentError(f"num_buckets={self.num_buckets} must be at least 1")
+        require("num_buckets", self.num_buckets, 1)
 
     def plan(self, utterances: Sequence[Utterance], manifest_hash: str, seed: int, epoch: int, size: BatchSize) -> Plan:
-        ordered = by_length(utterances)
-        batches_per_bucket = -(-len(ordered) // (size.utterances * self.num_buckets))
-        bucket_size = max(batches_per_bucket, 1) * size.utterances
+        batches_per_bucket = -(-len(utterances) // (size.utterances * self.num_buckets))
         batches: Plan = []
-        for bucket in _parts(ordered, bucket_size):
-            shuffled = sorted(
-                bucket, key=lambda index: _rank(manifest_hash, seed, epoch, "utterance", utterances[index].id)
-            )
-            batches += cut(shuffled, utterances, size)
+        for bucket in _parts(by_length(utterances), max(batches_per_bucket, 1) * size.utterances):
+            batches += cut(_shuffled(bucket, utterances, (manifest_hash, seed, epoch)), utterances, size)
         return sorted(batches, key=lambda batch: _rank(manifest_hash, seed, epoch, "batch", utterances[batch[0]].id))
 
 
@@ -91,18 +85,13 @@ class ChunkedSampler(BatchSampler):
     chunk_size: int = 6000
 
     def __post_init__(self) -> None:
-        if self.chunk_size < 1:
-            raise ArgumentError(f"chunk_size={self.chunk_size} must be at least 1")
+        require("chunk_size", self.chunk_size, 1)
 
     def plan(self, utterances: Sequence[Utterance], manifest_hash: str, seed: int, epoch: int, size: BatchSize) -> Plan:
-        everyone = range(len(utterances))
-        shuffled = sorted(
-            everyone, key=lambda index: _rank(manifest_hash, seed, epoch, "utterance", utterances[index].id)
-        )
+        shuffled = _shuffled(range(len(utterances)), utterances, (manifest_hash, seed, epoch))
         batches: Plan = []
         for chunk in _parts(shuffled, self.chunk_size):
-            ordered = sorted(chunk, key=lambda index: (utterances[index].duration_s, utterances[index].id))
-            batches += cut(ordered, utterances, size)
+            batches += cut(by_length(utterances, chunk), utterances, size)
         return batches
 
 
@@ -111,9 +100,10 @@ def sequential(utterances: Sequence[Utterance], size: BatchSize) -> Plan:
     return cut(by_length(utterances), utterances, size)
 
 
-def by_length(utterances: Sequence[Utterance]) -> list[int]:
-    """Indices of the utterances, shortest first."""
-    return sorted(range(len(utterances)), key=lambda index: (utterances[index].duration_s, utterances[index].id))
+def by_length(utterances: Sequence[Utterance], indices: Sequence[int] | None = None) -> list[int]:
+    """Sort indices of utterances (None: of all), shortest first."""
+    listed = range(len(utterances)) if indices is None else indices
+    return sorted(listed, key=lambda index: (utterances[index].duration_s, utterances[index].id))
 
 
 def cut(indices: Sequence[int], utterances: Sequence[Utterance], size: BatchSize) -> Plan:
@@ -136,6 +126,11 @@ def cut(indices: Sequence[int], utterances: Sequence[Utterance], size: BatchSize
 def _parts(indices: Sequence[int], size: int) -> Iterator[Sequence[int]]:
     for start in range(0, len(indices), size):
         yield indices[start : start + size]
+
+
+def _shuffled(indices: Sequence[int], utterances: Sequence[Utterance], key: tuple[str, int, int]) -> list[int]:
+    """Sort indices of utterances by hashes of the key (manifest hash, seed, epoch) and the id."""
+    return sorted(indices, key=lambda index: _rank(*key, "utterance", utterances[index].id))
 
 
 def _rank(*key: object) -> bytes:

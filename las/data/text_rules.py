@@ -1,6 +1,7 @@
 """Rules that transcripts go through before they are learned and scored, and a table of what they change."""
 
 import copy
+import functools
 import re
 import unicodedata
 from collections import Counter
@@ -40,7 +41,7 @@ class TextRules:
     """Rules for transcripts, applied in this order; blanks are always single ones and none stands at the ends.
 
     Args:
-        unicode: composed form of Unicode, NFC or NFKC; None for none.
+        unicode: composed form of Unicode, NFC or NFKC; None leaves texts as they are.
         map: symbols or longer texts and what replaces them, as pairs or as a list of texts `ß: ss`.
         drop: symbols or longer texts that are removed.
         lowercase: letters become small ones.
@@ -62,9 +63,8 @@ class TextRules:
         remove_punctuation: bool = False,
     ) -> None:
         if unicode is not None and unicode not in UNICODE_FORMS:
-            raise ArgumentError(
-                f"unicode={unicode}: expected null or a composed form.{suggest(unicode, UNICODE_FORMS)}"
-            )
+            nearest = suggest(unicode, UNICODE_FORMS)
+            raise ArgumentError(f"unicode={unicode}: expected null or a composed form.{nearest}")
         self._unicode = unicode
         self._map = {self._composed(symbol): self._composed(other) for symbol, other in pairs(map or {}).items()}
         self._drop = tuple(self._composed(symbol) for symbol in drop)
@@ -88,10 +88,7 @@ class TextRules:
         rules = [rule for _, rule, _ in self._rules()]
         ruled = []
         for text in texts:
-            changed = text
-            for rule in rules:
-                changed = rule(changed)
-            changed = " ".join(changed.split())
+            changed = " ".join(functools.reduce(lambda so_far, rule: rule(so_far), rules, text).split())
             ruled.append(text if changed == text else changed)
         return ruled
 
@@ -140,9 +137,7 @@ class TextRules:
         return re.compile(rf"(?<!\S)(?:{pattern})(?!\S)" if self._whole_words else pattern)
 
     def _composed(self, text: str) -> str:
-        # The names of the forms are those of the standard library.
-        # `unicode` is a plain string of the config, and one of the forms since `__init__` checked it.
-        # ASCII is as it is in every form.
+        """Compose a text; ASCII is as it is in every form, and `__init__` checked that `unicode` names one."""
         return unicodedata.normalize(self._unicode, text) if self._unicode and not text.isascii() else text  # type: ignore[arg-type]
 
 
@@ -159,12 +154,13 @@ def pairs(given: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
     return read
 
 
+def num_equal(one: str, other: str) -> int:
+    """Number of characters with which both texts begin."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
 def _difference(before: str, after: str) -> tuple[str, str]:
-    """The first word in which two texts differ, in both."""
-    same = next(
-        (i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), min(len(before), len(after))
-    )
-    start = before.rfind(" ", 0, same) + 1
+    start = before.rfind(" ", 0, num_equal(before, after)) + 1
     return before[start:].split(" ")[0], after[start:].split(" ")[0]
 
 

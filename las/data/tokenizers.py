@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from las.config import overrides
-from las.config.build import resolve
+from las.config.build import require, resolve
 from las.data.manifest import Utterance
 from las.runtime.errors import ArgumentError, DataError, suggest
 from las.scoring import phones
@@ -139,10 +139,8 @@ class Tokenizer:
         index = self._ids.get(symbol, 0)
         if index == 0:
             where = text if len(text) <= 200 else f"{text[:200]}..."
-            raise DataError(
-                f"unknown symbol {symbol!r} in the text {where!r}.{self.nearest(symbol)}",
-                kind="unknown symbols",
-            )
+            message = f"unknown symbol {symbol!r} in the text {where!r}.{self.nearest(symbol)}"
+            raise DataError(message, kind="unknown symbols")
         return index
 
     def _symbols_of(self, ids: Iterable[int]) -> list[str]:
@@ -173,7 +171,6 @@ class Characters(Tokenizer):
             raise DataError(f"an alphabet holds single characters, not {[c for c in alphabet if len(c) != 1]}")
 
     def remedy(self, missing: Collection[str]) -> str:
-        """Override with the extended alphabet, or advice to convert the case of the texts."""
         if all(self._ids.get(symbol.swapcase()) for symbol in missing):
             return "The tokens have them in the other case: convert the texts, or choose tokens@corpus.tokens=..."
         alphabet = "".join([*self.symbols[1:], *sorted(filter(str.isprintable, missing))])
@@ -206,15 +203,12 @@ class SentencePieces(Tokenizer):
         if (model is None) == (model_base64 is None):
             raise DataError("sentence pieces need either model (a file) or model_base64 (its content), and not both")
         try:
-            content = (
-                bounded.read(Path(model), bounded.JSON) if model is not None else base64.b64decode(model_base64 or "")
-            )
+            content = base64.b64decode(model_base64 or "") if model is None else bounded.read(Path(model), bounded.JSON)
         except (OSError, ValueError) as error:
             raise DataError(f"cannot read the SentencePiece model {model or 'in model_base64'}: {error}") from error
         self._take(content, str(model or "model_base64"))
 
     def _take(self, content: bytes, where: str) -> None:
-        """Load a model; its pieces become the symbols."""
         import sentencepiece
 
         pieces = sentencepiece.SentencePieceProcessor()
@@ -223,16 +217,13 @@ class SentencePieces(Tokenizer):
         except RuntimeError as error:
             raise DataError(f"{where} is not a SentencePiece model") from error
         self._model, self._processor = content, pieces
-        piece_ids = (
-            i for i in range(len(pieces)) if not (pieces.IsControl(i) or pieces.IsUnknown(i) or pieces.IsUnused(i))
-        )
-        super().__init__(map(pieces.IdToPiece, piece_ids))
+        no_symbol = (pieces.IsControl, pieces.IsUnknown, pieces.IsUnused)
+        super().__init__(pieces.IdToPiece(i) for i in range(len(pieces)) if not any(test(i) for test in no_symbol))
 
     def split(self, text: str) -> Sequence[str]:
         return self._processor.EncodeAsPieces(text)
 
     def remedy(self, missing: Collection[str]) -> str:
-        """Advice to learn the pieces from suitable texts, or to choose characters."""
         return (
             "Pieces spell what was in the texts that they were learned from: put such texts among the training "
             "transcripts, choose tokens@corpus.tokens=characters, or mend the texts"
@@ -260,8 +251,7 @@ class TrainedSentencePieces(SentencePieces):
     """
 
     def __init__(self, size: int, model_type: str = "bpe") -> None:
-        if size < 1:
-            raise ArgumentError(f"size={size} must be at least 1")
+        require("size", size, 1)
         if model_type not in MODEL_TYPES:
             raise ArgumentError(f"model_type={model_type} does not exist.{suggest(model_type, MODEL_TYPES)}")
         Tokenizer.__init__(self, ())

@@ -38,7 +38,6 @@ def flac_streams(file: BinaryIO, place: int, end: int) -> list[range]:
 
 
 def _after_metadata(file: BinaryIO, place: int, end: int) -> int:
-    """The place behind the metadata of a flac stream, where its frames begin."""
     place += len(_FLAC)
     while place < end:
         file.seek(place)
@@ -50,10 +49,9 @@ def _after_metadata(file: BinaryIO, place: int, end: int) -> int:
 
 
 def with_length(file: BinaryIO, stream: range, num_samples: int) -> tuple[Piece, ...]:
-    """A flac stream with its length in the header, without which libsndfile cannot seek."""
-    file.seek(stream.start + _LENGTH_AT)
+    """Pieces of a flac stream with its length in the header, without which libsndfile cannot seek."""
+    place = file.seek(stream.start + _LENGTH_AT)
     fields = int.from_bytes(file.read(8), "big") >> 36 << 36 | num_samples
-    place = stream.start + _LENGTH_AT
     return range(stream.start, place), fields.to_bytes(8, "big"), range(place + 8, stream.stop)
 
 

@@ -117,9 +117,9 @@ def sample_bytes(file: BinaryIO, beginning: bytes, file_bytes: int) -> SampleByt
                 size_at, size = sizes_64
                 true_size = struct.pack("<3Q", file_bytes - 8, present, 0)  # of the file, its samples, their number
             rest = _after_chunks(file, layout, start, max(size, 0), file_bytes)
-            if _is_open(size, start, rest, file_bytes):
-                return SampleBytes(start, None, present, row_bytes, is_mpeg, size_at, true_size, file_bytes)
-            return SampleBytes(start, size, present, row_bytes, is_mpeg, size_at, true_size, rest)
+            is_open = _is_open(size, start, rest, file_bytes)
+            promised, rest = (None, file_bytes) if is_open else (size, rest)
+            return SampleBytes(start, promised, present, row_bytes, is_mpeg, size_at, true_size, rest)
     return None
 
 

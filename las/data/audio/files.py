@@ -91,28 +91,24 @@ def load(
     if end == audio_info.num_samples + 1:  # start and duration were rounded apart
         end = audio_info.num_samples
     if not 0 <= start < end <= audio_info.num_samples:
-        raise DataError(
-            f"{path}: {start_s} s to {end / audio_info.sample_rate} s is not a stretch of a file of "
-            f"{audio_info.duration_s} s"
-        )
+        stretch = f"{start_s} s to {end / audio_info.sample_rate} s"
+        raise DataError(f"{path}: {stretch} is not a stretch of a file of {audio_info.duration_s} s")
     return np.ascontiguousarray(_read(path, source, start, end - start)[:, channel])
 
 
 def _open(path: str | Path) -> tuple[AudioInfo, _Source]:
     """Read the header of a SPHERE file, or find the streams of another one."""
     path, on_disk = Path(path), Path(shards.file_of(path))
-    try:
+    with shards.naming(path):
         if not on_disk.is_file():
-            exists, folder = on_disk.exists(), on_disk.is_dir()
-            kind = "is a folder" if folder else "is not a regular file" if exists else "does not exist"
-            raise DataError(f"{on_disk}: {kind}, expected an audio file", kind="not a file" if exists else "missing")
+            exists = on_disk.exists()
+            found = "is a folder" if on_disk.is_dir() else "is not a regular file" if exists else "does not exist"
+            raise DataError(f"{on_disk}: {found}, expected an audio file", kind="not a file" if exists else "missing")
         with shards.open_binary(path) as file:
             beginning = file.read(len(sphere.MAGIC))
             if not beginning:
                 raise DataError(f"{path}: the file is empty (0 bytes). Copy it again", kind="empty file")
             source = sphere.read_header(path) if beginning == sphere.MAGIC else streams.find(path, file)
-    except OSError as error:
-        raise DataError(f"{path}: cannot read the file ({error.strerror})") from error
     audio_info = _info(path, [source] if isinstance(source, sphere.SphereHeader) else source)
     if audio_info.num_samples == 0:
         raise DataError(f"{path}: the file has a header but no samples. Copy it again", kind="no samples")

@@ -79,9 +79,8 @@ class Recording:
     def promised(self) -> int:
         """Number of frames that the header promises, 0 where there is none or it does not say."""
         at = self.format.tag_at
-        if self.tag[at : at + 4] not in (b"Xing", b"Info") or not self.tag[at + 7] & 1:
-            return 0
-        return int.from_bytes(self.tag[at + 8 : at + 12], "big")
+        is_there = self.tag[at : at + 4] in (b"Xing", b"Info") and self.tag[at + 7] & 1
+        return int.from_bytes(self.tag[at + 8 : at + 12], "big") if is_there else 0
 
     def pieces(self) -> tuple[Piece, ...]:
         """The frames after a header with their number: the own one, where that is its number, which knows the delay."""

@@ -22,7 +22,7 @@ QUIET_DB, DEPTH = 10.0, 0.6
 """Definition of pauses: a window has some if the 95th percentile of its levels is at least QUIET_DB decibels above the
 10th; their levels lie below the 95th percentile by more than the share DEPTH of that difference."""
 DEEPEST_DB = 50.0
-"""Maximum of that difference: beside digital silence, pauses with breath and noise would not count otherwise."""
+"""Maximum of that difference: next to digital silence, pauses with breath and noise would not count otherwise."""
 FAINTEST_DB = -120.0
 LEAST_S = 0.1
 

@@ -8,7 +8,8 @@ import io
 import re
 import sys
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,9 +51,8 @@ def member(path: str | Path) -> Member | None:
 
 def file_of(path: str | Path) -> str:
     """The file on the disk that holds the bytes: the shard of a member, or the path itself."""
-    name = str(path)
-    parts = _MEMBER.fullmatch(name) if _MARK in name else None
-    return name if parts is None else parts["shard"]
+    inside = member(path)
+    return str(path) if inside is None else str(inside.shard)
 
 
 def open_binary(path: str | Path) -> io.BufferedReader:
@@ -67,6 +67,15 @@ def open_binary(path: str | Path) -> io.BufferedReader:
     require(inside)
     pieces = [range(inside.offset, inside.offset + inside.size)]
     return opened(bounded.open_file(inside.shard, _ANY_SIZE), pieces)
+
+
+@contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """Raise DataError naming the file in place of an OSError of the body."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"{path}: cannot read the file ({error.strerror})") from error
 
 
 def opened(file: io.BufferedReader, pieces: Sequence[Piece]) -> io.BufferedReader:

@@ -25,6 +25,7 @@ MAGIC = b"NIST_1A\n"
 _MAX_HEADER_BYTES = 1 << 20
 _PCM = {(1, "big"): ">i1", (1, "little"): "<i1", (2, "big"): ">i2", (2, "little"): "<i2"}
 _LAWS = {"ulaw": "ulaw", "mu-law": "ulaw", "mulaw": "ulaw", "alaw": "alaw", "a-law": "alaw"}
+_SHORTEN = ("embedded-shorten-v1", "embedded-shorten-v2")
 _ORDERS = {"01": "little", "10": "big"}
 # Maximum number of compressed samples a header may promise: 4.6 hours of two channels at 8 kHz.
 _MAX_SHORTENED = 1 << 28
@@ -56,12 +57,9 @@ def read_header(path: str | Path) -> SphereHeader:
     damaged header, a coding that las does not read, a file without samples, and one that ends before its last sample;
     compressed samples are counted when they are decoded.
     """
-    try:
-        with shards.open_binary(path) as file:
-            fields, header_bytes = _read_fields(file, path)
-            file_bytes = file.seek(0, 2)
-    except OSError as error:
-        raise DataError(f"{path}: cannot read the file ({error.strerror})") from error
+    with shards.naming(path), shards.open_binary(path) as file:
+        fields, header_bytes = _read_fields(file, path)
+        file_bytes = file.seek(0, 2)
     coding, _, compression = str(fields.get("sample_coding", "pcm")).lower().partition(",")
     header = SphereHeader(
         sample_rate=_positive(fields, "sample_rate", path),
@@ -70,7 +68,7 @@ def read_header(path: str | Path) -> SphereHeader:
         sample_bytes=_positive(fields, "sample_n_bytes", path),
         byte_order=str(fields.get("sample_byte_format", "01")),
         coding=_LAWS.get(coding, coding),
-        compression=_compression(compression),
+        compression="shorten" if compression.startswith(_SHORTEN) else compression or "none",
         checksum=_positive({"sample_checksum": 0} | fields, "sample_checksum", path, minimum=0),
         header_bytes=header_bytes,
         fields=fields,
@@ -78,7 +76,7 @@ def read_header(path: str | Path) -> SphereHeader:
     header = _checked(header, path)
     _require_samples(header, path, max(file_bytes - header_bytes, 0))
     if header.compression == "none":
-        with shards.open_binary(path) as file:
+        with shards.naming(path), shards.open_binary(path) as file:
             file.seek(header_bytes + header.num_samples * header.channels * header.sample_bytes)
             _require_single(file.read(len(MAGIC)), header, path)
     return header
@@ -108,39 +106,30 @@ def read(
 
 def _plain(path: str | Path, start: int, count: int, header: SphereHeader) -> np.ndarray:
     kind = np.dtype(np.uint8 if header.coding != "pcm" else _PCM[header.sample_bytes, header.byte_order])
-    offset = header.header_bytes + start * header.channels * header.sample_bytes
-    try:
-        with shards.open_binary(path) as file:
-            file.seek(offset)
-            values = np.frombuffer(file.read(count * header.channels * header.sample_bytes), kind)
-    except OSError as error:
-        raise DataError(f"{path}: cannot read the file ({error.strerror})") from error
-    values = values.reshape(-1, header.channels)
+    row_bytes = header.channels * header.sample_bytes
+    with shards.naming(path), shards.open_binary(path) as file:
+        file.seek(header.header_bytes + start * row_bytes)
+        values = np.frombuffer(file.read(count * row_bytes), kind).reshape(-1, header.channels)
     if count == header.num_samples:
         _verify(values, header, path)
     return values
 
 
 def _shortened(path: str | Path, header: SphereHeader) -> np.ndarray:
-    """Decode all samples of a compressed file, or return them from the cache."""
-    try:
+    with shards.naming(path):
         status = os.stat(shards.file_of(path))
-    except OSError as error:
-        raise DataError(f"{path}: cannot read the file ({error.strerror})") from error
     key = (os.path.abspath(path), status.st_size, status.st_mtime_ns, header.num_samples)
     return _decoded.get(key, lambda: _decode(path, header))
 
 
 def _decode(path: str | Path, header: SphereHeader) -> np.ndarray:
     kind = header.coding if header.coding != "pcm" else f"pcm{8 * header.sample_bytes}"
+    with shards.naming(path), shards.open_binary(path) as file:
+        file.seek(header.header_bytes)
+        data = file.read()
+    _require_single(data, header, path)
     try:
-        with shards.open_binary(path) as file:
-            file.seek(header.header_bytes)
-            data = file.read()
-        _require_single(data, header, path)
         values = shorten.decode(data, header.num_samples, header.channels, kind)
-    except OSError as error:
-        raise DataError(f"{path}: cannot read the file ({error.strerror})") from error
     except shorten.Damaged as error:
         message = f"{path}: the file is cut short or damaged: its header {error}. Copy it again"
         raise DataError(message, kind="damaged") from error
@@ -161,9 +150,7 @@ class _Decoded:
         with self._lock:  # also while decoding: of two threads that want one file, one decodes it
             if key not in self._arrays:
                 self._arrays[key] = decode()
-                while (
-                    len(self._arrays) > 1 and sum(values.nbytes for values in self._arrays.values()) > self._max_bytes
-                ):
+                while len(self._arrays) > 1 and sum(each.nbytes for each in self._arrays.values()) > self._max_bytes:
                     self._arrays.popitem(last=False)
             self._arrays.move_to_end(key)
             return self._arrays[key]
@@ -208,16 +195,9 @@ def _positive(fields: dict[str, int | float | str], name: str, path: str | Path,
         value = int(value)
     if not isinstance(value, int) or value < minimum:
         problem = "is missing" if value is None else f"is {value!r}"
-        raise DataError(
-            f"{path}: damaged SPHERE header: {name} {problem}, expected a whole number of at least {minimum}"
-        )
+        message = f"{path}: damaged SPHERE header: {name} {problem}, expected a whole number of at least {minimum}"
+        raise DataError(message)
     return value
-
-
-def _compression(named: str) -> str:
-    if not named:
-        return "none"
-    return "shorten" if named.startswith(("embedded-shorten-v1", "embedded-shorten-v2")) else named
 
 
 def _checked(header: SphereHeader, path: str | Path) -> SphereHeader:
@@ -225,9 +205,8 @@ def _checked(header: SphereHeader, path: str | Path) -> SphereHeader:
     one_byte = header.sample_bytes == 1
     order = "little" if one_byte else _ORDERS.get(header.byte_order)
     if order is None:
-        raise DataError(
-            f"{path}: damaged SPHERE header: sample_byte_format is {header.byte_order!r}, expected 01 or 10"
-        )
+        found = f"sample_byte_format is {header.byte_order!r}"
+        raise DataError(f"{path}: damaged SPHERE header: {found}, expected 01 or 10")
     known = (header.sample_bytes, order) in _PCM if header.coding == "pcm" else one_byte
     shortened = header.compression == "shorten" and header.coding in ("pcm", "ulaw")
     if header.coding not in ("pcm", "ulaw", "alaw") or not known or not (shortened or header.compression == "none"):

@@ -82,9 +82,8 @@ class Recording(NamedTuple):
 def require_channel(channel: object) -> None:
     """Raise ConfigError unless the value is `mix` or the number of a channel."""
     if channel != MIX and (not isinstance(channel, int) or isinstance(channel, bool) or channel < 0):
-        raise ConfigError(
-            f"channel={channel} is not a channel: give its number, counted from 0, or mix for all of them"
-        )
+        says = "is not a channel: give its number, counted from 0, or mix for all of them"
+        raise ConfigError(f"channel={channel} {says}")
 
 
 def _check_channel(name: str | Path, channel: Channel, channels: int) -> None:
@@ -104,9 +103,7 @@ def resampled(blocks: Iterable[Tensor], old_rate: int, new_rate: int) -> Iterato
         return
     ratio = Fraction(new_rate, old_rate).limit_denominator(LARGEST_RATIO)
     down, up = ratio.denominator, ratio.numerator
-    context = math.ceil(
-        FILTER_WIDTH * down / (min(down, up) * ROLLOFF) / down + 1
-    )  # steps of `down` samples, on either side
+    context = math.ceil(FILTER_WIDTH / (min(down, up) * ROLLOFF) + 1)  # steps of `down` samples, on either side
     buffered, steps_done = torch.zeros(0), 0  # steps at the start of the buffer that were yielded
     for block in blocks:
         buffered = torch.cat([buffered, block])

@@ -23,7 +23,8 @@ from las.runtime.errors import DataError
 SUFFIXES = (".wav", ".flac", ".sph", ".ogg", ".opus", ".mp3", ".aiff", ".aif", ".au")
 """Endings by which audio files in a folder are recognised; a file that is named may end in anything."""
 NOT_FOUND = f"no audio in this folder (looked for {', '.join(SUFFIXES)}). Convert others: ffmpeg -i FILE FILE.wav"
-_OPEN_LENGTH = (1 << 63) - 1  # length that libsndfile gives a flac file whose header does not state one
+_OPEN_LENGTH = (1 << 63) - 1
+"""Length that libsndfile gives a flac file whose header does not state one."""
 # Silence in flac is the densest audio: a frame of 9 bytes holds a block of at most 65,535 samples.
 _FLAC_FRAME_BYTES, _FLAC_BLOCK = 9, 65_535
 _FEW_BYTES = 1 << 12
@@ -107,8 +108,7 @@ def _pieces(path: str | Path, declared: containers.SampleBytes) -> tuple[Piece, 
         return pieces
     if declared.present < declared.promised:
         promised, present = map(declared.described, (declared.promised, max(declared.present, 0)))
-        message = f"its header promises {promised}, {present.split()[0]} are there"
-        raise DataError(f"{path}: the file is cut short: {message}. Copy it again", kind="cut short")
+        raise _cut_short(path, promised, f"{present.split()[0]} are there")
     return ()
 
 
@@ -138,7 +138,6 @@ def _compressed(path: str, place: range, size: int, modified_ns: int) -> Sequenc
 
 
 def _after_id3(file: BinaryIO) -> int:
-    """The place after the ID3v2 tags at the beginning of a file."""
     place = file.seek(0)
     while skipped := mpeg.id3_bytes(file.read(10)):
         place = file.seek(place + skipped)
@@ -162,9 +161,8 @@ def _flac_stream(path: str, file: BinaryIO, place: range, pieces: tuple[Piece, .
 def _mpeg_stream(path: str, recording: mpeg.Recording) -> Stream:
     """The stream of a recording of mp3. Raises DataError where not all of its frames can be reached."""
     if recording.promised > recording.num_frames:
-        promised, present = recording.promised * recording.format.frame_samples, recording.num_samples
-        message = f"its header promises {promised} samples, {present} are there"
-        raise DataError(f"{path}: the file is cut short: {message}. Copy it again", kind="cut short")
+        promised = recording.promised * recording.format.frame_samples
+        raise _cut_short(path, f"{promised} samples", f"{recording.num_samples} are there")
     stream = _opened(path, recording.pieces(), recording.num_samples)
     if recording.format.layer == 3:
         return stream
@@ -180,12 +178,8 @@ def _opened(path: str | Path, pieces: tuple[Piece, ...], num_bytes: int, block: 
             stream = Stream(file.samplerate, file.frames, file.channels, pieces)
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: by its ending it has no header, as .raw
         raise _not_audio(path, str(getattr(error, "error_string", error)).rstrip(".")) from error
-    if _OPEN_LENGTH > stream.num_samples > num_bytes * block // _FLAC_FRAME_BYTES:
-        raise DataError(
-            f"{path}: the file is cut short or damaged: its header promises {stream.num_samples} samples, its "
-            f"bytes hold at most {num_bytes * block // _FLAC_FRAME_BYTES}. Copy it again",
-            kind="cut short",
-        )
+    if _OPEN_LENGTH > stream.num_samples > (largest := num_bytes * block // _FLAC_FRAME_BYTES):
+        raise _cut_short(path, f"{stream.num_samples} samples", f"its bytes hold at most {largest}")
     return stream
 
 
@@ -239,16 +233,11 @@ def decode(
             while num_decoded < count:
                 samples = file.read(min(block, count - num_decoded), dtype="float32", always_2d=True)
                 if not len(samples):
-                    raise DataError(
-                        f"{path}: the file is cut short: its header promises {stream.num_samples} samples, "
-                        f"{start + num_decoded} could be decoded. Copy it again",
-                        kind="cut short",
-                    )
-                if not np.isfinite(samples).all():
-                    bad = int(np.count_nonzero(~np.isfinite(samples)))
-                    raise DataError(
-                        f"{path}: {bad} samples are not finite numbers (NaN or infinite)", kind="not finite"
-                    )
+                    found = f"{start + num_decoded} could be decoded"
+                    raise _cut_short(path, f"{stream.num_samples} samples", found)
+                if num_bad := int(np.count_nonzero(~np.isfinite(samples))):
+                    message = f"{path}: {num_bad} samples are not finite numbers (NaN or infinite)"
+                    raise DataError(message, kind="not finite")
                 num_decoded += len(samples)
                 yield samples
     except soundfile.SoundFileError as error:
@@ -258,6 +247,11 @@ def decode(
 def _not_audio(path: str | Path, reason: str) -> DataError:
     message = f"{path}: not audio that las can read ({reason}). It reads {', '.join(SUFFIXES)}"
     return DataError(f"{message}; convert it: {conversion(path)}", kind="not audio")
+
+
+def _cut_short(path: str | Path, promised: str, found: str) -> DataError:
+    message = f"{path}: the file is cut short: its header promises {promised}, {found}. Copy it again"
+    return DataError(message, kind="cut short")
 
 
 def _damaged(path: str | Path, error: Exception) -> DataError:

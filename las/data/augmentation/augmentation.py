@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Float32, Int
 from torch import Tensor
 
+from las.config.build import require
 from las.data.augmentation.distortion import Distortion, Talkers
 from las.runtime import torchaudio_compat
 from las.runtime.errors import ArgumentError, ConfigError
@@ -48,7 +49,7 @@ class Augmentation:
             ends, is shifted by up to W frames to either side, both drawn uniformly. Utterances of up to 2 W + 2 frames
             have no such point and are not warped.
         reverberation: the first distortion of the waveform, after the change of speed. Each of the five may be any
-            `Distortion`, and draws from a stream of its own; None for none.
+            `Distortion` or None, and draws from a stream of its own.
         noise: the second distortion.
         telephone: the third.
         gain: the fourth.
@@ -73,14 +74,12 @@ class Augmentation:
     ) -> None:
         if not speeds or not all(_SLOWEST <= speed <= _FASTEST for speed in speeds):
             raise ArgumentError(f"speeds={list(speeds)} : give numbers from {_SLOWEST} to {_FASTEST}")
-        if not 0.0 <= max_time_share <= 1.0:
-            raise ArgumentError(f"max_time_share={max_time_share} must be between 0 and 1")
-        counts = {"time_masks": time_masks, "max_time_frames": max_time_frames}
-        counts |= {"frequency_masks": frequency_masks, "max_frequencies": max_frequencies}
-        counts |= {"max_warp_frames": max_warp_frames}
-        for name, count in counts.items():
-            if count < 0:
-                raise ArgumentError(f"{name}={count} must not be negative")
+        require("max_time_share", max_time_share, 0.0, 1.0)
+        require("time_masks", time_masks, 0)
+        require("max_time_frames", max_time_frames, 0)
+        require("frequency_masks", frequency_masks, 0)
+        require("max_frequencies", max_frequencies, 0)
+        require("max_warp_frames", max_warp_frames, 0)
         self.speeds = tuple(speeds)
         self.time_masks = time_masks
         self.max_time_frames = max_time_frames
@@ -248,9 +247,8 @@ def displacement(
     edges = torch.tensor([0.0, (bands - 1) / 2, bands - 1], dtype=torch.float64).to(last.device, non_blocking=True)
     times = torch.stack([(centres + shifts).double(), zeros, zeros, zeros, last, last, last], dim=1)
     heights = torch.cat([edges[1:2], edges, edges]).expand_as(times)
-    unit = last.clamp(min=1).unsqueeze(
-        1
-    )  # any unit of length gives the same spline, this one a well-conditioned system
+    # Any unit of length gives the same spline, this one a well-conditioned system.
+    unit = last.clamp(min=1).unsqueeze(1)
     times, heights = times / unit, heights / unit
     distances = _basis(times.unsqueeze(2) - times.unsqueeze(1), heights.unsqueeze(2) - heights.unsqueeze(1))
     plane = torch.stack([torch.ones_like(times), times, heights], dim=2)

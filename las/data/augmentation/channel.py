@@ -32,7 +32,6 @@ class TelephoneBand(Distortion):
     def distort(
         self, waveform: Waveform, sample_rate: int, generator: torch.Generator, talkers: Talkers
     ) -> tuple[Waveform, dict[str, Any]]:
-        """Filter the waveform."""
         response = band_filter(self.low_hz, self.high_hz, sample_rate)
         delay = len(response) // 2
         filtered = convolve(waveform, response)[delay : delay + len(waveform)]
@@ -62,7 +61,6 @@ class RandomGain(Distortion):
     def distort(
         self, waveform: Waveform, sample_rate: int, generator: torch.Generator, talkers: Talkers
     ) -> tuple[Waveform, dict[str, Any]]:
-        """Multiply the waveform."""
         gain_db = self.gain_db.draw(generator)
         return waveform * 10.0 ** (gain_db / 20.0), {"gain_db": gain_db}
 
@@ -88,7 +86,6 @@ class MuLaw(Distortion):
     def distort(
         self, waveform: Waveform, sample_rate: int, generator: torch.Generator, talkers: Talkers
     ) -> tuple[Waveform, dict[str, Any]]:
-        """Compress, quantise, expand."""
         mu, steps = 255.0, 2 ** (self.bits - 1) - 1
         clipped = np.clip(waveform, -1.0, 1.0)
         codes = np.round(np.sign(clipped) * np.log1p(mu * np.abs(clipped)) / np.log1p(mu) * steps)

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from las.config.build import shown
-from las.runtime.errors import ArgumentError, DataError
+from las.config.build import require, shown
+from las.runtime.errors import ArgumentError
 
 Waveform = np.ndarray
 """Samples in double precision, full scale 1."""
@@ -37,11 +37,9 @@ class Range:
 
     def __init__(self, key: str, value: float | Sequence[float], lowest: float, highest: float) -> None:
         bounds = [value, value] if isinstance(value, (int, float)) else list(value)
-        sound = len(bounds) == 2 and all(lowest <= bound <= highest for bound in bounds) and bounds[0] <= bounds[1]
-        if not sound:
-            raise ArgumentError(
-                f"{key}={shown(value)} must be a number from {lowest:g} to {highest:g}, or two of them, the lower first"
-            )
+        if len(bounds) != 2 or not lowest <= bounds[0] <= bounds[1] <= highest:
+            expected = f"a number from {lowest:g} to {highest:g}, or two of them, the lower first"
+            raise ArgumentError(f"{key}={shown(value)} must be {expected}")
         self.low, self.high = map(float, bounds)
 
     def draw(self, generator: torch.Generator) -> float:
@@ -60,8 +58,7 @@ class Distortion:
     """
 
     def __init__(self, *, share: float = 1.0) -> None:
-        if not 0.0 <= share <= 1.0:
-            raise ArgumentError(f"share={share} must be from 0 to 1")
+        require("share", share, 0.0, 1.0)
         self.share = share
 
     def __call__(
@@ -78,7 +75,7 @@ class Distortion:
     def distort(
         self, waveform: Waveform, sample_rate: int, generator: torch.Generator, talkers: Talkers
     ) -> tuple[Waveform, dict[str, Any]]:
-        """The distorted waveform and what was drawn."""
+        """Return the distorted waveform and what was drawn."""
         raise TypeError(f"{type(self).__name__} must define distort")
 
     def check(self, sample_rate: int) -> list[str]:
@@ -129,8 +126,3 @@ def convolve(waveform: Waveform, response: Waveform) -> Waveform:
     length = len(waveform) + len(response) - 1
     size = 1 << (length - 1).bit_length()
     return np.fft.irfft(np.fft.rfft(waveform, size) * np.fft.rfft(response, size), size)[:length]
-
-
-def no_talkers() -> DataError:
-    """The error for babble without other utterances to mix."""
-    return DataError("augment.noise: babble is mixed from other utterances, and there are none: leave it out of kinds")

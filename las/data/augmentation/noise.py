@@ -17,7 +17,6 @@ from las.data.augmentation.distortion import (
     Waveform,
     from_decibels,
     index,
-    no_talkers,
     normal,
     power,
     uniform,
@@ -25,6 +24,7 @@ from las.data.augmentation.distortion import (
 from las.runtime.errors import ArgumentError, DataError, suggest
 
 KINDS = ("white", "pink", "babble", "files")
+_NO_TALKERS = "augment.noise: babble is mixed from other utterances, and there are none: leave it out of kinds"
 
 
 class AdditiveNoise(Distortion):
@@ -68,7 +68,6 @@ class AdditiveNoise(Distortion):
     def distort(
         self, waveform: Waveform, sample_rate: int, generator: torch.Generator, talkers: Talkers
     ) -> tuple[Waveform, dict[str, Any]]:
-        """Add noise of a drawn kind and SNR."""
         kind, snr_db = self.kinds[index(len(self.kinds), generator)], self.snr_db.draw(generator)
         details: dict[str, Any] = {}
         if kind == "white":
@@ -120,12 +119,12 @@ def babble(length: int, count: int, talkers: Talkers, generator: torch.Generator
     Raises DataError when there are no utterances to draw from, or only silent ones are drawn.
     """
     if not talkers.number:
-        raise no_talkers()
+        raise DataError(_NO_TALKERS)
     mixture = np.zeros(length)
     for _ in range(count):
         speech, position = talkers.read(index(talkers.number, generator)), uniform(generator)
         if level := power(speech):
             mixture += np.resize(np.roll(speech, -int(position * len(speech))), length) / level**0.5
     if not power(mixture):
-        raise no_talkers()
+        raise DataError(_NO_TALKERS)
     return mixture

@@ -11,17 +11,8 @@ import numpy as np
 import torch
 
 from las.data.audio.folder import AudioFolder
-from las.data.augmentation.distortion import (
-    Distortion,
-    Range,
-    Talkers,
-    Waveform,
-    convolve,
-    from_decibels,
-    index,
-    normal,
-    power,
-)
+from las.data.augmentation import distortion
+from las.data.augmentation.distortion import Distortion, Range, Talkers, Waveform, from_decibels, power
 from las.runtime.errors import ArgumentError, DataError
 
 RT60_S, DRR_DB = (0.2, 0.8), (-5.0, 10.0)
@@ -59,12 +50,11 @@ class Reverberation(Distortion):
     def distort(
         self, waveform: Waveform, sample_rate: int, generator: torch.Generator, talkers: Talkers
     ) -> tuple[Waveform, dict[str, Any]]:
-        """Convolve with a drawn response."""
         if self.files is None:
             rt60_s, drr_db = self.rt60_s.draw(generator), self.drr_db.draw(generator)
             response = impulse_response(rt60_s, drr_db, sample_rate, generator)
             return reverberated(waveform, response), {"rt60_s": rt60_s, "drr_db": drr_db}
-        number = index(len(self.files.paths), generator)
+        number = distortion.index(len(self.files.paths), generator)
         path, response = self.files.paths[number], self.files.read(number, sample_rate)
         if not power(response):
             raise DataError(f"{path}: an impulse response of digital silence: remove the file")
@@ -81,7 +71,7 @@ class Reverberation(Distortion):
 def impulse_response(rt60_s: float, drr_db: float, sample_rate: int, generator: torch.Generator) -> Waveform:
     """The direct sound, 1, and a tail of noise of RT60 seconds after it."""
     times = np.arange(1, max(round(rt60_s * sample_rate), 2)) / sample_rate
-    tail = normal(len(times), generator) * 10.0 ** (-3.0 * times / rt60_s)
+    tail = distortion.normal(len(times), generator) * 10.0 ** (-3.0 * times / rt60_s)
     tail /= (np.square(tail).sum() * from_decibels(drr_db)) ** 0.5
     return np.concatenate([[1.0], tail])
 
@@ -89,6 +79,6 @@ def impulse_response(rt60_s: float, drr_db: float, sample_rate: int, generator: 
 def reverberated(waveform: Waveform, response: Waveform) -> Waveform:
     """Convolution of the same length, place in time and mean power."""
     start = int(np.abs(response).argmax())
-    wet = convolve(waveform, response)[start : start + len(waveform)]
+    wet = distortion.convolve(waveform, response)[start : start + len(waveform)]
     level = power(wet)
     return wet * (power(waveform) / level) ** 0.5 if level else wet

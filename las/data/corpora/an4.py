@@ -59,8 +59,7 @@ class AN4(Corpus):
         self.dev_every = dev_every
 
     def settings(self) -> dict[str, Any]:
-        own = {"root": str(self.root), "partial": self.partial, "dev_every": self.dev_every}
-        return super().settings() | own
+        return super().settings() | {"root": str(self.root), "partial": self.partial, "dev_every": self.dev_every}
 
     def inventory(self) -> list[str]:
         tree = find_tree(self.root)
@@ -77,10 +76,10 @@ class AN4(Corpus):
             _require_all(tree, part, recordings)
         speakers = sorted({recording.speaker for recording in recordings})
         held_out = set(speakers[self.dev_every - 1 :: self.dev_every])
-        if part == "train" and recordings and not held_out:
-            raise DataError(f"{tree}: {_none_held_out(len(speakers), self.dev_every)}")
         if part == "train":
-            recordings = [recording for recording in recordings if (recording.speaker in held_out) == (split == "dev")]
+            if recordings and not held_out:
+                raise DataError(f"{tree}: {_none_held_out(len(speakers), self.dev_every)}")
+            recordings = [each for each in recordings if (each.speaker in held_out) == (split == "dev")]
         if not recordings:
             raise DataError(f"{tree}: there are no {split} utterances in this copy of AN4.\n{_RIGHT_TREE}")
         with ThreadPoolExecutor(4) as pool:
@@ -121,26 +120,21 @@ def _listed(tree: Path, part: str) -> list[Recording]:
     listing = tree / "etc" / f"an4_{part}.fileids"
     recordings = []
     for number, line in text_files.lines(listing):
-        name = Path(line)
-        if name.name not in texts:
-            raise DataError(f"{listing}:{number}: {name.name} has no transcript in an4_{part}.transcription")
-        audio = _audio(tree / "wav" / name)
+        stem = tree / "wav" / line
+        if stem.name not in texts:
+            raise DataError(f"{listing}:{number}: {stem.name} has no transcript in an4_{part}.transcription")
+        candidates = (stem.with_name(stem.name + extension) for extension in (".wav", ".sph", ".WAV", ".SPH"))
+        audio = next(filter(Path.is_file, candidates), None)
         if audio is None:
-            raise DataError(f"{listing}:{number}: {tree / 'wav' / name}.wav (or .sph) is missing. Copy it again")
-        recordings.append(Recording(name.name, name.parent.name, audio, texts[name.name]))
+            raise DataError(f"{listing}:{number}: {stem}.wav (or .sph) is missing. Copy it again")
+        recordings.append(Recording(stem.name, stem.parent.name, audio, texts[stem.name]))
     return recordings
-
-
-def _audio(stem: Path) -> Path | None:
-    candidates = (stem.with_name(stem.name + extension) for extension in (".wav", ".sph", ".WAV", ".SPH"))
-    return next(filter(Path.is_file, candidates), None)
 
 
 def _transcripts(path: Path) -> dict[str, str]:
     texts: dict[str, str] = {}
     for number, line in text_files.lines(path):
-        match = _TRANSCRIPT.fullmatch(line)
-        if match is None:
+        if (match := _TRANSCRIPT.fullmatch(line)) is None:
             raise DataError(f"{path}:{number}: {line!r} is not `<s> WORDS </s> (id)`")
         if match["id"] in texts:
             raise DataError(f"{path}:{number}: {match['id']} has a transcript above already")
@@ -148,9 +142,8 @@ def _transcripts(path: Path) -> dict[str, str]:
     return texts
 
 
-def _utterance(recording: Recording) -> Utterance:
-    duration_s = audio_duration(recording.audio)
-    return Utterance(recording.id, str(recording.audio), 0, 0.0, duration_s, recording.text, recording.speaker)
+def _utterance(one: Recording) -> Utterance:
+    return Utterance(one.id, str(one.audio), 0, 0.0, audio_duration(one.audio), one.text, one.speaker)
 
 
 def _none_held_out(speakers: int, dev_every: int) -> str:

@@ -217,19 +217,15 @@ class Corpus(ABC):
 
     def table(self, prepared: dict[str, list[Utterance]]) -> list[SplitRow]:
         """Rows of the table that `las prepare` prints."""
-        return [self._row(split, utterances) for split, utterances in prepared.items()]
-
-    def _row(self, split: str, utterances: list[Utterance]) -> SplitRow:
-        durations = [utterance.duration_s for utterance in utterances]
-        return SplitRow(
-            split=split,
-            utterances=len(utterances),
-            hours=sum(durations) / 3600,
-            speakers=len({utterance.speaker for utterance in utterances} - {""}),
-            symbols=sum(len(self.tokens.split(utterance.text)) for utterance in utterances),
-            shortest_s=min(durations, default=0.0),
-            longest_s=max(durations, default=0.0),
-        )
+        rows = []
+        for split, utterances in prepared.items():
+            durations = [utterance.duration_s for utterance in utterances]
+            speakers = {utterance.speaker for utterance in utterances} - {""}
+            symbols = sum(len(self.tokens.split(utterance.text)) for utterance in utterances)
+            shortest_s, longest_s = min(durations, default=0.0), max(durations, default=0.0)
+            hours = sum(durations) / 3600
+            rows.append(SplitRow(split, len(utterances), hours, len(speakers), symbols, shortest_s, longest_s))
+        return rows
 
 
 def stamp(path: str | Path) -> str:

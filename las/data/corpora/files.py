@@ -21,7 +21,7 @@ from las.data.corpora import files_notes, files_snapshot
 from las.data.corpora.base import Corpus, stamp
 from las.data.manifest import Utterance
 from las.data.sources import fields, formats, parts, utterances
-from las.data.sources.base import Entry, ReadingOptions, Source
+from las.data.sources.base import Entry, ReadingOptions
 from las.data.text_rules import TextRules
 from las.data.tokenizers import Tokenizer
 from las.runtime import devices, progress
@@ -107,11 +107,8 @@ class FilesCorpus(Corpus):
         self.sources, self._parts = parts.divided(given)
         if not self.sources["dev"] and dev_share == 0:
             raise ConfigError("corpus.dev_share=0 leaves nothing to validate on: name corpus.dev=..., or hold some out")
-        self.shares = {
-            split: share
-            for split, share in (("dev", dev_share), ("test", test_share))
-            if not self.sources[split] and share
-        }
+        shares = {"dev": dev_share, "test": test_share}
+        self.shares = {split: share for split, share in shares.items() if share and not self.sources[split]}
         self.splits = tuple(split for split in self.sources if self.sources[split] or split in self.shares)
         self.metric = "phone_error_rate" if unit == "phones" else "wer"
         self.metric = self.chosen_metric(metric)
@@ -158,41 +155,29 @@ class FilesCorpus(Corpus):
     @devices.garbage_paused()
     def contents(self) -> Contents:
         """The sources, read, checked and divided into splits."""
-        read = {}
-        listed = True
-        for split in filter(self.sources.get, self.sources):
-            read[split], all_listed = self._read(split)
-            listed = listed and all_listed
-        entries = {split: utterances.identified(source.entries) for split, source in read.items()}
-        utterances.require_audio([entry for listed in entries.values() for entry in listed])
-        texts = [entry.text for listed in entries.values() for entry in listed]
-        divided, remarks = self._divided({split: self._ruled(listed) for split, listed in entries.items()})
-        remarks = [*self._parts, *(remark for source in read.values() for remark in source.remarks), *remarks]
-        return Contents(divided, texts, [file for source in read.values() for file in source.files], remarks, listed)
-
-    def _read(self, split: str) -> tuple[Source, bool]:
-        """Read the sources of a split. Returns them as one, and whether all are of formats that list their audio."""
-        entries: list[Entry] = []
-        listed: list[Path] = []
-        remarks: list[str] = []
-        names: set[str] = set()
-        for path in self.sources[split]:
+        entries: dict[str, list[Entry]] = {}
+        read_files: list[Path] = []
+        remarks, names = list(self._parts), set()
+        for split, path in ((split, path) for split, paths in self.sources.items() for path in paths):
             name, source = formats.read(path, self._format, self._options)
             names.add(name)
-            entries += source.entries
-            listed += source.files
+            entries.setdefault(split, []).extend(source.entries)
+            read_files += source.files
             remarks += [f"{split}: {len(source.entries):,} utterances of {path}, read as {name}", *source.remarks]
-        if self._channel is not None:
-            entries = [each._replace(channel=self._channel) if each.channel is None else each for each in entries]
-        return Source(entries, listed, remarks), names.isdisjoint(formats.SEARCHED)
+        entries = {split: utterances.identified(self._with_channel(listed)) for split, listed in entries.items()}
+        everything = [entry for listed in entries.values() for entry in listed]
+        utterances.require_audio(everything)
+        divided, of_division = self._divided({split: self._ruled(listed) for split, listed in entries.items()})
+        texts, is_listed = [entry.text for entry in everything], names.isdisjoint(formats.SEARCHED)
+        return Contents(divided, texts, read_files, remarks + of_division, is_listed)
+
+    def _with_channel(self, entries: list[Entry]) -> list[Entry]:
+        """Entries with the given channel where their source names none."""
+        return [each if each.channel is not None else each._replace(channel=self._channel) for each in entries]
 
     def _ruled(self, entries: list[Entry]) -> list[Entry]:
-        """Entries with their texts by the rules."""
-        texts = self.text.apply_all(entry.text for entry in entries)
-        return [
-            entry if text is entry.text else entry._replace(text=text)
-            for entry, text in zip(entries, texts, strict=True)
-        ]
+        ruled = zip(entries, self.text.apply_all(entry.text for entry in entries), strict=True)
+        return [entry if text is entry.text else entry._replace(text=text) for entry, text in ruled]
 
     def _divided(self, entries: dict[str, list[Entry]]) -> tuple[dict[str, list[Entry]], list[str]]:
         """Hold splits out of train. Returns the entries by split, and a remark for each split held out."""
@@ -288,7 +273,6 @@ class FilesCorpus(Corpus):
         return snapshot.splits
 
     def _prepared(self, directory: Path) -> files_snapshot.Snapshot:
-        """Read the sources, and write or compare the manifests."""
         folder = self.folder(directory)
         try:
             prepared = self.prepare_in(folder)
@@ -297,7 +281,7 @@ class FilesCorpus(Corpus):
         return files_snapshot.Snapshot(folder, prepared, self.sample_rate, list(self.tokens.symbols[1:]), self.notes())
 
     def stored(self, folder: Path) -> None:
-        """None: the sources have been read by now, and what is made of them is compared with the folder's manifests."""
+        """Read none: the sources have been read by now, and what is made of them is compared with the manifests."""
 
     @functools.cached_property
     def copies(self) -> dict[str, Path]:
@@ -320,13 +304,11 @@ class FilesCorpus(Corpus):
 
 
 def _copy_changed(source: Path, target: Path) -> None:
-    """Copy a file, unless the target has the same content."""
     if not (target.is_file() and filecmp.cmp(source, target, shallow=False)):
         with source.open("rb") as content, atomic.opened(target, durable=True) as copy:
             shutil.copyfileobj(content, copy)
 
 
 def _paths(given: Paths | None) -> list[Path]:
-    """Paths of a source or several, as they were typed."""
     listed = [given] if isinstance(given, str) else list(given or ())
     return [Path(path).expanduser() for path in listed]

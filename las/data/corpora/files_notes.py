@@ -20,12 +20,12 @@ Splits = Mapping[str, Sequence[Entry]]
 def held_out(split: str, entries: Sequence[Entry], train: Sequence[Entry], reason: str, seed: int) -> str:
     """Describe what was held out of the training part; `reason` says why single utterances were, if they were."""
     share = f"{len(entries):,} of {len(train):,} utterances ({100 * len(entries) / len(train):.1f} %)"
-    speakers = {entry.speaker for entry in entries}
-    everybody = {entry.speaker for entry in train}
+    speakers, everybody = ({entry.speaker for entry in listed} for listed in (entries, train))
+    whom = f"single utterances, because {reason}:"
     if not reason:
-        whom = f"{len(speakers)} of {len(everybody)} speakers ({first_of(sorted(speakers), 5)})"
-        return f"{split}: held out of train, whole speakers: {whom}, {share}, corpus.seed={seed}"
-    return f"{split}: held out of train, single utterances, because {reason}: {share}, corpus.seed={seed}"
+        counted = f"{len(speakers)} of {len(everybody)} speakers ({first_of(sorted(speakers), 5)})"
+        whom = f"whole speakers: {counted},"
+    return f"{split}: held out of train, {whom} {share}, corpus.seed={seed}"
 
 
 def much_held_out(shares: Mapping[str, float], taken: int, total: int, by_speaker: bool) -> list[str]:
@@ -51,13 +51,13 @@ def overlaps(splits: Splits) -> list[str]:
 
     Paths to one folder, as links make them, count as one.
     """
-    train = splits["train"]
-    speakers = {entry.speaker for entry in train} - {""}
+    speakers = {entry.speaker for entry in splits["train"]} - {""}
     stretches = _stretches(splits)
     notes = []
     for split, entries in splits.items():
         counts = Counter(stretches[split])
-        if again := [entry.id for entry, place in zip(entries, stretches[split], strict=True) if counts[place] > 1]:
+        places = list(zip((entry.id for entry in entries), stretches[split], strict=True))
+        if again := [name for name, place in places if counts[place] > 1]:
             notes.append(f"{split}: recordings that are there more than once ({len(again)}): {first_of(again, 5)}")
         if split == "train":
             continue
@@ -67,11 +67,9 @@ def overlaps(splits: Splits) -> list[str]:
                 "show how other people are understood"
             )
         shared = counts.keys() & set(stretches["train"])
-        if twice := [entry.id for entry, place in zip(entries, stretches[split], strict=True) if place in shared]:
-            notes.append(
-                f"{split}: recordings that are in train too ({len(twice)}): {first_of(twice, 5)}. Its error rate is "
-                "too good"
-            )
+        if twice := [name for name, place in places if place in shared]:
+            listed = f"({len(twice)}): {first_of(twice, 5)}"
+            notes.append(f"{split}: recordings that are in train too {listed}. Its error rate is too good")
     return notes
 
 
@@ -91,9 +89,8 @@ def rates(counts: Mapping[int, int], sample_rate: int, folder: Path) -> list[str
     if set(counts) <= {sample_rate}:
         return []
     listed = ", ".join(f"{rate:,} Hz ({count:,})" for rate, count in sorted(counts.items()))
-    return [
-        f"sample rates (files): {listed}. Those of another rate than {sample_rate:,} Hz are resampled, into {folder}"
-    ]
+    others = f"Those of another rate than {sample_rate:,} Hz are resampled, into {folder}"
+    return [f"sample rates (files): {listed}. {others}"]
 
 
 def cut(splits: Splits, infos: Headers) -> list[str]:

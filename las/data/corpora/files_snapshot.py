@@ -3,6 +3,7 @@
 It holds as long as the options, the sources and every audio file are those of the preparation; else it is ignored.
 """
 
+import contextlib
 import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -42,25 +43,23 @@ def store(path: Path, options: dict[str, Any], sources: Iterable[Path], snapshot
         "symbols": snapshot.symbols,
         "notes": snapshot.notes,
     }
-    try:
+    with contextlib.suppress(OSError):
         atomic.write_json(path, content)
-    except OSError:
-        return
 
 
 def recall(path: Path, options: dict[str, Any]) -> Snapshot | None:
     """Read the snapshot of a preparation with these options; None where something has changed, or is damaged."""
     try:
         content = bounded.read_object(path)
-        if content["format"] != _FORMAT or content["options"] != options:
-            return None
-        if any(stamp(source) != before for source, before in content["sources"].items()):
-            return None
-        folder = Path(content["folder"])
-        if any(_digest(folder / f"{split}.jsonl") != digest for split, digest in content["manifests"].items()):
-            return None
-        splits = {split: manifest.read(folder / f"{split}.jsonl") for split in content["manifests"]}
-        if _state_of_audio(splits.values()) != content["audio"]:
+        folder, digests = Path(content["folder"]), content["manifests"]
+        holds = (
+            content["format"] == _FORMAT
+            and content["options"] == options
+            and all(stamp(source) == before for source, before in content["sources"].items())
+            and all(_digest(folder / f"{split}.jsonl") == digest for split, digest in digests.items())
+        )
+        splits = {split: manifest.read(folder / f"{split}.jsonl") for split in digests} if holds else {}
+        if not holds or _state_of_audio(splits.values()) != content["audio"]:
             return None
         return Snapshot(folder, splits, content["sample_rate"], content["symbols"], content["notes"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, DataError):
@@ -68,7 +67,6 @@ def recall(path: Path, options: dict[str, Any]) -> Snapshot | None:
 
 
 def _digest(path: Path) -> str:
-    """Hash (sha256, hex) of a manifest's bytes."""
     with bounded.open_file(path, bounded.LINES) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from las.data.corpora import isip_transcripts, telephone_calls
 from las.data.manifest import Utterance
-from las.runtime.errors import DataError
+from las.runtime.errors import DataError, first_of
 from las.scoring import ctm, hub5, stm
 from las.scoring.error_rates import Score
 from las.scoring.glm import Glm
@@ -91,9 +91,8 @@ class TestSet:
         missing = sorted({segment.file for segment in self.segments if segment.file.lower() not in files})
         if missing and not self.partial:
             raise DataError(
-                f"{self.audio}: {len(missing)} calls of the STM have no audio: {', '.join(missing[:5])}"
-                f"{', ...' if len(missing) > 5 else ''}. Copy them, or set corpus.partial=true to test without them.\n"
-                f"{_RIGHT_TREE[self.name]}"
+                f"{self.audio}: {len(missing)} calls of the STM have no audio: {first_of(missing, 5)}. Copy them, or "
+                f"set corpus.partial=true to test without them.\n{_RIGHT_TREE[self.name]}"
             )
         references: dict[str, Reference] = {}
         for segment in self.segments:
@@ -106,18 +105,13 @@ class TestSet:
     def utterances(self) -> list[Utterance]:
         """List the segments to decode, sorted by id; `text` is the reference without NIST's markup (`plain`)."""
         call_s = telephone_calls.durations({reference.audio for reference in self.references.values()})
-        return [
-            telephone_calls.utterance(
-                name,
-                reference.audio,
-                reference.segment.channel.upper(),
-                (reference.segment.start_s, reference.segment.end_s),
-                plain(reference.segment.text),
-                reference.side,
-                call_s[reference.audio],
-            )
-            for name, reference in self.references.items()
-        ]
+        utterances = []
+        for name, reference in self.references.items():
+            segment, audio = reference
+            times_s, text = (segment.start_s, segment.end_s), plain(segment.text)
+            place = (name, audio, segment.channel.upper(), times_s)
+            utterances.append(telephone_calls.utterance(*place, text, reference.side, call_s[audio]))
+        return utterances
 
     def score(self, utterances: Sequence[Utterance], texts: Mapping[str, str]) -> Score:
         """Score decoded texts by id with NIST's counts, in total and in the parts SWB and CH.
@@ -150,10 +144,8 @@ class TestSet:
         lines = [f"{self.name}: {_counts(measured)}; {rules}"]
         letters = sum(len(_LETTER.findall(reference.segment.text)) for reference in self.references.values())
         if letters:
-            letter_note = f"{letters:,} words of the reference are letters with a period (I. B. M.)"
-            lines.append(
-                f"{self.name}: {letter_note}; letters written without one, as Switchboard has them, count as errors"
-            )
+            found = f"{letters:,} words of the reference are letters with a period (I. B. M.)"
+            lines.append(f"{self.name}: {found}; letters written without one, as Switchboard has them, count as errors")
         known = KNOWN.get(self.name, {})
         if any(not _agree(measured.get(part, (0, 0)), counts) for part, counts in known.items()):
             lines.append(f"{self.name}: not the test of published results, which is {_counts(known)}")

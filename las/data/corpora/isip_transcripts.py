@@ -20,14 +20,9 @@ ALPHABET = " '-0123456789abcdefghijklmnopqrstuvwxyz"
 NOISES = ("[noise]", "[vocalized-noise]", "[laughter]")
 """Noises, which are not words; `normalise` has an option for them."""
 
-SAID_AS_WORDS = tuple(
-    word
-    for line in (
-        "AIDS BASIC COBOL DINK DOS FORTRAN HUD LAN LISP MADD MASH NAFTA NASA NATO",
-        "OPEC OSHA PAC PIN RAM ROM SAAB SALT SCUD UNICEF UNIX WASP ZIP",
-    )
-    for word in line.split()
-)
+_SAID = """AIDS BASIC COBOL DINK DOS FORTRAN HUD LAN LISP MADD MASH NAFTA NASA NATO OPEC OSHA PAC PIN RAM ROM SAAB SALT
+SCUD UNICEF UNIX WASP ZIP"""
+SAID_AS_WORDS = tuple(_SAID.split())
 """Words in capitals that are pronounced as words, not spelled."""
 
 _TRANSCRIPT = re.compile(r"sw(\d{4})([ab])-ms98-a-trans\.text", re.IGNORECASE)
@@ -44,6 +39,11 @@ class ISIPSegment(NamedTuple):
     start_s: float
     end_s: float
     text: str
+
+    @property
+    def call(self) -> str:
+        """Conversation: `sw02001`."""
+        return self.side.partition("-")[0]
 
     @property
     def id(self) -> str:
@@ -133,8 +133,7 @@ def find(root: Path) -> dict[str, Path]:
     """
     transcripts: dict[str, Path] = {}
     for path in folders.search(root).files:
-        match = _TRANSCRIPT.fullmatch(path.name)
-        if match:
+        if match := _TRANSCRIPT.fullmatch(path.name):
             side = f"sw0{match[1]}-{match[2].upper()}"
             if side in transcripts:
                 raise DataError(f"{path}: {side} is transcribed in {transcripts[side]} too. Remove one of them")

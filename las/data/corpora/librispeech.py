@@ -52,6 +52,10 @@ class Listing(NamedTuple):
         named = {"without audio": self.no_audio, "without text": self.no_text}
         return "".join(f"; {label}: {first_of(names, 3)}" for label, names in named.items() if names)
 
+    def count(self, part: str) -> str:
+        """Number of utterances of those that a part has, and what is lacking."""
+        return f"{len(self.recordings)} utterances of {PARTS[part].utterances}{self.lacking()}"
+
 
 class LibriSpeech(Corpus):
     """Corpus LibriSpeech: the parts `train` form the training split, each of `evaluate` is a split of its own.
@@ -94,19 +98,18 @@ class LibriSpeech(Corpus):
         self.splits = tuple(self.parts)
 
     def settings(self) -> dict[str, Any]:
-        own = {"root": str(self.root), "partial": self.partial, "parts": self.parts}
-        return super().settings() | own
+        return super().settings() | {"root": str(self.root), "partial": self.partial, "parts": self.parts}
 
     def inventory(self) -> list[str]:
-        listed: list[str] = []
-        for part in self._listings.values():
-            listed += [recording.id for recording in part.recordings] + part.transcripts
-        return listed
+        listings = self._listings.values()
+        return [name for each in listings for name in (*(one.id for one in each.recordings), *each.transcripts)]
 
     def utterances(self, split: str) -> list[Utterance]:
         """List the utterances of a split. Raises DataError naming a faulty file (and line), or missing files."""
         split = self.known_split(split)
-        recordings = self._recordings(split) or self._recordings("train")
+        recordings = [one for part in self.parts[split] for one in self._listings[part].recordings]
+        if not recordings:
+            return self.utterances("train")
         batches = (recordings[start : start + _BATCH] for start in range(0, len(recordings), _BATCH))
         with ThreadPoolExecutor(_NUM_THREADS) as pool:
             read = itertools.chain.from_iterable(pool.map(_utterances, batches))
@@ -125,15 +128,12 @@ class LibriSpeech(Corpus):
         for split, parts in self.parts.items():
             for part in parts:
                 listing = self._listings[part]
-                count = f"{len(listing.recordings)} utterances of {PARTS[part].utterances}{listing.lacking()}"
                 is_absent = split != "train" and not listing.recordings
-                notes.append(f"{part}: {'not in this copy: scored on the training utterances' if is_absent else count}")
+                says = "not in this copy: scored on the training utterances" if is_absent else listing.count(part)
+                notes.append(f"{part}: {says}")
         notes += [f"{part}: not in this copy, left out" for part in self.left_out]
         unused = [part for part in PARTS if part not in self._listings and _folder(self.tree, part) is not None]
         return [*notes, f"also there, but no part of {self.name}: {', '.join(unused)}"] if unused else notes
-
-    def _recordings(self, split: str) -> list[Recording]:
-        return [recording for part in self.parts[split] for recording in self._listings[part].recordings]
 
     @functools.cached_property
     def _listings(self) -> dict[str, Listing]:
@@ -201,7 +201,6 @@ def _chapter(folder: Path) -> Listing:
 
 
 def _texts(path: Path, prefix: str) -> dict[str, str]:
-    """Read the lines of a transcript by id. Raises DataError naming file and line."""
     texts: dict[str, str] = {}
     for number, line in text_files.lines(path):
         name, _, text = line.partition(" ")
@@ -214,10 +213,7 @@ def _texts(path: Path, prefix: str) -> dict[str, str]:
 
 def _utterances(recordings: list[Recording]) -> list[Utterance]:
     return [
-        Utterance(
-            recording.id, recording.audio, 0, 0.0, audio_duration(recording.audio), recording.text, recording.speaker
-        )
-        for recording in recordings
+        Utterance(one.id, one.audio, 0, 0.0, audio_duration(one.audio), one.text, one.speaker) for one in recordings
     ]
 
 
@@ -235,12 +231,11 @@ def _folder(parent: Path, name: str) -> Path | None:
 
 
 def _require_all(tree: Path, listings: dict[str, Listing]) -> None:
-    """Raise DataError with what was found and what is missing, unless all parts are complete."""
-    complaints = []
-    for part, listing in listings.items():
-        expected = PARTS[part].utterances
-        if len(listing.recordings) != expected or listing.lacking():
-            complaints.append(f"  {part}: {len(listing.recordings)} utterances of {expected}{listing.lacking()}")
+    complaints = [
+        f"  {part}: {listing.count(part)}"
+        for part, listing in listings.items()
+        if len(listing.recordings) != PARTS[part].utterances or listing.lacking()
+    ]
     if complaints:
         first = f"{tree}: this is not the whole of LibriSpeech:"
         last = (
@@ -248,9 +243,6 @@ def _require_all(tree: Path, listings: dict[str, Listing]) -> None:
             "accepts a sample and prints its counts"
         )
         raise DataError("\n".join([first, *complaints, last]))
-
-
-_OPENSLR = "https://www.openslr.org/resources"
 
 
 class CorpusPart(NamedTuple):
@@ -262,60 +254,21 @@ class CorpusPart(NamedTuple):
     sha256: str
 
 
+_ARCHIVES = """
+train-clean-100 28539 12 6387309499 d4ddd1d5a6ab303066f14971d768ee43278a5f2a0aa43dc716b0e64ecbbbf6e2
+train-clean-360 104014 12 23049477885 146a56496217e96c14334a160df97fffedd6e0a04e66b9c5af0d40be3c792ecf
+train-other-500 148688 12 30593501606 ddb22f27f96ec163645d53215559df6aa36515f26e01dd70798188350adcb6d2
+dev-clean 2703 12 337926286 76f87d090650617fca0cac8f88b9416e0ebf80350acb97b343a85fa903728ab3
+dev-other 2864 12 314305928 12661c48e8c3fe1de2c1caa4c3e135193bfb1811584f11f569dd12645aa84365
+test-clean 2620 12 346663984 39fde525e59672dc6d1551919b1478f724438a95aa55f874b576be21967e6c23
+test-other 2939 12 328757843 d09c181bba5cf717b3dee7d4d592af11a3ee3a09e08ae025c5506f6ebe961c29
+train-clean-5 1519 31 332954390 47805806c8b15f7549f3c51bd6b7da72ec0128a34d32830c8014a88658c0292d
+dev-clean-2 1089 31 126046265 176ec501490eced2d6c1f89f4f0ddc7dfe799e649e5322f8ba49fe3ff50c8012
+"""
+"""Rows `part utterances resource bytes sha256` of OpenSLR's archives. OpenSLR publishes md5 sums; the sha256 values are
+those of archives with these sums."""
 PARTS = {
-    "train-clean-100": CorpusPart(
-        28539,
-        f"{_OPENSLR}/12/train-clean-100.tar.gz",
-        6387309499,
-        "d4ddd1d5a6ab303066f14971d768ee43278a5f2a0aa43dc716b0e64ecbbbf6e2",
-    ),
-    "train-clean-360": CorpusPart(
-        104014,
-        f"{_OPENSLR}/12/train-clean-360.tar.gz",
-        23049477885,
-        "146a56496217e96c14334a160df97fffedd6e0a04e66b9c5af0d40be3c792ecf",
-    ),
-    "train-other-500": CorpusPart(
-        148688,
-        f"{_OPENSLR}/12/train-other-500.tar.gz",
-        30593501606,
-        "ddb22f27f96ec163645d53215559df6aa36515f26e01dd70798188350adcb6d2",
-    ),
-    "dev-clean": CorpusPart(
-        2703,
-        f"{_OPENSLR}/12/dev-clean.tar.gz",
-        337926286,
-        "76f87d090650617fca0cac8f88b9416e0ebf80350acb97b343a85fa903728ab3",
-    ),
-    "dev-other": CorpusPart(
-        2864,
-        f"{_OPENSLR}/12/dev-other.tar.gz",
-        314305928,
-        "12661c48e8c3fe1de2c1caa4c3e135193bfb1811584f11f569dd12645aa84365",
-    ),
-    "test-clean": CorpusPart(
-        2620,
-        f"{_OPENSLR}/12/test-clean.tar.gz",
-        346663984,
-        "39fde525e59672dc6d1551919b1478f724438a95aa55f874b576be21967e6c23",
-    ),
-    "test-other": CorpusPart(
-        2939,
-        f"{_OPENSLR}/12/test-other.tar.gz",
-        328757843,
-        "d09c181bba5cf717b3dee7d4d592af11a3ee3a09e08ae025c5506f6ebe961c29",
-    ),
-    "train-clean-5": CorpusPart(
-        1519,
-        f"{_OPENSLR}/31/train-clean-5.tar.gz",
-        332954390,
-        "47805806c8b15f7549f3c51bd6b7da72ec0128a34d32830c8014a88658c0292d",
-    ),
-    "dev-clean-2": CorpusPart(
-        1089,
-        f"{_OPENSLR}/31/dev-clean-2.tar.gz",
-        126046265,
-        "176ec501490eced2d6c1f89f4f0ddc7dfe799e649e5322f8ba49fe3ff50c8012",
-    ),
+    part: CorpusPart(int(count), f"https://www.openslr.org/resources/{number}/{part}.tar.gz", int(size), sha256)
+    for part, count, number, size, sha256 in map(str.split, _ARCHIVES.strip().splitlines())
 }
-"""Parts by name. OpenSLR publishes md5 sums; the sha256 values are those of archives with these sums."""
+"""Parts by name."""

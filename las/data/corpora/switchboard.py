@@ -5,6 +5,7 @@ recipe (egs/swbd/s5c); the other development part is that of Zeineldeen et al. 2
 """
 
 import functools
+import itertools
 import math
 import re
 from collections import Counter
@@ -14,10 +15,11 @@ from typing import Any, NamedTuple
 
 from las.data.corpora import hub5, isip_transcripts, telephone_calls
 from las.data.corpora.base import Corpus, stamp
+from las.data.corpora.isip_transcripts import ISIPSegment
 from las.data.manifest import Utterance
 from las.data.sources.utterances import OVERSHOOT_S
 from las.data.tokenizers import Tokenizer
-from las.runtime.errors import ConfigError, DataError, suggest
+from las.runtime.errors import ConfigError, DataError, first_of, suggest
 from las.scoring.error_rates import Score
 
 DEV = {"kaldi": 4000, "z20": 3000}
@@ -28,6 +30,9 @@ NUM_CALLS = (2435, 2438)
 
 NUM_SEGMENTS, SEGMENT_TOLERANCE = 264_333, 0.005
 """Number of segments with more than silence in a complete copy, and its relative tolerance."""
+
+Transcribed = tuple[ISIPSegment, str]
+"""Segment with its normalised text."""
 
 _CALL = re.compile(r"sw0?(\d{4})")
 _RIGHT_TREE = """A right tree looks like this (upper or lower case, in folders of any names):
@@ -45,15 +50,11 @@ class Copy(NamedTuple):
     def notes(self, partial: bool) -> list[str]:
         """Counts of a partial copy, and names of sides without transcript or audio."""
         lines = [f"a partial copy, {len(self.audio)} of {NUM_CALLS[-1]} calls"] if partial else []
-        for label, sides in (("transcript", self.without_transcript()), ("audio", self.without_audio())):
+        without_audio = sorted(side for side in self.transcripts if side.partition("-")[0] not in self.audio)
+        for label, sides in (("transcript", self.without_transcript()), ("audio", without_audio)):
             if sides:
-                more = ", ..." if len(sides) > 6 else ""
-                lines.append(f"{len(sides)} sides of calls have no {label}: {', '.join(sides[:6])}{more}")
+                lines.append(f"{len(sides)} sides of calls have no {label}: {first_of(sides, 6)}")
         return lines
-
-    def without_audio(self) -> list[str]:
-        """List the transcribed sides whose call has no audio."""
-        return sorted(side for side in self.transcripts if side.partition("-")[0] not in self.audio)
 
     def without_transcript(self) -> list[str]:
         """List the sides of calls that have no transcript."""
@@ -118,26 +119,20 @@ class Switchboard(Corpus):
 
     def inventory(self) -> list[str]:
         tested = (reference.audio for test in self.tests.values() for reference in test.references.values())
-        return sorted(
-            {str(path) for path in (*self._copy.audio.values(), *map(stamp, self._copy.transcripts.values()), *tested)}
-        )
+        transcripts = map(stamp, self._copy.transcripts.values())
+        return sorted({*transcripts, *map(str, self._copy.audio.values()), *map(str, tested)})
 
     def utterances(self, split: str) -> list[Utterance]:
         """List the utterances of a split. Raises DataError naming a faulty file (and line), or missing files."""
         split = self.known_split(split)
         if split in self.tests:
             return self.tests[split].utterances()
-        utterances = []
-        for segment, text in self._parts[split]:
-            call, _, channel = segment.side.partition("-")
-            audio = self._copy.audio[call]
-            times_s = (segment.start_s, segment.end_s)
-            utterances.append(
-                telephone_calls.utterance(
-                    segment.id, audio, channel, times_s, text, segment.side, self._durations[audio]
-                )
-            )
-        return utterances
+        return [self._utterance(segment, text) for segment, text in self._parts[split]]
+
+    def _utterance(self, segment: ISIPSegment, text: str) -> Utterance:
+        audio, times_s = self._copy.audio[segment.call], (segment.start_s, segment.end_s)
+        call_s = self._durations[audio]
+        return telephone_calls.utterance(segment.id, audio, segment.side[-1], times_s, text, segment.side, call_s)
 
     def normalise(self, text: str) -> list[str]:
         """Split a text into words in lower case, without noises."""
@@ -159,26 +154,18 @@ class Switchboard(Corpus):
 
     def _left_out(self) -> list[str]:
         worded = sum(len(self._worded(part)) for part in self._borders)
-        num_kept = sum(map(len, self._parts.values()))
-        odd = [(segment.id, word) for segment in self._segments for word in isip_transcripts.markup_left(segment.text)]
-        cut = [
-            segment
-            for segment in self._segments
-            if segment.end_s > self._durations[self._copy.audio[segment.side[:7]]] > 0
-        ]
-        lines = [
-            (len(self._segments) - worded, "segments hold nothing but noises and are left out"),
-            (
-                worded - num_kept,
-                f"training utterances are left out, whose text occurs more than {self.max_repeats} times",
+        num_repeated = worded - sum(map(len, self._parts.values()))
+        odd = [(each.id, word) for each in self._segments for word in isip_transcripts.markup_left(each.text)]
+        call_s = {call: self._durations[audio] for call, audio in self._copy.audio.items()}
+        counts = {
+            "segments hold nothing but noises and are left out": len(self._segments) - worded,
+            f"training utterances are left out, whose text occurs more than {self.max_repeats} times": num_repeated,
+            f"segments end after their call: cut at its end, or listed (from {OVERSHOOT_S} s)": sum(
+                each.end_s > call_s[each.call] > 0 for each in self._segments
             ),
-            (
-                len(cut),
-                f"segments end after their call: cut at its end, or listed (from {OVERSHOOT_S} s)",
-            ),
-            (len(odd), f"words hold markup that no rule knows, left out of them, the first {odd[:3]}"),
-        ]
-        return [f"{count:,} {description}" for count, description in lines if count]
+            f"words hold markup that no rule knows, left out of them, the first {odd[:3]}": len(odd),
+        }
+        return [f"{count:,} {description}" for description, count in counts.items() if count]
 
     @functools.cached_property
     def _copy(self) -> Copy:
@@ -199,19 +186,13 @@ class Switchboard(Corpus):
         return telephone_calls.durations(self._copy.audio.values())
 
     @functools.cached_property
-    def _segments(self) -> list[isip_transcripts.ISIPSegment]:
+    def _segments(self) -> list[ISIPSegment]:
         """Segments with audio and more than silence, sorted by id; the first are the development part."""
         audio, transcripts = self._copy
-        read = (
-            segment
-            for side, path in transcripts.items()
-            if side[:7] in audio
-            for segment in isip_transcripts.read(path)
-        )
-        segments = sorted(
-            (segment for segment in read if isip_transcripts.normalise(segment.text, "kept")),
-            key=lambda segment: segment.id,
-        )
+        paths = (path for side, path in transcripts.items() if side.partition("-")[0] in audio)
+        read = itertools.chain.from_iterable(map(isip_transcripts.read, paths))
+        spoken = (segment for segment in read if isip_transcripts.normalise(segment.text, "kept"))
+        segments = sorted(spoken, key=lambda segment: segment.id)
         if not self.partial and abs(len(segments) - NUM_SEGMENTS) > SEGMENT_TOLERANCE * NUM_SEGMENTS:
             raise DataError(
                 f"{self.transcripts}: {len(segments):,} segments hold more than silence, expected {NUM_SEGMENTS:,} "
@@ -220,26 +201,24 @@ class Switchboard(Corpus):
         return segments
 
     @property
-    def _borders(self) -> tuple[list[isip_transcripts.ISIPSegment], list[isip_transcripts.ISIPSegment]]:
+    def _borders(self) -> tuple[list[ISIPSegment], list[ISIPSegment]]:
         """Development part (at most a tenth of a small copy) and training part."""
         border = min(DEV[self.dev], math.ceil(len(self._segments) / 10))
         return self._segments[:border], self._segments[border:]
 
-    def _worded(self, segments: list[isip_transcripts.ISIPSegment]) -> list[tuple[isip_transcripts.ISIPSegment, str]]:
+    def _worded(self, segments: list[ISIPSegment]) -> list[Transcribed]:
         texts = ((segment, isip_transcripts.normalise(segment.text, self.noises)) for segment in segments)
         return [(segment, text) for segment, text in texts if text]
 
     @functools.cached_property
-    def _parts(self) -> dict[str, list[tuple[isip_transcripts.ISIPSegment, str]]]:
+    def _parts(self) -> dict[str, list[Transcribed]]:
         dev, train = map(self._worded, self._borders)
         if not dev or not train:
             raise DataError(f"{self.transcripts}: {len(dev)} + {len(train)} utterances are too few to hold some out")
         return {"train": capped(train, self.max_repeats), "dev": dev}
 
 
-def capped(
-    utterances: list[tuple[isip_transcripts.ISIPSegment, str]], max_repeats: int | None
-) -> list[tuple[isip_transcripts.ISIPSegment, str]]:
+def capped(utterances: list[Transcribed], max_repeats: int | None) -> list[Transcribed]:
     """Limit utterances of the same text to `max_repeats`, spread evenly over all of them; None: no limit."""
     if max_repeats is None:
         return utterances

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from las.config.build import require
 from las.data.corpora import timit
 from las.data.manifest import Utterance
 from las.data.synthesis import rendering, sentences, voices
@@ -50,8 +51,7 @@ class SyntheticSpeech(timit.TIMIT):
         workers: int = 2,
     ) -> None:
         super().__init__(name, root, tokens, partial=False, phone_set=phone_set)
-        self.seed = seed
-        self.vocabulary = vocabulary
+        self.seed, self.vocabulary, self.warp, self.workers = seed, vocabulary, warp, workers
         self.words = _range("words", words, 1.0, 100.0)
         self.num_utterances = {"train": train_utterances, "dev": dev_utterances, "test": test_utterances}
         self.num_speakers = {"train": train_speakers, "dev": dev_speakers, "test": test_speakers}
@@ -59,8 +59,6 @@ class SyntheticSpeech(timit.TIMIT):
         self.rate = _range("rate", rate, 80.0, 450.0)
         softest, loudest = _range("snr_db", snr_db, -20.0, 100.0)
         self.sound = rendering.RenderedSpeech(seed, (float(softest), float(loudest)))
-        self.warp = warp
-        self.workers = workers
         sentences.Grammar(vocabulary, self.words)  # raises ArgumentError for a vocabulary or lengths that do not exist
         for split, count in self.num_speakers.items():
             if not 1 <= count <= self.num_utterances[split]:
@@ -68,10 +66,10 @@ class SyntheticSpeech(timit.TIMIT):
                     f"{split}_speakers={count} with {split}_utterances={self.num_utterances[split]}: "
                     "a split needs a speaker, and a speaker at least one utterance"
                 )
-        if not accents or not 0 <= warp <= 0.3 or workers < 1:
-            raise ArgumentError(
-                f"accents={self.accents}, warp={warp}, workers={workers}: expected one or more, 0..0.3, 1.."
-            )
+        require("warp", warp, 0, 0.3)
+        require("workers", workers, 1)
+        if not accents:
+            raise ArgumentError("accents=[]: expected one or more")
         self.plan = self._planned()
         """Every utterance of the corpus, split by split."""
 

@@ -1,10 +1,9 @@
 """Telephone calls: SPHERE files with one speaker in each of two channels, and segments of them."""
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from las.data.corpora.base import audio_duration
+from las.data.audio_scan import AudioScanCache
 from las.data.manifest import Utterance
 from las.data.sources.utterances import OVERSHOOT_S
 from las.runtime.errors import DataError
@@ -22,8 +21,8 @@ def find(root: Path, name: Callable[[str], str | None] = str.lower) -> dict[str,
     if not root.is_dir():
         raise DataError(f"{root}: there is no such folder")
     calls: dict[str, Path] = {}
-    for path in (path for path in folders.search(root).files if path.suffix.lower() == ".sph"):
-        call = name(path.stem)
+    for path in folders.search(root).files:
+        call = name(path.stem) if path.suffix.lower() == ".sph" else None
         if call in calls:
             raise DataError(f"{path}: the same call as {calls[call]}. Remove one of them, or point to one copy")
         if call is not None:
@@ -33,9 +32,8 @@ def find(root: Path, name: Callable[[str], str | None] = str.lower) -> dict[str,
 
 def durations(paths: Iterable[Path]) -> dict[Path, float]:
     """Durations of calls in seconds by their headers, 0 for unreadable files."""
-    listed = list(paths)
-    with ThreadPoolExecutor(4) as pool:
-        return dict(zip(listed, pool.map(audio_duration, listed), strict=True))
+    headers = AudioScanCache().headers(map(str, paths))
+    return {Path(path): 0.0 if info is None else info.duration_s for path, info in headers.items()}
 
 
 def utterance(

@@ -5,6 +5,8 @@ speakers (192) of the test part. Any case of folder and file names, RIFF or SPHE
 """
 
 import functools
+import itertools
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 from las.data.corpora.base import Corpus, audio_duration, stamp
 from las.data.manifest import Interval, Utterance
 from las.data.tokenizers import Tokenizer
-from las.runtime.errors import DataError, suggest
+from las.runtime.errors import DataError, first_of, suggest
 from las.scoring import conventions, phones
 from las.storage import text_files
 
@@ -61,8 +63,7 @@ class TIMIT(Corpus):
         self.phone_set = phone_set
 
     def settings(self) -> dict[str, Any]:
-        own = {"root": str(self.root), "partial": self.partial, "phone_set": self.phone_set}
-        return super().settings() | own
+        return super().settings() | {"root": str(self.root), "partial": self.partial, "phone_set": self.phone_set}
 
     def inventory(self) -> list[str]:
         return [
@@ -102,13 +103,9 @@ class TIMIT(Corpus):
     def _recordings(self) -> dict[str, list[Recording]]:
         """Recordings of each split, sorted by id. Raises DataError for an incomplete copy."""
         tree = find_tree(self.root)
-        train = [recording for recording in scan(tree, "train") if not recording.sentence.startswith("sa")]
-        test = [recording for recording in scan(tree, "test") if not recording.sentence.startswith("sa")]
-        recordings = {
-            "train": train,
-            "dev": [recording for recording in test if recording.speaker in DEV],
-            "test": [recording for recording in test if recording.speaker in CORE_TEST],
-        }
+        train, test = ([each for each in scan(tree, part) if each.sentence[:2] != "sa"] for part in ("train", "test"))
+        recordings = {split: [each for each in test if each.speaker in _SPEAKERS[split]] for split in _SPEAKERS}
+        recordings = {"train": train} | recordings
         if not self.partial:
             _require_all(tree, recordings)
         if not train:
@@ -137,11 +134,9 @@ def scan(tree: Path, part: str) -> list[Recording]:
 
     Raises DataError naming a missing .WAV, .PHN or .TXT file whose siblings exist.
     """
-    recordings = []
-    for dialect in (region for folder in _folders(tree, part) for region in _folders(folder, "dr")):
-        for speaker in sorted(entry for entry in dialect.iterdir() if entry.is_dir()):
-            recordings += _sentences(speaker)
-    return sorted(recordings, key=lambda recording: recording.id)
+    dialects = (region for folder in _folders(tree, part) for region in _folders(folder, "dr"))
+    speakers = (entry for dialect in dialects for entry in sorted(dialect.iterdir()) if entry.is_dir())
+    return sorted(itertools.chain.from_iterable(map(_sentences, speakers)), key=lambda recording: recording.id)
 
 
 def read(recording: Recording, phone_set: int = 48) -> Utterance:
@@ -189,9 +184,8 @@ def _interval(line: str, where: str, previous_s: float, duration_s: float) -> In
     if not previous_s <= start_s <= end_s:
         raise DataError(f"{where}: {line!r} ends before it starts, or starts before the label above it")
     if duration_s and end_s > duration_s + _OVERHANG_S:
-        raise DataError(
-            f"{where}: the label ends at {end_s:.3f} s, the audio at {duration_s:.3f} s: not the same speech"
-        )
+        times = f"the label ends at {end_s:.3f} s, the audio at {duration_s:.3f} s"
+        raise DataError(f"{where}: {times}: not the same speech")
     return Interval(start_s, end_s, label)
 
 
@@ -212,15 +206,14 @@ def _sentences(folder: Path) -> list[Recording]:
     for sentence, paths in files.items():
         missing = next((extension for extension in ("wav", "phn", "txt") if extension not in paths), None)
         if missing is not None:
-            beside = next(iter(paths.values()))
-            extension = missing if beside.suffix.islower() else missing.upper()
-            raise DataError(f"{beside.with_suffix('.' + extension)} is missing beside {beside.name}. Copy it again")
+            other = next(iter(paths.values()))
+            extension = missing if other.suffix.islower() else missing.upper()
+            raise DataError(f"{other.with_suffix('.' + extension)} is missing next to {other.name}. Copy it again")
         recordings.append(Recording(folder.name.lower(), sentence, paths["wav"], paths["phn"]))
     return recordings
 
 
 def _require_all(tree: Path, recordings: dict[str, list[Recording]]) -> None:
-    """Raise DataError with counts and missing files, unless the copy is complete."""
     complaints = []
     for split, (utterances, speakers) in _EXPECTED.items():
         if len(recordings[split]) != utterances:
@@ -234,16 +227,10 @@ def _require_all(tree: Path, recordings: dict[str, list[Recording]]) -> None:
 
 def _missing(split: str, recordings: list[Recording]) -> str:
     """Missing speakers of dev and test, and speakers with fewer than 8 sentences, as text for an error."""
-    sentences: dict[str, int] = {}
-    for recording in recordings:
-        sentences[recording.speaker] = sentences.get(recording.speaker, 0) + 1
-    absent = sorted({"dev": DEV, "test": CORE_TEST}.get(split, frozenset()) - sentences.keys())
-    short = sorted(f"{speaker} ({count} of 8 sentences)" for speaker, count in sentences.items() if count != 8)
-    names = absent + short
-    if not names:
-        return ""
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"; missing {', '.join(names[:5])}{more}"
+    sentences = Counter(recording.speaker for recording in recordings)
+    names = sorted(_SPEAKERS.get(split, frozenset()) - sentences.keys())
+    names += sorted(f"{speaker} ({count} of 8 sentences)" for speaker, count in sentences.items() if count != 8)
+    return f"; missing {first_of(names, 5)}" if names else ""
 
 
 def _count(recordings: list[Recording]) -> str:
@@ -262,3 +249,4 @@ mnjm0 fdhc0 mjln0 mpam0 fmld0
 
 DEV = frozenset(_DEV.split())
 CORE_TEST = frozenset(_CORE_TEST.split())
+_SPEAKERS = {"dev": DEV, "test": CORE_TEST}

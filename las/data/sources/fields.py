@@ -39,9 +39,9 @@ def roles(names: Sequence[str], columns: Mapping[str, str | None], where: str) -
     for role, usual in USUAL.items():
         given = columns.get(role)
         if given is not None and given not in names:
+            nearest = suggest(given, names[:_MOST_COMPARED])
             raise DataError(
-                f"{where}: there is no column {given!r} (corpus.columns.{role}): {_listed(names)}."
-                f"{suggest(given, names[:_MOST_COMPARED])}"
+                f"{where}: there is no column {given!r} (corpus.columns.{role}): {_listed(names)}.{nearest}"
             )
         name = given or next((by_lower[each] for each in usual if each in by_lower), None)
         if name is not None:
@@ -76,17 +76,9 @@ def entry(values: Mapping[str, Value], chosen: Mapping[str, str], where: str, fo
         raise DataError(f"{where}: {chosen['audio']} names no audio file")
     if text is None:
         raise DataError(f"{where}: there is no {chosen['text']}")
-    start_s, duration_s = _stretch(by_role, where)
-    return Entry(
-        where=where,
-        audio=audio_path(folder, audio.strip()),
-        text=str(text),
-        id=_text(by_role.get("id")),
-        speaker=_text(by_role.get("speaker")),
-        channel=_channel(by_role.get("channel"), where),
-        start_s=start_s,
-        duration_s=duration_s,
-    )
+    name, speaker = _text(by_role.get("id")), _text(by_role.get("speaker"))
+    channel = _channel(by_role.get("channel"), where)
+    return Entry(where, audio_path(folder, audio.strip()), str(text), name, speaker, channel, *_stretch(by_role, where))
 
 
 def _stretch(by_role: Mapping[str, Value], where: str) -> tuple[float, float | None]:

@@ -65,10 +65,8 @@ def read(path: Path, name: str | None, options: ReadingOptions) -> tuple[str, So
         kind, expected = ("folder", "file") if path.is_dir() else ("file", "folder")
         raise DataError(f"{path}: a {kind}, and corpus.format={name} is a {expected}")
     source = READERS[name](path, options)
-    if named.is_dir() and path not in (
-        named,
-        parts.listing(named),
-    ):  # the listing of a whole dataset, of which one split was named
+    # The listing of a whole dataset, of which one split was named.
+    if named.is_dir() and path not in (named, parts.listing(named)):
         inside = [entry for entry in source.entries if Path(entry.audio).is_relative_to(named)]
         source = source._replace(entries=inside)
     if not source.entries:
@@ -129,21 +127,11 @@ def _content(path: Path) -> str:
 
 def read_manifest(path: Path, options: ReadingOptions) -> Source:
     """Read a manifest of this package, as `las prepare` writes it."""
-    folder, name = options.folder(path), str(path)
-    entries = [
-        Entry(
-            where=f"{name}: {each.id}",
-            audio=audio_path(folder, each.audio),
-            text=each.text,
-            id=each.id,
-            speaker=each.speaker,
-            channel=each.channel,
-            start_s=each.start_s,
-            duration_s=each.duration_s or None,
-            alignment=each.alignment,
-        )
-        for each in manifest.read(path)
-    ]
+    folder, name, entries = options.folder(path), str(path), []
+    for each in manifest.read(path):
+        stretch = (each.channel, each.start_s, each.duration_s or None)
+        audio = audio_path(folder, each.audio)
+        entries.append(Entry(f"{name}: {each.id}", audio, each.text, each.id, each.speaker, *stretch, each.alignment))
     return Source(entries, [path], [])
 
 
@@ -235,15 +223,14 @@ def _table(path: Path, delimiter: str, quoting: Literal[0, 3], options: ReadingO
     for row in rows:
         where = f"{path}:{row.number}"
         if sum(line.count(delimiter) >= len(header) - 1 for line in row.lines) > 1:
-            raise DataError(
-                f"{where}: a quote opens here and closes in line {row.number + len(row.lines) - 1}, so that "
-                f"{len(row.lines)} lines would be one row. {_QUOTES}"
+            closes = (
+                f"closes in line {row.number + len(row.lines) - 1}, so that {len(row.lines)} lines would be one row"
             )
+            raise DataError(f"{where}: a quote opens here and {closes}. {_QUOTES}")
         if len(row.fields) != len(header):
-            hint = (
-                " A text with the separator in it must stand in double quotes" if len(row.fields) > len(header) else ""
-            )
-            raise DataError(f"{where}: {len(row.fields)} fields, the header has {len(header)}.{hint}")
+            says = f"{len(row.fields)} fields, the header has {len(header)}."
+            hint = " A text with the separator in it must stand in double quotes"
+            raise DataError(f"{where}: {says}{hint if len(row.fields) > len(header) else ''}")
         entries.append(fields.entry(dict(zip(header, row.fields, strict=True)), chosen, where, folder))
     return Source(entries, [path], [])
 
@@ -272,10 +259,15 @@ def read_folder(folder: Path, options: ReadingOptions) -> Source:
     audio = [(path, path.with_suffix("")) for path in of_audio(found.files)]
     texts, spoken = _texts_of(found.files), {stem for _, stem in audio}
     spare = {str(stem).lower(): path for stem, path in texts.items() if stem not in spoken}
-    beside = {path: texts.get(stem) or spare.pop(str(stem).lower(), None) for path, stem in audio}
-    entries = [_of_folder_entry(path, text, folder) for path, text in beside.items() if text is not None]
-    silent, alone = [path for path, text in beside.items() if text is None], list(spare.values())
-    remarks = _remarks(folder, silent, "no .txt or .lab beside them") + _remarks(folder, alone, "no audio beside them")
+    entries, silent = [], []
+    for path, stem in audio:
+        if text := texts.get(stem) or spare.pop(str(stem).lower(), None):
+            speaker = "" if path.parent == folder else path.parent.name
+            entries.append(Entry(str(text), str(path), " ".join(text_files.read(text).split()), speaker=speaker))
+        else:
+            silent.append(path)
+    remarks = _remarks(folder, silent, "no .txt or .lab next to them")
+    remarks += _remarks(folder, list(spare.values()), "no audio next to them")
     return Source(entries, [Path(entry.where) for entry in entries], [*found.remarks(), *remarks])
 
 
@@ -311,11 +303,6 @@ def _texts_of(files: Iterable[Path]) -> dict[Path, Path]:
     texts = [path for path in files if path.suffix.lower() in TEXT_SUFFIXES]
     texts.sort(key=lambda path: TEXT_SUFFIXES.index(path.suffix.lower()), reverse=True)
     return {path.with_suffix(""): path for path in texts}
-
-
-def _of_folder_entry(audio: Path, path: Path, folder: Path) -> Entry:
-    speaker = "" if audio.parent == folder else audio.parent.name
-    return Entry(str(path), str(audio), " ".join(text_files.read(path).split()), speaker=speaker)
 
 
 def _remarks(folder: Path, paths: list[Path], reason: str) -> list[str]:

@@ -34,18 +34,10 @@ def read_kaldi(folder: Path, options: ReadingOptions) -> Source:
             recording, start_s, duration_s, named_at = segments[name]
         if recording not in recordings:
             raise DataError(f"{named_at}: {recording} is not in {folder / 'wav.scp'}")
-        entries.append(
-            Entry(
-                where=recordings[recording][0] if segments is None else named_at,
-                audio=recordings[recording][1],
-                text=spoken,
-                id=name,
-                speaker=speakers.get(name, ("", ""))[1],
-                channel=channels.get(recording),
-                start_s=start_s,
-                duration_s=duration_s,
-            )
-        )
+        place, audio = recordings[recording]
+        speaker, channel = speakers.get(name, ("", ""))[1], channels.get(recording)
+        place = place if segments is None else named_at
+        entries.append(Entry(place, audio, spoken, name, speaker, channel, start_s, duration_s))
     listing, listed = ("segments", segments) if segments is not None else ("wav.scp", recordings)
     untold = [name for name in listed if name not in texts]
     remarks = [f"{folder / listing}: left out, not in text ({len(untold):,}): {first_of(untold, 3)}"] if untold else []
@@ -68,7 +60,6 @@ def _table(path: Path, empty: bool = False) -> dict[str, tuple[str, str]]:
 
 
 def _audio(path: Path, folder: Path) -> dict[str, tuple[str, str]]:
-    """Place and audio file of each recording of `wav.scp`."""
     recordings = {}
     for name, (where, value) in _table(path).items():
         if value.endswith("|") or value.startswith("|"):

@@ -151,14 +151,12 @@ def utterances(entries: Iterable[Entry], infos: Headers, audio: Mapping[str, Pat
     made, wrong, here = [], [], os.getcwd()
     for entry in entries:
         info = infos[entry.audio]
-        if info is None:
-            made.append(_utterance(entry, os.path.join(here, entry.audio), 0.0))
-            continue
-        problem = _problem(entry, info)
-        if problem:
+        if info is not None and (problem := _problem(entry, info)):
             wrong.append(f"{entry.where}: {entry.id}: {problem}")
         path = os.path.join(here, audio.get(entry.audio, entry.audio))
-        made.append(_utterance(entry, path, _duration(entry, info)))
+        duration_s = 0.0 if info is None else _duration(entry, info)
+        place = (path, entry.channel or 0, entry.start_s, duration_s)
+        made.append(Utterance(entry.id, *place, entry.text, entry.speaker, entry.alignment))
     if wrong:
         raise DataError(_complaint(f"utterances that do not lie within their audio ({len(wrong):,})", wrong))
     return sorted(made, key=lambda utterance: utterance.id)
@@ -168,10 +166,8 @@ def _problem(entry: Entry, info: AudioInfo) -> str:
     """Reason why an entry does not fit its file, empty if it does."""
     name = os.path.basename(entry.audio)
     if entry.channel is None and info.channels > 1:
-        return (
-            f"{name} has {info.channels} channels: say which in a column `channel`, counted from 0, or "
-            "corpus.channel=0 for all"
-        )
+        which = "say which in a column `channel`, counted from 0, or corpus.channel=0 for all"
+        return f"{name} has {info.channels} channels: {which}"
     if (entry.channel or 0) >= info.channels:
         return f"{name} has no channel {entry.channel}: it has {info.channels}, counted from 0"
     if overshoot_s(entry, info) >= OVERSHOOT_S or entry.start_s >= info.duration_s:
@@ -194,19 +190,6 @@ def _duration(entry: Entry, info: AudioInfo) -> float:
     if entry.duration_s is None or entry.duration_s >= rest_s - TOLERANCE_S:
         return rest_s
     return entry.duration_s
-
-
-def _utterance(entry: Entry, audio: str, duration_s: float) -> Utterance:
-    return Utterance(
-        id=entry.id,
-        audio=audio,
-        channel=entry.channel or 0,
-        start_s=entry.start_s,
-        duration_s=duration_s,
-        text=entry.text,
-        speaker=entry.speaker,
-        alignment=entry.alignment,
-    )
 
 
 def _complaint(beginning: str, listed: Sequence[str], count: int = 10) -> str:

@@ -18,7 +18,6 @@ import json
 import os
 import subprocess
 import sys
-from types import TracebackType
 from typing import Any, ClassVar
 
 from las.runtime.errors import DataError
@@ -70,9 +69,7 @@ class Espeak:
     def __enter__(self) -> "Espeak":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.communicate()
 
     def _read_line(self) -> dict[str, Any]:
@@ -160,7 +157,6 @@ def _answer(header: dict[str, Any], audio: bytes = b"") -> None:
 
 
 def _serve() -> None:
-    """Answer requests until the standard input ends (the helper process)."""
     loader = importlib.import_module("espeakng_loader")
     library = ctypes.CDLL(loader.get_library_path())
     library.espeak_Info.restype = ctypes.c_char_p

@@ -5,6 +5,7 @@ The table was made for las: formants of the accents of `ACCENTS` were measured t
 affricate; it is split at the burst into closure and release, as in TIMIT's labels.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,51 +15,21 @@ from las.data.synthesis.espeak import Phone
 from las.runtime.errors import DataError, suggest
 
 # Position in the list = TIMIT's dialect folder: DR1 is the first.
-ACCENTS = (
-    "en-us",
-    "en-gb-x-rp",
-    "en-gb-scotland",
-    "en-029",
-    "en-us-nyc",
-    "en-gb-x-gbclan",
-    "en-gb-x-gbcwmd",
-    "en",
-)
+ACCENTS = ("en-us", "en-gb-x-rp", "en-gb-scotland", "en-029", "en-us-nyc", "en-gb-x-gbclan", "en-gb-x-gbcwmd", "en")
 RHOTIC_VOWELS_WITHIN = frozenset({"en-us"})
 STRESS_MARKS = "',%="
 SILENCES = frozenset({"_", "_:", "_!", "_|"})
 # `;` is the glide between a high front vowel and the next vowel: its audio belongs to the vowel before it.
 GLIDE = ";"
 
-_ONE_TO_ONE = """
+_COMMON = """
 p p|b b|t t|t2 t|t[ t|d d|k k|g g|tS ch|dZ jh|f f|v v|T th|D dh|s s|z z|S sh|Z zh|h hh|m m|n n|N ng|l l|r r|r- r|j y
 w w|w# w|t# dx|? q|n- en|@L el
 I ih|I2 ix|I# ix|i iy|i: iy|E eh|a ae|aa ae|a/ ae|A: aa|0 aa|O: ao|O2 ao|O ao|V ah|U uh|u uw|u: uw
-eI ey|aI ay|aI2 ay|OI oy|aU aw|oU ow|@ ax|@2 ax|a# ax|@- ax-h|3: er|IR er|VR er
+eI ey|aI ay|aI2 ay|OI oy|aU aw|oU ow|@ ax|@2 ax|a# ax|@- ax-h|3: er|IR er|VR er|i@ iy ax|aI@ ay ax
 """
-_COMMON: dict[str, tuple[str, ...]] = {
-    mnemonic: (label,) for mnemonic, label in (row.split() for row in _ONE_TO_ONE.strip().replace("\n", "|").split("|"))
-} | {"i@": ("iy", "ax"), "aI@": ("ay", "ax")}
-_WITHOUT_R: dict[str, tuple[str, ...]] = {
-    "3": ("ax",),
-    "A@": ("aa",),
-    "O@": ("ao",),
-    "o@": ("ao",),
-    "e@": ("eh", "ax"),
-    "i@3": ("ih", "ax"),
-    "U@": ("uh", "ax"),
-    "aI3": ("ay", "ax"),
-}
-_WITH_R: dict[str, tuple[str, ...]] = {
-    "3": ("axr",),
-    "A@": ("aa", "r"),
-    "O@": ("ao", "r"),
-    "o@": ("ao", "r"),
-    "e@": ("eh", "r"),
-    "i@3": ("ih", "r"),
-    "U@": ("uh", "r"),
-    "aI3": ("ay", "axr"),
-}
+_WITHOUT_R = "3 ax|A@ aa|O@ ao|o@ ao|e@ eh ax|i@3 ih ax|U@ uh ax|aI3 ay ax"
+_WITH_R = "3 axr|A@ aa r|O@ ao r|o@ ao r|e@ eh r|i@3 ih r|U@ uh r|aI3 ay axr"
 CLOSURES = {"p": "pcl", "t": "tcl", "k": "kcl", "b": "bcl", "d": "dcl", "g": "gcl", "ch": "tcl", "jh": "dcl"}
 FIRST_SHARE = 0.6  # of a phone with two labels, for the first, where the audio has no clear border
 FRAME = 32  # samples, 2 ms
@@ -79,7 +50,7 @@ class Label(NamedTuple):
 
 def timit_labels(mnemonic: str, accent: str) -> tuple[str, ...]:
     """Look up the TIMIT labels of a phone, closures not yet split. Raises DataError for an unknown mnemonic."""
-    table = _COMMON | (_WITH_R if accent in RHOTIC_VOWELS_WITHIN else _WITHOUT_R)
+    table = _table(_COMMON + (_WITH_R if accent in RHOTIC_VOWELS_WITHIN else _WITHOUT_R))
     bare = mnemonic.lstrip(STRESS_MARKS)
     if bare not in table:
         raise DataError(
@@ -87,6 +58,12 @@ def timit_labels(mnemonic: str, accent: str) -> tuple[str, ...]:
             f"las/data/synthesis/espeak_phones.py.{suggest(bare, table)}"
         )
     return table[bare]
+
+
+@functools.cache
+def _table(rows: str) -> dict[str, tuple[str, ...]]:
+    """Labels by mnemonic of lines of rows `mnemonic label ...`."""
+    return {name: tuple(labels) for name, *labels in map(str.split, rows.strip().replace("\n", "|").split("|"))}
 
 
 def closure_start(audio: np.ndarray, previous: int, start: int) -> int:

@@ -8,6 +8,7 @@ import dataclasses
 import fcntl
 import hashlib
 import io
+import itertools
 import json
 import os
 import wave
@@ -87,7 +88,8 @@ def require_own(root: Path, settings: dict[str, Any]) -> dict[str, Any]:
         stored = record.get("settings", {})
         differing = [key for key, value in settings.items() if stored.get(key) != value]
         if differing:
-            alternative = root.with_name(f"{root.name}_{_hash(settings)[:8]}")
+            key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+            alternative = root.with_name(f"{root.name}_{key}")
             raise DataError(
                 f"{root}: holds a corpus made with other settings (different: {', '.join(differing)}). "
                 f"Choose another folder, corpus.root={alternative}, or remove this one to make it again"
@@ -98,7 +100,6 @@ def require_own(root: Path, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _make_all(root: Path, plan: list[Planned], sound: RenderedSpeech, workers: int) -> None:
-    """Make utterances in threads, each with its own helper process."""
     waiting = deque(plan)
 
     def work(advance: Callable[[], None]) -> None:
@@ -138,9 +139,8 @@ def make(espeak: Espeak, root: Path, planned: Planned, sound: RenderedSpeech) ->
     spans = [(label.start, label.end, label.symbol) for label in labels]
     text = (0, len(rendered.pcm), planned.sentence.capitalize() + ("?" if words[0] in QUESTIONS else "."))
     contents = [_riff(rendered.pcm), _lines(spans), _lines(word_spans(words, labels)), _lines([text])]
-    (root / planned.path).parent.mkdir(parents=True, exist_ok=True)
-    for extension, content in zip(EXTENSIONS, contents, strict=True):
-        atomic.write(root / f"{planned.path}.{extension}", content)
+    for path, content in zip(_files(root, planned), contents, strict=True):
+        atomic.write(path, content)
 
 
 def word_spans(words: list[str], labels: list[espeak_phones.Label]) -> list[tuple[int, int, str]]:
@@ -186,19 +186,16 @@ def _read_record(root: Path) -> dict[str, Any]:
     return record
 
 
-def _hash(value: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-
-
 def _files_hash(root: Path, planned: Planned) -> str:
-    digest = hashlib.sha256()
-    for extension in EXTENSIONS:
-        digest.update((root / f"{planned.path}.{extension}").read_bytes())
-    return digest.hexdigest()
+    return hashlib.sha256(b"".join(path.read_bytes() for path in _files(root, planned))).hexdigest()
+
+
+def _files(root: Path, planned: Planned) -> list[Path]:
+    return [root / f"{planned.path}.{extension}" for extension in EXTENSIONS]
 
 
 def _is_there(root: Path, planned: Planned) -> bool:
-    return all((root / f"{planned.path}.{extension}").is_file() for extension in EXTENSIONS)
+    return all(path.is_file() for path in _files(root, planned))
 
 
 def _is_complete(root: Path, plan: list[Planned]) -> bool:
@@ -225,12 +222,11 @@ def _progress(title: str, total: int) -> Iterator[Callable[[], None]]:
             task = bar.add_task(title, total=total)
             yield lambda: bar.advance(task)
     else:
-        finished: list[None] = []
+        finished = itertools.count(1)
 
         def advance() -> None:
             """Count one utterance."""
-            finished.append(None)
-            if len(finished) % max(1, total // 4) == 0:
-                console.print(f"{title} {len(finished)}/{total}")
+            if (number := next(finished)) % max(1, total // 4) == 0:
+                console.print(f"{title} {number}/{total}")
 
         yield advance

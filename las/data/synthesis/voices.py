@@ -15,64 +15,10 @@ SAMPLE_RATE = 16000
 
 # Variants of eSpeak that sound like a person: whispers, robots, voices that clip and echoes are left out (Alicia is one
 # of these, and its second formant lies half as high again as in speech).
-FEMALE = [
-    "f1",
-    "f2",
-    "f3",
-    "f4",
-    "f5",
-    "Andrea",
-    "Annie",
-    "anika",
-    "aunty",
-    "belinda",
-    "linda",
-    "steph",
-    "steph2",
-    "shelby",
-    "grandma",
-]
-MALE = [
-    "m1",
-    "m2",
-    "m3",
-    "m4",
-    "m5",
-    "m6",
-    "m7",
-    "m8",
-    "Alex",
-    "Andy",
-    "Denis",
-    "Gene2",
-    "Lee",
-    "Mario",
-    "Michael",
-    "Mike",
-    "Reed",
-    "adam",
-    "benjamin",
-    "boris",
-    "david",
-    "edward2",
-    "john",
-    "klatt",
-    "klatt3",
-    "klatt6",
-    "max",
-    "mike2",
-    "miguel",
-    "pedro",
-    "quincy",
-    "rob",
-    "robert",
-    "sandro",
-    "travis",
-    "victor",
-    "iven4",
-    "kaukovalta",
-]
-VARIANTS = {"F": FEMALE, "M": MALE}
+_FEMALE = "f1 f2 f3 f4 f5 Andrea Annie anika aunty belinda linda steph steph2 shelby grandma"
+_MALE = """m1 m2 m3 m4 m5 m6 m7 m8 Alex Andy Denis Gene2 Lee Mario Michael Mike Reed adam benjamin boris david edward2
+john klatt klatt3 klatt6 max mike2 miguel pedro quincy rob robert sandro travis victor iven4 kaukovalta"""
+VARIANTS = {"F": _FEMALE.split(), "M": _MALE.split()}
 
 LEVEL_DB = (-32.0, -20.0)  # of the speech, RMS below full scale
 MARGIN_S = (0.06, 0.2)  # silence before and after the speech

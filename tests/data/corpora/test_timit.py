@@ -154,7 +154,7 @@ def test_a_missing_file_is_named(tmp_path: Path, extension: str) -> None:
     root = tree(tmp_path, ["fcjf0"], [])
     missing = root / "TRAIN" / "DR1" / "FCJF0" / f"SX3.{extension}"
     missing.unlink()
-    with pytest.raises(DataError, match="is missing beside SX3") as raised:
+    with pytest.raises(DataError, match="is missing next to SX3") as raised:
         corpus(root, partial=True).utterances("train")
     assert str(missing) in str(raised.value)
 

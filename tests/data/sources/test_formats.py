@@ -346,8 +346,8 @@ def test_what_is_left_out_is_remarked(tmp_path: Path) -> None:
     file(folder / "e.txt", "five")
     _, source = formats.read(folder, None, PLAIN)
     assert source.remarks == [
-        f"{folder}: left out, no .txt or .lab beside them (1): d.wav",
-        f"{folder}: left out, no audio beside them (1): e.txt",
+        f"{folder}: left out, no .txt or .lab next to them (1): d.wav",
+        f"{folder}: left out, no audio next to them (1): e.txt",
     ]
     tree = librispeech(tmp_path)
     sound(tree / "19/198/19-198-0002.flac", 0.1)
@@ -402,8 +402,8 @@ def test_names_that_differ_in_case_belong_together(tmp_path: Path) -> None:
     texts = {Path(entry.audio).name: entry.text for entry in source.entries}
     assert texts == {"A.WAV": "of a.txt", "b.wav": "of b.txt", "B.wav": "of B.LAB", "C.wav": "of C.Txt"}
     assert source.remarks == [
-        f"{tmp_path}: left out, no .txt or .lab beside them (2): c.wav, d.wav",
-        f"{tmp_path}: left out, no audio beside them (1): x.txt",
+        f"{tmp_path}: left out, no .txt or .lab next to them (2): c.wav, d.wav",
+        f"{tmp_path}: left out, no audio next to them (1): x.txt",
     ]
 
 

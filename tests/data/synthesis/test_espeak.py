@@ -221,7 +221,7 @@ def test_speakers_are_distinct_and_balanced() -> None:
 
 
 def test_every_voice_exists_and_is_loud_enough(espeak: Espeak) -> None:
-    for variant in voices.FEMALE + voices.MALE:
+    for variant in voices.VARIANTS["F"] + voices.VARIANTS["M"]:
         audio = np.frombuffer(say(espeak, "measure", f"en-us+{variant}").pcm, dtype=np.int16)
         assert np.sqrt(np.mean(np.square(audio / 32768))) > 0.005, variant
 
