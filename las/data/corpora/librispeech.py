@@ -52,7 +52,7 @@ class Listing(NamedTuple):
         named = {"without audio": self.no_audio, "without text": self.no_text}
         return "".join(f"; {label}: {first_of(names, 3)}" for label, names in named.items() if names)
 
-    def count(self, part: str) -> str:
+    def counted(self, part: str) -> str:
         """Number of utterances of those that a part has, and what is lacking."""
         return f"{len(self.recordings)} utterances of {PARTS[part].utterances}{self.lacking()}"
 
@@ -129,7 +129,7 @@ class LibriSpeech(Corpus):
             for part in parts:
                 listing = self._listings[part]
                 is_absent = split != "train" and not listing.recordings
-                says = "not in this copy: scored on the training utterances" if is_absent else listing.count(part)
+                says = "not in this copy: scored on the training utterances" if is_absent else listing.counted(part)
                 notes.append(f"{part}: {says}")
         notes += [f"{part}: not in this copy, left out" for part in self.left_out]
         unused = [part for part in PARTS if part not in self._listings and _folder(self.tree, part) is not None]
@@ -232,7 +232,7 @@ def _folder(parent: Path, name: str) -> Path | None:
 
 def _require_all(tree: Path, listings: dict[str, Listing]) -> None:
     complaints = [
-        f"  {part}: {listing.count(part)}"
+        f"  {part}: {listing.counted(part)}"
         for part, listing in listings.items()
         if len(listing.recordings) != PARTS[part].utterances or listing.lacking()
     ]
