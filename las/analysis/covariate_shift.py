@@ -82,10 +82,7 @@ def table(results: dict[str, Any]) -> Table:
 
 def draw(history: Sequence[dict[str, Any]], pictures: plots.PictureFolder) -> None:
     """Draw both measures of every layer against the step."""
-    names = [row["group"] for row in history[0]["groups"]]
-    steps = [point["step"] for point in history]
-    panels = []
-    for key, label in (("l2", "‖G - G'‖"), ("cosine", "cos(G, G')")):
-        rows = [[point["groups"][index]["weights"][key] for point in history] for index in range(len(names))]
-        panels.append(plots.Panel(label, "log" if key == "l2" else "linear", dict(zip(names, rows, strict=True))))
-    pictures.lines("covariate_shift", steps, panels)
+    lengths = plots.curves(history, "groups", "group", lambda row: row["weights"]["l2"])
+    cosines = plots.curves(history, "groups", "group", lambda row: row["weights"]["cosine"])
+    panels = [plots.Panel("‖G - G'‖", "log", lengths), plots.Panel("cos(G, G')", "linear", cosines)]
+    pictures.lines("covariate_shift", [point["step"] for point in history], panels)

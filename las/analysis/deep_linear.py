@@ -96,7 +96,7 @@ def quantiles(cosines: Sequence[float]) -> tuple[float, float, float]:
 
 
 def table(results: dict[str, Any]) -> Table:
-    """A table of our numbers over the seeds beside the published ones."""
+    """A table of our numbers over the seeds next to the published ones."""
     seeds = len(results["cosines"]["batch norm"][0])
     table = Table("deep linear network", title=f"cos(G, G') at step 0, median [5 %, 95 %] of {seeds} seeds (reference)")
     for layer in results["layers"]:

@@ -90,8 +90,5 @@ def draw(history: Sequence[dict[str, Any]], pictures: plots.PictureFolder) -> No
     time = history[-1]["time"]
     shares = [(number + 0.5) / PARTS for number in range(PARTS)]
     pictures.lines("gradients_by_time", shares, [plots.Panel("‖∂L/∂row‖", "log", time)], "share of the utterance")
-    curves = {
-        row["layer"]: [point["layers"][layer]["norm"] for point in history]
-        for layer, row in enumerate(history[0]["layers"])
-    }
+    curves = plots.curves(history, "layers", "layer", lambda row: row["norm"])
     pictures.lines("gradients_by_layer", [point["step"] for point in history], [plots.Panel("‖∇L‖", "log", curves)])

@@ -38,16 +38,9 @@ class Change(NamedTuple):
     data: Map
 
 
-def _of_units() -> Tensor:
-    return torch.linspace(0.3, 2.5, UNITS, dtype=torch.float64).unsqueeze(1)
-
-
-def _of_inputs() -> Tensor:
-    return torch.linspace(-1.0, 2.0, INPUTS, dtype=torch.float64)
-
-
-def _of_cases() -> Tensor:
-    return torch.linspace(0.4, 3.0, CASES, dtype=torch.float64).unsqueeze(1)
+OF_UNITS = torch.linspace(0.3, 2.5, UNITS, dtype=torch.float64).unsqueeze(1)
+OF_INPUTS = torch.linspace(-1.0, 2.0, INPUTS, dtype=torch.float64)
+OF_CASES = torch.linspace(0.4, 3.0, CASES, dtype=torch.float64).unsqueeze(1)
 
 
 def same(values: Tensor) -> Tensor:
@@ -57,11 +50,11 @@ def same(values: Tensor) -> Tensor:
 
 CHANGES = (
     Change("weight matrix re-scaled", lambda w: 3 * w, same),
-    Change("weight matrix re-centred", lambda w: w + _of_inputs(), same),
-    Change("weight vectors re-scaled", lambda w: _of_units() * w, same),
+    Change("weight matrix re-centred", lambda w: w + OF_INPUTS, same),
+    Change("weight vectors re-scaled", lambda w: OF_UNITS * w, same),
     Change("data set re-scaled", same, lambda x: 3 * x),
-    Change("data set re-centred", same, lambda x: x + _of_inputs()),
-    Change("single cases re-scaled", same, lambda x: _of_cases() * x),
+    Change("data set re-centred", same, lambda x: x + OF_INPUTS),
+    Change("single cases re-scaled", same, lambda x: OF_CASES * x),
 )
 """Changes of W and x, in the order of the paper's table; one vector is added to every row of W, or to every x."""
 

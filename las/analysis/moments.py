@@ -5,6 +5,7 @@ after one update; reported are means over the units of |μ_j' − μ_j| and |σ�
 """
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from rich.table import Table
@@ -54,13 +55,8 @@ def table(results: dict[str, Any]) -> Table:
 
 def draw(history: Sequence[dict[str, Any]], pictures: plots.PictureFolder) -> None:
     """Draw both changes against the step."""
-    steps = [point["step"] for point in history]
-    panels = []
-    for key, label in (("mean_change", "|change of the mean|"), ("variance_change", "|change of the variance|")):
-        curves = {
-            row["layer"]: [point["layers"][layer][key] for point in history]
-            for layer, row in enumerate(history[0]["layers"])
-            if "refused" not in row
-        }
-        panels.append(plots.Panel(label, "log", curves))
-    pictures.lines("moments", steps, panels)
+    panels = [
+        plots.Panel(label, "log", plots.curves(history, "layers", "layer", itemgetter(key)))
+        for key, label in (("mean_change", "|change of the mean|"), ("variance_change", "|change of the variance|"))
+    ]
+    pictures.lines("moments", [point["step"] for point in history], panels)

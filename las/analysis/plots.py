@@ -1,6 +1,6 @@
 """Pictures of the results of analyses, drawn by matplotlib."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +25,17 @@ class Band(NamedTuple):
     highest: Sequence[float]
 
 
+def curves(
+    history: Sequence[dict[str, Any]], rows: str, name: str, value: Callable[[dict[str, Any]], float]
+) -> dict[str, list[float]]:
+    """A value of each row of a measurement (`layers`, `groups`) over all points of a training, by the row's name."""
+    return {
+        row[name]: [value(point[rows][index]) for point in history]
+        for index, row in enumerate(history[0][rows])
+        if "refused" not in row
+    }
+
+
 class PictureFolder:
     """A folder of pictures.
 
@@ -40,7 +51,7 @@ class PictureFolder:
     def lines(
         self, name: str, along: Sequence[int] | Sequence[float], panels: Sequence[Panel], axis: str = "step"
     ) -> None:
-        """Draw curves, one panel beside the other."""
+        """Draw curves, panels side by side."""
         figure, axes = self._panels(len(panels), axis)
         for panel, ax in zip(panels, axes, strict=True):
             for label, values in panel.curves.items():
@@ -53,7 +64,7 @@ class PictureFolder:
     def bands(
         self, name: str, along: Sequence[int] | Sequence[float], bands: Sequence[Band], axis: str = "step"
     ) -> None:
-        """Draw ranges, one panel beside the other."""
+        """Draw ranges, panels side by side."""
         figure, axes = self._panels(len(bands), axis)
         for band, ax in zip(bands, axes, strict=True):
             ax.fill_between(along, band.lowest, band.highest, alpha=0.5)

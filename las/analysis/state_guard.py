@@ -1,12 +1,12 @@
 """Restoring the state of a training after a probe, bit for bit."""
 
+import copy
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 
 @contextmanager
@@ -21,8 +21,7 @@ def unchanged(model: nn.Module, optimiser: torch.optim.Optimizer) -> Iterator[No
         (tensor, tensor.grad, None if tensor.grad is None else tensor.grad.clone()) for tensor in model.parameters()
     ]
     buffers = [(tensor, tensor.clone()) for tensor in model.buffers()]
-    states = {tensor: {key: _copy(value) for key, value in saved.items()} for tensor, saved in optimiser.state.items()}
-    groups = [{key: value for key, value in group.items() if key != "params"} for group in optimiser.param_groups]
+    optimisation = copy.deepcopy(optimiser.state_dict())
     drawn = random.getstate()
     try:
         with torch.random.fork_rng(), modes_kept(model):
@@ -36,9 +35,7 @@ def unchanged(model: nn.Module, optimiser: torch.optim.Optimizer) -> Iterator[No
                 parameter.grad = gradient
                 if gradient is not None and values is not None:
                     gradient.copy_(values)
-        _restore(optimiser, states)
-        for group, saved in zip(optimiser.param_groups, groups, strict=True):
-            group.update(saved)
+        optimiser.load_state_dict(optimisation)
 
 
 @contextmanager
@@ -58,19 +55,3 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     with modes_kept(model):
         model.eval()
         yield
-
-
-def _restore(optimiser: torch.optim.Optimizer, states: dict[Any, dict[str, Any]]) -> None:
-    for parameter in [parameter for parameter in optimiser.state if parameter not in states]:
-        del optimiser.state[parameter]
-    for parameter, saved in states.items():
-        current = optimiser.state[parameter]
-        for key, value in saved.items():
-            if isinstance(value, Tensor):
-                current[key].copy_(value)
-            else:
-                current[key] = value
-
-
-def _copy(value: Any) -> Any:
-    return value.clone() if isinstance(value, Tensor) else value

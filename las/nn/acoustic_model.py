@@ -44,7 +44,7 @@ class FrameScores(NamedTuple):
 class AcousticModel(SpeechModel):
     """Features, a listener that keeps every frame, and a linear layer to the states of phones.
 
-    Training cuts utterances into chunks, after the features; decoding hears them whole. The priors and the bigram of
+    Training cuts utterances into chunks, after the features; decoding scores them whole. The priors and the bigram of
     phones are counted on the training part before the first update (`set_counts`) and kept in checkpoints.
 
     Args:
@@ -103,15 +103,12 @@ class AcousticModel(SpeechModel):
 
     @property
     def state_ms(self) -> float:
-        """Time from one frame to the next, in milliseconds."""
         return self.features.frame_shift_ms
 
     def explain(self) -> str:
-        """A line for the log of a run: the kernel of the listener, and why it was selected."""
         return self.listener.explain()
 
     def num_states(self, num_samples: Lengths) -> Lengths:
-        """Frames of utterances of `num_samples`."""
         return self.features.num_frames(num_samples)
 
     def num_targets(self, batch: TrainingBatch) -> int:

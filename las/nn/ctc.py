@@ -1,4 +1,4 @@
-"""Connectionist temporal classification beside the speller (Graves et al. 2006; joint training: Kim et al. 2017).
+"""Connectionist temporal classification next to the speller (Graves et al. 2006; joint training: Kim et al. 2017).
 
 A linear layer on every encoded state gives log-probabilities of the tokens and of the blank, which is id 0: the
 sentence boundary never occurs inside a sentence, so its id is free. The loss is

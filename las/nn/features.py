@@ -21,7 +21,7 @@ NORMALISATIONS = ("global", "utterance", "smoothed", "none")
 FITTED = ("global", "smoothed")
 """Normalisations with statistics of the training set."""
 PRIOR_FRAMES = 100.0
-"""Frames that the statistics of the training set count as, beside those of an utterance (`smoothed`)."""
+"""Frames that the statistics of the training set count as, besides those of an utterance (`smoothed`)."""
 CHUNK_SAMPLES = 160_000  # samples whose spectra are computed together: few enough to stay in the cache
 LOG_FLOOR = 1e-6
 """Floor of models whose config does not state one, those of releases before there was `log_floor`."""

@@ -126,5 +126,4 @@ class ConvolutionFrontEnd(FrontEnd):
 
 
 def _zero_padding(planes: Planes, num_rows: Lengths) -> Planes:
-    """Planes that are zero after the last true row."""
     return planes.masked_fill(~mask_of(num_rows, planes.shape[2], planes.device)[:, None, :, None], 0.0)

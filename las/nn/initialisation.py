@@ -1,4 +1,4 @@
-"""Initial values of a model by the role of each parameter: conventions of code bases as cards of configs/init.
+"""Initial values of a model by the role of each parameter: conventions of code bases as options of configs/init.
 
 A matrix that maps n inputs to m outputs is drawn uniformly from ± limit (`DRAWS`):
 
@@ -205,6 +205,5 @@ def _uniform(values: Tensor, limit: float) -> None:
 
 
 def _two_uniform(values: Tensor, limit: float) -> None:
-    """Sums of two independent uniform values."""
     _uniform(values, limit)
     values += torch.empty_like(values).uniform_(-limit, limit)

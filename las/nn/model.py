@@ -108,7 +108,6 @@ class ListenAttendSpell(SpeechModel):
 
     @property
     def state_ms(self) -> float:
-        """Time from one encoded state to the next, in milliseconds."""
         shift = self.features.frame_shift_ms
         for factor in self.listener.reductions:
             shift *= factor
@@ -119,7 +118,6 @@ class ListenAttendSpell(SpeechModel):
         return f"{self.listener.explain()}; {self.speller.explain(next(self.parameters()))}"
 
     def num_states(self, num_samples: Lengths) -> Lengths:
-        """Encoded states of utterances of `num_samples`, without computing them."""
         return self.listener.num_states(self.features.num_frames(num_samples))
 
     def listen(

@@ -55,15 +55,13 @@ assert type(model.speller.cells[0]) is LNJoinedLSTMCell and model.speller.cells[
 assert type(model.speller.attention) is CosineAttention
 loader = Loader(prepared["train"], corpus.tokens, corpus.sample_rate, num_workers=0)
 (_, batch), = loader.batches(sampler.sequential(prepared["train"], sampler.BatchSize(2)))
-sums = build(config["loss"])(
-    model(batch.waveforms, batch.num_samples, batch.targets).logits, batch.targets, batch.num_tokens
-)
-sums.loss.backward()
+output = model(batch.waveforms, batch.num_samples, batch.targets)
+build(compose("train", ["loss=confident"])["loss"]).objective(model, output, batch).backward()
 assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 verbs = [
     ["train", "attention@model.speller.attention=gaussian_mixture", "+scorer@search.words=word_reward", "+scale=tiny"]
-    + ["corpus=folder", f"corpus.root={sys.argv[1]}", "search.words.weight=0.3", "name=mixture"]
+    + ["corpus=folder", f"corpus.root={sys.argv[1]}", "search.words.weight=0.3", "loss=confident", "name=mixture"]
     + ["trainer.max_steps=2", "trainer.validate_every=1"],
     ["decode", "checkpoint=runs/mixture/folder/seed1", "split=dev", "search.nbest=2"],
     ["transcribe", "checkpoint=runs/mixture/folder/seed1", f"input={sys.argv[1]}/dev/cat_1.wav"],
@@ -77,6 +75,26 @@ for split in ("dev", "test"):
     assert '"words": ' in open(f"runs/mixture/folder/seed1/decoded/hypotheses.{split}.jsonl").read()
 print("examples work")
 """
+
+
+PLACES = {
+    "cell": "las/nn/cells",
+    "attention": "las/nn/attention",
+    "loss": "las/nn",
+    "scorer": "las/decoding/scorers",
+    "corpus": "las/data/corpora",
+}
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_one_more_takes_a_module_and_an_option_and_no_other_file(kind: str) -> None:
+    """The section names no third file; the slow tests below run all of them in a copy with nothing else changed."""
+    (section,) = re.findall(rf"^## An? {kind}$(.*?)(?=^## )", PAGE, re.MULTILINE | re.DOTALL)
+    files = [Path(name) for name, _ in NAMED_BLOCK.findall(section)]
+    modules, options = files[::2], files[1::2]
+    assert [path.stem for path in modules] == [path.stem for path in options] != []
+    assert {path.parent.as_posix() for path in modules} == {PLACES[kind]}
+    assert {path.parent.as_posix() for path in options} == {f"configs/{kind}"}
 
 
 def example(name: str) -> dict[str, Any]:

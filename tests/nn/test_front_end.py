@@ -13,7 +13,6 @@ from torch import Tensor
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.front_end import ConvolutionFrontEnd
 from las.nn.listener import Listener
-from las.runtime.errors import ConfigError
 
 FEATURES = 12  # three planes of four
 LENGTHS = torch.tensor([9, 6, 5, 1, 0])
@@ -138,19 +137,3 @@ def test_a_listener_counts_the_reductions_of_its_front_end(name: str, frames: in
     encoded, num_states = listener(rows_of(1, frames).float(), torch.tensor([frames]))
     assert num_states.tolist() == listener.num_states(torch.tensor([frames])).tolist() == [expected]
     assert encoded.isfinite().all() and math.prod(listener.reductions) == math.prod(factors)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"norm": "bach"}, "norm='bach' .* batch"),
-        ({"activation": "rely"}, "activation='rely' .* relu"),
-        ({"stride": [2]}, r"stride=\[2\] .* two numbers"),
-        ({"pool": [2, 0]}, r"pool=\[2, 0\] .* two numbers"),
-        ({"input_channels": 5}, "input_channels=5 .* 12 features"),
-        ({"width": 4}, "width=4 .* 3 or 5"),
-    ],
-)
-def test_impossible_options_are_refused(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        ConvolutionFrontEnd(FEATURES, **options)

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from las.config.build import build, card, compose
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.cells.wrapper import WrapperLSTMCell
-from las.nn.initialisation import Initialisation, LSTMInitialisation
 from las.nn.speller import Speller
 from las.runtime import devices
 from las.runtime.errors import ConfigError
@@ -228,14 +227,5 @@ def test_a_parameter_without_a_role_is_named() -> None:
             super().__init__()
             self.scale = nn.Parameter(torch.ones(3))
 
-    with pytest.raises(ConfigError, match=r"init: no initial value is known for speller\.scale, which is in no LSTM"):
+    with pytest.raises(ConfigError, match=r"init: .* speller\.scale"):
         build(card("init", "glorot"))(nn.ModuleDict({"speller": Scaled()}))
-
-
-def test_names_that_do_not_exist_are_told_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"init\.listener\.weights='per_gates' does not exist\. Did you mean"):
-        build({"_target_": "las.LSTMInitialisation", "weights": "per_gates"}, where="init.listener")
-    lstm = LSTMInitialisation(weights="joint")
-    options = dict.fromkeys(("attention", "score", "output", "front_end"), "glorot")
-    with pytest.raises(ConfigError, match=r"embedding='glorott' does not exist\. Did you mean glorot"):
-        Initialisation(listener=lstm, speller=lstm, embedding="glorott", **options)

@@ -13,7 +13,6 @@ from las.nn.attention.location import LocationAttention
 from las.nn.model import Decoder
 from las.nn.nested import mapped
 from las.nn.speller import Speller
-from las.runtime.errors import ConfigError
 
 CELLS = ("lstm", "ba2016", "zeineldeen2020_joined_cell", "tf_contrib")
 every_attention = pytest.mark.parametrize("attention", names("attention"))
@@ -166,20 +165,6 @@ def test_dropout_of_the_output_alone_leaves_states_and_weights_as_they_are() -> 
     assert (ours.logits - expected.logits).abs().max() > 1e-3
     everywhere = make(dropout=0.5).train()
     assert not torch.equal(everywhere(memory_of(everywhere), TARGETS).weights, expected.weights)
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"readout": "maxot"}, "readout='maxot' .* maxout"),
-        ({"readout": "maxout"}, "readout_size=7 .* multiple of 2"),
-        ({"readout_reads": "stat"}, "readout_reads='stat' .* state"),
-        ({"dropout_at": "outpt"}, "dropout_at='outpt' .* output"),
-    ],
-)
-def test_impossible_options_are_refused(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        make(**options)
 
 
 def test_scheduled_sampling_of_zero_is_teacher_forcing_and_of_one_is_not() -> None:

@@ -5,12 +5,10 @@ from collections.abc import Sequence
 import pytest
 import torch
 from torch import Tensor
-from update_cases import STILL, batch, limited, updates
+from update_cases import batch, limited, updates
 
 from las.runtime.errors import LasError
 from las.training.step import StepResult, TrainingStep
-
-STILL |= {"++model.features.normalisation": "utterance"}
 
 
 def parameters(of: TrainingStep) -> list[Tensor]:

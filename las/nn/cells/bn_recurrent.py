@@ -68,5 +68,4 @@ class BNRecurrentLSTMCell(LSTMCell):
 
 
 def _all(hidden: Tensor) -> Tensor:
-    """A mask that is True for every row."""
     return torch.ones_like(hidden[..., 0], dtype=torch.bool)

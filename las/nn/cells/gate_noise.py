@@ -66,7 +66,6 @@ class GateNoiseLSTMCell(WrapperLSTMCell):
     def _update_noise(
         self, like: Float[Tensor, "*batch gates"]
     ) -> tuple[Float[Tensor, "gates"], Float[Tensor, "gates"]]:
-        """Draw μ and σ of this update."""
         if self._number is None:
             self._number = int(self.number)
         seed = hashlib.sha256(f"noisy {torch.initial_seed()} {self._number}".encode()).digest()

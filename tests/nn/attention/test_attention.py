@@ -9,7 +9,6 @@ from torch import Tensor
 
 from las.nn.attention.base import Attention, AttentionMemory, State
 from las.nn.nested import mapped, tensors
-from las.runtime.errors import ConfigError
 
 QUERY, VALUE, KEY, BATCH, BEAM, STATES = 3, 6, 4, 3, 2, 6
 NUM_STATES = torch.tensor([6, 4, 1])
@@ -131,21 +130,6 @@ def test_heads_equal_their_equation_element_by_element() -> None:
             mean, expected = of_heads(p, query[row, beam].numpy(), encoded[row, :length].numpy())
             np.testing.assert_allclose(weights[row, beam, :length].detach().numpy(), mean, rtol=1e-9)
             np.testing.assert_allclose(context[row, beam].detach().numpy(), expected, rtol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "words"),
-    [
-        ("multi_head", {"num_heads": 3}, "key_size=4"),
-        ("multi_head", {"num_heads": 4}, "the 6 values"),
-        ("multi_head", {"num_heads": 0}, "num_heads=0"),
-        ("location", {"width": 50}, "49 or 51"),
-        ("additive", {"key_size": 0}, "key_size=0"),
-    ],
-)
-def test_impossible_options_are_refused(name: str, options: dict[str, int], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        make(name, **options)
 
 
 def used_up(p: dict[str, np.ndarray], encoded: np.ndarray, weights: list[np.ndarray]) -> np.ndarray:

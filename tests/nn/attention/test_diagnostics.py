@@ -15,18 +15,6 @@ def picture(*centres: int, states: int = 10) -> Tensor:
     return torch.nn.functional.one_hot(torch.tensor(centres), states).double()
 
 
-def test_a_diagonal_is_healthy() -> None:
-    found = diagnostics.measure(torch.eye(10))
-    assert found == pytest.approx(Alignment(0.0, 1.0, 1.0, 1.0))
-    assert diagnostics.verdict(found) == "follows the speech"
-
-
-def test_flat_attention_has_the_largest_entropy_and_no_diagonality() -> None:
-    found = diagnostics.measure(torch.full((6, 8), 1 / 8))
-    assert found == pytest.approx(Alignment(1.0, 0.0, 1.0, 1.0))
-    assert diagnostics.verdict(found) == "is flat: nothing is aligned yet"
-
-
 def test_the_numbers_of_a_small_alignment_by_hand() -> None:
     weights = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
     found = diagnostics.measure(weights)
@@ -44,30 +32,31 @@ def test_the_legend_explains_every_measure() -> None:
 
 
 @pytest.mark.parametrize(
-    ("weights", "said"),
+    ("weights", "numbers", "words"),
     [
-        (picture(9, 8, 7, 6, 5, 4, 3, 2), "writes from memory"),
-        (picture(4, 4, 4, 4, 4, 4), "writes from memory"),
-        (picture(0, 0, 0, 1, 1, 1), "passed over"),
-        (picture(0, 1, 2, 9, 4, 5, 6, 7), "with jumps"),
-        (picture(0, 2, 4, 6, 8), "follows the speech"),
+        (torch.eye(10), Alignment(0.0, 1.0, 1.0, 1.0), "follows the speech"),
+        (torch.full((6, 8), 1 / 8), Alignment(1.0, 0.0, 1.0, 1.0), "is flat"),
+        (torch.full((1, 7), 1 / 7), Alignment(0.0, 1.0, 1.0, 1.0), "follows the speech"),  # one token or one state
+        (torch.full((5, 1), 1.0), Alignment(0.0, 1.0, 1.0, 1.0), "follows the speech"),
+        (picture(9, 8, 7, 6, 5, 4, 3, 2), None, "writes from memory"),
+        (picture(4, 4, 4, 4, 4, 4), None, "writes from memory"),
+        (picture(0, 0, 0, 1, 1, 1), None, "passed over"),
+        (picture(0, 1, 2, 9, 4, 5, 6, 7), None, "with jumps"),
+        (picture(0, 2, 4, 6, 8), None, "follows the speech"),
     ],
 )
-def test_faults_have_names(weights: Tensor, said: str) -> None:
-    assert said in diagnostics.verdict(diagnostics.measure(weights))
-
-
-def test_one_token_or_one_state_is_no_fault() -> None:
-    for shape in ((1, 7), (5, 1)):
-        assert diagnostics.verdict(diagnostics.measure(torch.full(shape, 1 / shape[1]))) == "follows the speech"
+def test_faults_have_names(weights: Tensor, numbers: Alignment | None, words: str) -> None:
+    found = diagnostics.measure(weights)
+    assert numbers is None or found == pytest.approx(numbers)
+    assert words in diagnostics.verdict(found) and (words == "with jumps") == ("jumps" in diagnostics.verdict(found))
 
 
 def test_means_and_the_line_of_the_log() -> None:
     found = diagnostics.mean([Alignment(0.0, 1.0, 1.0, 1.0), Alignment(0.4, 0.9, 0.6, 0.5)])
     assert found == pytest.approx(Alignment(0.2, 0.95, 0.8, 0.75))
-    assert diagnostics.line(found) == (
-        "attention follows the speech (entropy 0.20, diagonality 0.95, coverage 0.80, monotonicity 0.75)"
-    )
+    line = diagnostics.line(found)
+    assert diagnostics.verdict(found) in line
+    assert all(number in line for number in ("entropy 0.20", "diagonality 0.95", "coverage 0.80", "monotonicity 0.75"))
 
 
 def test_monotonicity_is_the_share_of_tokens_that_do_not_go_back() -> None:

@@ -4,7 +4,6 @@ The properties that they share with all cells are in `test_cells.py` and `test_r
 """
 
 import functools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +21,6 @@ from las.nn.cells.recurrent_dropout import RecurrentDropoutLSTMCell
 from las.nn.cells.zoneout import ZoneoutLSTMCell
 from las.nn.kernels import plain as plain_kernel
 from las.nn.rnn import RecurrentLayer
-from las.runtime.errors import ConfigError
 
 COMPARED = ("bn_input", "bn_recurrent", "weight_norm", "zoneout", "recurrent_dropout", "noisy", "ba2016_swapped")
 LENGTHS = torch.tensor([4, 2, 3])
@@ -247,23 +245,3 @@ def test_wrapped_cells_wrap_each_other_where_that_means_something() -> None:
     assert type(equations_of(cell)) is LNJoinedLSTMCell and cell.eps == equations_of(cell).eps == 1e-3
     outputs, _ = plain_kernel.unroll(cell, cell.input_gates(material()[0].float()), LENGTHS)
     assert outputs.isfinite().all()
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "words"),
-    [
-        ("zoneout", {"zoneout_cell": 1.5}, "zoneout_cell=1.5 .* from 0 to 1"),
-        ("recurrent_dropout", {"dropout": 1.0}, "dropout=1.0 .* less than 1"),
-        ("bn_recurrent", {"num_steps": 0}, "num_steps=0 .* at least 1"),
-        ("bn_input", {"momentum": 0.0}, "momentum=0.0 .* above 0"),
-        ("lstm", {"cell_norm": "outptu"}, "cell_norm='outptu' .* output"),
-        ("ln_global", {"biases": "al"}, "biases='al' .* all"),
-        ("lingvo_simple", {"cell_cap": 0.0}, "cell_cap=0.0 .* above 0"),
-        ("noisy", {"cell": BNRecurrentLSTMCell}, "BNRecurrentLSTMCell .* step of its own"),
-        ("recurrent_dropout", {"cell": BNRecurrentLSTMCell}, "BNRecurrentLSTMCell .* step of its own"),
-        ("recurrent_dropout", {"cell": factory_of("zoneout")}, "ZoneoutLSTMCell .* step of its own"),
-    ],
-)
-def test_impossible_options_are_refused(name: str, options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        make(name, **options)
