@@ -14,8 +14,11 @@ The matrices W [4H, D] and U [4H, H] of an LSTM with D inputs and H units hold f
     joint            both: sqrt(6 / (D + 5 H))                        one matrix [D + H, 4H]: cells of TensorFlow 1
     hidden           both: 1 / sqrt(H)                                torch.nn.LSTM
 
-The standard deviation is limit / sqrt(3). Gains and offsets of norms keep what they are made with: 1 and 0 (Cooijmans
-et al.'s batch norm: gain 0.1).
+The standard deviation is limit / sqrt(3). `input_std` draws W in another scale: ± input_std * sqrt(3 / D) / rms, so
+that W x has that standard deviation where x has the root mean square of normalised features, 1, or of outputs of LSTMs
+whose gates have unit variance, 0.28 (a closed form of what Mishkin & Matas 2016 measure).
+
+Gains and offsets of norms keep what they are made with: 1 and 0 (Cooijmans et al.'s batch norm: gain 0.1).
 """
 
 import math
@@ -30,7 +33,7 @@ from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.cells.wrapper import WrapperLSTMCell
 from las.nn.front_end import ChannelNorm
 from las.nn.normalisation import OutputNorm
-from las.runtime.errors import ConfigError, require_known
+from las.runtime.errors import ArgumentError, ConfigError, require_known
 
 Limit = Callable[[int, int], float]
 """The bound of uniform values from two sizes: inputs and outputs of a matrix, or D and H of an LSTM."""
@@ -50,6 +53,9 @@ LSTM_LIMITS: dict[str, tuple[Limit, Limit]] = {
     "hidden": (lambda d, h: 1.0 / math.sqrt(h), lambda d, h: 1.0 / math.sqrt(h)),
 }
 """Limits of W and of U of an LSTM by name."""
+
+RMS_OF_FEATURES, RMS_OF_OUTPUTS = 1.0, 0.28
+"""Root mean squares of what the first layer reads, and of outputs of LSTMs whose gates have unit variance."""
 
 BIASES = ("zero", "fan_in")
 LSTM_BIASES: dict[str, Callable[[nn.Parameter, int], object]] = {
@@ -88,28 +94,43 @@ class LSTMInitialisation:
         biases: of cells without a norm of the gates, a name of `LSTM_BIASES`; those of other cells are 0.
         forget_bias: what is added to the forget gate in the beginning, the cell's constant `forget_bias` included; the
             bias holds the rest. None for the cell's constant alone.
+        input_std: standard deviation of W x in cells without a norm of the gates, in place of the limit of W; None for
+            that limit.
     """
 
     def __init__(
-        self, *, weights: str, plain_weights: str | None = None, biases: str = "zero", forget_bias: float | None = None
+        self,
+        *,
+        weights: str,
+        plain_weights: str | None = None,
+        biases: str = "zero",
+        forget_bias: float | None = None,
+        input_std: float | None = None,
     ) -> None:
+        if input_std is not None and not input_std > 0:
+            raise ArgumentError(f"input_std={input_std} must be above 0, or null")
         require_known("weights", weights, LSTM_LIMITS)
         require_known("plain_weights", plain_weights or weights, LSTM_LIMITS)
         require_known("biases", biases, LSTM_BIASES)
         self.weights = weights
         self.plain_weights = plain_weights or weights
         self.biases = biases
-        self.forget_bias = forget_bias
+        self.forget_bias, self.input_std = forget_bias, input_std
 
     @torch.no_grad()
-    def __call__(self, cell: LSTMCell) -> None:
-        """Set W, U and the bias of the gates of a cell, not a wrapper. Raises ConfigError for one without W or U."""
+    def __call__(self, cell: LSTMCell, rms: float = RMS_OF_OUTPUTS) -> None:
+        """Set W, U and the bias of the gates of a cell, not a wrapper, that reads values of root mean square `rms`.
+
+        Raises ConfigError for a cell without W or U.
+        """
         if missing := [name for name in ("input_weight", "recurrent_weight") if not hasattr(cell, name)]:
             raise ConfigError(f"init: {type(cell).__name__} has no {missing[0]}: choose init=las, or name it so")
         plain, bias = isinstance(cell, PlainLSTMCell), cell.gate_bias()
         limits = LSTM_LIMITS[self.plain_weights if plain else self.weights]
         for name, limit in zip(("input_weight", "recurrent_weight"), limits, strict=True):
             _uniform(cell.get_parameter(name), limit(cell.input_size, cell.hidden_size))
+        if plain and self.input_std is not None:
+            _uniform(cell.input_weight, self.input_std * math.sqrt(3.0 / cell.input_size) / rms)
         cell.weights_changed()
         LSTM_BIASES[self.biases if plain else "zero"](bias, cell.hidden_size)
         if self.forget_bias is not None:
@@ -157,7 +178,9 @@ class Initialisation:
             if isinstance(module, WrapperLSTMCell):
                 continue
             if isinstance(module, LSTMCell):
-                self.lstms["listener" if name.startswith("listener.") else "speller"](module)
+                part = "listener" if name.startswith("listener.") else "speller"
+                is_first = name.startswith(("listener.layers.0.", "speller."))
+                self.lstms[part](module, RMS_OF_FEATURES if is_first else RMS_OF_OUTPUTS)
             elif isinstance(module, (nn.Embedding, nn.Linear, nn.Conv1d, nn.Conv2d)):
                 self._draw(module, self.draws[_role(name, module)])
             elif not isinstance(module, (OutputNorm, ChannelNorm)):

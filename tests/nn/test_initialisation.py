@@ -12,15 +12,18 @@ from tiers import rest_slow
 from torch import Tensor, nn
 
 from las.config.build import build, card, compose
+from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.cells.wrapper import WrapperLSTMCell
+from las.nn.initialisation import LSTMInitialisation
+from las.nn.listener import Listener
 from las.nn.speller import Speller
 from las.runtime import devices
 from las.runtime.errors import ConfigError
 from las.training import setup
 
 SYMBOLS = 1030  # Zeineldeen et al.'s pieces
-INITS = ["glorot", "las", "returnn", "tensorflow", "torch"]
+INITS = ["glorot", "las", "returnn", "tensorflow", "torch"]  # returnn_unit_variance is below
 
 
 def glorot(inputs: int, outputs: int) -> float:
@@ -174,6 +177,34 @@ def test_every_cell(init: str, name: str, part: str) -> None:
     if name != "weight_norm":
         prefix = f"{part}.cell." if isinstance(factory_of(name)(2, 2), WrapperLSTMCell) else f"{part}."
         assert all(torch.equal(value, before[prefix + key]) for key, value in kept)
+
+
+@pytest.mark.parametrize("layers", [1, 4])
+def test_plain_cells_begin_with_inputs_of_unit_variance(layers: int) -> None:
+    """Measured on random features, layer by layer; with RETURNN's Glorot the states shrink."""
+    found = {}
+    for init in ("returnn", "returnn_unit_variance"):
+        torch.manual_seed(1)
+        listener = Listener(60, cell=PlainLSTMCell, num_layers=layers, hidden_size=128, time_reduction=[1] * layers)
+        build(card("init", init))(nn.ModuleDict({"listener": listener}))
+        rows, lengths = torch.randn(4, 40, 60), torch.full((4,), 40)
+        for layer in listener.layers:
+            projected = rows @ layer.forwards.cell.input_weight.T
+            rows = layer(rows, lengths).detach()
+        found[init] = float(projected.detach().std())
+    assert 0.6 < found["returnn_unit_variance"] < 1.25 and found["returnn"] < (0.6 if layers == 1 else 0.05)
+
+
+def test_only_plain_cells_of_the_listener_are_drawn_in_another_scale() -> None:
+    values = {}
+    for init in ("returnn", "returnn_unit_variance"):
+        torch.manual_seed(1)
+        model = nn.ModuleDict({"speller": PlainLSTMCell(8, 4), "listener": nn.ModuleList([LNJoinedLSTMCell(8, 4)])})
+        build(card("init", init))(model)
+        values[init] = [*model.parameters()]
+    assert all(map(torch.equal, *values.values()))
+    with pytest.raises(ConfigError, match="input_std=0"):
+        LSTMInitialisation(weights="per_gate", input_std=0.0)
 
 
 def test_gains_of_weight_norm_are_the_lengths_of_the_new_rows() -> None:

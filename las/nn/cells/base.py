@@ -70,6 +70,7 @@ class LSTMCell(nn.Module):
         input_size: size of one frame.
         hidden_size: H, size of hidden and cell.
         cell_norm: one of the four above; adds a gain and a bias of size H unless `none`.
+        cell_gain: first value of the gain of the memory's norm.
         forget_bias: constant added to the forget gate AFTER any norm of the gates (a constant added before a
             per-gate norm would be cancelled by its centring).
         eps: added to the variance inside every layer norm of the cell.
@@ -90,7 +91,14 @@ class LSTMCell(nn.Module):
     recurrent_weight: nn.Parameter
 
     def __init__(
-        self, input_size: int, hidden_size: int, *, cell_norm: str = "none", forget_bias: float = 0.0, eps: float = 1e-5
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        cell_norm: str = "none",
+        cell_gain: float = 1.0,
+        forget_bias: float = 0.0,
+        eps: float = 1e-5,
     ) -> None:
         super().__init__()
         require_known("cell_norm", cell_norm, CELL_NORMS)
@@ -102,7 +110,7 @@ class LSTMCell(nn.Module):
         self.forget_bias = float(forget_bias)
         self.eps = float(eps)
         if cell_norm != "none":
-            self.cell_gain = nn.Parameter(torch.ones(hidden_size))
+            self.cell_gain = nn.Parameter(torch.full((hidden_size,), float(cell_gain)))
             self.cell_bias = nn.Parameter(torch.zeros(hidden_size))
 
     def weights(self) -> tuple[nn.Parameter, nn.Parameter]:

@@ -24,10 +24,12 @@ class BNInputLSTMCell(LSTMCell):
         momentum: weight of a batch in the running statistics that evaluation uses.
     """
 
-    def __init__(self, input_size: int, hidden_size: int, *, momentum: float = 0.1, **options: Any) -> None:
+    def __init__(
+        self, input_size: int, hidden_size: int, *, momentum: float = 0.1, gain: float = 1.0, **options: Any
+    ) -> None:
         super().__init__(input_size, hidden_size, **options)
         self.input_weight, self.recurrent_weight = self.weights()
-        self.gain = nn.Parameter(torch.ones(NUM_GATES * hidden_size))
+        self.gain = nn.Parameter(torch.full((NUM_GATES * hidden_size,), float(gain)))
         self.bias = nn.Parameter(torch.zeros(NUM_GATES * hidden_size))
         self.input_moments = RunningMoments(NUM_GATES * hidden_size, momentum=momentum)
 

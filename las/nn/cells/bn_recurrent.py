@@ -15,9 +15,6 @@ from torch.nn import functional
 from las.nn.cells.base import NUM_GATES, Gates, Hidden, LSTMCell, LSTMState, Mask
 from las.nn.normalisation import RunningMoments, moment_norm
 
-INITIAL_GAIN = 0.1
-"""Initial gain: with 1 the gradient vanishes through the tanh (their section 4)."""
-
 
 class BNRecurrentLSTMCell(LSTMCell):
     """An LSTM with batch norm on W x, on U h and, by `cell_norm`, on the memory. Parameters besides W and U: 12H.
@@ -26,22 +23,32 @@ class BNRecurrentLSTMCell(LSTMCell):
         num_steps: first steps with running statistics of their own; later ones share those of the last. With 1, all
             steps share them. A speller does not count its steps: it uses the last.
         momentum: weight of a batch in the running statistics that evaluation uses.
+        input_gain, recurrent_gain, cell_gain: first values of the gains; with 1 the gradient vanishes through the tanh
+            (their section 4).
     """
 
     def __init__(
-        self, input_size: int, hidden_size: int, *, num_steps: int = 100, momentum: float = 0.1, **options: Any
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        num_steps: int = 100,
+        momentum: float = 0.1,
+        input_gain: float = 0.1,
+        recurrent_gain: float = 0.1,
+        cell_gain: float = 0.1,
+        **options: Any,
     ) -> None:
-        super().__init__(input_size, hidden_size, **options)
+        super().__init__(input_size, hidden_size, cell_gain=cell_gain, **options)
         size = NUM_GATES * hidden_size
         self.input_weight, self.recurrent_weight = self.weights()
-        self.input_gain = nn.Parameter(torch.full((size,), INITIAL_GAIN))
-        self.recurrent_gain = nn.Parameter(torch.full((size,), INITIAL_GAIN))
+        self.input_gain = nn.Parameter(torch.full((size,), float(input_gain)))
+        self.recurrent_gain = nn.Parameter(torch.full((size,), float(recurrent_gain)))
         self.bias = nn.Parameter(torch.zeros(size))
         running = partial(RunningMoments, num_steps=num_steps, momentum=momentum)
         self.input_moments, self.recurrent_moments = running(size), running(size)
         self.num_steps = num_steps
         if self.cell_norm != "none":
-            nn.init.constant_(self.cell_gain, INITIAL_GAIN)
             self.cell_moments = running(hidden_size)
 
     def gates(self, input_gates: Gates, hidden: Hidden) -> Gates:

@@ -26,6 +26,10 @@ class LNGlobalLSTMCell(LSTMCell):
     `input` is Zeineldeen et al.'s (bias_x alone: 12H). Both are the same function; they differ in training, because
     three biases that add up take three steps at each update.
 
+    `input_gain` and `recurrent_gain` are the first values of the two gains. With both at 1 the history has half of the
+    gates' variance from the first frame on, however small U h is; a recurrent gain of 0.1 (Cooijmans et al. 2017, for
+    batch norm) lets it grow.
+
     >>> import las, torch
     >>> cell = las.LNGlobalLSTMCell(80, 256, cell_norm="output")
     >>> frame, state = torch.randn(4, 80), cell.initial_state(4)
@@ -37,14 +41,23 @@ class LNGlobalLSTMCell(LSTMCell):
     True
     """
 
-    def __init__(self, input_size: int, hidden_size: int, *, biases: str = "all", **options: Any) -> None:
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        biases: str = "all",
+        input_gain: float = 1.0,
+        recurrent_gain: float = 1.0,
+        **options: Any,
+    ) -> None:
         super().__init__(input_size, hidden_size, **options)
         require_known("biases", biases, BIASES)
         size = NUM_GATES * hidden_size
         self.input_weight, self.recurrent_weight = self.weights()
-        self.input_gain = nn.Parameter(torch.ones(size))
+        self.input_gain = nn.Parameter(torch.full((size,), float(input_gain)))
         self.input_bias = nn.Parameter(torch.zeros(size))
-        self.recurrent_gain = nn.Parameter(torch.ones(size))
+        self.recurrent_gain = nn.Parameter(torch.full((size,), float(recurrent_gain)))
         self.recurrent_bias = nn.Parameter(torch.zeros(size)) if biases == "all" else None
         self.bias = nn.Parameter(torch.zeros(size)) if biases == "all" else None
 

@@ -18,17 +18,21 @@ PROJECTIONS = ("input", "recurrent")
 
 
 class LNOneProjectionLSTMCell(LSTMCell):
-    """An LSTM with layer norm on W x or on U h, as `normalised` says. Parameters besides W and U: 8H.
+    """An LSTM with layer norm on W x or on U h, as `normalised` says, whose gain starts at `gain`.
+
+    Parameters besides W and U: 8H.
 
     Invariant to the scale of the normalised matrix.
     """
 
-    def __init__(self, input_size: int, hidden_size: int, *, normalised: str, **options: Any) -> None:
+    def __init__(
+        self, input_size: int, hidden_size: int, *, normalised: str, gain: float = 1.0, **options: Any
+    ) -> None:
         super().__init__(input_size, hidden_size, **options)
         require_known("normalised", normalised, PROJECTIONS)
         self.normalised = normalised
         self.input_weight, self.recurrent_weight = self.weights()
-        self.gain = nn.Parameter(torch.ones(NUM_GATES * hidden_size))
+        self.gain = nn.Parameter(torch.full((NUM_GATES * hidden_size,), float(gain)))
         self.bias = nn.Parameter(torch.zeros(NUM_GATES * hidden_size))
 
     def input_gates(self, frames: Frames) -> Gates:

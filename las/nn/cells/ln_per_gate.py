@@ -13,15 +13,17 @@ from las.nn.normalisation import layer_norm
 
 
 class LNPerGateLSTMCell(LSTMCell):
-    """An LSTM with layer norm on each gate of W x + U h. Parameters besides W and U: 8H.
+    """An LSTM with layer norm on each gate of W x + U h, whose gains start at `gain`.
+
+    Parameters besides W and U: 8H.
 
     Invariant to a common scale of each gate's rows of W and U.
     """
 
-    def __init__(self, input_size: int, hidden_size: int, **options: Any) -> None:
+    def __init__(self, input_size: int, hidden_size: int, *, gain: float = 1.0, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
         self.input_weight, self.recurrent_weight = self.weights()
-        self.gain = nn.Parameter(torch.ones(NUM_GATES, hidden_size))
+        self.gain = nn.Parameter(torch.full((NUM_GATES, hidden_size), float(gain)))
         self.bias = nn.Parameter(torch.zeros(NUM_GATES, hidden_size))
 
     def gates(self, input_gates: Gates, hidden: Hidden) -> Gates:

@@ -23,14 +23,16 @@ class LNSelectedGatesLSTMCell(LSTMCell):
     Parameters besides W and U: 4H, and H for each normalised gate.
     """
 
-    def __init__(self, input_size: int, hidden_size: int, *, gates: Sequence[str] = GATES, **options: Any) -> None:
+    def __init__(
+        self, input_size: int, hidden_size: int, *, gates: Sequence[str] = GATES, gain: float = 1.0, **options: Any
+    ) -> None:
         super().__init__(input_size, hidden_size, **options)
         for gate in gates:
             if gate not in GATES:
                 raise ArgumentError(f"gates={list(gates)}: there is no gate {gate!r}.{suggest(str(gate), GATES)}")
         self.chosen = [GATES.index(gate) for gate in gates]
         self.input_weight, self.recurrent_weight = self.weights()
-        self.gain = nn.Parameter(torch.ones(len(self.chosen), hidden_size))
+        self.gain = nn.Parameter(torch.full((len(self.chosen), hidden_size), float(gain)))
         self.bias = nn.Parameter(torch.zeros(NUM_GATES * hidden_size))
 
     def gates(self, input_gates: Gates, hidden: Hidden) -> Gates:
