@@ -5,11 +5,11 @@ import sys
 from las.cli.main import VERBS, Verb, main
 
 VERB = Verb(
-    "benchmarks.main",
-    "benchmark",
     "measure how fast it is",
     "suite=lstm shapes=[C1]",
     "groups that were finished are in output=; the same command measures everything again",
+    "benchmarks.main",
+    "benchmark",
 )
 
 if __name__ == "__main__":

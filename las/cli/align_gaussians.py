@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from las.config.build import Config, build, card
+from las.config.build import Config, build, option
 from las.data.corpora.base import Corpus
 from las.data.sampler import DECODED
 from las.hmm import gmm
@@ -95,7 +95,7 @@ def train(
     has_words = lexicon.silence is not None
     if not has_words:
         model.bigram.copy_(frames.phone_bigram([words for _, words in spoken], states.topology.phones, corpus.name))
-    config = config | {"model": section, "search": card("search", SEARCHES[has_words])}
+    config = config | {"model": section, "search": option("search", SEARCHES[has_words])}
     _write(config, schedule.realignments, corpus, model, aligner)
     folder = config["gaussians"]
     progress.say(f"{model.explain()} written to {folder}")
@@ -105,7 +105,7 @@ def train(
 def _features(config: Config, corpus: Corpus) -> Features:
     section = config["gaussian_features"]
     if isinstance(section, str):
-        raise ConfigError(f"gaussian_features={section}: choose the card so: features@gaussian_features={section}")
+        raise ConfigError(f"gaussian_features={section}: choose the option so: features@gaussian_features={section}")
     features: Features = build(section, where="gaussian_features")(corpus.sample_rate)
     return features
 

@@ -142,7 +142,7 @@ def _waveforms_only(config: Config) -> Augmentation:
     augment: Augmentation = build(config["augment"], where="augment")
     if augment.changes_features or augment.speeds != (1.0,):
         raise ConfigError(
-            "augment: to decode, only the sound is changed, and this card has masks, warping or speeds for training: "
+            "augment: to decode, only the sound is changed, and this option has masks, warping or speeds for training: "
             "choose augment=noise, room or telephone"
         )
     if augment.distortions and config["split"] is None:

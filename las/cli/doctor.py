@@ -247,7 +247,7 @@ def dry_run(config: Config) -> Iterator[Check]:
     training_config = {key: value for key, value in config.items() if key != "dry_run"}
     _, training_setup = setup.build_all(training_config, corpus)
     line = learning_rate.remark(training_config, setup.num_parameters(training_setup.parts.model))
-    suits = f"{training_config['optim'].get('lr')} suits the size of the model, as far as its card says"
+    suits = f"{training_config['optim'].get('lr')} suits the size of the model, as far as its option says"
     yield Check("learning rate", NOTE if line else OK, line or suits)
     train = corpus.prepare(Path(config["data_dir"]) / "manifests")[corpus.splits[0]]
     yield from checks(training_config, training_setup, corpus, train)

@@ -9,13 +9,15 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from las.config import flags as hydra_flags
 from las.config import folders as config_folders
-from las.config import quoting, tracebacks
+from las.config import overrides as config_overrides
+from las.config import tracebacks
 from las.config.build import config_directory
 from las.config.trust import trust
 from las.runtime import signals, terminal
@@ -23,154 +25,87 @@ from las.runtime.errors import ConfigError, LasError, MissingValueError, Storage
 
 
 class Verb(NamedTuple):
-    """A command: the function of its name in `module`, its config ("" for none), one line of help, an example of its
-    arguments.
+    """A command: one line of help, an example of its arguments, and what the same command does after a signal.
 
-    `again` says what the same command does after a signal ended this one.
+    It is the function of its name in `module`, by default the module of its name here; `config` is its config, by
+    default that of its name, "" for none.
     """
 
-    module: str
-    config: str
     help: str
-    example: str
+    example: str = ""
     again: str = "the same command begins again"
+    module: str = "las.cli.{name}"
+    config: str = "{name}"
 
 
 READS_ON = "the same command reads what is left"
 TRAINS_ON = "the same command continues from the last checkpoint, or begins again where there is none yet"
+PACKS_ON = "shards that were written are whole; the same command writes the others"
+TRANSCRIBES_AGAIN = "files that were written are whole; the same command transcribes all recordings again"
+REPRODUCES_ON = "the same command keeps the rows that are finished and continues the next from its last checkpoint"
+ANALYZES_AGAIN = "the same command measures again; with every=... it continues the training from its last checkpoint"
+LOOKS_AGAIN = "trainings go on; the same command looks again"
+EXPERIMENT = "+experiment=ln_encoder_only"
+OF_RUN = "checkpoint=runs/ln_encoder_only/synthetic/seed1"
+AN4 = "corpus=an4 corpus.root=/corpora/an4"
+LM = "las.cli.language_model"
+TUNED = "checkpoint=runs/ln_encoder_only/an4/seed1 search.lm.path=an4.arpa"
+SEEN = "alignments, distributions, gradients, smoothness: of a checkpoint or during training"
 
 VERBS = {
     "prepare": Verb(
-        "las.cli.prepare",
-        "train",
-        "read or synthesise a corpus, check it, print its table",
-        "corpus=synthetic",
-        READS_ON,
+        "read or synthesise a corpus, check it, print its table", "corpus=synthetic", READS_ON, config="train"
     ),
     "check": Verb(
-        "las.cli.prepare", "train", "read every file of a corpus, name each bad one", "corpus=synthetic", READS_ON
+        "read every file of a corpus, name each bad one", "corpus=synthetic", READS_ON, "las.cli.prepare", "train"
     ),
-    "pack": Verb(
-        "las.cli.pack",
-        "pack",
-        "put a corpus into a few large tar files",
-        "corpus=synthetic output=shards",
-        "shards that were written are whole; the same command writes the others",
-    ),
-    "listen": Verb(
-        "las.cli.listen",
-        "listen",
-        "write augmented utterances as wav, with what was done to each",
-        "corpus=synthetic augment=noisy",
-    ),
-    "train": Verb(
-        "las.cli.train",
-        "train",
-        "train, then decode and score dev and test",
-        "+experiment=ln_encoder_only",
-        TRAINS_ON,
-    ),
-    "decode": Verb(
-        "las.cli.decode",
-        "decode",
-        "write a checkpoint's hypotheses for audio files or a split",
-        "checkpoint=runs/ln_encoder_only/synthetic/seed1 audio=x.wav",
-    ),
+    "pack": Verb("put a corpus into a few large tar files", "corpus=synthetic output=shards", PACKS_ON),
+    "listen": Verb("write augmented utterances as wav, with what was done to each", "corpus=synthetic augment=noisy"),
+    "train": Verb("train, then decode and score dev and test", EXPERIMENT, TRAINS_ON),
+    "decode": Verb("write a checkpoint's hypotheses for audio files or a split", f"{OF_RUN} audio=x.wav"),
     "transcribe": Verb(
-        "las.cli.transcribe",
-        "transcribe",
         "text, words with times or captions of recordings of any length",
-        "checkpoint=runs/ln_encoder_only/synthetic/seed1 input=talk.flac output=talk.srt",
-        "files that were written are whole; the same command transcribes all recordings again",
+        f"{OF_RUN} input=talk.flac output=talk.srt",
+        TRANSCRIBES_AGAIN,
     ),
-    "demo_app": Verb(
-        "las.cli.demo_app",
-        "demo_app",
-        "a page in the browser: record or upload, see text, times and attention",
-        "checkpoint=runs/ln_encoder_only/synthetic/seed1",
-    ),
+    "demo_app": Verb("a page in the browser: record or upload, see text, times and attention", OF_RUN),
     "average": Verb(
-        "las.cli.export",
-        "average",
         "the mean of a run's last or best checkpoints",
         "run=runs/ln_encoder_only/synthetic/seed1 best=3",
+        module="las.cli.export",
     ),
-    "export": Verb(
-        "las.cli.export",
-        "export",
-        "one file for another machine, programs that need no las",
-        "checkpoint=runs/ln_encoder_only/synthetic/seed1 output=model.las",
-    ),
-    "score": Verb(
-        "las.cli.score",
-        "score",
-        "compare hypotheses with references",
-        "reference=test.jsonl hypothesis=hypotheses.jsonl",
-    ),
-    "train_lm": Verb(
-        "las.cli.language_model",
-        "language_model",
-        "train an LSTM language model of transcripts or a text",
-        "corpus=an4 corpus.root=/corpora/an4",
-        TRAINS_ON,
-    ),
-    "align": Verb(
-        "las.cli.align",
-        "align",
-        "times of phones and words, by HMMs trained from a flat start",
-        "corpus=an4 corpus.root=/corpora/an4 output=an4.ctm",
-    ),
-    "ngram": Verb(
-        "las.cli.ngram", "ngram", "estimate an n-gram language model, write it as ARPA", "n=5 output=lm.arpa"
-    ),
+    "export": Verb("one file for another machine, programs that need no las", f"{OF_RUN} output=model.las"),
+    "score": Verb("compare hypotheses with references", "reference=test.jsonl hypothesis=hypotheses.jsonl"),
+    "train_lm": Verb("train an LSTM language model of transcripts or a text", AN4, TRAINS_ON, LM, "language_model"),
+    "align": Verb("times of phones and words, by HMMs trained from a flat start", f"{AN4} output=an4.ctm"),
+    "ngram": Verb("estimate an n-gram language model, write it as ARPA", "n=5 output=lm.arpa"),
     "perplexity": Verb(
-        "las.cli.language_model",
-        "perplexity",
-        "how well language models predict a split or a text",
-        "corpus=an4 corpus.root=/corpora/an4 models=[an4.arpa,runs/lm/an4/seed1]",
+        "how well language models predict a split or a text", f"{AN4} models=[an4.arpa,runs/lm/an4/seed1]", module=LM
     ),
-    "tune": Verb(
-        "las.cli.tune",
-        "tune",
-        "find the best weights of a search on a development split",
-        "checkpoint=runs/ln_encoder_only/an4/seed1 search.lm.path=an4.arpa",
+    "tune": Verb("find the best weights of a search on a development split", TUNED),
+    "tune_lr": Verb("find a learning rate in a few hundred updates, with a plot", EXPERIMENT),
+    "reproduce": Verb("train the rows of a paper's table, report on them", "recipe=bo18_table3", REPRODUCES_ON),
+    "analyze": Verb(SEEN, OF_RUN, ANALYZES_AGAIN),
+    "doctor": Verb("check this machine, and whether a training's longest batches fit"),
+    "demo": Verb("the whole job on the embedded corpus, in minutes", "", TRAINS_ON, config="train"),
+    "list": Verb(
+        "the config groups, the options of one and where they are mounted", "cell", module="las.cli.options", config=""
     ),
-    "tune_lr": Verb(
-        "las.cli.tune_lr",
-        "tune_lr",
-        "find a learning rate in a few hundred updates, with a plot",
-        "+experiment=ln_encoder_only",
+    "show": Verb(
+        "an option composed, and the equation of its class", "cell=ln_global", module="las.cli.options", config=""
     ),
-    "reproduce": Verb(
-        "las.cli.reproduce",
-        "reproduce",
-        "train the rows of a paper's table, report on them",
-        "recipe=bo18_table3",
-        "the same command keeps the rows that are finished and continues the next from its last checkpoint",
-    ),
-    "analyze": Verb(
-        "las.cli.analyze",
-        "analyze",
-        "alignments, distributions, gradients, smoothness: of a checkpoint or during training",
-        "checkpoint=runs/ln_encoder_only/synthetic/seed1",
-        "the same command measures again; with every=... it continues the training from its last checkpoint",
-    ),
-    "doctor": Verb("las.cli.doctor", "doctor", "check this machine, and whether a training's longest batches fit", ""),
-    "demo": Verb("las.cli.demo", "train", "the whole job on the embedded corpus, in minutes", "", TRAINS_ON),
-    "list": Verb("las.cli.cards", "", "the config groups, the cards of one and where they are mounted", "cell"),
-    "show": Verb("las.cli.cards", "", "a card composed, and the equation of its class", "cell=ln_global"),
     "runs": Verb(
-        "las.cli.runs",
-        "",
-        "the runs in a folder: listed, two compared, those that train followed",
-        "sort=test",
-        "trainings go on; the same command looks again",
+        "the runs in a folder: listed, two compared, those that train followed", "sort=test", LOOKS_AGAIN, config=""
     ),
+}
+VERBS = {
+    name: verb._replace(module=verb.module.format(name=name), config=verb.config.format(name=name))
+    for name, verb in VERBS.items()
 }
 
 COMPLETION = ("-sc", "--shell-completion")
-OF_CARDS = ("list", "show")
-"""Verbs without a config that read the cards of own folders too."""
+OF_OPTIONS = ("list", "show")
+"""Verbs without a config that read the user's config folders too."""
 FULL_DISK = "Make room and type the same command again, or write to another disk: run_dir=... or output=..."
 
 
@@ -220,7 +155,7 @@ def main(arguments: list[str] | None = None) -> int:
         with trust(*flags.trust):
             if flags.help:
                 print(describe(name))
-            elif flags.completion:
+            elif flags.shell_completion:
                 complete(flags.overrides)
             else:
                 run(name, flags)
@@ -249,18 +184,18 @@ def run(name: str, flags: hydra_flags.Flags) -> None:
     """Run a verb, or do with its config what Hydra's flags ask for."""
     verb = VERBS[name]
     if not verb.config:
-        if (flags._replace(folders=()) if name in OF_CARDS else flags).has_config_flags:
+        if (replace(flags, config_dir=[]) if name in OF_OPTIONS else flags).has_config_flags:
             raise ConfigError(f"{name} has no config of its own, so Hydra's flags are not for it: las {name} --help")
-        with own_folders(flags.folders if name in OF_CARDS else None):
+        with own_folders(flags.config_dir) if name in OF_OPTIONS else nullcontext():
             function(name)(flags.overrides)
         return
-    given = quoting.with_files(name, flags.overrides)
-    overrides = [quoting.protect_each(each) if flags.multirun else quoting.protect(each) for each in given]
-    with own_folders(flags.folders):
+    protect = config_overrides.protect_each if flags.multirun else config_overrides.protect
+    overrides = [protect(each) for each in config_overrides.with_files(name, flags.overrides)]
+    with own_folders(flags.config_dir):
         if flags.cfg or flags.info:
-            importlib.import_module("las.cli.show_config").show(name, verb.config, overrides, flags)
+            show(name, overrides, flags)
         elif flags.multirun and name != "train":
-            importlib.import_module("las.cli.multirun").run(name, verb.config, function(name), overrides)
+            importlib.import_module("las.cli.sweep").run(name, verb.config, function(name), overrides)
         elif flags.multirun:
             importlib.import_module("las.cli.sweep").train(overrides)
         else:
@@ -273,12 +208,25 @@ def function(name: str) -> Callable[[list[str]], Any]:
     return verb
 
 
+def show(name: str, overrides: list[str], flags: hydra_flags.Flags) -> None:
+    """Print the config of a verb (`--cfg`), or Hydra's information about it (`--info`)."""
+    composed = as_composed(name, overrides)
+    if name == "reproduce" and (rows := [each for each in overrides if each not in composed]):
+        print(f"to every row, each a config of train: {' '.join(rows)}", file=sys.stderr)
+    hydra_flags.show(VERBS[name].config, composed, flags)
+
+
+def as_composed(name: str, overrides: list[str]) -> list[str]:
+    """The overrides that a verb hands to Hydra for the ones that were typed."""
+    module = importlib.import_module(VERBS[name].module)
+    if not hasattr(module, "as_composed"):
+        module = importlib.import_module("las.decoding.tuned_search")
+    return list(module.as_composed(overrides))
+
+
 @contextmanager
-def own_folders(given: Sequence[str] | None) -> Iterator[None]:
-    """Use the own folders of configs in the body (those `given`, and `configs/` here), and say so; None for none."""
-    if given is None:
-        yield
-        return
+def own_folders(given: Sequence[str]) -> Iterator[None]:
+    """Add the user's config folders within the block and announce them: those `given`, and `configs/` here."""
     folders = config_folders.find(config_directory(), given, Path())
     if any(folders) and os.environ.get("RANK", "0") == "0":  # of several processes one says it
         print(config_folders.announcement(config_directory(), folders), file=sys.stderr)
@@ -325,7 +273,7 @@ def by_config(name: str, config: str | None) -> str:
     raise ConfigError(
         f"--config-name={config}: every verb has its one config"
         + (f": {' or '.join(others)} has this one" if others else f", {name} has {VERBS[name].config or 'none'}")
-        + ". What you change in it stands in a card of your own: --config-dir=DIR +experiment=mine"
+        + ". What you change in it stands in an option of your own: --config-dir=DIR +experiment=mine"
     )
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from las.config import quoting
+from las.config import overrides as config_overrides
 from las.config.build import build, compose
 from las.data import packing
 from las.data.corpora.base import Corpus
@@ -38,7 +38,7 @@ def pack(overrides: list[str]) -> dict[str, PackedSplit]:
 
 def _training(corpus: Corpus, overrides: list[str], results: dict[str, PackedSplit]) -> list[str]:
     """Overrides of a training from the shards: the same corpus with another root, or its manifests."""
-    typed = [quoting.typed(override) for override in overrides]
+    typed = [config_overrides.typed(override) for override in overrides]
     if any(override.startswith("corpus.root=") for override in typed):
         output = next(iter(results.values())).manifest.parent
         same = [each for each in typed if not each.startswith(("corpus.root=", "output=", "shard_mb="))]

@@ -1,7 +1,8 @@
-"""`las train -m seed=1,2,3 +experiment=a,b`: one training for each combination, by Hydra's sweeper and launchers.
+"""Verbs for each combination of values, in Hydra's order: `las train -m seed=1,2,3 +experiment=a,b`.
 
-Each training has the run folder that it would have alone, so a sweep that was stopped goes on where it was, and a
-training that is finished is not repeated. One that diverges is recorded as a result, and the others go on.
+Trainings run by Hydra's sweeper and launchers, other verbs one after another. Each training has the run folder that it
+would have alone, so a sweep that was stopped goes on where it was, and a training that is finished is not repeated. One
+that diverges is recorded as a result, and the others go on.
 """
 
 import functools
@@ -9,23 +10,26 @@ import hashlib
 import importlib.metadata
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from omegaconf import OmegaConf
 
+from las.cli.main import as_composed
 from las.cli.train import say_unreached, summary, train_config
 from las.config import folders as config_folders
-from las.config import hydra_section, tracebacks
+from las.config import groups, tracebacks
 from las.config.build import compose, config_directory
-from las.config.groups import HYDRA
-from las.config.hydra_section import OF_SWEEPS
+from las.config.groups import HYDRA, OF_SWEEPS
 from las.config.overrides import combinations
 from las.runtime import progress, signals
-from las.runtime.errors import ConfigError, LasError, NumericalError
+from las.runtime.errors import ConfigError, LasError, MissingValueError, NumericalError
 from las.storage import atomic, bounded, run_records
 
+Job = tuple[str, ...]
+"""The overrides of one combination."""
+Place = tuple[str, ...]
 SWEEPS = Path("runs/sweeps")
 """The folder of what launchers write, and of the answers while a sweep is running."""
 FLAGS = ("-m", "--multirun")
@@ -35,6 +39,15 @@ LAUNCHERS = {
     "joblib": ("hydra-joblib-launcher", "joblib"),
 }
 """Launchers besides Hydra's own one: the package each is in, and the extra of las that installs it."""
+WRITTEN = ("output", "page", "alignments", "programs", "pictures")
+"""Keys that name what a verb writes."""
+BY_DEFAULT = {
+    "decode": ("checkpoint", "split", "audio"),
+    "tune": ("checkpoint",),
+    "demo": ("run_dir",),
+    "train_lm": ("run_dir",),
+}
+"""Keys that decide together where a verb writes if it is not told by `output`."""
 
 
 def train(overrides: list[str]) -> list[dict[str, Any] | None]:
@@ -50,7 +63,12 @@ def train(overrides: list[str]) -> list[dict[str, Any] | None]:
     jobs = combinations(chosen)
     configs = [compose("train", list(job)) for job in jobs]
     folders = [Path(config["run_dir"]) for config in configs]
-    _require_apart(jobs, folders)
+    if (shared := _shared([((str(folder),), job) for folder, job in zip(folders, jobs, strict=True)])) is not None:
+        (place,), other, job = shared
+        raise ConfigError(
+            f"two trainings would share {place}: {' '.join(other)} and {' '.join(job)}. Name them by what differs, in "
+            f"single quotes: 'name=x_${{{_differs(job, other)}}}'"
+        )
     if any(config_folders.own()):
         _require_package_section(chosen, jobs)
     progress.say(f"{len(jobs)} trainings")
@@ -125,17 +143,6 @@ def _place(answers: Path, folder: Path) -> Path:
     return answers / f"{hashlib.sha256(str(folder).encode()).hexdigest()}.json"
 
 
-def _require_apart(jobs: Sequence[tuple[str, ...]], folders: Sequence[Path]) -> None:
-    job_by_folder: dict[Path, tuple[str, ...]] = {}
-    for job, folder in zip(jobs, folders, strict=True):
-        if (other := job_by_folder.setdefault(folder, job)) is not job:
-            changed = next(b.partition("=")[0] for a, b in zip(other, job, strict=True) if a != b).lstrip("+")
-            raise ConfigError(
-                f"two trainings would share {folder}: {' '.join(other)} and {' '.join(job)}. Name them by what "
-                f"differs, in single quotes: 'name=x_${{{changed}}}'"
-            )
-
-
 def _require_known(overrides: Sequence[str]) -> None:
     """Raise ConfigError for Hydra keys that a sweep does not support: they would do nothing, or harm."""
     for override in overrides:
@@ -148,14 +155,14 @@ def _require_known(overrides: Sequence[str]) -> None:
 
 
 def _require_package_section(chosen: Sequence[str], jobs: Sequence[tuple[str, ...]]) -> None:
-    """Raise ConfigError if Hydra's own section, of the sweep or of a training, is set by a card."""
+    """Raise ConfigError if Hydra's own section, of the sweep or of a training, is set by an option."""
     directory, of_hydra = config_directory(), [override for override in chosen if HYDRA.match(override)]
     with config_folders.plain_errors():
         whole = config_folders.load(directory, "sweep", chosen, multirun=True)
-        hydra_section.check(directory, "sweep", chosen, whole)
+        groups.check_section(directory, "sweep", chosen, whole)
         for job in jobs:
             overrides = [*of_hydra, *job]
-            hydra_section.check(directory, "sweep", overrides, config_folders.load(directory, "sweep", overrides))
+            groups.check_section(directory, "sweep", overrides, config_folders.load(directory, "sweep", overrides))
 
 
 def _require_launcher(overrides: Sequence[str]) -> None:
@@ -167,3 +174,57 @@ def _require_launcher(overrides: Sequence[str]) -> None:
                 importlib.metadata.version(package)
             except importlib.metadata.PackageNotFoundError as error:
                 raise ConfigError(f"{override} needs {package}: pip install 'las-asr[{extra}]'") from error
+
+
+def run(name: str, config_name: str, verb: Callable[[list[str]], Any], overrides: Sequence[str]) -> None:
+    """Run another verb than `train` with each combination; one that fails does not end the others.
+
+    Raises ConfigError before the first for an override that cannot be parsed and for two runs that would write the
+    same file; LasError at the end, if runs failed.
+    """
+    groups.check_hydra(config_directory(), config_name, list(overrides))
+    jobs = combinations(overrides)
+    _require_other_places(name, config_name, jobs)
+    failed = []
+    for number, job in enumerate(jobs, start=1):
+        progress.say(f"== {number} of {len(jobs)}: las {name} {' '.join(job)}")
+        try:
+            verb(list(job))
+        except LasError as error:
+            print(f"las {name}: {error}", file=sys.stderr)
+            failed.append(str(number))
+    if failed:
+        raise LasError(f"{len(failed)} of {len(jobs)} failed ({', '.join(failed)}): the reasons are above")
+
+
+def _require_other_places(name: str, config_name: str, jobs: Sequence[tuple[str, ...]]) -> None:
+    """Raise ConfigError for two runs that would write to the same place."""
+    places: list[tuple[Place, Job]] = []
+    for job in jobs:
+        try:
+            composed = compose(config_name, as_composed(name, list(job)))
+        except MissingValueError:
+            continue  # the verb says what is missing
+        places += [((key, str(composed[key])), job) for key in WRITTEN if composed.get(key) is not None]
+        if name in BY_DEFAULT and composed.get("output") is None:
+            places.append((("output", *(str(composed[key]) for key in BY_DEFAULT[name])), job))
+    if (shared := _shared(places)) is not None:
+        place, other, job = shared
+        raise ConfigError(
+            f"two runs would write to the same place: {' '.join(other)} and {' '.join(job)}. Name it by what differs, "
+            f"in single quotes: '{'name' if name in ('demo', 'train_lm') else place[0]}=x_${{{_differs(job, other)}}}'"
+        )
+
+
+def _shared(places: Sequence[tuple[Place, Job]]) -> tuple[Place, Job, Job] | None:
+    """The first place that two jobs write to, with both."""
+    writers: dict[Place, Job] = {}
+    for place, job in places:
+        if (other := writers.setdefault(place, job)) is not job:
+            return place, other, job
+    return None
+
+
+def _differs(job: Job, other: Job) -> str:
+    """The first key that two jobs set differently."""
+    return next(a.partition("=")[0] for a, b in zip(job, other, strict=True) if a != b).lstrip("+")

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from las.config import quoting
+from las.config import overrides as config_overrides
 from las.config.build import build, checked, compose
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
@@ -93,5 +93,9 @@ def as_dict(result: RangeTest, title: str) -> dict[str, Any]:
 
 def next_command(overrides: list[str], rate: float) -> str:
     """The command that trains with a rate, with the overrides that a training has."""
-    kept = [quoting.typed(each) for each in overrides if each.lstrip("+").partition("=")[0] not in (*OWN, "optim.lr")]
+    kept = [
+        config_overrides.typed(each)
+        for each in overrides
+        if each.lstrip("+").partition("=")[0] not in (*OWN, "optim.lr")
+    ]
     return shlex.join(["las", "train", *kept, f"optim.lr={rate:g}"])

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from las.config import folders, groups, hydra_section, sizes
+from las.config import folders, groups, sizes
 from las.config.overrides import explain
 from las.config.targets import base_of, items_of, require_kind, resolve
 from las.runtime.errors import ArgumentError, ConfigError, MissingValueError, suggest
@@ -212,7 +212,7 @@ def compose(name: str, overrides: list[str]) -> Config:
     return config
 
 
-def card(group: str, name: str) -> Config:
+def option(group: str, name: str) -> Config:
     """`configs/<group>/<name>.yaml` by itself, resolved, with the options of its defaults, and without Hydra.
 
     Raises ConfigError with the nearest names if there is none, and for defaults other than `name` and
@@ -220,14 +220,14 @@ def card(group: str, name: str) -> Config:
     """
     from omegaconf import OmegaConf
 
-    resolved: Any = OmegaConf.to_container(_card(group, name), resolve=True)
+    resolved: Any = OmegaConf.to_container(_option(group, name), resolve=True)
     return dict(resolved)
 
 
-def _card(group: str, name: str) -> Any:
+def _option(group: str, name: str) -> Any:
     from omegaconf import OmegaConf
 
-    known = folders.cards(config_directory(), group)
+    known = folders.options(config_directory(), group)
     if name not in known:
         raise ConfigError(f"{group}={name!r}: there is no configs/{group}/{name}.yaml.{suggest(name, known)}")
     file: Any = OmegaConf.load(known[name])
@@ -235,27 +235,27 @@ def _card(group: str, name: str) -> Any:
     layers = []
     for entry in defaults if "_self_" in defaults else [*defaults, "_self_"]:
         if isinstance(entry, str):
-            layers.append(file if entry == "_self_" else _card(group, entry))
+            layers.append(file if entry == "_self_" else _option(group, entry))
             continue
         ((mount, base),) = entry.items()
         other, _, key = str(mount).lstrip("/").partition("@")
         if not key:
             raise ConfigError(f"{known[name]}: defaults may be `- name` and `- /group@key: name`, not {mount}: {base}")
-        layers.append({key: _card(other, base)})
+        layers.append({key: _option(other, base)})
     return OmegaConf.merge(*layers)
 
 
 def _deepest(overrides: list[str], directory: Path) -> str:
     """The override with the most brackets, shortened; a phrase for the config files where no override has many."""
     override = max(overrides, key=lambda each: each.count("[") + each.count("{"), default="")
-    return f"{override[:60]}..." if override.count("[") + override.count("{") > 50 else f"a card of {directory}"
+    return f"{override[:60]}..." if override.count("[") + override.count("{") > 50 else f"an option of {directory}"
 
 
 def _compose(directory: Path, name: str, overrides: list[str]) -> Any:
     from omegaconf import open_dict
 
     composed = folders.load(directory, name, overrides)
-    hydra_section.check(directory, name, overrides, composed)
+    groups.check_section(directory, name, overrides, composed)
     with open_dict(composed):
         del composed["hydra"]
     return composed

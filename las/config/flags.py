@@ -10,21 +10,19 @@ import io
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, NoReturn
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
-from las.config import build, groups
-from las.config import folders as config_folders
+from las.config import build, folders, groups
 from las.config.overrides import keys, value_of
 from las.config.trust import split
 from las.runtime.errors import ConfigError, MissingValueError, suggest
 
-CONFIGS = ("job", "hydra", "all")
 INFOS = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 SHELLS = ("bash", "zsh", "fish")
 SEARCH_PATH = "hydra.searchpath"
-
 MEANINGLESS = {
-    ("--config-path", "-cp"): "the configs of verbs are the package's. Your own cards lie in a folder that "
+    ("--config-path", "-cp"): "the configs of verbs are the package's. Options of your own lie in a folder that "
     "--config-dir=DIR adds",
     ("--experimental-rerun",): "a run continues with the command that began it, typed again",
     ("--hydra-help",): "`las <verb> --help` explains a verb, `las <verb> --info` shows what Hydra composes of it, and "
@@ -33,26 +31,28 @@ MEANINGLESS = {
 """Flags of Hydra that mean nothing here, with what to do instead."""
 
 
-class Flags(NamedTuple):
+@dataclass
+class Flags:
     """Hydra's flags of one command, and its overrides without them and without `hydra.searchpath`."""
 
-    overrides: list[str]
+    overrides: list[str] = field(default_factory=list)
     help: bool = False
     cfg: str | None = None
     info: str | None = None
     resolve: bool = False
     package: str | None = None
+    run: bool = False
     multirun: bool = False
-    completion: bool = False
+    shell_completion: bool = False
     config_name: str | None = None
-    folders: tuple[str, ...] = ()
-    trust: tuple[str, ...] = ()
+    config_dir: list[str] = field(default_factory=list)
+    trust: list[str] = field(default_factory=list)
     """Packages that the command trusts; this flag is not Hydra's."""
 
     @property
     def has_config_flags(self) -> bool:
         """True if a flag was given that only a verb with a config has."""
-        return self._replace(overrides=[], help=False, trust=()) != Flags([])
+        return replace(self, overrides=[], help=False, trust=[]) != Flags()
 
 
 class _Parser(argparse.ArgumentParser):
@@ -65,13 +65,14 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> _Parser:
     parser = _Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("--help", "-h", action="store_true")
-    parser.add_argument("--cfg", "-c")
-    parser.add_argument("--info", "-i", nargs="?", const="all")
+    one = parser.add_mutually_exclusive_group()
+    one.add_argument("--run", "-r", action="store_true")
+    one.add_argument("--multirun", "-m", action="store_true")
+    one.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+    one.add_argument("--info", "-i", nargs="?", const="all")
+    one.add_argument("--shell-completion", "-sc", action="store_true")
     parser.add_argument("--resolve", action="store_true")
     parser.add_argument("--package", "-p")
-    parser.add_argument("--run", "-r", action="store_true")
-    parser.add_argument("--multirun", "-m", action="store_true")
-    parser.add_argument("--shell-completion", "-sc", action="store_true")
     parser.add_argument("--config-name", "-cn")
     parser.add_argument("--config-dir", "-cd", action="append", default=[])
     parser.add_argument("--trust", action="append", default=[])
@@ -82,7 +83,7 @@ def _parser() -> _Parser:
 
 
 def parse(arguments: Sequence[str]) -> Flags:
-    """Sort flags and overrides. Raises ConfigError for an unknown flag, a wrong value, two flags at odds."""
+    """Sort flags and overrides. Raises ConfigError for an unknown flag, a wrong value, conflicting flags."""
     if not any(each.startswith("-") or SEARCH_PATH in each for each in arguments):
         return Flags(list(arguments))
     parser = _parser()
@@ -90,93 +91,69 @@ def parse(arguments: Sequence[str]) -> Flags:
     for flag in unknown:
         known = [name for action in parser._actions for name in action.option_strings]
         raise ConfigError(f"{flag}: there is no such flag.{suggest(flag.partition('=')[0], known)}")
-    for names, instead in MEANINGLESS.items():
-        if getattr(given, names[0]) is not None:
-            raise ConfigError(f"{names[0]}: {instead}")
-    if given.info is not None and "=" in given.info:  # `--info corpus=an4`: a flag without a value, and an override
-        given.overrides.append(given.info)
-        given.info = "all"
-    _require_one_of("--cfg", given.cfg, CONFIGS)
-    _require_one_of("--info", given.info, INFOS)
-    _require_compatible(given)
-    folders = (*given.config_dir, *_search_path(given.overrides))
-    return Flags(
-        [override for override in given.overrides if not _is_search_path(override)],
-        help=given.help,
-        cfg=given.cfg,
-        info=given.info,
-        resolve=given.resolve,
-        package=given.package,
-        multirun=given.multirun,
-        completion=given.shell_completion,
-        config_name=given.config_name,
-        folders=folders,
-        trust=tuple(split(given.trust, "--trust")),
-    )
-
-
-def _require_one_of(flag: str, value: str | None, values: Sequence[str]) -> None:
-    if value is not None and value not in values:
-        raise ConfigError(f"{flag} {value}: it takes {', '.join(values[:-1])} or {values[-1]}")
-
-
-def _require_compatible(given: argparse.Namespace) -> None:
-    commands = {
-        "--run": given.run,
-        "--multirun": given.multirun,
-        "--cfg": given.cfg is not None,
-        "--info": given.info is not None,
-        "--shell-completion": given.shell_completion,
-    }
-    if len(chosen := [flag for flag, is_given in commands.items() if is_given]) > 1:
-        raise ConfigError(f"{' and '.join(chosen)}: only one of them at a time")
-    for flag, is_given in (("--resolve", given.resolve), ("--package", given.package is not None)):
-        if is_given and given.cfg is None:
+    values = vars(given)
+    for (flag, *_), instead in MEANINGLESS.items():
+        if values.pop(flag) is not None:
+            raise ConfigError(f"{flag}: {instead}")
+    flags = Flags(**values)
+    if flags.info is not None and "=" in flags.info:  # `--info corpus=an4`: a flag without a value, and an override
+        flags.overrides.append(flags.info)
+        flags.info = "all"
+    if flags.info not in (None, *INFOS):
+        raise ConfigError(f"--info {flags.info}: it takes {', '.join(INFOS[:-1])} or {INFOS[-1]}")
+    for flag, value in (("--resolve", flags.resolve), ("--package", flags.package)):
+        if value and flags.cfg is None:
             raise ConfigError(f"{flag} belongs to --cfg: --cfg job {flag}{' optim' if flag == '--package' else ''}")
+    flags.trust = split(flags.trust, "--trust")
+    of_path = [each for each in flags.overrides if each.lstrip("+").partition("=")[0] == SEARCH_PATH]
+    flags.config_dir += [folder for override in of_path for folder in _searched(override)]
+    flags.overrides = [each for each in flags.overrides if each not in of_path]
+    return flags
 
 
-def _is_search_path(override: str) -> bool:
-    return override.lstrip("+").partition("=")[0] == SEARCH_PATH
-
-
-def _search_path(overrides: Sequence[str]) -> Iterator[str]:
+def _searched(override: str) -> Iterator[str]:
     """The folders of `hydra.searchpath=[...]`."""
-    for override in filter(_is_search_path, overrides):
-        folders = value_of(SEARCH_PATH, [override.lstrip("+")])
-        if not isinstance(folders, list):
-            raise ConfigError(
-                f"{override}: a list of folders, '{SEARCH_PATH}=[/my/configs]', or --config-dir=/my/configs"
-            )
-        for folder in map(str, folders):
-            if folder.startswith("pkg://"):
-                raise ConfigError(f"{override}: {folder} is inside a package: give the folder itself, --config-dir=DIR")
-            yield folder
+    listed = value_of(SEARCH_PATH, [override.lstrip("+")])
+    if not isinstance(listed, list):
+        raise ConfigError(f"{override}: a list of folders, '{SEARCH_PATH}=[/my/configs]', or --config-dir=/my/configs")
+    for folder in map(str, listed):
+        if folder.startswith("pkg://"):
+            raise ConfigError(f"{override}: {folder} is inside a package: give the folder itself, --config-dir=DIR")
+        yield folder
 
 
-def show_config(name: str, overrides: list[str], kind: str, package: str | None, resolve: bool) -> None:
-    """Print what `configs/<name>.yaml` composes to, as Hydra does: the job's part, Hydra's own or all; with
-    interpolations, or `resolve`d.
+def show(name: str, overrides: list[str], flags: Flags) -> None:
+    """Print what `configs/<name>.yaml` composes to (`--cfg`), or what Hydra knows about that (`--info`).
 
     Raises ConfigError for what does not compose, and for a package that is not in the config.
     """
-    from hydra.types import RunMode
-
-    overrides = _composable(name, overrides)
-    with config_folders.hydra(build.config_directory()) as hydra, config_folders.plain_errors():
+    with contextlib.suppress(MissingValueError):  # values may be missing still
+        build.compose(name, overrides)
+    overrides = groups.with_parts_of_a_search(overrides)
+    with folders.hydra(build.config_directory()) as hydra, folders.plain_errors():
+        if flags.info is not None:
+            with _logging_restored():
+                hydra.show_info(flags.info, name, overrides)
+            return
         try:
             with contextlib.redirect_stderr(io.StringIO()):
-                hydra.show_cfg(name, overrides, kind, package, resolve)
+                hydra.show_cfg(name, overrides, flags.cfg, flags.package, flags.resolve)
         except SystemExit as error:  # Hydra's answer to a package that is not there
-            known = keys(hydra.compose_config(name, overrides, RunMode.RUN))
-            message = f"--package {package}: the config has no such part, or it is null.{suggest(str(package), known)}"
-            raise ConfigError(message) from error
+            known = keys(folders.load(build.config_directory(), name, overrides))
+            message = f"the config has no such part, or it is null.{suggest(str(flags.package), known)}"
+            raise ConfigError(f"--package {flags.package}: {message}") from error
 
 
-def show_info(name: str, overrides: list[str], topic: str) -> None:
-    """Print what Hydra knows about the composition of `configs/<name>.yaml`: `topic` is one of `INFOS`."""
-    overrides = _composable(name, overrides)
-    with config_folders.hydra(build.config_directory()) as hydra, config_folders.plain_errors(), _logging_restored():
-        hydra.show_info(topic, name, overrides)
+@contextlib.contextmanager
+def _logging_restored() -> Iterator[None]:
+    """Give the root logger its level and handlers back: Hydra prints its information through it."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        root.handlers[:] = handlers
 
 
 def complete(request: Sequence[str], configs: Mapping[str, str], program: str) -> None:
@@ -202,24 +179,5 @@ def complete(request: Sequence[str], configs: Mapping[str, str], program: str) -
         os.environ["COMP_LINE"] = line.replace(f" {words[1]}", "", 1)
     elif program.endswith(".py"):
         raise ConfigError(f"--shell-completion is for the command las: las --shell-completion {action}={shell}")
-    with config_folders.hydra(build.config_directory()) as hydra:
+    with folders.hydra(build.config_directory()) as hydra:
         hydra.shell_completion(name, [f"{action}={shell}"])
-
-
-def _composable(name: str, overrides: list[str]) -> list[str]:
-    """The overrides as Hydra gets them, after the checks of `config.compose`; only values may be missing still."""
-    with contextlib.suppress(MissingValueError):
-        build.compose(name, overrides)
-    return groups.with_parts_of_a_search(overrides)
-
-
-@contextlib.contextmanager
-def _logging_restored() -> Iterator[None]:
-    """Give the root logger its level and handlers back: Hydra prints its information through it."""
-    root = logging.getLogger()
-    level, handlers = root.level, list(root.handlers)
-    try:
-        yield
-    finally:
-        root.setLevel(level)
-        root.handlers[:] = handlers

@@ -1,10 +1,9 @@
-"""Own folders of cards besides the package's `configs/`: `--config-dir=DIR`, `hydra.searchpath=[DIR]`, `configs/` here.
+"""User config folders, besides the package's `configs/`: `--config-dir=DIR`, `hydra.searchpath=[DIR]`, `configs/` here.
 
-An own folder has the same sub-folders (`DIR/cell/mine.yaml` is `cell@model.listener.cell=mine`). The cards of a folder
-that the command names come before the package's; a card of the same name takes the place of the package's. The cards of
-`configs/` in the working directory, which nobody named, come after the package's and cannot hide one of them. Which
-ones there are, and which are hidden, `announcement` says. The configs of verbs (`configs/train.yaml`) stay the
-package's.
+A user folder has the same sub-folders (`DIR/cell/mine.yaml` is `cell@model.listener.cell=mine`). One that the command
+names is searched before the package's `configs/`, so that its options replace those of the same name. `configs/` in the
+working directory, which nobody named, is searched after it and cannot hide an option of the package; `announcement`
+says which options there are, and which are hidden. The configs of verbs (`configs/train.yaml`) stay the package's.
 
 Hydra composes here without its global state: a program with a Hydra of its own finds it unchanged.
 """
@@ -18,17 +17,17 @@ from typing import Any, NamedTuple
 from las.runtime.errors import ConfigError, nearest
 
 SHOWN = 5
-"""Names of cards that the announcement lists before it counts the others."""
+"""Names of options that the announcement lists before it counts the others."""
 
 
 class Folders(NamedTuple):
-    """Own folders, absolute: those that the command names, and those found in the working directory."""
+    """User folders, absolute: those that the command names, and those found in the working directory."""
 
     named: tuple[Path, ...] = ()
     found: tuple[Path, ...] = ()
 
     def around(self, directory: Path) -> list[Path]:
-        """All folders of cards in the order in which they count, with the package's `directory`."""
+        """All folders of options in the order in which they count, with the package's `directory`."""
         return [*self.named, directory, *self.found]
 
 
@@ -39,7 +38,7 @@ _composing = threading.RLock()
 
 @contextmanager
 def used(folders: Folders) -> Iterator[None]:
-    """Compose with own folders in the body; where two have the same card, that of the earlier folder counts."""
+    """Compose with user folders in the body; where two have the same option, that of the earlier folder counts."""
     global _own
     before, _own = _own, folders
     try:
@@ -49,25 +48,25 @@ def used(folders: Folders) -> Iterator[None]:
 
 
 def own() -> Folders:
-    """The own folders in use."""
+    """The user folders in use."""
     return _own
 
 
-def cards(directory: Path, group: str) -> dict[str, Path]:
-    """Files of the cards of a group by name, sorted: those of own folders and of the package's `directory`."""
+def options(directory: Path, group: str) -> dict[str, Path]:
+    """Files of the options of a group by name, sorted: those of user folders and of the package's `directory`."""
     return _cards(_own.around(directory), group)
 
 
 def groups(directory: Path) -> list[str]:
-    """Names of the config groups of the package's `directory` and of own folders, sorted."""
+    """Names of the config groups of the package's `directory` and of user folders, sorted."""
     return sorted({path.parent.name for folder in _own.around(directory) for path in folder.glob("*/*.yaml")})
 
 
 def find(directory: Path, given: Sequence[str], working: Path) -> Folders:
-    """The folders given, and `configs/` of the working directory, if that is not the package's and holds cards.
+    """The folders given, and `configs/` of the working directory, if that is not the package's and holds options.
 
-    Raises ConfigError for a given folder that does not exist, holds no cards, has a config with the name of a verb's or
-    groups of Hydra's own. Such a `configs/` is another program's, and left alone.
+    Raises ConfigError for a given folder that does not exist, holds no options, has a config with the name of a verb's
+    or groups of Hydra's own. Such a `configs/` is another program's, and left alone.
     """
     named = tuple(_known(directory, Path(text.removeprefix("file://")), working) for text in given)
     beside = (working / "configs").absolute()
@@ -79,17 +78,17 @@ def find(directory: Path, given: Sequence[str], working: Path) -> Folders:
 
 
 def announcement(directory: Path, folders: Folders) -> str:
-    """One line about own folders: their cards, which of the package's they hide, and which the package's hide."""
+    """One line about user folders: their options, which of the package's they hide, and which the package's hide."""
     hiding = _twice(directory, folders.named)
     hidden = _twice(directory, folders.found)
     every = [*folders.named, *folders.found]
     added = sorted({_name(path) for folder in every for path in folder.glob("*/*.yaml")} - {*hiding, *hidden})
-    line = f"own configs of {', '.join(map(str, every))}: {_shortened(added) or 'no card of another name'}"
+    line = f"own configs of {', '.join(map(str, every))}: {_shortened(added) or 'no option of another name'}"
     if hiding:
         line += f"; in place of the package's own: {_shortened(hiding)}"
     if hidden:
         line += (
-            f"; left out, because the package has cards of these names: {_shortened(hidden)} "
+            f"; left out, because the package has options of these names: {_shortened(hidden)} "
             f"(--config-dir={folders.found[0].name} puts yours in their place)"
         )
     return line
@@ -104,7 +103,7 @@ def load(
         directory: `configs/` of the package.
         name: the config; None composes Hydra's own section alone.
         overrides: as they were typed.
-        own: with the own folders in use.
+        own: with the user folders in use.
         multirun: as Hydra does for a whole sweep, without the keys that have several values.
 
     Raises the errors of Hydra and omegaconf, and ConfigError for files that they do not expect.
@@ -123,12 +122,12 @@ def load(
         raise
     except (YAMLError, LookupError, ValueError, TypeError, AttributeError) as error:
         where = " or ".join(map(str, folders.around(directory)))
-        raise ConfigError(f"a card in {where} cannot be used: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"an option in {where} cannot be used: {' '.join(str(error).split())}") from error
 
 
 @contextmanager
 def hydra(directory: Path) -> Iterator[Any]:
-    """A Hydra of files of the package's `directory` and of own folders, for sweeps and Hydra's own flags."""
+    """A Hydra of files of the package's `directory` and of user folders, for sweeps and Hydra's own flags."""
     from hydra._internal.hydra import Hydra
 
     with _like_hydra_1_3():
@@ -202,16 +201,16 @@ def _known(directory: Path, folder: Path, working: Path) -> Path:
     if taken := _of_verbs(directory, folder):
         raise ConfigError(
             f"{folder}: {', '.join(taken)} would hide the package's configs of verbs. What you change in one stands in "
-            f"a card, for example {folder}/experiment/mine.yaml, chosen by +experiment=mine"
+            f"an option, for example {folder}/experiment/mine.yaml, chosen by +experiment=mine"
         )
     if (folder / "hydra").exists():
         raise ConfigError(
-            f"{folder}/hydra: no card may set a key of Hydra's own, which could run code: take this folder out. A "
+            f"{folder}/hydra: no option may set a key of Hydra's own, which could run code: take this folder out. A "
             "sweep takes hydra/launcher=... and hydra.launcher.KEY=... on the command line"
         )
     if not any(folder.glob("*/*.yaml")):
         raise ConfigError(
-            f"{folder}: no cards in it: {folder}/cell/mine.yaml would be cell@model.listener.cell=mine. "
+            f"{folder}: no options in it: {folder}/cell/mine.yaml would be cell@model.listener.cell=mine. "
             "`las list` shows the groups"
         )
     return folder

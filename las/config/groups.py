@@ -5,7 +5,7 @@ Overrides that Hydra would accept without any effect, and deletions of keys that
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,16 @@ from las.runtime.errors import ConfigError, nearest, suggest
 
 HYDRA = re.compile(r"[+~]*hydra\b")
 """The beginning of a key of Hydra's own."""
+OF_SWEEPS = ("hydra/launcher", "hydra.launcher", "hydra/sweeper", "hydra.sweeper", "hydra.sweep")
+"""Prefixes of the keys of Hydra's own that a sweep takes from the command line."""
+WRITTEN_BY_HYDRA = ("runtime", "job.override_dirname", "job.config_name")
+"""Keys that Hydra fills in when it has composed."""
 GLOBAL = "# @package _global_"
-"""The first line of a card that sets keys anywhere in a config."""
+"""The first line of an option that sets keys anywhere in a config."""
 OPTIONAL = re.compile(r"(scorer|front_end|layer)@.*|(validation_)?search\.[a-z]\w*|model\.listener\.(front_end|layer)")
 """Keys that `~key` may remove from a config."""
 PARTS_OF_A_SEARCH = {"lexicon": ("lexicon", "path"), "hot_words": ("hot_words", "words")}
-"""Parts of a search that one value describes, with their card and its key: `search.lexicon=words.txt` adds the card."""
+"""Parts of a search that one value describes, with option and key: `search.lexicon=words.txt` adds the option."""
 PATH_HINTS = {"name": "run_dir=... says where a run lies", "corpus.name": "corpus.root=... says where a corpus lies"}
 """Keys whose values name folders, with a hint for users who meant a path."""
 
@@ -36,6 +40,41 @@ def check_hydra(directory: Path, name: str, overrides: list[str]) -> None:
         raise ConfigError(message)
 
 
+def check_section(directory: Path, name: str, overrides: Sequence[str], composed: Any) -> None:
+    """Raise ConfigError unless the section `hydra` of a `composed` config is the package's and the command line's.
+
+    Hydra does what that section says: it sets environment variables, instantiates callbacks, configures logging, starts
+    sweepers and launchers. An option of one's own can set its keys, as any option can (`# @package _global_`, a group
+    `hydra/...`), so it is compared key by key before Hydra acts on it.
+    """
+    from omegaconf import OmegaConf
+
+    if not any(own := folders.own()):
+        return
+    of_hydra = [each for each in overrides if HYDRA.match(each)]
+    expected = folders.load(directory, "sweep" if name == "sweep" else None, of_hydra, own=False)
+    before, after = (OmegaConf.to_container(each.hydra, resolve=False) for each in (expected, composed))
+    assert isinstance(before, dict) and isinstance(after, dict)
+    before["overrides"] = {"hydra": of_hydra, "task": [each for each in overrides if each not in of_hydra]}
+    for key, value in _changed(before, after):
+        if key not in WRITTEN_BY_HYDRA and not key.startswith("runtime."):
+            raise ConfigError(
+                f"hydra.{key}={value}: an option sets this, and none may set a key of Hydra's own, which could run "
+                f"code: take it out of {' or '.join(map(str, own.named + own.found))}. A sweep takes "
+                f"{', '.join(OF_SWEEPS)} on the command line"
+            )
+
+
+def _changed(before: Any, after: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys in which two sections differ, with the later value; None for one that is gone."""
+    if not (isinstance(before, dict) and isinstance(after, dict)):
+        if before != after:
+            yield place, after
+        return
+    for key in {**before, **after}:
+        yield from _changed(before.get(key), after.get(key), f"{place}.{key}" if place else str(key))
+
+
 def check_deleted(directory: Path, overrides: list[str]) -> None:
     """Raise ConfigError for a `~key` that is not optional, with the override that replaces it instead."""
     for override in overrides:
@@ -43,14 +82,14 @@ def check_deleted(directory: Path, overrides: list[str]) -> None:
         if not override.startswith("~") or OPTIONAL.fullmatch(key):
             continue
         group, instead = key.partition("@")[0], f"write {key}=... for another value"
-        if names := options(directory, group):
+        if names := folders.options(directory, group):
             instead = f"choose {key}={'none' if 'none' in names else '...'} (all: {', '.join(names)})"
         raise ConfigError(f"{override}: only scorers, front ends and layers can be left out: {instead}")
 
 
 def check_unknown_group(directory: Path, override: str) -> None:
     """Raise ConfigError for a place with a group that does not exist, `sell@model.listener.cell=lstm`, with the group
-    that has such a card."""
+    that has such an option."""
     key, _, value = override.partition("=")
     group, at, place = key.lstrip("+/").partition("@")
     groups = folders.groups(directory)
@@ -62,9 +101,9 @@ def check_unknown_group(directory: Path, override: str) -> None:
     raise ConfigError(f"{override}: there is no group {group!r}.{said}{works} `las list` shows the groups")
 
 
-def holders(directory: Path, card: str) -> list[str]:
-    """The groups that have a card of this name."""
-    return [group for group in folders.groups(directory) if card in options(directory, group)]
+def holders(directory: Path, name: str) -> list[str]:
+    """The groups that have an option of this name."""
+    return [group for group in folders.groups(directory) if name in folders.options(directory, group)]
 
 
 def check_groups(directory: Path, name: str, overrides: list[str]) -> None:
@@ -77,7 +116,7 @@ def check_groups(directory: Path, name: str, overrides: list[str]) -> None:
         if not separator or not key:
             raise ConfigError(f"{override!r} is not an override: write key=value, for example name=trial")
         last = key.rpartition(".")[2]
-        if "." in key and "@" not in key and value in options(directory, last):
+        if "." in key and "@" not in key and value in folders.options(directory, last):
             raise ConfigError(f"{override}: this part is chosen from configs/{last}: write {last}@{override}")
         bare = key.lstrip("+")
         group = bare.partition("@")[0].lstrip("/")
@@ -87,7 +126,7 @@ def check_groups(directory: Path, name: str, overrides: list[str]) -> None:
         everywhere = _is_global(directory, group)
         if everywhere and not key.startswith("+"):
             raise ConfigError(f"{override}: this is added, it replaces nothing: write +{override}")
-        names = options(directory, group)
+        names = folders.options(directory, group)
         if value not in names:
             raise ConfigError(
                 f"{override}: there is no configs/{group}/{value}.yaml.{suggest(value, names)}"
@@ -104,8 +143,8 @@ def with_parts_of_a_search(overrides: list[str]) -> list[str]:
         key, _, value = override.partition("=")
         section, _, part = key.lstrip("+").partition(".")
         if section in ("search", "validation_search") and part in PARTS_OF_A_SEARCH and not key.startswith("~"):
-            card, inner = PARTS_OF_A_SEARCH[part]
-            written += [f"+scorer@{section}.{part}={card}", f"{section}.{part}.{inner}={value}"]
+            option, inner = PARTS_OF_A_SEARCH[part]
+            written += [f"+scorer@{section}.{part}={option}", f"{section}.{part}.{inner}={value}"]
         else:
             written.append(override)
     return written
@@ -123,8 +162,8 @@ def misplaced(directory: Path, name: str, override: str, overrides: list[str]) -
 
 
 def places(directory: Path, name: str, group: str, composed: Sequence[str], option: str = "") -> list[str]:
-    """Keys that choose a card of a group in a config: of the `composed` ones (`cell@model.listener.cell`), or else
-    those to add (`+scorer@search.coverage`), if other cards mount this `option` there, only these.
+    """Keys that choose an option of a group in a config: of the `composed` ones (`cell@model.listener.cell`), or else
+    those to add (`+scorer@search.coverage`), if other options mount this `option` there, only these.
     """
     if _is_global(directory, group):
         return [f"+{group}"]
@@ -141,7 +180,7 @@ def of_checkpoint(name: str, section: str) -> str:
 
 def is_group(override: str, directory: Path) -> bool:
     """Return whether an override chooses an option of a config group."""
-    return bool(options(directory, override.partition("=")[0].lstrip("+/").partition("@")[0]))
+    return bool(folders.options(directory, override.partition("=")[0].lstrip("+/").partition("@")[0]))
 
 
 def own_keys(directory: Path, name: str) -> set[str]:
@@ -170,28 +209,23 @@ def _places(directory: Path, group: str, option: str) -> list[str]:
     from omegaconf import OmegaConf
 
     mounted: dict[str, str] = {}
-    cards = (path for each in folders.groups(directory) for path in folders.cards(directory, each).values())
-    for path in cards:
+    files = (path for each in folders.groups(directory) for path in folders.options(directory, each).values())
+    for path in files:
         values: Any = OmegaConf.load(path)
         for entry in values.get("defaults", []):
-            for mount, card in {} if isinstance(entry, str) else entry.items():
+            for mount, name in {} if isinstance(entry, str) else entry.items():
                 if mount.startswith(f"/{group}@"):
-                    mounted[f"{path.parent.name}.{mount.partition('@')[2]}"] = card
-    return [place for place, card in mounted.items() if card == option] or list(mounted)
-
-
-def options(directory: Path, group: str) -> list[str]:
-    """Names of the cards of a group, sorted."""
-    return list(folders.cards(directory, group))
+                    mounted[f"{path.parent.name}.{mount.partition('@')[2]}"] = name
+    return [place for place, name in mounted.items() if name == option] or list(mounted)
 
 
 def _is_global(directory: Path, group: str) -> bool:
-    """Return whether the cards of a group set keys anywhere in the config, so that they need no place.
+    """Return whether the options of a group set keys anywhere in the config, so that they need no place.
 
-    Raises ConfigError for an own card of such a group that does not begin like the package's.
+    Raises ConfigError for an option of the user of such a group that does not begin like the package's.
     """
-    cards = folders.cards(directory, group).values()
-    lacking = [path for path in cards if not path.read_text("utf-8").startswith(GLOBAL)]
+    files = folders.options(directory, group).values()
+    lacking = [path for path in files if not path.read_text("utf-8").startswith(GLOBAL)]
     for path in lacking:
         if path.read_text("utf-8-sig").startswith(GLOBAL):
             raise ConfigError(
@@ -200,7 +234,7 @@ def _is_global(directory: Path, group: str) -> bool:
             )
     shipped = list((directory / group).glob("*.yaml"))
     if lacking and shipped and all(path.read_text("utf-8").startswith(GLOBAL) for path in shipped):
-        raise ConfigError(f"{lacking[0]}: a card of {group} sets keys anywhere: its first line has to be {GLOBAL!r}")
+        raise ConfigError(f"{lacking[0]}: an option of {group} sets keys anywhere: its first line has to be {GLOBAL!r}")
     return not lacking
 
 

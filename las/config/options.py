@@ -1,4 +1,4 @@
-"""Descriptions of cards: a line about each, the composed yaml, the keys that choose it, the equation of its class.
+"""Descriptions of options: a line about each, the composed yaml, the keys that choose it, the equation of its class.
 
 Docstrings are read from the source, without importing it, so that no torch is needed.
 """
@@ -18,7 +18,7 @@ MOUNTING = ("train", "language_model")
 
 
 def keys(group: str) -> list[str]:
-    """Keys that choose a card of a group: `cell@model.listener.cell`, `corpus`, `+experiment`."""
+    """Keys that choose an option of a group: `cell@model.listener.cell`, `corpus`, `+experiment`."""
     directory = config_directory()
     for name in MOUNTING:
         if found := groups.places(directory, name, group, _composed_groups(name, folders.own())):
@@ -33,7 +33,7 @@ def _composed_groups(name: str, own_folders: folders.Folders) -> list[str]:
 
 
 def summary(path: Path) -> str:
-    """A line about a card: the comment that it begins with, else the first line of its class's docstring."""
+    """A line about an option: the comment that it begins with, else the first line of its class's docstring."""
     lines = path.read_text("utf-8-sig").splitlines()
     comment = []
     for line in lines:
@@ -48,7 +48,7 @@ def summary(path: Path) -> str:
 
 
 def _values(path: Path) -> str:
-    """The plain values of a card, `biases=input cell_norm=output`, in brackets; empty without any."""
+    """The plain values of an option, `biases=input cell_norm=output`, in brackets; empty without any."""
     from omegaconf import OmegaConf
 
     values: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
@@ -58,7 +58,7 @@ def _values(path: Path) -> str:
 
 
 def target(path: Path) -> str | None:
-    """The class that a card names, as it is written there, or in the card that it builds on."""
+    """The class that an option names, as it is written there, or in the option that it builds on."""
     from omegaconf import OmegaConf
 
     values: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
@@ -67,19 +67,19 @@ def target(path: Path) -> str | None:
     if "_target_" in values:
         return str(values["_target_"])
     bases = [each for each in values.get("defaults", []) if isinstance(each, str) and each != "_self_"]
-    cards = folders.cards(config_directory(), path.parent.name)
-    return next((name for base in bases if base in cards and (name := target(cards[base]))), None)
+    options = folders.options(config_directory(), path.parent.name)
+    return next((name for base in bases if base in options and (name := target(options[base]))), None)
 
 
 def composed(group: str, name: str) -> str:
-    """A card as yaml, with the cards that it builds on, interpolations as they are written.
+    """An option as yaml, with the options that it builds on, interpolations as they are written.
 
-    A card that sets keys anywhere (an experiment) is shown as its file, because it composes only within a config.
+    An option that sets keys anywhere (an experiment) is shown as its file, because it composes only within a config.
     """
     from omegaconf import OmegaConf
 
     directory = config_directory()
-    path = folders.cards(directory, group)[name]
+    path = folders.options(directory, group)[name]
     text = path.read_text("utf-8-sig")
     if text.startswith(groups.GLOBAL):
         return text

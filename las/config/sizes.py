@@ -1,4 +1,4 @@
-"""Upper bounds of sizes, wherever they come from: a command, a card, a checkpoint, a bundle, a call.
+"""Upper bounds of sizes, wherever they come from: a command, an option, a checkpoint, a bundle, a call.
 
 Beyond them a mistyped number or a hostile file would fill the memory or keep the processor for years. They lie far
 above what anybody trains or decodes with.

@@ -33,10 +33,10 @@ def compose(name: str, overrides: list[str]) -> build.Config:
 
     Without a choice, a model has the search that it was trained with; the verb's own, search=beam, if that was greedy.
     """
-    return build.compose(name, written_out(overrides))
+    return build.compose(name, as_composed(overrides))
 
 
-def written_out(overrides: list[str]) -> list[str]:
+def as_composed(overrides: list[str]) -> list[str]:
     """The overrides with the settings of the tuned search in the place of `search=tuned`.
 
     They come first, so that those of the command (`search.size=12`) override them.
@@ -99,7 +99,7 @@ def option(name: str, path: str | Path) -> build.Config:
     """The config of `search=name` for a run. Raises ConfigError for an option that needs further values."""
     if f"search={name}" == CHOICE:
         return dict(read(path_of(Path(path)), str(path))["search"])
-    chosen = build.card("search", name)
+    chosen = build.option("search", name)
     for key, value in build.flatten(chosen).items():
         if value == "???":
             raise MissingValueError(

@@ -318,7 +318,7 @@ def _own_options(takes: Callable[[str], bool], options: dict[str, Any]) -> dict[
 
 def _factory(cell: str | CellFactory | Callable[..., LSTMCell], options: dict[str, Any]) -> CellFactory:
     if isinstance(cell, str):
-        card = build.card("cell", cell)
+        card = build.option("cell", cell)
         options = _own_options(build.parameters(build.resolve(card["_target_"])).__contains__, options)
         return cast(CellFactory, build.build(card | options, where=f"cell={cell}"))
     if isinstance(cell, type):

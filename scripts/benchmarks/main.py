@@ -6,7 +6,7 @@ from pathlib import Path
 from benchmarks import records, report
 from benchmarks.settings import settings
 from benchmarks.suites import SUITES
-from las.config import quoting
+from las.config import overrides as config_overrides
 from las.config.build import compose
 from las.runtime.errors import ConfigError, suggest
 from las.storage import atomic
@@ -45,5 +45,5 @@ def as_composed(overrides: list[str]) -> list[str]:
 
 
 def command(overrides: list[str]) -> str:
-    """The command line of these overrides, without the quotes that `las.config.quoting.protect` puts around paths."""
-    return shlex.join(["python", "scripts/benchmark.py", *map(quoting.typed, overrides)])
+    """The command line of these overrides, without the quotes that `las.config.overrides.protect` puts around paths."""
+    return shlex.join(["python", "scripts/benchmark.py", *map(config_overrides.typed, overrides)])

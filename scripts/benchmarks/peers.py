@@ -20,7 +20,7 @@ from benchmarks.inputs import BenchmarkModel
 from benchmarks.records import Group, Row, TableColumn, number, text
 from benchmarks.settings import Settings
 from benchmarks.speechbrain_las import IMPROBABLE, Sizes, SpeechBrainPeer
-from las.config.build import build, card
+from las.config.build import build, option
 from las.data.loader import Batch, Loader, augmentation_seed
 from las.data.sampler import BatchSize, sequential
 from las.decoding import evaluation
@@ -105,7 +105,7 @@ class Las:
     def decoder(self, size: int, ctc_weight: float, batch: Batch, num_tokens: int) -> Callable[[], list[list[int]]]:
         """A search of a batch, from waveforms to hypotheses of `num_tokens` tokens, as `las decode` makes it."""
         name = "greedy" if size == 1 else "beam_ctc" if ctc_weight else "beam"
-        config: dict[str, Any] = card("search", name) | {"max_length": num_tokens, "max_length_ratio": ANY_LENGTH}
+        config: dict[str, Any] = option("search", name) | {"max_length": num_tokens, "max_length_ratio": ANY_LENGTH}
         if size > 1:
             config["size"] = size
         if ctc_weight:

@@ -95,7 +95,7 @@ def settings(config: Config, suite: str, command: str) -> Settings:
     for key in ("repeats", "threads", "batch_size", "trained_batches", "steps"):
         if config[key] is not None and config[key] < 1:
             raise ConfigError(f"{key}={config[key]} must be at least 1")
-    cards = folders.cards(config_directory(), "cell")
+    cards = folders.options(config_directory(), "cell")
     kernels = _known("kernels", config["kernels"], list(rnn.KERNELS))
     (dtype,) = _known("dtype", [config["dtype"] or dtype], list(DTYPES))
     return Settings(

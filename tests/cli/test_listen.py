@@ -87,7 +87,7 @@ def test_a_split_is_decoded_in_noise(trained: Path, trained_copy: Path, las: Las
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        (["split=test", "augment=noisy"], "augment: to decode, only the sound is changed, and this card has masks"),
+        (["split=test", "augment=noisy"], "augment: to decode, only the sound is changed, and this option has masks"),
         (["audio=x.wav", "augment=noise"], "augment: only a split is decoded in noise: split=test"),
     ],
 )

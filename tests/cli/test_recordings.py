@@ -11,7 +11,7 @@ from tiers import rest_slow
 from tiny import overrides, wav
 
 from las.cli import sweep, train
-from las.config import quoting
+from las.config import overrides as config_overrides
 from las.runtime.errors import ConfigError
 
 Las = Callable[..., Answer]
@@ -37,28 +37,24 @@ def test_recordings_need_no_key(verb: str, recordings: list[str], trained: Path,
         answer = las(verb, names[0], checkpoint, "search=greedy", *names[1:], *output)
         assert answer.code == 0 and answer.err == "", answer
         assert len([line for line in answer.out.splitlines() if ".wav: " in line or ".flac: " in line]) == len(names)
-    answer = las(verb, checkpoint, "talk.wav", f"{quoting.FILES[verb]}=talk.wav")
-    assert answer.code == 2 and "talk.wav: recordings are given either by key or without" in answer.err
-    answer = las(verb, checkpoint, "tlak.wav", *output)
-    assert answer.code == 3 and "tlak.wav: there is no such audio file or folder" in answer.err
+    las(verb, checkpoint, "talk.wav", f"{config_overrides.FILES[verb]}=talk.wav").fails(2, "talk.wav: key")
+    las(verb, checkpoint, "tlak.wav", *output).fails(3, "tlak.wav:")
 
 
 def test_other_arguments_stay_as_they_are() -> None:
     given = ["checkpoint=x", "~search.lm", "+a=b", "hydra/launcher=joblib"]
-    assert quoting.with_files("decode", given) == given
-    assert quoting.with_files("train", [*given, "word"]) == [*given, "word"]
-    assert quoting.with_files("transcribe", [*given, "-"]) == [*given, "input='-'"]
+    assert config_overrides.with_files("decode", given) == given
+    assert config_overrides.with_files("train", [*given, "word"]) == [*given, "word"]
+    assert config_overrides.with_files("transcribe", [*given, "-"]) == [*given, "input='-'"]
     with pytest.raises(ConfigError, match=r"audio=a and b"):
-        quoting.with_files("decode", ["b", "audio=a"])
+        config_overrides.with_files("decode", ["b", "audio=a"])
 
 
 def test_the_message_without_a_checkpoint_names_the_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, las: Las
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    answer = las("transcribe", "talk.wav")
-    assert answer.code == 2 and answer.err.startswith("las transcribe: checkpoint has no value: add checkpoint=... to")
-    assert "There are no runs below runs yet: las train +experiment=ln_encoder_only makes one" in answer.err
+    las("transcribe", "talk.wav").fails(2, "checkpoint=... runs +experiment=ln_encoder_only")
     for number in range(7):
         folder = Path(f"runs/x/an4/seed{number}")
         (folder / "checkpoints").mkdir(parents=True)
@@ -66,9 +62,8 @@ def test_the_message_without_a_checkpoint_names_the_runs(
         os.utime(folder / "checkpoints", (1000 + number, 1000 + number))
     for verb, key in (("decode", "checkpoint"), ("export", "checkpoint"), ("average", "run")):
         lines = las(verb).err.splitlines()
-        assert lines[0].endswith("Runs below runs, the newest first:")
         assert lines[1:3] == [f"  {key}=runs/x/an4/seed6", f"  {key}=runs/x/an4/seed5"]
-        assert lines[-1] == "  and 2 more: las runs" and len(lines) == 7
+        assert "2 more" in lines[-1] and len(lines) == 7
     assert "runs" not in las("train_lm", "corpus=files").err
 
 
@@ -76,18 +71,9 @@ def test_the_message_without_a_checkpoint_names_the_runs(
     ("given", "says"),
     rest_slow(
         [
-            (
-                ["schedule=park_b", "trainer.max_steps=500"],
-                ["warmup_steps=500: the full", "start_step=20000: it never"],
-            ),
-            (
-                ["schedule.start_step=100", "trainer.max_steps=99", "schedule.warmup_steps=9"],
-                ["start_step=100: it never"],
-            ),
-            (
-                ["schedule=constant", "schedule.warmup_steps=300", "trainer.max_steps=300"],
-                ["warmup_steps=300: the full"],
-            ),
+            (["schedule=park_b", "trainer.max_steps=500"], ["warmup_steps=500:", "start_step=20000:"]),
+            (["schedule.start_step=100", "trainer.max_steps=99", "schedule.warmup_steps=9"], ["start_step=100:"]),
+            (["schedule=constant", "schedule.warmup_steps=300", "trainer.max_steps=300"], ["warmup_steps=300:"]),
             (["trainer.max_steps=10"], []),
             (["schedule=park_b", "trainer.max_steps=20001"], []),
             (["schedule=park_b", "trainer=smoke", "trainer.max_steps=2"], []),

@@ -15,39 +15,40 @@ from las.storage import atomic
 Las = Callable[..., Answer]
 
 TRAINING = {
-    "trainer.max_steps=-5": "must be at least 1",
-    "trainer.batch_size=0": "must be at least 1",
-    "trainer.accumulate=0": "must be at least 1",
-    "trainer.validate_every=-1": "must be at least 1",
-    "trainer.patience=0": "must be at least 1",
-    "trainer.keep_checkpoints=0": "must be at least 1",
-    "trainer.threads=0": "must be at least 1",
-    "trainer.num_workers=-1": "must be at least 0",
-    "trainer.broken_after_epochs=-1": "must be at least 0",
-    "trainer.max_batch_s=-0.5": "must be above 0, or null for no limit",
-    "trainer.max_batch_s=nan": "should be a number or null",
-    "trainer.max_bad_fraction=1.5": "must be from 0 to 1",
-    "trainer.precision=fp33": "does not exist. Did you mean fp32",
-    "limits.longest_s=0.0": "must be at least one window",
-    "limits.clipped=-0.5": "must be from 0 to 1",
-    "limits.unknown=2.5": "must be from 0 to 1",
-    "optim.lr=0": "trains nothing: it must be above 0, for example optim.lr=0.001",
-    "optim.lr=inf": "should be a number, for example optim.lr=0.001",
-    "optim.eps=-1": "must be at least 0",
-    "optim.betas=[2.5,0.9]": "must be from 0 to 1",
-    "gradients.clip_norm=0.0": "lets no gradient through: it must be above 0, or null for none",
-    "weight_noise.std=inf": "should be a number",
-    "model.listener.dropout=nan": "should be a number",
-    "model.listener.dropout=[0.1,1.5]": "must be from 0 to 1",
-    "model.listener.input_noise=-1.0": "must be at least 0",
-    "model.listener.time_reduction=[2]": "needs one factor for each of the 2 layers, for example [2,1]",
-    "model.speller.num_layers=0": "must be at least 1",
-    "model.speller.embedding_size=-1": "must be at least 1",
-    "model.speller.attention.key_size=0": "must be at least 1",
-    "model.speller.attention.num_filters=0": "must be at least 1",
-    "model.features.num_mels=0": "must be at least 1",
-    "validation_search.max_length=0": "must be at least 1",
+    "trainer.max_steps=-5": "1",
+    "trainer.batch_size=0": "1",
+    "trainer.accumulate=0": "1",
+    "trainer.validate_every=-1": "1",
+    "trainer.patience=0": "1",
+    "trainer.keep_checkpoints=0": "1",
+    "trainer.threads=0": "1",
+    "trainer.num_workers=-1": "0",
+    "trainer.broken_after_epochs=-1": "0",
+    "trainer.max_batch_s=-0.5": "0, null",
+    "trainer.max_batch_s=nan": "number null",
+    "trainer.max_bad_fraction=1.5": "0 1",
+    "trainer.precision=fp33": "fp32",
+    "limits.longest_s=0.0": "window",
+    "limits.clipped=-0.5": "0 1",
+    "limits.unknown=2.5": "0 1",
+    "optim.lr=0": "0, optim.lr=0.001",
+    "optim.lr=inf": "number optim.lr=0.001",
+    "optim.eps=-1": "0",
+    "optim.betas=[2.5,0.9]": "0 1",
+    "gradients.clip_norm=0.0": "0, null",
+    "weight_noise.std=inf": "number",
+    "model.listener.dropout=nan": "number",
+    "model.listener.dropout=[0.1,1.5]": "0 1",
+    "model.listener.input_noise=-1.0": "0",
+    "model.listener.time_reduction=[2]": "[2,1]",
+    "model.speller.num_layers=0": "1",
+    "model.speller.embedding_size=-1": "1",
+    "model.speller.attention.key_size=0": "1",
+    "model.speller.attention.num_filters=0": "1",
+    "model.features.num_mels=0": "1",
+    "validation_search.max_length=0": "1",
 }
+"""Wrong values, and what the message has after them."""
 
 
 @pytest.mark.parametrize("override", rest_slow(TRAINING, keep=8))
@@ -55,43 +56,39 @@ def test_a_training_reads_nothing_before_its_values_are_sound(override: str, tmp
     """There is no corpus: whoever looks for it says so."""
     answer = las("train", *tiny.overrides(tmp_path, override))
     key = override.partition("=")[0]
-    assert answer.code == 2 and answer.err.startswith(f"las train: {key}="), answer.err
-    assert TRAINING[override] in answer.err
+    answer.fails(2, f"train: {key}=")
+    said = answer.err.partition(f"{key}=")[2].partition(" ")[2]
+    assert all(word in said for word in TRAINING[override].split()), answer
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_value_without_sense_is_not_hidden_by_another_run(trained: Path, las: Las) -> None:
-    answer = las("train", *tiny.overrides(trained, "trainer.max_steps=-5"))
-    assert (answer.code, answer.err) == (2, "las train: trainer.max_steps=-5 must be at least 1\n")
+    las("train", *tiny.overrides(trained, "trainer.max_steps=-5")).fails(2, "trainer.max_steps=-5")
 
 
 @pytest.mark.parametrize(
-    ("command", "says"),
+    ("command", "words"),
     rest_slow(
         [
-            (["train_lm", "lm.num_layers=0"], "lm.num_layers=0 must be at least 1"),
-            (["train_lm", "text=[a,b]"], "text=['a', 'b'] should be a text or null"),
-            (["analyze", "every=0"], "every=0 must be at least 1"),
-            (["reproduce", "recipe=bo18_table3", "look_every=0"], "look_every=0 must be at least 1"),
-            (["benchmark", "suite=lstm", "budget_s=-1"], "budget_s=-1 must be above 0"),
-            (
-                ["benchmark", "suite=model", "seconds=[3.0,1.0]"],
-                "seconds=[3.0,1.0] should be above 0, the shortest first",
-            ),
-            (["benchmark", "suite=lstm", "threads=1000"], "threads=1000 is too many for 2 cores, at most 8"),
-            (["prepare", "corpus.vocabulary=-1"], "corpus.vocabulary=-1: the word lists serve from"),
-            (["tune", "checkpoint=x", "search.lm.path=x", "weights.lm=[nan]"], "weights.lm=[nan] should be"),
+            ("train_lm lm.num_layers=0", "lm.num_layers=0 1"),
+            ("train_lm text=[a,b]", "text=['a', text null"),
+            ("analyze every=0", "every=0 1"),
+            ("reproduce recipe=bo18_table3 look_every=0", "look_every=0 1"),
+            ("benchmark suite=lstm budget_s=-1", "budget_s=-1 0"),
+            ("benchmark suite=model seconds=[3.0,1.0]", "seconds=[3.0,1.0] shortest"),
+            ("benchmark suite=lstm threads=1000", "threads=1000 2 8"),
+            ("prepare corpus.vocabulary=-1", "corpus.vocabulary=-1:"),
+            ("tune checkpoint=x search.lm.path=x weights.lm=[nan]", "weights.lm=[nan]"),
         ],
         keep=3,
     ),
 )
 def test_other_verbs_look_at_their_values_first(
-    command: list[str], says: str, tmp_path: Path, las: Las, monkeypatch: pytest.MonkeyPatch
+    command: str, words: str, tmp_path: Path, las: Las, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(devices, "cores", lambda: 2)
-    answer = las(*command)
-    assert answer.code == 2 and answer.err.startswith(f"las {command[0]}: {says}"), answer.err
+    las(*command.split()).fails(2, f"{command.split()[0]}: {words}")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -99,18 +96,16 @@ def test_threads_that_would_hang_the_machine_are_refused(monkeypatch: pytest.Mon
     monkeypatch.setattr(devices, "cores", lambda: 2)
     for few in (None, 1, 8):
         devices.check_threads("trainer.threads", few)
-    with pytest.raises(
-        ConfigError, match=r"^trainer\.threads=9 .* 2 cores, at most 8: try trainer\.threads=2, or null$"
-    ):
+    with pytest.raises(ConfigError, match=r"trainer\.threads=9 .*2.* 8.*trainer\.threads=2"):
         devices.check_threads("trainer.threads", 9)
 
 
 @pytest.mark.slow
 def test_more_threads_than_cores_are_warned_of(corpus: Path, las: Las, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "cores", lambda: 1)
-    assert "threads wait for each other" in las("train", *tiny.overrides(corpus, "trainer.threads=2")).out
-    again = tiny.overrides(corpus, "trainer.threads=1", f"run_dir={corpus / 'one'}")
-    assert "threads wait for each other" not in las("train", *again).out
+    for threads in (2, 1):
+        answer = las("train", *tiny.overrides(corpus, f"trainer.threads={threads}", f"run_dir={corpus / str(threads)}"))
+        assert ("threads wait" in answer.out) == (threads == 2)
 
 
 PLACES = [
@@ -146,8 +141,7 @@ def test_places_to_write_are_tried_before_anything_else(
     tiny.sound(tmp_path / "x.wav", 0.3)
     (tmp_path / "file").write_text("")
     place = tmp_path / "file" / "x.srt"
-    answer = las(*(word.replace("{}", str(place)) for word in command))
-    assert answer.code == 5 and str(place) in answer.err and "Not a directory" in answer.err, answer.err
+    las(*(word.replace("{}", str(place)) for word in command)).fails(5, f"{place} directory")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "x.wav"]
 
 
@@ -159,7 +153,7 @@ def test_a_place_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
     old.write_text("kept")
     atomic.require_place(old)
     assert old.read_text() == "kept" and list(tmp_path.iterdir()) == [old]
-    for unfit, says in ((tmp_path, "is a folder: name a file"), (Path("/dev/null"), "is no regular file: name a file")):
+    for unfit, says in ((tmp_path, "folder"), (Path("/dev/null"), "regular file")):
         with pytest.raises(StorageError, match=says):
             atomic.require_place(unfit)
 
@@ -171,6 +165,5 @@ def test_a_data_folder_that_is_not_there_is_not_made(
     monkeypatch.chdir(tmp_path)
     answer = las(*verb, f"checkpoint={trained / 'run'}", "data_dir=nowhere")
     prepared = f"las prepare corpus=timit corpus.root={trained / 'TIMIT'} data_dir=nowhere"
-    assert answer.code == 2 and answer.err.startswith(f"las {verb[0]}: data_dir=nowhere: there is no such folder")
-    assert answer.err.endswith(f"prepare it there: {prepared}\n")
-    assert list(tmp_path.iterdir()) == []
+    answer.fails(2, "data_dir=nowhere:")
+    assert answer.err.endswith(f"{prepared}\n") and list(tmp_path.iterdir()) == []

@@ -73,25 +73,24 @@ def test_words_are_tuned_and_then_transcribed_with(run: Las, las: Las, root: Pat
 
 
 @pytest.mark.parametrize(
-    ("given", "code", "message"),
+    ("given", "code", "words"),
     [
-        (["search.lexicon=/nowhere.txt"], 3, "/nowhere.txt: cannot be read (No such file or directory)"),
-        (["search=beam_words"], 2, "search.word_lm.path=None: give one of path (an ARPA file) and words"),
-        (["search.hot_words=[go]"], 3, "the tokens can spell none of its 1 words: 'go' has 'g', 'o'. In this"),
-        (["search=greedy", "search.lexicon=x.txt"], 2, "search.lexicon: GreedySearch has no such key"),
+        (["search.lexicon=/nowhere.txt"], 3, "/nowhere.txt:"),
+        (["search=beam_words"], 2, "search.word_lm.path=None:"),
+        (["search.hot_words=[go]"], 3, "'go' 'g', 'o'"),
+        (["search=greedy", "search.lexicon=x.txt"], 2, "search.lexicon: GreedySearch"),
         (["search.lexicn=x.txt"], 2, "search.lexicn"),
-        (["+scorer@search.word_lm=word_ngram", "search.word_lm.word=x"], 2, "Did you mean search.word_lm.words"),
+        (["+scorer@search.word_lm=word_ngram", "search.word_lm.word=x"], 2, "search.word_lm.words"),
     ],
 )
-def test_errors_say_what_to_type(given: list[str], code: int, message: str, run: Las) -> None:
-    answer = run("decode", "split=test", *given)
-    assert answer.code == code and message in answer.err, answer.err
+def test_errors_say_what_to_type(given: list[str], code: int, words: str, run: Las) -> None:
+    run("decode", "split=test", *given).fails(code, words)
 
 
-def test_one_value_stands_for_the_card_and_its_key() -> None:
+def test_one_value_stands_for_the_option_and_its_key() -> None:
     with_value = compose("decode", ["checkpoint=x", "search.lexicon=w.txt", "search.hot_words=[A,NEW YORK]"])
-    by_card = ["+scorer@search.lexicon=lexicon", "search.lexicon.path=w.txt"]
-    by_card += ["+scorer@search.hot_words=hot_words", "search.hot_words.words=[A,NEW YORK]"]
-    assert with_value == compose("decode", ["checkpoint=x", *by_card])
-    with pytest.raises(ConfigError, match=r"search\.lexicon\.path has no value"):
+    by_option = ["+scorer@search.lexicon=lexicon", "search.lexicon.path=w.txt"]
+    by_option += ["+scorer@search.hot_words=hot_words", "search.hot_words.words=[A,NEW YORK]"]
+    assert with_value == compose("decode", ["checkpoint=x", *by_option])
+    with pytest.raises(ConfigError, match=r"search\.lexicon\.path"):
         compose("decode", ["checkpoint=x", "+scorer@search.lexicon=lexicon"])

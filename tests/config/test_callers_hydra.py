@@ -72,4 +72,4 @@ def test_a_layer_needs_no_hydra(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", CELLS)
 def test_a_card_by_itself_is_what_hydra_composes(name: str) -> None:
     composed = folders.load(build.config_directory(), f"cell/{name}", [])["cell"]
-    assert build.card("cell", name) == OmegaConf.to_container(composed, resolve=True)
+    assert build.option("cell", name) == OmegaConf.to_container(composed, resolve=True)

@@ -1,8 +1,9 @@
-"""Configs: every card composes and builds, and every mistake is named."""
+"""Configs: every option composes and builds, and every mistake is named."""
 
 import copy
 import functools
 import itertools
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 NEEDED = {name: ["search.lm.path=lm.arpa"] for name in ("beam_lm", "beam_ctc_lm")}
-"""What a card asks to be told."""
+"""What an option asks to be told."""
 
 
 def names(group: str) -> list[str]:
@@ -36,13 +37,13 @@ def names(group: str) -> list[str]:
 
 
 def choices(group: str, mounted: str = "") -> list[list[str]]:
-    """The override of each card of a group, at the place where the group is mounted."""
+    """The override of each option of a group, at the place where the group is mounted."""
     added = "+" * mounted.startswith("+")  # nothing is mounted there by default
     place = f"{added}{group}@{mounted.removeprefix('+')}" if mounted else group
     return [[f"{place}={name}", *NEEDED.get(name, [])] for name in names(group)]
 
 
-CARDS = [
+OPTIONS = [
     *(
         [f"model={name}"] for name in names("model") if not name.startswith("hybrid_")
     ),  # tests/nn/test_acoustic_model.py
@@ -84,10 +85,10 @@ def test_a_wheel_carries_its_own_configs(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert runtime_config.config_directory() == tmp_path / "configs"
 
 
-@pytest.mark.parametrize("card", rest_slow(CARDS, keep=12), ids=lambda card: card[0])
-def test_every_card_of_the_model_builds_and_runs(card: list[str]) -> None:
-    small = [override for override in MODEL if not (card[0].startswith("features") and "num_mels" in override)]
-    config = runtime_config.compose("train", [*card, *small])
+@pytest.mark.parametrize("option", rest_slow(OPTIONS, keep=12), ids=lambda option: option[0])
+def test_every_option_of_the_model_builds_and_runs(option: list[str]) -> None:
+    small = [override for override in MODEL if not (option[0].startswith("features") and "num_mels" in override)]
+    config = runtime_config.compose("train", [*option, *small])
     model: ListenAttendSpell = runtime_config.build(config["model"], where="model")(16000, 10)
     spelling = model(torch.randn(2, 8000), torch.tensor([8000, 6000]), torch.tensor([[1, 2], [3, 0]]))
     assert spelling.logits.shape == (2, 3, 10)
@@ -95,12 +96,12 @@ def test_every_card_of_the_model_builds_and_runs(card: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "cards",
-    [*OTHERS[:4], *(pytest.param(cards, marks=pytest.mark.slow) for cards in OTHERS[4:])],
-    ids=lambda cards: "-".join(card[0] for card in cards if card),
+    "options",
+    [*OTHERS[:4], *(pytest.param(options, marks=pytest.mark.slow) for options in OTHERS[4:])],
+    ids=lambda options: "-".join(option[0] for option in options if option),
 )
-def test_every_other_card_builds(cards: tuple[list[str] | None, ...], tmp_path: Path) -> None:
-    overrides = [override for card in cards if card for override in card]
+def test_every_other_option_builds(options: tuple[list[str] | None, ...], tmp_path: Path) -> None:
+    overrides = [override for option in options if option for override in option]
     (tmp_path / "words.txt").write_text("aa\niy\n")
     words = [
         f"{override.partition('=')[0]}.word_lm.words={tmp_path}/words.txt"
@@ -137,10 +138,10 @@ OWN_SYMBOLS = {"files"}
 @pytest.mark.parametrize("name", rest_slow([each for each in names("corpus") if each not in OWN_SYMBOLS]))
 def test_every_corpus_builds_with_every_tokens(name: str, tmp_path: Path) -> None:
     plain = runtime_config.compose("train", [f"corpus={name}", f"corpus.root={tmp_path}"])
-    for card in ([], *choices("tokens", "corpus.tokens")):
-        if card == ["tokens@corpus.tokens=phones"] and "phone_set" not in plain["corpus"]:
+    for option in ([], *choices("tokens", "corpus.tokens")):
+        if option == ["tokens@corpus.tokens=phones"] and "phone_set" not in plain["corpus"]:
             continue  # they belong to corpora that say which phones
-        config = runtime_config.compose("train", [f"corpus={name}", f"corpus.root={tmp_path}", *card])
+        config = runtime_config.compose("train", [f"corpus={name}", f"corpus.root={tmp_path}", *option])
         corpus: Corpus = runtime_config.build(config["corpus"], where="corpus")
         assert corpus.name == name
         assert corpus.tokens.size > 2
@@ -196,25 +197,19 @@ def test_later_overrides_win() -> None:
     ("override", "says"),
     rest_slow(
         [
-            ("trainr=smoke", r"no key 'trainr' in configs/train\.yaml\. Did you mean trainer, \S+ or \S+\?"),
-            ("trainer.max_step=3", r"no key 'trainer\.max_step'.*Did you mean trainer\.max_steps, \S+ or \S+\?"),
-            ("model.listener.hiden_size=3", r"Did you mean model\.listener\.hidden_size, \S+ or \S+\?"),
-            ("corpus=timt", r"no configs/corpus/timt\.yaml\. Did you mean timit, \w+ or \w+\? \(all: an4, "),
-            (
-                "cell@model.listener.cell=ln_globl",
-                r"no configs/cell/ln_globl\.yaml\. Did you mean ln_global, \w+ or \w+\?",
-            ),
-            (
-                "cell@model.listner.cell=lstm",
-                r"say of which part: cell@model\.listener\.cell=lstm or cell@model\.speller",
-            ),
-            ("+experiment=baselin", r"no configs/experiment/baselin\.yaml\. Did you mean baseline, \w+ or \w+\?"),
-            ("experiment=baseline", r"write \+experiment=baseline$"),
-            ("+experimnt=baseline", r"no such key.*Did you mean experiment, \w+ or \w+\?"),
-            ("+foo=1", r"foo: there is no such key in configs/train\.yaml\. Did you mean \w+, \w+ or \w+\?"),
-            ("corpus=timit", r"corpus\.root has no value: add corpus\.root=\.\.\. to the command"),
-            ("baseline", r"'baseline' is not an override: write key=value"),
-            ("trainer.max_steps=[1", r"this value cannot be read.*: 'trainer\.max_steps=\[1\]'$"),
+            ("trainr=smoke", r"'trainr' in configs/train\.yaml.* trainer, "),
+            ("trainer.max_step=3", r"'trainer\.max_step'.* trainer\.max_steps, "),
+            ("model.listener.hiden_size=3", r" model\.listener\.hidden_size, "),
+            ("corpus=timt", r"configs/corpus/timt\.yaml.* timit, .*\(all: an4, "),
+            ("cell@model.listener.cell=ln_globl", r"configs/cell/ln_globl\.yaml.* ln_global, "),
+            ("cell@model.listner.cell=lstm", r": cell@model\.listener\.cell=lstm or cell@model\.speller"),
+            ("+experiment=baselin", r"configs/experiment/baselin\.yaml.* baseline, "),
+            ("experiment=baseline", r" \+experiment=baseline$"),
+            ("+experimnt=baseline", r"^experimnt: .* experiment, "),
+            ("+foo=1", r"^foo: .*configs/train\.yaml"),
+            ("corpus=timit", r"^corpus\.root .* corpus\.root=\.\.\. "),
+            ("baseline", r"^'baseline' .*key=value"),
+            ("trainer.max_steps=[1", r": 'trainer\.max_steps=\[1\]'$"),
         ],
         keep=5,
     ),
@@ -233,39 +228,27 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> runtime_config.Config:
 @pytest.mark.parametrize(
     ("key", "value", "says"),
     [
-        ("trainer.max_steps", "many", r"trainer\.max_steps='many' should be a whole number"),
-        ("gradients.clip_norm", "abc", r"gradients\.clip_norm='abc' should be a number or null"),
-        ("trainer.histograms", 1, r"trainer\.histograms=1 should be true or false"),
-        ("trainer.max_bad_fraction", "x", r"trainer\.max_bad_fraction='x' should be a number"),
-        ("trainer.device", "gpu", r"device=gpu: there is no such device\. Did you mean cpu, cuda or auto\?"),
-        ("trainer.loss", 1, r"trainer\.loss: TrainerOptions has no such key\. Did you mean \w+, \w+ or \w+\?"),
-        ("seed", "abc", r"seed='abc' should be a whole number"),
-        ("seed", 1.5, r"seed=1\.5 should be a whole number"),
-        ("optim.lr", "abc", r"^optim\.lr='abc' should be a number, for example optim\.lr=0\.001$"),
-        ("schedule.warmup_steps", -1, r"schedule\.warmup_steps=-1"),
-        ("loss.smoothing", 2.0, r"loss\.smoothing=2"),
-        ("search.max_length", 0, r"search\.max_length=0"),
-        ("model.listener.dropout", 2.0, r"^model\.listener\.dropout=2\.0 must be from 0 to 1$"),
-        ("model.listener.hidden_size", 0, r"^model\.listener\.hidden_size=0 must be at least 1$"),
-        ("model.listener.input_reduction", 0, r"^model\.listener\.input_reduction=0 must be at least 1"),
-        ("model.features.num_mels", 0, r"^model\.features\.num_mels=0 must be at least 1"),
-        (
-            "model.listener.reduction",
-            "con",
-            r"^model\.listener\.reduction='con' does not exist\. Did you mean concat, \w+ or \w+\?",
-        ),
-        (
-            "model.listener.time_reduction",
-            3,
-            r"^model\.listener\.time_reduction=3 should be a list of whole numbers, for example \S+=\[2,2,1\]$",
-        ),
-        ("model.listener.cell", "lstm", r"model\.listener\.cell='lstm' should be a part of its own"),
-        ("model.listener.foo", 1, r"listener\.foo: Listener has no such key\. Did you mean \w+, \w+ or \w+\?"),
-        (
-            "model.speller.cell.cell_norm",
-            "outptu",
-            r"^model\.speller\.cell\.cell_norm='outptu' does not exist\. Did you mean output, \w+ or",
-        ),
+        ("trainer.max_steps", "many", "='many' .*whole number"),
+        ("gradients.clip_norm", "abc", "='abc' .*number or null"),
+        ("trainer.histograms", 1, "=1 .*true or false"),
+        ("trainer.max_bad_fraction", "x", "='x' .*number"),
+        ("trainer.device", "gpu", "^device=gpu.* cpu, cuda or auto"),
+        ("trainer.loss", 1, ": TrainerOptions "),
+        ("seed", "abc", "='abc' .*whole number"),
+        ("seed", 1.5, r"=1\.5 .*whole number"),
+        ("optim.lr", "abc", r"='abc' .*number, .* optim\.lr=0\.001$"),
+        ("schedule.warmup_steps", -1, "=-1"),
+        ("loss.smoothing", 2.0, "=2"),
+        ("search.max_length", 0, "=0"),
+        ("model.listener.dropout", 2.0, r"=2\.0 .*0 to 1$"),
+        ("model.listener.hidden_size", 0, "=0 .*1$"),
+        ("model.listener.input_reduction", 0, "=0 .*1"),
+        ("model.features.num_mels", 0, "=0 .*1"),
+        ("model.listener.reduction", "con", "='con' .* concat, "),
+        ("model.listener.time_reduction", 3, r"=3 .*whole numbers, .*=\[2,2,1\]$"),
+        ("model.listener.cell", "lstm", "='lstm' .*part"),
+        ("model.listener.foo", 1, ": Listener "),
+        ("model.speller.cell.cell_norm", "outptu", "='outptu' .* output, "),
     ],
 )
 def test_values_that_do_not_fit_are_named(key: str, value: object, says: str, plain: runtime_config.Config) -> None:
@@ -274,32 +257,27 @@ def test_values_that_do_not_fit_are_named(key: str, value: object, says: str, pl
     section = functools.reduce(lambda inner, outer: inner[outer], sections, config)
     section[name] = value
     corpus: Corpus = runtime_config.build(config["corpus"])
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=says if says.startswith("^") else re.escape(key) + says):
         setup.build_parts(config, corpus)
 
 
 @pytest.mark.parametrize(
-    ("override", "says"),
+    ("override", "words"),
     rest_slow(
         [
-            ("trainer.max_steps=0", "trainer.max_steps=0 must be at least 1"),
-            ("trainer.num_workers=-1", "trainer.num_workers=-1 must be at least 0"),
-            ("optim.lr=-1", "optim.lr=-1 trains nothing: it must be above 0, for example optim.lr=0.001"),
-            (
-                "corpus.tokens=characters",
-                "corpus.tokens=characters: this part is chosen from configs/tokens: "
-                "write tokens@corpus.tokens=characters",
-            ),
-            ("corpus.tokens=nothing", "corpus.tokens='nothing' should be a part of its own (keys with a _target_)"),
+            ("trainer.max_steps=0", "trainer.max_steps=0 1"),
+            ("trainer.num_workers=-1", "trainer.num_workers=-1 0"),
+            ("optim.lr=-1", "optim.lr=-1 0, optim.lr=0.001"),
+            ("corpus.tokens=characters", "configs/tokens: tokens@corpus.tokens=characters"),
+            ("corpus.tokens=nothing", "corpus.tokens='nothing' _target_"),
         ],
         keep=2,
     ),
 )
 def test_a_mistake_stops_before_step_1_and_the_mended_command_runs(
-    override: str, says: str, corpus: Path, las: Callable[..., Answer]
+    override: str, words: str, corpus: Path, las: Callable[..., Answer]
 ) -> None:
-    answer = las("train", *overrides(corpus, override))
-    assert (answer.code, answer.err) == (2, f"las train: {says}\n")
+    las("train", *overrides(corpus, override)).fails(2, words)
     assert not (corpus / "run" / "metrics.jsonl").exists()
     assert run_directory.RunDirectory(runtime_config.compose("train", overrides(corpus))).result is None
 
@@ -308,33 +286,31 @@ def test_a_mistake_stops_before_step_1_and_the_mended_command_runs(
 def test_other_configs_know_their_keys_too(config: str) -> None:
     needed = {"decode": ["checkpoint=x"], "score": ["reference=a.trn", "hypothesis=b.trn"]}[config]
     assert runtime_config.compose(config, needed)
-    with pytest.raises(ConfigError, match=rf"otput.*configs/{config}\.yaml\. Did you mean output"):
+    with pytest.raises(ConfigError, match=rf"otput.*configs/{config}\.yaml.* output"):
         runtime_config.compose(config, [*needed, "otput=x"])
-    with pytest.raises(ConfigError, match=rf"otput: there is no such key in configs/{config}\.yaml"):
+    with pytest.raises(ConfigError, match=rf"otput: .*configs/{config}\.yaml"):
         runtime_config.compose(config, [*needed, "+otput=x"])
     with pytest.raises(ConfigError, match=needed[0].partition("=")[0]):
         runtime_config.compose(config, needed[1:])
 
 
 def test_build_makes_nested_objects_lists_and_partials() -> None:
-    card: dict[str, Any] = {
+    option: dict[str, Any] = {
         "_target_": "las.LNGlobalLSTMCell",
         "_partial_": True,
         "cell_norm": "output",
     }
-    made = runtime_config.build({"cells": [card, 3], "plain": {"a": None}})
+    made = runtime_config.build({"cells": [option, 3], "plain": {"a": None}})
     assert made["plain"] == {"a": None}
     factory, number = made["cells"]
     assert number == 3
     assert isinstance(factory, functools.partial) and factory.keywords == {"cell_norm": "output"}
     cell = factory(5, 7)
     assert isinstance(cell, LNGlobalLSTMCell) and (cell.input_size, cell.hidden_size) == (5, 7)
-    with pytest.raises(
-        ConfigError, match=r"^cells\[1\]\.cell_nrm: LNGlobalLSTMCell has no such key\. Did you mean cell_norm"
-    ):
-        runtime_config.build([card, {"_target_": card["_target_"], "cell_nrm": "x"}], where="cells")
+    with pytest.raises(ConfigError, match=r"^cells\[1\]\.cell_nrm: LNGlobalLSTMCell .* cell_norm"):
+        runtime_config.build([option, {"_target_": option["_target_"], "cell_nrm": "x"}], where="cells")
     with pytest.raises(ConfigError, match=r"^cell: "):
-        runtime_config.build(card, where="cell")(5)
+        runtime_config.build(option, where="cell")(5)
 
 
 def test_differences_are_listed_key_by_key() -> None:

@@ -9,7 +9,6 @@ import tiny
 from console import Answer
 from tiers import rest_slow
 
-from las.cli import sweep
 from las.config import groups
 from las.config.build import compose, config_directory
 from las.config.groups import check_name
@@ -26,28 +25,29 @@ def test_no_part_of_a_config_can_be_left_out(name: str) -> None:
     directory = config_directory()
     for key in sorted(groups.own_keys(directory, name)):
         if not key.startswith("search."):  # scorers
-            with pytest.raises(ConfigError, match=rf"^~{key}: only scorers, front ends and layers can be left out: "):
+            with pytest.raises(ConfigError, match=rf"^~{key}: "):
                 groups.check_deleted(directory, ["seed=1", f"~{key}"])
 
 
-def test_what_is_left_out_says_what_to_type(tmp_path: Path, las: Las, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("~augment", "augment=none (all: noise,"),
+        ("~augment=none", "augment=none (all: noise,"),
+        ("~corpus", "corpus=... (all: an4,"),
+        ("~search@validation_search", "search@validation_search=... beam,"),
+        ("~cell@model.listener.cell", "cell@model.listener.cell=... ba2016,"),
+        ("~seed", "seed=..."),
+        ("~trainer.device", "trainer.device=..."),
+        ("~pretraining.stages", "pretraining.stages=..."),
+        ("~corpus._target_", "corpus._target_=..."),
+    ],
+)
+def test_what_is_left_out_says_what_to_type(
+    given: str, words: str, tmp_path: Path, las: Las, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    for given, says in (
-        ("~augment", "choose augment=none (all: noise, noisy, none, room, small, "),
-        ("~augment=none", "choose augment=none (all: noise, noisy, none, room, small, "),
-        ("~corpus", "choose corpus=... (all: an4, "),
-        ("~search@validation_search", "choose search@validation_search=... (all: beam, "),
-        ("~cell@model.listener.cell", "choose cell@model.listener.cell=... (all: ba2016, "),
-        ("~seed", "write seed=... for another value"),
-        ("~trainer.device", "write trainer.device=... for another value"),
-        ("~pretraining.stages", "write pretraining.stages=... for another value"),
-        ("~corpus._target_", "write corpus._target_=... for another value"),
-    ):
-        answer = las("train", given)
-        assert (answer.code, answer.out) == (2, "")
-        assert answer.err.startswith(
-            f"las train: {given}: only scorers, front ends and layers can be left out: {says}"
-        ), answer
+    las("train", given).fails(2, f"{given}: {words}")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -55,32 +55,28 @@ def test_scorers_and_front_ends_can_be_left_out() -> None:
     assert "ctc" not in compose("train", ["search=beam_ctc", "~search.ctc"])["search"]
     park = ["model=park2019_las_4_1024", "~front_end@model.listener.front_end"]
     assert "front_end" in compose("train", park[:1])["model"]["listener"]
-    # the card that a model names is gone, and the model's own keys of it are what is left
+    # the option that a model names is gone, and the model's own keys of it are what is left
     assert "_target_" not in compose("train", park)["model"]["listener"].get("front_end", {})
 
 
-@pytest.mark.parametrize("key", ["hydra.run.dir", "+hydra.run.dir", "++hydra.run.dir", "hydra.sweep.dir"])
-def test_a_folder_of_hydra_is_refused_for_the_key_that_works(key: str, tmp_path: Path, las: Las) -> None:
-    answer = las("train", f"{key}={tmp_path / 'x'}")
-    assert answer.code == 2 and answer.out == ""
-    assert answer.err == (
-        f"las train: {key}={tmp_path / 'x'}: Hydra's own keys do nothing here: they are for sweeps (las train -m). "
-        f"A run lies where run_dir={tmp_path / 'x'} says\n"
-    )
-
-
-@pytest.mark.parametrize(("verb", "given"), [("train", "hydra/launcher=joblib"), ("score", "hydra.run.dir=/tmp/x")])
-def test_other_keys_of_hydra_are_refused_too(verb: str, given: str, las: Las) -> None:
-    answer = las(verb, "reference=a", "hypothesis=b", given)
-    assert answer.code == 2 and answer.err.endswith(
-        f"{given}: Hydra's own keys do nothing here: they are for sweeps (las train -m)\n"
-    )
-
-
-@pytest.mark.parametrize("given", ["hydra.run.dir=/tmp/x", "hydra.job.chdir=true", "+hydra.output_subdir=y"])
-def test_a_sweep_takes_what_it_has_a_use_for(given: str) -> None:
-    with pytest.raises(ConfigError, match=r"of Hydra's own keys a sweep takes hydra/launcher, .*'run_dir="):
-        sweep.train(["-m", "seed=1,2", given])
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("train hydra.run.dir=/tmp/x", "run_dir=/tmp/x"),
+        ("train +hydra.run.dir=/tmp/x", "run_dir=/tmp/x"),
+        ("train ++hydra.run.dir=/tmp/x", "run_dir=/tmp/x"),
+        ("train hydra.sweep.dir=/tmp/x", "run_dir=/tmp/x"),
+        ("train hydra/launcher=joblib", "sweeps"),
+        ("score hydra.run.dir=/tmp/x reference=a hypothesis=b", "sweeps"),
+        ("train -m seed=1,2 hydra.run.dir=/tmp/x", "hydra/launcher, run_dir"),
+        ("train -m seed=1,2 hydra.job.chdir=true", "hydra/launcher, run_dir"),
+        ("train -m seed=1,2 +hydra.output_subdir=y", "hydra/launcher, run_dir"),
+    ],
+)
+def test_keys_of_hydra_that_have_no_use_are_refused_for_the_key_that_works(command: str, words: str, las: Las) -> None:
+    answer = las(*command.split())
+    answer.fails(2, words)
+    assert answer.out == "" and next(each for each in command.split() if "hydra" in each) in answer.err
 
 
 @pytest.mark.parametrize(
@@ -113,35 +109,28 @@ def test_a_sweep_takes_what_it_has_a_use_for(given: str) -> None:
 def test_a_group_without_its_place_is_told_the_places_and_they_work(name: str, given: list[str], says: str) -> None:
     with pytest.raises(ConfigError) as error:
         compose(name, given)
-    assert str(error.value) == f"{given[-1]}: say of which part: {says}"
+    assert str(error.value).startswith(f"{given[-1]}: ") and str(error.value).endswith(f": {says}")
     for mended in says.split(" or "):
         if not mended.startswith("+scorer"):  # whose options have no defaults
             assert compose(name, [*given[:-1], mended])
 
 
-def test_what_is_added_everywhere_and_what_has_no_place() -> None:
-    with pytest.raises(ConfigError, match=r"^scale=tiny: this is added, it replaces nothing: write \+scale=tiny$"):
-        compose("train", ["scale=tiny"])
-    with pytest.raises(ConfigError, match=r"^lm=lstm: configs/train\.yaml has no place for lm$"):
-        compose("train", ["lm=lstm"])
+def test_what_is_added_everywhere_and_what_has_no_place(las: Las) -> None:
+    las("train", "scale=tiny").fails(2, "+scale=tiny")
+    las("train", "lm=lstm").fails(2, "lm=lstm: configs/train.yaml place")
 
 
 @pytest.mark.parametrize("verb", ["decode", "transcribe", "demo_app", "export", "tune"])
 @pytest.mark.parametrize("given", rest_slow(["corpus=an4", "corpus.vocabulary=3", "model=las_an4"]))
 def test_what_a_checkpoint_decides_is_said_to_be_the_checkpoints(verb: str, given: str, las: Las) -> None:
     needed = {"export": ["output=x"], "transcribe": ["input=x"], "tune": ["search.lm.path=x"]}.get(verb, [])
-    answer = las(verb, "checkpoint=runs/x", *needed, given)
-    section = given.partition("=")[0].partition(".")[0]
-    assert answer.code == 2
-    assert answer.err == f"las {verb}: {given}: {verb} uses the {section} of the checkpoint: leave this key out\n"
+    las(verb, "checkpoint=runs/x", *needed, given).fails(2, f"{given}: {verb} checkpoint:")
 
 
 @pytest.mark.parametrize("name", EVIL)
 def test_a_name_is_one_part_of_a_path(name: str) -> None:
     for key in ("name", "corpus.name"):
-        with pytest.raises(
-            ConfigError, match=rf"^{key}=.*: a name is that of one folder.*(run_dir|corpus\.root)=\.\.\."
-        ):
+        with pytest.raises(ConfigError, match=rf"^{key}=.*: .*(run_dir|corpus\.root)=\.\.\."):
             check_name(key, name)
 
 
@@ -160,11 +149,10 @@ def test_no_verb_writes_where_a_name_leads(
     monkeypatch.chdir(inside)
     given = f"{key}={value.replace('{0}', str(tmp_path))}"
     for command in (["train"], ["train", "-m", "seed=1,2"], ["prepare"]):
-        answer = las(*command, given, "data_dir=data/x")
-        assert answer.code == 2 and f"{key}='" in answer.err and "a name is that of one folder" in answer.err, answer
+        las(*command, given, "data_dir=data/x").fails(2, f"{key}=' name")
     if key == "corpus.name":
         answer = las("reproduce", "recipe=bo18_table3", "tier=smoke", given, "data_dir=data/x")
-        assert answer.code == 2 and "row baseline: corpus.name='" in answer.err
+        answer.fails(2, "baseline: corpus.name='")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
@@ -172,7 +160,7 @@ def test_the_row_of_a_recipe_has_a_name_too() -> None:
     read = recipe.read("bo18_table3")
     row = read.rows[0]
     evil = type(read)(**{**vars(read), "rows": (type(row)(**{**vars(row), "name": "../../evil"}),)})
-    with pytest.raises(ConfigError, match=r"row \.\./\.\./evil: name='\.\./\.\./evil': a name is that of one folder"):
+    with pytest.raises(ConfigError, match=r"row \.\./\.\./evil: name='\.\./\.\./evil'"):
         jobs.jobs(evil, "smoke", 1, Path("runs"), [])
 
 
@@ -187,7 +175,7 @@ def test_a_checkpoint_from_elsewhere_is_called_by_a_name(
     tiny.forge(checkpoint, "config", config)
     before = sorted(tmp_path.rglob("*"))
     answer = las("decode", f"checkpoint={trained_copy}", "split=test", f"output={tmp_path / 'x.jsonl'}")
-    assert answer.code == 2 and f"{key}='../../evil': a name is that of one folder" in answer.err
+    answer.fails(2, f"{key}='../../evil':")
     with pytest.raises(ConfigError, match=key):
         transcriber.load(trained_copy)
     assert sorted(tmp_path.rglob("*")) == before

@@ -1,4 +1,4 @@
-"""Own folders of cards: none can make Hydra run anything, and one that nobody named hides nothing of the package."""
+"""User folders of options: none can make Hydra run anything, and one that nobody named hides nothing of the package."""
 
 import os
 from collections.abc import Callable
@@ -33,7 +33,7 @@ KEYS = {
     "verbose": "verbose: true",
     "resolver": "sweep: {subdir: '${oc.env:HOME}'}",
 }
-"""Values of a card below `hydra`, each of which Hydra would act on in a sweep."""
+"""Values of an option below `hydra`, each of which Hydra would act on in a sweep."""
 
 
 @pytest.fixture
@@ -49,20 +49,18 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, 
     return trained
 
 
-def card(name: str, text: str, folder: str = "configs") -> None:
+def option(name: str, text: str, folder: str = "configs") -> None:
     path = Path(folder, f"{name}.yaml")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
 
 
 @pytest.mark.parametrize("kind", rest_slow(list(KEYS), keep=3))
-def test_no_card_sets_a_key_of_hydra(kind: str, trained: list[Any], las: Las) -> None:
-    card("experiment/mine", f"# @package _global_\nhydra:\n  {KEYS[kind]}\n")
+def test_no_option_sets_a_key_of_hydra(kind: str, trained: list[Any], las: Las) -> None:
+    option("experiment/mine", f"# @package _global_\nhydra:\n  {KEYS[kind]}\n")
     answer = las("train", "-m", "seed=1,2", "+experiment=mine")
-    assert answer.code == 2 and not trained, answer
-    assert "Traceback" not in answer.err, answer
-    if kind not in ("env_copy", "searchpath"):  # which cannot be composed
-        assert "hydra." in answer.err and "a card sets this" in answer.err, answer
+    answer.fails(2, "" if kind in ("env_copy", "searchpath") else "hydra. option")  # those cannot be composed
+    assert not trained
     assert sorted(path.name for path in Path().iterdir()) == ["configs"] and not Path("../outside").exists()
 
 
@@ -83,52 +81,49 @@ def test_no_card_sets_a_key_of_hydra(kind: str, trained: list[Any], las: Las) ->
     ),
 )
 def test_wherever_it_stands(name: str, text: str, given: list[str], trained: list[Any], las: Las) -> None:
-    """Packages in the first line, defaults, and the card of one training of several."""
-    card(name, text)
+    """Packages in the first line, defaults, and the option of one training of several."""
+    option(name, text)
     answer = las("train", "-m", "seed=1,2", *given)
-    assert answer.code == 2 and not trained, answer
-    assert "hydra." in answer.err and "Traceback" not in answer.err
+    answer.fails(2, "hydra.")
+    assert not trained
 
 
 def test_a_folder_that_the_command_names_sets_no_key_of_hydra_either(trained: list[Any], las: Las) -> None:
-    """Nor where only the sweep as a whole has the card, because each training has another in its place."""
-    card("trainer/default", "# @package _global_\nhydra: {job: {env_set: {LAS_PLANTED: x}}}\n", "mine")
+    """Nor where only the sweep as a whole has the option, because each training has another in its place."""
+    option("trainer/default", "# @package _global_\nhydra: {job: {env_set: {LAS_PLANTED: x}}}\n", "mine")
     for given in (["seed=1,2"], ["trainer=smoke,long", "name=${trainer.max_steps}"]):
-        answer = las("train", "-m", *given, "--config-dir=mine")
-        assert answer.code == 2 and "hydra.job.env_set" in answer.err and not trained, answer
+        las("train", "-m", *given, "--config-dir=mine").fails(2, "hydra.job.env_set")
+    assert not trained
 
 
 @pytest.mark.parametrize("name", ["launcher/basic", "launcher/mine", "sweeper/basic", "callbacks/mine", "config"])
 def test_groups_of_hydra_are_refused_in_a_named_folder_and_not_found(name: str, trained: list[Any], las: Las) -> None:
     for folder in ("configs", "mine"):
-        card("optim/other", "_target_: torch.optim.SGD\n", folder)
-        card(f"hydra/{name}", "_target_: os.system\n", folder)
-    answer = las("train", "--config-dir=mine", "--cfg", "hydra")
-    assert answer.code == 2 and "mine/hydra: no card may set a key of Hydra's own" in answer.err, answer
+        option("optim/other", "_target_: torch.optim.SGD\n", folder)
+        option(f"hydra/{name}", "_target_: os.system\n", folder)
+    las("train", "--config-dir=mine", "--cfg", "hydra").fails(2, "mine/hydra:")
     assert las("list", "optim").err == ""
 
 
-def test_other_verbs_refuse_such_cards_too(trained: list[Any], las: Las) -> None:
-    card("search/mine", "# @package _global_\nhydra: {callbacks: {x: {_target_: os.system}}}\n")
+def test_other_verbs_refuse_such_options_too(trained: list[Any], las: Las) -> None:
+    option("search/mine", "# @package _global_\nhydra: {callbacks: {x: {_target_: os.system}}}\n")
     for command in (["decode", "checkpoint=x"], ["train"], ["train", "--cfg", "job"], ["train", "--info"]):
-        answer = las(*command, "search=mine")
-        assert answer.code == 2 and "hydra.callbacks" in answer.err, answer
+        las(*command, "search=mine").fails(2, "hydra.callbacks")
 
 
-def test_a_found_folder_adds_cards_and_hides_none(trained: list[Any], las: Las) -> None:
+def test_a_found_folder_adds_options_and_hides_none(trained: list[Any], las: Las) -> None:
     evil = "# @package _global_\nhydra: {job: {env_set: {LAS_PLANTED: x}}}\n"
-    card("trainer/default", evil)
+    option("trainer/default", evil)
     shipped = (config_directory() / "trainer/default.yaml").read_text()
-    card("trainer/mine", shipped.replace("max_steps: 500", "max_steps: 7"))
+    option("trainer/mine", shipped.replace("max_steps: 500", "max_steps: 7"))
     answer = las("train", "-m", "trainer=default,mine", "name=${trainer.max_steps}")
     assert trained == [(500, None), (7, None)], answer
-    assert answer.err.startswith(
-        f"own configs of {Path('configs').absolute()}: trainer/mine; left out, because the package has cards of these "
-        "names: trainer/default (--config-dir=configs puts yours in their place)\n"
-    )
-    card("trainer/default", shipped.replace("max_steps: 500", "max_steps: 9"))
+    first = answer.err.splitlines()[0]
+    assert first.startswith(f"own configs of {Path('configs').absolute()}: trainer/mine;"), first
+    assert ": trainer/default (--config-dir=configs" in first
+    option("trainer/default", shipped.replace("max_steps: 500", "max_steps: 9"))
     answer = las("train", "--config-dir=configs", "--cfg", "job", "-p", "trainer")
-    assert "max_steps: 9" in answer.out and "in place of the package's own: trainer/default" in answer.err
+    assert "max_steps: 9" in answer.out and answer.err.endswith(": trainer/default\n")
     assert "max_steps: 500" in las("train", "--cfg", "job", "-p", "trainer").out
 
 
@@ -137,6 +132,5 @@ def test_a_found_folder_adds_cards_and_hides_none(trained: list[Any], las: Las) 
     rest_slow(["${oc.env:HOME}", "${oc.${name}:HOME}", "a${${name}:x}", "${now:%Y}", "${hydra:job.name}"], keep=2),
 )
 def test_a_value_calls_no_resolver(value: str, trained: list[Any], las: Las) -> None:
-    card("trainer/mine", OmegaConf.to_yaml({"defaults": ["smoke", "_self_"], "device": value}))
-    answer = las("train", "trainer=mine")
-    assert answer.code == 2 and "only other keys may be referred to" in answer.err, answer
+    option("trainer/mine", OmegaConf.to_yaml({"defaults": ["smoke", "_self_"], "device": value}))
+    las("train", "trainer=mine").fails(2, "${seed}")

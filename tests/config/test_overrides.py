@@ -1,5 +1,6 @@
 """Overrides survive the shell and Hydra's grammar, and an error about one that did not holds the line that does."""
 
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -44,12 +45,11 @@ def test_any_text_arrives_as_it_was(text: str) -> None:
     ],
 )
 def test_a_mistake_in_quoting_comes_with_the_line_that_works(given_: str, name: str) -> None:
-    with pytest.raises(ConfigError, match="stand in two pairs of quotes") as error:
+    with pytest.raises(ConfigError, match=re.escape(f"{given_}: ")) as error:
         build.compose("train", [given_])
-    assert str(error.value).startswith(f"{given_}: this value cannot be read")
     corrected = str(error.value).partition("for the shell: ")[2]
     assert build.compose("train", [pasted(corrected)])["name"] == name
-    with pytest.raises(ConfigError, match="stand in two pairs of quotes"):
+    with pytest.raises(ConfigError, match=re.escape(f"{given_}: ")):
         sweep.combinations(["seed=1,2", given_])
 
 
@@ -58,8 +58,7 @@ def test_an_open_list_is_closed_and_a_sweep_is_asked_about() -> None:
         build.compose("train", ["model.listener.time_reduction=[2,1"])
     with pytest.raises(ConfigError) as error:
         build.compose("train", ["name=a,b"])
-    assert str(error.value).startswith("name=a,b: commas stand between several values. For a list: 'name=[a,b]'")
-    assert "for a text: 'name=\"a,b\"'" in str(error.value)
+    assert all(each in str(error.value) for each in ("name=a,b: ", "'name=[a,b]'", "'name=\"a,b\"'", "-m name=a,b"))
 
 
 def test_missing_characters_come_with_an_alphabet_to_paste(tmp_path: Path, las: Las) -> None:
@@ -67,17 +66,16 @@ def test_missing_characters_come_with_an_alphabet_to_paste(tmp_path: Path, las: 
     text.write_text('ÜBER UNS\n\nDIE STRASSE\nÜBEL" ~\n')
     command = ["corpus=an4", "corpus.root=/absent", f"text={text}"]
     answer = las("ngram", *command, f"output={tmp_path / 'x.arpa'}")
-    assert answer.code == 3 and f"{text}: the tokens lack 4 of 26 symbols" in answer.err
-    assert "'Ü' 2 times (line 1, line 4)" in answer.err and "Did you mean" not in answer.err
+    answer.fails(3, f"{text}: 4 26 'Ü' 2 (line")
+    assert "Did you mean" not in answer.err
     line = answer.err.partition("To add them: ")[2].partition("; or mend the texts")[0]
     assert las("ngram", *command, f"output={tmp_path / 'x.arpa'}", pasted(line)).code == 0
-    lm = las("train_lm", *command, f"run_dir={tmp_path / 'run'}", f"data_dir={tmp_path}")
-    assert lm.code == 3
+    las("train_lm", *command, f"run_dir={tmp_path / 'run'}", f"data_dir={tmp_path}").fails(3, "'Ü'")
 
 
 def test_a_remedy_fits_the_kind_of_tokens() -> None:
     upper = Characters(" AB'")
-    assert "other case" in upper.remedy({"a", "b"}) and "alphabet" not in upper.remedy({"a"})
+    assert "alphabet" not in upper.remedy({"a"})
     added = pasted(upper.remedy({"É", "\n", '"'}).removeprefix("To add them: ").partition("; or")[0])
     assert added == """corpus.tokens.alphabet=" AB'\\"É\""""
     assert "tokens@corpus.tokens=" in Phones(39).remedy({"zz"})
@@ -85,5 +83,4 @@ def test_a_remedy_fits_the_kind_of_tokens() -> None:
 
 def test_a_training_with_missing_characters_says_what_to_paste(tmp_path: Path, las: Las) -> None:
     root = tiny.tree(tmp_path)
-    answer = las("train", *tiny.overrides(root, "tokens@corpus.tokens=characters"))
-    assert answer.code == 3 and "The tokens have them in the other case" in answer.err, answer.err
+    las("train", *tiny.overrides(root, "tokens@corpus.tokens=characters")).fails(3, "tokens case")

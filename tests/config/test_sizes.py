@@ -18,21 +18,20 @@ Las = Callable[..., Answer]
 
 
 @pytest.mark.parametrize(
-    ("verb", "given"),
+    "command",
     [
-        ("decode", ["checkpoint=x", "search=beam", "search.size=1000000000"]),
-        ("train", ["model.features.num_mels=10000000"]),
-        ("train", ["trainer.batch_size=10000000000"]),
-        ("train", ["trainer.num_workers=1000000"]),
-        ("train", ["model.listener.time_reduction=[1,1000000000]"]),
-        ("ngram", ["output=x", "n=1000000"]),
-        ("reproduce", ["recipe=bo18_table3", "jobs=1000000"]),
-        ("train", ["trainer.patience=9999999999999999"]),
+        "decode checkpoint=x search=beam search.size=1000000000",
+        "train model.features.num_mels=10000000",
+        "train trainer.batch_size=10000000000",
+        "train trainer.num_workers=1000000",
+        "train model.listener.time_reduction=[1,1000000000]",
+        "ngram output=x n=1000000",
+        "reproduce recipe=bo18_table3 jobs=1000000",
+        "train trainer.patience=9999999999999999",
     ],
 )
-def test_a_command_with_a_size_beyond_its_bound_ends_at_once(verb: str, given: list[str], las: Las) -> None:
-    answer = las(verb, *given)
-    assert answer.code == 2 and given[-1].partition("=")[0] in answer.err and " at most" in answer.err, answer
+def test_a_command_with_a_size_beyond_its_bound_ends_at_once(command: str, las: Las) -> None:
+    las(*command.split()).fails(2, f"{command.split()[-1].partition('=')[0]} most")
 
 
 def test_calls_have_the_same_bounds() -> None:
@@ -41,7 +40,7 @@ def test_calls_have_the_same_bounds() -> None:
         lambda: package.LSTM(4, 10**9),
         lambda: package.LogMel(16000, num_mels=10**7),
     ):
-        with pytest.raises(ArgumentError, match=r"may be [\d,]+ at most"):
+        with pytest.raises(ArgumentError, match="at most"):
             call()
 
 
@@ -61,10 +60,10 @@ def test_a_bundle_of_ten_million_mel_bands_is_refused_with_the_limit(trained: Pa
     bundle.write(tmp_path / "evil.las", stored.model, stored.state, stored.config)
     with safe_open(tmp_path / "evil.las", framework="pt") as file:
         assert "10000000" in file.metadata()["config"]
-    with pytest.raises(ConfigError, match=r"model\.features\.num_mels=10000000 is too large: it may be 4,096 at most"):
+    with pytest.raises(ConfigError, match=r"model\.features\.num_mels=10000000 .*4,096"):
         package.load(tmp_path / "evil.las")
 
 
 def test_a_list_has_a_bound_of_its_length() -> None:
-    with pytest.raises(ArgumentError, match=r"model\.listener\.time_reduction has 1,000,000 values: it may have 100"):
+    with pytest.raises(ArgumentError, match=r"time_reduction .*1,000,000 .*100"):
         sizes.check("model.listener.time_reduction", [1] * 1_000_000)

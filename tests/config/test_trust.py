@@ -48,28 +48,26 @@ def command(root: Path, *more: str) -> list[str]:
 
 
 def test_a_package_of_ones_own_trains_is_exported_and_loaded(own: Path, las: Las) -> None:
-    refused = las(*command(own))
-    assert refused.code == 2 and "add --trust mypkg to the command" in refused.err and "mypkg" not in sys.modules
+    las(*command(own)).fails(2, "--trust mypkg")
+    assert "mypkg" not in sys.modules
     assert las(*command(own), "--trust", "mypkg").code == 0
     config = json.loads(Path("run/config.json").read_text())
     assert config["model"]["listener"]["cell"]["_target_"] == "mypkg.MyCell"
     assert json.loads(Path("run/environment.json").read_text())["packages"] == "mypkg"
-    exported = las("export", "checkpoint=run", "output=model.las", "--trust=mypkg")
-    assert exported.code == 0, exported
+    las("export", "checkpoint=run", "output=model.las", "--trust=mypkg").succeeds()
     wav = str(tiny.wav(own, "fadg0_sx0"))
     del sys.modules["mypkg"]
     for checkpoint in ("run", "model.las"):
-        alone = las("transcribe", f"checkpoint={checkpoint}", f"input={wav}")
-        assert alone.code == 2 and "add --trust mypkg" in alone.err and "mypkg" not in sys.modules, alone
-        with pytest.raises(ConfigError, match=r'or call las\.trust\("mypkg"\)'):
+        las("transcribe", f"checkpoint={checkpoint}", f"input={wav}").fails(2, "--trust mypkg")
+        assert "mypkg" not in sys.modules
+        with pytest.raises(ConfigError, match=r'las\.trust\("mypkg"\)'):
             package.load(checkpoint)
     for checkpoint in ("run", "model.las"):
         assert las("transcribe", "--trust=other,mypkg", f"checkpoint={checkpoint}", f"input={wav}").code == 0
         with package.trust("mypkg"):
             assert package.load(checkpoint).transcribe(wav)
     assert trust.names() == []
-    again = las(*command(own, "trainer.max_steps=6"), "--trust", "mypkg")
-    assert again.code == 0, again
+    las(*command(own, "trainer.max_steps=6"), "--trust", "mypkg").succeeds()
 
 
 def test_sweeps_and_what_they_start_trust_what_the_command_trusts(
@@ -121,14 +119,11 @@ def test_a_class_of_another_kind_is_refused_before_it_is_made(place: str, target
 
 def test_nothing_that_is_no_package_of_ones_own_is_trusted(own: Path, las: Las) -> None:
     for name in ("os", "subprocess", "builtins", "las", "my-pkg", "../x"):
-        answer = las("score", f"--trust={name}", "--cfg", "job")
-        assert answer.code == 2 and f"--trust: {name!r}" in answer.err.replace(
-            f"--trust: {name} ", f"--trust: {name!r} "
-        )
+        las("score", f"--trust={name}", "--cfg", "job").fails(2, f"--trust: {name}")
     (own / "mypkg.py").write_text("from subprocess import Popen\n")
-    with package.trust("mypkg"), pytest.raises(ConfigError, match=r"mypkg has no such class"):
+    with package.trust("mypkg"), pytest.raises(ConfigError, match="no such class"):
         build({"_target_": "mypkg.Popen", "args": "touch x"})
-    with package.trust("nowhere"), pytest.raises(ConfigError, match=r"there is no module nowhere.*PYTHONPATH"):
+    with package.trust("nowhere"), pytest.raises(ConfigError, match=r"module nowhere.*PYTHONPATH"):
         build({"_target_": "nowhere.Thing"})
 
 
@@ -160,8 +155,7 @@ def test_a_package_in_an_environment_of_its_own(own: Path, tmp_path: Path) -> No
     assert run("export", "checkpoint=run", "output=model.las", "--trust=mypkg").code == 0
     spoken = ["transcribe", "checkpoint=model.las", f"input={tiny.wav(own, 'fadg0_sx0')}"]
     assert run(*spoken, "--trust=mypkg").code == 0
-    alone = run(*spoken)
-    assert alone.code == 2 and "add --trust mypkg" in alone.err, alone
+    run(*spoken).fails(2, "--trust mypkg 0.1.0")
     assert "available: mypkg" in run("doctor").out
 
 
@@ -186,7 +180,7 @@ def test_a_bug_in_a_class_of_ones_own_keeps_its_traceback(
     answer = las("train", *given)
     number = source.splitlines().index(f"        {line}") + 1
     assert answer.code == 1 and f'mypkg.py", line {number}, in __init__\n' in answer.err and says in answer.err, answer
-    assert "las/runtime" not in answer.err and "LAS_TRACEBACK=1 shows them" in answer.err
+    assert "las/runtime" not in answer.err and "LAS_TRACEBACK=1" in answer.err
     monkeypatch.setenv("LAS_TRACEBACK", "1")
     assert "las/config/build.py" in las("train", *given).err
 
@@ -194,6 +188,6 @@ def test_a_bug_in_a_class_of_ones_own_keeps_its_traceback(
 def test_a_call_that_does_not_fit_is_a_mistake_of_the_config(own: Path) -> None:
     with (
         package.trust("mypkg"),
-        pytest.raises(ConfigError, match=r"^model\.listener\.cell: missing a required argument"),
+        pytest.raises(ConfigError, match=r"^model\.listener\.cell: .*required argument"),
     ):
         build(CELL, where="model.listener.cell")(3)

@@ -10,7 +10,7 @@ import pytest
 import soundfile
 import torch
 
-from las.config.build import build, card
+from las.config.build import build, option
 from las.data.augmentation.augmentation import Augmentation
 from las.data.augmentation.channel import MuLaw, RandomGain, TelephoneBand
 from las.data.augmentation.distortion import Talkers, decibels, power
@@ -230,11 +230,11 @@ def test_an_empty_folder_and_a_rate_that_is_too_low(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["noise", "room", "telephone", "noisy"])
 def test_cards_build_and_are_a_function_of_the_key(name: str) -> None:
-    augment: Augmentation = build(card("augment", name), where="augment")
+    augment: Augmentation = build(option("augment", name), where="augment")
     assert augment.changes_waveforms and augment.changes_features == (name == "noisy")
     waveform = torch.from_numpy(speech()).float()
     first, draws = augment.waveform_and_draws(waveform, RATE, 7, TALKERS)
-    other = build(card("augment", name), where="augment")
+    other = build(option("augment", name), where="augment")
     other.waveform(waveform, RATE, 8, TALKERS)
     again, same = other.waveform_and_draws(waveform, RATE, 7, TALKERS)
     assert torch.equal(first, again) and draws == same and first.dtype == torch.float32

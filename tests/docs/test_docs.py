@@ -17,10 +17,10 @@ import tiny_words
 from cell_cases import factory_of
 from tiers import rest_slow
 
-from las.cli import demo, main, reproduce, show_config, sweep
+from las.cli import demo, main, reproduce, sweep
 from las.config import build as runtime_config
 from las.config import flags as hydra_flags
-from las.config import quoting
+from las.config import overrides as config_overrides
 from las.config.build import Config
 from las.decoding import tuned_search
 from las.nn.cells.base import LSTMCell
@@ -92,12 +92,12 @@ def dictionary_there(config: Config) -> Iterator[None]:
 def compose(verb: str, overrides: list[str]) -> None:
     """What the verb would do with its arguments, short of doing it."""
     flags = hydra_flags.parse(overrides)
-    overrides = [quoting.protect(override) for override in flags.overrides if override != tuned_search.CHOICE]
-    if flags.completion or flags.folders or not main.VERBS[verb].config:
+    overrides = [config_overrides.protect(override) for override in flags.overrides if override != tuned_search.CHOICE]
+    if flags.shell_completion or flags.config_dir or not main.VERBS[verb].config:
         return  # tests/cli/test_hydra_flags.py, test_cards.py and test_runs.py run these
     if flags.cfg or flags.info:
         with contextlib.suppress(MissingValueError):
-            runtime_config.compose(main.VERBS[verb].config, show_config.as_composed(verb, overrides))
+            runtime_config.compose(main.VERBS[verb].config, main.as_composed(verb, overrides))
         return
     if flags.multirun:
         for job in sweep.combinations(overrides):

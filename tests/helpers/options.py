@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from las.config.build import build, card, config_directory
+from las.config.build import build, config_directory, option
 
 
 def names(group: str) -> list[str]:
@@ -12,10 +12,10 @@ def names(group: str) -> list[str]:
 
 def part(group: str, name: str, **options: Any) -> Any:
     """What an option builds, with other values of some of its keys."""
-    return build(card(group, name) | options)
+    return build(option(group, name) | options)
 
 
 def attention(name: str, **options: Any) -> Any:
     """What an option of an attention builds, its known sizes made small."""
     small = {"key_size": 4, "num_filters": 2, "width": 3, "num_heads": 2}
-    return part("attention", name, **{key: small[key] for key in small.keys() & card("attention", name)} | options)
+    return part("attention", name, **{key: small[key] for key in small.keys() & option("attention", name)} | options)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from options import names, part
 from torch import Tensor
 
-from las.config.build import build, card
+from las.config.build import build, option
 from las.data.audio import files
 from las.nn.features import LOG_FLOOR, MFCC, Features, LogMel, time_derivative
 
@@ -81,7 +81,7 @@ def test_mfcc_is_the_orthonormal_cosine_transform_of_log_mel() -> None:
 @pytest.mark.parametrize("name", [name for name in FEATURES if name != "gammatone40"])  # it has no logarithms
 def test_digital_silence_has_the_floor_of_the_option(name: str) -> None:
     """1e-6, as in configs of earlier releases, which have no `log_floor`; or the one that is set."""
-    section = card("features", name)
+    section = option("features", name)
     stored = {key: value for key, value in section.items() if key != "log_floor"}
     for config, floor in ((section, 1e-6), (stored, 1e-6), (section | {"log_floor": 1e-10}, 1e-10)):
         features = build(config)(RATE, normalisation="none")

@@ -11,7 +11,7 @@ from cell_cases import OPTIONS, equations_of, factory_of
 from tiers import rest_slow
 from torch import Tensor, nn
 
-from las.config.build import build, card, compose
+from las.config.build import build, compose, option
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.cells.wrapper import WrapperLSTMCell
@@ -100,7 +100,7 @@ def zeineldeen(init: str) -> Speller:
     with torch.device("cpu" if init == "las" else "meta"):  # the others draw every value themselves
         speller: Speller = build(speller_section(), where="speller")(SYMBOLS, 2048)
     speller = speller if init == "las" else speller.to_empty(device="cpu")
-    build(card("init", init))(nn.ModuleDict({"speller": speller}))
+    build(option("init", init))(nn.ModuleDict({"speller": speller}))
     return speller
 
 
@@ -154,7 +154,7 @@ def test_every_cell(init: str, name: str, part: str) -> None:
     before = {key: value.clone() for key, value in model.state_dict().items()}
     if part == "listener":
         model = nn.ModuleDict({"listener": nn.ModuleList([model[part]])})
-    build(card("init", init))(model)
+    build(option("init", init))(model)
     plain = isinstance(cell, PlainLSTMCell)
     of_input, of_hidden = limits(init, part, plain, 512, 128)
     require_uniform(cell.input_weight, of_input)
@@ -186,7 +186,7 @@ def test_plain_cells_begin_with_inputs_of_unit_variance(layers: int) -> None:
     for init in ("returnn", "returnn_unit_variance"):
         torch.manual_seed(1)
         listener = Listener(60, cell=PlainLSTMCell, num_layers=layers, hidden_size=128, time_reduction=[1] * layers)
-        build(card("init", init))(nn.ModuleDict({"listener": listener}))
+        build(option("init", init))(nn.ModuleDict({"listener": listener}))
         rows, lengths = torch.randn(4, 40, 60), torch.full((4,), 40)
         for layer in listener.layers:
             projected = rows @ layer.forwards.cell.input_weight.T
@@ -200,7 +200,7 @@ def test_only_plain_cells_of_the_listener_are_drawn_in_another_scale() -> None:
     for init in ("returnn", "returnn_unit_variance"):
         torch.manual_seed(1)
         model = nn.ModuleDict({"speller": PlainLSTMCell(8, 4), "listener": nn.ModuleList([LNJoinedLSTMCell(8, 4)])})
-        build(card("init", init))(model)
+        build(option("init", init))(model)
         values[init] = [*model.parameters()]
     assert all(map(torch.equal, *values.values()))
     with pytest.raises(ConfigError, match="input_std=0"):
@@ -209,7 +209,7 @@ def test_only_plain_cells_of_the_listener_are_drawn_in_another_scale() -> None:
 
 def test_gains_of_weight_norm_are_the_lengths_of_the_new_rows() -> None:
     cell = factory_of("weight_norm")(40, 8)
-    build(card("init", "returnn"))(nn.ModuleDict({"listener": nn.ModuleList([cell])}))
+    build(option("init", "returnn"))(nn.ModuleDict({"listener": nn.ModuleList([cell])}))
     torch.testing.assert_close(cell.input_gain, cell.input_weight.norm(dim=-1))
     torch.testing.assert_close(cell.recurrent_gain, cell.recurrent_weight.norm(dim=-1))
 
@@ -218,8 +218,8 @@ def test_gains_of_weight_norm_are_the_lengths_of_the_new_rows() -> None:
 @pytest.mark.parametrize("init", rest_slow(INITS, keep=3))
 def test_front_ends(init: str, front_end: str) -> None:
     torch.manual_seed(1)
-    made = build(card("front_end", front_end))(80)
-    build(card("init", init))(nn.ModuleDict({"listener": nn.ModuleDict({"front_end": made})}))
+    made = build(option("front_end", front_end))(80)
+    build(option("init", init))(nn.ModuleDict({"listener": nn.ModuleDict({"front_end": made})}))
     for convolution in made.convolutions:
         channels = convolution.in_channels
         uniform = glorot(9 * channels, 9 * 32) if EXPECTED[init].feedback != 1.0 else (9 * channels) ** -0.5
@@ -236,7 +236,7 @@ def test_every_model_has_a_role_for_each_parameter(attention: str) -> None:
     model = build(compose("train", overrides)["model"], where="model")(16000, 12)
     key = model.speller.attention.key.weight
     for init in sorted(INITS, key="las".__ne__):  # las leaves what the constructors drew
-        build(card("init", init))(model)
+        build(option("init", init))(model)
         from_torch = init in ("las", "torch")
         require_uniform(key, key.shape[1] ** -0.5 if from_torch else glorot(key.shape[1], key.shape[0]))
         if attention == "location":
@@ -246,7 +246,7 @@ def test_every_model_has_a_role_for_each_parameter(attention: str) -> None:
 def test_language_models_have_the_values_of_a_speller() -> None:
     torch.manual_seed(1)
     model = build(compose("language_model", [])["lm"], where="lm")(40)
-    build(card("init", "returnn"))(model)
+    build(option("init", "returnn"))(model)
     require_uniform(model.layers[0].cell.input_weight, glorot(64 + 256, 4 * 256))
     require_uniform(model.embedding.weight, glorot(40, 64))
     require_uniform(model.output.weight, glorot(256, 40))
@@ -259,4 +259,4 @@ def test_a_parameter_without_a_role_is_named() -> None:
             self.scale = nn.Parameter(torch.ones(3))
 
     with pytest.raises(ConfigError, match=r"init: .* speller\.scale"):
-        build(card("init", "glorot"))(nn.ModuleDict({"speller": Scaled()}))
+        build(option("init", "glorot"))(nn.ModuleDict({"speller": Scaled()}))

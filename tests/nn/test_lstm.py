@@ -269,7 +269,7 @@ def test_arguments_after_num_layers_are_named_as_torch_orders_them() -> None:
         lambda: las.LSTMLanguageModel(5, cell=las.PlainLSTMCell, dropout=True),
         lambda: las.ZoneoutLSTMCell(3, 5, cell=LNJoinedLSTMCell, zoneout_hidden=True),
         lambda: las.RecurrentDropoutLSTMCell(3, 5, cell=las.PlainLSTMCell, dropout=False),
-        lambda: build.build(build.card("cell", "zoneout") | {"zoneout_cell": True}, where="cell"),
+        lambda: build.build(build.option("cell", "zoneout") | {"zoneout_cell": True}, where="cell"),
     ],
 )
 def test_a_bool_is_no_probability_anywhere(make: Any) -> None:

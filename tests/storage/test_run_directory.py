@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tiny import overrides
 
-from las.config.build import Config, card, compose
+from las.config.build import Config, compose, option
 from las.runtime.errors import StorageError
 from las.storage import run_directory
 
@@ -65,7 +65,7 @@ def test_what_is_trained_is(config: Config, changes: dict[str, object]) -> None:
 @pytest.mark.parametrize("init", ["las", "returnn"])
 def test_a_run_from_before_there_were_initial_values_to_choose(config: Config, init: str) -> None:
     """It has those of init=las: its folder and its digest stay, and other values are refused by name."""
-    chosen = config | {"init": card("init", init)}
+    chosen = config | {"init": option("init", init)}
     former = {key: value for key, value in config.items() if key != "init"}
     folder = run_directory.RunDirectory(former)
     folder.record(event="train", step=1, loss=1.0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from las.config.build import Config, card, check_value
+from las.config.build import Config, check_value, option
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
 from las.hmm import aligner, labels, spoken, tying
@@ -166,7 +166,7 @@ def _aligned(corpus: Corpus, splits: Splits, lexicon: Lexicon, config: Config) -
     parts = {split: splits[split] for split in corpus.splits[:2]}
     with distributed.main_first():
         data_dir = Path(config["data_dir"])
-        return aligner.corpus_labels(corpus, parts, lexicon, card(*ALIGNER_FEATURES), data_dir, growth)
+        return aligner.corpus_labels(corpus, parts, lexicon, option(*ALIGNER_FEATURES), data_dir, growth)
 
 
 def of_config(corpus: Corpus, model: AcousticModel, splits: Splits, config: Config) -> TrainingTargets:

@@ -1,4 +1,4 @@
-"""The verbs `list` and `show`: the config groups, their cards, and one card with the equation of its class."""
+"""The verbs `list` and `show`: the config groups, their options, and one option with the equation of its class."""
 
 import textwrap
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from las.config.build import config_directory
 from las.runtime.errors import ConfigError, suggest
 
 WIDTH = 110
-"""Columns of what a line says about a card."""
+"""Columns of what a line says about an option."""
 
 
 SHOWN = 3
@@ -18,10 +18,10 @@ SHOWN = 3
 
 
 def show(arguments: Sequence[str]) -> None:
-    """Print a card composed, its file, and the documentation of its class with the equation.
+    """Print an option composed, its file, and the documentation of its class with the equation.
 
     las show GROUP=CARD, for example cell=ln_global; a place, cell@model.listener.cell=ln_global, is left aside.
-    --config-dir=DIR shows own cards too.
+    --config-dir=DIR shows options of your own too.
     """
     if len(arguments) != 1 or "=" not in arguments[0]:
         raise ConfigError(_which_card(arguments))
@@ -34,10 +34,10 @@ def show(arguments: Sequence[str]) -> None:
 
 
 def list(arguments: Sequence[str]) -> None:
-    """Print the config groups, with the number of their cards and the keys that choose them.
+    """Print the config groups, with the number of their options and the keys that choose them.
 
-    las list GROUP, for example cell: its cards, a line about each, and the keys that choose one.
-    --config-dir=DIR lists own cards too.
+    las list GROUP, for example cell: its options, a line about each, and the keys that choose one.
+    --config-dir=DIR lists options of your own too.
     """
     if len(arguments) > 1:
         raise ConfigError(f"one group at a time: las list {arguments[0]}")
@@ -46,18 +46,18 @@ def list(arguments: Sequence[str]) -> None:
         groups = folders.groups(directory)
         width = max(map(len, groups))
         for group in groups:
-            count = len(folders.cards(directory, group))
+            count = len(folders.options(directory, group))
             keys = options.keys(group)
             listed = "  ".join([*keys[:SHOWN], *(["..."] if len(keys) > SHOWN else [])])
-            print(f"{group:{width}}  {count:3} card{'s' if count > 1 else ' '}  {listed}".rstrip())
-        print("\n`las list cell` lists the cards of a group, `las show cell=ln_global` shows one")
+            print(f"{group:{width}}  {count:3} option{'s' if count > 1 else ' '}  {listed}".rstrip())
+        print("\n`las list cell` lists the options of a group, `las show cell=ln_global` shows one")
         return
     group = _known_group(arguments[0])
-    cards = folders.cards(directory, group)
+    found = folders.options(directory, group)
     for number, key in enumerate(options.keys(group)):
         print(f"{'or' if number else 'choose one with'} {key}=...")
-    width = max(map(len, cards))
-    for name, path in cards.items():
+    width = max(map(len, found))
+    for name, path in found.items():
         line = textwrap.shorten(options.summary(path), WIDTH, placeholder=" ...")
         print(f"{name:{width}}  {line}".rstrip())
 
@@ -69,21 +69,21 @@ def _known_group(name: str) -> str:
 
 
 def _known_card(group: str, name: str) -> Path:
-    cards = folders.cards(config_directory(), group)
-    if name not in cards:
+    found = folders.options(config_directory(), group)
+    if name not in found:
         raise ConfigError(
-            f"{group}={name}: there is no configs/{group}/{name}.yaml.{suggest(name, cards)} (las list {group})"
+            f"{group}={name}: there is no configs/{group}/{name}.yaml.{suggest(name, found)} (las list {group})"
         )
-    return cards[name]
+    return found[name]
 
 
 def _which_card(arguments: Sequence[str]) -> str:
-    """Message for a card without its group, with the groups that have it."""
+    """Message for an option without its group, with the groups that have it."""
     directory = config_directory()
     for name in arguments[:1]:
         if holders := config_groups.holders(directory, name):
             return f"{name}: say of which group: {' or '.join(f'las show {group}={name}' for group in holders)}"
         if name in folders.groups(directory):
-            some = config_groups.options(directory, name)[0]
-            return f"{name}: say which card: las show {name}={some} (las list {name})"
-    return "show takes one card, for example: las show cell=ln_global"
+            some = next(iter(folders.options(directory, name)))
+            return f"{name}: say which option: las show {name}={some} (las list {name})"
+    return "show takes one option, for example: las show cell=ln_global"
