@@ -38,7 +38,7 @@ def listen(overrides: list[str]) -> list[dict[str, Any]]:
     corpus: Corpus = build(config["corpus"], where="corpus")
     augment: Augmentation = build(config["augment"], where="augment")
     if not augment.changes_waveforms:
-        raise ConfigError("augment: this augmentation changes no waveform, there is nothing to hear: augment=noisy")
+        raise ConfigError("augment: this augmentation changes no waveform: augment=noisy does")
     for line in augment.check(corpus.sample_rate):
         progress.say(line)
     split = corpus.known_split(config["split"])
@@ -47,7 +47,7 @@ def listen(overrides: list[str]) -> list[dict[str, Any]]:
     atomic.write_json(output / "augmentation.json", entries)
     print_table(entries, f"{corpus.name} {split}, seed {config['seed']}, epoch {config['epoch']}")
     if augment.changes_features:
-        progress.say("masks and time warping change features, and cannot be heard")
+        progress.say("masks and time warping change features, not the audio")
     progress.say(f"{len(entries)} utterances and augmentation.json written to {output}")
     return entries
 

@@ -5,15 +5,9 @@ from typing import Any
 
 from las.config import overrides
 from las.data.tokenizers import Characters, Phones, Tokenizer, TrainedSentencePieces
-from las.runtime.errors import ConfigError, DataError, suggest
+from las.runtime.errors import DataError
 
 UNITS = ("characters", "words", "bpe", "phones")
-
-
-def check_unit(unit: str) -> None:
-    """Raise ConfigError with the nearest names for an unknown unit."""
-    if unit not in UNITS:
-        raise ConfigError(f"corpus.unit={unit}: there is no such unit.{suggest(unit, UNITS)}")
 
 
 class LearnedCharacters(Characters):

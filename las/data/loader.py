@@ -52,7 +52,6 @@ class Batch:
         return [self._part(slice(start, start + max_utterances)) for start in range(0, len(self.ids), max_utterances)]
 
     def _part(self, rows: slice) -> "Batch":
-        """Select utterances, with no more padding than they need."""
         num_samples, num_tokens = self.num_samples[rows], self.num_tokens[rows]
         waveforms = self.waveforms[rows, : int(num_samples.max())]
         targets = self.targets[rows, : int(num_tokens.max())]
@@ -161,8 +160,7 @@ class Loader:
         Raises DataError naming the utterance whose audio or text cannot be used.
         """
         if self._num_workers == 0:
-            for index in range(start, len(plan)):
-                yield index, self._batch(plan[index], key_of)
+            yield from ((index, self._batch(plan[index], key_of)) for index in range(start, len(plan)))
             return
         pool = ThreadPoolExecutor(self._num_workers, thread_name_prefix="las-loader")
         try:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from las.config import overrides
 from las.config.build import require, resolve
 from las.data.manifest import Utterance
-from las.runtime.errors import ArgumentError, DataError, suggest
+from las.runtime.errors import DataError, require_known, suggest
 from las.scoring import phones
 from las.storage import atomic, bounded
 
@@ -252,8 +252,7 @@ class TrainedSentencePieces(SentencePieces):
 
     def __init__(self, size: int, model_type: str = "bpe") -> None:
         require("size", size, 1)
-        if model_type not in MODEL_TYPES:
-            raise ArgumentError(f"model_type={model_type} does not exist.{suggest(model_type, MODEL_TYPES)}")
+        require_known("model_type", model_type, MODEL_TYPES)
         Tokenizer.__init__(self, ())
         self._num_pieces = size
         self._model_type = model_type

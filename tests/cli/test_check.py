@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+import tiny
 from console import Answer
 from tiers import rest_slow
 from tiny import MODEL, QUICK, SHORT, sound
@@ -51,20 +52,6 @@ def test_a_sound_corpus_is_sound(words: Path, las: Las) -> None:
     assert (words / "data/checks/an4/bad_utterances.jsonl").read_text() == ""
 
 
-def test_joined_and_unseekable_audio_is_checked_and_counted_to_its_end(words: Path, las: Las) -> None:
-    path = wav(words, name("train", 1))
-    samples, rate = soundfile.read(path)
-    for other, options in (("train", {"format": "WAV", "subtype": "GSM610"}), ("dev", {"format": "FLAC"})):
-        place = wav(words, name(other, 0))
-        soundfile.write(place, samples, rate, **options)
-        place.write_bytes(place.read_bytes() * (2 if other == "dev" else 1))
-    answer = las("check", *overrides(words))
-    assert (answer.code, answer.err) == (0, "")
-    (listed,) = words.glob("data/manifests/*/dev.jsonl")
-    durations = [json.loads(line)["duration_s"] for line in listed.read_text().splitlines()]
-    assert 2 * len(samples) / rate in durations
-
-
 def test_problems_of_every_split_are_listed_counted_and_end_in_3(words: Path, las: Las) -> None:
     for utterance in (name("train", 1), name("train", 2), name("dev", 0)):
         wav(words, utterance).write_bytes(b"")
@@ -89,55 +76,33 @@ def test_problems_of_every_split_are_listed_counted_and_end_in_3(words: Path, la
 
 
 def test_too_many_unknown_symbols_end_in_3_in_every_split(tmp_path: Path, las: Las) -> None:
-    tree(tmp_path, dev=["YES 5"])
+    """The file is named where the reason does not, too."""
+    tree(tmp_path, [*TRAIN, ""], dev=["YES 5"])
     answer = las("check", *overrides(tmp_path))
-    assert answer.code == 3 and "0 of 11 utterances cannot be used" in answer.err
+    assert answer.code == 3 and "1 of 12 utterances" in answer.err
     assert "dev: the tokens lack 1 of 5 symbols (20 %): '5' once (fbbb_0)" in answer.out
-
-
-def test_the_file_is_named_where_the_reason_does_not(tmp_path: Path, las: Las) -> None:
-    tree(tmp_path, [*TRAIN, ""])
-    answer = las("check", *overrides(tmp_path))
     utterance = name("train", len(TRAIN))
-    assert f"train {utterance}: {wav(tmp_path, utterance)}: the transcript is empty\n" in answer.out
+    assert f"train {utterance}: {wav(tmp_path, utterance)}: the transcript" in answer.out
 
 
 def test_limits_are_keys_of_the_config(words: Path, las: Las) -> None:
-    loud = 1.2 * np.sin(np.arange(8000) * 0.1)
-    soundfile.write(wav(words, name("train", 0)), loud, 16000, "FLOAT")
+    soundfile.write(wav(words, name("train", 0)), 1.2 * np.sin(np.arange(8000) * 0.1), 16000, "FLOAT")
     assert "clipped: " in las("check", *overrides(words)).out
-    assert las("check", *overrides(words, "limits.clipped=0.9")).code == 0
     answer = las("check", *overrides(words, "limits.clipped=0.9", "limits.longest_s=0.7"))
-    assert answer.code == 3 and "too long: 0.8 s, more than limits.longest_s=0.7 s" in answer.out
+    assert answer.code == 3 and "clipped: " not in answer.out and "too long: 0.8 s" in answer.out
     answer = las("check", *overrides(words, "limits.longest=1"))
-    assert (answer.code, answer.err.split(". Did")[0]) == (
-        2,
-        "las check: limits.longest=1: there is no key 'limits.longest' in configs/train.yaml",
-    )
+    assert answer.code == 2 and "limits.longest=1" in answer.err
 
 
 def test_check_reads_everything_every_time_and_trainings_only_what_they_do_not_know(
     words: Path, las: Las, reads: list[str]
 ) -> None:
-    assert las("check", *overrides(words)).code == 0
-    assert len(reads) == 12
-    assert las("check", *overrides(words)).code == 0
-    assert len(reads) == 24
+    for total in (12, 24):
+        assert las("check", *overrides(words)).code == 0 and len(reads) == total
     reads.clear()
-    assert las("train", *overrides(words)).code == 0
-    assert las("train", *overrides(words, "seed=2", f"run_dir={words / 'two'}")).code == 0
-    assert reads == []
+    assert las("prepare", *overrides(words)).code == 0 and reads == []
     os.utime(wav(words, name("train", 3)))
-    assert las("prepare", *overrides(words)).code == 0
-    assert reads == [name("train", 3)]
-
-
-def test_a_mended_transcript_is_read_again(tmp_path: Path, las: Las) -> None:
-    tree(tmp_path, [*TRAIN, "GO 5"])
-    assert las("check", *overrides(tmp_path)).code == 3
-    path = tmp_path / "an4/etc/an4_train.transcription"
-    path.write_text(path.read_text().replace("GO 5", "GO ON"))
-    assert las("check", *overrides(tmp_path)).code == 0
+    assert las("train", *overrides(words)).code == 0 and reads == [name("train", 3)]
 
 
 def test_prepare_prints_a_table_and_what_stands_out_in_100_columns(tmp_path: Path, las: Las) -> None:
@@ -147,8 +112,8 @@ def test_prepare_prints_a_table_and_what_stands_out_in_100_columns(tmp_path: Pat
     for heading in ("split", "utterances", "hours", "speakers", "symbols", "shortest s", "longest s"):
         assert heading in answer.out
     assert re.search(r"train +. +10 . +0\.00 . +1 . +\d+ . +0\.50 . +0\.85 ", answer.out)
-    assert "train: 2 of 10 utterances are over 3 times or under a third of the median, 6.1 symbols/s:" in answer.out
     worst = answer.out.index(f"  {name('train', 8)}: 34 symbols in 0.50 s, 68.0 symbols/s")
+    assert answer.out.index("train: 2 of 10") < worst
     assert worst < answer.out.index(f"  {name('train', 9)}: 1 symbols in 0.55 s, 1.8 symbols/s")
     assert max(len(line) for line in answer.out.splitlines() if "a partial copy" not in line) <= 100
 
@@ -178,16 +143,8 @@ def test_pieces_are_learned_when_the_corpus_is_prepared_and_travel_with_the_run(
     assert greedy.code == 0
 
 
-def test_the_same_corpus_gives_the_same_pieces_elsewhere(words: Path, las: Las) -> None:
-    hashes = []
-    for place in ("one", "two"):
-        las("prepare", *overrides(words, *PIECES, f"data_dir={words / place}"))
-        (model,) = (words / place).glob("manifests/an4-*/*.model")
-        hashes.append(SentencePieces(model).vocabulary_hash)
-    assert hashes[0] == hashes[1]
-
-
-def test_bad_audio_does_not_change_the_pieces_but_bad_texts_do_not_count(tmp_path: Path, las: Las) -> None:
+def test_neither_bad_audio_nor_bad_texts_change_the_pieces(tmp_path: Path, las: Las) -> None:
+    """Nor does another place."""
     found = []
     for place, texts in (("clean", TRAIN), ("spoilt", [*TRAIN, "", "GO\0ON", "E\u0301"])):
         root = tree(tmp_path / place, texts)
@@ -200,68 +157,55 @@ def test_bad_audio_does_not_change_the_pieces_but_bad_texts_do_not_count(tmp_pat
 
 
 def test_a_run_is_not_continued_with_other_pieces(words: Path, las: Las) -> None:
-    assert las("train", *overrides(words, *PIECES, "trainer.max_steps=2")).code == 0
-    (words / "run/result.json").unlink()
+    train.train(overrides(words, *PIECES, "trainer.max_steps=2"))
     for path in words.glob("data/manifests/an4-*/*.*"):
         path.unlink()
+    (words / "run/result.json").unlink()
     train.train(overrides(words, *PIECES, "trainer.max_steps=2"))
     (words / "run/result.json").unlink()
     tree(words, ["NEW WORDS", *TRAIN[1:]])
     answer = las("train", *overrides(words, *PIECES, "trainer.max_steps=2"))
-    assert answer.code == 5
-    assert "this run was trained with other symbols (vocabulary " in answer.err
+    assert answer.code == 5 and "other symbols" in answer.err
 
 
 @pytest.mark.parametrize(
     ("more", "code", "says"),
     rest_slow(
         [
-            (
-                ["corpus.tokens.size=500"],
-                3,
-                r"cannot learn 500 bpe pieces from 8 texts: the largest possible size is \d+",
-            ),
-            (["corpus.tokens.size=3"], 3, r"the smallest possible size is \d+, a piece for each character"),
-            (["corpus.tokens.size=0"], 2, r"corpus\.tokens\.size=0 must be at least 1"),
-            (["corpus.tokens.model_type=bpee"], 2, "Did you mean bpe or unigram"),
-            (["corpus.tokens.sise=3"], 2, r"Did you mean corpus\.tokens\.size"),
-            (["tokens@corpus.tokens=bpe_1"], 2, "Did you mean bpe_1k"),
-            (["corpus.tokens=bpe_1k"], 2, "write tokens@corpus.tokens=bpe_1k"),
+            ("corpus.tokens.size=500", 3, "500 bpe pieces|largest possible size"),
+            ("corpus.tokens.size=3", 3, "smallest possible size"),
+            ("corpus.tokens.size=0", 2, "corpus.tokens.size=0|at least 1"),
+            ("corpus.tokens.model_type=bpee", 2, "mean bpe"),
+            ("corpus.tokens.sise=3", 2, "mean corpus.tokens.size"),
+            ("tokens@corpus.tokens=bpe_1", 2, "mean bpe_1k"),
+            ("corpus.tokens=bpe_1k", 2, "tokens@corpus.tokens=bpe_1k"),
         ],
         keep=3,
     ),
 )
-def test_pieces_that_cannot_be_learned_say_why(more: list[str], code: int, says: str, words: Path, las: Las) -> None:
-    given = [PIECES[0], *more] if "tokens@" not in more[0] else more
+def test_pieces_that_cannot_be_learned_say_why(more: str, code: int, says: str, words: Path, las: Las) -> None:
+    given = [more] if "tokens@" in more else [PIECES[0], more]
     answer = las("prepare", *overrides(words, *given))
-    assert answer.code == code
-    assert re.search(says, answer.err), answer.err
+    assert answer.code == code and all(word in answer.err for word in says.split("|")), answer.err
 
 
 def test_phones_are_not_cut_into_pieces_of_words(corpus: Path, las: Las) -> None:
-    from tiny import overrides as of_phones
-
-    answer = las("prepare", *of_phones(corpus, PIECES[0]))
-    assert (answer.code, answer.err) == (
-        2,
-        "las prepare: corpus.tokens: pieces of words cannot spell timit, which is scored in phones\n",
-    )
+    answer = las("prepare", *tiny.overrides(corpus, PIECES[0]))
+    assert answer.code == 2 and "corpus.tokens" in answer.err and "timit" in answer.err
 
 
 def test_unknown_characters_of_dev_are_never_a_symbol_of_their_own(tmp_path: Path, las: Las) -> None:
     tree(tmp_path, dev=["YES Z", "NO"])
     answer = las("train", *overrides(tmp_path, *PIECES))
-    assert answer.code == 3
-    assert re.search(r"the tokens lack 1 of \d+ symbols .*: 'Z' once \(fbbb_0\) of dev", answer.err)
+    assert answer.code == 3 and "tokens lack 1" in answer.err and "'Z' once (fbbb_0) of dev" in answer.err
 
 
+@pytest.mark.slow
 def test_real_words(shared_data: Path, tmp_path: Path, las: Las) -> None:
     place = [f"corpus.root={shared_data / 'an4'}", f"data_dir={tmp_path / 'data'}"]
     answer = las("check", "corpus=an4", *place, "tokens@corpus.tokens=bpe_1k", "corpus.tokens.size=300")
     assert answer.code == 0, answer.err
-    assert "16000 Hz, 301 symbols" in answer.out
-    assert answer.out.endswith("an4: all 1078 utterances are sound\n")
-    assert max(len(line) for line in answer.out.splitlines() if "a partial copy" not in line) <= 100
+    assert "16000 Hz, 301 symbols" in answer.out and "all 1078 utterances" in answer.out.splitlines()[-1]
 
 
 def test_what_ctc_cannot_align_is_named_before_a_training_and_left_out_of_it(
@@ -274,14 +218,10 @@ def test_what_ctc_cannot_align_is_named_before_a_training_and_left_out_of_it(
     rows = "".join(f"{number}.wav,{texts[number % 4]}\n" for number in range(8))
     (tmp_path / "all.csv").write_text(f"audio,text\n{rows}")
     given = ["corpus=files", "corpus.train=all.csv", "corpus.dev=all.csv", "corpus.test_share=0", *MODEL]
-    says = "CTC cannot align the transcript: its 8 symbols and the blanks between 4 equal neighbours are more than the"
     answer = las("check", *given)
-    assert answer.code == 3 and "files: 2 of 16 utterances cannot be used" in answer.err
-    assert sum(says in line for line in answer.out.splitlines()) == 4 and "│ CTC     │     2 │   2 │" in answer.out
-    answer = las("prepare", *given)
-    assert answer.code == 0 and answer.out.count(says) == 2
-    assert "\n2 of 8 training utterances cannot be used\n" in answer.out
+    assert answer.code == 3 and "2 of 16 utterances" in answer.err
+    assert answer.out.count("between 4 equal") == 4 and "│ CTC     │     2 │   2 │" in answer.out
     answer = las("train", *given, *SHORT, *QUICK, "trainer.max_bad_fraction=0.5", "run_dir=run")
-    assert answer.code == 0 and answer.out.count("left out of training: ") == answer.out.count(says) == 2
+    assert answer.code == 0 and answer.out.count("left out of") == answer.out.count("between 4 equal") == 2
     answer = las("check", *given, "model=las_small")
-    assert (answer.code, answer.err) == (0, "") and "all 16 utterances are sound" in answer.out
+    assert (answer.code, answer.err) == (0, "") and "all 16 utterances" in answer.out

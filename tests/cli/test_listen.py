@@ -1,4 +1,4 @@
-"""`las listen`: what a training hears, as files; and decoding in noise."""
+"""`las listen`: what a training reads, as files; and decoding in noise."""
 
 import functools
 import json
@@ -31,7 +31,7 @@ def test_files_table_and_json_say_what_a_training_hears(trained: Path, tmp_path:
     assert [entry["id"] for entry in entries] == [f"ftr0_sx{index}" for index in (0, 2, 4, 6)]
     assert sorted(path.name for path in out.glob("*.wav")) == [entry["file"] for entry in entries]
     assert "4 utterances and augmentation.json written to" in answer.out
-    assert "masks and time warping change features, and cannot be heard" in answer.out
+    assert "masks and time" in answer.out
     config = compose("listen", listening(trained, out, "augment=noisy"))
     corpus, augment = (build(config[key], where=key) for key in ("corpus", "augment"))
     utterances = corpus.prepare(trained / "data/manifests")["train"]
@@ -48,14 +48,12 @@ def test_files_table_and_json_say_what_a_training_hears(trained: Path, tmp_path:
 
 
 REFUSED = {
-    "augment=none": "this augmentation changes no waveform, there is nothing to hear: augment=noisy",
-    "augment=noise count=0": "count=0 must be at least 1",
-    "augment=noise augment.noise.snr_db=[9,1]": "augment.noise.snr_db=[9,1] must be a number from -30 to 100",
-    "augment=noise augment.noise.snr_db=loud": "augment.noise.snr_db='loud' should be a number or a list of numbers",
-    "augment=noise distortion@augment.noise=noise_files": "augment.noise.folder has no value: add",
-    "augment=noise distortion@augment.noise=noise_files augment.noise.folder=nowhere": (
-        "augment.noise.folder=nowhere: there is no such folder"
-    ),
+    "augment=none": "augment=noisy",
+    "augment=noise count=0": "count=0",
+    "augment=noise augment.noise.snr_db=[9,1]": "augment.noise.snr_db=[9,1]",
+    "augment=noise augment.noise.snr_db=loud": "augment.noise.snr_db='loud'",
+    "augment=noise distortion@augment.noise=noise_files": "augment.noise.folder has no value",
+    "augment=noise distortion@augment.noise=noise_files augment.noise.folder=nowhere": "augment.noise.folder=nowhere",
 }
 
 
@@ -86,24 +84,19 @@ def test_a_split_is_decoded_in_noise(trained: Path, trained_copy: Path, las: Las
 
 @pytest.mark.parametrize(
     ("changes", "says"),
-    [
-        (["split=test", "augment=noisy"], "augment: to decode, only the sound is changed, and this option has masks"),
-        (["audio=x.wav", "augment=noise"], "augment: only a split is decoded in noise: split=test"),
-    ],
+    [(["split=test", "augment=noisy"], "masks"), (["audio=x.wav", "augment=noise"], "split=test")],
 )
 def test_decoding_takes_conditions_of_the_sound_only(changes: list[str], says: str, trained: Path, las: Las) -> None:
     answer = las("decode", f"checkpoint={trained / 'run'}", *changes)
-    assert answer.code == 2 and says in answer.err
+    assert answer.code == 2 and "augment: " in answer.err and says in answer.err
 
 
 def test_a_training_says_which_noises_it_reads(corpus: Path, tmp_path: Path, las: Las) -> None:
-    noises = tmp_path / "noises"
-    noises.mkdir()
-    soundfile.write(noises / "hum.wav", np.sin(np.arange(8000)), 8000)
-    words = ["augment=noise", "distortion@augment.noise=noise_files", f"augment.noise.folder={noises}"]
+    (tmp_path / "noises").mkdir()
+    soundfile.write(tmp_path / "noises" / "hum.wav", np.sin(np.arange(8000)), 8000)
+    words = ["augment=noise", "distortion@augment.noise=noise_files", f"augment.noise.folder={tmp_path / 'noises'}"]
     answer = las("train", *overrides(corpus, *words, "trainer.max_steps=1"))
-    assert (answer.code, answer.err) == (0, "")
-    assert "noises: resampled to 16000 Hz: 1 of 8000 Hz" in answer.out
+    assert (answer.code, answer.err) == (0, "") and "16000 Hz: 1 of 8000 Hz" in answer.out
 
 
 @pytest.mark.slow

@@ -171,8 +171,8 @@ def test_a_long_list_is_cut_in_words(corpus: Path, las: Las) -> None:
         (lambda root: (root / "TIMIT").rename(root / "moved"), r"no such folder\. Set corpus\.root"),
         (lambda root: (root / "TIMIT/TRAIN").rename(root / "TIMIT/x"), "there are no training utterances in it"),
         (lambda root: [p.rename(p.with_name("SPEAKERS")) for p in root.glob("TIMIT/*/DR1")], "found neither TRAIN/DR1"),
-        (lambda root: wav(root, "ftr0_sx3").with_suffix(".TXT").unlink(), r"SX3\.TXT is missing beside SX3"),
-        (lambda root: wav(root, "ftr0_sx3").with_suffix(".PHN").unlink(), r"SX3\.PHN is missing beside SX3"),
+        (lambda root: wav(root, "ftr0_sx3").with_suffix(".TXT").unlink(), r"SX3\.TXT is missing"),
+        (lambda root: wav(root, "ftr0_sx3").with_suffix(".PHN").unlink(), r"SX3\.PHN is missing"),
         (
             lambda root: wav(root, "mdab0_sx0").with_suffix(".PHN").write_text("0 99 h#\n99 200 zz\n"),
             r"SX0\.PHN:2: 'zz' is not one of TIMIT's 61 phone labels\. Did you mean \w+, \w+ or \w+\?",

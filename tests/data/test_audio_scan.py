@@ -12,7 +12,7 @@ import soundfile
 import tiny
 
 from las.data.audio import files, worker_pool
-from las.data.audio.worker import FULL_SCALE, AudioLevels, AudioScan, state
+from las.data.audio.worker import FULL_SCALE, AudioLevels, AudioScan, measure, state
 from las.data.audio_scan import AudioScanCache, segment_key
 from las.data.manifest import Utterance
 from las.runtime.errors import DataError
@@ -47,41 +47,29 @@ def recording(path: Path) -> list[Utterance]:
     ]
 
 
-def one(path: Path) -> AudioScan | DataError:
-    utterance = Utterance("a", str(path), 0, 0.0, 1.0, "x", "y")
-    return AudioScanCache().read([utterance], 1, "files")[str(path)]
-
-
 def test_every_utterance_of_a_file_has_its_own_sound_and_the_file_is_read_once(
     tmp_path: Path, calls: list[str]
 ) -> None:
-    utterances = recording(tmp_path / "x.wav")
-    reading = AudioScanCache().read(utterances, 2, "files")[str(tmp_path / "x.wav")]
+    utterances, cache = recording(tmp_path / "x.wav"), AudioScanCache()
+    audio = utterances[0].audio
+    outside = [Utterance(f"outside{n}", audio, n, 9.0 - n, 1.0, "x", "y") for n in (0, 5)]
+    reading = cache.read([*utterances, *outside], 2, "files")[audio]
     assert calls == ["x.wav"]
     assert isinstance(reading, AudioScan) and reading.info == files.AudioInfo(RATE, 3 * RATE, 2)
-    sounds = {each.id: reading.sounds[segment_key(each)] for each in utterances}
-    assert sounds["00"] == AudioLevels(0.0, 0.0)
+    sounds = {each.id: reading.sounds[segment_key(each)] for each in (*utterances, *outside)}
+    assert sounds["00"] == sounds["outside0"] == sounds["outside5"] == AudioLevels(0.0, 0.0)
     assert sounds["01"].clipped == sounds["12"].clipped == 0.0 < sounds["01"].peak < 0.51
     assert sounds["10"] == AudioLevels(1.0, 1 / RATE)
     assert sounds["11"].clipped == 800 / RATE
-
-
-def test_a_stretch_outside_the_file_has_no_sound(tmp_path: Path) -> None:
-    (utterance, *_) = recording(tmp_path / "x.wav")
-    late = Utterance("late", utterance.audio, 0, 9.0, 1.0, "x", "y")
-    other = Utterance("other", utterance.audio, 5, 0.0, 1.0, "x", "y")
-    reading = AudioScanCache().read([late, other], 1, "files")[utterance.audio]
-    assert isinstance(reading, AudioScan)
-    assert set(reading.sounds.values()) == {AudioLevels(0.0, 0.0)}
+    cache.read([Utterance("other", audio, 0, 0.5, 0.5, "x", "y")], 2, "files")
+    assert calls == ["x.wav", "x.wav"]
 
 
 @pytest.mark.parametrize("coding", ["ULAW", "ALAW", "PCM_U8", "PCM_16"])
 def test_the_loudest_value_of_every_coding_is_full_scale(coding: str, tmp_path: Path) -> None:
     soundfile.write(tmp_path / "x.wav", np.full(RATE, 0.9999), RATE, coding)
-    reading = one(tmp_path / "x.wav")
-    assert isinstance(reading, AudioScan)
-    (sound,) = reading.sounds.values()
-    assert sound.peak >= FULL_SCALE and sound.clipped == 1.0
+    (levels,) = measure(str(tmp_path / "x.wav"), ["0 0 1"])[0].sounds.values()
+    assert levels.peak >= FULL_SCALE and levels.clipped == 1.0
 
 
 def test_what_was_read_is_remembered_by_another_process_exactly(tmp_path: Path, calls: list[str]) -> None:
@@ -110,13 +98,6 @@ def test_a_file_that_changed_is_read_again(change: Callable, tmp_path: Path, cal
     assert calls == ["x.wav", "x.wav"]
 
 
-def test_other_utterances_of_a_file_are_read(tmp_path: Path, calls: list[str]) -> None:
-    utterances, place = recording(tmp_path / "x.wav"), tmp_path / "audio.jsonl"
-    AudioScanCache.remembered(place).read(utterances[:3], 1, "files")
-    AudioScanCache.remembered(place).read(utterances, 1, "files")
-    assert len(calls) == 2
-
-
 def test_files_that_cannot_be_read_are_tried_again(tmp_path: Path, calls: list[str]) -> None:
     utterances, place = recording(tmp_path / "x.wav"), tmp_path / "audio.jsonl"
     content = (tmp_path / "x.wav").read_bytes()
@@ -137,15 +118,6 @@ def test_lines_that_are_no_entries_are_none(damage: bytes, tmp_path: Path, calls
     place.write_bytes(damage + b"\n" + place.read_bytes() + damage)
     assert AudioScanCache.remembered(place).read(utterances, 1, "files") == first
     assert len(calls) == 1
-
-
-def test_an_entry_of_an_earlier_version_is_read_again(tmp_path: Path, calls: list[str]) -> None:
-    """It ended joined recordings with the first one."""
-    utterances, place = recording(tmp_path / "x.wav"), tmp_path / "audio.jsonl"
-    first = AudioScanCache.remembered(place).read(utterances, 1, "files")
-    place.write_text(place.read_text().replace("[2,", "[1,", 1))
-    assert AudioScanCache.remembered(place).read(utterances, 1, "files") == first
-    assert len(calls) == 2
 
 
 def test_a_stopped_check_keeps_what_it_has_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

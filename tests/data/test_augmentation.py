@@ -1,6 +1,7 @@
 """Augmentation: what the masks cover, what a speed does to a tone, and that each draw belongs to its utterance."""
 
 import functools
+import itertools
 from pathlib import Path
 
 import pytest
@@ -38,20 +39,20 @@ def one_by_one(augment: Augmentation, num_frames: int, size: int, key: int) -> t
     return hidden
 
 
-CARDS = ("small", "specaugment_lb", "specaugment_ld", "specaugment_sm", "specaugment_ss")
+OPTIONS = ("small", "specaugment_lb", "specaugment_ld", "specaugment_sm", "specaugment_ss")
 
 
 @functools.cache
-def card(name: str) -> Augmentation:
+def option(name: str) -> Augmentation:
     return build(compose("train", [f"augment={name}"])["augment"], where="augment")
 
 
-@pytest.mark.parametrize("name", CARDS)
+@pytest.mark.parametrize("name", OPTIONS)
 def test_masks_of_a_batch_are_those_drawn_one_by_one(name: str) -> None:
     frames, keys = [50, 1, 333, 120, 700], [data_loader.augmentation_seed(3, 1, f"u{row}") for row in range(5)]
-    hidden = masked(card(name), frames, keys, 40)
+    hidden = masked(option(name), frames, keys, 40)
     for row, (num_frames, key) in enumerate(zip(frames, keys, strict=True)):
-        assert torch.equal(hidden[row, :num_frames], one_by_one(card(name), num_frames, 40, key))
+        assert torch.equal(hidden[row, :num_frames], one_by_one(option(name), num_frames, 40, key))
 
 
 @pytest.mark.parametrize(
@@ -63,8 +64,8 @@ def test_masks_of_a_batch_are_those_drawn_one_by_one(name: str) -> None:
         ("ss", (40, 27, 2, 70, 0.2, 2)),
     ],
 )
-def test_cards_hold_the_policies_of_the_paper(name: str, policy: tuple[float, ...]) -> None:
-    made = card(f"specaugment_{name}")
+def test_options_hold_the_policies_of_the_paper(name: str, policy: tuple[float, ...]) -> None:
+    made = option(f"specaugment_{name}")
     warp_and_bands = made.max_warp_frames, made.max_frequencies, made.frequency_masks
     assert (*warp_and_bands, made.max_time_frames, made.max_time_share, made.time_masks) == policy
     assert made.speeds == (1.0,)
@@ -81,43 +82,6 @@ def test_a_stored_config_without_warping_computes_what_it_did() -> None:
     assert not torch.equal(build(stored).features(features, frames, keys), old[0])
 
 
-def test_nothing_happens_by_default() -> None:
-    features, waveform = torch.randn(2, 30, 8), torch.randn(1000)
-    assert Augmentation().features(features, torch.tensor([30, 20]), [1, 2]) is features
-    assert Augmentation().waveform(waveform, 16000, 1) is waveform
-
-
-def test_masks_are_whole_stretches_and_bands_within_their_limits() -> None:
-    for key in range(200):
-        hidden = masked(Augmentation(time_masks=1, max_time_frames=10, max_time_share=0.2), [40], [key])[0]
-        rows = hidden.all(1)
-        assert torch.equal(hidden.any(1), rows) and rows.sum() <= 8
-        assert (rows.int().diff() == 1).sum() + int(rows[0]) <= 1  # one stretch
-        hidden = masked(Augmentation(frequency_masks=1, max_frequencies=5), [40], [key])[0]
-        columns = hidden.all(0)
-        assert torch.equal(hidden.any(0), columns) and columns.sum() <= 5
-
-
-def test_every_length_and_place_is_drawn() -> None:
-    augment = Augmentation(time_masks=1, max_time_frames=3)
-    found = {tuple(masked(augment, [6], [key])[0].all(1).nonzero().flatten().tolist()) for key in range(600)}
-    assert found == {()} | {tuple(range(start, start + n)) for n in (1, 2, 3) for start in range(6 - n + 1)}
-
-
-def test_an_utterance_is_masked_the_same_in_any_batch() -> None:
-    augment = Augmentation(**MASKS)
-    together = masked(augment, [50, 30, 40], [11, 22, 33])
-    for row, (frames, key) in enumerate(((50, 11), (30, 22), (40, 33))):
-        assert torch.equal(together[row, :frames], masked(augment, [frames], [key])[0])
-    assert not torch.equal(together[0], masked(augment, [50], [12])[0])
-
-
-def test_time_masks_stay_within_the_utterance() -> None:
-    augment = Augmentation(time_masks=1, max_time_frames=10)
-    for key in range(100):
-        assert not masked(augment, [12, 60], [key, key])[0, 12:].any()
-
-
 def test_derivatives_are_masked_in_the_bands_of_their_features() -> None:
     augment, ones = Augmentation(frequency_masks=2, max_frequencies=5), torch.ones(1, 9, 30)
     for key in range(50):
@@ -126,9 +90,11 @@ def test_derivatives_are_masked_in_the_bands_of_their_features() -> None:
         assert torch.equal(hidden[..., :10], hidden[..., 10:20]) and torch.equal(hidden[..., :10], hidden[..., 20:])
 
 
-def test_batches_without_keys_are_left_alone() -> None:
-    features = torch.randn(2, 30, 8)
-    assert Augmentation(**MASKS, max_warp_frames=5).features(features, torch.tensor([30, 20]), []) is features
+def test_nothing_happens_by_default_and_without_keys() -> None:
+    features, frames, waveform = torch.randn(2, 30, 8), torch.tensor([30, 20]), torch.randn(1000)
+    assert Augmentation().features(features, frames, [1, 2]) is features
+    assert Augmentation().waveform(waveform, 16000, 1) is waveform
+    assert Augmentation(**MASKS, max_warp_frames=5).features(features, frames, []) is features
 
 
 def test_an_utterance_is_warped_the_same_in_any_batch_and_short_ones_stay() -> None:
@@ -153,38 +119,36 @@ def test_warps_reach_both_sides_and_never_the_ends(monkeypatch: pytest.MonkeyPat
     assert 500 < (shifts == 3).sum() < 650
 
 
-def test_warping_leaves_the_masks_as_they_were() -> None:
+def test_speeds_and_warps_leave_the_masks_as_they_were() -> None:
     ones = torch.ones(1, 50, 20)
-    both = Augmentation(**MASKS, max_warp_frames=8).features(ones, torch.tensor([50]), [5]) == 0
-    assert torch.equal(both, masked(Augmentation(**MASKS), [50], [5]))
+    more = Augmentation(**MASKS, max_warp_frames=8, speeds=[0.9, 1.1]).features(ones, torch.tensor([50]), [5]) == 0
+    assert torch.equal(more, masked(Augmentation(**MASKS), [50], [5]))
 
 
 def test_workers_and_processes_change_nothing(tmp_path: Path) -> None:
     """Speeds, masks and warps of an utterance are those of its key, whoever reads it and whatever it is read with."""
-    config = compose("train", tiny.overrides(tiny.tree(tmp_path)))
-    corpus: Corpus = build(config["corpus"], where="corpus")
+    corpus: Corpus = build(compose("train", tiny.overrides(tiny.tree(tmp_path)))["corpus"], where="corpus")
     train = corpus.prepare(tmp_path / "manifests")["train"]
     augment = Augmentation(speeds=[0.9, 1.0, 1.1], **MASKS, max_warp_frames=4)
     key_of = functools.partial(data_loader.augmentation_seed, 1, 0)
     plan = [[0, 3, 1, 6], [2, 7, 5, 4]]
     shares = [[batch[rank::2] for batch in plan] for rank in range(2)]
-    seen: list[dict[str, tuple[torch.Tensor, torch.Tensor]]] = []
-    for workers, parts in ((0, [plan]), (3, [plan]), (1, shares), (2, [plan[::-1]])):
+
+    def seen(workers: int, parts: list[list[list[int]]]) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
         found = {}
         for part in parts:
             loader = data_loader.Loader(train, corpus.tokens, corpus.sample_rate, workers, augment=augment)
             for _, batch in loader.batches(part, key_of=key_of):
-                features = batch.waveforms.unfold(1, 160, 160)[..., :16]
-                lengths = batch.num_samples // 160
+                features, lengths = batch.waveforms.unfold(1, 160, 160)[..., :16], batch.num_samples // 160
                 changed = augment.features(features, lengths, batch.keys)
                 for row, name in enumerate(batch.ids):
                     found[name] = batch.waveforms[row, : batch.num_samples[row]], changed[row, : lengths[row]]
-        seen.append(found)
-    first, *others = seen
+        return found
+
+    first = seen(0, [plan])
     assert len(first) == 8
-    for other in others:
-        for name, (waveform, changed) in first.items():
-            assert torch.equal(other[name][0], waveform) and torch.equal(other[name][1], changed), name
+    for other in (seen(3, [plan]), seen(1, shares), seen(2, [plan[::-1]])):
+        assert all(torch.equal(*each) for name in first for each in zip(first[name], other[name], strict=True))
 
 
 def test_speed_changes_length_and_pitch() -> None:
@@ -212,21 +176,12 @@ def test_a_speed_at_an_odd_rate_is_a_ratio_of_small_numbers() -> None:
 def test_speeds_are_drawn_evenly_and_by_utterance() -> None:
     augment, waveform = Augmentation(speeds=[0.5, 1.0, 2.0]), torch.randn(400)
     lengths = [len(augment.waveform(waveform, 16000, key)) for key in range(300)]
-    assert {length: 75 < lengths.count(length) < 125 for length in (800, 400, 200)} == dict.fromkeys(
-        (800, 400, 200), True
-    )
+    assert set(lengths) == {800, 400, 200} and all(75 < lengths.count(length) < 125 for length in (800, 400, 200))
     assert lengths[:20] == [len(augment.waveform(waveform, 16000, key)) for key in range(20)]
 
 
-def test_switching_speeds_on_leaves_masks_as_they_were() -> None:
-    slow, plain = Augmentation(speeds=[0.9, 1.1], **MASKS), Augmentation(**MASKS)
-    assert torch.equal(masked(slow, [50], [5]), masked(plain, [50], [5]))
-
-
 def test_keys_differ_by_seed_epoch_and_utterance_and_are_fixed() -> None:
-    keys = {
-        data_loader.augmentation_seed(seed, epoch, name) for seed in (1, 2) for epoch in (0, 1) for name in ("a", "b")
-    }
+    keys = {data_loader.augmentation_seed(*each) for each in itertools.product((1, 2), (0, 1), ("a", "b"))}
     assert len(keys) == 8 and all(0 <= key < 1 << 63 for key in keys)
     assert data_loader.augmentation_seed(1, 0, "a") == 1421879724931213127
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from refusals import refused
 
 from las.config.build import build, option
 from las.data.augmentation.augmentation import Augmentation
@@ -20,7 +21,7 @@ from las.data.loader import Loader, augmentation_seed
 from las.data.manifest import Utterance
 from las.data.sampler import BatchSize, sequential
 from las.data.tokenizers import Characters
-from las.runtime.errors import ArgumentError, ConfigError, DataError
+from las.runtime.errors import ArgumentError, ConfigError
 
 RATE = 16000
 
@@ -66,11 +67,6 @@ def test_ratios_and_kinds_are_drawn_evenly() -> None:
     assert 0.0 <= min(ratios) < 1.0 and 19.0 < max(ratios) <= 20.0 and 9.0 < np.mean(ratios) < 11.0
 
 
-def test_another_ratio_is_the_same_noise_louder() -> None:
-    loud, soft = (AdditiveNoise(snr_db=each)(speech(), RATE, generator(5), TALKERS)[0] - speech() for each in (0, 20))
-    assert loud == pytest.approx(10 * soft)
-
-
 def octave_powers(samples: np.ndarray) -> list[float]:
     """Power in the octaves from 125 to 4000 Hz, in dB per Hz."""
     spectrum = np.square(np.abs(np.fft.rfft(samples)))
@@ -95,8 +91,7 @@ def test_babble_is_the_sum_of_the_talkers_that_were_drawn() -> None:
     spectrum = np.abs(np.fft.rfft(noisy - speech()))
     loud = set(np.flatnonzero(spectrum > 0.01 * spectrum.max()).tolist())
     assert loud <= {500, 1000, 1500, 2000} and loud
-    with pytest.raises(DataError, match="babble is mixed from other utterances, and there are none"):
-        noise(speech(), RATE, generator(), Talkers(0, lambda index: speech()))
+    refused("augment.noise|babble", noise, speech(), RATE, generator(), Talkers(0, lambda index: speech()))
 
 
 def schroeder_rt60(response: np.ndarray) -> float:
@@ -137,7 +132,7 @@ def test_measured_responses_are_read_from_a_folder_and_resampled(tmp_path: Path)
     echo = np.zeros(4000)
     echo[0], echo[800] = 1.0, 0.4
     room = Reverberation(folder=str(written(tmp_path / "rooms", "hall.wav", echo, 8000)))
-    assert room.check(RATE)[1] == "impulse responses: resampled to 16000 Hz: 1 of 8000 Hz"
+    assert room.check(RATE)[1].endswith("16000 Hz: 1 of 8000 Hz")
     click = np.zeros(4000)
     click[100] = 1.0
     wet, drawn = room(click, RATE, generator(), TALKERS)
@@ -176,60 +171,49 @@ def test_silence_stays_silence() -> None:
 
 def test_noises_of_a_folder_are_counted_resampled_and_drawn(tmp_path: Path) -> None:
     folder = written(tmp_path / "noises", "b.wav", speech(2.0, 1))
-    written(folder / "inner", "a.flac".replace("flac", "wav"), speech(0.2, 2), 8000)
+    written(folder / "inner", "a.wav", speech(0.2, 2), 8000)
     noise = AdditiveNoise(snr_db=5, kinds=["files"], folder=str(folder))
-    lines = noise.check(RATE)
-    assert lines == [
-        f"noises: 2 files, 0.0 min, in {folder}",
-        "noises: resampled to 16000 Hz: 1 of 8000 Hz",
-    ]
+    counted, resampled = noise.check(RATE)
+    assert f"2 files, 0.0 min, in {folder}" in counted and resampled.endswith("16000 Hz: 1 of 8000 Hz")
     drawn = [noise(speech(), RATE, generator(seed), TALKERS)[1] for seed in range(20)]
     assert {each["file"] for each in drawn if each} == {"b.wav", "inner/a.wav"}
     starts = [each["start_s"] for each in drawn if each and each["file"] == "b.wav"]
     assert len(set(starts)) == len(starts) > 1 and max(starts) < 1.0
     written(folder, "b.wav", np.zeros(RATE * 2))
-    with pytest.raises(DataError, match=r"b\.wav: digital silence at"):
-        [noise(speech(), RATE, generator(seed), TALKERS) for seed in range(20)]
+    refused("b.wav|digital silence", lambda: [noise(speech(), RATE, generator(seed), TALKERS) for seed in range(20)])
 
 
-REFUSED = {
-    "snr_db=nan": (
-        AdditiveNoise,
-        {"snr_db": [20.0, 5.0]},
-        r"snr_db=\[20.0,5.0\] must be a number from -30 to 100, or two",
-    ),
-    "too loud": (AdditiveNoise, {"snr_db": 1000.0}, "snr_db=1000.0 must be a number from -30 to 100"),
-    "three": (AdditiveNoise, {"snr_db": [1.0, 2.0, 3.0]}, "or two of them, the lower first"),
-    "kind": (AdditiveNoise, {"kinds": ["pnik"]}, "kinds: there is no noise 'pnik'. Did you mean pink"),
-    "none": (AdditiveNoise, {"kinds": []}, "must list some of white, pink, babble, files"),
-    "no folder": (AdditiveNoise, {"kinds": ["files"]}, "folder=null: kinds has files, so name their folder"),
-    "unused": (AdditiveNoise, {"folder": "x"}, "kinds lacks files"),
-    "missing": (AdditiveNoise, {"kinds": ["files"], "folder": "nowhere"}, "folder=nowhere: there is no such folder"),
-    "share": (AdditiveNoise, {"share": 2.0}, "share=2.0 must be from 0 to 1"),
-    "rt60": (Reverberation, {"rt60_s": 0.0}, "rt60_s=0.0 must be a number from 0.01 to 10"),
-    "both": (Reverberation, {"rt60_s": 0.3, "folder": "x"}, "are of generated responses: leave them out"),
-    "band": (TelephoneBand, {"low_hz": 4000.0}, "low_hz=4000 must be above 0 and below high_hz=3400"),
-    "bits": (MuLaw, {"bits": 1}, "bits=1 must be from 2 to 16"),
-}
+REFUSED = [
+    (AdditiveNoise, {"snr_db": [20.0, 5.0]}, "snr_db=[20.0,5.0]|from -30|lower first"),
+    (AdditiveNoise, {"snr_db": 1000.0}, "snr_db=1000.0|to 100"),
+    (AdditiveNoise, {"snr_db": [1.0, 2.0, 3.0]}, "snr_db|lower first"),
+    (AdditiveNoise, {"kinds": ["pnik"]}, "kinds|'pnik'|mean pink"),
+    (AdditiveNoise, {"kinds": []}, "kinds|white, pink, babble, files"),
+    (AdditiveNoise, {"kinds": ["files"]}, "folder=null"),
+    (AdditiveNoise, {"folder": "x"}, "folder=x|kinds=[files]"),
+    (AdditiveNoise, {"kinds": ["files"], "folder": "nowhere"}, "folder=nowhere|no such folder"),
+    (AdditiveNoise, {"share": 2.0}, "share=2.0|0 to 1"),
+    (Reverberation, {"rt60_s": 0.0}, "rt60_s=0.0|0.01 to 10"),
+    (Reverberation, {"rt60_s": 0.3, "folder": "x"}, "folder=x|rt60_s"),
+    (TelephoneBand, {"low_hz": 4000.0}, "low_hz=4000|high_hz=3400"),
+    (MuLaw, {"bits": 1}, "bits=1|2 to 16"),
+]
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_nonsense_is_refused_by_name(case: str) -> None:
-    distortion, options, says = REFUSED[case]
-    with pytest.raises(ArgumentError, match=says):
-        distortion(**options)
+@pytest.mark.parametrize(("distortion", "options", "says"), REFUSED)
+def test_nonsense_is_refused_by_name(distortion: type, options: dict[str, object], says: str) -> None:
+    refused(says, lambda: distortion(**options), kind=ArgumentError)
 
 
 def test_an_empty_folder_and_a_rate_that_is_too_low(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(ArgumentError, match=r"no audio in this folder \(looked for \.wav, \.flac.*Convert others"):
-        AdditiveNoise(kinds=["files"], folder=str(tmp_path))
-    with pytest.raises(ConfigError, match=r"high_hz=3400 must be below half of the sample rate, 3000"):
-        TelephoneBand().check(6000)
+    make = functools.partial(AdditiveNoise, kinds=["files"], folder=str(tmp_path))
+    refused(f"folder={tmp_path}|no audio|.wav, .flac|ffmpeg", make, kind=ArgumentError)
+    refused("high_hz=3400|3000", TelephoneBand().check, 6000, kind=ConfigError)
 
 
 @pytest.mark.parametrize("name", ["noise", "room", "telephone", "noisy"])
-def test_cards_build_and_are_a_function_of_the_key(name: str) -> None:
+def test_options_build_and_are_a_function_of_the_key(name: str) -> None:
     augment: Augmentation = build(option("augment", name), where="augment")
     assert augment.changes_waveforms and augment.changes_features == (name == "noisy")
     waveform = torch.from_numpy(speech()).float()

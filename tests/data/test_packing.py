@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 import tiny
+from refusals import refused
 
 from las.data import manifest, packing
 from las.data.audio import files
 from las.data.corpora.files import FilesCorpus
 from las.data.loader import read
 from las.data.manifest import Utterance
-from las.runtime.errors import DataError
 
 
 @pytest.fixture
@@ -78,8 +78,7 @@ def test_an_interrupted_packing_goes_on_and_ends_with_the_same_bytes(
 def test_members_have_the_layout_of_webdataset(utterances: list[Utterance], tmp_path: Path) -> None:
     result = packing.pack("train", utterances, tmp_path / "out", 1 << 30)
     with tarfile.open(result.shards[0]) as tar:
-        names = tar.getnames()
-        member = tar.extractfile(names[1])
+        names, member = tar.getnames(), tar.extractfile("00000000/SX0.json")
         assert member is not None
         described = json.loads(member.read())
     assert names[:4] == ["00000000/SX0.v1.wav", "00000000/SX0.json", "00000001/SX1.v1.wav", "00000001/SX1.json"]
@@ -100,31 +99,16 @@ def test_webdataset_reads_the_shards(utterances: list[Utterance], tmp_path: Path
         assert json.loads(sample["json"])["utterances"][0]["id"] == utterance.id
 
 
-def test_a_file_that_is_gone_or_shrinks_is_named(utterances: list[Utterance], tmp_path: Path) -> None:
-    Path(utterances[2].audio).unlink()
-    with pytest.raises(DataError, match=r"utterance u2: .*SX0\.v1\.wav: cannot be read \(No such file"):
-        packing.pack("train", utterances, tmp_path / "out", 1 << 30)
-
-
 @pytest.mark.parametrize("stem", ["a" * 92, "a" * 140, "a" * 251, "ä" * 60, "e\u0301" * 50 + ".x", "字" * 40])
 def test_a_file_of_any_name_is_read_from_its_shard(tmp_path: Path, stem: str) -> None:
-    """A tar header has 100 bytes for a name; a longer one stands before it."""
+    """A tar header has 100 bytes for a name; a longer one stands before it, and must still be that of the file."""
     path = tiny.sound(tmp_path / f"{stem}.wav", 0.2)
-    listed = [Utterance(f"u{n}", str(audio), 0, 0.0, 0.2, "a", "s") for n, audio in enumerate([path, path])]
+    listed = [Utterance(f"u{n}", str(path), 0, 0.0, 0.2, "a", "s") for n in range(2)]
     result = packing.pack("train", listed, tmp_path / "out", 1 << 30)
     inside = str(tmp_path / "out" / manifest.read(result.manifest)[0].audio)
     assert inside.endswith(f"/{stem}.wav")
     assert (files.read(inside)[1] == files.read(path)[1]).all()
-
-
-def test_a_header_whose_name_is_cut_must_still_be_that_of_the_file(tmp_path: Path) -> None:
-    long = "a" * 95
-    path = tiny.sound(tmp_path / f"{long}b.wav", 0.2)
-    listed = [Utterance("u", str(path), 0, 0.0, 0.2, "a", "s")]
-    result = packing.pack("train", listed, tmp_path / "out", 1 << 30)
-    inside = str(tmp_path / "out" / manifest.read(result.manifest)[0].audio)
-    with pytest.raises(DataError, match="the shard was changed after its manifest"):
-        files.read(inside.replace(f"/{long}b.wav", f"/x{long}b.wav"))
+    refused("shard was changed", files.read, inside.replace(f"/{stem}.wav", f"/x{stem}.wav"))
 
 
 def test_a_file_of_the_same_size_with_other_content_is_packed_anew(utterances: list[Utterance], tmp_path: Path) -> None:
@@ -156,8 +140,7 @@ def test_what_was_written_is_read_back(
         return digests
 
     monkeypatch.setattr(packing, "_write", flipped)
-    with pytest.raises(DataError, match=r"train-000000\.tar: reads otherwise than it was written"):
-        packing.pack("train", utterances, tmp_path / "out", 1 << 30)
+    refused("train-000000.tar|Pack again", packing.pack, "train", utterances, tmp_path / "out", 1 << 30)
     assert not (tmp_path / "out" / "train.jsonl").exists()
 
 
@@ -178,31 +161,28 @@ def test_a_full_disk_is_not_a_fault_of_the_audio(
     assert not any((tmp_path / "out").iterdir())
 
 
+@pytest.mark.parametrize("change", [lambda content: content[:-10], lambda content: content + b"more"])
 def test_audio_that_changes_while_it_is_packed_is_named(
-    utterances: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    utterances: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[bytes], bytes]
 ) -> None:
-    path = Path(utterances[0].audio)
-    content = path.read_bytes()
-    for now in (content[:-10], content + b"more"):
-        path.write_bytes(content)
-        with monkeypatch.context() as patch:
-            write: Callable[..., Any] = packing._write
+    path, write = Path(utterances[0].audio), packing._write
 
-            def late(*arguments: Any, now: bytes = now) -> Any:
-                path.write_bytes(now)
-                return write(*arguments)  # noqa: B023
+    def late(*arguments: Any) -> Any:
+        path.write_bytes(change(path.read_bytes()))
+        return write(*arguments)
 
-            patch.setattr(packing, "_write", late)
-            with pytest.raises(DataError, match=r"SX0\.v1\.wav: cannot be read \(it changed while it was packed"):
-                packing.pack("train", utterances, tmp_path / "out", 1 << 30)
+    monkeypatch.setattr(packing, "_write", late)
+    refused("SX0.v1.wav|changed while", packing.pack, "train", utterances, tmp_path / "out", 1 << 30)
 
 
-def test_a_fifo_in_place_of_audio_is_named(utterances: list[Utterance], tmp_path: Path) -> None:
-    path = Path(utterances[3].audio)
+@pytest.mark.parametrize(("replace", "says"), [(lambda path: None, "No such file"), (os.mkfifo, "FIFO")])
+def test_a_file_that_is_gone_or_a_fifo_is_named(
+    replace: Callable[[Path], object], says: str, utterances: list[Utterance], tmp_path: Path
+) -> None:
+    path = Path(utterances[2].audio)
     path.unlink()
-    os.mkfifo(path)
-    with pytest.raises(DataError, match=r"utterance u3: .*cannot be read \(a FIFO, not a regular file\)"):
-        packing.pack("train", utterances, tmp_path / "out", 1 << 30)
+    replace(path)
+    refused(f"utterance u2: |SX0.v1.wav|{says}", packing.pack, "train", utterances, tmp_path / "out", 1 << 30)
 
 
 def test_a_shard_can_be_packed_again(utterances: list[Utterance], tmp_path: Path) -> None:
@@ -217,19 +197,16 @@ def test_a_shard_can_be_packed_again(utterances: list[Utterance], tmp_path: Path
 
 
 def test_a_corpus_of_files_is_the_same_from_shards(utterances: list[Utterance], tmp_path: Path) -> None:
-    listed = [each for each in utterances if each.id != "late"]
-    table = "".join(f"{each.audio},{each.id},{each.text},{each.speaker}\n" for each in listed)
-    (tmp_path / "all.csv").write_text("audio,id,text,speaker\n" + table, encoding="utf-8")
-    outside = corpus_of_files(tmp_path, "all.csv").prepare(tmp_path / "manifests")
-    result = packing.pack("train", outside["train"], tmp_path / "shards", 24_000)
-    inside = corpus_of_files(tmp_path, str(result.manifest), dev="all.csv").prepare(tmp_path / "manifests")
-    assert manifest.content_hash(inside["train"]) == manifest.content_hash(outside["train"])
-    assert all(".tar#" in each.audio for each in inside["train"])
-    for one, other in zip(inside["train"], outside["train"], strict=True):
-        assert read(one, 16000).equal(read(other, 16000))
+    rows = "".join(f"{each.audio},{each.id},{each.text},{each.speaker}\n" for each in utterances[:-1])
+    (tmp_path / "all.csv").write_text("audio,id,text,speaker\n" + rows, encoding="utf-8")
 
+    def prepared(train: Path, **dev: str) -> list[Utterance]:
+        corpus = FilesCorpus("mine", str(train), str(tmp_path / "resampled"), **dev, test_share=0.0)
+        return corpus.prepare(tmp_path / "manifests")["train"]
 
-def corpus_of_files(folder: Path, train: str, dev: str | None = None) -> FilesCorpus:
-    return FilesCorpus(
-        "mine", str(folder / train), str(folder / "resampled"), dev and str(folder / dev), test_share=0.0
-    )
+    outside = prepared(tmp_path / "all.csv")
+    packed = packing.pack("train", outside, tmp_path / "shards", 24_000).manifest
+    inside = prepared(packed, dev=str(tmp_path / "all.csv"))
+    assert manifest.content_hash(inside) == manifest.content_hash(outside)
+    for one, other in zip(inside, outside, strict=True):
+        assert ".tar#" in one.audio and read(one, 16000).equal(read(other, 16000))

@@ -31,25 +31,18 @@ def an4(root: Path, part: str, count: int | None = None) -> list[Spoken]:
 def kaldi(folder: Path, spoken: Sequence[Spoken]) -> Path:
     """A Kaldi data folder."""
     folder.mkdir(parents=True)
-    (folder / "wav.scp").write_text("".join(f"{each.id} {each.audio}\n" for each in spoken))
-    (folder / "text").write_text("".join(f"{each.id} {each.text}\n" for each in spoken))
-    (folder / "utt2spk").write_text("".join(f"{each.id} {each.speaker}\n" for each in spoken))
+    for name, line in (("wav.scp", "{0.id} {0.audio}"), ("text", "{0.id} {0.text}"), ("utt2spk", "{0.id} {0.speaker}")):
+        (folder / name).write_text("".join(f"{line.format(each)}\n" for each in spoken))
     return folder
 
 
 def nemo(folder: Path, spoken: Sequence[Spoken]) -> Path:
     """NeMo's JSON lines, with durations of three digits, and the speaker."""
     folder.mkdir(parents=True)
-    values = [
-        {
-            "audio_filepath": str(each.audio),
-            "duration": round(files.info(each.audio).duration_s, 3),
-            "text": each.text,
-            "speaker": each.speaker,
-        }
-        for each in spoken
-    ]
-    (folder / "manifest.json").write_text("".join(json.dumps(each) + "\n" for each in values))
+    with (folder / "manifest.json").open("w") as file:
+        for each in spoken:
+            values = {"audio_filepath": str(each.audio), "duration": round(files.info(each.audio).duration_s, 3)}
+            file.write(json.dumps(values | {"text": each.text, "speaker": each.speaker}) + "\n")
     return folder / "manifest.json"
 
 

@@ -75,124 +75,28 @@ def files(mark: Path) -> Iterator[tuple[str, bytes]]:
     yield from others(mark).items()
 
 
-CALLS = [
-    "os.system",
-    "os.popen",
-    "os.execv",
-    "os.spawnl",
-    "os.posix_spawn",
-    "os.remove",
-    "os.rename",
-    "os.mkdir",
-    "os.kill",
-    "os.fork",
-    "os._exit",
-    "posix.system",
-    "posix.execv",
-    "nt.system",
-    "logging.os.system",
-    "shutil.os.system",
-    "subprocess.Popen",
-    "subprocess.run",
-    "subprocess.call",
-    "subprocess.check_output",
-    "subprocess.getoutput",
-    "builtins.eval",
-    "builtins.exec",
-    "builtins.compile",
-    "builtins.open",
-    "builtins.__import__",
-    "eval",
-    "exec",
-    "open",
-    "io.open",
-    "io.FileIO",
-    "codecs.open",
-    "pickle.loads",
-    "pickle.load",
-    "pickle.Unpickler",
-    "_pickle.loads",
-    "marshal.loads",
-    "shelve.open",
-    "dill.loads",
-    "cloudpickle.loads",
-    "joblib.load",
-    "runpy.run_path",
-    "runpy.run_module",
-    "timeit.timeit",
-    "cProfile.run",
-    "profile.run",
-    "pdb.run",
-    "trace.Trace",
-    "bdb.Bdb",
-    "code.InteractiveInterpreter",
-    "pipes.Template",
-    "pty.spawn",
-    "shutil.rmtree",
-    "shutil.move",
-    "shutil.copyfile",
-    "shutil.unpack_archive",
-    "pathlib.Path.write_text",
-    "pathlib.Path.unlink",
-    "pathlib.Path.open",
-    "tempfile.mkdtemp",
-    "importlib.import_module",
-    "importlib.reload",
-    "zipfile.ZipFile",
-    "tarfile.open",
-    "ctypes.CDLL",
-    "ctypes.cdll.LoadLibrary",
-    "socket.socket",
-    "urllib.request.urlopen",
-    "urllib.request.urlretrieve",
-    "http.client.HTTPConnection",
-    "ftplib.FTP",
-    "smtplib.SMTP",
-    "webbrowser.open",
-    "multiprocessing.Process",
-    "threading.Thread",
-    "asyncio.create_subprocess_shell",
-    "atexit.register",
-    "signal.signal",
-    "sys.exit",
-    "distutils.spawn.spawn",
-    "setuptools._distutils.spawn.spawn",
-    "sympy.sympify",
-    "numpy.load",
-    "numpy.f2py.run_main",
-    "numpy.fromfile",
-    "torch.load",
-    "torch.serialization.load",
-    "torch.hub.load",
-    "torch.jit.load",
-    "torch.utils.cpp_extension.load_inline",
-    "torch.ops.load_library",
-    "torch.package.PackageImporter",
-    "torch.nn.Module.load_state_dict",
-    "torch.nn.modules.module.os.system",
-    "torch.nn.functional.torch.load",
-    "torch.optim.optimizer.os.system",
-    "torch.nn.init.warnings.warn",
-    "torch.optim.__builtins__",
-    "torch.nn.parallel.distributed.os.system",
-    "las.nn.cells.base.torch.load",
-    "las.data.corpora.base.os.system",
-    "las.data.tokenizers.Path",
-    "las.config.build.build",
-    "las.storage.run_directory.subprocess.run",
-    "las.storage.checkpoint.shutil.rmtree",
-    "las.storage.archive.extract",
-    "las.storage.download.fetch",
-    "las.storage.atomic.write",
-    "las.nn.attention.base.math.os",
-    "las.nn.listener.torch.hub.load",
-    "las.nn.cells..os.system",
-    "las.nn.cells.base.__builtins__",
-    "las.__builtins__",
-    "hydra.utils.instantiate",
-    "hydra.utils.call",
-    "hydra._internal.utils._locate",
-    "omegaconf.OmegaConf.load",
-    "lhotse.utils.resumable_download",
-]
+_CALLS = """
+os.system os.popen os.execv os.spawnl os.posix_spawn os.remove os.rename os.mkdir os.kill os.fork os._exit
+posix.system posix.execv nt.system logging.os.system shutil.os.system subprocess.Popen subprocess.run subprocess.call
+subprocess.check_output subprocess.getoutput builtins.eval builtins.exec builtins.compile builtins.open
+builtins.__import__ eval exec open io.open io.FileIO codecs.open pickle.loads pickle.load pickle.Unpickler
+_pickle.loads marshal.loads shelve.open dill.loads cloudpickle.loads joblib.load runpy.run_path runpy.run_module
+timeit.timeit cProfile.run profile.run pdb.run trace.Trace bdb.Bdb code.InteractiveInterpreter pipes.Template
+pty.spawn shutil.rmtree shutil.move shutil.copyfile shutil.unpack_archive pathlib.Path.write_text pathlib.Path.unlink
+pathlib.Path.open tempfile.mkdtemp importlib.import_module importlib.reload zipfile.ZipFile tarfile.open ctypes.CDLL
+ctypes.cdll.LoadLibrary socket.socket urllib.request.urlopen urllib.request.urlretrieve http.client.HTTPConnection
+ftplib.FTP smtplib.SMTP webbrowser.open multiprocessing.Process threading.Thread asyncio.create_subprocess_shell
+atexit.register signal.signal sys.exit distutils.spawn.spawn setuptools._distutils.spawn.spawn sympy.sympify
+numpy.load numpy.f2py.run_main numpy.fromfile torch.load torch.serialization.load torch.hub.load torch.jit.load
+torch.utils.cpp_extension.load_inline torch.ops.load_library torch.package.PackageImporter
+torch.nn.Module.load_state_dict torch.nn.modules.module.os.system torch.nn.functional.torch.load
+torch.optim.optimizer.os.system torch.nn.init.warnings.warn torch.optim.__builtins__
+torch.nn.parallel.distributed.os.system las.nn.cells.base.torch.load las.data.corpora.base.os.system
+las.data.tokenizers.Path las.config.build.build las.storage.run_directory.subprocess.run
+las.storage.checkpoint.shutil.rmtree las.storage.archive.extract las.storage.download.fetch las.storage.atomic.write
+las.nn.attention.base.math.os las.nn.listener.torch.hub.load las.nn.cells..os.system las.nn.cells.base.__builtins__
+las.__builtins__ hydra.utils.instantiate hydra.utils.call hydra._internal.utils._locate omegaconf.OmegaConf.load
+lhotse.utils.resumable_download
+"""
+CALLS = _CALLS.split()
 """What a `_target_` must never reach."""

@@ -84,8 +84,7 @@ def load(
     audio_info, source = _open(path)
     if sample_rate is not None:
         audio_info.require(path, sample_rate, start_s + (duration_s or 0.0))
-    if not 0 <= channel < audio_info.channels:
-        raise DataError(f"{path}: there is no channel {channel}: the file has {audio_info.channels}, counted from 0")
+    require_channel(path, channel, audio_info.channels)
     start = round(start_s * audio_info.sample_rate)
     end = audio_info.num_samples if duration_s is None else start + round(duration_s * audio_info.sample_rate)
     if end == audio_info.num_samples + 1:  # start and duration were rounded apart
@@ -94,6 +93,12 @@ def load(
         stretch = f"{start_s} s to {end / audio_info.sample_rate} s"
         raise DataError(f"{path}: {stretch} is not a stretch of a file of {audio_info.duration_s} s")
     return np.ascontiguousarray(_read(path, source, start, end - start)[:, channel])
+
+
+def require_channel(name: str | Path, channel: int, channels: int) -> None:
+    """Raise DataError unless a recording of so many channels has this one."""
+    if not 0 <= channel < channels:
+        raise DataError(f"{name}: there is no channel {channel}: the file has {channels}, counted from 0", "channels")
 
 
 def _open(path: str | Path) -> tuple[AudioInfo, _Source]:

@@ -42,7 +42,8 @@ def open_blocks(
     """
     require_channel(channel)
     audio_info = files.info(path)
-    _check_channel(path, channel, audio_info.channels)
+    if isinstance(channel, int):
+        files.require_channel(path, channel, audio_info.channels)
     blocks = (_selected(block, channel) for block in map(torch.from_numpy, files.blocks(path, block_s)))
     return audio_info, resampled(blocks, audio_info.sample_rate, sample_rate)
 
@@ -73,10 +74,10 @@ class Recording(NamedTuple):
         amplitudes = torch.atleast_2d(samples.float() / scale).t()
         if not amplitudes.isfinite().all():
             raise DataError(f"{self.name}: there are samples that are not finite numbers")
-        _check_channel(self.name, channel, amplitudes.shape[1])
-        return len(amplitudes) / self.sample_rate, resampled(
-            [_selected(amplitudes, channel)], self.sample_rate, sample_rate
-        )
+        if isinstance(channel, int):
+            files.require_channel(self.name, channel, amplitudes.shape[1])
+        blocks = resampled([_selected(amplitudes, channel)], self.sample_rate, sample_rate)
+        return len(amplitudes) / self.sample_rate, blocks
 
 
 def require_channel(channel: object) -> None:
@@ -84,12 +85,6 @@ def require_channel(channel: object) -> None:
     if channel != MIX and (not isinstance(channel, int) or isinstance(channel, bool) or channel < 0):
         says = "is not a channel: give its number, counted from 0, or mix for all of them"
         raise ConfigError(f"channel={channel} {says}")
-
-
-def _check_channel(name: str | Path, channel: Channel, channels: int) -> None:
-    if isinstance(channel, int) and channel >= channels:
-        message = f"{name}: there is no channel {channel}: the file has {channels}, counted from 0"
-        raise DataError(message, kind="channels")
 
 
 def _selected(block: Float32[Tensor, "samples channels"], channel: Channel) -> Float32[Tensor, " samples"]:
@@ -117,9 +112,8 @@ def resampled(blocks: Iterable[Tensor], old_rate: int, new_rate: int) -> Iterato
 
 
 def _resample(samples: Float[Tensor, " samples"], down: int, up: int) -> Float[Tensor, " resampled"]:
-    output: Tensor = torchaudio_compat.torchaudio().functional.resample(
-        samples, down, up, lowpass_filter_width=FILTER_WIDTH, rolloff=ROLLOFF
-    )
+    resample = torchaudio_compat.torchaudio().functional.resample
+    output: Tensor = resample(samples, down, up, lowpass_filter_width=FILTER_WIDTH, rolloff=ROLLOFF)
     return output
 
 

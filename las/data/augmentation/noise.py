@@ -10,18 +10,9 @@ import numpy as np
 import torch
 
 from las.data.audio.folder import AudioFolder
-from las.data.augmentation.distortion import (
-    Distortion,
-    Range,
-    Talkers,
-    Waveform,
-    from_decibels,
-    index,
-    normal,
-    power,
-    uniform,
-)
-from las.runtime.errors import ArgumentError, DataError, suggest
+from las.data.augmentation import distortion
+from las.data.augmentation.distortion import Distortion, Range, Talkers, Waveform, index, power, uniform
+from las.runtime.errors import ArgumentError, DataError, require_known
 
 KINDS = ("white", "pink", "babble", "files")
 _NO_TALKERS = "augment.noise: babble is mixed from other utterances, and there are none: leave it out of kinds"
@@ -54,8 +45,7 @@ class AdditiveNoise(Distortion):
         if not kinds or isinstance(kinds, str):
             raise ArgumentError(f"kinds={kinds} must list some of {', '.join(KINDS)}, for example [pink,babble]")
         for kind in kinds:
-            if kind not in KINDS:
-                raise ArgumentError(f"kinds: there is no noise {kind!r}.{suggest(kind, KINDS)}")
+            require_known("kinds", kind, KINDS)
         if (folder is None) == ("files" in kinds):
             raise ArgumentError(
                 "folder=null: kinds has files, so name their folder"
@@ -71,7 +61,7 @@ class AdditiveNoise(Distortion):
         kind, snr_db = self.kinds[index(len(self.kinds), generator)], self.snr_db.draw(generator)
         details: dict[str, Any] = {}
         if kind == "white":
-            noise = normal(len(waveform), generator)
+            noise = distortion.normal(len(waveform), generator)
         elif kind == "pink":
             noise = pink(len(waveform), generator)
         elif kind == "babble":
@@ -79,7 +69,7 @@ class AdditiveNoise(Distortion):
             noise, details = babble(len(waveform), count, talkers, generator), {"talkers": count}
         else:
             noise, details = self._stretch(len(waveform), sample_rate, generator)
-        scale = (power(waveform) / (power(noise) * from_decibels(snr_db))) ** 0.5
+        scale = (power(waveform) / (power(noise) * distortion.from_decibels(snr_db))) ** 0.5
         return waveform + scale * noise, {"kind": kind, "snr_db": snr_db, **details}
 
     def _stretch(self, length: int, sample_rate: int, generator: torch.Generator) -> tuple[Waveform, dict[str, Any]]:
@@ -105,7 +95,7 @@ class AdditiveNoise(Distortion):
 
 def pink(length: int, generator: torch.Generator) -> Waveform:
     """Noise whose power falls in inverse proportion to the frequency, 3 dB an octave, without a constant part."""
-    spectrum = np.fft.rfft(normal(length, generator))
+    spectrum = np.fft.rfft(distortion.normal(length, generator))
     frequencies = np.arange(len(spectrum), dtype=np.float64)
     spectrum[1:] /= np.sqrt(frequencies[1:])
     if length > 1:

@@ -7,9 +7,9 @@
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from las.data.corpora.base import Corpus, audio_duration, stamp
+from las.data.corpora.base import Corpus, Recording, stamp
 from las.data.manifest import Utterance
 from las.data.tokenizers import Tokenizer
 from las.runtime.errors import ConfigError, DataError
@@ -21,15 +21,6 @@ _RIGHT_TREE = """A right tree looks like this:
   an4/etc/an4_train.fileids  an4_train.transcription  an4_test.fileids  an4_test.transcription
   an4/wav/an4_clstk/fash/an251-fash-b.wav (or .sph) ...
 Set corpus.root to the folder that holds etc and wav, or to the one above it"""
-
-
-class Recording(NamedTuple):
-    """Line of a .fileids file with its transcript; the speaker is the folder of the recording."""
-
-    id: str
-    speaker: str
-    audio: Path
-    text: str
 
 
 class AN4(Corpus):
@@ -83,7 +74,7 @@ class AN4(Corpus):
         if not recordings:
             raise DataError(f"{tree}: there are no {split} utterances in this copy of AN4.\n{_RIGHT_TREE}")
         with ThreadPoolExecutor(4) as pool:
-            return sorted(pool.map(_utterance, recordings), key=lambda utterance: utterance.id)
+            return sorted(pool.map(Recording.utterance, recordings), key=lambda utterance: utterance.id)
 
     def normalise(self, text: str) -> list[str]:
         """Split a text into words in upper case."""
@@ -127,7 +118,7 @@ def _listed(tree: Path, part: str) -> list[Recording]:
         audio = next(filter(Path.is_file, candidates), None)
         if audio is None:
             raise DataError(f"{listing}:{number}: {stem}.wav (or .sph) is missing. Copy it again")
-        recordings.append(Recording(stem.name, stem.parent.name, audio, texts[stem.name]))
+        recordings.append(Recording(stem.name, stem.parent.name, str(audio), texts[stem.name]))
     return recordings
 
 
@@ -140,10 +131,6 @@ def _transcripts(path: Path) -> dict[str, str]:
             raise DataError(f"{path}:{number}: {match['id']} has a transcript above already")
         texts[match["id"]] = " ".join(match["text"].split())
     return texts
-
-
-def _utterance(one: Recording) -> Utterance:
-    return Utterance(one.id, str(one.audio), 0, 0.0, audio_duration(one.audio), one.text, one.speaker)
 
 
 def _none_held_out(speakers: int, dev_every: int) -> str:

@@ -25,6 +25,19 @@ _FORMAT = 1
 DEFAULT_LIMITS = QualityLimits()
 
 
+class Recording(NamedTuple):
+    """Recording of one utterance, as a corpus's own files list it."""
+
+    id: str
+    speaker: str
+    audio: str
+    text: str
+
+    def utterance(self) -> Utterance:
+        """Read the header of the audio; the duration is 0 if it cannot be read."""
+        return Utterance(self.id, self.audio, 0, 0.0, audio_duration(self.audio), self.text, self.speaker)
+
+
 class SplitRow(NamedTuple):
     """Statistics of a split: `symbols` counts the output symbols of all transcripts."""
 

@@ -25,7 +25,7 @@ from las.data.sources.base import Entry, ReadingOptions
 from las.data.text_rules import TextRules
 from las.data.tokenizers import Tokenizer
 from las.runtime import devices, progress
-from las.runtime.errors import ConfigError, DataError, suggest
+from las.runtime.errors import ConfigError, DataError, require_known
 from las.storage import atomic
 
 Paths = str | Sequence[str]
@@ -94,14 +94,14 @@ class FilesCorpus(Corpus):
     ) -> None:
         groups.check_name("corpus.name", name)
         formats.check_format(format)
-        learned_symbols.check_unit(unit)
-        fields.check_columns(columns or {})
+        require_known("unit", unit, learned_symbols.UNITS)
+        require_known("hold_out", hold_out, HELD_OUT)
+        for role in columns or {}:
+            require_known("columns", role, fields.USUAL)
         require("dev_share", dev_share, 0.0, 0.5)
         require("test_share", test_share, 0.0, 0.5)
         require("channel", channel, 0)
         require("pieces", pieces, 1)
-        if hold_out not in HELD_OUT:
-            raise ConfigError(f"corpus.hold_out={hold_out}: {' or '.join(HELD_OUT)}.{suggest(hold_out, HELD_OUT)}")
         self.name = name
         given = {"train": _paths(train), "dev": _paths(dev), "test": _paths(test)}
         self.sources, self._parts = parts.divided(given)

@@ -6,6 +6,7 @@ Segments and references come from the STM; scoring is NIST's (`las.scoring.hub5`
 import functools
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,30 +55,30 @@ class Reference(NamedTuple):
         return f"{self.segment.file}-{self.segment.channel}"
 
 
+@dataclass
 class TestSet:
     """Test set of one evaluation: `hub5_00` or `hub5_01`.
 
     audio: folder with the calls, at any depth. transcripts: folder with the STM, and perhaps the GLM, at any depth.
-    glm: file of the mapping rules, or a folder that has one at any depth. fillers: `kept` scores hypotheses as they
+    rules: file of the mapping rules, or a folder that has one at any depth. fillers: `kept` scores hypotheses as they
     are; `removed` removes noises, hesitations and partial words first, like Kaldi's recipe. partial: accept missing
     calls.
     """
 
     __test__ = False  # not a test of pytest
 
-    def __init__(self, name: str, audio: Path, transcripts: Path, glm: Path, fillers: str, partial: bool) -> None:
-        self.name = name
-        self.audio = audio
-        self.transcripts = transcripts
-        self._glm = glm
-        self.fillers = fillers
-        self.partial = partial
+    name: str
+    audio: Path
+    transcripts: Path
+    rules: Path
+    fillers: str
+    partial: bool
 
     @functools.cached_property
     def glm(self) -> Glm:
         """Mapping rules. Raises DataError unless there is exactly one file of them."""
         advice = "Set corpus.glm to the mapping rules (LDC2002T43 has reference/en20000405_hub5.glm)"
-        return Glm.read(_only_file(self._glm, _GLM, advice) if self._glm.is_dir() else self._glm)
+        return Glm.read(_only_file(self.rules, _GLM, advice) if self.rules.is_dir() else self.rules)
 
     @functools.cached_property
     def segments(self) -> list[stm.Segment]:

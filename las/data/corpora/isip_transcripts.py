@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from las.runtime.errors import ConfigError, DataError, suggest
+from las.runtime.errors import DataError, require_known
 from las.storage import bounded, folders
 
 ALPHABET = " '-0123456789abcdefghijklmnopqrstuvwxyz"
@@ -86,8 +86,7 @@ def normalise(text: str, noises: str = "removed") -> str:
     After `RULES`, acronyms are spelled (`acronym`), and characters outside `ALPHABET` are removed from the words.
     Raises ConfigError for another value of `noises`.
     """
-    if noises not in ("removed", "kept"):
-        raise ConfigError(f"corpus.noises={noises}: noises are removed or kept.{suggest(noises, ('removed', 'kept'))}")
+    require_known("noises", noises, ("removed", "kept"))
     words: list[str] = []
     for written in text.split():
         if written.lower() not in NOISES:

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from las.data.corpora.base import Corpus, audio_duration, stamp
+from las.data.corpora.base import Corpus, Recording, stamp
 from las.data.manifest import Utterance
 from las.data.tokenizers import Tokenizer
 from las.runtime import progress
@@ -23,20 +23,10 @@ from las.storage import archive, folders, text_files
 from las.storage import download as storage_download
 
 _NUM_THREADS = 8
-_BATCH = 100  # utterances that a thread takes at a time
 _RIGHT_TREE = """A right tree looks like this:
   LibriSpeech/train-clean-100/19/198/19-198-0000.flac  19-198-0001.flac ...  19-198.trans.txt
   LibriSpeech/dev-clean/84/121123/...
 Set corpus.root to the folder LibriSpeech or to the one above it; corpus.download=true fetches what is not there"""
-
-
-class Recording(NamedTuple):
-    """Utterance in the tree."""
-
-    id: str
-    speaker: str
-    audio: str
-    text: str
 
 
 class Listing(NamedTuple):
@@ -110,9 +100,8 @@ class LibriSpeech(Corpus):
         recordings = [one for part in self.parts[split] for one in self._listings[part].recordings]
         if not recordings:
             return self.utterances("train")
-        batches = (recordings[start : start + _BATCH] for start in range(0, len(recordings), _BATCH))
         with ThreadPoolExecutor(_NUM_THREADS) as pool:
-            read = itertools.chain.from_iterable(pool.map(_utterances, batches))
+            read = pool.map(Recording.utterance, recordings)
             utterances = list(progress.counted(read, len(recordings), f"{split}: audio headers read"))
         return sorted(utterances, key=lambda utterance: utterance.id)
 
@@ -211,17 +200,11 @@ def _texts(path: Path, prefix: str) -> dict[str, str]:
     return texts
 
 
-def _utterances(recordings: list[Recording]) -> list[Utterance]:
-    return [
-        Utterance(one.id, one.audio, 0, 0.0, audio_duration(one.audio), one.text, one.speaker) for one in recordings
-    ]
-
-
 def _tree(root: Path) -> Path:
-    """Find the folder of the parts: `root` if its name is LibriSpeech or it has a part, else LibriSpeech in it."""
-    if root.name.lower() == "librispeech" or any(_folder(root, part) for part in PARTS):
+    """Find the folder of the parts: `root` if it has one, else LibriSpeech in it, else `root` of that name."""
+    if any(_folder(root, part) for part in PARTS):
         return root
-    return _folder(root, "librispeech") or root / "LibriSpeech"
+    return _folder(root, "librispeech") or (root if root.name.lower() == "librispeech" else root / "LibriSpeech")
 
 
 def _folder(parent: Path, name: str) -> Path | None:

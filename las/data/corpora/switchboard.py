@@ -9,7 +9,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from las.data.corpora.isip_transcripts import ISIPSegment
 from las.data.manifest import Utterance
 from las.data.sources.utterances import OVERSHOOT_S
 from las.data.tokenizers import Tokenizer
-from las.runtime.errors import ConfigError, DataError, first_of, suggest
+from las.runtime.errors import ConfigError, DataError, first_of, require_known
 from las.scoring.error_rates import Score
 
 DEV = {"kaldi": 4000, "z20": 3000}
@@ -93,8 +93,8 @@ class Switchboard(Corpus):
         partial: bool = False,
     ) -> None:
         super().__init__(name, tokens)
-        _known("dev", dev, DEV)
-        _known("fillers", fillers, hub5.FILLERS)
+        require_known("dev", dev, DEV)
+        require_known("fillers", fillers, hub5.FILLERS)
         isip_transcripts.normalise("", noises)
         if max_repeats is not None and max_repeats < 1:
             raise ConfigError(f"corpus.max_repeats={max_repeats} leaves nothing: 1 or more, or null for no cap")
@@ -240,9 +240,3 @@ def _call(name: str) -> str | None:
 
 def _absolute(path: str | None) -> Path:
     return Path(path or ".").expanduser().absolute()
-
-
-def _known(key: str, value: str, names: Iterable[str]) -> None:
-    names = list(names)
-    if value not in names:
-        raise ConfigError(f"corpus.{key}={value}: expected one of {', '.join(names)}.{suggest(value, names)}")

@@ -90,14 +90,12 @@ class TIMIT(Corpus):
         """Counts of a partial copy, and which of its splits are scored on the training utterances."""
         if not self.partial:
             return []
-        return [f"{self.name}: a partial copy of TIMIT in {self.root}", *map(self._note, self.splits)]
-
-    def _note(self, split: str) -> str:
-        recordings = self._recordings[split]
-        if not recordings:
-            return f"{split}: no {_ABSENT[split]} speakers in this copy: scored on the training utterances"
-        utterances, speakers = _EXPECTED[split]
-        return f"{split}: {_count(recordings)} (the whole corpus: {utterances} of {speakers})"
+        notes = [f"{self.name}: a partial copy of TIMIT in {self.root}"]
+        for split, (utterances, speakers) in _EXPECTED.items():
+            counted = f"{_count(self._recordings[split])} (the whole corpus: {utterances} of {speakers})"
+            absent = f"no {_ABSENT.get(split)} speakers in this copy: scored on the training utterances"
+            notes.append(f"{split}: {counted if self._recordings[split] else absent}")
+        return notes
 
     @functools.cached_property
     def _recordings(self) -> dict[str, list[Recording]]:
@@ -147,16 +145,8 @@ def read(recording: Recording, phone_set: int = 48) -> Utterance:
     duration_s = audio_duration(recording.wav)
     alignment = read_phones(recording.phn, duration_s)
     folded = (phones.fold(interval.symbol, phone_set) for interval in alignment)
-    return Utterance(
-        id=recording.id,
-        audio=str(recording.wav),
-        channel=0,
-        start_s=0.0,
-        duration_s=duration_s,
-        text=" ".join(phone for phone in folded if phone is not None),
-        speaker=recording.speaker,
-        alignment=alignment,
-    )
+    text = " ".join(phone for phone in folded if phone is not None)
+    return Utterance(recording.id, str(recording.wav), 0, 0.0, duration_s, text, recording.speaker, alignment)
 
 
 def read_phones(path: Path, duration_s: float = 0.0) -> tuple[Interval, ...]:
@@ -214,11 +204,11 @@ def _sentences(folder: Path) -> list[Recording]:
 
 
 def _require_all(tree: Path, recordings: dict[str, list[Recording]]) -> None:
-    complaints = []
-    for split, (utterances, speakers) in _EXPECTED.items():
-        if len(recordings[split]) != utterances:
-            missing = _missing(split, recordings[split])
-            complaints.append(f"  {split}: {_count(recordings[split])}, expected {utterances} of {speakers}{missing}")
+    complaints = [
+        f"  {split}: {_count(listed)}, expected {utterances} of {speakers}{_missing(split, listed)}"
+        for split, (utterances, speakers) in _EXPECTED.items()
+        if len(listed := recordings[split]) != utterances
+    ]
     if complaints:
         first = f"{tree}: this is not the whole of TIMIT (the SA sentences not counted):"
         last = "Copy the missing files, or set corpus.partial=true to accept a sample, which prints its counts"

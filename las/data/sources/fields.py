@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from las.data.sources.base import Entry, audio_path
-from las.runtime.errors import ConfigError, DataError, first_of, suggest
+from las.runtime.errors import DataError, first_of, suggest
 from las.storage import text_files
 
 USUAL = {
@@ -59,13 +59,6 @@ def is_header(names: Iterable[str]) -> bool:
     """Return whether there are usual names of both the audio and the text among some."""
     found = {name.strip().strip('"').lower() for name in names}
     return not found.isdisjoint(USUAL["audio"]) and not found.isdisjoint(USUAL["text"])
-
-
-def check_columns(columns: Mapping[str, str | None]) -> None:
-    """Raise ConfigError for a role of columns that does not exist."""
-    for role in columns:
-        if role not in USUAL:
-            raise ConfigError(f"corpus.columns.{role}: there is no such column.{suggest(role, USUAL)}")
 
 
 def entry(values: Mapping[str, Value], chosen: Mapping[str, str], where: str, folder: Path) -> Entry:

@@ -30,8 +30,8 @@ LIST = """Formats (corpus.format=...):
   csv, tsv     a table with a header that names a column of audio files and one of texts
   ljspeech     lines id|text, the audio in wavs
   kaldi        a folder with wav.scp and text
-  librispeech  a folder with *.trans.txt files beside the audio
-  folder       a folder of audio with a .txt or .lab file beside each"""
+  librispeech  a folder with *.trans.txt files next to the audio
+  folder       a folder of audio with a .txt or .lab file next to each"""
 _FOLDERS = ("kaldi", "librispeech", "folder")
 SEARCHED = frozenset(("librispeech", "folder"))
 """Formats whose audio is found by looking into folders; in the others a file names it."""
@@ -250,7 +250,7 @@ def _rows(path: Path, delimiter: str, quoting: Literal[0, 3]) -> Iterator[Row]:
 
 
 def read_folder(folder: Path, options: ReadingOptions) -> Source:
-    """Read recordings with a text file of the same name, in any case of letters, beside each in all folders below.
+    """Read recordings with a text file of the same name, in any case of letters, next to each in all folders below.
 
     In folders below, the folder is the speaker. Recordings without a text, and texts without a recording, are left
     out, with a remark.
@@ -272,20 +272,20 @@ def read_folder(folder: Path, options: ReadingOptions) -> Source:
 
 
 def read_librispeech(folder: Path, options: ReadingOptions) -> Source:
-    """Read `*.trans.txt` files with lines `<id> WORDS`, the audio `<id>.flac` (or another ending) beside them.
+    """Read `*.trans.txt` files with lines `<id> WORDS`, the audio `<id>.flac` (or another ending) next to them.
 
     The speaker is the id up to its first `-`. Recordings without a line are left out, with a remark.
     """
     found = folders.search(folder)
-    beside: dict[Path, Path] = {path.with_suffix(""): path for path in of_audio(found.files)}
+    unlisted: dict[Path, Path] = {path.with_suffix(""): path for path in of_audio(found.files)}
     entries, files = [], [path for path in found.files if is_librispeech(path)]
     for path in files:
         for number, line in text_files.lines(path):
             name, *words = line.split(maxsplit=1)
-            audio = beside.pop(path.parent / name, path.parent / f"{name}.flac")
+            audio = unlisted.pop(path.parent / name, path.parent / f"{name}.flac")
             speaker = name.split("-")[0] if "-" in name else ""
             entries.append(Entry(f"{path}:{number}", str(audio), words[0] if words else "", name, speaker))
-    return Source(entries, files, [*found.remarks(), *_remarks(folder, [*beside.values()], "in no .trans.txt")])
+    return Source(entries, files, [*found.remarks(), *_remarks(folder, [*unlisted.values()], "in no .trans.txt")])
 
 
 def of_audio(files: Iterable[Path]) -> list[Path]:

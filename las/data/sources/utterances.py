@@ -14,8 +14,6 @@ from las.data.manifest import Utterance
 from las.data.sources.base import Entry
 from las.runtime.errors import DataError
 
-_MANY = 10
-"""Number of files from which listing their folder is faster than asking for each."""
 TOLERANCE_S = 0.01
 """Seconds by which a stretch may miss the end of its file: sources write times with few digits."""
 OVERSHOOT_S = 0.5
@@ -108,34 +106,13 @@ def _taken(candidates: Sequence[str], units: Mapping[str, int], wanted: float) -
 def require_audio(entries: Iterable[Entry]) -> None:
     """Raise DataError naming the first ten audio files that do not exist, and their number."""
     holders = {entry.audio: shards.file_of(entry.audio) for entry in entries}
-    absent = _absent(set(holders.values()))
+    absent = {holder for holder in set(holders.values()) if not os.path.exists(holder)}
     if absent:
         missing = [f"{entry.where}: {entry.audio}" for entry in entries if holders[entry.audio] in absent]
         raise DataError(
             _complaint(f"audio files that do not exist ({len(missing):,})", missing)
             + "\nRelative paths start from the folder of the file that names them; corpus.audio_root=... is another one"
         )
-
-
-def _absent(paths: Iterable[str]) -> set[str]:
-    """The paths at which there is no file. Folders with several of them are listed, which takes one call for all."""
-    by_folder: dict[str, list[str]] = {}
-    for path in paths:
-        by_folder.setdefault(path[: path.rfind("/") + 1], []).append(path)
-    unlisted: list[str] = []
-    for folder, inside in by_folder.items():
-        listed = _listed(folder) if len(inside) >= _MANY else set()
-        unlisted += [path for path in inside if path[len(folder) :] not in listed]
-    return {path for path in unlisted if not os.path.exists(path)}
-
-
-def _listed(folder: str) -> set[str]:
-    """Names of the files in a folder, without links, which may lead nowhere; none for a folder that cannot be read."""
-    try:
-        with os.scandir(folder or ".") as entries:
-            return {entry.name for entry in entries if not entry.is_symlink()}
-    except OSError:
-        return set()
 
 
 def rates(paths: Iterable[str], infos: Headers) -> Counter[int]:

@@ -86,8 +86,7 @@ def require_own(root: Path, settings: dict[str, Any]) -> dict[str, Any]:
     record = _read_record(root)
     if record:
         stored = record.get("settings", {})
-        differing = [key for key, value in settings.items() if stored.get(key) != value]
-        if differing:
+        if differing := [key for key, value in settings.items() if stored.get(key) != value]:
             key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
             alternative = root.with_name(f"{root.name}_{key}")
             raise DataError(

@@ -9,7 +9,7 @@ import numpy as np
 
 from las.data.synthesis.espeak import Speech
 from las.data.synthesis.espeak_phones import ACCENTS
-from las.runtime.errors import ConfigError, suggest
+from las.runtime.errors import require_known
 
 SAMPLE_RATE = 16000
 
@@ -55,8 +55,7 @@ def speakers(count: int, seed: int, accents: list[str], rate: tuple[int, int], w
     Raises ConfigError for an unknown accent.
     """
     for accent in accents:
-        if accent not in ACCENTS:
-            raise ConfigError(f"there is no accent {accent!r} among {', '.join(ACCENTS)}.{suggest(accent, ACCENTS)}")
+        require_known("accents", accent, ACCENTS)
     draw = random.Random(f"speakers {seed}")
     waiting: dict[tuple[str, str], list[str]] = {}
     cast: dict[str, Speaker] = {}

@@ -2,34 +2,44 @@
 
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
 from las.data.audio import files
 from las.runtime.errors import DataError
 
 RATE = 16000
+READERS: tuple[Callable[[Any], object], ...] = (files.info, files.read, files.load, lambda path: [*files.blocks(path)])
 
 
 def noise(count: int, channels: int = 1) -> np.ndarray:
     return np.random.default_rng(count).integers(-20000, 20000, (count, channels)).astype(np.int16)
 
 
-def saved(path: Path, samples: np.ndarray, subtype: str | None = None, sample_rate: int = RATE) -> Path:
-    soundfile.write(path, samples, sample_rate, subtype)
+def saved(path: Path, samples: np.ndarray, subtype: str | None = None, sample_rate: int = RATE, **options: str) -> Path:
+    soundfile.write(path, samples, sample_rate, subtype, **options)
+    return path
+
+
+def changed(path: Path, change: Callable[[bytearray], object]) -> Path:
+    content = bytearray(path.read_bytes())
+    change(content)
+    path.write_bytes(content)
     return path
 
 
 @pytest.mark.parametrize("name", ["x.wav", "x.flac", "x.WAV", "x.sph", "sphere_called.wav"])
 def test_samples_are_exact_in_every_lossless_format(tmp_path, name: str) -> None:
     samples = noise(1000, 2)
-    path = tmp_path / name
-    soundfile.write(path, samples, RATE, "PCM_16", format="NIST" if "sph" in name else None)
+    path = saved(tmp_path / name, samples, "PCM_16", format="NIST" if "sph" in name else None)
     assert files.info(path) == files.read(path)[0] == files.AudioInfo(RATE, 1000, 2)
     assert files.info(path).duration_s == 1000 / RATE
     for channel in (0, 1):
@@ -39,21 +49,13 @@ def test_samples_are_exact_in_every_lossless_format(tmp_path, name: str) -> None
         assert np.array_equal(stretch, expected[100:150])
 
 
-def test_ogg_is_read(tmp_path) -> None:
-    tone = np.sin(np.arange(8000) * 0.1).astype(np.float32) * 0.5
-    waveform = files.load(saved(tmp_path / "x.ogg", tone, "VORBIS"))
-    assert waveform.shape == (8000,)
-    np.testing.assert_allclose(waveform, tone, atol=0.05, rtol=0)
-
-
 @given(start=st.integers(0, 15999), count=st.integers(1, 16000))
 def test_rounded_times_never_miss_a_stretch(tmp_path_factory, start: int, count: int) -> None:
     path = tmp_path_factory.getbasetemp() / "ramp.wav"
     if not path.exists():
         saved(path, np.arange(32000, dtype=np.int16))
     waveform = files.load(path, start_s=start / RATE, duration_s=count / RATE)
-    assert waveform.shape == (count,)
-    assert round(float(waveform[0]) * 32768) == start
+    assert waveform.shape == (count,) and round(float(waveform[0]) * 32768) == start
 
 
 def test_both_times_rounded_up_still_fit(tmp_path) -> None:
@@ -64,89 +66,60 @@ def test_both_times_rounded_up_still_fit(tmp_path) -> None:
 def test_another_rate_than_asked_is_named(tmp_path) -> None:
     path = saved(tmp_path / "x.wav", noise(800), "PCM_16", 8000)
     assert np.array_equal(files.load(path, sample_rate=8000), files.load(path))
-    with pytest.raises(DataError, match="sampled at 8000 Hz, the corpus is at 16000 Hz"):
-        files.load(path, sample_rate=RATE)
+    refused("x.wav|8000 Hz|16000 Hz", lambda: files.load(path, sample_rate=RATE))
 
 
-def test_what_is_no_audio_file_says_what_it_is(tmp_path) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "empty.wav").touch()
-    (tmp_path / "text.wav").write_text("hello there, this is a text and no audio")
-    (tmp_path / "magic.wav").write_bytes(b"RIFF\0\0\0\0WAVE")
-    os.mkfifo(tmp_path / "fifo.wav")
-    for name, says in (
-        ("absent.wav", "does not exist"),
-        ("folder", "is a folder"),
-        ("fifo.wav", "is not a regular file"),
-        ("empty.wav", "is empty"),
-        ("text.wav", "not audio that las can read"),
-        ("magic.wav", "not audio that las can read"),
-    ):
-        for ask in (files.info, files.read, files.load):
-            with pytest.raises(DataError, match=says) as raised:
-                ask(tmp_path / name)
-            assert str(tmp_path / name) in str(raised.value)
+NO_AUDIO: dict[str, tuple[Callable[[Path], object], str]] = {
+    "absent.wav": (lambda path: None, "does not exist"),
+    "folder": (Path.mkdir, "is a folder"),
+    "fifo.wav": (os.mkfifo, "not a regular file"),
+    "empty.wav": (Path.touch, "is empty"),
+    "text.wav": (lambda path: path.write_text("hello there, this is a text and no audio"), "not audio"),
+    "magic.wav": (lambda path: path.write_bytes(b"RIFF\0\0\0\0WAVE"), "not audio"),
+    "none.wav": (lambda path: saved(path, noise(0)), "no samples"),
+    "none.sph": (lambda path: saved(path, noise(0), "PCM_16", format="NIST"), "no samples"),
+}
+
+
+@pytest.mark.parametrize("name", NO_AUDIO)
+def test_what_is_no_audio_file_says_what_it_is(tmp_path, name: str) -> None:
+    make, says = NO_AUDIO[name]
+    make(tmp_path / name)
+    for read in READERS:
+        refused(f"{tmp_path / name}|{says}", read, tmp_path / name)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
 def test_a_file_without_permission_is_named(tmp_path) -> None:
     path = saved(tmp_path / "x.wav", noise(10))
     path.chmod(0)
-    with pytest.raises(DataError, match="Permission denied"):
-        files.info(path)
+    refused("x.wav|Permission denied", files.info, path)
 
 
-def test_a_header_without_samples_is_no_audio(tmp_path) -> None:
-    saved(tmp_path / "x.wav", noise(0))
-    soundfile.write(tmp_path / "x.sph", noise(0), RATE, "PCM_16", format="NIST")
-    for name in ("x.wav", "x.sph"):
-        with pytest.raises(DataError, match="header but no samples"):
-            files.info(tmp_path / name)
-
-
-@pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "FLOAT", "ULAW"])
-@pytest.mark.parametrize("kept", [0, 1, 499, 999])
-def test_a_wav_cut_short_says_how_much_is_there(tmp_path, subtype: str, kept: int) -> None:
-    path = saved(tmp_path / "x.wav", noise(1000, 2), subtype)
-    content = path.read_bytes()
-    sample_bytes = {"PCM_16": 2, "PCM_24": 3, "FLOAT": 4, "ULAW": 1}[subtype] * 2
-    start = content.index(b"data") + 8
-    path.write_bytes(content[: start + kept * sample_bytes])
-    with pytest.raises(DataError, match=rf"x\.wav.*promises 1000 samples, {kept} are there"):
-        files.info(path)
-
-
-def test_big_endian_and_large_wavs_are_checked_too(tmp_path) -> None:
-    for name, options in (("x.wav", {"endian": "BIG"}), ("y.wav", {"format": "RF64"})):
-        path = tmp_path / name
-        soundfile.write(path, noise(1000), RATE, "PCM_16", **options)
-        assert files.info(path).num_samples == 1000
-        path.write_bytes(path.read_bytes()[:-200])
-        with pytest.raises(DataError, match="promises 1000 samples, 900 are there"):
-            files.info(path)
+@pytest.mark.parametrize(
+    ("subtype", "row_bytes", "options"),
+    [("PCM_16", 4, {}), ("PCM_24", 6, {}), ("FLOAT", 8, {}), ("ULAW", 2, {}), ("PCM_16", 4, {"endian": "BIG"})],
+)
+def test_a_wav_cut_short_says_how_much_is_there(
+    tmp_path, subtype: str, row_bytes: int, options: dict[str, str]
+) -> None:
+    content = saved(tmp_path / "x.wav", noise(1000, 2), subtype, **options).read_bytes()
+    for kept in (0, 1, 499, 999):
+        (tmp_path / "x.wav").write_bytes(content[: content.index(b"data") + 8 + kept * row_bytes])
+        refused(f"x.wav|1000 samples|{kept} are there", files.info, tmp_path / "x.wav")
 
 
 def test_chunks_before_and_after_the_samples_are_not_samples(tmp_path) -> None:
-    path = saved(tmp_path / "x.wav", noise(100))
+    path, odd = saved(tmp_path / "x.wav", noise(100)), b"note" + struct.pack("<I", 5) + b"hello\0"
     content = path.read_bytes()
     at = content.index(b"data")
-    odd = b"note" + struct.pack("<I", 5) + b"hello\0"
     path.write_bytes(content[:at] + odd + content[at:] + odd)
-    assert files.load(path).shape == (100,)
-
-
-def test_a_wav_from_a_pipe_leaves_its_size_open(tmp_path) -> None:
-    path = saved(tmp_path / "x.wav", noise(100))
-    content = bytearray(path.read_bytes())
-    at = content.index(b"data")
-    content[at + 4 : at + 8] = b"\xff" * 4
-    path.write_bytes(content)
     assert files.load(path).shape == (100,)
 
 
 def with_rate(path: Path, sample_rate: int) -> Path:
     """A file of a second whose header says another rate, in place: wav, flac or SPHERE."""
-    soundfile.write(path, noise(RATE), RATE, "PCM_16", format="NIST" if path.suffix == ".sph" else None)
+    saved(path, noise(RATE), "PCM_16", format="NIST" if path.suffix == ".sph" else None)
     content = bytearray(path.read_bytes())
     if path.suffix == ".wav":
         content[24:28] = struct.pack("<I", sample_rate)
@@ -160,35 +133,23 @@ def with_rate(path: Path, sample_rate: int) -> Path:
 
 @pytest.mark.parametrize("suffix", ["wav", "flac", "sph"])
 def test_a_rate_that_no_recording_has_is_refused(tmp_path, suffix: str) -> None:
-    """At 1 Hz a second of samples would be heard as four hours."""
+    """At 1 Hz a second of samples would take four hours."""
     for sample_rate in (1, 999, 768_001):
         path = with_rate(tmp_path / f"x.{suffix}", sample_rate)
-        for ask in (files.info, files.read, files.load, lambda path: next(files.blocks(path))):
-            with pytest.raises(DataError, match=rf"says {sample_rate:,} Hz, las reads 1,000 to 768,000 Hz") as raised:
-                ask(path)
-            assert str(raised.value).startswith(f"{path}: ") and raised.value.kind == "sample rate"
+        for read in READERS:
+            refused(f"{path}: |{sample_rate:,} Hz|1,000 to 768,000", read, path)
     for sample_rate in (1_000, 768_000):
         assert files.info(with_rate(tmp_path / f"x.{suffix}", sample_rate)).sample_rate == sample_rate
 
 
-def promising(path: Path, num_samples: int) -> Path:
-    """A flac of a second whose header says that it has so many samples."""
-    saved(path, noise(RATE))
-    content = bytearray(path.read_bytes())
-    content[18:26] = (int.from_bytes(content[18:26], "big") >> 36 << 36 | num_samples).to_bytes(8, "big")
-    path.write_bytes(content)
-    return path
-
-
 @pytest.mark.parametrize("num_samples", [40_000_000, 1 << 35, (1 << 36) - 1])
 def test_a_flac_that_promises_more_than_its_bytes_hold_is_refused(tmp_path, num_samples: int) -> None:
-    path = promising(tmp_path / "x.flac", num_samples)
-    for ask in (files.info, files.read, files.load):
-        with pytest.raises(
-            DataError, match=rf"promises {num_samples} samples, its bytes hold at most \d+\. Copy"
-        ) as raised:
-            ask(path)
-        assert raised.value.kind == "cut short"
+    def promise(content: bytearray) -> None:
+        content[18:26] = (int.from_bytes(content[18:26], "big") >> 36 << 36 | num_samples).to_bytes(8, "big")
+
+    path = changed(saved(tmp_path / "x.flac", noise(RATE)), promise)
+    for read in READERS:
+        refused(f"{num_samples} samples|at most", read, path)
 
 
 def test_flac_of_silence_is_the_densest_audio_and_read(tmp_path) -> None:
@@ -198,18 +159,16 @@ def test_flac_of_silence_is_the_densest_audio_and_read(tmp_path) -> None:
     assert samples_per_byte > 250 and len(files.load(path)) == 600 * RATE
 
 
-@pytest.mark.parametrize("hurt", ["cut", "flipped"])
-def test_a_damaged_flac_is_found_by_decoding(tmp_path, hurt: str) -> None:
-    path = saved(tmp_path / "x.flac", noise(RATE))
-    content = bytearray(path.read_bytes())
-    if hurt == "cut":
-        del content[len(content) // 2 :]
-    else:
-        content[len(content) // 2] ^= 0xFF
-    path.write_bytes(content)
-    for ask in (files.read, files.load):
-        with pytest.raises(DataError, match=r"x\.flac: the file is (damaged|cut short)"):
-            ask(path)
+def flip(content: bytearray) -> None:
+    content[len(content) // 2] ^= 0xFF
+
+
+@pytest.mark.parametrize("hurt", [flip, lambda content: content.__delitem__(slice(len(content) // 2, None))])
+def test_a_damaged_flac_is_found_by_decoding(tmp_path, hurt: Callable[[bytearray], object]) -> None:
+    path = changed(saved(tmp_path / "x.flac", noise(RATE)), hurt)
+    for read in READERS[1:]:
+        with pytest.raises(DataError, match=r"x\.flac: .*(damaged|cut short)"):
+            read(path)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -217,24 +176,13 @@ def test_samples_that_are_not_finite_are_counted(tmp_path, value: float) -> None
     samples = np.zeros(1000, np.float32)
     samples[[3, 700]] = value
     path = saved(tmp_path / "x.wav", samples, "FLOAT")
-    for ask in (files.read, files.load):
-        with pytest.raises(DataError, match=r"x\.wav: 2 samples are not finite"):
-            ask(path)
+    for read in READERS[1:]:
+        refused("x.wav|2 samples|not finite", read, path)
 
 
 def test_channels_and_stretches_outside_the_file_are_refused(tmp_path) -> None:
     path = saved(tmp_path / "x.wav", noise(RATE, 2))
     for channel in (-1, 2):
-        with pytest.raises(DataError, match=rf"no channel {channel}: the file has 2"):
-            files.load(path, channel)
+        refused(f"channel {channel}|has 2", files.load, path, channel)
     for start_s, duration_s in ((0.0, 1.1), (0.9, 0.2), (1.0, None), (2.0, None), (-0.5, 0.2), (0.0, 0.0), (0.5, -0.1)):
-        with pytest.raises(DataError, match=r"is not a stretch of a file of 1\.0 s"):
-            files.load(path, start_s=start_s, duration_s=duration_s)
-
-
-def test_the_sphere_file_among_real_riff_files(shared_data) -> None:
-    folder = shared_data / "timit_sample" / "TIMIT" / "TRAIN" / "DR1" / "FVMH0"
-    assert files.info(folder / "SI836.WAV") == files.AudioInfo(RATE, 68813, 1)
-    assert files.load(folder / "SI836.WAV").shape == (68813,)
-    expected, _ = soundfile.read(folder / "SA1.WAV", dtype="float32")
-    assert np.array_equal(files.load(folder / "SA1.WAV"), expected)
+        refused("x.wav|1.0 s", files.load, path, 0, start_s, duration_s)

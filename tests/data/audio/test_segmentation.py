@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
 from las.data.audio.segmentation import AudioSegment, Segmenter, loudness, runs
 from las.runtime.errors import ConfigError
@@ -122,12 +123,11 @@ def test_loudness_and_runs() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"longest_s": 3.0, "shortest_s": 2.0}, r"longest_s=3\.0 must be at least twice"),
-        ({"longest_s": float("inf")}, r"longest_s=inf"),
-        ({"overlap_s": 0.0}, r"overlap_s=0\.0 must be at least 0\.1 seconds"),
-        ({"pause_s": float("nan")}, r"pause_s=nan"),
+        ({"longest_s": 3.0, "shortest_s": 2.0}, "longest_s=3.0|shortest_s=2.0"),
+        ({"longest_s": float("inf")}, "longest_s=inf"),
+        ({"overlap_s": 0.0}, "overlap_s=0.0|0.1 seconds"),
+        ({"pause_s": float("nan")}, "pause_s=nan"),
     ],
 )
 def test_settings_that_make_no_sense_are_named(options: dict[str, float], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        Segmenter(RATE, **options)
+    refused(says, lambda: Segmenter(RATE, **options), kind=ConfigError)

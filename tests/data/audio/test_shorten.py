@@ -8,6 +8,7 @@ import pytest
 import shorten_encoder as encoder
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
 from las.data.audio import shorten
 
@@ -33,6 +34,18 @@ def same(samples: np.ndarray, **encoding: object) -> None:
     np.testing.assert_array_equal(decoded, samples)
 
 
+def stream(*numbers: int, version: int = 2, codes: tuple[tuple[int, int], ...] = (), signed: object = ()) -> bytes:
+    """A stream of the header's numbers, codes with their numbers of low bits, and signed numbers (values, low bits)."""
+    bits = encoder.Bits()
+    for number in numbers:
+        bits.number(number)
+    for value, low_bits in codes:
+        bits.code(value, low_bits)
+    for values, low_bits in signed:
+        bits.signed(np.array(values, np.int64), low_bits)
+    return b"ajkg" + bytes([version]) + bits.packed()
+
+
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("channels", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
@@ -41,16 +54,9 @@ def test_every_predictor(predictor: int, kind: str, channels: int, version: int)
     same(speech(kind, channels=channels), predictors=[predictor], order=6, version=version)
 
 
-@pytest.mark.parametrize("order", [0, 1, 2, 5, 32])
+@pytest.mark.parametrize("order", [0, 5, 32])
 def test_linear_predictors_of_any_order_that_is_longer_than_a_block_too(order: int) -> None:
     same(speech("pcm16", 300), predictors=[encoder.QLPC], order=order, block=16)
-
-
-@pytest.mark.parametrize("num_means", [0, 1, 4, 9])
-@pytest.mark.parametrize("version", [1, 2])
-def test_means_of_earlier_blocks(num_means: int, version: int) -> None:
-    samples = speech("pcm16", 1500, 2) - np.array([9000, -12000], np.int16)
-    same(samples, predictors=[encoder.DIFF0, encoder.QLPC], order=2, num_means=num_means, version=version)
 
 
 @pytest.mark.parametrize("kind", ["pcm8", "pcm16"])
@@ -86,11 +92,6 @@ def test_silence_takes_a_command_a_block() -> None:
     samples[256 : 4 * 256] = 0
     same(samples)
     assert len(encoder.encode(np.zeros((100 * 256, 1), np.int16))) < 100
-
-
-@pytest.mark.parametrize("num_samples", [1, 2, 255, 256, 257, 1000])
-def test_last_blocks_of_any_size(num_samples: int) -> None:
-    same(speech("pcm16", num_samples, 2))
 
 
 def test_blocks_that_reach_past_the_window_of_the_reader() -> None:
@@ -144,14 +145,9 @@ def test_fewer_samples_may_be_wanted_than_the_stream_has() -> None:
 
 
 def test_a_lossy_stream_that_overshoots_is_clipped() -> None:
-    bits = encoder.Bits()
-    for number in (5, 1, 4, 0, 0, 0):
-        bits.number(number)
-    bits.code(encoder.DIFF0, 2)
-    bits.code(16, 3)
-    bits.signed(np.array([32768, -32769, 32767, -32768]), 16)
-    decoded = shorten.decode(b"ajkg\2" + bits.packed(), 4, 1, "pcm16")
-    assert decoded[:, 0].tolist() == [32767, -32768, 32767, -32768]
+    values = [32768, -32769, 32767, -32768]
+    lossy = stream(5, 1, 4, 0, 0, 0, codes=((encoder.DIFF0, 2), (16, 3)), signed=((values, 16),))
+    assert shorten.decode(lossy, 4, 1, "pcm16")[:, 0].tolist() == [32767, -32768, 32767, -32768]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -166,75 +162,49 @@ def test_a_stream_cut_anywhere_says_what_was_promised_and_found(kind: str) -> No
     assert found == {0, 256, 512}
 
 
-def header(*numbers: int, version: int = 2) -> bytes:
-    bits = encoder.Bits()
-    for number in numbers:
-        bits.number(number)
-    return b"ajkg" + bytes([version]) + bits.packed()
-
-
 def commands(*codes: tuple[int, int]) -> bytes:
-    bits = encoder.Bits()
-    for number in (5, 1, 256, 2, 0, 0):
-        bits.number(number)
-    for value, low_bits in codes:
-        bits.code(value, low_bits)
-    return b"ajkg\2" + bits.packed()
+    return stream(5, 1, 256, 2, 0, 0, codes=codes)
 
 
-@pytest.mark.parametrize(
-    ("stream", "reason"),
-    [
-        (b"", "shorten mark"),
-        (b"ajkg", "shorten mark"),
-        (b"RIFF" + bytes(50), "shorten mark"),
-        (b"ajkg\2", "in the middle of a code"),
-        (b"ajkg\2" + bytes(1000), "in the middle of a code"),
-        (b"ajkg\2" + bytes(shorten._WINDOW_BYTES * 3), "in the middle of a code"),
-        (header(5, 1, 256, 0, 4, 0, version=0), "version 0"),
-        (header(5, 1, 256, 0, 4, 0, version=3), "version 3"),
-        (header(2, 1, 256, 0, 4, 0), "type 2"),
-        (header(7, 1, 256, 0, 4, 0), "type 7"),
-        (header(9, 1, 256, 0, 4, 0), "type 9"),
-        (header(1 << 20, 1, 256, 0, 4, 0), "sample type is larger than 15"),
-        (header(5, 2, 256, 0, 4, 0), "2 channels of pcm16, not 1 of pcm16"),
-        (header(8, 1, 256, 0, 4, 0), "1 channels of ulaw, not 1 of pcm16"),
-        (header(5, 1, 1 << 40, 0, 4, 0), "block is larger"),
-        (header(5, 1, 256, 65, 4, 0), "order of the predictors is larger"),
-        (header(5, 1, 256, 0, 1 << 30, 0), "number of means is larger"),
-        (header(5, 1, 256, 0, 0, 1 << 30), "bytes to skip is larger"),
-        (commands((9, 2)), "command 9"),
-        (commands((4, 2)), "the stream ends there"),
-        (commands((5, 2), (0, 2), (0, 0), (8, 2)), "block of 0 samples"),
-        (commands((1, 2), (33, 3)), "residuals of 33 bits"),
-        (commands((7, 2), (1, 3), (3, 2)), "order 3, the stream promises at most 2"),
-        (commands((6, 2), (33, 2), (8, 2)), "shifted by 33 bits"),
-    ],
-)
+DAMAGE = [
+    (b"", "shorten mark"),
+    (b"ajkg", "shorten mark"),
+    (b"RIFF" + bytes(50), "shorten mark"),
+    (b"ajkg\2", "middle of a code"),
+    (b"ajkg\2" + bytes(1000), "middle of a code"),
+    (b"ajkg\2" + bytes(shorten._WINDOW_BYTES * 3), "middle of a code"),
+    (stream(5, 1, 256, 0, 4, 0, version=0), "version 0"),
+    (stream(5, 1, 256, 0, 4, 0, version=3), "version 3"),
+    (stream(2, 1, 256, 0, 4, 0), "type 2"),
+    (stream(7, 1, 256, 0, 4, 0), "type 7"),
+    (stream(9, 1, 256, 0, 4, 0), "type 9"),
+    (stream(1 << 20, 1, 256, 0, 4, 0), "sample type|15"),
+    (stream(5, 2, 256, 0, 4, 0), "2 channels|1 of pcm16"),
+    (stream(8, 1, 256, 0, 4, 0), "1 channels of ulaw|1 of pcm16"),
+    (stream(5, 1, 1 << 40, 0, 4, 0), "block is larger"),
+    (stream(5, 1, 256, 65, 4, 0), "order of the predictors"),
+    (stream(5, 1, 256, 0, 1 << 30, 0), "number of means"),
+    (stream(5, 1, 256, 0, 0, 1 << 30), "bytes to skip"),
+    (commands((9, 2)), "command 9"),
+    (commands((4, 2)), "stream ends there"),
+    (commands((5, 2), (0, 2), (0, 0), (8, 2)), "block of 0"),
+    (commands((1, 2), (33, 3)), "33 bits"),
+    (commands((7, 2), (1, 3), (3, 2)), "order 3|at most 2"),
+    (commands((6, 2), (33, 2), (8, 2)), "shifted by 33"),
+]
+
+
+@pytest.mark.parametrize(("stream", "reason"), DAMAGE)
 def test_damage_is_named(stream: bytes, reason: str) -> None:
-    with pytest.raises(shorten.Damaged, match=rf"promises 10 samples, 0 could be decoded: .*{reason}"):
-        shorten.decode(stream, 10, 1, "pcm16")
+    refused(f"10 samples, 0|{reason}", shorten.decode, stream, 10, 1, "pcm16", kind=shorten.Damaged)
 
 
 def test_numbers_that_are_no_mu_law_codes_and_amplitudes_without_bound() -> None:
-    stream = encoder.Bits()
-    for number in (8, 1, 1, 0, 0, 0):
-        stream.number(number)
-    stream.code(encoder.DIFF0, 2)
-    stream.code(8, 3)
-    stream.signed(np.array([128]), 8)
-    with pytest.raises(shorten.Damaged, match="not mu-law codes"):
-        shorten.decode(b"ajkg\2" + stream.packed(), 1, 1, "ulaw")
-    stream = encoder.Bits()
-    for number in (5, 1, 60000, 1, 0, 0):
-        stream.number(number)
-    stream.code(encoder.QLPC, 2)
-    stream.code(1, 3)
-    stream.code(1, 2)
-    stream.signed(np.array([64]), 5)
-    stream.signed(np.ones(60000, np.int64), 1)
-    with pytest.raises(shorten.Damaged, match="grow without bound"):
-        shorten.decode(b"ajkg\2" + stream.packed(), 60000, 1, "pcm16")
+    law = stream(8, 1, 1, 0, 0, 0, codes=((encoder.DIFF0, 2), (8, 3)), signed=(([128], 8),))
+    refused("mu-law codes", shorten.decode, law, 1, 1, "ulaw", kind=shorten.Damaged)
+    codes, signed = ((encoder.QLPC, 2), (1, 3), (1, 2)), (([64], 5), ([1] * 60000, 1))
+    growing = stream(5, 1, 60000, 1, 0, 0, codes=codes, signed=signed)
+    refused("without bound", shorten.decode, growing, 60000, 1, "pcm16", kind=shorten.Damaged)
 
 
 @given(st.integers(0, 2**32), st.sampled_from(list(KINDS)))
@@ -252,12 +222,8 @@ def test_garbage_inside_ends_in_samples_or_in_an_error(seed: int, kind: str) -> 
 def test_a_stream_of_nothing_but_noise_is_given_up_quickly() -> None:
     started = time.monotonic()
     for seed in range(20):
-        noise = np.random.default_rng(seed).bytes(200_000)
-        start = encoder.Bits()
-        for number in (5, 1, 65535, 64, 1024, 0):
-            start.number(number)
-        with pytest.raises(shorten.Damaged):
-            shorten.decode(b"ajkg\2" + start.packed() + noise, 1 << 28, 1, "pcm16")
+        noise = stream(5, 1, 65535, 64, 1024, 0) + np.random.default_rng(seed).bytes(200_000)
+        refused("could be decoded", shorten.decode, noise, 1 << 28, 1, "pcm16", kind=shorten.Damaged)
     assert time.monotonic() - started < 20
 
 

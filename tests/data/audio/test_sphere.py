@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import shorten_encoder
 import soundfile
+from refusals import refused
 
 from las.data.audio import files, shorten, sphere
 from las.runtime.errors import DataError
@@ -49,13 +50,6 @@ def test_every_code_of_g711_as_libsndfile_decodes_it(tmp_path, coding: str) -> N
     assert 0.97 < np.abs(decoded).max() < 1
 
 
-def test_8_bit_samples_are_signed(tmp_path) -> None:
-    path = tmp_path / "x.sph"
-    values = np.array([-128, -1, 0, 127], np.int8)
-    path.write_bytes(sphere_bytes(values.tobytes(), 4, sample_n_bytes=1, sample_coding="pcm", sample_byte_format="1"))
-    np.testing.assert_array_equal(sphere.read(path)[:, 0], values / np.float32(128))
-
-
 def test_fields_are_typed_and_strings_as_long_as_they_say(tmp_path) -> None:
     path = tmp_path / "x.sph"
     content = sphere_bytes(b"\0\0", 1, utterance_id="two words").replace(b"-s9 two words", b"-s3 two words\nsnr -r 1.5")
@@ -69,44 +63,38 @@ def test_fields_are_typed_and_strings_as_long_as_they_say(tmp_path) -> None:
 
 @pytest.mark.parametrize("kept", [0, 1, 40, 99])
 def test_a_file_cut_short_says_how_much_is_there(tmp_path, kept: int) -> None:
-    path = tmp_path / "cut.sph"
-    path.write_bytes(sphere_bytes(bytes(2 * kept), 100))
-    with pytest.raises(DataError, match=rf"cut\.sph.*promises 100 samples, {kept} are there"):
-        sphere.read(path)
+    (tmp_path / "cut.sph").write_bytes(sphere_bytes(bytes(2 * kept), 100))
+    refused(f"cut.sph|100 samples|{kept} are there", sphere.read, tmp_path / "cut.sph")
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (b"RIFF", "does not begin with NIST_1A"),
-        (b"NIST_1A\n", "header's size"),
-        (b"NIST_1A\n     -5\n", "header's size"),
-        (b"NIST_1A\n9999999\n", "header's size"),
-        (b"NIST_1A\n   1024\nsample_count -i 5\n", "no end_head"),
-        (
-            sphere_bytes(b"", 0).replace(b"sample_count -i 0", b"sample_count -i x"),
-            "damaged SPHERE header: 'sample_count",
-        ),
-        (sphere_bytes(b"", 0, sample_rate=None), "sample_rate is missing"),
-        (sphere_bytes(b"", 0, sample_rate=0), "sample_rate is 0"),
-        (sphere_bytes(b"", -1), "sample_count is -1"),
-        (sphere_bytes(b"", 0, channel_count="two"), "channel_count is 'two'"),
-        (sphere_bytes(b"", 0, sample_n_bytes=3), "pcm samples of 3 bytes"),
-        (sphere_bytes(b"", 0, sample_coding="ulaw"), "ulaw samples of 2 bytes"),
-        (sphere_bytes(b"", 0, sample_coding="adpcm"), "adpcm samples"),
-    ],
-)
-def test_a_damaged_header_is_named(tmp_path, content: bytes, says: str) -> None:
-    path = tmp_path / "x.sph"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=says) as raised:
-        sphere.read_header(path)
-    assert str(path) in str(raised.value)
+HEADERS = [
+    (b"RIFF", "NIST_1A"),
+    (b"NIST_1A\n", "header's size"),
+    (b"NIST_1A\n     -5\n", "header's size"),
+    (b"NIST_1A\n9999999\n", "header's size"),
+    (b"NIST_1A\n   1024\nsample_count -i 5\n", "no end_head"),
+    (sphere_bytes(b"", 0).replace(b"sample_count -i 0", b"sample_count -i x"), "sample_count"),
+    (sphere_bytes(b"", 0, sample_rate=None), "sample_rate|missing"),
+    (sphere_bytes(b"", 0, sample_rate=0), "sample_rate is 0"),
+    (sphere_bytes(b"", -1), "sample_count is -1"),
+    (sphere_bytes(b"", 0, channel_count="two"), "channel_count is 'two'"),
+    (sphere_bytes(b"", 0, sample_n_bytes=3), "pcm|3 bytes"),
+    (sphere_bytes(b"", 0, sample_coding="ulaw"), "ulaw|2 bytes"),
+    (sphere_bytes(b"", 0, sample_coding="adpcm"), "adpcm"),
+    (sphere_bytes(bytes(40), 10, sample_coding="pcm,embedded-wavpack-v1.0"), "compressed|embedded-wavpack-v1.0"),
+    (sphere_bytes(bytes(40), 10, sample_coding="pcm,embedded-shorten-v3.00"), "compressed|embedded-shorten-v3.00"),
+    (sphere_bytes(bytes(40), 10, sample_coding="alaw,embedded-shorten-v2.00", sample_n_bytes=1), "alaw|shorten"),
+    (sphere_bytes(bytes(40), 10, sample_byte_format="shortpack-v0"), "'shortpack-v0'"),
+    (sphere_bytes(bytes(40), 1 << 40, sample_coding="pcm,embedded-shorten-v2.00"), "1099511627776 samples"),
+    (sphere_bytes(bytes(40), 10, sample_checksum="abc"), "sample_checksum is 'abc'"),
+]
 
 
-def test_a_file_that_is_not_there(tmp_path) -> None:
-    with pytest.raises(DataError, match="No such file"):
-        sphere.read_header(tmp_path / "absent.sph")
+@pytest.mark.parametrize(("content", "says"), HEADERS)
+def test_a_header_that_is_damaged_or_not_supported_is_named(tmp_path, content: bytes, says: str) -> None:
+    (tmp_path / "x.sph").write_bytes(content)
+    refused(f"{tmp_path}/x.sph|{says}", sphere.read_header, tmp_path / "x.sph")
+    refused("No such file", sphere.read_header, tmp_path / "absent.sph")
 
 
 def test_real_files_as_libsndfile_reads_them(shared_data) -> None:
@@ -116,15 +104,6 @@ def test_real_files_as_libsndfile_reads_them(shared_data) -> None:
         expected, sample_rate = soundfile.read(path, always_2d=True, dtype="float32")
         np.testing.assert_array_equal(sphere.read(path), expected)
         assert sphere.read_header(path).sample_rate == sample_rate
-
-
-def test_mu_law_of_a_real_file_is_its_pcm_twin(shared_data) -> None:
-    folder = shared_data / "sphere_samples" / "shorten"
-    law, pcm = sphere.read(folder / "123_1ulaw.sph"), sphere.read(folder / "123_1pcbe.sph")
-    assert np.abs(law - pcm).max() <= 2**-5 * np.abs(pcm).max() + 2**-12
-    for channel in (1, 2):
-        twin, _ = soundfile.read(folder / f"123_2ulaw_pcm_ch{channel}.wav", dtype="float32")
-        np.testing.assert_array_equal(sphere.read(folder / "123_2ulaw.sph")[:, channel - 1], twin)
 
 
 @pytest.mark.parametrize("name", ["123_1pcbe", "123_1ulaw", "123_2pcbe", "123_2pcle"])
@@ -137,23 +116,12 @@ def test_shorten_of_a_real_file_is_its_uncompressed_twin(shared_data, name: str)
     assert (header.num_samples, header.channels, header.coding) == (len(samples), samples.shape[1], twin.coding)
 
 
-def test_checksums_of_real_files_hold(shared_data) -> None:
-    checksums = {}
-    for path in sorted(shared_data.glob("sphere_samples/**/*.sph")):
-        sphere.read(path)
-        checksums[path.name] = sphere.read_header(path).checksum
-    assert sum(map(bool, checksums.values())) == 10
-    assert (checksums["an251-fash-b.sph"], checksums["123_1ulaw_shn.sph"]) == (9508, 50795)
-
-
 def test_a_truncated_real_file_says_how_much_is_there(shared_data, tmp_path) -> None:
     content = (shared_data / "sphere_samples/shorten/123_1pcbe_shn.sph").read_bytes()
-    path = tmp_path / "cut.sph"
     for kept in (1024, 1030, 5000, 20000, len(content) - 20):
-        path.write_bytes(content[:kept])
-        with pytest.raises(DataError, match=r"cut\.sph.* promises 37120 samples, \d+ could be decoded") as raised:
-            sphere.read(path)
-        assert int(str(raised.value).split(" could")[0].split()[-1]) % 256 == 0
+        (tmp_path / "cut.sph").write_bytes(content[:kept])
+        message = refused("cut.sph|37120 samples|could be decoded", sphere.read, tmp_path / "cut.sph")
+        assert int(message.split(" could")[0].split()[-1]) % 256 == 0
 
 
 def speech(dtype: type, num_samples: int = 3000, channels: int = 2) -> np.ndarray:
@@ -165,48 +133,33 @@ def speech(dtype: type, num_samples: int = 3000, channels: int = 2) -> np.ndarra
 @pytest.mark.parametrize("version", [1, 2])
 def test_shorten_of_every_coding(tmp_path, dtype: type, version: int) -> None:
     values = speech(dtype)
-    path = shorten_encoder.write_sphere(tmp_path / "x.sph", values, version=version)
+    path, plain = shorten_encoder.write_sphere(tmp_path / "x.sph", values, version=version), tmp_path / "plain.sph"
     header = sphere.read_header(path)
     assert (header.coding, header.compression) == ("ulaw" if dtype == np.uint8 else "pcm", "shorten")
-    plain = tmp_path / "plain.sph"
-    size = values.dtype.itemsize
-    plain.write_bytes(
-        sphere_bytes(values.tobytes(), len(values), channel_count=2, sample_coding=header.coding, sample_n_bytes=size)
-    )
-    np.testing.assert_array_equal(sphere.read(path), sphere.read(plain))
-    np.testing.assert_array_equal(sphere.read(path, 100, 50), sphere.read(plain, 100, 50))
+    fields = {"channel_count": 2, "sample_coding": header.coding, "sample_n_bytes": values.dtype.itemsize}
+    plain.write_bytes(sphere_bytes(values.tobytes(), len(values), **fields))
+    whole = sphere.read(plain)
+    np.testing.assert_array_equal(sphere.read(path), whole)
+    np.testing.assert_array_equal(sphere.read(path, 100, 50), whole[100:150])
+    np.testing.assert_array_equal(files.load(path, channel=1, start_s=0.1, duration_s=0.05), whole[800:1200, 1])
+    assert files.info(path) == files.AudioInfo(8000, 3000, 2)
 
 
-def test_audio_reads_a_channel_and_a_stretch_of_a_compressed_file(tmp_path) -> None:
-    values = speech(np.uint8)
-    path = shorten_encoder.write_sphere(tmp_path / "call.sph", values)
-    whole = files.load(path, channel=1)
-    np.testing.assert_array_equal(whole, sphere.read(path)[:, 1])
-    np.testing.assert_array_equal(files.load(path, channel=1, start_s=0.1, duration_s=0.05), whole[800:1200])
-    assert files.read(path)[0] == files.AudioInfo(8000, 3000, 2)
-
-
-@pytest.mark.parametrize("channels", [1, 2])
 @pytest.mark.parametrize("kept", [1024, 1040, None])
-def test_a_sample_count_of_zero_is_named(tmp_path, kept: int | None, channels: int) -> None:
+def test_a_sample_count_of_zero_is_named(tmp_path, kept: int | None) -> None:
     """Compressed or not, cut or whole."""
-    path = shorten_encoder.write_sphere(tmp_path / "x.sph", speech(np.int16, channels=channels))
+    path, plain = shorten_encoder.write_sphere(tmp_path / "x.sph", speech(np.int16)), tmp_path / "plain.sph"
     path.write_bytes(path.read_bytes().replace(b"sample_count -i 3000", b"sample_count -i 0   ")[:kept])
-    plain = tmp_path / "plain.sph"
-    plain.write_bytes(sphere_bytes(bytes(64), 0, channel_count=channels))
+    plain.write_bytes(sphere_bytes(bytes(64), 0, channel_count=2))
     for each in (path, plain):
-        with pytest.raises(DataError, match=r"has a header but no samples: its sample_count is 0\. Copy") as raised:
-            sphere.read(each)
-        assert str(raised.value).startswith(f"{each}: ") and raised.value.kind == "no samples"
+        refused(f"{each}: |no samples|sample_count is 0", sphere.read, each)
 
 
 def test_a_promised_number_of_channels_takes_no_memory(tmp_path) -> None:
-    stream = shorten_encoder.encode(speech(np.int16))
-    path = tmp_path / "x.sph"
-    path.write_bytes(sphere_bytes(stream, 1, channel_count=4_000_000, sample_coding="pcm,embedded-shorten-v2.00"))
+    fields = {"channel_count": 4_000_000, "sample_coding": "pcm,embedded-shorten-v2.00"}
+    (tmp_path / "x.sph").write_bytes(sphere_bytes(shorten_encoder.encode(speech(np.int16)), 1, **fields))
     tracemalloc.start()
-    with pytest.raises(DataError, match="the stream holds 2 channels of pcm16, not 4000000 of pcm16"):
-        sphere.read(path)
+    refused("2 channels|4000000 of pcm16", sphere.read, tmp_path / "x.sph")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 64 << 20
@@ -215,8 +168,7 @@ def test_a_promised_number_of_channels_takes_no_memory(tmp_path) -> None:
 @pytest.mark.parametrize("start", [-1, 2999, 3001])
 def test_a_stretch_outside_the_file(tmp_path, start: int) -> None:
     path = shorten_encoder.write_sphere(tmp_path / "x.sph", speech(np.uint8))
-    with pytest.raises(DataError, match="not within its 3000 samples"):
-        sphere.read(path, start, 2)
+    refused("not within|3000 samples", sphere.read, path, start, 2)
 
 
 @pytest.fixture
@@ -285,16 +237,14 @@ def test_decoded_files_are_kept_up_to_a_limit() -> None:
 def test_a_wrong_checksum_is_found_where_the_whole_file_is_read(tmp_path) -> None:
     values = speech(np.int16, 500, 1)
     right = int(values.view(np.uint16).sum()) % 65536
-    for coding, name in ((right, "right"), (right ^ 1, "wrong"), (0, "none")):
-        path = tmp_path / f"{name}.sph"
-        path.write_bytes(sphere_bytes(values.astype("<i2").tobytes(), 500, sample_checksum=coding))
+    for checksum, name in ((right, "right"), (right ^ 1, "wrong"), (0, "none")):
+        content = sphere_bytes(values.astype("<i2").tobytes(), 500, sample_checksum=checksum)
+        (tmp_path / f"{name}.sph").write_bytes(content)
     for name in ("right", "none"):
         assert len(sphere.read(tmp_path / f"{name}.sph")) == 500
-    with pytest.raises(DataError, match=rf"wrong\.sph.*checksum is {right}, the header says {right ^ 1}"):
-        sphere.read(tmp_path / "wrong.sph")
+    for read in (sphere.read, files.read):
+        refused(f"wrong.sph|{right}|{right ^ 1}", read, tmp_path / "wrong.sph")
     assert len(sphere.read(tmp_path / "wrong.sph", 0, 499)) == 499
-    with pytest.raises(DataError, match="checksum"):
-        files.read(tmp_path / "wrong.sph")
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16])
@@ -311,27 +261,9 @@ def test_flipped_bits_in_a_compressed_file_are_found(tmp_path, dtype: type) -> N
             files.read(path)
 
 
-@pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        ({"sample_coding": "pcm,embedded-wavpack-v1.0"}, r"compressed \(embedded-wavpack-v1\.0\)"),
-        ({"sample_coding": "pcm,embedded-shorten-v3.00"}, r"compressed \(embedded-shorten-v3\.00\)"),
-        ({"sample_coding": "alaw,embedded-shorten-v2.00", "sample_n_bytes": 1}, r"alaw .*compressed \(shorten\)"),
-        ({"sample_byte_format": "shortpack-v0"}, "sample_byte_format is 'shortpack-v0'"),
-        ({"sample_coding": "pcm,embedded-shorten-v2.00", "sample_count": 1 << 40}, "promises 1099511627776 samples"),
-        ({"sample_checksum": "abc"}, "sample_checksum is 'abc'"),
-    ],
-)
-def test_what_is_not_supported_is_named(tmp_path, fields: dict[str, object], says: str) -> None:
-    path: Path = tmp_path / "x.sph"
-    path.write_bytes(sphere_bytes(bytes(40), 10, **fields))
-    with pytest.raises(DataError, match=says) as raised:
-        sphere.read_header(path)
-    assert str(path) in str(raised.value)
-
-
-@pytest.mark.parametrize("subtype", ["ULAW", "ALAW", "PCM_16", "PCM_S8"])
+@pytest.mark.parametrize("subtype", ["ULAW", "PCM_S8"])
 def test_files_that_libsndfile_writes(tmp_path: Path, subtype: str) -> None:
+    """Samples of 8 bits are signed."""
     path = tmp_path / "x.sph"
     soundfile.write(path, 0.3 * np.sin(np.arange(800) / 10), 8000, format="NIST", subtype=subtype)
     assert np.array_equal(sphere.read(path)[:, 0], soundfile.read(path, dtype="float32")[0])

@@ -9,11 +9,12 @@ import soundfile
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
 from tiny import sound
 
 from las.data.audio import files, streaming
 from las.runtime import torchaudio_compat
-from las.runtime.errors import ConfigError, DataError
+from las.runtime.errors import ConfigError
 
 
 def whole(path: Path, rate: int, channel: streaming.Channel = "mix", block_s: float = 30.0) -> torch.Tensor:
@@ -54,36 +55,20 @@ def test_blocks_of_a_file_are_the_file(tmp_path: Path, suffix: str) -> None:
         torch.testing.assert_close(whole(path, 16000, "mix", block_s), expected.mean(1), atol=1e-6, rtol=0)
 
 
-def test_sphere_files_come_in_blocks_too(shared_data: Path) -> None:
-    path = sorted((shared_data / "sphere_samples").rglob("*.sph"))[0]
-    info, samples = files.read(path)
-    found = whole(path, info.sample_rate, 0, 0.5)
-    assert torch.equal(found, torch.from_numpy(samples[:, 0].copy()))
-
-
 def test_what_cannot_be_read_is_named_where_it_is_reached(tmp_path: Path) -> None:
-    path = tmp_path / "nan.wav"
     samples = np.zeros(32000, dtype=np.float32)
     samples[20000:20003] = np.nan
-    soundfile.write(path, samples, 16000, subtype="FLOAT")
-    blocks = streaming.open_blocks(path, 16000, block_s=0.5)[1]
+    soundfile.write(tmp_path / "nan.wav", samples, 16000, subtype="FLOAT")
+    blocks = streaming.open_blocks(tmp_path / "nan.wav", 16000, block_s=0.5)[1]
     assert len(next(blocks)) == 8000
-    with pytest.raises(DataError, match=r"nan\.wav: 3 samples are not finite numbers"):
-        list(blocks)
-    flac = tmp_path / "cut.flac"
-    soundfile.write(flac, np.random.default_rng(0).uniform(-1, 1, 160000), 16000)
-    flac.write_bytes(flac.read_bytes()[:-50000])
-    with pytest.raises(DataError, match=r"cut\.flac: the file is (damaged|cut short)"):
-        whole(flac, 16000)
+    refused("nan.wav|3 samples|not finite", list, blocks)
 
 
 def test_channels_are_numbers_or_all_of_them(tmp_path: Path) -> None:
     path = sound(tmp_path / "x.wav", 0.1, channels=2)
-    with pytest.raises(DataError, match=r"no channel 2: the file has 2, counted from 0"):
-        streaming.open_blocks(path, 16000, 2)
+    refused("x.wav|channel 2|has 2", streaming.open_blocks, path, 16000, 2)
     for wrong in (-1, "left", 0.5, True, None):
-        with pytest.raises(ConfigError, match="is not a channel"):
-            streaming.require_channel(wrong)
+        refused(f"channel={wrong}", streaming.require_channel, wrong, kind=ConfigError)
 
 
 def test_a_stream_is_kept_as_a_file_and_gone_afterwards(tmp_path: Path) -> None:

@@ -1,12 +1,12 @@
 """Prepared manifests are reused exactly as long as they are right, and problems of the data are counted by reason."""
 
 import dataclasses
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
+from refusals import refused
 
 from las.data import manifest
 from las.data.corpora.base import Corpus, audio_duration
@@ -70,16 +70,11 @@ def test_preparing_twice_reads_the_corpus_once(corpus: Folder, tmp_path: Path) -
     assert manifest.read(folder / "train.jsonl") == first["train"]
 
 
-def test_other_settings_have_their_own_manifests(corpus: Folder, tmp_path: Path) -> None:
+def test_other_settings_and_other_files_have_their_own_manifests(corpus: Folder, tmp_path: Path) -> None:
     corpus.prepare(tmp_path / "prepared")
     other = Folder(corpus.root, alphabet="abcd")
     other.prepare(tmp_path / "prepared")
-    assert other.reads == 2
-    assert len(list((tmp_path / "prepared").iterdir())) == 2
-
-
-def test_a_file_more_or_less_is_noticed(corpus: Folder, tmp_path: Path) -> None:
-    corpus.prepare(tmp_path / "prepared")
+    assert other.reads == 2 and len(list((tmp_path / "prepared").iterdir())) == 2
     speech(corpus.root / "c.wav", 500)
     assert len(corpus.prepare(tmp_path / "prepared")["train"]) == 4
 
@@ -106,8 +101,7 @@ def test_audio_that_could_not_be_read_is_tried_again(corpus: Folder, tmp_path: P
     utterance = corpus.prepare(tmp_path / "prepared")["train"][1]
     assert (utterance.id, utterance.duration_s) == ("ab", 0.0)
     (problem,) = corpus.problems(corpus.prepare(tmp_path / "prepared")["train"])
-    assert problem[:2] == ("ab", str(path))
-    assert "promises 2000 samples, 28 are there" in problem.reason
+    assert problem[:2] == ("ab", str(path)) and "28 are there" in problem.reason
     path.write_bytes(whole)
     utterances = corpus.prepare(tmp_path / "prepared")["train"]
     assert utterances[1].duration_s == 2000 / RATE
@@ -115,53 +109,35 @@ def test_audio_that_could_not_be_read_is_tried_again(corpus: Folder, tmp_path: P
 
 
 def test_every_kind_of_problem_has_its_reason_and_the_rest_has_none(corpus: Folder, tmp_path: Path) -> None:
+    """What is wrong with a file is tested where files are read."""
     good = corpus.utterances("train")
-    not_finite = tmp_path / "nan.wav"
-    soundfile.write(not_finite, np.full(1000, np.nan, np.float32), RATE, "FLOAT")
+    (tmp_path / "text.wav").write_text("no audio at all")
     flac = speech(tmp_path / "cut.flac", RATE)
     flac.write_bytes(flac.read_bytes()[:-20])
-    (tmp_path / "empty.wav").touch()
-    (tmp_path / "text.wav").write_text("no audio at all")
     cases = {
-        "missing": ({"audio": str(tmp_path / "absent.wav")}, "does not exist"),
-        "folder": ({"audio": str(tmp_path)}, "is a folder"),
-        "empty": ({"audio": str(tmp_path / "empty.wav")}, "is empty"),
+        "missing": ({"audio": str(tmp_path / "absent.wav")}, "missing"),
         "text": ({"audio": str(tmp_path / "text.wav")}, "not audio"),
-        "not finite": ({"audio": str(not_finite)}, "1000 samples are not finite"),
-        "damaged": ({"audio": str(flac)}, "damaged|cut short"),
-        "rate": ({"audio": str(speech(tmp_path / "8k.wav", 4000, sample_rate=8000))}, "at 8000 Hz.*at 16000 Hz"),
-        "channels": ({"audio": str(speech(tmp_path / "2ch.wav", 4000, 2))}, "2 channels, expected 1"),
-        "end": ({"duration_s": 5.0}, "ends at 0.062 s, the utterance at 5.000 s"),
-        "short": ({"duration_s": 0.02}, "too short: 0.020 s"),
-        "no text": ({"text": ""}, "transcript is empty"),
-        "symbol": ({"text": "abz"}, "unknown symbol 'z' in the text 'abz'"),
-        "long": ({"text": "abcabc"}, "6 symbols, more than the 5 states"),
+        "damaged": ({"audio": str(flac)}, "cut short"),
+        "rate": ({"audio": str(speech(tmp_path / "8k.wav", 4000, sample_rate=8000))}, "sample rate"),
+        "channels": ({"audio": str(speech(tmp_path / "2ch.wav", 4000, 2))}, "channels"),
+        "end": ({"duration_s": 5.0}, "ends too early"),
+        "short": ({"duration_s": 0.02}, "too short"),
+        "no text": ({"text": ""}, "empty transcript"),
+        "symbol": ({"text": "abz"}, "unknown symbols"),
+        "long": ({"text": "abcabc"}, "more symbols than states"),
     }
     bad = [dataclasses.replace(good[0], id=name, **changes) for name, (changes, _) in cases.items()]
-    mixed = [*good[:1], *bad, *good[1:]]
     for num_workers in (1, 4):
+        mixed = [*good[:1], *bad, *good[1:]]
         found = corpus.problems(mixed, num_states=lambda num_samples: num_samples // 200, num_workers=num_workers)
-        assert [problem.utterance_id for problem in found] == list(cases)
-        for problem, utterance, (_, reason) in zip(found, bad, cases.values(), strict=True):
-            assert problem.file == utterance.audio
-            assert re.search(reason, problem.reason), problem
+        assert {each.utterance_id: each.kind for each in found} == {name: kind for name, (_, kind) in cases.items()}
+        assert [each.file for each in found] == [each.audio for each in bad]
     assert corpus.problems(good, num_states=lambda num_samples: num_samples // 200) == []
 
 
 def test_the_table_counts_what_is_there(corpus: Folder) -> None:
-    (row, empty) = corpus.table({"train": corpus.utterances("train"), "dev": []})
-    assert row[:2] == ("train", 3)
-    assert row.hours == pytest.approx(6000 / RATE / 3600)
-    assert (row.speakers, row.symbols, row.shortest_s, row.longest_s) == (2, 5, 1000 / RATE, 3000 / RATE)
+    """Unknown symbols too: the check names them, all at once."""
+    (row, empty) = Folder(corpus.root, alphabet="ab").table({"train": corpus.utterances("train"), "dev": []})
+    assert row == ("train", 3, pytest.approx(6000 / RATE / 3600), 2, 5, 1000 / RATE, 3000 / RATE)
     assert empty == ("dev", 0, 0.0, 0, 0, 0.0, 0.0)
-
-
-def test_the_table_counts_unknown_symbols_as_well(corpus: Folder) -> None:
-    """They are named by the check, all at once; the table stops at none of them."""
-    (row,) = Folder(corpus.root, alphabet="ab").table({"train": corpus.utterances("train")})
-    assert row.symbols == 5
-
-
-def test_an_unknown_split_names_the_nearest(corpus: Folder) -> None:
-    with pytest.raises(ConfigError, match=r"folder has no split 'devel'\. Did you mean dev or train\?"):
-        corpus.utterances("devel")
+    refused("'devel'|mean dev or train", corpus.utterances, "devel", kind=ConfigError)

@@ -1,6 +1,7 @@
 """Recordings described by files: splits, symbols, rates, and every kind of bad input."""
 
 import csv
+import functools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import soundfile
 from console import Answer
 from described_recordings import DESCRIBED, an4
+from refusals import refused
 from tiny import MODEL, QUICK, SHORT, sound
 
 from las.data import manifest
@@ -70,15 +72,19 @@ def test_one_command_prepares_a_table(las: Las, tmp_path: Path, monkeypatch: pyt
     text = ["corpus.text.map={Y: Ü, !: .}", "corpus.text.drop=[x,é]"]
     answer = las("prepare", "corpus=files", "corpus.train=all.csv", "corpus.dev_share=0.2", "corpus.name=mine", *text)
     assert (answer.code, answer.err) == (0, ""), answer.err
-    lines = answer.out.splitlines()
-    assert lines.index("train: 12 utterances of all.csv, read as csv") < lines.index(
-        "dev: held out of train, whole speakers: 1 of 6 speakers (s5), 2 of 12 utterances (16.7 %), corpus.seed=1"
-    )
-    assert "characters of the training texts, 7: ' ' '.' 'e' 'n' 'o' 's' 'Ü'" in lines
-    assert "  map: 6 texts, '!' 6 times, 'Y' 6 times; 'Yes!' becomes 'Ües.'" in lines
     folder = "data/manifests/mine"
-    assert f"manifests: {folder}/train.jsonl, {folder}/dev.jsonl, {folder}/test.jsonl" in lines
-    assert "0 of 8 training utterances cannot be used" in lines
+    places = [
+        answer.out.index(words)
+        for words in (
+            "train: 12 utterances of all.csv, read as csv\n",
+            "1 of 6 speakers (s5), 2 of 12 utterances (16.7 %), corpus.seed=1\n",
+            "7: ' ' '.' 'e' 'n' 'o' 's' 'Ü'\n",
+            "  map: 6 texts, '!' 6 times, 'Y' 6 times; 'Yes!' becomes 'Ües.'\n",
+            f"manifests: {folder}/train.jsonl, {folder}/dev.jsonl, {folder}/test.jsonl\n",
+            "0 of 8 training utterances",
+        )
+    ]
+    assert places == sorted(places)
     splits = {split: written(tmp_path, split, "mine") for split in ("train", "dev", "test")}
     assert {split: len(listed) for split, listed in splits.items()} == {"train": 8, "dev": 2, "test": 2}
     speakers = [{each.speaker for each in listed} for listed in splits.values()]
@@ -97,13 +103,14 @@ def test_rules_for_texts_and_symbols(prepare: Prepare, tmp_path: Path) -> None:
     out = prepare(dev="dev.csv", test_share=0.0)
     assert not (tmp_path / "data/manifests/files/test.jsonl").exists()
     assert "dev: 4 of 9 symbols (44 %): 'é' 2 times (0_0), '?' once (0_0), 'ñ' once (0_0)" in out
-    assert """To remove them: 'corpus.text.drop="?éñ"'; to replace some""" in out
+    assert """'corpus.text.drop="?éñ"'""" in out
     rules = TextRules(map=["ß: ss", "ñ: n"], drop=["é"], lowercase=True, remove_punctuation=True)
     out = prepare(dev="dev.csv", test_share=0.0, text=rules)
-    assert "dev: 4 of" not in out
+    assert "dev: 4 of" not in out and "8: ' ' 'a' 'e' 'i' 'j' 'n' 's' 'ü'" in out
     assert "  map: 12 texts, 'ß' 11 times, 'ñ' once; 'Süß,' becomes 'Süss,'" in out
-    assert "characters of the training texts, 8: ' ' 'a' 'e' 'i' 'j' 'n' 's' 'ü'" in out
     assert [each.text for each in written(tmp_path, "dev")] == ["j nein"]
+    table(tmp_path / "dev.csv", [(rows[0][0], "nein <unk>", "x")])
+    assert """'corpus.text.drop="<>ku"'""" in prepare(dev="dev.csv", test_share=0.0, unit="bpe", pieces=14)
 
 
 def test_rates_channels_and_stretches(prepare: Prepare, tmp_path: Path) -> None:
@@ -138,68 +145,45 @@ def test_rates_channels_and_stretches(prepare: Prepare, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "message"),
+    ("rows", "says"),
     [
-        (
-            [("0_0.wav", "no", "x")],
-            r"^utterances with the id of another one \(1\):\n  all\.csv:6: 0_0 is already at all\.csv:2$",
-        ),
-        (
-            [(f"gone{number}.wav", "no", "x") for number in range(12)],
-            r"^audio files that do not exist \(12\):\n  all\.csv:6: gone0\.wav\n(.*\n){9}  \.\.\. and 2 more\nRelative",
-        ),
+        ([("0_0.wav", "no", "x")], "(1):|all.csv:6: 0_0|all.csv:2"),
+        ([(f"gone{n}.wav", "no", "x") for n in range(12)], "(12):|all.csv:6: gone0.wav|2 more|corpus.audio_root"),
     ],
 )
-def test_bad_rows(rows: list[Row], message: str, prepare: Prepare, tmp_path: Path) -> None:
+def test_bad_rows(rows: list[Row], says: str, prepare: Prepare, tmp_path: Path) -> None:
     table(tmp_path / "all.csv", [*recordings(tmp_path, speakers=4, each=1), *rows])
-    with pytest.raises(DataError, match=message):
-        prepare()
+    refused(says, prepare)
     assert not (tmp_path / "data").exists()
 
 
 def test_stretches_and_channels_that_are_not_there(prepare: Prepare, tmp_path: Path) -> None:
     sound(tmp_path / "a.wav", 1.0)
     sound(tmp_path / "b.wav", 1.0, channels=2)
-    rows = [
-        ("a.wav", "one", "", 0.5, 1.5),
-        ("b.wav", "two", "", 0, ""),
-        ("b.wav", "six", 2, 0.5, ""),
-        ("a.wav", "ten", 0, 0, 1),
-    ]
-    table(tmp_path / "all.csv", rows, SEGMENTS)
-    with pytest.raises(DataError) as raised:
-        prepare(dev="all.csv", test_share=0.0)
-    assert str(raised.value).splitlines() == [
-        "utterances that do not lie within their audio (3):",
-        "  all.csv:2: a-0000500-0001500: it ends at 1.500 s, a.wav at 1.000 s",
-        "  all.csv:3: b: b.wav has 2 channels: say which in a column `channel`, counted from 0, or corpus.channel=0 "
-        "for all",
-        "  all.csv:4: b-2-0000500-end: b.wav has no channel 2: it has 2, counted from 0",
-    ]
-    table(tmp_path / "all.csv", [rows[1]], SEGMENTS)
+    two = ("b.wav", "two", "", 0, "")
+    table(tmp_path / "all.csv", [("a.wav", "one", "", 0.5, 1.5), two, ("b.wav", "six", 2, 0.5, "")], SEGMENTS)
+    times = "all.csv:2: a-0000500-0001500: |1.500 s|1.000 s"
+    channels = "all.csv:3: b: |2 channels|corpus.channel=0|all.csv:4: b-2-0000500-end: |channel 2"
+    refused(f"(3):|{times}|{channels}", lambda: prepare(dev="all.csv", test_share=0.0))
+    table(tmp_path / "all.csv", [two], SEGMENTS)
     prepare(dev="all.csv", test_share=0.0, channel=1)
     assert written(tmp_path, "dev")[0].channel == 1
 
 
 def test_segments_that_end_late_are_cut_and_named(prepare: Prepare, tmp_path: Path) -> None:
     """As Kaldi's extract-segments cuts them: by less than 0.5 s."""
-    folder = tmp_path / "kaldi"
+    folder, ends = tmp_path / "kaldi", {"a": 1.0, "b": 1.009, "c": 1.05, "d": 1.499, "e": 0.9}
     folder.mkdir()
-    ends = {"a": 1.0, "b": 1.009, "c": 1.05, "d": 1.499, "e": 0.9}
     for name in ends:
         sound(folder / f"{name}.wav", 1.0)
     for name, line in (("wav.scp", "{0} {0}.wav"), ("text", "{0}-1 one two"), ("segments", "{0}-1 {0} 0.25 {1}")):
         (folder / name).write_text("".join(line.format(*each) + "\n" for each in ends.items()))
     out = prepare(train="kaldi", dev="kaldi", test_share=0.0)
-    for split in ("train", "dev"):
-        assert f"{split}: utterances that end up to 0.5 s after their audio, cut at its end (2): c-1, d-1\n" in out
+    assert out.count("after their audio") == out.count("(2): c-1, d-1\n") == 2
     durations = {each.id[0]: round(each.duration_s, 3) for each in written(tmp_path, "train")}
     assert durations == {"a": 0.75, "b": 0.75, "c": 0.75, "d": 0.75, "e": 0.65}
     (folder / "segments").write_text("".join(f"{name}-1 {name} 0.25 1.5\n" for name in ends))
-    with pytest.raises(
-        DataError, match=r"do not lie within their audio \(5\):\n  .*segments:1: a-1: it ends at 1\.500 s"
-    ):
-        prepare(train="kaldi", dev="kaldi", test_share=0.0)
+    refused("(5):|segments:1: a-1: |1.500 s", lambda: prepare(train="kaldi", dev="kaldi", test_share=0.0))
 
 
 def test_empty_texts_are_counted_and_named(prepare: Prepare, tmp_path: Path) -> None:
@@ -207,20 +191,16 @@ def test_empty_texts_are_counted_and_named(prepare: Prepare, tmp_path: Path) -> 
     table(tmp_path / "all.csv", [(rows[0][0], "", ""), *rows[1:]])
     table(tmp_path / "dev.csv", [("1_0.wav", " ", "")])
     out = prepare(dev="dev.csv", test_share=0.0)
-    assert "train: empty texts, left out of training (1): all.csv:2\n" in out
-    assert "dev: empty texts, decoded, and scored as nothing said (1): dev.csv:2\n" in out
-    assert "\n0_0: the transcript is empty" in out
+    for words in ("train: empty texts", "(1): all.csv:2", "dev: empty texts", "(1): dev.csv:2", "0_0: the transcript"):
+        assert words in out
 
 
-def test_speakers_in_train_and_test_are_named_and_not_refused(prepare: Prepare, tmp_path: Path) -> None:
+def test_speakers_and_recordings_in_two_splits_are_named_and_not_refused(prepare: Prepare, tmp_path: Path) -> None:
+    """Also recordings behind links."""
     rows = recordings(tmp_path)
     table(tmp_path / "all.csv", rows[:8])
     table(tmp_path / "test.csv", rows[8:])
-    out = prepare(test="test.csv")
-    assert "test: speakers that are in train too (3): s2, s3, s4. Its error rate does not show how other people" in out
-
-
-def test_recordings_behind_links_are_known_again(prepare: Prepare, tmp_path: Path) -> None:
+    assert "test: speakers that are in train too (3): s2, s3, s4. " in prepare(test="test.csv")
     (tmp_path / "real").mkdir()
     table(tmp_path / "real/all.csv", recordings(tmp_path / "real", speakers=3, each=1))
     (tmp_path / "linked").symlink_to("real")
@@ -229,36 +209,28 @@ def test_recordings_behind_links_are_known_again(prepare: Prepare, tmp_path: Pat
     assert "dev: recordings that are in train too (3): " in out and "dev: recordings that are there" not in out
 
 
-def test_too_little_to_hold_anything_out(prepare: Prepare, tmp_path: Path) -> None:
-    table(tmp_path / "all.csv", recordings(tmp_path, speakers=2, each=1))
-    with pytest.raises(DataError, match=r"train has too few utterances \(2\) to hold out dev and test"):
-        prepare()
-
-
 def test_utterances_are_held_out_where_speakers_are_unknown(prepare: Prepare, tmp_path: Path) -> None:
     table(tmp_path / "all.csv", [(name, text, "") for name, text, _ in recordings(tmp_path)])
     out = prepare(dev_share=0.25)
-    share = "3 of 12 utterances (25.0 %), corpus.seed=1"
-    assert f"dev: held out of train, single utterances, because some have no speaker: {share}" in out
-    assert "│ dev   │          3 │  0.00 │        0 │" in out
+    assert "dev: held out of train, single utterances" in out and "3 of 12 utterances (25.0 %), corpus.seed=1" in out
     before = written(tmp_path, "dev")
     prepare(dev_share=0.25, seed=2)
     assert written(tmp_path, "dev") != before
+    table(tmp_path / "all.csv", recordings(tmp_path, speakers=2, each=1))
+    refused("(2)|dev and test", prepare)
 
 
 def test_a_warning_where_far_more_is_held_out_than_asked_for(prepare: Prepare, tmp_path: Path) -> None:
     table(tmp_path / "all.csv", recordings(tmp_path, speakers=3, each=8))
-    out = prepare()
-    assert (
-        "warning: held out for dev and test: 67 % of the train utterances, more than corpus.dev_share=0.05 and "
-        "corpus.test_share=0.05 ask for: whole speakers are held out for each. corpus.hold_out=utterances holds out "
-        "single utterances; corpus.dev=... names other recordings; corpus.test=... names other recordings; "
-        "corpus.test_share=0 makes no test\n" in out
+    (warning,) = (
+        line for line in prepare().splitlines() if line.startswith("warning: held out for dev and test: 67 %")
     )
+    for option in ("dev_share=0.05", "test_share=0.05", "hold_out=utterances", "dev=...", "test=...", "test_share=0"):
+        assert f"corpus.{option} " in f"{warning} "
     assert "warning: held out for dev: 33 %" in prepare(test_share=0.0)
     for options in ({"hold_out": "utterances"}, {"dev_share": 0.34, "test_share": 0.34}):
         assert "warning" not in prepare(**options)
-    assert "single utterances, because of corpus.hold_out=utterances: 1 of 24" in prepare(hold_out="utterances")
+    assert "because of corpus.hold_out=utterances: 1 of 24" in prepare(hold_out="utterances")
     table(tmp_path / "all.csv", recordings(tmp_path, speakers=3, each=1))
     assert "warning: held out for dev: 33 %" in prepare(test_share=0.0, hold_out="utterances")
 
@@ -269,24 +241,11 @@ def test_unk_in_texts_is_usable_and_counted(options: dict[str, Any], prepare: Pr
     rows = [(name, texts[number % 4], who) for number, (name, _, who) in enumerate(recordings(tmp_path))]
     table(tmp_path / "all.csv", rows)
     out = prepare(dev="all.csv", test_share=0.0, **options)
-    for split in ("train", "dev"):
-        assert (
-            f"{split}: <unk> is in 9 of 12 texts, and is learned and scored like a word. To remove it: 'corpus" in out
-        )
-    assert "unknown symbol" not in out
+    assert out.count(": <unk> is in 9 of 12 texts") == 2 and "unknown symbol" not in out
     corpus = FilesCorpus("files", "all.csv", "copies", dev="all.csv", test_share=0.0, **options)
     corpus.prepare(tmp_path / "data")
-    for text in texts:
-        assert corpus.tokens.decode(corpus.tokens.encode(text)) == text
+    assert [corpus.tokens.decode(corpus.tokens.encode(text)) for text in texts] == texts
     assert "<unk> is in" not in prepare(dev="all.csv", test_share=0.0, text=TextRules(drop=["<unk>"]), **options)
-
-
-def test_pieces_that_training_texts_lack_can_be_removed(prepare: Prepare, tmp_path: Path) -> None:
-    rows = recordings(tmp_path)
-    table(tmp_path / "all.csv", rows)
-    table(tmp_path / "dev.csv", [(rows[0][0], "no <unk> one", "x")])
-    out = prepare(dev="dev.csv", test_share=0.0, unit="bpe", pieces=12)
-    assert """To remove them: 'corpus.text.drop="<>ku"'""" in out and "dev: <unk> is in 1 of 1 texts" in out
 
 
 def test_several_sources_of_several_formats(prepare: Prepare, tmp_path: Path) -> None:
@@ -300,26 +259,19 @@ def test_several_sources_of_several_formats(prepare: Prepare, tmp_path: Path) ->
 
 
 def test_files_that_cannot_be_read_are_left_to_the_check(prepare: Prepare, tmp_path: Path) -> None:
+    """Also a damaged one of another rate."""
     table(tmp_path / "all.csv", recordings(tmp_path))
-    sound_of_0 = tmp_path / "0_0.wav"
-    sound_of_0.write_bytes(b"no audio")
-    assert f"\n0_0: {sound_of_0}: not audio that las can read" in prepare()
+    first = tmp_path / "0_0.wav"
+    samples, _ = soundfile.read(first)
+    soundfile.write(first, samples, 44100, format="FLAC")
+    first.write_bytes(first.read_bytes()[: first.stat().st_size // 2])
+    out = prepare()
+    assert "16,000 Hz (11), 44,100 Hz (1)" in out and f"\n0_0: {first}: the file is" in out
+    first.write_bytes(b"no audio")
+    assert f"\n0_0: {first}: not audio" in prepare()
     for path in tmp_path.glob("*.wav"):
         path.write_bytes(b"no audio")
-    with pytest.raises(DataError, match=r"\.wav: not audio that las can read"):
-        prepare()
-
-
-def test_a_damaged_file_of_another_rate_is_named_by_the_check(prepare: Prepare, tmp_path: Path) -> None:
-    table(tmp_path / "all.csv", recordings(tmp_path))
-    samples, _ = soundfile.read(tmp_path / "0_0.wav")
-    (tmp_path / "0_0.wav").unlink()
-    soundfile.write(tmp_path / "0_0.wav", samples, 44100, format="FLAC")
-    content = (tmp_path / "0_0.wav").read_bytes()
-    (tmp_path / "0_0.wav").write_bytes(content[: len(content) // 2])
-    out = prepare()
-    assert "16,000 Hz (11), 44,100 Hz (1)" in out
-    assert f"\n0_0: {tmp_path / '0_0.wav'}: the file is" in out and "cut short" in out
+    refused(".wav: not audio", prepare)
 
 
 def test_file_names_that_occur_twice_get_their_folders(prepare: Prepare, tmp_path: Path) -> None:
@@ -341,116 +293,82 @@ def test_an_own_manifest_is_read_again_as_it_is(prepare: Prepare, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "says"),
     [
-        ({"unit": "wrods"}, r"corpus\.unit=wrods: there is no such unit\. Did you mean words"),
-        ({"format": "cvs"}, r"corpus\.format=cvs: there is no such format\. Did you mean csv"),
-        ({"hold_out": "speaker"}, r"corpus\.hold_out=speaker: speakers or utterances\. Did you mean speakers"),
-        ({"dev_share": 0.0}, r"corpus\.dev_share=0 leaves nothing to validate on"),
-        ({"test_share": 2.0}, r"test_share=2\.0 must be from 0 to 0\.5"),
-        ({"columns": {"adio": "x"}}, r"corpus\.columns\.adio: there is no such column\. Did you mean audio"),
-        ({"channel": -1}, "channel=-1 must be at least 0"),
-        ({"name": "a/b"}, r"corpus\.name='a/b': a name is that of one folder"),
+        ({"unit": "wrods"}, "unit='wrods'|mean words"),
+        ({"format": "cvs"}, "corpus.format=cvs|mean csv"),
+        ({"hold_out": "speaker"}, "hold_out='speaker'|mean speakers"),
+        ({"dev_share": 0.0}, "corpus.dev_share=0"),
+        ({"test_share": 2.0}, "test_share=2.0|0 to 0.5"),
+        ({"columns": {"adio": "x"}}, "columns='adio'|mean audio"),
+        ({"channel": -1}, "channel=-1"),
+        ({"name": "a/b"}, "corpus.name='a/b'"),
     ],
 )
-def test_settings_that_cannot_be_meant(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        FilesCorpus(**{"name": "files", "train": "all.csv", "resampled": "x", **options})
+def test_settings_that_cannot_be_meant(options: dict[str, Any], says: str) -> None:
+    make = functools.partial(FilesCorpus, **{"name": "files", "train": "all.csv", "resampled": "x", **options})
+    refused(says, make, kind=ConfigError)
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "says"),
     [
-        ({"unit": "bpe"}, r"the largest possible size is \d+ \(corpus\.pieces=\.\.\.\)"),
-        ({"text": TextRules(drop=["Yes!", "no one"])}, "files: the training texts have no symbols"),
-        ({"text": TextRules(map=["Yes!: a", "no one: aa"])}, "files: the training texts have one symbol, 'a'"),
-        ({"train": "al.csv"}, r"al\.csv: there is no such file or folder\. Did you mean all\.csv"),
+        ({"unit": "bpe"}, "largest possible size|corpus.pieces"),
+        ({"text": TextRules(drop=["Yes!", "no one"])}, "files: |no symbols"),
+        ({"text": TextRules(map=["Yes!: a", "no one: aa"])}, "files: |one symbol, 'a'"),
+        ({"train": "al.csv"}, "al.csv|mean all.csv"),
     ],
 )
-def test_texts_that_cannot_be_learned(options: dict[str, Any], message: str, prepare: Prepare, tmp_path: Path) -> None:
+def test_texts_that_cannot_be_learned(options: dict[str, Any], says: str, prepare: Prepare, tmp_path: Path) -> None:
     table(tmp_path / "all.csv", recordings(tmp_path))
-    with pytest.raises(DataError, match=message):
-        prepare(**options)
+    refused(says, lambda: prepare(**options))
 
 
 def test_units(prepare: Prepare, tmp_path: Path) -> None:
     table(tmp_path / "all.csv", recordings(tmp_path))
-    assert "words of the training texts, 3: 'Yes!' 'no' 'one'\n" in prepare(unit="words")
-    assert "12 pieces of words, learned from the training texts\n" in prepare(unit="bpe", pieces=12)
-    assert "phones of the training texts, 3: 'Yes!' 'no' 'one'\n" in prepare(unit="phones")
+    for unit in ("words", "phones"):
+        assert f"{unit} of the training texts, 3: 'Yes!' 'no' 'one'\n" in prepare(unit=unit)
+    assert "12 pieces of words" in prepare(unit="bpe", pieces=12)
     phones = FilesCorpus("files", "all.csv", "x", unit="phones")
     assert (phones.metric, phones.normalise("a b")) == ("phone_error_rate", ["a", "b"])
 
 
-def described(name: str, root: Path, shared: Path, count: int) -> dict[str, str]:
-    """The first utterances of AN4's train and test part in a format."""
-    write = DESCRIBED[name]
-    return {part: str(write(root / name / part, an4(shared / "an4", part, count))) for part in ("train", "test")}
-
-
 def test_an4_in_three_formats_is_one_corpus(shared_data: Path, tmp_path: Path) -> None:
+    """With the same manifests and symbols, so that a training on each is the same."""
     hashes, tokens = [], set()
-    for name in DESCRIBED:
-        sources = described(name, tmp_path, shared_data, 130)
-        corpus = FilesCorpus(name, sources["train"], str(tmp_path / "copies"), test=sources["test"], dev_share=0.1)
+    for name, write in DESCRIBED.items():
+        train, test = (
+            str(write(tmp_path / name / part, an4(shared_data / "an4", part, 60))) for part in ("train", "test")
+        )
+        corpus = FilesCorpus(name, train, str(tmp_path / "copies"), test=test, dev_share=0.1)
         prepared = corpus.prepare(tmp_path / "manifests")
         hashes.append({split: manifest.content_hash(listed) for split, listed in prepared.items()})
         tokens.add(corpus.tokens.vocabulary_hash)
-    assert list(hashes[0]) == ["train", "dev", "test"] and hashes[0] == hashes[1] == hashes[2]
-    assert len(tokens) == 1
-
-
-TRAINING = [*MODEL, *SHORT, *QUICK, "schedule=constant", "search.max_length=8"]
-
-
-def trained(las: Las, run: Path, *overrides: str) -> Path:
-    """Train a tiny model by one command, which then decodes the test part; returns the folder of the run."""
-    answer = las("train", "corpus=files", *TRAINING, f"run_dir={run}", f"data_dir={run.parent / 'data'}", *overrides)
-    assert answer.code == 0, answer.err
-    assert json.loads((run / "result.json").read_text())["steps"] == 4
-    hypotheses = (run / "hypotheses.test.jsonl").read_text().splitlines()
-    assert hypotheses and all(isinstance(json.loads(line)["text"], str) for line in hypotheses)
-    return run
-
-
-@pytest.mark.slow
-def test_an4_in_three_formats_gives_one_model(las: Las, shared_data: Path, tmp_path: Path) -> None:
-    models = set()
-    for name in DESCRIBED:
-        sources = [f"corpus.{part}={path}" for part, path in described(name, tmp_path, shared_data, 60).items()]
-        run = trained(las, tmp_path / name / "run", "corpus.dev_share=0.1", *sources)
-        newest = max((run / "checkpoints").glob("*/model.safetensors"))
-        models.add(newest.read_bytes())
-    assert len(models) == 1
-
-
-@pytest.mark.slow
-def test_the_librispeech_sample_as_a_folder(las: Las, shared_data: Path, tmp_path: Path) -> None:
-    tree = shared_data / "librispeech_sample/LibriSpeech"
-    sources = [f"corpus.train={tree / 'train-clean-5'}", f"corpus.test={tree / 'test-clean'}"]
-    run = trained(las, tmp_path / "run", *sources, "trainer.batch_size=2", "corpus.name=sample")
-    symbols = json.loads((run / "symbols.json").read_text())["symbols"]
-    assert symbols[1:4] == [" ", "'", "A"]
-    answer = las("decode", f"checkpoint={run}", "split=test", f"data_dir={tmp_path / 'data'}", "search.max_length=8")
-    assert answer.code == 0 and "4 utterances written to" in answer.out
+    assert list(hashes[0]) == ["train", "dev", "test"] and hashes[0] == hashes[1] == hashes[2] and len(tokens) == 1
 
 
 @pytest.mark.slow
 def test_german_with_its_letters(las: Las, tmp_path: Path) -> None:
-    folder = tmp_path / "deutsch"
+    """Trained on a folder by one command, which decodes the test part, and a file decoded."""
+    folder, run, sentences = tmp_path / "deutsch", tmp_path / "run", ["schöne Grüße", "größer als Öl", "Äpfel süß"]
     folder.mkdir()
-    sentences = ["schöne Grüße", "größer als Öl", "über die Straße", "Äpfel süß"]
     try:
         with Espeak() as espeak:
             for number in range(16):
-                speech = espeak.say(sentences[number % 4], "de+f3", 150 + number, 50, 50, number)
+                speech = espeak.say(sentences[number % 3], "de+f3", 150 + number, 50, 50, number)
                 path = folder / f"{number}.wav"
                 with soundfile.SoundFile(path, "w", speech.sample_rate, 1, "PCM_16") as file:
                     file.buffer_write(speech.pcm, "int16")
-                path.with_suffix(".txt").write_text(sentences[number % 4], encoding="utf-8")
+                path.with_suffix(".txt").write_text(sentences[number % 3], encoding="utf-8")
     except DataError as error:
         pytest.skip(str(error))
-    run = trained(las, tmp_path / "run", f"corpus.train={folder}", "corpus.name=deutsch")
+    places = ["corpus=files", f"corpus.train={folder}", "corpus.name=deutsch", f"data_dir={tmp_path / 'data'}"]
+    short = [*MODEL, *SHORT, *QUICK, "schedule=constant", "search.max_length=8"]
+    answer = las("train", *places, *short, f"run_dir={run}")
+    assert answer.code == 0, answer.err
+    assert json.loads((run / "result.json").read_text())["steps"] == 4
+    hypotheses = (run / "hypotheses.test.jsonl").read_text().splitlines()
+    assert all(isinstance(json.loads(each)["text"], str) for each in hypotheses)
     assert set("ÄÖöüß") <= set(json.loads((run / "symbols.json").read_text())["symbols"])
     references = manifest.read(tmp_path / "data/manifests/deutsch/train.jsonl")
     assert {each.text for each in references} <= set(sentences)

@@ -7,22 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import nist
-import numpy as np
 import pytest
 import sample_calls
-import shorten_encoder
-import soundfile
 import telephone
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
-from las.data.audio import files
 from las.data.corpora import hub5, isip_transcripts
 from las.data.corpora.hub5 import TestSet
 from las.data.corpora.switchboard import Switchboard
 from las.data.manifest import Utterance
 from las.data.tokenizers import Characters
-from las.runtime.errors import DataError
 from las.scoring import ctm, stm
 from las.scoring.hub5 import without_noises
 
@@ -37,7 +33,7 @@ GOLD = Path(__file__).parents[2] / "gold" / "hub5_corpus.json"
 
 
 def evaluation(root: Path, name: str = "hub5_00", **settings: Any) -> TestSet:
-    own = {"glm": root, "fillers": "removed", "partial": False} | settings
+    own = {"rules": root, "fillers": "removed", "partial": False} | settings
     return TestSet(name, root, root, **own)
 
 
@@ -47,6 +43,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_segments_of_the_stm_become_utterances(tree: Path) -> None:
+    """With names of files and folders in any case."""
     listed = evaluation(tree).utterances()
     assert [(each.id, each.channel, each.speaker, each.text) for each in listed] == [
         ("en_4156-A_035764-035964", 0, "en_4156-A", "he is a police officer"),
@@ -56,6 +53,9 @@ def test_segments_of_the_stm_become_utterances(tree: Path) -> None:
     ]
     assert (listed[0].start_s, listed[0].duration_s) == (357.64, 2.0)
     assert listed[0].audio == str(tree / "english" / "en_4156.sph")
+    for path in sorted(tree.rglob("*"), reverse=True):
+        path.rename(path.with_name(path.name.upper()))
+    assert [each.id for each in evaluation(tree).utterances()] == [each.id for each in listed]
 
 
 @pytest.mark.parametrize(
@@ -82,35 +82,6 @@ def test_words_are_timed_so_that_they_are_scored_in_their_segment(words: list[st
     timed = hub5.timed(" ".join(words), segment)
     assert [word.text for word in timed] == [word for word in words if word != "[noise]"]
     assert all(segment.start_s <= word.start_s and word.start_s + word.duration_s < segment.end_s for word in timed)
-
-
-def test_what_is_said_in_one_segment_is_never_scored_in_another(tmp_path: Path) -> None:
-    lines = [f"sw_1 A sw_1_A {at / 10:.2f} {(at + 1) / 10:.2f} <O> WORD{at}\n" for at in range(100)]
-    made = evaluation(telephone.hub5(tmp_path / "hub5", "".join(lines)))
-    utterances = made.utterances()
-    texts = {each.id: "uh-huh " * (index % 150) for index, each in enumerate(utterances)}
-    alignments = made.score(utterances, texts).utterances.values()
-    said = [sum(pair.hypothesis is not None for pair in alignment) for alignment in alignments]
-    assert said == [index % 150 for index in range(100)]
-
-
-def test_a_perfect_hypothesis_has_no_errors_and_an_empty_one_only_deletions(tree: Path) -> None:
-    made = evaluation(tree)
-    utterances = made.utterances()
-    perfect = made.score(utterances, {each.id: each.text for each in utterances})
-    assert (perfect.total.errors, perfect.total.utterances) == (0, 4)
-    assert perfect.subsets.keys() == {"SWB", "CH"}
-    silent = made.score(utterances, {})
-    assert (silent.total.substitutions, silent.total.insertions) == (0, 0)
-    assert silent.total.deletions == silent.total.errors > 0
-
-
-def test_fillers_are_taken_out_or_scored(tree: Path) -> None:
-    utterances = evaluation(tree).utterances()
-    texts = {each.id: f"um {each.text} wh- [laughter]" for each in utterances}
-    assert evaluation(tree).score(utterances, texts).total.errors == 0
-    kept = evaluation(tree, fillers="kept").score(utterances, texts).total
-    assert kept.insertions >= 4
 
 
 def hypotheses(utterances: list[Utterance], seed: int) -> dict[str, str]:
@@ -148,20 +119,14 @@ def long_reference(seed: int = 5, count: int = 60) -> str:
 
 
 @pytest.mark.parametrize("fillers", ["kept", "removed"])
-def test_scores_are_those_hubscr_gave(tmp_path: Path, fillers: str) -> None:
-    made = evaluation(telephone.hub5(tmp_path / "hub5", long_reference(), seconds=61.0), fillers=fillers)
-    utterances = made.utterances()
-    assert counts(made.score(utterances, hypotheses(utterances, 7))) == json.loads(GOLD.read_text())[fillers]
-
-
-@pytest.mark.parametrize("fillers", ["kept", "removed"])
 def test_scores_are_those_of_hubscr(tmp_path: Path, fillers: str) -> None:
+    """Those that it gave once, and where it is there, those that it gives."""
     made = evaluation(telephone.hub5(tmp_path / "hub5", long_reference(), seconds=61.0), fillers=fillers)
     utterances = made.utterances()
     texts = hypotheses(utterances, 7)
+    assert counts(made.score(utterances, texts)) == (gold := json.loads(GOLD.read_text())[fillers])
     words = [w for name, each in made.references.items() for w in hub5.timed(texts.get(name, ""), each.segment)]
     words = without_noises(words) if fillers == "removed" else words
-    found = {}
     for part, start in (("total", ""), ("SWB", "sw"), ("CH", "en")):
         folder = tmp_path / part
         folder.mkdir()
@@ -172,25 +137,21 @@ def test_scores_are_those_of_hubscr(tmp_path: Path, fillers: str) -> None:
         options = ["-V", "-l", "english", "-h", "hub5", "-g", "test.glm", "-r", "r.stm", "h.ctm"]
         nist.run("hubscr.pl", *options, folder=folder)
         segments, _, *row = map(int, nist.summary((folder / "h.ctm.filt.raw").read_text())["sum"][:6])
-        found[part] = [*row, segments]
-    assert found == counts(made.score(utterances, texts)) == json.loads(GOLD.read_text())[fillers]
+        assert [*row, segments] == gold[part]
 
 
 def test_missing_calls_are_named_and_may_be_left_out(tree: Path) -> None:
     (tree / "english" / "en_4156.sph").unlink()
-    with pytest.raises(DataError, match=r"1 calls of the STM have no audio: en_4156(?s:.*)LDC2002S09"):
-        evaluation(tree).utterances()
+    refused("1 calls|en_4156|corpus.partial=true|LDC2002S09", evaluation(tree).utterances)
     partial = evaluation(tree, partial=True)
     assert [each.audio for each in partial.utterances()] == [str(tree / "english" / "sw_4390.sph")] * 2
     assert partial.score(partial.utterances(), {}).total.utterances == 2
     (tree / "english" / "sw_4390.sph").unlink()
-    with pytest.raises(DataError, match="no call of the STM has audio"):
-        evaluation(tree, partial=True).utterances()
+    refused("no call", evaluation(tree, partial=True).utterances)
 
 
 def test_two_segments_with_the_same_times_have_two_names(tmp_path: Path) -> None:
-    line = "sw_1 A sw_1_A 1.00 2.00 <O> YES\n"
-    made = evaluation(telephone.hub5(tmp_path / "hub5", line + line))
+    made = evaluation(telephone.hub5(tmp_path / "hub5", 2 * "sw_1 A sw_1_A 1.00 2.00 <O> YES\n"))
     assert [each.id for each in made.utterances()] == ["sw_1-A_000100-000200", "sw_1-A_000100-000200."]
 
 
@@ -205,19 +166,16 @@ def test_a_segment_without_words_is_decoded_and_scored(tmp_path: Path) -> None:
 
 
 def test_the_mapping_rules_are_those_asked_for(tree: Path, tmp_path: Path) -> None:
-    rules = tree / "reference" / "en20000405_hub5.glm"
+    rules, other = tree / "reference" / "en20000405_hub5.glm", tmp_path / "other.glm"
     provenance = evaluation(tree).provenance()
     assert provenance["glm"] == "las_generated.glm" and len(provenance["glm_sha256"]) == 64
-    other = tmp_path / "other.glm"
     other.write_text(sample_calls.GLM.replace("las_generated", "other"))
-    assert evaluation(tree, glm=other).provenance()["glm"] == "other.glm"
-    twin = shutil.copy(rules, tree / "en20010117_hub5.glm")
-    with pytest.raises(DataError, match=r"found .*, expected one(?s:.*)corpus\.glm"):
-        evaluation(tree).provenance()
-    Path(twin).unlink()
+    assert evaluation(tree, rules=other).provenance()["glm"] == "other.glm"
+    shutil.copy(rules, tree / "en20010117_hub5.glm")
+    refused("expected one|en20010117_hub5.glm|corpus.glm", evaluation(tree).provenance)
+    (tree / "en20010117_hub5.glm").unlink()
     rules.unlink()
-    with pytest.raises(DataError, match=r"found no file(?s:.*)en20000405_hub5\.glm"):
-        evaluation(tree).provenance()
+    refused("no file|en20000405_hub5.glm", evaluation(tree).provenance)
 
 
 def test_hub5_01_uses_the_rules_of_hub5_00(tree: Path, tmp_path: Path) -> None:
@@ -231,43 +189,18 @@ def test_hub5_01_uses_the_rules_of_hub5_00(tree: Path, tmp_path: Path) -> None:
 
 
 def test_notes_tell_whether_the_test_is_the_published_one(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    total, parts = hub5.KNOWN["hub5_00"]["total"], (hub5.KNOWN["hub5_00"][part] for part in ("SWB", "CH"))
+    assert total == (4459, 42989) == tuple(map(sum, zip(*parts, strict=True)))
     counted, warning = evaluation(tree).notes()
     assert "total 16 words in 4 segments" in counted and "las_generated.glm" in counted
-    assert "not the test of published results, which is total 42,989 words in 4,459 segments" in warning
-    monkeypatch.setattr(hub5, "KNOWN", {"hub5_00": {"total": (4, 16), "SWB": (2, 10), "CH": (2, 6)}})
-    assert len(evaluation(tree).notes()) == 1
-    monkeypatch.setattr(hub5, "KNOWN", {"hub5_00": {"total": (4, 17)}})
-    assert len(evaluation(tree).notes()) == 2
-    monkeypatch.setattr(hub5, "KNOWN", {"hub5_00": {"total": (5, 16)}})
-    assert len(evaluation(tree).notes()) == 2
-
-
-def test_letters_with_a_period_are_told(tmp_path: Path) -> None:
-    reference = REFERENCE.replace("I B M'S", "I. B. (M.'S) MR.")
-    notes = evaluation(telephone.hub5(tmp_path / "hub5", reference, seconds=360.0)).notes()
-    assert any("3 words of the reference are letters with a period" in note for note in notes)
-
-
-def test_the_published_numbers_are_those_of_their_parts() -> None:
-    known = hub5.KNOWN["hub5_00"]
-    assert known["total"] == (4459, 42989)
-    assert known["total"] == tuple(map(sum, zip(known["SWB"], known["CH"], strict=True)))
-
-
-def test_names_may_be_in_upper_case(tree: Path) -> None:
-    expected = [each.id for each in evaluation(tree).utterances()]
-    for path in sorted(tree.rglob("*"), reverse=True):
-        path.rename(path.with_name(path.name.upper()))
-    assert [each.id for each in evaluation(tree).utterances()] == expected
-
-
-def test_a_call_compressed_with_shorten_is_read(tree: Path) -> None:
-    path = tree / "english" / "en_4156.sph"
-    before = files.load(path, channel=1, start_s=1.0, duration_s=1.0)
-    codes = sample_calls.mu_law((soundfile.read(path, dtype="int16")[0])[: 8000 * 5])
-    shorten_encoder.write_sphere(path, codes)
-    reference = "en_4156 B en_4156_B 1.00 2.00 <O,en,M,en-M> UH-HUH\n"
-    (tree / "reference" / "hub5e00.english.000405.stm").write_text(reference)
-    (utterance,) = evaluation(tree).utterances()
-    assert (utterance.channel, utterance.duration_s) == (1, 1.0)
-    assert np.array_equal(files.load(path, 1, utterance.start_s, utterance.duration_s), before)
+    assert "total 42,989 words in 4,459 segments" in warning
+    for known, num_notes in (
+        ({"total": (4, 16), "SWB": (2, 10), "CH": (2, 6)}, 1),
+        ({"total": (4, 17)}, 2),
+        ({"total": (5, 16)}, 2),
+    ):
+        monkeypatch.setattr(hub5, "KNOWN", {"hub5_00": known})
+        assert len(evaluation(tree).notes()) == num_notes
+    path = tree / "reference" / "hub5e00.english.000405.stm"
+    path.write_text(path.read_text().replace("I B M'S", "I. B. (M.'S) MR."))
+    assert any("3 words of" in note for note in evaluation(tree).notes())
