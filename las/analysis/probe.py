@@ -13,7 +13,6 @@ from las.config.build import Config, build
 from las.data import manifest
 from las.data.corpora.base import Corpus
 from las.data.loader import Batch, Loader, drop_unknown_symbols
-from las.data.sampler import BatchSize
 from las.nn import scheduled
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.model import ListenAttendSpell
@@ -24,6 +23,7 @@ from las.storage import checkpoint, output_paths
 from las.storage.checkpoint import Checkpoint
 from las.training import data_preparation, setup
 from las.training.data_preparation import Splits
+from las.training.setup import TrainingParts
 from las.training.step import TrainingStep
 
 DRAWS = ("frozen", "off")
@@ -119,32 +119,28 @@ def subject(config: Config) -> tuple[Probe, Path]:
     trained = config | stored.config
     trained["trainer"] = config["trainer"] | stored.config.get("trainer", {}) | {"device": config["device"]}
     corpus: Corpus = build(trained["corpus"], where="corpus")
-    training_setup = setup.build_parts(trained, corpus)
-    updates = _updates(training_setup, stored, trained["trainer"]["precision"])
+    parts = setup.build_parts(trained, corpus)
+    updates = _updates(parts, stored)
     splits = data_preparation.prepared(corpus, config["data_dir"])
-    train, options = splits[corpus.splits[0]], trained["trainer"]
-    size = BatchSize(options["batch_size"], options["max_batch_s"])
-    plan = training_setup.parts.order.plan(
-        train, manifest.content_hash(train), training_setup.seed, stored.state["epoch"], size
-    )
-    start, count = stored.state["next_batch"], options["accumulate"]
+    train = splits[corpus.splits[0]]
+    plan = parts.order.plan(train, manifest.content_hash(train), parts.seed, stored.state["epoch"], parts.batch_size)
+    start, count = stored.state["next_batch"], parts.options.accumulate
     chosen = plan[start : start + count] or plan[:count]
     loader = Loader(drop_unknown_symbols(train, corpus.tokens), corpus.tokens, corpus.sample_rate, 0)
     prepared = Probe(
         updates,
         stored.state["step"] + 1,
-        [batch.to(training_setup.device) for _, batch in loader.batches(chosen)],
-        examples(corpus, splits, config["num_utterances"]).to(training_setup.device),
+        [batch.to(parts.device) for _, batch in loader.batches(chosen)],
+        examples(corpus, splits, config["num_utterances"]).to(parts.device),
         corpus.tokens.symbols,
         config["draws"],
     )
     return prepared, output_paths.folder(stored.directory) / "analysis" / stored.directory.name
 
 
-def _updates(training_setup: setup.TrainingSetup, stored: Checkpoint, precision: str) -> TrainingStep:
+def _updates(parts: TrainingParts, stored: Checkpoint) -> TrainingStep:
     """The steps of a training, with parameters, optimiser and learning rate from a checkpoint."""
-    parts, state = training_setup.parts, stored.state
-    optimiser = parts.optim(parts.model.to(training_setup.device).parameters())
+    state, optimiser = stored.state, parts.optim(parts.model.to(parts.device).parameters())
     rates = [group["lr"] for group in optimiser.param_groups]
     try:
         parts.model.load_state_dict(stored.model)
@@ -156,8 +152,7 @@ def _updates(training_setup: setup.TrainingSetup, stored: Checkpoint, precision:
     for group, rate in zip(optimiser.param_groups, rates, strict=True):
         group["lr"] = rate * factor
     scheduled.update_scheduled_values((parts.model, parts.loss), state["step"] + 1, parts.schedule.sub_epochs + 1)
-    step_parts = parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment
-    return TrainingStep(*step_parts, training_setup.seed, precision)
+    return parts.training_step(optimiser)
 
 
 def examples(corpus: Corpus, splits: Splits, count: int) -> Batch:

@@ -9,16 +9,16 @@ from las.analysis import deep_linear, invariance, probe
 from las.analysis.monitor import ANALYSES, AnalysisLog, MonitoredStep
 from las.analysis.probe import DRAWS, Probe
 from las.analysis.smoothness import Grid
-from las.config.build import Config, build, check_value, checked, compose
-from las.data.corpora.base import Corpus
+from las.config.build import Config, check_value, checked, compose
 from las.data.loader import Batch
 from las.nn import rnn
 from las.reproduction import analysis_html
 from las.runtime import distributed, progress
 from las.runtime.errors import ConfigError, suggest
 from las.storage import atomic
-from las.training import plots, setup
+from las.training import plots
 from las.training.step import TrainingStep
+from las.training.training import Training
 
 WITHOUT_MODEL = ("invariance", "deep_linear")
 OWN_KEYS = {
@@ -116,22 +116,16 @@ def _checkpoint(config: Config, names: Sequence[str], grid: Grid) -> tuple[Analy
 
 def _training(config: Config, names: Sequence[str], grid: Grid) -> tuple[AnalysisLog, str]:
     """Train as `las train` would in the same run directory, and measure on the way. The same command again resumes."""
-    training = {key: value for key, value in config.items() if key not in OWN_KEYS}
-    corpus: Corpus = build(training["corpus"], where="corpus")
-    with setup.opened(training, corpus, *setup.build_all(training, corpus)) as run:
+    training_config = {key: value for key, value in config.items() if key not in OWN_KEYS}
+    with Training.open(training_config) as training:
         if distributed.world_size() > 1:
             raise ConfigError("analyses during a training run in one process: start it without torchrun")
-        directory = run.folder.directory
+        corpus, directory = training.corpus, training.folder.directory
         log = AnalysisLog(Path(config["output"] or directory / "analysis"), names, grid)
-        with run.locked():
-            data = run.prepare()
-            run = run.completed(data)
-            examples = probe.examples(corpus, data.splits, config["num_utterances"]).to(run.device)
-            train = setup.filter_training_utterances(run, data)
-            for trainer in setup.trainers(run, data, train):
-                symbols = corpus.tokens.symbols
-                trainer.training_step = _monitored(trainer.training_step, log, examples, symbols, config)
-                trainer.fit()
+        examples = probe.examples(corpus, training.data.splits, config["num_utterances"]).to(training.device)
+        for trainer in training.trainers():
+            trainer.training_step = _monitored(trainer.training_step, log, examples, corpus.tokens.symbols, config)
+            trainer.fit()
     progress.say(f"{directory}: trained to step {trainer.state.step}; `las train` with the same keys decodes it")
     return log, str(directory)
 

@@ -241,16 +241,16 @@ def dry_run(config: Config) -> Iterator[Check]:
     """
     from las.cli.dry_run import checks
     from las.data.corpora.base import Corpus
-    from las.training import learning_rate, setup  # needs torch, which may be missing
+    from las.training import schedules, setup  # needs torch, which may be missing
 
     corpus: Corpus = build(config["corpus"], where="corpus")
     training_config = {key: value for key, value in config.items() if key != "dry_run"}
-    _, training_setup = setup.build_all(training_config, corpus)
-    line = learning_rate.remark(training_config, setup.num_parameters(training_setup.parts.model))
+    _, parts = setup.build_all(training_config, corpus)
+    line = schedules.remark(training_config, setup.num_parameters(parts.model))
     suits = f"{training_config['optim'].get('lr')} suits the size of the model, as far as its option says"
     yield Check("learning rate", NOTE if line else OK, line or suits)
     train = corpus.prepare(Path(config["data_dir"]) / "manifests")[corpus.splits[0]]
-    yield from checks(training_config, training_setup, corpus, train)
+    yield from checks(training_config, parts, corpus, train)
 
 
 def show(checks: list[Check]) -> None:

@@ -15,17 +15,15 @@ import torch
 from las.config.build import Config
 from las.data import sampler
 from las.data.corpora.base import Corpus
-from las.data.loader import Loader
+from las.data.loader import Batch, Loader
 from las.data.manifest import Utterance
-from las.data.sampler import BatchSize
 from las.nn import rnn
 from las.runtime import machine
 from las.runtime.errors import LasError
 from las.runtime.machine import GB, NOTE, OK, PROBLEM, Check
 from las.training import memory
-from las.training.setup import TrainingSetup
+from las.training.setup import TrainingParts
 from las.training.step import TrainingStep
-from las.training.tasks.kinds import TASKS
 
 RESERVE = 0.1  # share of the free memory that a prediction leaves unused
 
@@ -50,28 +48,27 @@ class Forecast(NamedTuple):
     """Seconds of audio that fit into memory as one batch; None where memory cannot be measured."""
 
 
-def checks(config: Config, setup: TrainingSetup, corpus: Corpus, train: Sequence[Utterance]) -> Iterator[Check]:
+def checks(config: Config, parts: TrainingParts, corpus: Corpus, train: Sequence[Utterance]) -> Iterator[Check]:
     """Check that the longest batch of a training fits into memory; names the setting to change if it does not.
 
     Args:
         config: the config of the training.
-        setup: its parts; the trials train the model and draw its random numbers.
+        parts: its parts; the trials train the model and draw its random numbers.
         corpus: its corpus.
         train: its training utterances.
     """
-    usable = [utterance for utterance in train if utterance.duration_s <= setup.limits.longest_s]
+    usable = [utterance for utterance in train if utterance.duration_s <= parts.limits.longest_s]
     if not usable:
-        limit = f"limits.longest_s={setup.limits.longest_s:g}"
+        limit = f"limits.longest_s={parts.limits.longest_s:g}"
         yield Check("longest batch", PROBLEM, f"all training utterances are longer than {limit}")
         return
-    size = BatchSize(config["trainer"]["batch_size"], config["trainer"]["max_batch_s"])
-    longest = [usable[index] for index in sampler.cut(sampler.by_length(usable)[::-1], usable, size)[0]]
+    longest = [usable[index] for index in sampler.cut(sampler.by_length(usable)[::-1], usable, parts.batch_size)[0]]
     with rnn.use_kernel(str(config["kernel"])):
-        prediction = forecast(_updates(setup, config["trainer"]["precision"]), longest, corpus, setup.device)
+        prediction = forecast(parts, longest, corpus)
     longest_s = longest[0].duration_s
     wanted_s = len(longest) * longest_s
     batch = f"{len(longest)} of {longest_s:.1f} s, {wanted_s:,.0f} s with padding"
-    yield verdict(prediction, batch, wanted_s, wanted_s / min(*setup.parts.augment.speeds, 1.0))
+    yield verdict(prediction, batch, wanted_s, wanted_s / min(*parts.augment.speeds, 1.0))
 
 
 def verdict(forecast: Forecast, batch: str, wanted_s: float, slowed_s: float) -> Check:
@@ -93,11 +90,14 @@ def verdict(forecast: Forecast, batch: str, wanted_s: float, slowed_s: float) ->
     return Check(name, OK, f"{batch}: {took}; memory is enough for trainer.max_batch_s={int(budget_s):,}")
 
 
-def forecast(updates: TrainingStep, utterances: Sequence[Utterance], corpus: Corpus, device: torch.device) -> Forecast:
+def forecast(parts: TrainingParts, utterances: Sequence[Utterance], corpus: Corpus) -> Forecast:
     """Try updates of 1, 2, 4, ... utterances, longest first, as long as they fit.
 
     The first update does not count as a trial: it also allocates the memory of optimiser and kernels.
     """
+    device, model = parts.device, parts.model.to(parts.device)
+    updates, targets = parts.training_step(parts.optim(model.parameters())), parts.task.trial_targets(corpus, model)
+    loader = Loader(utterances, targets, corpus.sample_rate, 0)
     free = _free(device)
     trials: list[Trial] = []
     failed = None
@@ -106,7 +106,8 @@ def forecast(updates: TrainingStep, utterances: Sequence[Utterance], corpus: Cor
             expected = _line(trials)
             if expected[0] + expected[1] * count * utterances[0].duration_s > free:
                 break
-        trial = _trial(updates, utterances[:count], corpus, device, step)
+        ((_, batch),) = loader.batches([list(range(count))])
+        trial = _trial(updates, batch.to(device), utterances[0].duration_s, device, step)
         if trial is None:
             failed = count
             break
@@ -123,24 +124,8 @@ def forecast(updates: TrainingStep, utterances: Sequence[Utterance], corpus: Cor
     return Forecast(trials, free, failed, longest_batch_s)
 
 
-def _updates(setup: TrainingSetup, precision: str) -> TrainingStep:
-    parts = setup.parts
-    parts.model.to(setup.device)
-    optimiser = parts.optim(parts.model.parameters())
-    return TrainingStep(
-        *(parts.model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment), setup.seed, precision
-    )
-
-
-def _trial(
-    updates: TrainingStep, utterances: Sequence[Utterance], corpus: Corpus, device: torch.device, step: int
-) -> Trial | None:
+def _trial(updates: TrainingStep, batch: Batch, longest_s: float, device: torch.device, step: int) -> Trial | None:
     """Run and measure one update; None if memory ran out."""
-    loader = Loader(
-        utterances, TASKS[updates.model.predicts].trial_targets(corpus, updates.model), corpus.sample_rate, 0
-    )
-    ((_, batch),) = loader.batches([list(range(len(utterances)))])
-    batch = batch.to(device)
     began = time.perf_counter()
 
     def update() -> None:
@@ -152,8 +137,8 @@ def _trial(
         return None
     if updates.micro_batch_size is not None:
         return None
-    seconds = len(utterances) * utterances[0].duration_s
-    return Trial(len(utterances), seconds, measured or 0, time.perf_counter() - began)
+    count = len(batch.ids)
+    return Trial(count, count * longest_s, measured or 0, time.perf_counter() - began)
 
 
 def _line(trials: Sequence[Trial]) -> tuple[float, float]:

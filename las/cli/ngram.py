@@ -1,16 +1,13 @@
 """The verb `ngram`: an n-gram language model of a corpus's transcripts or of a text, written as an ARPA file."""
 
-import gzip
 import re
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
 from las.config.build import Config, build, check_value, compose
-from las.data import quality
 from las.data.corpora.base import Corpus
 from las.data.tokenizers import Tokenizer, TrainedSentencePieces
 from las.hmm import lexicon
@@ -19,9 +16,10 @@ from las.lm.kneser_ney import Estimate
 from las.lm.ngram import of_words
 from las.lm.perplexity import Perplexity, perplexity
 from las.runtime import progress
-from las.runtime.errors import ConfigError, DataError, suggest
-from las.storage import atomic, bounded
+from las.runtime.errors import ConfigError, suggest
+from las.storage import atomic
 from las.training import data_preparation
+from las.training.tasks import text
 
 UNITS = ("tokens", "words")
 Sentences = list[Sequence[str]]
@@ -120,35 +118,18 @@ def _sentences(config: Config, corpus: Corpus, tokens: Tokenizer | None) -> tupl
 
 def _of_split(data: data_preparation.PreparedCorpus, split: str, tokens: Tokenizer | None) -> Sentences:
     """The transcripts of a split; the number of empty and unspellable ones, which are left out, is printed."""
-    if tokens:
-        data_preparation.require_known(data, split)
-    texts = [utterance.text for utterance in data.splits[split]]
-    usable = [text for text in texts if text.strip() and not (tokens and tokens.unknown(text))]
-    if left_out := len(texts) - len(usable):
-        progress.say(f"{split}: {left_out} of {len(texts)} transcripts, empty or with unknown symbols, are left out")
+    usable = [each.text for each in text.transcripts(data, split, tokens)]
     words_in = _splitter(tokens)
-    return [words_in(text) for text in usable]
+    return [words_in(each) for each in usable]
 
 
 def _of_file(path: str, tokens: Tokenizer | None) -> Sentences:
     """The lines of a text that are not blank. Raises DataError naming the symbols that the tokens lack."""
-    numbered = list(lines(Path(path)))
+    numbered = list(text.lines(Path(path)))
     if tokens:
-        require_known(path, numbered, tokens, " For a model of words: units=words")
+        text.require_known(path, numbered, tokens, " For a model of words: units=words")
     words_in = _splitter(tokens)
     return [words_in(line) for _, line in progress.counted(numbered, len(numbered), f"{path}: lines read")]
-
-
-def require_known(path: str, numbered: Sequence[tuple[int, str]], tokens: Tokenizer, hint: str = "") -> None:
-    """Raise DataError with the symbols of a text's lines that the tokens lack: their counts, lines, and a remedy."""
-    lines_by_symbol: dict[str, list[str]] = {}
-    for number, line in numbered:
-        for symbol in tokens.unknown(line):
-            lines_by_symbol.setdefault(symbol, []).append(f"line {number}")
-    if lines_by_symbol:
-        unknown = quality.Unknown(sum(len(tokens.split(line)) for _, line in numbered), lines_by_symbol)
-        says = f"{path}: the tokens lack {unknown}. {tokens.remedy(lines_by_symbol)}"
-        raise DataError(f"{says}.{hint}" if hint else says, "unknown symbols")
 
 
 def _splitter(tokens: Tokenizer | None) -> Callable[[str], Sequence[str]]:
@@ -157,21 +138,3 @@ def _splitter(tokens: Tokenizer | None) -> Callable[[str], Sequence[str]]:
         return str.split
     words = vocabulary.words_of(tokens)
     return lambda text: [words[token] for token in tokens.encode(text)]
-
-
-def lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines of a text, gzipped or not, without those that are blank."""
-    number = 0
-    try:
-        with bounded.open_file(path, bounded.LANGUAGE_MODEL) as file:
-            packed = file.peek(2)[:2] == arpa.GZIP
-            with gzip.open(file) if packed else file as lines:
-                for number, line in enumerate(lines, start=1):
-                    if text := line.decode("utf-8-sig" if number == 1 else "utf-8").strip():
-                        yield number, text
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}:{number}: not UTF-8 text. Convert it: iconv -f latin1 -t utf-8") from error
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: the gzip file is damaged ({error}). Copy it again") from error
-    except OSError as error:
-        raise DataError(f"{path}: the text cannot be read ({bounded.reason(error)})") from error

@@ -281,9 +281,9 @@ def require_built(recipe: Recipe, jobs: Sequence[Job]) -> None:
     for job in first_jobs.values():
         try:
             corpus: Corpus = build.build(job.config["corpus"], where="corpus")
-            _, training_setup = setup.build_all(job.config, corpus)
+            _, parts = setup.build_all(job.config, corpus)
             if len(corpus.tokens.symbols) == corpus.tokens.size:  # others are learned when the corpus is prepared
-                setup.bind_searches(training_setup, corpus.tokens)
+                parts.bind_searches(corpus.tokens)
         except LasError as error:
             raise type(error)(f"recipe {recipe.name}, row {job.row.name}: {error}") from error
 

@@ -205,9 +205,9 @@ def _decode(
     description = f"{len(searches)} combinations, batches decoded"
     for _, batch in progress.counted(loader.batches(order), len(order), description):
         on_device = batch.to(model.device)
-        decoder, num_states = model.decoder(on_device.waveforms, on_device.num_samples)
+        inputs, num_states = model.search_inputs(on_device.waveforms, on_device.num_samples)
         for search, texts in zip(searches, texts_by_search, strict=True):
-            for name, hypotheses in zip(batch.ids, search(decoder, num_states), strict=True):
+            for name, hypotheses in zip(batch.ids, search(inputs, num_states), strict=True):
                 texts[name] = tokens.decode(hypotheses[0].tokens)
     shares = distributed.gather(texts_by_search)
     return [dict(itertools.chain.from_iterable(part.items() for part in parts)) for parts in zip(*shares, strict=True)]

@@ -17,7 +17,7 @@ from las.storage import atomic
 from las.training import data_preparation, plots, range_test, setup
 from las.training.data_preparation import PreparedCorpus
 from las.training.range_test import RangeTest, Sweep
-from las.training.setup import TrainingSetup
+from las.training.setup import TrainingParts
 
 OWN = ("low", "high", "updates", "smoothing", "output")
 """Keys of configs/tune_lr.yaml that a training does not have."""
@@ -36,16 +36,16 @@ def tune_lr(overrides: list[str]) -> RangeTest:
     atomic.require_place(output)
     corpus: Corpus = build(config["corpus"], where="corpus")
     parts = setup.build_parts(config, corpus)
-    parts.parts.warm_start.check(parts.parts.model, config["model"])
+    parts.warm_start.check(parts.model, config["model"])
     data = data_preparation.prepare(corpus, Path(config["data_dir"]), parts.limits)
-    complete = parts.parts.task.completed(corpus, data.splits, config)
+    complete = parts.task.completed(corpus, data.splits, config)
     if complete != config:
-        parts = setup.build_parts(complete, corpus)
-    targets = parts.parts.task.targets(corpus, parts.parts.model, data.splits, config)
+        parts = parts._replace(model=setup.draw_model(complete, corpus))
+    targets = parts.task.targets(corpus, parts.model, data.splits, config)
     train = [each for each in usable(parts, data) if each.id not in targets.missing]
     with rnn.use_kernel(str(config["kernel"])):
         result = range_test.run(parts, corpus, train, targets.source, sweep)
-    title = f"{config['name']} on {corpus.name}, {setup.num_parameters(parts.parts.model):,} parameters"
+    title = f"{config['name']} on {corpus.name}, {setup.num_parameters(parts.model):,} parameters"
     print_table(result, title)
     atomic.write_json(output, as_dict(result, title))
     written = str(output)
@@ -56,7 +56,7 @@ def tune_lr(overrides: list[str]) -> RangeTest:
     return result
 
 
-def usable(parts: TrainingSetup, data: PreparedCorpus) -> list[Utterance]:
+def usable(parts: TrainingParts, data: PreparedCorpus) -> list[Utterance]:
     """The training utterances of a corpus that can be trained on; the number of others is printed."""
     problems = data.problems(data.corpus.splits[0], parts.speech_model)
     if problems:

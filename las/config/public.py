@@ -95,7 +95,7 @@ COMPONENTS = {
     "GradientTransform": "las.training.gradients",
     "AnnealedNoise": "las.training.gradients",
     "ConstantNoise": "las.training.gradients",
-    "WeightNoise": "las.training.weight_noise",
+    "WeightNoise": "las.training.gradients",
 }
 """Classes that a config may name, with their modules."""
 
@@ -116,7 +116,7 @@ PARTS = {
     "optim": "torch.optim.Optimizer",
     "schedule": "las.training.schedules.Schedule",
     "gradients": "las.training.gradients.GradientTransform",
-    "weight_noise": "las.training.weight_noise.WeightNoise",
+    "weight_noise": "las.training.gradients.WeightNoise",
     "search": "las.decoding.base.Search",
     "validation_search": "las.decoding.base.Search",
     "scales": "las.decoding.base.Search",

@@ -1,20 +1,23 @@
-"""The interface of a search: the decoder that it steps, the hypotheses that it returns, the length limit."""
+"""The interfaces of searches, of tokens, of frames and of words by frames: what they take, what they return."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from las.data.loader import Batch
 from las.data.tokenizers import Tokenizer
+from las.decoding.hybrid.word_spans import WordSpan
 from las.decoding.scorers.base import State
+from las.hmm.lexicon import Lexicon
+from las.hmm.topology import StateNumbering, Topology
+from las.nn.acoustic_model import FrameModel, FrameScores
 from las.nn.trainable import Trainable
 from las.runtime.errors import ArgumentError, ConfigError
-
-SEARCHES = {"tokens": "search=greedy or search=beam", "frames": "search=phone_bigram, or for words search=word_graph"}
-"""Cards of searches by what a model predicts, for messages."""
 
 
 @runtime_checkable
@@ -86,26 +89,108 @@ class Hypothesis:
 
 @runtime_checkable
 class Search(Protocol):
-    """A search for the best hypotheses of a batch, over the tokens of a decoder or over states of phones."""
+    """A search for the best hypotheses of a batch. One of states of phones is a `FrameSearch`, any other of tokens."""
 
     nbest: int
-    predicts: str
-    """Kind of what it searches for, that of `Trainable.predicts`."""
 
     def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
         """Prepare for a recogniser of these tokens. Raises ConfigError or DataError where it does not fit."""
 
     def __call__(self, decoder: Any, num_states: Tensor) -> list[list[Hypothesis]]:
-        """The n-best lists of a batch; `decoder` and `num_states` are what the model's `decoder` gives."""
+        """Return the n-best lists of a batch, from the pair returned by `model.search_inputs(...)`."""
+
+
+class FrameSearch:
+    """Base class of searches over the states of phones, with the scores of a `FrameModel`, which has their bigram."""
+
+    nbest: int
+
+    def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
+        """Do nothing: the tokens are phones of the model."""
+
+    def __call__(self, decoder: FrameScores, num_states: Tensor) -> list[list[Hypothesis]]:
+        """Return the n-best lists of a batch, from the pair returned by `model.search_inputs(...)`."""
+        raise TypeError(f"{type(self).__name__} must define __call__")
+
+
+class WordSearch(FrameSearch, ABC):
+    """Base class of searches over frames for the words of a dictionary, for a model of its phones."""
+
+    @property
+    @abstractmethod
+    def words(self) -> tuple[str, ...]:
+        """Words that may be found: token i is `words[i - 1]`."""
+
+    @abstractmethod
+    def prepare(self, lexicon: Lexicon, states: StateNumbering, cache: Path | None = None) -> None:
+        """Prepare for a dictionary and the states of its phones; `cache` is a folder where graphs are kept."""
+
+    @abstractmethod
+    def times(self, decoder: FrameScores, num_states: Tensor, tokens: list[list[int]]) -> list[list[WordSpan]]:
+        """Return the words of each utterance with their frames, on the best path of these tokens."""
+
+
+def is_of_frames(part: object, base: type) -> bool:
+    """Return whether a loss or a search is one of frames, which its base class says.
+
+    Raises ConfigError for a class that says it by the attribute `predicts` of earlier releases.
+    """
+    if not isinstance(part, base) and getattr(part, "predicts", "tokens") != "tokens":
+        kind = type(part).__name__
+        raise ConfigError(
+            f"{kind}.predicts is no longer read: make {kind} a subclass of {base.__module__}.{base.__name__}"
+        )
+    return isinstance(part, base)
 
 
 def require_search(search: Search, model: Trainable) -> None:
     """Raise ConfigError for a search that does not belong to what a model predicts."""
-    if search.predicts != model.predicts:
+    of_frames = isinstance(model, FrameModel)
+    if is_of_frames(search, FrameSearch) != of_frames:
+        kinds = ("frames", "tokens") if of_frames else ("tokens", "frames")
+        options = "search=phone_bigram, or for words search=word_graph" if of_frames else "search=greedy or search=beam"
         raise ConfigError(
-            f"search: this model predicts {model.predicts}, and the search is over {search.predicts}: choose "
-            f"{SEARCHES[model.predicts]}"
+            f"search: this model predicts {kinds[0]}, and the search is over {kinds[1]}: choose {options}"
         )
+
+
+def prepare(
+    search: Search,
+    tokens: Tokenizer,
+    lexicon: Lexicon | None,
+    states: StateNumbering | None,
+    has_ctc: bool,
+    cache: Path | None,
+) -> None:
+    """Prepare a search for a model of tokens, or of the phones of a dictionary.
+
+    Args:
+        search: any.
+        tokens: of the corpus.
+        lexicon: whose phones the model knows; None for a model that knows the tokens.
+        states: of the phones of the dictionary; None for those of monophones.
+        has_ctc: whether the model has a CTC head.
+        cache: folder where graphs of words are kept.
+
+    Raises ConfigError or DataError where they do not fit.
+    """
+    search.bind(tokens, has_ctc)
+    if isinstance(search, WordSearch):
+        if lexicon is None:
+            raise ConfigError(
+                "search=word_graph: this model was trained without a dictionary of words: choose search=phone_bigram"
+            )
+        search.prepare(lexicon, Topology.of_lexicon(lexicon) if states is None else states, cache)
+    elif lexicon is not None:
+        raise ConfigError(
+            "search: this model knows the phones of a dictionary, and the search finds no words: choose "
+            "search=word_graph"
+        )
+
+
+def tokens_of(search: Search, tokens: Tokenizer) -> Tokenizer:
+    """Return the tokens that hypotheses of a prepared search are of: words, or those of the model."""
+    return Tokenizer(search.words) if isinstance(search, WordSearch) else tokens
 
 
 class LengthLimit:

@@ -43,24 +43,24 @@ def decode(model: SpeechModel, search: Search, batches: Iterable[tuple[int, Batc
     model.eval()
     for _, batch in batches:
         batch = batch.to(model.device)
-        decoder, num_states = model.decoder(batch.waveforms, batch.num_samples)
-        nbest_lists = search(decoder, num_states)
-        require_numbers(decoder, num_states, batch.ids, nbest_lists)
+        inputs, num_states = model.search_inputs(batch.waveforms, batch.num_samples)
+        nbest_lists = search(inputs, num_states)
+        require_numbers(inputs, num_states, batch.ids, nbest_lists)
         for utterance_id, hypotheses in zip(batch.ids, nbest_lists, strict=True):
             yield Decoded(utterance_id, hypotheses)
 
 
 def require_numbers(
-    decoder: Any, num_states: Tensor, names: Sequence[str], nbest_lists: Sequence[Sequence[Hypothesis]]
+    inputs: Any, num_states: Tensor, names: Sequence[str], nbest_lists: Sequence[Sequence[Hypothesis]]
 ) -> None:
     """Raise NumericalError, with the names of the utterances, where no path was found as scores are not numbers."""
     without_path = [row for row, hypotheses in enumerate(nbest_lists) if not math.isfinite(hypotheses[0].score)]
     if not without_path:
         return
-    if isinstance(decoder, FrameScores):
-        scores = decoder.log_posteriors
+    if isinstance(inputs, FrameScores):
+        scores = inputs.log_posteriors
     else:
-        scores, _ = decoder.step(num_states.new_full((len(names), 1), decoder.sos), decoder.start())
+        scores, _ = inputs.step(num_states.new_full((len(names), 1), inputs.sos), inputs.start())
     broken = [names[row] for row in without_path if scores[row].isnan().any()]
     if broken:
         raise NumericalError(
@@ -83,7 +83,7 @@ def evaluate(
     alignments: list[Alignment] = []
     for _, batch in batches:
         batch = batch.to(model.device)
-        output, decoder, num_states = model.output_and_decoder(batch)
+        output, inputs, num_states = model.output_and_search_inputs(batch)
         sums = loss(output.logits, batch.targets, batch.num_tokens)
         cross_entropy += float(sums.cross_entropy)
         correct += int(sums.correct)
@@ -93,7 +93,7 @@ def evaluate(
                 diagnostics.measure(rows[: int(count) + 1, : int(states)])
                 for rows, count, states in zip(weights, batch.num_tokens, num_states, strict=True)
             ]
-        nbest_lists = search(decoder, num_states.to(model.device))
+        nbest_lists = search(inputs, num_states.to(model.device))
         decoded += [Decoded(name, hypotheses) for name, hypotheses in zip(batch.ids, nbest_lists, strict=True)]
     return Evaluation(cross_entropy, correct, tokens, decoded, alignments)
 
@@ -104,7 +104,7 @@ def attention_weights(model: SpeechModel, batch: Batch) -> Tensor | None:
 
     None for a model without attention.
     """
-    output, _, num_states = model.eval().output_and_decoder(batch.to(model.device))
+    output, _, num_states = model.eval().output_and_search_inputs(batch.to(model.device))
     weights: Tensor | None = getattr(output, "weights", None)
     return None if weights is None else weights[0, : int(batch.num_tokens[0]) + 1, : int(num_states[0])].cpu()
 

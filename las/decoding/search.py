@@ -53,8 +53,6 @@ class GreedySearch:
     """
 
     nbest = 1
-    predicts = "tokens"
-    """Kind of what is searched for, that of `Trainable.predicts`."""
 
     def __init__(self, max_length_ratio: float = 1.0, max_length: int | None = None) -> None:
         self.limits = LengthLimit(max_length_ratio, max_length)
@@ -122,8 +120,6 @@ class BeamSearch:
     >>> [[hypothesis.tokens for hypothesis in hypotheses] for hypotheses in nbest]
     [[[1, 2], [1, 2, 1, 2]], [[1, 2], [2]]]
     """
-
-    predicts = "tokens"
 
     def __init__(
         self,

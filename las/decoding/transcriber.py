@@ -20,11 +20,9 @@ from las.data.audio.segmentation import AudioSegment, Segmenter
 from las.data.audio.streaming import Channel, Recording
 from las.data.loader import Batch
 from las.decoding import evaluation, recordings, tuned_search, word_timing
-from las.decoding.base import Hypothesis, require_search
+from las.decoding.base import Hypothesis, WordSearch, prepare, require_search, tokens_of
 from las.decoding.evaluation import Search
 from las.decoding.hybrid import word_segments
-from las.decoding.hybrid.prepared_search import prepare, tokens_of
-from las.decoding.hybrid.word_graph import WordGraphSearch
 from las.decoding.recordings import Audio
 from las.decoding.search import resized
 from las.decoding.transcription import SegmentTranscript, Transcription
@@ -84,10 +82,9 @@ class Transcriber:
     def attention_model(self) -> ListenAttendSpell:
         """The model, where it has attention. Raises ConfigError for another one."""
         if not isinstance(self.model, ListenAttendSpell):
-            kind = "acoustic model" if self.model.predicts != "tokens" else type(self.model).__name__
             raise ConfigError(
-                f"this {kind} has no attention, which pictures and the times and confidences of recordings come "
-                "from: it decodes splits of its corpus, las decode checkpoint=... split=test"
+                f"this {type(self.model).__name__} has no attention, which pictures and the times and confidences of "
+                "recordings come from: it decodes splits of its corpus, las decode checkpoint=... split=test"
             )
         return self.model
 
@@ -241,17 +238,17 @@ class Transcriber:
             return []
         device = self.model.device
         num_samples = torch.tensor([len(waveform) for waveform in waveforms])
-        decoder, num_states = self.model.decoder(pad_sequence(list(waveforms), True).to(device), num_samples)
-        if isinstance(self.search, WordGraphSearch):
+        inputs, num_states = self.model.search_inputs(pad_sequence(list(waveforms), True).to(device), num_samples)
+        if isinstance(self.search, WordSearch):
             features, durations_s = self.model.features, [len(each) / self.sample_rate for each in waveforms]
             times = FrameTimes.of(features)
-            return word_segments.transcripts(self.search, decoder, num_states, times, starts_s, durations_s)
+            return word_segments.transcripts(self.search, inputs, num_states, times, starts_s, durations_s)
         model = self.attention_model
-        nbest_lists, names = self.search(decoder, num_states), [f"the audio at {each:.1f} s" for each in starts_s]
-        evaluation.require_numbers(decoder, num_states, names, nbest_lists)
+        nbest_lists, names = self.search(inputs, num_states), [f"the audio at {each:.1f} s" for each in starts_s]
+        evaluation.require_numbers(inputs, num_states, names, nbest_lists)
         best: list[Hypothesis] = [hypotheses[0] for hypotheses in nbest_lists]
         targets = pad_sequence([torch.tensor(each.tokens, dtype=torch.long) for each in best], True).to(device)
-        spelling = model.speller(decoder.memory, targets)
+        spelling = model.speller(inputs.memory, targets)
         log_probs = torch.log_softmax(spelling.logits[:, :-1], -1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
         return [
             self._transcript(

@@ -191,7 +191,7 @@ class NetworkAligner:
             waveforms = [read(each.utterance, self.model.features.sample_rate) for each in batch]
             num_samples = torch.tensor([len(each) for each in waveforms])
             padded = pad_sequence(waveforms, batch_first=True).to(self.model.device)
-            scores, num_frames = self.model.decoder(padded, num_samples)
+            scores, num_frames = self.model.search_inputs(padded, num_samples)
             emissions = self.acoustic_scale * (scores.log_posteriors - self.prior_scale * scores.log_priors)
             graphs = [each.graph(self.lexicon, self.states) for each in batch]
             names = [each.utterance.id for each in batch]

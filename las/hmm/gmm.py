@@ -25,9 +25,9 @@ from torch.nn.utils.rnn import pad_sequence
 from las.config.build import require
 from las.hmm.graph import AlignmentGraph, BestPath, viterbi
 from las.hmm.topology import NUM_STATES
-from las.nn.acoustic_model import FrameScores
+from las.nn.acoustic_model import FrameModel, FrameScores
 from las.nn.features import Features
-from las.nn.trainable import FeatureAugmentation, SpeechModel, TrainingBatch
+from las.nn.trainable import FeatureAugmentation, TrainingBatch
 from las.runtime.errors import ConfigError
 
 VARIANCE_FLOOR = 0.01
@@ -251,7 +251,7 @@ def _equal_parts(examples: Sequence[Example], mixtures: Mixtures) -> Statistics:
     return statistics
 
 
-class GaussianModel(SpeechModel):
+class GaussianModel(FrameModel):
     """Features and Gaussian mixtures, which `las align` trains; nothing in it is trained by gradients.
 
     Args:
@@ -261,10 +261,6 @@ class GaussianModel(SpeechModel):
         num_components: Gaussians of the state that has most of them.
         num_pdfs: tied states of triphones; None: three for each phone.
     """
-
-    predicts = "frames"
-    log_priors: Tensor
-    bigram: Tensor
 
     def __init__(
         self,
@@ -278,7 +274,6 @@ class GaussianModel(SpeechModel):
         super().__init__()
         require("num_components", num_components, 1)
         self.features = features(sample_rate)
-        self.ctc = None
         num_pdfs = NUM_STATES * (vocab_size - 1) if num_pdfs is None else num_pdfs
         shape = (num_pdfs, num_components)
         self.weights = nn.Parameter(torch.full(shape, 1.0 / num_components), requires_grad=False)
@@ -292,23 +287,9 @@ class GaussianModel(SpeechModel):
         """The mixtures of all states, for likelihoods; their floor is that of the least variance there is."""
         return Mixtures(self.weights, self.means, self.variances, self.variances.amin(dim=(0, 1)))
 
-    @property
-    def num_pdfs(self) -> int:
-        """Number of states of all phones."""
-        return len(self.log_priors)
-
-    @property
-    def state_ms(self) -> float:
-        """Time from one frame to the next, in milliseconds."""
-        return self.features.frame_shift_ms
-
     def explain(self) -> str:
         """A line for the log of a run: the number of Gaussians and of states."""
         return f"{self.mixtures.num_components:,} Gaussians of {self.num_pdfs:,} states"
-
-    def num_states(self, num_samples: Int[Tensor, "batch"]) -> Int[Tensor, "batch"]:
-        """Frames of utterances of `num_samples`."""
-        return self.features.num_frames(num_samples)
 
     def num_targets(self, batch: TrainingBatch) -> NoReturn:
         """Raise ConfigError: mixtures are not trained by updates."""
@@ -328,7 +309,7 @@ class GaussianModel(SpeechModel):
         self.variances.copy_(mixtures.variances)
         self.log_priors.copy_(((frames + 1.0) / (frames + 1.0).sum()).log())
 
-    def decoder(
+    def search_inputs(
         self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
     ) -> tuple[FrameScores, Int[Tensor, "batch"]]:
         """Scores of whole utterances for a search, and their numbers of frames."""

@@ -41,7 +41,27 @@ class FrameScores(NamedTuple):
     bigram: Float[Tensor, "vocab vocab"]
 
 
-class AcousticModel(SpeechModel):
+class FrameModel(SpeechModel):
+    """Base class of models of frames: targets are states of phones, and `search_inputs` returns `FrameScores`."""
+
+    log_priors: Tensor
+    bigram: Tensor
+    ctc = None
+
+    @property
+    def num_pdfs(self) -> int:
+        """Number of states of all phones."""
+        return len(self.log_priors)
+
+    @property
+    def state_ms(self) -> float:
+        return self.features.frame_shift_ms
+
+    def num_states(self, num_samples: Lengths) -> Lengths:
+        return self.features.num_frames(num_samples)
+
+
+class AcousticModel(FrameModel):
     """Features, a listener that keeps every frame, and a linear layer to the states of phones.
 
     Training cuts utterances into chunks, after the features; decoding scores them whole. The priors and the bigram of
@@ -57,10 +77,6 @@ class AcousticModel(SpeechModel):
         states_per_phone: pdfs of each phone.
         num_pdfs: pdfs of imported labels whose states are tied; None: those of the phones.
     """
-
-    log_priors: Tensor
-    bigram: Tensor
-    predicts = "frames"
 
     def __init__(
         self,
@@ -89,27 +105,14 @@ class AcousticModel(SpeechModel):
                 f"listener: it reduces time by {list(self.listener.reductions)}, and every frame has a label: take "
                 "time_reduction and input_reduction of 1, and no front end that strides"
             )
-        self.ctc = None
         self.chunk_size, self.chunk_step = chunk_size, chunk_step
         num_pdfs = states_per_phone * (vocab_size - 1) if num_pdfs is None else num_pdfs
         self.output = nn.Linear(self.listener.output_size, num_pdfs)
         self.register_buffer("log_priors", torch.zeros(num_pdfs))
         self.register_buffer("bigram", torch.zeros(vocab_size, vocab_size))
 
-    @property
-    def num_pdfs(self) -> int:
-        """Number of states of all phones."""
-        return self.output.out_features
-
-    @property
-    def state_ms(self) -> float:
-        return self.features.frame_shift_ms
-
     def explain(self) -> str:
         return self.listener.explain()
-
-    def num_states(self, num_samples: Lengths) -> Lengths:
-        return self.features.num_frames(num_samples)
 
     def num_targets(self, batch: TrainingBatch) -> int:
         """Count the labelled frames of the chunks of a batch."""
@@ -134,7 +137,7 @@ class AcousticModel(SpeechModel):
         encoded, num_frames = self.listener(features, num_frames)
         return self.output(encoded), num_frames
 
-    def decoder(self, waveforms: Waveforms, num_samples: Lengths) -> tuple[FrameScores, Lengths]:
+    def search_inputs(self, waveforms: Waveforms, num_samples: Lengths) -> tuple[FrameScores, Lengths]:
         """Scores of whole utterances for a search, and their numbers of frames."""
         encoded, num_frames = self.encode(waveforms, num_samples)
         logits = self.output(encoded)

@@ -41,6 +41,8 @@ class TokenPredictions(Protocol):
 class TrainingLoss(ScheduledModule):
     """Base class of losses: what an update minimises, and nothing else. A subclass defines `objective`.
 
+    One of frames, in place of tokens, is a subclass of `FrameLoss`.
+
     Validation reports cross-entropies of its own, whatever the loss is.
 
     Args:
@@ -56,9 +58,6 @@ class TrainingLoss(ScheduledModule):
     >>> Confident().divisor(targets=12.0), Confident(reduction="sum").divisor(targets=12.0)
     (12.0, 1.0)
     """
-
-    predicts = "tokens"
-    """Kind of targets, that of `Trainable.predicts`."""
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
@@ -149,7 +148,11 @@ class JointCTCLoss(LabelSmoothedCrossEntropy):
         )
 
 
-class FrameCrossEntropy(TrainingLoss):
+class FrameLoss(TrainingLoss):
+    """Base class of losses of frames: `output` is the `FramePredictions` of a `las.nn.acoustic_model.FrameModel`."""
+
+
+class FrameCrossEntropy(FrameLoss):
     """Focal loss of frames (Lin et al. 2017, equation 4): -(1 - p)^focus log p of the label.
 
     Well-known frames weigh less. The factor is differentiated, as RETURNN does (Zeineldeen et al. 2020, focus 2).
@@ -158,8 +161,6 @@ class FrameCrossEntropy(TrainingLoss):
         focus: the exponent, gamma; 0 gives cross-entropy.
         reduction: an update minimises the `mean` per frame or the `sum` over its frames.
     """
-
-    predicts = "frames"
 
     def __init__(self, focus: float = 0.0, reduction: str = "mean") -> None:
         super().__init__(reduction)

@@ -156,11 +156,11 @@ class ListenAttendSpell(SpeechModel):
         output: ModelOutput = self(batch.waveforms, batch.num_samples, batch.targets, change)
         return output._replace(logits=output.logits.float())
 
-    def output_and_decoder(self, batch: TrainingBatch) -> tuple[SpellerOutput, Decoder, Lengths]:
+    def output_and_search_inputs(self, batch: TrainingBatch) -> tuple[SpellerOutput, Decoder, Lengths]:
         memory, num_states = self.listen(batch.waveforms, batch.num_samples)
         return self.speller(memory, batch.targets), Decoder(self.speller, memory, self.ctc), num_states
 
-    def decoder(self, waveforms: Waveforms, num_samples: Lengths) -> tuple[Decoder, Lengths]:
+    def search_inputs(self, waveforms: Waveforms, num_samples: Lengths) -> tuple[Decoder, Lengths]:
         """A decoder over this batch for search, and the number of states of each utterance."""
         encoded, num_states = self.encode(waveforms, num_samples)
         memory = self.speller.attention.prepare(encoded, num_states)

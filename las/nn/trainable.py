@@ -50,8 +50,6 @@ class Trainable(nn.Module, ABC):
     A model and its loss agree on what the model gives: `TrainingLoss.objective` takes what `forward_batch` returns.
     """
 
-    predicts: str = "tokens"
-    """Kind of its targets: `tokens` of texts, or `frames`, whose labels are states of phones."""
     features: Features | None
     """Computes features from waveforms; None for a model that reads no audio."""
 
@@ -76,9 +74,10 @@ class Trainable(nn.Module, ABC):
 class SpeechModel(Trainable):
     """Base class of speech models: features, a listener, and what a subclass makes of the encoded states.
 
-    Training calls `num_targets` and `forward_batch`, whose return value is the loss's; the validation of a model of
-    tokens reads `logits` of it, one step more than there are targets, and `weights` if there is attention. Searches are
-    given what `decoder` returns: for tokens a `las.decoding.base.Decoder`.
+    Its targets are tokens, unless it is a `las.nn.acoustic_model.FrameModel`. Training calls `num_targets` and
+    `forward_batch`, whose return value the loss takes; the validation of a model of tokens reads its `logits`, one step
+    more than there are targets, and its `weights` if there is attention. Searches take what `search_inputs` returns:
+    for tokens a `las.decoding.base.Decoder`.
     """
 
     features: Features
@@ -86,7 +85,7 @@ class SpeechModel(Trainable):
     ctc: CTC | None
     """The CTC head; None without one."""
     operands: torch.dtype = torch.float32
-    """Type of the operands of the listener's products in `decoder`; features and searches compute in fp32."""
+    """Type of the operands of the listener's products in `search_inputs`; features and searches compute in fp32."""
 
     @abstractmethod
     def num_states(self, num_samples: Int[Tensor, "batch"]) -> Int[Tensor, "batch"]:
@@ -107,15 +106,21 @@ class SpeechModel(Trainable):
         return encoded.to(features.dtype), num_states
 
     @abstractmethod
-    def decoder(
+    def search_inputs(
         self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
     ) -> tuple[Any, Int[Tensor, "batch"]]:
-        """Return the inputs of this model's search, and the number of encoded states of each utterance."""
+        """Return the inputs of this model's search and the number of encoded states per utterance."""
 
-    def output_and_decoder(self, batch: TrainingBatch) -> tuple[Any, Any, Int[Tensor, "batch"]]:
-        """Return the results of `forward_batch`, without augmentation, and of `decoder`, as validation needs both.
+    def __init_subclass__(cls) -> None:
+        """Raise TypeError for a class with the name of `search_inputs` in earlier releases."""
+        super().__init_subclass__()
+        if "decoder" in vars(cls) and "search_inputs" not in vars(cls):
+            raise TypeError(f"{cls.__name__}.decoder is now called search_inputs: rename it")
+
+    def output_and_search_inputs(self, batch: TrainingBatch) -> tuple[Any, Any, Int[Tensor, "batch"]]:
+        """Return the results of `forward_batch`, without augmentation, and of `search_inputs`: validation needs both.
 
         A subclass may compute the encoded states once for both.
         """
         output = self.forward_batch(batch, lambda features, num_frames, keys, orders: features)
-        return output, *self.decoder(batch.waveforms, batch.num_samples)
+        return output, *self.search_inputs(batch.waveforms, batch.num_samples)

@@ -14,8 +14,6 @@ from las.storage import run_records
 LEVELS = (0.5, 0.3, 0.2, 0.1)
 """Fixed dev errors, as fractions."""
 STEPS_TO_COMMON, SECONDS_TO_COMMON = "steps_to_common_error", "seconds_to_common_error"
-LAST_SHARE, STILL = 0.2, 0.02
-"""A training has converged if its best dev result became less than `STILL` better over the last share of its steps."""
 
 
 @dataclass(frozen=True)
@@ -48,21 +46,13 @@ class Curve:
         return next((index for index, error in enumerate(self.dev_error) if error <= level), None)
 
     def late_gain(self, quantity: str) -> float | None:
-        """The relative gain of the best `dev_error` or `dev_loss` so far over the last fifth of the steps, a fraction.
-
-        None where no validation lies before that.
-        """
-        values: tuple[float, ...] = getattr(self, quantity)
-        start = (1 - LAST_SHARE) * self.steps[-1]
-        early = [value for step, value in zip(self.steps, values, strict=True) if step <= start]
-        if not early:
-            return None
-        return (min(early) - min(values)) / min(early) if min(early) else 0.0
+        """Compute the gain of the best `dev_error` or `dev_loss` over the last fifth of the steps."""
+        return run_records.late_gain(self.steps, getattr(self, quantity))
 
     def converged(self, quantity: str) -> bool:
-        """True if that gain is known and below `STILL`."""
+        """True if that gain is known and below `run_records.STILL`."""
         gain = self.late_gain(quantity)
-        return gain is not None and gain < STILL
+        return gain is not None and gain < run_records.STILL
 
 
 def common_level(curves: Sequence[Curve]) -> float | None:

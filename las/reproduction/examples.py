@@ -19,6 +19,7 @@ from las.decoding import evaluation
 from las.decoding.recordings import find_audio
 from las.decoding.transcriber import Transcriber, load
 from las.nn import rnn
+from las.nn.acoustic_model import FrameModel
 from las.nn.attention import diagnostics
 from las.nn.attention.diagnostics import Alignment
 from las.reproduction.jobs import Job
@@ -127,7 +128,7 @@ def _row(job: Job, utterance: Utterance, split: str) -> RowTranscript | None:
     except StorageError:
         return None
     hypothesis = _decoded(job.directory / f"hypotheses.{split}.jsonl").get(utterance.id, "")
-    if transcriber.model.predicts == "frames":
+    if isinstance(transcriber.model, FrameModel):
         return RowTranscript(job.row.label, hypothesis, None)
     with rnn.use_kernel(str(job.config["kernel"])):
         return RowTranscript(job.row.label, hypothesis, _attention(transcriber, utterance))

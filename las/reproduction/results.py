@@ -13,7 +13,6 @@ from typing import Any
 
 from las.reproduction import learning_rates, run_numbers
 from las.reproduction.convergence import (
-    LAST_SHARE,
     LEVELS,
     SECONDS_TO_COMMON,
     STEPS_TO_COMMON,
@@ -28,7 +27,7 @@ from las.reproduction.run_numbers import LATE_SHARE
 from las.reproduction.statistics import Summary, summary
 from las.runtime.errors import StorageError
 from las.scoring import error_rates
-from las.storage import atomic, bounded
+from las.storage import atomic, bounded, run_records
 
 MEASURES = {
     "test": "error rate of the test",
@@ -106,7 +105,7 @@ class Outcome:
         """
         if self.curve is not None:
             return self.curve.converged(self.select)
-        early = self.values.get("steps_to_within_one_percent", self.steps) <= (1 - LAST_SHARE) * self.steps
+        early = self.values.get("steps_to_within_one_percent", self.steps) <= (1 - run_records.LAST_SHARE) * self.steps
         return True if early else None
 
 

@@ -35,19 +35,21 @@ class TrainingProgress:
     Use it as a context manager.
     """
 
-    def __init__(self, max_steps: int, log: Path, first_step: int = 0) -> None:
+    def __init__(self, max_steps: int, log: Path) -> None:
         self.max_steps = max_steps
         self.log = log
-        self.first_step = first_step
+        self.first_step = 0
+        """The step at which this process began."""
         self.dev = "dev -"
         self.started = time.monotonic()
         self.utterances = 0
         self.live = Progress(
             TextColumn("{task.description}"), BarColumn(20), TaskProgressColumn(), console=console, transient=True
         )
-        self.task = self.live.add_task("", total=max_steps, completed=first_step, visible=console.is_terminal)
+        self.task = self.live.add_task("", total=max_steps, visible=console.is_terminal)
 
     def __enter__(self) -> "TrainingProgress":
+        self.started = time.monotonic()
         if console.is_terminal:
             self.live.start()
         return self

@@ -1,4 +1,4 @@
-"""Signals that end a command early: handled between two updates of a training, immediately anywhere else.
+"""Signals that end a command early: handled between two updates of a training, at once anywhere else.
 
 SIGTERM and SIGUSR1 come from a cluster that wants its machine back: the run saves and exits with code 75, and a SLURM
 job is queued again. SIGINT is a person's Ctrl-C: the run saves and exits with code 130. A second Ctrl-C stops at once;
@@ -8,9 +8,10 @@ checkpoints appear whole or not at all, so nothing is lost but the updates since
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
+from typing import TypeVar
 
 from las.runtime.errors import LasError
 
@@ -19,6 +20,7 @@ REQUEUE, INTERRUPT = 75, 130
 
 CLUSTER_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 HANDLED_SIGNALS = (*CLUSTER_SIGNALS, signal.SIGINT)
+T = TypeVar("T")
 
 
 class Stopped(KeyboardInterrupt):
@@ -73,6 +75,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
+        self._breaks_off = False
 
     def __enter__(self) -> "Signals":
         self._before = {number: signal.signal(number, self._record) for number in HANDLED_SIGNALS}
@@ -90,6 +93,19 @@ class Signals:
         if number == signal.SIGINT and self.received == signal.SIGINT:
             raise KeyboardInterrupt
         self.received = signal.Signals(number)
+        if self._breaks_off:
+            raise Stopped(f"stopped by {self.received.name}")
+
+    def unless_received(self, compute: Callable[[], T]) -> T | None:
+        """Return what a function computes; None where a signal came before or broke it off, which stays recorded."""
+        try:
+            self._breaks_off = True
+            try:
+                return None if self.received else compute()
+            finally:
+                self._breaks_off = False
+        except Stopped:
+            return None
 
     @property
     def exit_code(self) -> int:

@@ -15,6 +15,8 @@ METRICS = ("phone_error_rate", "wer", "cer", "perplexity")
 """Keys of a split in result.json that hold its measure, first one first."""
 LONGEST_GAP_S = 600.0
 """Between two events of a training; a longer one is the time in which it was stopped."""
+LAST_SHARE, STILL = 0.2, 0.02
+"""A training has converged if its best dev result became less than `STILL` better over the last share of its steps."""
 LIMIT = 1e300
 """Limit for numbers, which keeps sums and products of them finite."""
 TEXT, WHOLE, NUMBER, OBJECT = "a text", "a whole number", "a finite number", "an object"
@@ -154,3 +156,15 @@ def shown(value: Any) -> str:
 def _require(where: str, faults: Iterator[str] | Sequence[str]) -> None:
     for fault in faults:
         raise StorageError(f"{where}: damaged ({fault}): restore it, or move it away, and type the same command again")
+
+
+def late_gain(steps: Sequence[int], values: Sequence[float]) -> float | None:
+    """Compute the relative gain of the best value so far over the last fifth of the steps, a fraction.
+
+    None where no validation lies before that.
+    """
+    start = (1 - LAST_SHARE) * steps[-1]
+    early = [value for step, value in zip(steps, values, strict=True) if step <= start]
+    if not early:
+        return None
+    return (min(early) - min(values)) / min(early) if min(early) else 0.0

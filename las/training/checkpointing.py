@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from las.data.corpora.base import Corpus
 from las.nn.trainable import SpeechModel, Trainable
 from las.runtime import distributed, progress
 from las.runtime.errors import StorageError
@@ -37,7 +36,7 @@ class TrainingState:
     utterances: int | None = None
     """Number of utterances that the batches of this epoch are planned from."""
     validations: list[DevResult] = field(default_factory=list)
-    """Validations of the stage. Checkpoints store pairs of step and dev error, and the dev losses beside them."""
+    """Validations of the stage. Checkpoints store pairs of step and dev error, and the dev losses apart."""
     not_finite: list[int] = field(default_factory=list)
     """The latest steps whose update was left out."""
     rate_scale: float = 1.0
@@ -46,13 +45,16 @@ class TrainingState:
     """Utterances that fit into memory at once; None while memory has never run out."""
     early_end: bool = False
     """The last validation came within a sub-epoch, at the end of training; checkpoints store it only if so."""
+    unvalidated: float | None = None
+    """Training loss of the last update, whose validation a signal broke off; checkpoints store it only if so."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values under the names that checkpoints have."""
         values = {STORED_NAMES.get(name, name): value for name, value in vars(self).items()}
         losses = [None if math.isinf(each.loss) else each.loss for each in self.validations]
-        if not self.early_end:
-            del values["early_end"]
+        for name, is_usual in (("early_end", not self.early_end), ("unvalidated", self.unvalidated is None)):
+            if is_usual:
+                del values[name]
         return values | {"validations": [each[:2] for each in self.validations], "dev_losses": losses}
 
     @classmethod
@@ -81,31 +83,29 @@ class Checkpointer:
 
     Args:
         stage: the stage that is trained; a training begins it with a checkpoint of the stage before.
-        parts: model, optimiser and schedule, saved beside the state.
-        corpus: its tokens, sample rate and metric are saved with the model.
+        parts: model, optimiser and schedule, saved with the state.
+        recognition: what a recogniser needs besides the model: tokens, sample rate, metric, dictionary; saved with it.
         run: the run directory.
         origin: seed, hashes and versions; saved, and compared when the training is continued.
         keep: newest checkpoints kept besides the best.
         allow_drift: names in `origin` that may differ (`las.storage.run_directory`).
         selection: the rule by which a checkpoint is the best.
-        recognition: what a recogniser needs beside tokens; saved with them.
     """
 
     def __init__(
         self,
         stage: Stage,
         parts: TrainedParts,
-        corpus: Corpus,
+        recognition: Mapping[str, Any],
         run: RunDirectory,
         origin: dict[str, Any],
         keep: int,
         allow_drift: list[str],
         selection: Selection,
-        recognition: Mapping[str, Any] = {},
     ) -> None:
         self.stage, (self.model, self.optimiser, self.schedule) = stage, parts
-        self.corpus, self.run, self.origin, self.keep = corpus, run, origin, keep
-        self.allow_drift, self.selection, self.recognition = allow_drift, selection, recognition
+        self.recognition, self.run, self.origin, self.keep = recognition, run, origin, keep
+        self.allow_drift, self.selection = allow_drift, selection
         self.folder, self.log = run.directory / "checkpoints", run.directory / "log.txt"
         self.failed, self.refusal = 0, ""
 
@@ -122,12 +122,7 @@ class Checkpointer:
             "stage": self.stage.number,
             "schedule": self.schedule.state_dict(),
             "param_groups": groups,
-            "corpus": {
-                "tokens": self.corpus.tokens.state(),
-                "sample_rate": self.corpus.sample_rate,
-                "metric": self.corpus.metric,
-                **self.recognition,
-            },
+            "corpus": self.recognition,
         }
         try:
             config = self.stage.config
@@ -182,7 +177,7 @@ class Checkpointer:
         return state
 
     def _point(self, latest: Path, state: TrainingState) -> None:
-        """Set both pointers, whatever they said: a process may have been killed before it came to them.
+        """Rewrite `best` and `latest`; a killed process may have left them stale.
 
         `best` is the best validation whose checkpoint is there: the disk may have refused one.
         """
@@ -194,8 +189,7 @@ class Checkpointer:
     def restore(self, saved: Checkpoint) -> TrainingState:
         """Load parameters, optimiser, schedule and metrics as a checkpoint has them; return its state.
 
-        A checkpoint of an earlier stage gives the parameters that `pretraining.transfer_parameters` takes of it, and no
-        optimiser.
+        From a checkpoint of an earlier stage only parameters are taken (`pretraining.transfer_parameters`).
         """
         stored: dict[str, Any] = saved.state
         state = TrainingState.from_dict(stored)

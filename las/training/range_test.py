@@ -4,6 +4,7 @@ grows exponentially. Below the suitable rates the loss hardly falls, above them 
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,14 +15,12 @@ from las.config.build import require
 from las.data import loader, manifest
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
-from las.data.sampler import BatchSize
 from las.nn import scheduled
 from las.runtime import devices, progress, signals
 from las.runtime.errors import ArgumentError, NumericalError
 from las.training import data_preparation
-from las.training.learning_rate import rounded_down
-from las.training.setup import TrainingSetup
-from las.training.step import TrainingStep
+from las.training.schedules import rounded_down
+from las.training.setup import TrainingParts
 
 DIVERGED = 2.0
 """A sweep ends when the smoothed loss is so many times the lowest so far."""
@@ -80,34 +79,29 @@ class RangeTest(NamedTuple):
 
 
 def run(
-    setup: TrainingSetup, corpus: Corpus, train: Sequence[Utterance], targets: loader.Targets, sweep: Sweep
+    parts: TrainingParts, corpus: Corpus, train: Sequence[Utterance], targets: loader.Targets, sweep: Sweep
 ) -> RangeTest:
     """Train a model, new or warm-started, while the rate grows; it is used up. Same parts and utterances: same result.
 
     Raises NumericalError when the first updates are not finite.
     """
-    torch.set_num_threads(devices.threads(setup.trainer.threads))
-    parts, options = setup.parts, setup.trainer
-    size = BatchSize(options.batch_size, options.max_batch_s)
-    model = setup.speech_model.to(setup.device)
+    torch.set_num_threads(devices.threads(parts.options.threads))
+    model = parts.speech_model.to(parts.device)
     if parts.warm_start.source is not None:
         parts.warm_start.apply(model, corpus.tokens)
     if parts.warm_start.statistics == "corpus":
-        data_preparation.fit_features(model.features, train, corpus, size)
+        data_preparation.fit_features(model.features, train, corpus, parts.batch_size)
     optimiser = parts.optim(model.parameters())
-    training_step = TrainingStep(
-        *(model, parts.loss, optimiser, parts.gradients, parts.weight_noise, parts.augment),
-        *(setup.seed, options.precision),
-    )
+    training_step, accumulate = parts.training_step(optimiser), parts.options.accumulate
     points: list[Point] = []
     average, rates = 0.0, sweep.rates()
-    with contextlib.closing(_batches(setup, corpus, train, targets, size)) as batches, signals.Signals() as stop:
+    with contextlib.closing(_batches(parts, corpus, train, targets)) as batches, signals.Signals() as stop:
         for step, rate in progress.counted(enumerate(rates, start=1), len(rates), "updates"):
             for group in optimiser.param_groups:
                 group["lr"] = rate
             parts.warm_start.set_trainable(model, step)
             scheduled.update_scheduled_values((model, parts.loss), step, 1)
-            update = training_step([next(batches).to(setup.device) for _ in range(options.accumulate)], step)
+            update = training_step([next(batches).to(parts.device) for _ in range(accumulate)], step)
             if not update.finite or stop.received is not None:  # a signal is raised again at the end of the body
                 break
             average = sweep.smoothing * average + (1.0 - sweep.smoothing) * update.loss
@@ -120,17 +114,13 @@ def run(
 
 
 def _batches(
-    setup: TrainingSetup, corpus: Corpus, train: Sequence[Utterance], targets: loader.Targets, size: BatchSize
+    parts: TrainingParts, corpus: Corpus, train: Sequence[Utterance], targets: loader.Targets
 ) -> Generator[loader.Batch]:
     """The batches of a training from its first epoch on, without end."""
-    content, augment = manifest.content_hash(train), setup.parts.augment
-    source = loader.Loader(
-        train, targets, corpus.sample_rate, devices.reading_workers(setup.trainer.num_workers), augment=augment
-    )
-    epoch = 0
-    while True:
-        plan = setup.parts.order.plan(train, content, setup.seed, epoch, size)
-        key_of = functools.partial(loader.augmentation_seed, setup.seed, epoch)
+    content, workers = manifest.content_hash(train), devices.reading_workers(parts.options.num_workers)
+    source = loader.Loader(train, targets, corpus.sample_rate, workers, augment=parts.augment)
+    for epoch in itertools.count():
+        plan = parts.order.plan(train, content, parts.seed, epoch, parts.batch_size)
+        key_of = functools.partial(loader.augmentation_seed, parts.seed, epoch)
         for _, batch in source.batches(plan, 0, key_of):
             yield batch
-        epoch += 1

@@ -1,10 +1,11 @@
-"""Selection of the best checkpoint from the validations of a training, and the steps to it."""
+"""Selection of the best checkpoint from the validations of a training, the steps to it, and whether they suffice."""
 
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from las.runtime.errors import ConfigError, suggest
+from las.storage import run_records
 
 CRITERIA = ("dev_error", "dev_loss")
 """Criteria that the best checkpoint has least of."""
@@ -71,6 +72,16 @@ def convergence(validations: Sequence[DevResult]) -> Convergence:
     best = min(validations, key=lambda each: (each.error, each.step))
     within = next(each.step for each in validations if each.error <= 1.01 * best.error)
     return Convergence(best.step, within, best.error)
+
+
+def convergence_verdict(validations: Sequence[DevResult], criterion: str) -> str:
+    """Say how much better a training still became at its end, by the rule that tables of recipes go by."""
+    values = [each.error if criterion == "dev_error" else each.loss for each in validations]
+    gain = run_records.late_gain([each.step for each in validations], values)
+    if gain is None or not math.isfinite(gain):  # checkpoints of earlier releases lack losses
+        return "too few validations to tell whether it has converged"
+    what = f"{criterion} became {100 * gain:.1f} % better over the last fifth of the steps"
+    return f"converged: {what}" if gain < run_records.STILL else f"not converged: {what}"
 
 
 def summary(validations: Sequence[DevResult], selection: Selection) -> dict[str, Any]:

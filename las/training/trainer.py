@@ -1,4 +1,4 @@
-"""The training loop: reads top to bottom from the first batch to the best checkpoint.
+"""The training loop.
 
 The order of the data is a function of (manifest hash, seed, epoch) and every draw one of (seed, step, process), so that
 a run that was stopped continues as if it had not been. An epoch is cut into sub-epochs, each of which ends in a
@@ -7,57 +7,31 @@ validation and a checkpoint.
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
-
-import torch
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from las.data import loader
-from las.data.augmentation.augmentation import Augmentation
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
-from las.data.sampler import BatchSampler, BatchSize
-from las.decoding.evaluation import Search
 from las.nn import scheduled
-from las.nn.losses import TrainingLoss
-from las.nn.trainable import Trainable
 from las.runtime import devices, distributed, progress, signals
 from las.runtime.errors import NumericalError
 from las.storage import run_directory
 from las.storage.run_directory import RunDirectory
-from las.training import data_preparation, learning_rate, warm_start_report
+from las.training import data_preparation, schedules, warm_start
 from las.training.chance import ChanceLevel
 from las.training.checkpointing import Checkpointer, TrainedParts, TrainingState
-from las.training.gradients import GradientTransform
-from las.training.options import TrainerOptions
 from las.training.pretraining import Stage
-from las.training.schedules import Schedule
 from las.training.selection import DevResult, Selection
-from las.training.step import StepResult, TrainingStep
-from las.training.tasks.kinds import TOKENS, Task
-from las.training.tasks.targets import TrainingTargets
-from las.training.tasks.tokens import Validation
-from las.training.warm_start import WarmStart
-from las.training.weight_noise import WeightNoise
+from las.training.setup import TrainingParts
+from las.training.step import StepResult
+from las.training.tasks.base import TrainingTargets, Validation, Validator
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 NOT_FINITE_WINDOW, NOT_FINITE_LIMIT = 100, 10
 """Training goes back when NOT_FINITE_LIMIT of NOT_FINITE_WINDOW updates were left out because they are not finite."""
-
-
-class TrainingParts(NamedTuple):
-    """Finished parts of a training; `optim` makes the optimiser from the parameters."""
-
-    model: Trainable
-    loss: TrainingLoss
-    optim: Callable[[Any], torch.optim.Optimizer]
-    schedule: Schedule
-    gradients: GradientTransform
-    weight_noise: WeightNoise
-    augment: Augmentation
-    order: BatchSampler
-    search: Search
-    warm_start: WarmStart = WarmStart()
-    task: Task = TOKENS
 
 
 class TrainingData(NamedTuple):
@@ -67,7 +41,6 @@ class TrainingData(NamedTuple):
     """Gives tokens, sample rate and the scored form of texts."""
     train: Sequence[Utterance]
     """Without those that cannot be used, or not in this stage."""
-    dev: Sequence[Utterance]
     manifest_hash: str
     """Hash of all training utterances, of every stage: their order comes from it."""
     targets: TrainingTargets
@@ -79,63 +52,55 @@ class Trainer:
 
     Args:
         parts: finished parts, the model on its device.
-        options: the section `trainer` of the config.
         stage: the whole training, or a stage of pretraining.
-        data: the utterances to train and validate on.
+        data: the utterances to train on.
         run: the run directory.
-        seed: of the data order and of all draws (the caller has seeded the model's parameters).
-        chance: scores of guessing by the texts of these utterances, if a stage before has computed them.
+        validator: validates the model on the dev utterances.
+        chance: scores of guessing by the texts of the training utterances.
     """
 
     def __init__(
         self,
         parts: TrainingParts,
-        options: TrainerOptions,
         stage: Stage,
         data: TrainingData,
         run: RunDirectory,
-        seed: int,
-        chance: ChanceLevel | None = None,
+        validator: Validator,
+        chance: ChanceLevel,
     ) -> None:
-        torch.set_num_threads(devices.threads(options.threads))
-        if parts.model.device.type == "cuda":
-            devices.allow_tf32(options.tf32)
-        self.parts, self.options, self.stage, self.data = parts, options, stage, data
-        self.run, self.seed, self.log = run, seed, run.directory / "log.txt"
+        self.parts, self.options, self.stage, self.data = parts, parts.options, stage, data
+        self.run, self.log, self.validator, self.chance = run, run.directory / "log.txt", validator, chance
         self.model, self.schedule, self.corpus = parts.model, parts.schedule, data.corpus
-        self.size = BatchSize(options.batch_size, options.max_batch_s)
         self.state = TrainingState(utterances=len(data.train))
         self.optimiser = parts.optim(parts.model.parameters())
         self.base_rates = [group["lr"] for group in self.optimiser.param_groups]
-        self.training_step = TrainingStep(
-            *(parts.model, parts.loss, self.optimiser, parts.gradients, parts.weight_noise, parts.augment),
-            seed,
-            options.precision,
-        )
-        corpus, workers = data.corpus, devices.reading_workers(options.num_workers)
-        source = data.targets.source
-        self.loader = loader.Loader(data.train, source, corpus.sample_rate, workers, augment=parts.augment)
-        validator = parts.task.validator
-        self.validator = validator(parts.model, parts.search, corpus, data.dev, source, self.size, workers)
-        self.chance = chance or self.validator.chance_level(data.train)
-        self.selection = Selection(options.select, self.chance.error)
-        self.checkpointer = Checkpointer(
-            stage,
-            TrainedParts(parts.model, self.optimiser, parts.schedule),
-            corpus,
-            run,
-            origin={
-                "seed": seed,
-                "manifest_hash": data.manifest_hash,
-                **run_directory.origin(corpus.tokens.vocabulary_hash),
-                **run_directory.own_packages(run.config),
-                **data.targets.origin,
-            },
-            keep=options.keep_checkpoints,
-            allow_drift=list(options.allow_drift),
-            selection=self.selection,
-            recognition=data.targets.state,
-        )
+        self.training_step = parts.training_step(self.optimiser)
+        source, workers = data.targets.source, devices.reading_workers(self.options.num_workers)
+        self.loader = loader.Loader(data.train, source, self.corpus.sample_rate, workers, augment=parts.augment)
+        self.selection = Selection(self.options.select, chance.error)
+        self.checkpointer = self._checkpointer()
+        self.signals = signals.Signals()
+        self.progress = progress.TrainingProgress(self.options.max_steps, self.log)
+        self.board: SummaryWriter | None = None
+
+    def _checkpointer(self) -> Checkpointer:
+        data, tokens = self.data, self.corpus.tokens
+        recognition = {
+            "tokens": tokens.state(),
+            "sample_rate": self.corpus.sample_rate,
+            "metric": self.validator.metric,
+            **data.targets.state,
+        }
+        origin = {
+            "seed": self.parts.seed,
+            "manifest_hash": data.manifest_hash,
+            **run_directory.origin(tokens.vocabulary_hash),
+            **run_directory.own_packages(self.run.config),
+            **data.targets.origin,
+        }
+        trained, drift = TrainedParts(self.model, self.optimiser, self.schedule), list(self.options.allow_drift)
+        keep = self.options.keep_checkpoints
+        return Checkpointer(self.stage, trained, recognition, self.run, origin, keep, drift, self.selection)
 
     def fit(self) -> None:
         """Train from the newest checkpoint of the run directory, if there is one, to the end of the stage.
@@ -147,18 +112,16 @@ class Trainer:
 
         self._enter(self.checkpointer.resume())
         if self.run.extension:
-            progress.say(learning_rate.describe_extension(self.run.extension, self._rate, self.state.step), self.log)
+            progress.say(schedules.describe_extension(self.run.extension, self._rate, self.state.step), self.log)
         if not self.state.step:
             self._set_initial_values()
         distributed.broadcast_parameters(self.model)
-        board = functools.partial(SummaryWriter, self.run.directory / "tensorboard", purge_step=self.state.step + 1)
-        self.board = board() if distributed.is_main() else None
+        self.progress.first_step = self.state.step
+        if distributed.is_main():
+            self.board = SummaryWriter(self.run.directory / "tensorboard", purge_step=self.state.step + 1)
         try:
-            with (
-                devices.garbage_frozen(),
-                signals.Signals() as self.signals,
-                progress.TrainingProgress(self.options.max_steps, self.log, self.state.step) as self.progress,
-            ):
+            with devices.garbage_frozen(), self.signals, self.progress:
+                self._make_up_validation()
                 while not self._finished():
                     self._epoch()
         finally:
@@ -168,11 +131,11 @@ class Trainer:
 
     def _set_initial_values(self) -> None:
         """Take over parameters from a trained model, if the training is to, and fit the statistics of the features."""
-        warm_start = self.parts.warm_start
-        if warm_start.source is not None:
-            warm_start_report.show(warm_start, warm_start.apply(self.model, self.corpus.tokens), self.run)
-        if warm_start.statistics == "corpus" and self.model.features is not None:
-            data_preparation.fit_features(self.model.features, self.data.train, self.corpus, self.size)
+        start = self.parts.warm_start
+        if start.source is not None:
+            warm_start.show(start, start.apply(self.model, self.corpus.tokens), self.run)
+        if start.statistics == "corpus" and self.model.features is not None:
+            data_preparation.fit_features(self.model.features, self.data.train, self.corpus, self.parts.batch_size)
         self.parts.task.fit(self.model, self.corpus, self.data.train, self.data.targets.source)
 
     def _finished(self) -> bool:
@@ -203,10 +166,11 @@ class Trainer:
 
     def _epoch(self) -> None:
         """Train for the rest of the current epoch, or up to where training ends or goes back."""
-        plan = self.parts.order.plan(self.data.train, self.data.manifest_hash, self.seed, self.state.epoch, self.size)
+        seed, size = self.parts.seed, self.parts.batch_size
+        plan = self.parts.order.plan(self.data.train, self.data.manifest_hash, seed, self.state.epoch, size)
         self.progress.expect(self._last_step(len(plan)))
         share = [distributed.share(batch) for batch in plan]
-        key_of = functools.partial(loader.augmentation_seed, self.seed, self.state.epoch)
+        key_of = functools.partial(loader.augmentation_seed, seed, self.state.epoch)
         waiting: list[loader.Batch] = []
         for index, batch in self.loader.batches(share, self.state.next_batch, key_of):
             waiting.append(batch.to(self.model.device))
@@ -300,14 +264,24 @@ class Trainer:
         saved = f"stopped by a signal at step {self.state.step}, which is saved: the same command continues from there"
         raise signals.Interrupted(f"{saved}. {again}" if again else saved, code)
 
+    def _make_up_validation(self) -> None:
+        """Repeat a validation that a signal broke off, unless it was to be the last of a run that is now longer."""
+        loss, self.state.unvalidated = self.state.unvalidated, None
+        if loss is not None and not (self.state.early_end and self.state.step < self.options.max_steps):
+            self._validate(loss)
+            self._answer_signals()
+
     def _validate(self, train_loss: float) -> None:
-        """Validate the model, tell the schedule, log the result and save a checkpoint."""
-        validation, state = self.validator(), self.state
+        """Validate, tell the schedule, log the result and save a checkpoint, unless a signal breaks it off."""
+        validation, state = self.validator(self.signals), self.state
+        if validation is None:
+            state.unvalidated = train_loss
+            return
         self._require_finite(validation)
         self.schedule.validated(validation.loss)
         state.validations.append(DevResult(state.step, validation.error, validation.loss))
         improved = self.selection.best(state.validations) is state.validations[-1]
-        self.progress.dev = f"dev {self.validator.format_error(validation)}"
+        self.progress.dev = f"dev {self.validator.format_error(validation.error)}"
         self.progress.say(
             f"{self.progress.line(state.epoch + 1, state.step, train_loss)} | dev loss {validation.loss:.3f}"
             f"{' | best so far' if improved else ''}"
@@ -316,13 +290,13 @@ class Trainer:
         self.run.record(
             event="validation",
             step=state.step,
-            metric=self.corpus.metric,
+            metric=self.validator.metric,
             dev_loss=validation.loss,
             dev_error=validation.error,
             token_accuracy=validation.token_accuracy,
             alignment=validation.alignment and validation.alignment._asdict(),
         )
-        self._plot("dev", {"loss": validation.loss, self.corpus.metric: validation.error})
+        self._plot("dev", {"loss": validation.loss, self.validator.metric: validation.error})
         self._plot("attention", validation.alignment._asdict() if validation.alignment else {})
         if self.board is not None:
             options = self.options
@@ -335,7 +309,7 @@ class Trainer:
         if self.state.epoch >= self.options.broken_after_epochs and validation.token_accuracy <= by_chance:
             raise NumericalError(
                 f"after {self.state.epoch} epochs {100 * validation.token_accuracy:.1f} % of the dev tokens are right, "
-                f"the true ones before them fed, and {100 * by_chance:.1f} % are without hearing: the model is not "
+                f"the true ones before them fed, and {100 * by_chance:.1f} % are by chance: the model is not "
                 f"learning. {self.validator.describe(validation)}. Try a lower optim.lr or a longer "
                 "schedule.warmup_steps under another name=..."
             )

@@ -9,14 +9,8 @@ from typing import Any
 
 from benchmarks.records import Group, Row, TableColumn, number, text
 from benchmarks.settings import Settings
-from las.config.build import Config, build
-from las.data.corpora.base import Corpus
-from las.nn import rnn
 from las.runtime import machine
-from las.storage.run_directory import RunDirectory
-from las.training import setup
-from las.training.setup import TrainingRun
-from las.training.trainer import Trainer
+from las.training.training import Training
 
 COLUMNS = (
     TableColumn("part of a training", text("implementation")),
@@ -44,8 +38,8 @@ def measure(settings: Settings) -> Iterator[Group]:
     place = machine.existing(Path(settings.config["run_dir"]))
     with tempfile.TemporaryDirectory(prefix=".las-safety-", dir=place) as name:
         config = settings.config | {"trainer": options, "run_dir": name}
-        with rnn.use_kernel(str(config["kernel"])):
-            trainer = _trainer(config)
+        with Training.open(config) as training:
+            trainer = next(training.trainers())
             clocks = {
                 "validation": SaveTimer(trainer, "validator"),
                 "checkpoint": SaveTimer(trainer.checkpointer, "save"),
@@ -70,14 +64,6 @@ def _shares(seconds: list[float], total_s: float, updates_s: float) -> Row:
         "share": sum(seconds) / total_s,
         "share_of_updates": sum(seconds) / updates_s,
     }
-
-
-def _trainer(config: Config) -> Trainer:
-    corpus: Corpus = build(config["corpus"], where="corpus")
-    stages, training_setup = setup.build_all(config, corpus)
-    run = TrainingRun(corpus, stages, training_setup, RunDirectory(config), training_setup.device)
-    data = run.prepare()
-    return next(setup.trainers(run, data, setup.filter_training_utterances(run, data)))
 
 
 class SaveTimer:

@@ -1,5 +1,6 @@
 """Utterances of noise, and the model of an experiment, for suites that need no corpus."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -10,7 +11,7 @@ from las.data.loader import Batch
 from las.nn.cells.base import LSTMCell
 from las.nn.model import ListenAttendSpell
 from las.runtime.errors import ConfigError
-from las.training.setup import TrainingSetup, build_parts
+from las.training.setup import TrainingParts, build_parts
 from las.training.step import TrainingStep
 
 TOKENS_PER_SECOND = 12  # phones of read speech
@@ -20,22 +21,20 @@ class BenchmarkModel(NamedTuple):
     """The model and loss of a training config."""
 
     corpus: Corpus
-    setup: TrainingSetup
+    parts: TrainingParts
 
     @property
     def model(self) -> ListenAttendSpell:
         """The model. Raises ConfigError for one without listener and speller."""
-        model = self.setup.parts.model
+        model = self.parts.model
         if not isinstance(model, ListenAttendSpell):
             raise ConfigError(f"model: a {type(model).__name__} has no listener and speller, whose speed is measured")
         return model
 
     def step(self, precision: str) -> TrainingStep:
         """The update of a training, with an optimiser of its own."""
-        parts, seed = self.setup.parts, self.setup.seed
-        optimiser = parts.optim(parts.model.parameters())
-        others = parts.gradients, parts.weight_noise, parts.augment
-        return TrainingStep(parts.model, parts.loss, optimiser, *others, seed, precision)
+        parts = self.parts._replace(options=replace(self.parts.options, precision=precision))
+        return parts.training_step(parts.optim(parts.model.parameters()))
 
 
 def subject(config: Config) -> BenchmarkModel:

@@ -66,7 +66,7 @@ def measure(settings: Settings) -> Iterator[Group]:
 
 
 def _loader(subject: BenchmarkModel, utterances: list[Utterance], workers: int) -> Loader:
-    corpus, augment = subject.corpus, subject.setup.parts.augment
+    corpus, augment = subject.corpus, subject.parts.augment
     return Loader(utterances, corpus.tokens, corpus.sample_rate, workers, augment=augment)
 
 
@@ -95,14 +95,14 @@ def _measured(
 def _trained(subject: BenchmarkModel, utterances: list[Utterance], plan: Plan, workers: int, config: Config) -> Row:
     """Measure the share of its time that a training waits for batches from files, the first batch included."""
     loader = _loader(subject, utterances, workers)
-    subject.setup.parts.model.to(subject.setup.device)
+    subject.parts.model.to(subject.parts.device)
     update = subject.step(config["trainer"]["precision"])
     waited_s, step, began = 0.0, 0, time.perf_counter()
     requested_at = began
     with rnn.use_kernel(str(config["kernel"])):
         for step, (_, batch) in enumerate(loader.batches(plan, 0, KEY_OF), start=1):
             waited_s += time.perf_counter() - requested_at
-            update([batch.to(subject.setup.device)], step)
+            update([batch.to(subject.parts.device)], step)
             requested_at = time.perf_counter()
     took_s = time.perf_counter() - began
     audio_s = sum(utterances[index].duration_s for batch in plan for index in batch)

@@ -93,7 +93,7 @@ class StepTimer:
         self.device = device
         self.marks: list[float] = []
         model = subject.model
-        for module in (model.features, model.listener, subject.setup.parts.loss):
+        for module in (model.features, model.listener, subject.parts.loss):
             module.register_forward_hook(self._after)
         model.listener.register_forward_hook(self._listened)
 

@@ -25,12 +25,12 @@ class Prepared:
     def __init__(self, root: Path) -> None:
         self.config = build.compose("train", tiny.overrides(tiny.tree(root), "kernel=plain"))
         self.corpus: Corpus = build.build(self.config["corpus"], where="corpus")
-        self.setup = setup.build_parts(self.config, self.corpus)
+        self.parts = setup.build_parts(self.config, self.corpus)
         self.train: list[Utterance] = self.corpus.prepare(root / "manifests")["train"]
         self.longest = [self.train[at] for at in sampler.by_length(self.train)[::-1]]
 
     def forecast(self) -> Forecast:
-        return dry_run.forecast(dry_run._updates(self.setup, "fp32"), self.longest, self.corpus, CPU)
+        return dry_run.forecast(self.parts, self.longest, self.corpus)
 
 
 @pytest.fixture
@@ -110,12 +110,12 @@ def test_verdicts() -> None:
 
 
 def test_only_utterances_that_are_trained_on_count(prepared: Prepared) -> None:
-    limits = prepared.setup.limits
-    built = prepared.setup._replace(limits=type(limits)(longest_s=0.1, clipped=limits.clipped, unknown=limits.unknown))
+    limits = prepared.parts.limits
+    built = prepared.parts._replace(limits=type(limits)(longest_s=0.1, clipped=limits.clipped, unknown=limits.unknown))
     (found,) = dry_run.checks(prepared.config, built, prepared.corpus, prepared.train)
     assert found.verdict == PROBLEM and found.found == "all training utterances are longer than limits.longest_s=0.1"
 
 
 def test_the_real_thing_on_this_machine(prepared: Prepared) -> None:
-    (found,) = dry_run.checks(prepared.config, prepared.setup, prepared.corpus, prepared.train)
+    (found,) = dry_run.checks(prepared.config, prepared.parts, prepared.corpus, prepared.train)
     assert found.verdict in (OK, NOTE) and "4 of 0.6 s, 2 s with padding" in found.found

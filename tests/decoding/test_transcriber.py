@@ -408,7 +408,7 @@ def test_a_precision_changes_the_listener_alone(trained: Path) -> None:
         assert first.dtype == second.dtype == torch.float32
         assert 0 < (first - second).abs().max() < 0.05 * first.abs().max()
         for model, encoded in ((exact, first), (rounded, second)):
-            decoder, _ = model.decoder(waveforms, num_samples)
+            decoder, _ = model.search_inputs(waveforms, num_samples)
             assert torch.equal(decoder.memory.values, encoded) and decoder.memory.keys.dtype == torch.float32
     with pytest.raises(ConfigError, match=r"precision=fp16 does not exist\. Did you mean"):
         package.load(trained / "run", precision="fp16")

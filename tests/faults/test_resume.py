@@ -13,7 +13,7 @@ import pytest
 from faults import STEPS, Fault, Tally, Training, at_phase, at_step, die, send, sizes
 
 from las.data.sampler import BucketSampler
-from las.training.tasks.tokens import Validator
+from las.training.tasks.base import Validator
 from las.training.trainer import Trainer
 
 UPDATE = (Trainer, "_update")

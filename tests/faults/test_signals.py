@@ -20,6 +20,7 @@ from las.data import manifest
 from las.data.audio import worker_pool
 from las.data.synthesis import rendering
 from las.decoding.search import GreedySearch
+from las.training import data_preparation
 
 pytestmark = pytest.mark.usefixtures("interruptible")
 
@@ -103,7 +104,7 @@ def test_a_job_of_slurm_is_queued_again_before_the_first_step(
     scontrol.chmod(0o755)
     monkeypatch.setenv("PATH", f"{corpus}:{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    monkeypatch.setattr(train.setup, "filter_training_utterances", lambda *_: os.kill(os.getpid(), signal.SIGUSR1))
+    monkeypatch.setattr(data_preparation, "filter_training_utterances", lambda *_: os.kill(os.getpid(), signal.SIGUSR1))
     answer = las("train", *overrides(corpus))
     assert answer.code == 75 and "stopped by SIGUSR1. SLURM queued job 7 again; the same" in answer.err
     assert asked.read_text() == "requeue 7\n"

@@ -24,9 +24,8 @@ from las.nn.losses import TrainingLoss
 from las.nn.masking import mask_of
 from las.nn.rnn import ListenerLayer
 from las.nn.trainable import FeatureAugmentation, SpeechModel, Trainable, TrainingBatch
-from las.training.gradients import GradientNoise, GradientTransform
+from las.training.gradients import GradientNoise, GradientTransform, WeightNoise
 from las.training.schedules import Schedule
-from las.training.weight_noise import WeightNoise
 
 
 class SmallestLoss(TrainingLoss):
@@ -140,7 +139,7 @@ class SmallestModel(SpeechModel):
         mean = self.listener(features, num_frames)[0].mean(1, keepdim=True)
         return Logits(self.output(mean.expand(-1, batch.targets.shape[1] + 1, -1)))
 
-    def decoder(self, waveforms: Tensor, num_samples: Tensor) -> tuple[SmallestDecoder, Tensor]:
+    def search_inputs(self, waveforms: Tensor, num_samples: Tensor) -> tuple[SmallestDecoder, Tensor]:
         encoded, num_states = self.encode(waveforms, num_samples)
         return SmallestDecoder(self.output(encoded.mean(1)).log_softmax(-1)), num_states
 
@@ -232,7 +231,7 @@ class SmallestBatchConstraint(BatchConstraint):
 
 
 class SmallestSearch(Search):
-    nbest, predicts = 1, "tokens"
+    nbest = 1
 
     def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
         pass

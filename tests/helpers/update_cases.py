@@ -11,9 +11,8 @@ from las.data.augmentation.augmentation import Augmentation
 from las.data.loader import Batch
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.model import ListenAttendSpell
-from las.training.gradients import GradientTransform
+from las.training.gradients import GradientTransform, WeightNoise
 from las.training.step import TrainingStep
-from las.training.weight_noise import WeightNoise
 
 UTTERANCE = "++model.features.normalisation=utterance"
 STILL = [*MODEL, UTTERANCE, "model.listener.dropout=0.0", "model.listener.input_noise=0.0", "model.speller.dropout=0.0"]

@@ -40,7 +40,7 @@ def noise(*lengths: int) -> tuple[torch.Tensor, torch.Tensor]:
 def test_scores_less_priors_are_log_likelihoods_but_for_what_all_states_of_a_frame_share() -> None:
     own = model()
     waveforms, num_samples = noise(1600, 900)
-    scores, num_frames = own.decoder(waveforms, num_samples)
+    scores, num_frames = own.search_inputs(waveforms, num_samples)
     assert num_frames.tolist() == [18, 9]
     rows, _ = own.features(waveforms, num_samples)
     difference = scores.log_posteriors - scores.log_priors - own.mixtures.log_likelihoods(rows)
@@ -62,14 +62,18 @@ def test_a_model_of_the_same_sizes_takes_over_everything() -> None:
     first, second = model(), GaussianModel(RATE, 3, features=features, num_components=2)
     first.features.fit([noise(1600, 900)])
     waveforms, num_samples = noise(1200)
-    assert not torch.allclose(first.decoder(waveforms, num_samples)[0][0], second.decoder(waveforms, num_samples)[0][0])
+    assert not torch.allclose(
+        first.search_inputs(waveforms, num_samples)[0][0], second.search_inputs(waveforms, num_samples)[0][0]
+    )
     second.load_state_dict(first.state_dict())
-    assert torch.equal(first.decoder(waveforms, num_samples)[0][0], second.decoder(waveforms, num_samples)[0][0])
+    assert torch.equal(
+        first.search_inputs(waveforms, num_samples)[0][0], second.search_inputs(waveforms, num_samples)[0][0]
+    )
     assert str(first.device) == "cpu" and not any(each.requires_grad for each in first.parameters())
 
 
 def test_tied_states_have_a_number_of_their_own() -> None:
-    assert model(num_pdfs=11).decoder(*noise(800))[0].log_posteriors.shape == (1, 8, 11)
+    assert model(num_pdfs=11).search_inputs(*noise(800))[0].log_posteriors.shape == (1, 8, 11)
 
 
 def test_it_is_not_trained_by_updates_and_has_gaussians() -> None:

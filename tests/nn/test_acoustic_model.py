@@ -72,9 +72,9 @@ def test_utterances_in_a_batch_are_as_they_are_alone() -> None:
     torch.testing.assert_close(together.logits, torch.cat([each.logits for each in alone]), atol=1e-5, rtol=0)
     assert together.labels.tolist() == [label for each in alone for label in each.labels.tolist()]
     assert len(together.labels) == trained.num_targets(both) == sum(map(trained.num_targets, both.split(1)))
-    scores, num_frames = trained.decoder(both.waveforms, both.num_samples)
+    scores, num_frames = trained.search_inputs(both.waveforms, both.num_samples)
     assert num_frames.tolist() == both.num_tokens.tolist()
-    one, _ = trained.decoder(both.waveforms[1:, : both.num_samples[1]], both.num_samples[1:])
+    one, _ = trained.search_inputs(both.waveforms[1:, : both.num_samples[1]], both.num_samples[1:])
     torch.testing.assert_close(scores.log_posteriors[1:, : num_frames[1]], one.log_posteriors, atol=1e-5, rtol=0)
 
 

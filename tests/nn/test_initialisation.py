@@ -127,7 +127,7 @@ def test_the_default_is_what_models_had_before_there_was_a_choice() -> None:
     """Parameters to the bit, and the random numbers that come after them."""
     chosen = compose("train", [])
     corpus = build(chosen["corpus"], where="corpus")
-    model = setup.build_parts(chosen, corpus).parts.model
+    model = setup.build_parts(chosen, corpus).model
     after = torch.rand(3)
     devices.seed(chosen["seed"])
     before = build(chosen["model"], where="model")(corpus.sample_rate, corpus.tokens.size)
@@ -139,7 +139,7 @@ def test_the_default_is_what_models_had_before_there_was_a_choice() -> None:
 def test_a_training_begins_with_the_values_of_its_card() -> None:
     chosen = compose("train", ["init=returnn"])
     corpus = build(chosen["corpus"], where="corpus")
-    model = setup.build_parts(chosen, corpus).parts.model
+    model = setup.build_parts(chosen, corpus).model
     require_uniform(model.speller.embedding.weight, glorot(corpus.tokens.size, 64))
     require_uniform(model.listener.layers[0].forwards.cell.input_weight, glorot(80, 4 * 128))
 

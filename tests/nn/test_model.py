@@ -69,7 +69,7 @@ def test_padding_of_the_batch_changes_no_utterance(attention: str, cell: str, po
 def test_search_sees_the_probabilities_of_training(attention: str, cell: str) -> None:
     model = make(attention, cell)
     expected = torch.log_softmax(model(speech(), NUM_SAMPLES, TARGETS).logits, -1)
-    decoder, num_states = model.decoder(speech(), NUM_SAMPLES)
+    decoder, num_states = model.search_inputs(speech(), NUM_SAMPLES)
     assert num_states.tolist() == model.num_states(NUM_SAMPLES).tolist()
     state, tokens = decoder.start(), torch.full((4, 1), Speller.boundary)
     for step in range(4):

@@ -35,7 +35,8 @@ def test_away_from_a_terminal_only_what_is_said_is_printed(tmp_path: Path, capsy
 def test_a_terminal_shows_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr(progress, "console", Console(file=screen, force_terminal=True, width=160))
-    with progress.TrainingProgress(10, tmp_path / "log.txt", first_step=4) as training:
+    with progress.TrainingProgress(10, tmp_path / "log.txt") as training:
+        training.first_step = 4
         training.dev = "dev PER 23.1 %"
         training.update(3, 5, 1.23456, num_utterances=32)
         training.live.refresh()
@@ -46,7 +47,8 @@ def test_a_terminal_shows_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_time_left_counts_the_steps_of_this_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
-    training = progress.TrainingProgress(1000, tmp_path / "log.txt", first_step=400)
+    training = progress.TrainingProgress(1000, tmp_path / "log.txt")
+    training.first_step = 400
     training.update(1, 500, 1.0, num_utterances=600)
     clock[0] += 20.0
     line = "epoch 1 | step 500 | loss 1.000 | dev - | 30 utt/s | at most 1:40 left"

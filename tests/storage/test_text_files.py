@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from las.cli import main
-from las.cli import ngram as cli_ngram
 from las.data import manifest
 from las.data.corpora import isip_transcripts, timit
 from las.data.manifest import Utterance
@@ -24,6 +23,7 @@ from las.runtime.errors import DataError
 from las.scoring import ctm, stm, transcript_files
 from las.scoring.glm import Glm
 from las.storage import text_files
+from las.training.tasks import text as text_task
 
 MARKED = ("utf-8-sig", "utf-16", "utf-32")  # Python writes a mark with each
 FAR = ("1e308", "9" * 300)
@@ -134,7 +134,7 @@ def test_the_mark_of_utf_8_is_no_letter_in_large_and_in_line_by_line_files(tmp_p
 
     assert isip_transcripts.read(written("isip.text", "sw2001A-ms98-a-0001 0 1 word\n"))[0].text == "word"
     assert arpa.read(written("x.arpa", "\\data\\\nngram 1=2\n\n\\1-grams:\n-1 <s>\n-1 </s>\n\\end\\\n")).order == 1
-    assert list(cli_ngram.lines(written("x.txt", "a b\n"))) == [(1, "a b")]
+    assert list(text_task.lines(written("x.txt", "a b\n"))) == [(1, "a b")]
     assert lm_lexicon.read_phrases(written("names.txt", "GO ON\n")) == ["GO ON"]
     assert imported.pdfs(written("ali.txt", "u1 4 4\n")).keys() == {"u1"}
     utterance = Utterance("u1", "a.wav", 0, 0.0, 1.0, "a", "")

@@ -14,7 +14,7 @@ from las.nn.attention.diagnostics import Alignment
 from las.runtime.errors import NumericalError
 from las.training import chance
 from las.training.chance import ChanceLevel
-from las.training.tasks.tokens import Validation
+from las.training.tasks.base import Validation
 from las.training.trainer import Trainer
 
 
@@ -97,7 +97,7 @@ def test_a_model_that_is_no_better_than_the_bigram_is_broken(accuracy: float, br
     )
     validation = Validation(2.5, 0.7, accuracy, Alignment(1.0, 0.0, 1.0, 0.0))
     if broken:
-        with pytest.raises(NumericalError, match=r"after 10 epochs .* 33\.0 % are without hearing"):
+        with pytest.raises(NumericalError, match=r"after 10 epochs .* 33\.0 % are by chance"):
             Trainer._require_learning(trainer, validation)
     else:
         Trainer._require_learning(trainer, validation)

@@ -16,7 +16,7 @@ from las.training import chance
 from las.training.chance import ChanceLevel
 from las.training.checkpointing import TrainingState
 from las.training.selection import DevResult, Selection, summary
-from las.training.tasks.tokens import Validation, Validator
+from las.training.tasks.base import Validation, Validator
 
 DEAF, LEARNING = DevResult(150, 0.698, 2.58), DevResult(1500, 0.75, 0.84)
 """Two validations of a stored run: every hypothesis alike, and a model that has learned much."""
@@ -58,7 +58,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, *results: tuple[float, float]) -> 
     """From now on validations have these errors and losses, and the chance level is 67 %."""
     answers = iter(results)
     flat = Alignment(1.0, 0.0, 1.0, 0.0)
-    monkeypatch.setattr(Validator, "__call__", lambda self: Validation(*next(answers)[::-1], 0.9, flat))
+    monkeypatch.setattr(Validator, "__call__", lambda self, stop: Validation(*next(answers)[::-1], 0.9, flat))
     monkeypatch.setattr(chance, "chance_level", lambda *given: ChanceLevel(0.33, 0.67, ""))
 
 
@@ -85,9 +85,9 @@ def test_patience_and_the_best_pass_over_a_model_that_writes_one_sentence(
     words = " ".join(answer.out.split())
     assert "finished after 6 steps; best dev error at step 2, best checkpoint by dev_error at step 6" in words
     assert "at step 6; ended at trainer.max_steps; the dev error at the end" in words
-    assert ", best at step 2, no better at the end than a model that does not hear" in words
+    assert ", best at step 2, no better than the chance level at the end" in words
     assert "converged" not in words
-    assert "the dev error at the end, 90.0 %, is not below the 67.0 % of a model that does not hear" in words
+    assert "the dev error at the end, PER 90.0 %, is not below the chance level, PER 67.0 %" in words
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from processes import Body, together
 from torch import Tensor, nn
 
 from las.runtime import distributed
-from las.training.gradient_sum import GradientSum
+from las.training.step import GradientSum
 
 
 def model() -> nn.Sequential:

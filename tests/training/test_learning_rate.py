@@ -8,7 +8,7 @@ from tiers import rest_slow
 
 from las.config.build import compose
 from las.runtime.errors import ConfigError
-from las.training import learning_rate
+from las.training import schedules
 from las.training.range_test import Point, RangeTest, Sweep
 
 
@@ -21,11 +21,11 @@ def config(rate: float, **optimiser: Any) -> dict[str, Any]:
 
 def test_the_rate_of_a_larger_model_is_told() -> None:
     """The measured case: 0.001 made 8.3 % word errors on AN4 with 7.3 million parameters, 0.004 made 12.2 %."""
-    assert learning_rate.remark(config(0.004), 7_278_776) == (
+    assert schedules.remark(config(0.004), 7_278_776) == (
         "learning rate 0.004 was tuned for a model of 1.4 M parameters; this one has 7.3 M: about 0.001 suits it "
         "(optim.lr=0.001), or find it with las tune_lr"
     )
-    assert learning_rate.remark(config(0.001), 7_278_776) == ""
+    assert schedules.remark(config(0.001), 7_278_776) == ""
 
 
 @pytest.mark.parametrize(
@@ -42,18 +42,18 @@ def test_the_rate_of_a_larger_model_is_told() -> None:
     ],
 )
 def test_far_is_more_than_twice_or_less_than_a_tenth(rate: float, parameters: int, told: str) -> None:
-    line = learning_rate.remark(config(rate), parameters)
+    line = schedules.remark(config(rate), parameters)
     assert told in line and bool(told) == bool(line)
 
 
 def test_rates_of_other_optimisers_are_not_compared() -> None:
-    assert learning_rate.remark(config(0.1, _target_="torch.optim.SGD"), 10**9) == ""
+    assert schedules.remark(config(0.1, _target_="torch.optim.SGD"), 10**9) == ""
 
 
 def test_a_section_that_is_no_rate_is_named() -> None:
     wrong = config(0.004) | {"learning_rate": {"value": 0.004, "parameters": 0}}
     with pytest.raises(ConfigError, match=r"learning_rate\.parameters=0 must be above 0"):
-        learning_rate.remark(wrong, 10)
+        schedules.remark(wrong, 10)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_card_brings_its_rate_and_schedule(model: str, rate: float, schedule: 
     ("rate", "rounded"), [(0.00175, 0.001), (0.005, 0.005), (0.0049, 0.002), (1.0, 1.0), (30.0, 20.0)]
 )
 def test_rates_are_rounded_down(rate: float, rounded: float) -> None:
-    assert learning_rate.rounded_down(rate) == rounded
+    assert schedules.rounded_down(rate) == rounded
 
 
 def test_the_rates_of_a_sweep_grow_by_one_ratio() -> None:

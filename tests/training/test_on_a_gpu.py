@@ -37,9 +37,8 @@ from las.lm.lstm import LSTMLanguageModel
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.trainable import SpeechModel
-from las.training.gradients import GradientTransform
+from las.training.gradients import GradientTransform, WeightNoise
 from las.training.step import TrainingStep
-from las.training.weight_noise import WeightNoise
 
 LETTERS = Characters("abcdefgh ")
 WAITS = 2
@@ -93,7 +92,7 @@ def decoded(model: nn.Module, search: Search, device: str = "cuda") -> list[list
     search.bind(LETTERS, has_ctc=True)
     given = batch().to(device)
     with torch.no_grad():
-        decoder, num_states = model.eval().decoder(given.waveforms, given.num_samples)
+        decoder, num_states = model.eval().search_inputs(given.waveforms, given.num_samples)
         nbest = search(decoder, num_states)
     assert len(nbest) == len(given.ids)
     return nbest

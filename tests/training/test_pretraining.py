@@ -287,7 +287,7 @@ def test_the_stages_of_the_papers(card: str) -> None:
     corpus = build(compose("train", [])["corpus"])
     assert [stage.until for stage in stages] == [*(5 * number for number in range(1, len(stages))), math.inf]
     assert [stage.config["loss"]["smoothing"] for stage in stages] == [0.0] * (len(stages) - 1) + [0.1]
-    models = [setup.build_stage(stage, corpus).parts.model for stage in stages]
+    models = [setup.build_stage(stage, corpus).model for stage in stages]
     found = [
         (len(made.listener.layers), math.prod(made.listener.reductions), stage.config["trainer"]["accumulate"])
         for made, stage in zip(models, stages, strict=True)

@@ -12,9 +12,8 @@ from las.data.augmentation.augmentation import Augmentation
 from las.data.loader import Batch
 from las.nn.losses import TrainingLoss
 from las.nn.trainable import FeatureAugmentation, Trainable, TrainingBatch
-from las.training.gradients import GradientTransform
+from las.training.gradients import GradientTransform, WeightNoise
 from las.training.step import TrainingStep
-from las.training.weight_noise import WeightNoise
 
 LABELS = torch.tensor([[0, 1, 1], [2, 0, 0]])
 BATCH = Batch(["u0", "u1"], torch.eye(2, 3) + 0.1, torch.tensor([3, 1]), LABELS, torch.tensor([3, 1]))

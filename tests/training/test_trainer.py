@@ -189,11 +189,7 @@ def test_a_training_that_learns_nothing_is_broken(corpus: Path, las: Callable[..
     more = ["trainer.broken_after_epochs=1", "optim.lr=1e-12", "trainer.max_steps=20", "trainer.patience=20"]
     answer = las("train", *overrides(corpus, *more))
     assert answer.code == 4
-    assert (
-        "after 1 epochs" in answer.err
-        and "without hearing: the model is not learning" in answer.err
-        and "attention" in answer.err
-    )
+    assert "after 1 epochs" in answer.err and "not learning" in answer.err and "attention" in answer.err
     assert "the model is not learning" in json.loads((corpus / "run/result.json").read_text())["broken"]
 
 

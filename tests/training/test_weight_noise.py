@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from las.config.build import build, config_directory
 from las.runtime.errors import ConfigError
-from las.training.weight_noise import WeightNoise
+from las.training.gradients import WeightNoise
 
 CARDS = sorted(path.stem for path in (config_directory() / "weight_noise").glob("*.yaml"))
 

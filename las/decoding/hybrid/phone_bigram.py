@@ -13,8 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from las.config.build import require
-from las.data.tokenizers import Tokenizer
-from las.decoding.base import Hypothesis
+from las.decoding.base import FrameSearch, Hypothesis
 from las.nn.acoustic_model import FrameScores
 
 STATES = 3
@@ -33,7 +32,7 @@ class _Column(NamedTuple):
     """The phone before, of first states, [batch, phones]."""
 
 
-class PhoneBigramSearch:
+class PhoneBigramSearch(FrameSearch):
     """Viterbi search over phones, exact.
 
     Args:
@@ -44,7 +43,6 @@ class PhoneBigramSearch:
     """
 
     nbest = 1
-    predicts = "frames"
 
     def __init__(
         self, acoustic_scale: float = 1.0, prior_scale: float = 1.0, lm_scale: float = 1.0, insertion: float = 0.0
@@ -59,9 +57,6 @@ class PhoneBigramSearch:
             f"PhoneBigramSearch(acoustic_scale={self.acoustic_scale:g}, prior_scale={self.prior_scale:g}, "
             f"lm_scale={self.lm_scale:g}, insertion={self.insertion:g})"
         )
-
-    def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
-        """Do nothing: the model brings the bigram."""
 
     @torch.no_grad()
     def __call__(self, decoder: FrameScores, num_states: Int[Tensor, " batch"]) -> list[list[Hypothesis]]:

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from las.config.build import require
-from las.data.tokenizers import Tokenizer
-from las.decoding.base import Hypothesis
+from las.decoding.base import Hypothesis, WordSearch
 from las.decoding.hybrid import word_grammar
 from las.decoding.hybrid.lattice_nbest import nbest
 from las.decoding.hybrid.word_spans import WordSpan, word_spans
@@ -52,7 +51,7 @@ class _Weighted(NamedTuple):
     fst: Any
 
 
-class WordGraphSearch:
+class WordGraphSearch(WordSearch):
     """Viterbi search with a beam over the states of all sentences of a grammar.
 
     Args:
@@ -68,8 +67,6 @@ class WordGraphSearch:
 
     `prepare` must be called before the first search. The scales may be changed between searches; the graph stays.
     """
-
-    predicts = "frames"
 
     def __init__(
         self,
@@ -99,9 +96,6 @@ class WordGraphSearch:
             f"WordGraphSearch(acoustic_scale={self.acoustic_scale:g}, prior_scale={self.prior_scale:g}, "
             f"lm_scale={self.lm_scale:g}, word_insertion={self.word_insertion:g}, beam={self.beam:g})"
         )
-
-    def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
-        """Do nothing: words come from the dictionary, by `prepare`."""
 
     def prepare(self, lexicon: Lexicon, states: StateNumbering, cache: Path | None = None) -> None:
         """Build the graph of a dictionary, the states of its phones and the grammar, or read it from `cache`, the

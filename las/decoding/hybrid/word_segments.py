@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from jaxtyping import Int
 from torch import Tensor
 
-from las.decoding.base import Hypothesis
-from las.decoding.hybrid.word_graph import WordGraphSearch
+from las.decoding.base import Hypothesis, WordSearch
 from las.decoding.hybrid.word_spans import WordSpan
 from las.decoding.transcription import NOTHING, SegmentTranscript
 from las.decoding.word_timing import TimedToken, TimedWord
@@ -15,7 +14,7 @@ from las.nn.acoustic_model import FrameScores
 
 
 def transcripts(
-    search: WordGraphSearch,
+    search: WordSearch,
     scores: FrameScores,
     num_frames: Int[Tensor, " batch"],
     times: FrameTimes,

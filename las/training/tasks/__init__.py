@@ -1,1 +1,1 @@
-"""Tasks of trainings: tokens of texts, or states of phones frame by frame."""
+"""Targets of trainings: tokens of utterances, states of phones frame by frame, or tokens of text alone."""

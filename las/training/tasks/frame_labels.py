@@ -22,7 +22,7 @@ from las.nn.features import Features
 from las.runtime import distributed
 from las.runtime.errors import ConfigError, DataError
 from las.training.data_preparation import Splits
-from las.training.tasks.targets import TrainingTargets
+from las.training.tasks.base import TrainingTargets
 
 TIMES, ALIGN, TRIPHONES = "times", "align", "triphones"
 """Values of the key `labels` that name no folder."""
