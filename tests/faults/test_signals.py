@@ -3,17 +3,20 @@
 They end the command at once, with the documented code and without a traceback, and the same command does all of it.
 """
 
+import itertools
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from console import Answer
+from interrupted_trainings import require_same
 from tiers import rest_slow
-from tiny import overrides
+from tiny import overrides, steps
 
 from las.cli import main, train
 from las.data import manifest
@@ -108,6 +111,32 @@ def test_a_job_of_slurm_is_queued_again_before_the_first_step(
     answer = las("train", *overrides(corpus))
     assert answer.code == 75 and "stopped by SIGUSR1. SLURM queued job 7 again; the same" in answer.err
     assert asked.read_text() == "requeue 7\n"
+
+
+@ONE_SIGNAL
+def test_a_long_validation_is_broken_off_and_made_up(
+    number: signal.Signals, code: int, trained: Path, tmp_path: Path, las: Las
+) -> None:
+    """The step is saved, and the run ends with the bits of one that nobody disturbed."""
+    search, calls, late = GreedySearch.__call__, itertools.count(1), 60.0
+
+    def slow(self: GreedySearch, *given: Any) -> Any:
+        if next(calls) == 2:  # in the second validation, of the last step
+            os.kill(os.getpid(), number)
+            began = time.monotonic()
+            while time.monotonic() - began < late:
+                time.sleep(0.01)
+        return search(self, *given)
+
+    mine = ["train", *overrides(trained), f"run_dir={tmp_path / 'run'}"]
+    began = time.monotonic()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(GreedySearch, "__call__", slow)
+        answer = las(*mine)
+    assert answer.code == code and "step 4" in answer.err and time.monotonic() - began < late
+    assert [line["step"] for line in steps(tmp_path / "run") if line["event"] == "validation"] == [2]
+    assert las(*mine).code == 0
+    require_same(tmp_path / "run", trained / "run")
 
 
 @ONE_SIGNAL

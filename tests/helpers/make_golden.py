@@ -1,7 +1,8 @@
 """Makes tests/golden/<version>/: `python tests/helpers/make_golden.py`, once for each release.
 
 Each folder is a run folder with one checkpoint in the middle of a training of the tiny corpus, an audio file, and in
-expected.json the training's overrides, what the release hears in that file, and the losses of the steps that come next.
+expected.json the training's overrides, the text that the release decodes of that file, and the losses of the steps
+that come next.
 """
 
 import contextlib
@@ -50,10 +51,10 @@ def make(version: str) -> Path:
         for kept in ("config.json", "symbols.json"):
             shutil.copy(f"run/{kept}", golden)
         shutil.copy(tiny.wav(root, "mdab0_sx0"), golden / "audio.wav")
-        heard = transcriber.load(golden).transcribe(golden / "audio.wav")
+        found = transcriber.load(golden).transcribe(golden / "audio.wav")
         losses = {line["step"]: line["loss"] for line in tiny.steps(Path("run")) if line["event"] == "train"}
     later = {str(step): losses[step] for step in range(STEP + 1, LAST + 1)}
-    expected = {"overrides": OVERRIDES, "text": heard.text, "score": heard.score, "losses": later}
+    expected = {"overrides": OVERRIDES, "text": found.text, "score": found.score, "losses": later}
     (golden / "expected.json").write_text(json.dumps(expected, indent=2) + "\n")
     return golden
 

@@ -258,7 +258,9 @@ def test_deep_configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, las: Las)
     (tmp_path / "configs/search/deep.yaml").write_text(f"size: {DEEP[:600]}{']' * 600}\n")
     monkeypatch.setattr(build, "config_directory", lambda: tmp_path / "configs")
     in_words(
-        las("train", "search=deep"), 2, f"an option of {tmp_path}/configs: lists and sections inside each other, too deep"
+        las("train", "search=deep"),
+        2,
+        f"an option of {tmp_path}/configs: lists and sections inside each other, too deep",
     )
 
 
