@@ -225,13 +225,16 @@ def test_options_build_and_are_a_function_of_the_key(name: str) -> None:
     assert name == "telephone" or not torch.equal(first, augment.waveform(waveform, RATE, 8, TALKERS))
 
 
-def test_a_step_that_is_added_leaves_the_draws_of_the_others() -> None:
+def test_a_step_that_is_added_leaves_the_draws_of_the_others_and_a_key_gives_what_it_gave() -> None:
     waveform = torch.from_numpy(speech()).float()
     alone = Augmentation(noise=AdditiveNoise())
     more = Augmentation(noise=AdditiveNoise(), gain=RandomGain(), reverberation=Reverberation())
     for key in range(5):
         one, two = (each.waveform_and_draws(waveform, RATE, key, TALKERS)[1] for each in (alone, more))
         assert list(two) == ["reverberation", "noise", "gain"] and one["noise"] == two["noise"]
+    drawn = more.waveform_and_draws(waveform, RATE, 7, TALKERS)[1]
+    values = (drawn["reverberation"]["rt60_s"], drawn["noise"]["snr_db"], drawn["gain"]["gain_db"])
+    assert values == pytest.approx((0.3720441360327842, 15.913777824997673, 4.156397287995759))
 
 
 def batches(folder: Path, workers: int, plan: Sequence[list[int]], start: int = 0) -> list[torch.Tensor]:
