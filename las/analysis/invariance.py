@@ -20,7 +20,7 @@ from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.cells.weight_norm import weight_norm
-from las.nn.kernels.plain import unroll
+from las.nn.kernels.base import unroll
 from las.nn.normalisation import layer_norm, moment_norm, moments
 
 SAME, MOVES = 1e-9, 1e-2

@@ -11,7 +11,7 @@ from las.analysis.probe import DRAWS, Probe
 from las.analysis.smoothness import Grid
 from las.config.build import Config, check_value, checked, compose
 from las.data.loader import Batch
-from las.nn import rnn
+from las.nn.kernels import choice
 from las.reproduction import analysis_html
 from las.runtime import distributed, progress
 from las.runtime.errors import ConfigError, suggest
@@ -51,7 +51,7 @@ def analyze(overrides: list[str]) -> None:
     for table in tables:
         progress.console.print(table)
     if any(name in ANALYSES for name in names):
-        with rnn.use_kernel(str(config["kernel"])):
+        with choice.use_kernel(str(config["kernel"])):
             _of_model(config, [name for name in names if name in ANALYSES], tables)
     elif config["output"] is not None:
         _say_page(analysis_html.write("las analyze", tables, [], Path(config["output"])))

@@ -18,7 +18,7 @@ from las.decoding.evaluation import Search
 from las.decoding.recordings import find_audio
 from las.decoding.transcriber import Transcriber, load
 from las.decoding.transcription import Transcription
-from las.nn import rnn
+from las.nn.kernels import choice
 from las.runtime import devices, distributed, progress
 from las.runtime.errors import ConfigError
 from las.scoring import error_rates, tables
@@ -89,7 +89,7 @@ def decode(overrides: list[str]) -> None:
     Started by `torchrun`, the processes share batches or files; the main one writes.
     """
     config = tuned_search.compose("decode", overrides)
-    with rnn.use_kernel(str(config["kernel"])):
+    with choice.use_kernel(str(config["kernel"])):
         _decode(config)
 
 

@@ -20,7 +20,7 @@ from las.data.audio import files
 from las.decoding import tuned_search
 from las.decoding.search import BeamSearch
 from las.decoding.transcriber import Transcriber
-from las.nn import rnn
+from las.nn.kernels import choice
 from las.reproduction import examples, transcription_html
 from las.runtime import devices, machine, progress
 from las.runtime.errors import ConfigError, DataError, LasError
@@ -38,7 +38,7 @@ class DemoBackend:
     def __init__(self, transcriber: Transcriber, kernel: str, max_duration_s: float = 3600.0) -> None:
         self.transcriber, self.kernel, self.idle = transcriber, kernel, threading.Lock()
         self.max_duration_s = max_duration_s
-        with rnn.use_kernel(kernel):  # compiles the kernels now rather than at the first recording
+        with choice.use_kernel(kernel):  # compiles the kernels now rather than at the first recording
             transcriber.decode([torch.zeros(transcriber.sample_rate)], [0.0])
 
     def __call__(self, path: str | None, size: int, length_normalisation: float) -> transcription_html.Parts:
@@ -52,7 +52,7 @@ class DemoBackend:
         in_time = lambda _: self.require_short(path, "takes", time.monotonic() - started)  # noqa: E731
         try:
             self.require_short(path, "lasts", files.info(path).duration_s)
-            with self.idle, rnn.use_kernel(self.kernel):
+            with self.idle, choice.use_kernel(self.kernel):
                 (transcription,) = transcriber.transcribe_all([path], batch_size=2, on_decoded=in_time)
         except LasError as error:
             return transcription_html.problem(str(error).replace(path, Path(path).name))

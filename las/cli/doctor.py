@@ -99,9 +99,9 @@ def cpu_kernel() -> Check:
     """Check that the C++ recurrence is compiled, or can be."""
     try:
         cpp_build.load()
-        return Check("cpu kernel", OK, f"compiled by {cpp_build.find_compiler()}, kept in {cpp_build.cache()}")
+        return Check("cpu kernel", OK, f"compiled by {cpp_build.find_compiler()}, kept in {cpp_build.cache_folder()}")
     except cpp_build.Unavailable as error:
-        return Check("cpu kernel", NOTE, f"{error}. LSTMs take the slower kernel=autograd", "apt install g++")
+        return Check("cpu kernel", NOTE, f"{error}. LSTMs take kernel=plain, up to 3 times slower", "apt install g++")
 
 
 def gpu() -> Check:
@@ -124,16 +124,26 @@ def gpu() -> Check:
 
 
 def kernels() -> Check:
-    """List the kernels that compute LSTM layers here (`kernel=...`), and why others do not."""
+    """List what computes LSTM layers here (`kernel=...`) and what C++ computes besides, and why others do not."""
     try:
         torch: Any = importlib.import_module("torch")
-        rnn: Any = importlib.import_module("las.nn.rnn")
+        choice: Any = importlib.import_module("las.nn.kernels.choice")
         cells: Any = importlib.import_module("las.nn.cells.ln_global")
+        for module in COMPILED:
+            importlib.import_module(module)
     except (ImportError, OSError):
         return Check("kernels", NOTE, "cannot be checked without torch")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    return Check("kernels", OK, f"ln_global on {device}: {rnn.available(cells.LNGlobalLSTMCell(16, 16).to(device))}")
+    cell = cells.LNGlobalLSTMCell(16, 16).to("cuda" if torch.cuda.is_available() else "cpu")
+    like = next(cell.parameters())
+    found = f"ln_global on {like.device.type}: {choice.available(cell)}; {choice.compiled_here(like)}"
+    return Check("kernels", OK, found)
 
+
+COMPILED = (
+    *("las.nn.speller", "las.nn.dropout", "las.nn.gammatone"),
+    *("las.decoding.beam_expansion", "las.decoding.scorers.ctc_prefix"),
+)
+"""Modules with parts in C++."""
 
 EXTRAS = {
     "espeakng-loader": ("synth", "the synthetic corpora"),

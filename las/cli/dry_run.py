@@ -17,7 +17,7 @@ from las.data import sampler
 from las.data.corpora.base import Corpus
 from las.data.loader import Batch, Loader
 from las.data.manifest import Utterance
-from las.nn import rnn
+from las.nn.kernels import choice
 from las.runtime import machine
 from las.runtime.errors import LasError
 from las.runtime.machine import GB, NOTE, OK, PROBLEM, Check
@@ -63,7 +63,7 @@ def checks(config: Config, parts: TrainingParts, corpus: Corpus, train: Sequence
         yield Check("longest batch", PROBLEM, f"all training utterances are longer than {limit}")
         return
     longest = [usable[index] for index in sampler.cut(sampler.by_length(usable)[::-1], usable, parts.batch_size)[0]]
-    with rnn.use_kernel(str(config["kernel"])):
+    with choice.use_kernel(str(config["kernel"])):
         prediction = forecast(parts, longest, corpus)
     longest_s = longest[0].duration_s
     wanted_s = len(longest) * longest_s

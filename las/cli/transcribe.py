@@ -21,7 +21,7 @@ from las.decoding.evaluation import Search
 from las.decoding.recordings import find_audio
 from las.decoding.transcriber import Transcriber, load
 from las.decoding.transcription import SegmentTranscript, Transcription
-from las.nn import rnn
+from las.nn.kernels import choice
 from las.runtime import devices, distributed, progress
 from las.runtime.errors import ConfigError, DataError, suggest
 from las.storage import atomic
@@ -60,7 +60,7 @@ def transcribe(overrides: list[str]) -> list[Transcription]:
     streaming.require_channel(config["channel"])
     with _recordings(config["input"]) as recordings:
         output = output_of(config["output"], config["format"], recordings)
-        with rnn.use_kernel(str(config["kernel"])):
+        with choice.use_kernel(str(config["kernel"])):
             return _transcribe(config, recordings, output)
 
 

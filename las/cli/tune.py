@@ -22,7 +22,7 @@ from las.decoding import tuned_search
 from las.decoding.base import Search
 from las.decoding.search import BeamSearch
 from las.decoding.transcriber import Transcriber, load
-from las.nn import rnn
+from las.nn.kernels import choice
 from las.runtime import devices, distributed, progress
 from las.runtime.errors import ConfigError
 from las.scoring import error_rates
@@ -175,7 +175,7 @@ def _run(config: Config, device: torch.device, search: Search, variants: Callabl
 
     Processes take the batches in turn.
     """
-    with rnn.use_kernel(str(config["kernel"])):
+    with choice.use_kernel(str(config["kernel"])):
         with distributed.main_first():
             transcriber = load(
                 config["checkpoint"], search, str(device), strict=config["strict"], precision=config["precision"]

@@ -10,7 +10,7 @@ from las.config import overrides as config_overrides
 from las.config.build import build, checked, compose
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
-from las.nn import rnn
+from las.nn.kernels import choice
 from las.runtime import progress
 from las.runtime.errors import ConfigError
 from las.storage import atomic
@@ -43,7 +43,7 @@ def tune_lr(overrides: list[str]) -> RangeTest:
         parts = parts._replace(model=setup.draw_model(complete, corpus))
     targets = parts.task.targets(corpus, parts.model, data.splits, config)
     train = [each for each in usable(parts, data) if each.id not in targets.missing]
-    with rnn.use_kernel(str(config["kernel"])):
+    with choice.use_kernel(str(config["kernel"])):
         result = range_test.run(parts, corpus, train, targets.source, sweep)
     title = f"{config['name']} on {corpus.name}, {setup.num_parameters(parts.model):,} parameters"
     print_table(result, title)

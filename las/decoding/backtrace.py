@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from las.decoding.base import Hypothesis
-from las.nn.kernels.cpu_beams import BeamState
+from las.decoding.beam_expansion import BeamState
 
 
 class BeamStep(NamedTuple):

@@ -1,10 +1,11 @@
 """Expansion of the hypotheses of a beam search by one symbol.
 
-`BeamExpansion` is written in torch's operations and runs anywhere; on a CPU a compiled loop takes its place
-(`las.nn.kernels.cpu_beams`)."""
+`BeamExpansion` is written in torch's operations and runs anywhere; on a CPU `CompiledBeamExpansion` in C++ (`beams.h`)
+takes its place.
+"""
 
+import ctypes
 import math
-from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -12,9 +13,25 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from las.decoding.scorers.base import score_type
-from las.nn.kernels import cpu_beams
-from las.nn.kernels.cpp import layer as cpu
-from las.nn.kernels.cpu_beams import BeamState
+from las.nn.kernels.choice import Compiled, Differences
+from las.nn.kernels.cpp.recurrence import Bools, Doubles, Int64s, Structure, call, dense
+
+SHARED = 1 << 13
+"""Scores of symbols from which on threads share the utterances."""
+
+
+class BeamState(NamedTuple):
+    """The hypotheses under construction. `lengths` counts the end symbol, `tokens` are their last symbols.
+
+    A score of -inf marks a hypothesis that is impossible or does not exist (there were fewer continuations than
+    beams). No continuation can make it possible, so it counts as finished, its last symbol as its end.
+    """
+
+    tokens: Int[Tensor, "batch beam"]
+    scores: Float[Tensor, "batch beam"]
+    ranks: Float[Tensor, "batch beam"]
+    lengths: Int[Tensor, "batch beam"]
+    finished: Bool[Tensor, "batch beam"]
 
 
 def first_beams(sos: int, num_states: Int[Tensor, " batch"]) -> BeamState:
@@ -109,6 +126,19 @@ def stable_topk(values: Float[Tensor, "rows candidates"], count: int) -> tuple[T
     return ordered, indices.gather(1, order)
 
 
+class ExpansionStructure(Structure):
+    """The structure `Expansion` of `beams.h`, field by field."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("batch", "beams", "vocab", "kept", "eos")),
+        ("exponent", ctypes.c_double),
+        *((name, ctypes.c_void_p) for name in ("symbol_scores", "end_scores")),
+        *(("scores", Doubles), ("lengths", Int64s), ("finished", Bools), ("at_limit", Bools)),
+        *((name, Int64s) for name in ("new_tokens", "parents", "new_lengths")),
+        *(("new_scores", Doubles), ("new_ranks", Doubles), ("new_finished", Bools)),
+    )
+
+
 class CompiledBeamExpansion(BeamExpansion):
     """Expansion of all beams in C++, on a CPU."""
 
@@ -119,28 +149,39 @@ class CompiledBeamExpansion(BeamExpansion):
         end_scores: Float[Tensor, "batch beam"],
         at_limit: Bool[Tensor, "batch 1"],
     ) -> tuple[BeamState, Int[Tensor, "batch new_beam"]]:
-        return cpu_beams.extended(beams, symbol_scores, end_scores, at_limit, *self)
+        """The result of `BeamExpansion.extend`; scores of beams are in float64."""
+        batch, count, vocab = symbol_scores.shape
+        dtype = symbol_scores.dtype if symbol_scores.dtype in (torch.float32, torch.float64) else torch.float64
+        inputs = {"symbol_scores": symbol_scores.to(dtype), "end_scores": end_scores.to(dtype), "at_limit": at_limit}
+        inputs |= {"scores": beams.scores.double(), "lengths": beams.lengths.long(), "finished": beams.finished}
+        inputs = {name: dense(part) for name, part in inputs.items()}
+        kept = min(self.size, count * vocab)
+        tokens, parents, lengths = inputs["lengths"].new_empty(3, batch, kept)
+        scores, ranks = inputs["scores"].new_empty(2, batch, kept)
+        new = BeamState(tokens, scores, ranks, lengths, inputs["finished"].new_empty(batch, kept))
+        structure = ExpansionStructure(batch, count, vocab, kept, self.eos, self.exponent)
+        structure.point(**inputs, parents=parents, **{f"new_{name}": part for name, part in new._asdict().items()})
+        call("expand", dtype, structure, symbol_scores.numel() >= SHARED)
+        return new, parents
 
 
 def expansion_on(device: torch.device, eos: int, size: int, exponent: float) -> BeamExpansion:
     """The expansion that is fastest on a device."""
-    is_compiled = device.type == "cpu" and compiled_agrees()
-    return (CompiledBeamExpansion if is_compiled else BeamExpansion)(eos, size, exponent)
+    refusal = BEAMS.refusal(torch.empty(0, dtype=score_type(device), device=device))
+    return (BeamExpansion if refusal else CompiledBeamExpansion)(eos, size, exponent)
 
 
-@cache
-def compiled_agrees() -> bool:
-    """True if the compiled loop can be built and agrees with the operations above in a trial."""
-    if not cpu.is_available():
-        return False
+def _trial() -> Differences:
+    """Three steps of three utterances, of which one is at its limit."""
     scores = torch.linspace(-9, 9, 3 * 4 * 5, dtype=torch.float64).sin().mul(3).view(3, 4, 5).log_softmax(-1)
-    at_limit, beams, compiled = torch.tensor([[False], [False], [True]]), [], True
-    for kind in (BeamExpansion, CompiledBeamExpansion):
-        found = first_beams(0, torch.ones(3, dtype=torch.long))
+    at_limit, results = torch.tensor([[False], [False], [True]]), []
+    for kind in (CompiledBeamExpansion, BeamExpansion):
+        beams = first_beams(0, torch.ones(3, dtype=torch.long))
         for step in range(3):
-            of_beams = scores[:, : found.tokens.shape[1]].roll(step, 2)
-            found, parents = kind(0, 4, 0.7).extend(found, of_beams, of_beams[:, :, 0], at_limit)
-        beams.append((*found, parents))
-    for one, other in zip(*beams, strict=True):
-        compiled &= torch.allclose(one.double(), other.double(), rtol=1e-9, atol=1e-9)
-    return compiled
+            of_beams = scores[:, : beams.tokens.shape[1]].roll(step, 2)
+            beams, parents = kind(0, 4, 0.7).extend(beams, of_beams, of_beams[:, :, 0], at_limit)
+        results.append([*beams, parents])
+    return [("the expansion", ours, right) for ours, right in zip(*results, strict=True)]
+
+
+BEAMS = Compiled("beams", _trial, 1e-9)

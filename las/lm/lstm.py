@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from las.config.build import require
 from las.data.tokenizers import Tokenizer
 from las.lm import vocabulary
-from las.nn import rnn
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.ctc import CTCOutput
 from las.nn.dropout import Dropout
+from las.nn.kernels import choice
 from las.nn.rnn import CellFactory, RecurrentLayer
 from las.nn.trainable import FeatureAugmentation, Trainable, TrainingBatch
 
@@ -79,7 +79,7 @@ class LSTMLanguageModel(Trainable):
 
     def explain(self) -> str:
         """A line for the log of a run: the kernel of the recurrences, and why it was selected."""
-        return rnn.explain(self._cells[0], self.embedding.weight)
+        return choice.explain(self._cells[0], self.embedding.weight)
 
     def forward(self, targets: Int[Tensor, "batch tokens"]) -> Float[Tensor, "batch steps vocab"]:
         """Logits: row i predicts target i from the targets before it, the last row predicts the end.

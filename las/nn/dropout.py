@@ -1,18 +1,29 @@
 """Dropout (Srivastava et al. 2014), with fewer random numbers on a CPU.
 
 PyTorch draws 64 random bits for every unit on a CPU, one unit after the other, which is a tenth of the time of an
-update. Here four units share them.
+update. Here four units share them, and C++ (`dropout.h`) draws, masks and multiplies in one pass: it takes the same
+numbers of torch's generator as `reference`, and leaves the generator as that does.
 """
 
+import ctypes
+import sys
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from las.nn.kernels import cpu_dropout
-from las.nn.kernels.cpu_dropout import BITS
-from las.nn.kernels.torch.allocator import allocator
+from las.nn.kernels.allocator import allocator
+from las.nn.kernels.choice import Compiled, Differences
+from las.nn.kernels.cpp.recurrence import Bytes, Structure, call, dense
+
+BITS = 16
+"""Random bits of a unit."""
+UNITS = 64 // BITS
+"""Units that share one random number."""
+
+SHARED = 1 << 16
+"""Units from which on threads share them."""
 
 
 class Dropout(nn.Dropout):
@@ -28,11 +39,11 @@ class Dropout(nn.Dropout):
 
 
 class Dropped(torch.autograd.Function):
-    """The values times factors that are drawn here, in memory that is used again; see `cpu_dropout.drop`."""
+    """The values times factors that are drawn here, in memory that is used again."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, dropped: int) -> Tensor:
-        scaled, factors = cpu_dropout.drop(values, dropped)
+        scaled, factors = (reference if DROPOUT.refusal(values) else compiled)(values, dropped)
         ctx.save_for_backward(factors)
         return scaled
 
@@ -42,3 +53,60 @@ class Dropped(torch.autograd.Function):
         if torch.is_grad_enabled():  # for a second derivative
             return grads * factors, None
         return torch.mul(grads, factors, out=allocator.empty_like(factors)), None
+
+
+class DropoutStructure(Structure):
+    """The structure `Dropout` of `dropout.h`, field by field."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("units", "least")),
+        ("factor", ctypes.c_double),
+        ("generator", Bytes),
+        *((name, ctypes.c_void_p) for name in ("values", "factors", "scaled")),
+    )
+
+
+def reference(values: Float[Tensor, "*shape"], dropped: int) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
+    """The product of values and factors, and the factors: 0 with the probability dropped / 2^16.
+
+    Other factors keep the mean.
+    """
+    numbers = torch.empty(-(-values.numel() // UNITS), dtype=torch.int64, device=values.device)
+    numbers.random_(-(1 << 63), None)
+    drawn = numbers.view(torch.int16)[: values.numel()].view(values.shape)
+    factors = allocator.empty_like(values).copy_(drawn >= _least(dropped)).mul_(_factor(dropped))
+    return torch.mul(values, factors, out=allocator.empty_like(values)), factors
+
+
+def compiled(values: Float[Tensor, "*shape"], dropped: int) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
+    """`reference` in C++."""
+    values, generator = dense(values), torch.get_rng_state()
+    scaled, factors = allocator.empty_like(values), allocator.empty_like(values)
+    structure = DropoutStructure(values.numel(), _least(dropped), _factor(dropped))
+    structure.point(generator=generator, values=values, factors=factors, scaled=scaled)
+    call("drop", values.dtype, structure, values.numel() >= SHARED)
+    torch.set_rng_state(generator)
+    return scaled, factors
+
+
+def _least(dropped: int) -> int:
+    """The smallest signed number of `BITS` bits whose unit is kept."""
+    return dropped - 2 ** (BITS - 1)
+
+
+def _factor(dropped: int) -> float:
+    return float(2**BITS / (2**BITS - dropped))
+
+
+def _trial() -> Differences:
+    """The values, the factors, and the generator afterwards."""
+    assert sys.byteorder == "little", "numbers are read as they lie in memory"
+    values, results = torch.arange(5003.0) + 1, []
+    for function in (compiled, reference):
+        torch.manual_seed(1)
+        torch.empty(1, dtype=torch.int32).random_()  # so that halves of a number come from two twists
+        results.append([*function(values, 20000), torch.get_rng_state()])
+    return [("dropout", ours, right) for ours, right in zip(*results, strict=True)]
+
+
+DROPOUT = Compiled("dropout", _trial, 0.0)

@@ -7,18 +7,17 @@
 weights, state of the attention (the last weights, or in `weight_feedback` their sum); all of them start as zeros, for
 attentions whose `initial_state` is zero. Batch, samples, states and beams may have any size.
 
-This module is also the kernel of the exported listener (`recurrence`): torch.export would unroll a loop in
+`ScanKernel` is the kernel of the exported listener: torch.export would unroll a loop in
 Python frame by frame, for one length only, so the recurrence is one `scan` node for any number of frames. It is not
 fast, and no other code selects it.
 """
 
 import contextlib
 import logging
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -26,9 +25,9 @@ from torch import Tensor, nn
 from torch._higher_order_ops.scan import scan
 from torch.export import Dim, ExportedProgram
 
-from las.nn import rnn
 from las.nn.attention.base import AttentionMemory
 from las.nn.cells.base import LSTMCell, LSTMState
+from las.nn.kernels import choice
 from las.nn.kernels.base import InputGates, Kernel, Lengths, States, Unrolled, one_by_one
 from las.nn.masking import mask_of
 from las.nn.model import ListenAttendSpell
@@ -73,7 +72,7 @@ def listener(model: ListenAttendSpell, sample_rate: int) -> ExportedProgram:
     length = round(EXAMPLE_S * sample_rate)
     example = torch.zeros(2, length), torch.tensor([length, length - 1])
     any_size: Any = ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, {0: Dim.DYNAMIC})
-    with rnn.use_kernel(cast(Kernel, sys.modules[__name__])):
+    with choice.use_kernel(ScanKernel()):
         return _export(Listen(model.eval()), example, any_size)
 
 
@@ -145,20 +144,13 @@ def _quiet() -> Iterator[None]:
         log.setLevel(level)
 
 
-def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
-    """The reason why `scan` cannot compute this cell, empty if it can: its step must not depend on frame or padding."""
-    if type(cell).padded_step is not LSTMCell.padded_step:
-        return "its step depends on the frame"
-    return ""
-
-
 def unroll(
     cell: LSTMCell,
     input_gates: Float[Tensor, "batch frames gates"],
     num_frames: Lengths,
     state: LSTMState | None = None,
 ) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
-    """One cell over padded frames by `scan`, see `las.nn.kernels.plain.unroll`."""
+    """One cell over padded frames by `scan`, see `las.nn.kernels.base.unroll`."""
     batch, frames, _ = input_gates.shape
     state = cell.initial_state(batch) if state is None else state
     mask = mask_of(num_frames, frames, input_gates.device)
@@ -175,6 +167,13 @@ def unroll(
     return outputs.transpose(0, 1), LSTMState(*last)
 
 
-def recurrence(cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: Lengths, states: States) -> Unrolled:
-    """`unroll` in each direction, see `las.nn.kernels.base.Kernel`."""
-    return one_by_one(unroll, cells, input_gates, num_frames, states)
+class ScanKernel(Kernel):
+    """`unroll` in each direction, for cells whose step depends neither on the frame nor on padding."""
+
+    def unsupported_reason(self, cell: LSTMCell, like: Tensor) -> str:
+        return "" if type(cell).padded_step is LSTMCell.padded_step else "its step depends on the frame"
+
+    def recurrence(
+        self, cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: Lengths, states: States
+    ) -> Unrolled:
+        return one_by_one(unroll, cells, input_gates, num_frames, states)

@@ -8,17 +8,18 @@ theta_i. The centres are evenly spaced along the basilar membrane (Greenwood 199
 Constants and windows are those of RASR (Signal/GammaTone.cc), on samples of 16 bits.
 """
 
+import ctypes
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Complex, Float, Int
+from jaxtyping import Complex, Float, Float64, Int
 from torch import Tensor, nn
 
 from las.config.build import require
 from las.nn.features import Features
-from las.nn.kernels import cpu_gammatone
-from las.nn.kernels.cpu_gammatone import FilterBank
+from las.nn.kernels.choice import Compiled, Differences
+from las.nn.kernels.cpp.recurrence import Doubles, Structure, call, dense
 from las.nn.masking import mask_of
 from las.runtime import torchaudio_compat
 from las.runtime.errors import ArgumentError
@@ -33,6 +34,14 @@ SCALE = 0.00035
 ROOT = 0.1
 GREENWOOD = (165.4, 2.1, 0.88)
 ERB = (24.7, 0.00437)
+
+
+class FilterBank(NamedTuple):
+    """Coefficients of the sections of each filter, and its gain: r cos(theta), r^2, g^4."""
+
+    real: Float64[Tensor, "filters"]
+    squared: Float64[Tensor, "filters"]
+    gain: Float64[Tensor, "filters"]
 
 
 class Gammatone(Features):
@@ -101,11 +110,14 @@ class Gammatone(Features):
 
     def integrals(self, waveforms: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch frames filters"]:
         """Windowed sums of the rectified outputs of the filters, by the compiled recursion where it is available."""
-        window = self.get_buffer("window")
-        if cpu_gammatone.can_filter(waveforms):
-            return cpu_gammatone.integrals(waveforms, self.bank, window, self.frame_shift)
+        if waveforms.requires_grad or torch.compiler.is_exporting() or FILTERS.refusal(waveforms):
+            return self.transformed(waveforms)
+        return integrals(waveforms, self.bank, self.get_buffer("window"), self.frame_shift)
+
+    def transformed(self, waveforms: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch frames filters"]:
+        """`integrals` by Fourier transforms."""
         frames = self.filtered(waveforms).abs().unfold(2, self.frame_length, self.frame_shift)
-        return (frames @ window).transpose(1, 2)
+        return (frames @ self.get_buffer("window")).transpose(1, 2)
 
     def filtered(self, waveforms: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch filters samples"]:
         """Outputs of the filters, by blocks with what preceded them (overlap-save).
@@ -147,3 +159,38 @@ def _section(real: Tensor, squared: Tensor, omega: Tensor) -> Tensor:
     """The frequency response of a section without its gain."""
     delay = torch.exp(-1j * omega)
     return (1.0 - real * delay) / (1.0 - 2.0 * real * delay + squared * delay**2)
+
+
+class GammatoneStructure(Structure):
+    """The structure `Gammatone` of `gammatone.h`, field by field."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("batch", "samples", "filters", "frames", "length", "shift")),
+        *((name, Doubles) for name in (*FilterBank._fields, "window")),
+        *((name, ctypes.c_void_p) for name in ("waveforms", "integrals")),
+    )
+
+
+def integrals(
+    waveforms: Float[Tensor, "batch samples"], bank: FilterBank, window: Float[Tensor, "length"], shift: int
+) -> Float[Tensor, "batch frames filters"]:
+    """Windowed sums of rectified outputs in C++ (`gammatone.h`), for whole frames of at least one."""
+    waveforms, window = dense(waveforms), dense(window.double())
+    bank = FilterBank(*(dense(part.double()) for part in bank))
+    (batch, samples), length = waveforms.shape, len(window)
+    frames = 1 + (samples - length) // shift
+    sums = waveforms.new_empty(batch, frames, len(bank.real))
+    structure = GammatoneStructure(batch, samples, len(bank.real), frames, length, shift)
+    structure.point(**bank._asdict(), window=window, waveforms=waveforms, integrals=sums)
+    call("filter_frames", waveforms.dtype, structure)
+    return sums
+
+
+def _trial() -> Differences:
+    features = Gammatone(8000, num_filters=12).float()
+    waveforms = torch.linspace(0, 99, 2 * 900, dtype=torch.float32).square().sin().view(2, 900)
+    ours = integrals(waveforms, features.bank, features.get_buffer("window"), features.frame_shift)
+    yield "the filters", ours, features.transformed(waveforms)
+
+
+FILTERS = Compiled("gammatone filters", _trial, 1e-3)

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from las.config.build import require, shown
-from las.nn import rnn
 from las.nn.cells.base import LSTMCell
 from las.nn.dropout import Dropout
-from las.nn.kernels.torch.allocator import allocator
+from las.nn.kernels import choice
+from las.nn.kernels.allocator import allocator
 from las.nn.masking import Lengths, mask_of, masked_mean
 from las.nn.normalisation import OUTPUT_NORMS, Rows
 from las.nn.rnn import BidirectionalLayer, CellFactory, ListenerLayer
@@ -161,7 +161,7 @@ class Listener(nn.Module):
     def explain(self) -> str:
         """A line for the log of a run: the kernel of the recurrences on the device of the parameters, and why."""
         cell = next((module for module in self.modules() if isinstance(module, LSTMCell)), None)
-        return "recurrences: none" if cell is None else rnn.explain(cell, next(cell.parameters()))
+        return "recurrences: none" if cell is None else choice.explain(cell, next(cell.parameters()))
 
     @property
     def reductions(self) -> tuple[int, ...]:

@@ -15,8 +15,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from las.config import build
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.cells.lstm import PlainLSTMCell
-from las.nn.kernels.base import values_are_unknown
-from las.nn.kernels.torch.layer import forget_bias
+from las.nn.kernels.base import forget_bias, values_are_unknown
 from las.nn.rnn import BidirectionalLayer, CellFactory, RecurrentLayer
 from las.runtime.errors import ArgumentError
 
@@ -50,7 +49,7 @@ class LSTM(nn.Module):
         bidirectional: a second cell in each layer reads backwards; outputs are [..., 2H], forwards first.
         device: where the parameters are made.
         dtype: their type, a floating one.
-        cell: a card of `configs/cell` by its name (`ln_global`, `lstm`, ...), a cell class, or a function from
+        cell: an option of `configs/cell` by its name (`ln_global`, `lstm`, ...), a cell class, or a function from
             (input_size, hidden_size, **options) to a cell.
         options: of the cell, for example `cell_norm="output"` or `forget_bias=1.0`. `bias=True` and `proj_size=0`, as
             `torch.nn.LSTM` has them, are taken for every cell.

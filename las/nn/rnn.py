@@ -1,111 +1,19 @@
-"""Cells over time: one over padded frames, two in opposite directions, by the kernel that `select_kernel` finds.
+"""Cells over time: one over padded frames, two in opposite directions, by the kernel that is chosen for them."""
 
-`las.nn.kernels.plain` is the reference of all kernels.
-"""
-
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from itertools import takewhile
-from typing import NamedTuple, cast
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from las.nn.cells.base import LSTMCell, LSTMState
-from las.nn.kernels import cudnn, operator, plain, second_derivative
-from las.nn.kernels.base import Kernel, LayerKernel, States, Unrolled, input_gates, values_are_unknown
-from las.nn.kernels.cpp import layer as cpu
-from las.nn.kernels.torch import layer as autograd
-from las.nn.kernels.triton import layer as triton
+from las.nn.kernels import choice, operator, second_derivative
+from las.nn.kernels.base import PLAIN, States, Unrolled, values_are_unknown
 from las.nn.masking import reverse
-from las.runtime.errors import ConfigError, suggest
 
 CellFactory = Callable[[int, int], LSTMCell]
 """Makes a cell from (input_size, hidden_size): a `functools.partial` that the config built."""
-
-
-KERNELS: dict[str, Kernel] = {
-    "triton": cast(Kernel, triton),
-    "cudnn": cast(Kernel, cudnn),
-    "cpu": cast(Kernel, cpu),
-    "autograd": cast(Kernel, autograd),
-    "plain": cast(Kernel, plain),
-}
-"""Kernels by name, fastest first."""
-
-_kernel: ContextVar[str | Kernel] = ContextVar("kernel", default="auto")
-
-
-@contextmanager
-def use_kernel(kernel: str | Kernel) -> Iterator[None]:
-    """Context in which layers compute their recurrence by the named kernel; `auto` selects the fastest possible.
-
-    A kernel that is not in `KERNELS` is passed itself. Raises ConfigError for an unknown name.
-
-    >>> import las, torch
-    >>> lstm, frames = las.LSTM(8, 16), torch.randn(20, 2, 8)
-    >>> with las.use_kernel("plain"):
-    ...     expected, _ = lstm(frames)
-    ...
-    >>> torch.allclose(lstm(frames)[0], expected, atol=1e-5)
-    True
-    """
-    if isinstance(kernel, str) and kernel not in ("auto", *KERNELS):
-        raise ConfigError(
-            f"The kernel {kernel!r} does not exist.{suggest(kernel, ('auto', *KERNELS))} `las doctor` says which "
-            "can be used on this machine"
-        )
-    token = _kernel.set(kernel)
-    try:
-        yield
-    finally:
-        _kernel.reset(token)
-
-
-def select_kernel(cell: LSTMCell, input_gates: Tensor) -> Kernel:
-    """The kernel of `use_kernel`, or the fastest that computes this cell on this tensor's device and type.
-
-    Raises ConfigError if the named kernel cannot compute the cell.
-    """
-    requested = _kernel.get()
-    if requested == "auto":
-        return next(kernel for kernel in KERNELS.values() if not kernel.unsupported_reason(cell, input_gates))
-    kernel = KERNELS[requested] if isinstance(requested, str) else requested
-    reason = kernel.unsupported_reason(cell, input_gates)
-    if reason:
-        raise ConfigError(f"kernel={requested} cannot compute {type(cell).__name__}: {reason}. Choose kernel=auto")
-    return kernel
-
-
-def explain(cell: LSTMCell, input_gates: Tensor) -> str:
-    """A line for the log of a run: the kernel that `select_kernel` returns here, and why no faster one.
-
-    Only the tensor's device and type matter; it may be empty. Raises `ConfigError` where `select_kernel` does.
-    """
-    picked = select_kernel(cell, input_gates)
-    name = next(name for name, kernel in KERNELS.items() if kernel is picked)
-    if _kernel.get() != "auto":
-        return f"recurrences: {name} (as asked)"
-    listed = _reasons(takewhile(lambda other: other != name, KERNELS), cell, input_gates)
-    return f"recurrences: {name} ({listed})" if listed else f"recurrences: {name}"
-
-
-def available(cell: LSTMCell) -> str:
-    """The kernels that compute a cell where it is, fastest first, and why others cannot: `cpu, plain (triton: ...)`."""
-    like = next(cell.parameters())
-    able = [name for name, kernel in KERNELS.items() if not kernel.unsupported_reason(cell, like)]
-    listed = _reasons((name for name in KERNELS if name not in able), cell, like)
-    return ", ".join(able) + (f" (not {listed})" if listed else "")
-
-
-def _reasons(names: Iterable[str], cell: LSTMCell, like: Tensor) -> str:
-    """Reasons why kernels cannot compute a cell: `triton, cudnn: needs an NVIDIA GPU; ...`."""
-    by_reason: dict[str, list[str]] = {}
-    for name in names:
-        by_reason.setdefault(KERNELS[name].unsupported_reason(cell, like), []).append(name)
-    return "; ".join(f"{', '.join(group)}: {reason}" for reason, group in by_reason.items())
 
 
 class RecurrentLayer(nn.Module):
@@ -245,25 +153,22 @@ class BidirectionalLayer(ListenerLayer):
 
 
 def _run(layers: Sequence[RecurrentLayer], frames: Tensor, num_frames: Tensor, states: States) -> Unrolled:
-    """One layer, or two in opposite directions, by the kernel that `select_kernel` returns."""
+    """One layer, or two in opposite directions, by the kernel of `las.nn.kernels.choice.select_kernel`."""
     cells = [layer.cell for layer in layers]
     if not values_are_unknown():
         return _computed(cells, frames, num_frames, states)
-    if not torch.compiler.is_dynamo_compiling() and not isinstance(_kernel.get(), str):
+    if not torch.compiler.is_dynamo_compiling() and not isinstance(choice.requested(), str):
         return _computed(cells, frames, num_frames, states)  # a kernel that is made for tracing
     if torch.compiler.is_compiling() and operator.supports(cells[0]):
         return operator.layer(cells, frames, num_frames, states)
-    return plain.layer(cells, frames, num_frames, states)
+    return PLAIN.layer(cells, frames, num_frames, states)
 
 
 def _computed(cells: Sequence[LSTMCell], frames: Tensor, num_frames: Tensor, states: States) -> Unrolled:
     """`_run` where the values of tensors are known."""
-    kernel = select_kernel(cells[0], frames)
-    if hasattr(kernel, "layer"):
-        found = cast(LayerKernel, kernel).layer(cells, frames, num_frames, states)
-    else:
-        found = kernel.recurrence(cells, [input_gates(cell, frames, num_frames) for cell in cells], num_frames, states)
-    if kernel is KERNELS["plain"] or not (found[0].requires_grad and torch.is_grad_enabled()):
+    kernel = choice.select_kernel(cells[0], frames)
+    found = kernel.layer(cells, frames, num_frames, states)
+    if kernel is PLAIN or not (found[0].requires_grad and torch.is_grad_enabled()):
         return found
     return second_derivative.attach(cells, frames, num_frames, states, found)
 

@@ -8,41 +8,37 @@ One step, for the previous token y_{i-1} and the previous context c_{i-1}:
 
 Its state is a value: search may keep several and reorder them along the beam axis.
 
-Teacher forcing runs all steps in one fused pass where a loop of `LOOPS` supports the cells and the attention
-(`_fused_forward`), on a GPU as replays of a captured step (`_replayed_forward`), else step by step
-(`_reference_forward`).
+Teacher forcing runs all steps in one compiled pass on a CPU (`_compiled_forward`), as replays of a captured step on a
+GPU (`_replayed_forward`), and step by step elsewhere (`_reference_forward`).
 """
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from las.config.build import require
-from las.nn import rnn
 from las.nn.attention.base import Attention, AttentionMemory, State
 from las.nn.cells.base import LSTMCell, LSTMState
+from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.dropout import Dropout
+from las.nn.kernels import choice
+from las.nn.kernels.base import FORMS
+from las.nn.kernels.choice import Compiled, Differences
 from las.nn.kernels.cpp import search_step
-from las.nn.kernels.cpp import speller as cpu_speller
+from las.nn.kernels.cpp import speller as cpu
 from las.nn.kernels.cpp.search_step import StepFn
 from las.nn.kernels.graphs import replayed
 from las.nn.kernels.graphs.recurrence import Recurrence
-from las.nn.kernels.torch import teacher_forcing
 from las.nn.rnn import CellFactory
 from las.nn.scheduled import PiecewiseLinear, ScheduledModule
 from las.runtime.errors import ArgumentError, require_known
 
 AttentionFactory = Callable[[int, int], Attention]
 """Makes an attention from (query_size, value_size)."""
-
-LOOPS: dict[str, type[teacher_forcing.TeacherForcingLoop]] = {
-    "cpu": cpu_speller.CppDecoderLoop,
-    "autograd": teacher_forcing.DecoderLoop,
-}
-"""Loops of teacher forcing by name, besides `replayed` and `plain`, those over `Speller.decode_step`."""
 
 Masks = Sequence[Tensor | None]
 """Dropout masks (factors) of the embedding and of the output of each layer; None for no dropout."""
@@ -220,13 +216,8 @@ class Speller(ScheduledModule):
         previous = torch.cat([targets.new_full((len(targets), 1), self.boundary), targets], dim=1)
         # Masks are drawn before the loop, so that results do not depend on the loop.
         masks = self._masks(*previous.shape)
-        loop, _ = self._loop(memory.values)
-        if loop in LOOPS:
-            readouts, weights = self._fused_forward(LOOPS[loop], memory, previous, masks)
-        elif loop == "replayed":
-            readouts, weights = self._replayed_forward(memory, previous, masks)
-        else:
-            readouts, weights = self._reference_forward(memory, previous, masks)
+        forward = {"cpu": self._compiled_forward, "replayed": self._replayed_forward, "plain": self._reference_forward}
+        readouts, weights = forward[self._loop(memory.values)[0]](memory, previous, masks)
         # One matrix product for all steps: the output layer is the widest of the speller.
         return SpellerOutput(self.logits(readouts), weights)
 
@@ -240,46 +231,48 @@ class Speller(ScheduledModule):
         if self.training or torch.is_grad_enabled() or self._loop(memory.values)[0] != "cpu":
             return None
         layers = (*self._cells, self.attention, self.embedding, self.readout, self.output)
-        if not search_step.supports(layers, memory):
+        if not search_step.supports(layers, memory) or STEPS.refusal(memory.keys):
             return None
+        return self._compiled_step(memory)
+
+    def _compiled_step(self, memory: AttentionMemory) -> StepFn:
         readout = search_step.Readout(self.readout, self.pooled, self.output, self.reads_token)
         return search_step.CppSearchStep(self._cells, self.attention, self.embedding.weight, readout, memory)
 
     def _loop(self, like: Tensor) -> tuple[str, str]:
         """The name of the fastest loop of teacher forcing that is supported, and why no faster one is."""
-        kernel = rnn.select_kernel(self._cells[0], like)
-        if kernel is rnn.KERNELS["plain"]:
+        kernel = choice.select_kernel(self._cells[0], like)
+        if choice.requested() == "plain" or kernel not in choice.KERNELS.values():
             return "plain", ""
-        if reason := teacher_forcing.unsupported_reason(self._cells, self.attention):
-            return "plain", reason
+        if any(type(cell) not in FORMS for cell in self._cells):
+            return "plain", ""
+        if type(self.attention) not in cpu.FORMS:
+            return "plain", f"{type(self.attention).__name__} is not among the compiled attentions"
         if replayed.capture_on(like.device) is not None:
-            drawn = self.training and self.scheduled_sampling
-            return ("autograd", "replayed: scheduled sampling draws tokens") if drawn else ("replayed", "")
-        if kernel is not rnn.KERNELS["cpu"]:
-            return "autograd", ""
-        reason = cpu_speller.unsupported_reason(self.attention)
-        return ("autograd", f"cpu: {reason}") if reason else ("cpu", "")
+            return "replayed", ""
+        reason = PASSES.refusal(like.new_empty(0, dtype=torch.promote_types(like.dtype, torch.float32)))
+        return ("plain", f"cpu: {reason}") if reason else ("cpu", "")
 
     def _reference_forward(self, memory: AttentionMemory, previous: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
         """Inputs of the readout and weights of all steps, [batch, steps, ...], step by step."""
-        state = self.start(memory)
-        readouts: list[Tensor] = []
-        weights: list[Tensor] = []
-        for step in range(previous.shape[1]):
-            tokens = previous[:, step : step + 1]
-            if step and self.training and self.scheduled_sampling:
-                tokens = self._sample(tokens, readouts[-1])
-            readout, state = self.decode_step(
-                tokens, memory, state, [_steps_of(mask, slice(step, step + 1)) for mask in masks]
-            )
-            readouts.append(readout)
-            weights.append(state.weights)
+        _, readouts, weights = zip(*self._steps(memory, previous, masks), strict=True)
         return torch.cat(readouts, dim=1), torch.cat(weights, dim=1)
 
-    def _fused_forward(
-        self, loop: type[teacher_forcing.TeacherForcingLoop], memory: AttentionMemory, previous: Tensor, masks: Masks
-    ) -> tuple[Tensor, Tensor]:
-        """Inputs of the readout and weights of all steps, [batch, steps, ...], in one fused pass."""
+    def _steps(
+        self, memory: AttentionMemory, previous: Tensor, masks: Masks
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """The tokens that are fed, the input of the readout and the weights of each step."""
+        state, readout = self.start(memory), memory.values
+        for step in range(previous.shape[1]):
+            now = slice(step, step + 1)
+            tokens = previous[:, now]
+            if step and self.training and self.scheduled_sampling:
+                tokens = self._sample(tokens, readout)
+            readout, state = self.decode_step(tokens, memory, state, [_steps_of(mask, now) for mask in masks])
+            yield tokens, readout, state.weights
+
+    def _compiled_forward(self, memory: AttentionMemory, previous: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
+        """Inputs of the readout and weights of all steps, [batch, steps, ...], in one compiled pass."""
         of_embedding, *of_layers, of_last = masks
         fed = previous.clone()
 
@@ -294,14 +287,15 @@ class Speller(ScheduledModule):
             return fed[:, step]
 
         sampler = draw if self.training and self.scheduled_sampling else None
-        outputs = teacher_forcing.forward(
-            self._cells, self.attention, memory, previous, embed, of_layers, sampler, loop
-        )
+        outputs = cpu.forward(self._cells, self.attention, memory, previous, embed, of_layers, sampler)
         embedded = embed(fed, slice(None))
         return self._read(_apply_mask(outputs.hidden, of_last), embedded, outputs.contexts), outputs.weights
 
     def _replayed_forward(self, memory: AttentionMemory, previous: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
         """Inputs of the readout and weights of all steps, [batch, steps, ...], each step a replay of the first ones."""
+        if self.training and self.scheduled_sampling:  # a replay computes its step again, so it may not draw
+            with torch.no_grad():
+                previous = torch.cat([tokens for tokens, *_ in self._steps(memory, previous, masks)], dim=1)
         of_embedding, *of_layers = masks
         dropped = [mask for mask in of_layers if mask is not None]
         embedded = _apply_mask(self.embedding(previous), of_embedding)
@@ -355,3 +349,47 @@ def _steps_of(mask: Tensor | None, steps: slice) -> Tensor | None:
 
 def _apply_mask(values: Tensor, mask: Tensor | None) -> Tensor:
     return values if mask is None else values * mask
+
+
+def _passes() -> Differences:
+    """Small passes with every attention, compiled and step by step, and their gradients."""
+    for kind in cpu.FORMS:
+        speller, encoded = _small(kind)
+        previous, masks, results = torch.arange(36).view(9, 4) % 6, speller._masks(9, 4), []
+        parts = speller.cells, speller.attention, speller.embedding
+        read = [encoded, *(parameter for part in parts for parameter in part.parameters())]
+        for forward in (speller._compiled_forward, speller._reference_forward):
+            found = forward(speller.attention.prepare(encoded, _NUM_STATES), previous, masks)
+            total = torch.stack([part.square().sum() for part in found]).sum()
+            results.append([*found, *torch.autograd.grad(total, read)])
+        yield from ((kind.__name__, ours, right) for ours, right in zip(*results, strict=True))
+
+
+@torch.no_grad()
+def _search_steps() -> Differences:
+    """Two steps of a search with every attention, compiled and in torch's operations."""
+    for kind in cpu.FORMS:
+        speller, encoded = _small(kind)
+        memory, results = speller.eval().attention.prepare(encoded, _NUM_STATES), []
+        for step_fn in (speller._compiled_step(memory), None):
+            state, found = speller.start(memory), []
+            for token in (0, 4):
+                log_probs, state = speller.step(torch.full((9, 1), token), memory, state, step_fn)
+                found += [log_probs, *state.layers[-1], *state[1:]]
+            results.append(found)
+        yield from ((kind.__name__, ours, right) for ours, right in zip(*results, strict=True))
+
+
+_NUM_STATES = torch.tensor([7, 3, 1, 0, 7, 6, 5, 4, 2])
+
+
+def _small(kind: type[Attention]) -> tuple[Speller, Tensor]:
+    """A speller with this attention, and encoded states, all in fp32."""
+    attention = functools.partial(cast(Any, kind), key_size=9)
+    options: dict[str, Any] = {"num_layers": 2, "hidden_size": 11, "embedding_size": 3, "dropout": 0.5}
+    speller = Speller(6, 5, cell=PlainLSTMCell, attention=attention, **options).float()
+    return speller, torch.linspace(-9, 9, 9 * 7 * 5, dtype=torch.float32).sin().view(9, 7, 5).requires_grad_()
+
+
+PASSES = Compiled("passes of the speller", _passes, 1e-3)
+STEPS = Compiled("its steps in a search", _search_steps, 1e-3)

@@ -18,10 +18,10 @@ from las.data.manifest import Utterance
 from las.decoding import evaluation
 from las.decoding.recordings import find_audio
 from las.decoding.transcriber import Transcriber, load
-from las.nn import rnn
 from las.nn.acoustic_model import FrameModel
 from las.nn.attention import diagnostics
 from las.nn.attention.diagnostics import Alignment
+from las.nn.kernels import choice
 from las.reproduction.jobs import Job
 from las.runtime import progress
 from las.runtime.errors import DataError, StorageError
@@ -130,7 +130,7 @@ def _row(job: Job, utterance: Utterance, split: str) -> RowTranscript | None:
     hypothesis = _decoded(job.directory / f"hypotheses.{split}.jsonl").get(utterance.id, "")
     if isinstance(transcriber.model, FrameModel):
         return RowTranscript(job.row.label, hypothesis, None)
-    with rnn.use_kernel(str(job.config["kernel"])):
+    with choice.use_kernel(str(job.config["kernel"])):
         return RowTranscript(job.row.label, hypothesis, _attention(transcriber, utterance))
 
 

@@ -11,7 +11,7 @@ from las.config.build import Config, build
 from las.data import manifest
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
-from las.nn import rnn
+from las.nn.kernels import choice
 from las.runtime import devices, distributed, progress, signals
 from las.runtime.errors import NumericalError, StorageError
 from las.storage import lock, output_paths, run_directory
@@ -52,7 +52,7 @@ class Training:
         corpus: Corpus = build(config["corpus"], where="corpus")
         stages, parts = setup.build_all(config, corpus, where)
         with (
-            rnn.use_kernel(str(config["kernel"])),
+            choice.use_kernel(str(config["kernel"])),
             distributed.process_group(parts.device) as device,
             # The main process asks SLURM to queue it again when a signal stops it; the others are silent.
             signals.queued_again() if distributed.is_main() else distributed.only_main_prints(),

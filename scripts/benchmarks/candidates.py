@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from benchmarks.baselines import BASELINES, Baseline
 from benchmarks.shapes import Shape
-from las.nn import rnn
-from las.nn.cells.base import NUM_GATES, LSTMCell
+from las.nn.cells.base import LSTMCell
+from las.nn.kernels import choice
 from las.nn.listener import reduce_time
 from las.nn.rnn import BidirectionalLayer, CellFactory, RecurrentLayer
 
@@ -66,14 +66,14 @@ class KernelLayer(nn.Module):
         self.layer = (BidirectionalLayer if directions == 2 else RecurrentLayer)(cell, input_size, hidden_size)
 
     def forward(self, frames: Tensor, num_frames: Tensor) -> Tensor:
-        with rnn.use_kernel(self.kernel):
+        with choice.use_kernel(self.kernel):
             outputs = self.layer(frames, num_frames)
         return outputs if isinstance(outputs, Tensor) else outputs[0]
 
 
 def refusal(kernel: str, cell: LSTMCell, like: Tensor) -> str:
     """The reason why a kernel cannot compute a cell on a tensor's device and type, or an empty text."""
-    return rnn.KERNELS[kernel].unsupported_reason(cell, like.new_empty(0, 0, NUM_GATES * cell.hidden_size))
+    return choice.refusal(choice.KERNELS[kernel], cell, like)
 
 
 class LayerLoop(nn.Module):

@@ -14,7 +14,7 @@ from benchmarks.records import Group, Row, TableColumn, number, text
 from benchmarks.settings import Settings
 from benchmarks.timing import Work
 from las.config.build import Config
-from las.nn import rnn
+from las.nn.kernels import choice
 from las.training import plots
 from las.training.step import TrainingStep
 
@@ -112,7 +112,7 @@ def _update(step: TrainingStep, batch: Any, kernel: str) -> Callable[[], None]:
     numbers = itertools.count(1)
 
     def update() -> None:
-        with rnn.use_kernel(kernel):
+        with choice.use_kernel(kernel):
             step([batch], next(numbers))
 
     return update

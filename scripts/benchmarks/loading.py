@@ -15,7 +15,7 @@ from las.config.build import Config
 from las.data.loader import Loader, augmentation_seed
 from las.data.manifest import Utterance
 from las.data.sampler import BatchSize, Plan, sequential
-from las.nn import rnn
+from las.nn.kernels import choice
 from las.runtime import devices, progress
 
 KEY_OF = functools.partial(augmentation_seed, 1, 0)
@@ -99,7 +99,7 @@ def _trained(subject: BenchmarkModel, utterances: list[Utterance], plan: Plan, w
     update = subject.step(config["trainer"]["precision"])
     waited_s, step, began = 0.0, 0, time.perf_counter()
     requested_at = began
-    with rnn.use_kernel(str(config["kernel"])):
+    with choice.use_kernel(str(config["kernel"])):
         for step, (_, batch) in enumerate(loader.batches(plan, 0, KEY_OF), start=1):
             waited_s += time.perf_counter() - requested_at
             update([batch.to(subject.parts.device)], step)

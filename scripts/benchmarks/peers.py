@@ -25,7 +25,7 @@ from las.data.loader import Batch, Loader, augmentation_seed
 from las.data.sampler import BatchSize, sequential
 from las.decoding import evaluation
 from las.decoding.base import Search
-from las.nn import rnn
+from las.nn.kernels import choice
 from las.nn.model import Decoder
 from las.runtime.devices import PRECISIONS
 from las.runtime.errors import ConfigError
@@ -87,7 +87,7 @@ class Las:
 
     def update(self, batch: Batch) -> object:
         """Change all parameters once, as a training does."""
-        with rnn.use_kernel(self.kernel):
+        with choice.use_kernel(self.kernel):
             return self.step([batch], 1)
 
     def encoder(self, batch: Batch) -> Callable[[], object]:
@@ -97,7 +97,7 @@ class Las:
         def run() -> Tensor:
             self.model.operands = self.operands  # the model is that of both precisions
             self.model.eval()
-            with rnn.use_kernel(self.kernel):
+            with choice.use_kernel(self.kernel):
                 return self.model.encode(batch.waveforms, batch.num_samples)[0]
 
         return run
@@ -117,7 +117,7 @@ class Las:
 
         def run() -> list[list[int]]:
             self.model.operands = self.operands
-            with rnn.use_kernel(self.kernel):
+            with choice.use_kernel(self.kernel):
                 return [each.hypotheses[0].tokens for each in evaluation.decode(self.model, search, [(0, batch)])]
 
         return run

@@ -11,7 +11,7 @@ from benchmarks.candidates import COMPILED
 from benchmarks.shapes import ON_CPU, ON_CUDA, Shape, named
 from las.config import folders
 from las.config.build import Config, build, check_value, compose, config_directory, shown
-from las.nn import rnn
+from las.nn.kernels import choice
 from las.nn.rnn import CellFactory
 from las.runtime import devices
 from las.runtime.errors import ConfigError, suggest
@@ -96,7 +96,7 @@ def settings(config: Config, suite: str, command: str) -> Settings:
         if config[key] is not None and config[key] < 1:
             raise ConfigError(f"{key}={config[key]} must be at least 1")
     cards = folders.options(config_directory(), "cell")
-    kernels = _known("kernels", config["kernels"], list(rnn.KERNELS))
+    kernels = _known("kernels", config["kernels"], list(choice.KERNELS))
     (dtype,) = _known("dtype", [config["dtype"] or dtype], list(DTYPES))
     return Settings(
         config=config,

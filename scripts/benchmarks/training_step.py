@@ -15,7 +15,7 @@ from benchmarks.inputs import BenchmarkModel
 from benchmarks.records import Group, Row, TableColumn, number, text
 from benchmarks.settings import Settings
 from las.data.loader import Batch
-from las.nn import rnn
+from las.nn.kernels import choice
 
 PARTS = ("features", "listener", "speller", "speller_backward", "listener_backward", "optimiser")
 """The parts of a step in order. The loss counts as speller, clipping as the listener's backward pass."""
@@ -123,7 +123,7 @@ class TimedStep:
         """Run and time one update."""
         self.clock.marks = []
         self.clock.mark()
-        with rnn.use_kernel(self.kernel):
+        with choice.use_kernel(self.kernel):
             self.update([self.batch], len(self.durations_ms) + 1)
         self.clock.mark()
         self.durations_ms.append([end - start for start, end in itertools.pairwise(self.clock.marks)])

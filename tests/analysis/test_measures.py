@@ -16,8 +16,8 @@ from las.analysis.objective import Objective, groups_of
 from las.analysis.probe import Probe
 from las.analysis.smoothness import Grid
 from las.data.loader import Batch
-from las.nn import rnn
 from las.nn.cells.base import LSTMCell
+from las.nn.kernels import choice
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.masking import mask_of
 from las.nn.model import ListenAttendSpell
@@ -166,7 +166,7 @@ def test_gates_are_those_that_the_recurrence_computes(card: str, monkeypatch: py
     for cell in set(cells):
         calls = recorded.setdefault(id(cell), [])
         monkeypatch.setattr(cell, "gates", _recorder(cell, calls))
-    with torch.no_grad(), rnn.use_kernel("plain"):
+    with torch.no_grad(), choice.use_kernel("plain"):
         model(batch.waveforms, batch.num_samples, batch.targets)
     monkeypatch.undo()
     layers = activations.layers(model, batch)

@@ -18,9 +18,9 @@ from rich.console import Console
 from tiers import rest_slow
 from torch import nn
 
-from las.nn import rnn
 from las.nn.cells.ln_global import LNGlobalLSTMCell
-from las.nn.kernels import plain as plain_kernel
+from las.nn.kernels import choice
+from las.nn.kernels.base import unroll
 from las.runtime import progress
 from las.runtime.errors import ConfigError, DataError
 
@@ -73,7 +73,7 @@ def at(table: list[records.Row], shape: str) -> list[records.Row]:
 
 def test_every_kernel_and_baseline_has_a_row_or_a_reason(measured: list[records.Row]) -> None:
     expected = {(name, baseline.cell) for name, baseline in baselines.BASELINES.items()}
-    expected |= {(name, "ln_global") for name in (*rnn.KERNELS, "plain_compiled")}
+    expected |= {(name, "ln_global") for name in (*choice.KERNELS, "plain_compiled")}
     for shape in ("WHOLE", "RAGGED", "STACKED", "ONE_WAY"):
         table = at(measured, shape)
         assert {(row["implementation"], row["cell"]) for row in table} == expected
@@ -84,7 +84,7 @@ def test_every_kernel_and_baseline_has_a_row_or_a_reason(measured: list[records.
     assert refused["haste"] == refused["flashrnn"] == "not installed"
     assert refused["naive"] == "reads padding as speech"
     assert refused["lstm_best"] == "needs a GPU" and "minutes to compile" in refused["plain_compiled"]
-    assert {"plain", "autograd", "lstm", "lstm_packed"}.isdisjoint(refused)
+    assert {"plain", "lstm", "lstm_packed"}.isdisjoint(refused)
 
 
 def test_a_command_is_as_it_was_typed() -> None:
@@ -110,7 +110,7 @@ def test_ratios_are_of_totals_at_the_same_shape(measured: list[records.Row]) -> 
         for (_, cell), row in table.items():
             assert row["ratio_to_lstm"] == row["total_ms"] / bar["total_ms"]
             assert row["peak_to_lstm"] == row["peak_bytes"] / bar["peak_bytes"]
-            if ("plain", cell) in table and row["implementation"] in rnn.KERNELS:
+            if ("plain", cell) in table and row["implementation"] in choice.KERNELS:
                 assert row["times_faster_than_plain"] == table["plain", cell]["total_ms"] / row["total_ms"]
             if ("naive", cell) in table:
                 assert row["times_faster_than_naive"] == table["naive", cell]["total_ms"] / row["total_ms"]
@@ -172,8 +172,8 @@ def test_the_naive_loop_is_ln_global() -> None:
             }
         )
     frames = torch.randn(3, 6, 5)
-    with rnn.use_kernel("plain"):
-        expected, _ = plain_kernel.unroll(cell, cell.input_gates(frames), torch.tensor([6, 6, 6]))
+    with choice.use_kernel("plain"):
+        expected, _ = unroll(cell, cell.input_gates(frames), torch.tensor([6, 6, 6]))
     torch.testing.assert_close(loop(frames), expected)
 
 
@@ -255,7 +255,7 @@ def test_works_take_turns_and_the_slow_ones_sit_out(monkeypatch: pytest.MonkeyPa
         [
             ("suite=lstn", "suite=lstn: there is no such suite. Did you mean lstm"),
             ("shapes=[C1,C11]", "there is no shape 'C11'. Did you mean C1"),
-            ("kernels=[autogard]", "kernels: 'autogard' does not exist. Did you mean autograd"),
+            ("kernels=[plian]", "kernels: 'plian' does not exist. Did you mean plain"),
             ("baselines=[lstm_pakced]", "baselines: 'lstm_pakced' does not exist. Did you mean lstm_packed"),
             ("cells=[ln_gloabl]", "cells: 'ln_gloabl' does not exist. Did you mean ln_global"),
             ("dtype=float23", "dtype: 'float23' does not exist. Did you mean float32"),
@@ -314,8 +314,8 @@ def test_pages_are_made_from_files_beside_them(measured: list[records.Row], tmp_
     page, tables = (tmp_path / "speed.md").read_text(), (tmp_path / "speed/lstm.md").read_text()
     assert page.startswith("before\n") and page.endswith("after\n") and "old" not in page
     assert page.count("| not measured |") == len(targets.ALL)
-    (first,) = [row for row in at(measured, "RAGGED") if row["implementation"] == "autograd"]
-    line = f"| autograd | ln_global | {first['forward_ms']:,.1f} | {first['total_ms']:,.1f} |"
+    (first,) = [row for row in at(measured, "RAGGED") if row["implementation"] == "plain"]
+    line = f"| plain | ln_global | {first['forward_ms']:,.1f} | {first['total_ms']:,.1f} |"
     for part in (measured[0]["command"], "### RAGGED: padded rows (H=4 I=3", line, "haste, flashrnn (not installed)"):
         assert part in tables
     assert 0.0 < first["peak_share"] < 1.0 and "| commit |" not in tables
@@ -379,7 +379,7 @@ def test_every_target_is_one_of_a_suite_that_measures_it() -> None:
     for target in targets.ALL:
         if target.suite == "lstm":
             assert target.where["shape"] in shapes.SHAPES and target.ratio in (*lstm.RATIOS, "peak_share")
-            assert target.where["implementation"] in rnn.KERNELS
+            assert target.where["implementation"] in choice.KERNELS
         else:
             assert target.suite == "peers" and target.ratio == "ratio_to_peer"
             search = str(target.where["work"]).rpartition(", ")[0]

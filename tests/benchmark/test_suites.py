@@ -11,7 +11,7 @@ from benchmarks import compilation, decoding, growth, inputs, loading, main, pea
 from benchmarks.shapes import Shape
 
 from las.config.build import compose
-from las.nn import rnn
+from las.nn.kernels import choice
 from las.nn.listener import reduced_length
 from las.runtime import devices
 
@@ -20,7 +20,7 @@ def test_the_parts_of_a_training_step() -> None:
     given = ["suite=model", *tiny.MODEL, "trainer.batch_size=3", "repeats=2", "seconds=[0.3,0.4]", "device=cpu"]
     table = main.benchmark(given)
     kernels = {row["implementation"]: row for row in table}
-    assert kernels.keys() == rnn.KERNELS.keys()
+    assert kernels.keys() == choice.KERNELS.keys()
     plain = kernels["plain"]
     assert (plain["cell"], plain["shape"]) == ("ln_global", "ln_encoder_only, 3 utterances of 0.3 to 0.4 s")
     assert plain["threads"] == devices.threads(None)  # as a training has

@@ -44,7 +44,7 @@ def test_a_table_of_every_check(las: Callable[..., Answer], tmp_path: Path) -> N
     if torch.cuda.is_available():
         assert "ln_global on cuda: " in answer.out
     else:
-        assert "ln_global on cpu: " in answer.out and "plain (not triton, cudnn: needs an NVIDIA GPU)" in answer.out
+        assert "ln_global on cpu: " in answer.out and "plain (not triton: needs an NVIDIA GPU)" in answer.out
     assert lines[-1].startswith("ready") and not (tmp_path / "not yet").exists()
 
 
@@ -112,7 +112,7 @@ def test_without_a_compiler_a_slower_kernel_is_named(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(cpp_build, "load", none)
     found = doctor.cpu_kernel()
-    assert found.verdict == NOTE and "kernel=autograd" in found.found and found.command
+    assert found.verdict == NOTE and "kernel=plain" in found.found and found.command
 
 
 def test_a_gpu_that_torch_cannot_use(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,7 @@ import pytest
 import torch
 from kernel_cases import compiles
 
-from las.decoding.beam_expansion import BeamExpansion, CompiledBeamExpansion, expansion_on, first_beams
-from las.nn.kernels.cpu_beams import BeamState
+from las.decoding.beam_expansion import BeamExpansion, BeamState, CompiledBeamExpansion, expansion_on, first_beams
 
 EOS = 2
 KINDS = [BeamExpansion, pytest.param(CompiledBeamExpansion, marks=compiles)]

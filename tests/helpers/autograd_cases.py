@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from kernel_cases import CELLS, INPUT, unroll
+from kernel_cases import CELLS, INPUT, unrolled
 from torch import Tensor
 
 from las.nn.cells.base import LSTMCell, LSTMState
@@ -32,7 +32,7 @@ def material(dtype: torch.dtype = torch.float64, frames: int = FRAMES) -> tuple[
 
 def results(kernel: Any, cell: LSTMCell, lengths: list[int], given: Tensor, state: LSTMState | None) -> list[Tensor]:
     """Outputs and last state, then the gradient of a random sum of them towards everything that was given."""
-    outputs, last = unroll(kernel, cell, given, torch.tensor(lengths), state)
+    outputs, last = unrolled(kernel, cell, given, torch.tensor(lengths), state)
     generator = torch.Generator().manual_seed(3)
     found = [outputs, *last]
     weights = [torch.randn(part.shape, generator=generator, dtype=torch.float64).to(part.dtype) for part in found]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.cells.wrapper import WrapperLSTMCell
-from las.nn.kernels import plain as plain_kernel
+from las.nn.kernels.base import unroll
 from las.nn.rnn import CellFactory
 
 INPUT, HIDDEN, BATCH, FRAMES = 5, 6, 3, 4
@@ -76,4 +76,4 @@ def material(
 
 def run(cell: LSTMCell, x: Tensor, state: LSTMState | None = None) -> Tensor:
     """Outputs [batch, frames, H] of whole rows."""
-    return plain_kernel.unroll(cell, cell.input_gates(x), torch.full((len(x),), x.shape[1]), state)[0]
+    return unroll(cell, cell.input_gates(x), torch.full((len(x),), x.shape[1]), state)[0]

@@ -21,7 +21,7 @@ REPOSITORY = Path(__file__).parents[2]
 TESTS = ["tests/nn/kernels", "tests/nn/test_rnn.py", "tests/training/test_on_a_gpu.py"]
 MEASURED = {
     "lstm": [
-        *("suite=lstm", "cells=[lstm,ln_global]", "kernels=[triton,cudnn,autograd]"),
+        *("suite=lstm", "cells=[lstm,ln_global]", "kernels=[triton,plain]"),
         *("baselines=[lstm,lstm_packed,lstm_best,lstm_graph]", "budget_s=2"),  # others take minutes
     ],
     "model": ["suite=model", "trainer.batch_size=32"],

@@ -1,4 +1,4 @@
-"""Cells, gates and states to put into the kernels of `recurrent.KERNELS`, and what comes out of them."""
+"""Cells, gates and states to put into the kernels of `choice.KERNELS`, and what comes out of them."""
 
 import copy
 from collections.abc import Callable
@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from las.nn import rnn
 from las.nn.cells.base import CELL_NORMS, LSTMCell, LSTMState
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
+from las.nn.kernels import choice
 from las.nn.kernels.base import Kernel
 from las.nn.kernels.cpp import build as cpp_build
 
@@ -26,7 +26,6 @@ CELLS: dict[str, Callable[..., LSTMCell]] = {
     "ln_joined": LNJoinedLSTMCell,
     "ln_per_gate": LNPerGateLSTMCell,
 }
-PLAIN = rnn.KERNELS["plain"]
 
 
 def compiler() -> str:
@@ -37,7 +36,7 @@ def compiler() -> str:
 
 
 compiles = pytest.mark.skipif(not compiler(), reason="there is no C++ compiler")
-every_kernel = pytest.mark.parametrize("kernel", [name for name in rnn.KERNELS if name != "plain"])
+every_kernel = pytest.mark.parametrize("kernel", [name for name in choice.KERNELS if name != "plain"])
 every_cell = pytest.mark.parametrize("name", CELLS)
 every_cell_norm = pytest.mark.parametrize("cell_norm", CELL_NORMS)
 
@@ -52,10 +51,10 @@ class Place(NamedTuple):
 
 @cache
 def _find(kernel: str) -> Place | str:
-    found, cell, reason = rnn.KERNELS[kernel], PlainLSTMCell(1, 1), ""
+    found, cell, reason = choice.KERNELS[kernel], PlainLSTMCell(1, 1), ""
     for device in ("cuda", "cpu") if torch.cuda.is_available() else ("cpu",):
         for dtype in (torch.float64, torch.float32):
-            reason = found.unsupported_reason(cell.to(device, dtype), torch.empty(0, device=device, dtype=dtype))
+            reason = choice.refusal(found, cell.to(device, dtype), torch.empty(0, device=device, dtype=dtype))
             if not reason:
                 return Place(found, device, dtype)
     return reason
@@ -68,7 +67,7 @@ def place(kernel: str, *dtypes: torch.dtype) -> Place:
         pytest.skip(found)
     for dtype in dtypes:
         cell = PlainLSTMCell(1, 1).to(found.device, dtype)
-        if reason := found.kernel.unsupported_reason(cell, torch.empty(0, device=found.device, dtype=dtype)):
+        if reason := choice.refusal(found.kernel, cell, torch.empty(0, device=found.device, dtype=dtype)):
             pytest.skip(reason)
     return found
 
@@ -117,7 +116,7 @@ def make(
     return case.to(torch.float64)
 
 
-def unroll(
+def unrolled(
     kernel: Any, cell: LSTMCell, gates: Tensor, lengths: Tensor, state: LSTMState | None = None
 ) -> tuple[Tensor, LSTMState]:
     """One cell by a kernel."""
@@ -136,7 +135,7 @@ def layer_both(kernel: Any, cells: list[LSTMCell], frames: Tensor, lengths: Tens
 
 
 def one(kernel: Kernel, case: Case) -> list[Tensor]:
-    outputs, last = unroll(kernel, case.cells[0], case.gates[0], case.lengths, case.state)
+    outputs, last = unrolled(kernel, case.cells[0], case.gates[0], case.lengths, case.state)
     return [outputs, *last]
 
 

@@ -2,14 +2,14 @@
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from kernel_cases import CELLS, INPUT
 from torch import Tensor, nn
 
 from las.nn.cells.base import LSTMCell, LSTMState
-from las.nn.kernels.base import LayerKernel
+from las.nn.kernels.base import Kernel
 
 
 def dense(tensor: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ class Recurrence(NamedTuple):
         ]
         return [torch.tensor(self.lengths), *(torch.randn(shape, dtype=self.dtype) for shape in shapes)]
 
-    def by(self, kernel: Any, tensors: Sequence[Tensor]) -> list[Tensor]:
+    def by(self, kernel: Kernel, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Outputs, last states, and the gradients of everything."""
         cells, left = self.cells(), iter(tensors)
         lengths = next(left)
@@ -106,11 +106,8 @@ class Recurrence(NamedTuple):
         for cell in cells:
             for name, _ in [*cell.named_parameters()]:
                 setattr(cell, name, nn.Parameter(next(left)))
-        if self.from_frames and isinstance(kernel, LayerKernel):
-            outputs, last = kernel.layer(cells, inputs[0], lengths, states)
-        else:
-            gates = [cell.input_gates(inputs[0]) for cell in cells] if self.from_frames else inputs
-            outputs, last = kernel.recurrence(cells, gates, lengths, states)
+        given = inputs[0] if self.from_frames else inputs
+        outputs, last = (kernel.layer if self.from_frames else kernel.recurrence)(cells, given, lengths, states)
         results = [outputs, *(part for state in last for part in state)]
         parameters = [parameter for cell in cells for parameter in cell.parameters()]
         wanted = [*inputs, *(part for state in states for part in state), *parameters]

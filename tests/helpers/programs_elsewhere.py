@@ -9,10 +9,11 @@ from pathlib import Path
 import torch
 
 from las.decoding import transcriber
-from las.nn import export, rnn
+from las.nn import export
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
-from las.nn.kernels import plain as plain_kernel
+from las.nn.kernels import choice
+from las.nn.kernels.base import PLAIN, unroll
 from las.nn.nested import filled, tensors
 
 
@@ -23,10 +24,10 @@ def loop() -> None:
         gates = [torch.randn(3, 7, 16) for _ in cells]
         num_frames = torch.tensor([7, 4, 1])
         found, expected = (
-            kernel.recurrence(cells, gates, num_frames, [None, None])[0] for kernel in (export, plain_kernel)
+            kernel.recurrence(cells, gates, num_frames, [None, None])[0] for kernel in (export.ScanKernel(), PLAIN)
         )
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
-        (one, last), (other, end) = (kernel.unroll(cells[0], gates[0], num_frames) for kernel in (export, plain_kernel))
+        (one, last), (other, end) = (each(cells[0], gates[0], num_frames) for each in (export.unroll, unroll))
         torch.testing.assert_close((one, *last), (other, *end), rtol=0, atol=1e-6)
 
 
@@ -36,7 +37,7 @@ def model(path: Path, folder: Path) -> None:
     listen, step = (export.load(folder / f"{name}.pt2") for name in ("listener", "speller"))
     for batch, length, beam in ((2, 8000, 1), (1, 5000, 3), (5, 21111, 2)):
         waveforms, num_samples = torch.randn(batch, length), length - 400 * torch.arange(batch)
-        with rnn.use_kernel("plain"):
+        with choice.use_kernel("plain"):
             memory, num_states = own.listen(waveforms, num_samples)
         *found, found_states = listen(waveforms, num_samples)
         assert torch.equal(found_states, num_states)

@@ -7,7 +7,7 @@ from options import attention as attention_of
 from options import part
 from torch import Tensor
 
-from las.nn import rnn
+from las.nn.kernels import choice
 from las.nn.speller import Speller
 
 VOCAB, VALUE, HIDDEN, STATES = 6, 6, 7, 8
@@ -47,5 +47,5 @@ def results(speller: Speller, encoded: Tensor, seed: int = 7) -> list[Tensor]:
 
 
 def plain(speller: Speller, encoded: Tensor) -> list[Tensor]:
-    with rnn.use_kernel("plain"):
+    with choice.use_kernel("plain"):
         return results(speller, encoded)

@@ -11,14 +11,15 @@ import layouts
 import torch
 from autograd_cases import HIDDEN, make, material, results
 from benchmarks import compilation
-from kernel_cases import INPUT, unroll, unroll_both
+from kernel_cases import INPUT, unroll_both, unrolled
 from torch import Tensor
 
 from las.nn.cells.base import LSTMCell
-from las.nn.kernels import plain as plain_kernel
-from las.nn.kernels import trial
-from las.nn.kernels.triton import layer as triton
+from las.nn.kernels import choice
+from las.nn.kernels.base import unroll
 from las.nn.kernels.triton.plan import TritonPlan
+
+triton = choice.KERNELS["triton"]
 
 FRAMES, LENGTHS = 3, [2, 3, 0, 1]  # the interpreter is slow
 
@@ -47,9 +48,8 @@ def one(name: str, starts: bool, options: dict[str, Any]) -> list[Tensor]:
 
 def tried(name: str, dtype: torch.dtype) -> float:
     """The difference in the trial of a small layer."""
-    return trial.difference(
-        trial.Trial(triton, type(make(name, dtype)), HIDDEN, "both", dtype, dtype, torch.device("cpu"))
-    )
+    trial = choice.Trial(triton, type(make(name, dtype)), HIDDEN, "both", dtype, dtype, torch.device("cpu"))
+    return max(choice.difference(ours, right) for _, ours, right in trial.results())
 
 
 def both(name: str, dtype: torch.dtype, options: dict[str, Any]) -> list[Tensor]:
@@ -86,11 +86,11 @@ def inference(name: str) -> list[Tensor]:
     """Outputs and state of a call in inference mode, before the small tensors it made serve a training step."""
     cell, lengths, (given, state) = make(name, torch.float32), torch.tensor(LENGTHS), material(torch.float32, FRAMES)
     with torch.inference_mode():
-        outputs, last = unroll(triton, cell, given, lengths, state)
+        outputs, last = unrolled(triton, cell, given, lengths, state)
     found = [part.clone() for part in (outputs, *last)]
-    unroll(triton, cell, given, lengths, state)[0].sum().backward()
+    unrolled(triton, cell, given, lengths, state)[0].sum().backward()
     with torch.inference_mode():
-        again, _ = unroll(triton, cell, given, lengths, state)
+        again, _ = unrolled(triton, cell, given, lengths, state)
     assert torch.equal(found[0], again) and given.grad is not None
     return [*found, given.grad]
 
@@ -103,11 +103,11 @@ def relaid(case: layouts.Recurrence, chosen: list[str]) -> list[Tensor]:
 def nothing(name: str) -> None:
     """No frames, and no rows."""
     given, state = material(torch.float32, FRAMES)
-    none, same = unroll(triton, make(name, torch.float32), given[:, :0], torch.zeros(4, dtype=torch.long), state)
+    none, same = unrolled(triton, make(name, torch.float32), given[:, :0], torch.zeros(4, dtype=torch.long), state)
     assert (
         none.shape == (4, 0, HIDDEN) and torch.equal(same.hidden, state.hidden) and torch.equal(same.cell, state.cell)
     )
-    none, last = unroll(triton, make(name, torch.float32), given[:0], torch.zeros(0, dtype=torch.long))
+    none, last = unrolled(triton, make(name, torch.float32), given[:0], torch.zeros(0, dtype=torch.long))
     assert none.shape == (0, given.shape[1], HIDDEN) and last.hidden.shape == (0, HIDDEN)
     none.sum().backward()
 
@@ -118,8 +118,8 @@ def mixed(name: str) -> list[Tensor]:
     cell, frames, lengths = make(name, torch.float32), torch.randn(2, 4, INPUT), torch.tensor([4, 3])
     with torch.autocast("cpu", dtype=torch.float16):
         given = cell.input_gates(frames)
-        ours, last = unroll(triton, cell, given, lengths)
-        plain, plain_last = plain_kernel.unroll(cell, given, lengths)
+        ours, last = unrolled(triton, cell, given, lengths)
+        plain, plain_last = unroll(cell, given, lengths)
     assert ours.dtype == plain.dtype and last.cell.dtype == plain_last.cell.dtype
     ours.sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in cell.parameters() if parameter.grad is not None)

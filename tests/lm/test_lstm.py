@@ -15,9 +15,9 @@ from las.decoding.scorers import base
 from las.lm import loading, lstm
 from las.lm.lstm import LSTMLanguageModel
 from las.lm.perplexity import log_probs, perplexity
-from las.nn import rnn
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
+from las.nn.kernels import choice
 from las.runtime.errors import DataError, StorageError
 
 OWN = Characters(" ABC")
@@ -33,7 +33,7 @@ def model(cell: type = PlainLSTMCell, num_layers: int = 2, vocab_size: int = 5, 
 @pytest.mark.parametrize("kernel", ["auto", "plain"])
 def test_the_scorer_is_the_pass_over_sentences(cell: type, kernel: str) -> None:
     lm, targets = model(cell), torch.randint(1, 5, (3, 7))
-    with rnn.use_kernel(kernel), torch.no_grad():
+    with choice.use_kernel(kernel), torch.no_grad():
         expected = torch.log_softmax(lm(targets), dim=-1)
     state = lm.start(3)
     for step in range(8):

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from las.nn import dropout
 from las.nn.dropout import Dropout
-from las.nn.kernels import cpu_dropout
 
 
 def dropped(values: torch.Tensor, p: float, seed: int = 1) -> torch.Tensor:
@@ -72,7 +72,7 @@ def test_there_is_a_second_derivative() -> None:
 def test_the_compiled_pass_draws_what_torch_draws(count: int, drawn_before: int, dtype: torch.dtype) -> None:
     values = torch.linspace(-3, 3, count, dtype=dtype)
     results = []
-    for function in (cpu_dropout.reference, cpu_dropout.compiled):
+    for function in (dropout.reference, dropout.compiled):
         torch.manual_seed(5)
         torch.empty(drawn_before, dtype=torch.int32).random_()  # halves of the numbers that follow
         scaled, factors = function(values, 20_000)
@@ -87,7 +87,7 @@ def test_threads_share_the_units_of_one_sequence() -> None:
         for count in (1, 2, 3):
             torch.set_num_threads(count)
             torch.manual_seed(2)
-            results.append((*cpu_dropout.compiled(values, 9000), torch.get_rng_state()))
+            results.append((*dropout.compiled(values, 9000), torch.get_rng_state()))
     finally:
         torch.set_num_threads(threads)
     assert all(map(torch.equal, results[0], results[1])) and all(map(torch.equal, results[0], results[2]))
@@ -96,7 +96,7 @@ def test_threads_share_the_units_of_one_sequence() -> None:
 def test_values_without_a_compiler_and_of_other_types_are_dropped_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     values = torch.linspace(-3, 3, 1000)
     expected = dropped(values, 0.3)
-    monkeypatch.setattr(cpu_dropout, "agrees", lambda: False)
+    monkeypatch.setattr(dropout.DROPOUT, "refusal", lambda values: "no compiler")
     assert torch.equal(dropped(values, 0.3), expected)
     assert dropped(values.bfloat16(), 0.3).dtype == torch.bfloat16
 

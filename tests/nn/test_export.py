@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from las.decoding import transcriber
-from las.nn import export, rnn
+from las.nn import export
 from las.nn.cells.bn_recurrent import BNRecurrentLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
+from las.nn.kernels import choice
 from las.nn.model import ListenAttendSpell
 from las.runtime.errors import ConfigError
 
@@ -29,13 +30,13 @@ def test_the_loop_of_a_program_is_the_recurrence() -> None:
 
 def test_a_cell_with_a_step_of_its_own_at_every_frame_is_refused() -> None:
     cell = BNRecurrentLSTMCell(3, 4)
-    assert "the frame" in export.unsupported_reason(cell, torch.zeros(1))
+    assert "the frame" in export.ScanKernel().unsupported_reason(cell, torch.zeros(1))
     with (
-        rnn.use_kernel(export),
+        choice.use_kernel(export.ScanKernel()),
         pytest.raises(ConfigError, match="BNRecurrentLSTMCell"),
     ):
-        rnn.select_kernel(cell, torch.zeros(1))
-    assert export.unsupported_reason(PlainLSTMCell(3, 4), torch.zeros(1)) == ""
+        choice.select_kernel(cell, torch.zeros(1))
+    assert export.ScanKernel().unsupported_reason(PlainLSTMCell(3, 4), torch.zeros(1)) == ""
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 import las
 from las.config import build
-from las.nn import rnn
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
+from las.nn.kernels import choice
 from las.nn.lstm import LSTM
 from las.runtime.errors import ConfigError
 
@@ -158,7 +158,7 @@ def test_every_card_runs_and_kernels_agree_with_the_plain_loop(name: str) -> Non
     frames, hx = padded(), torch.randn(2, 4, len(LENGTHS), HIDDEN, dtype=torch.float64)
     found = []
     for kernel in ("auto", "plain"):
-        with rnn.use_kernel(kernel):
+        with choice.use_kernel(kernel):
             results = flat(lstm(frames, tuple(hx), lengths=LENGTHS))
         found.append([*results, *gradients(results, [frames, *lstm.parameters()])])
     for fast, plain in zip(*found, strict=True):

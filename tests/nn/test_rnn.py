@@ -1,7 +1,6 @@
 """Properties that every cell of configs/cell/ has over time."""
 
 from collections.abc import Sequence
-from types import ModuleType
 from typing import Any
 
 import kernel_cases
@@ -11,11 +10,10 @@ from cell_cases import every_cell, factory_of
 from torch import Tensor, nn
 
 import las
-from las.nn import rnn
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.cells.lstm import PlainLSTMCell
-from las.nn.kernels import plain as plain_kernel
-from las.nn.kernels.plain import unroll
+from las.nn.kernels import choice
+from las.nn.kernels.base import PLAIN, Kernel, PlainKernel, unroll
 from las.nn.masking import reverse
 from las.nn.rnn import BidirectionalLayer, RecurrentLayer
 from las.runtime.errors import ConfigError
@@ -175,28 +173,24 @@ def test_unroll_calls_step_once_per_frame_with_the_last_state() -> None:
     assert last.hidden.flatten().tolist() == [123, 45] and last.cell.flatten().tolist() == [3, 2]
 
 
-class Unable(ModuleType):
+class Unable(Kernel):
     """A kernel that computes nothing."""
 
-    recurrence = staticmethod(plain_kernel.recurrence)
-
-    def unsupported_reason(self, cell: LSTMCell, input_gates: Tensor) -> str:
-        return f"no {cell.cell_norm} on {input_gates.device}"
+    def unsupported_reason(self, cell: LSTMCell, like: Tensor) -> str:
+        return f"no {cell.cell_norm} on {like.device}"
 
 
 def test_the_log_says_which_kernel_computes_and_why_nothing_faster_does(monkeypatch: pytest.MonkeyPatch) -> None:
     cell, tensor = layer_of("lstm").cell, torch.empty(0)
-    plain = {"plain": rnn.KERNELS["plain"]}
-    monkeypatch.setattr(rnn, "KERNELS", plain)
-    assert rnn.explain(cell, tensor) == "recurrences: plain"
-    monkeypatch.setattr(rnn, "KERNELS", {"fast": Unable("a"), "slower": Unable("b")} | plain)
-    reasons = "fast, slower: no none on cpu"
-    assert rnn.explain(cell, tensor) == f"recurrences: plain ({reasons})"
-    with rnn.use_kernel("plain"):
-        assert rnn.explain(cell, tensor) == "recurrences: plain (as asked)"
-    with rnn.use_kernel("slower"):
-        for ask in (rnn.select_kernel, rnn.explain):
-            with pytest.raises(ConfigError, match=r"kernel=slower cannot .* no none on cpu\. Choose kernel=auto"):
+    monkeypatch.setattr(choice, "KERNELS", {"plain": PLAIN})
+    assert choice.explain(cell, tensor) == "recurrences: plain"
+    monkeypatch.setattr(choice, "KERNELS", {"fast": Unable(), "slower": Unable(), "plain": PLAIN})
+    assert choice.explain(cell, tensor) == "recurrences: plain (fast, slower: no none on cpu)"
+    with choice.use_kernel("plain"):
+        assert choice.explain(cell, tensor) == "recurrences: plain (as asked)"
+    with choice.use_kernel("slower"):
+        for ask in (choice.select_kernel, choice.explain):
+            with pytest.raises(ConfigError, match=r"kernel=slower .* no none on cpu"):
                 ask(cell, tensor)
 
 
@@ -209,7 +203,7 @@ def test_two_directions_at_once_have_the_bits_of_one_after_the_other(name: str, 
     layer = BidirectionalLayer(kernel_cases.CELLS[name], 3, 40).to(at.device)
     frames, lengths = torch.randn(3, 6, 3, device=at.device), torch.tensor([6, 2, 4])
     states = [LSTMState(*torch.randn(2, 3, 40, device=at.device)) for _ in range(2)]
-    with rnn.use_kernel(kernel):
+    with choice.use_kernel(kernel):
         ahead, last = layer.forwards(frames, lengths, states[0])
         back, first = layer.backwards(reverse(frames, lengths), lengths, states[1])
         results.append([torch.cat([ahead, reverse(back, lengths)], -1), *last, *first])
@@ -223,14 +217,12 @@ def test_two_directions_at_once_have_the_bits_of_one_after_the_other(name: str, 
 def test_both_directions_of_a_stack_are_one_call_of_the_kernel() -> None:
     seen: list[int] = []
 
-    class Counting:
-        unsupported_reason = staticmethod(plain_kernel.unsupported_reason)
-
+    class Counting(PlainKernel):
         def recurrence(self, cells: Sequence[LSTMCell], *rest: Any) -> Any:
             seen.append(len(cells))
-            return plain_kernel.recurrence(cells, *rest)
+            return super().recurrence(cells, *rest)
 
     lstm, state = las.LSTM(3, 4, 2, bidirectional=True), torch.zeros(4, 2, 4)
-    with rnn.use_kernel(Counting()):
+    with choice.use_kernel(Counting()):
         lstm(torch.randn(5, 2, 3), (state, state))
     assert seen == [2, 2]

@@ -7,9 +7,9 @@ from speller_cases import HIDDEN, NUM_STATES, STATES, TARGETS, VALUE, VOCAB, mak
 from torch import Tensor, nn
 
 from las.decoding.search import BeamSearch
-from las.nn import rnn
 from las.nn.attention.base import AttentionMemory
 from las.nn.attention.location import LocationAttention
+from las.nn.kernels import choice
 from las.nn.model import Decoder
 from las.nn.nested import mapped
 from las.nn.speller import Speller
@@ -114,10 +114,10 @@ def test_readouts_equal_their_equations(readout: str, reads: str) -> None:
 def test_a_readout_that_reads_the_token_is_the_same_in_both_loops(options: dict[str, float]) -> None:
     """What is fed to the cells, drawn tokens and dropped embeddings too, is what the readout reads."""
     results = []
-    for kernel in ("plain", "autograd"):
+    for kernel in ("plain", "auto"):
         speller = make("location", readout="maxout", readout_size=6, readout_reads="state_and_token", **options).train()
         torch.manual_seed(4)
-        with rnn.use_kernel(kernel):
+        with choice.use_kernel(kernel):
             spelling = speller(memory_of(speller), TARGETS)
         results.append([*spelling, *torch.autograd.grad(spelling.logits.square().sum(), [*speller.parameters()])])
     torch.testing.assert_close(results[1], results[0], rtol=1e-8, atol=1e-10)

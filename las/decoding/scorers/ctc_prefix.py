@@ -16,11 +16,12 @@ log p_1(c) ... log p_t(c),
 
     log n_t(g c) = P_t + log sum_{s <= t} exp(log phi_s - P_{s-1})
 
-On a CPU both are compiled loops over the states (`las.nn.kernels.cpu_prefixes`)."""
+On a CPU both are loops over the states in C++ (`prefixes.h`).
+"""
 
+import ctypes
 import math
-from functools import cache
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -29,9 +30,8 @@ from torch import Tensor
 from las.data.tokenizers import Tokenizer
 from las.decoding.scorers.base import BatchScorer, Scorer, SearchStep, State, check_weight, score_type
 from las.nn.ctc import BLANK, no_ctc_error
-from las.nn.kernels import cpu_prefixes
-from las.nn.kernels.cpp import layer as cpu
-from las.nn.kernels.cpu_prefixes import PrefixState
+from las.nn.kernels.choice import Compiled, Differences
+from las.nn.kernels.cpp.recurrence import Doubles, Int64s, Structure, call, dense
 from las.nn.masking import mask_of
 
 FLOOR = -1e4
@@ -40,12 +40,24 @@ FLOOR = -1e4
 LOWEST = -1e30
 """Stands for -inf in subtractions, as the difference of two infinities would be NaN."""
 
+SHARED = 1 << 14
+"""Values of all forward variables from which on threads share the beams."""
+
 
 @runtime_checkable
 class HasCTC(Protocol):
     """A decoder with CTC: log-probabilities of tokens and blank, [batch, states, vocab]."""
 
     def ctc_log_probs(self) -> Tensor: ...
+
+
+class PrefixState(NamedTuple):
+    """The last symbol of each hypothesis, its log psi, and its log n_t and log b_t for t = 0 ... T."""
+
+    last: Int[Tensor, "batch beam"]
+    prefix: Float[Tensor, "batch beam"]
+    in_symbol: Float[Tensor, "batch beam states1"]
+    in_blank: Float[Tensor, "batch beam states1"]
 
 
 class CTCPrefixScorer(Scorer):
@@ -71,8 +83,7 @@ class CTCPrefixScorer(Scorer):
         if not isinstance(decoder, HasCTC):
             raise TypeError(f"search.ctc needs CTC's log-probabilities, which a {type(decoder).__name__} does not have")
         probs, sums = tables(decoder.ctc_log_probs(), num_states)
-        is_compiled = probs.device.type == "cpu" and compiled_agrees()
-        return (CompiledCTCPrefixBatchScorer if is_compiled else CTCPrefixBatchScorer)(probs, sums)
+        return (CTCPrefixBatchScorer if PREFIXES.refusal(probs) else CompiledCTCPrefixBatchScorer)(probs, sums)
 
 
 class CTCPrefixBatchScorer(BatchScorer):
@@ -126,35 +137,60 @@ class CTCPrefixBatchScorer(BatchScorer):
         return torch.nn.functional.pad(stay, (1, 0), value=-math.inf)
 
 
+class PrefixesStructure(Structure):
+    """The structure `Prefixes` of `prefixes.h`, field by field."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("batch", "beams", "states", "vocab", "blank")),
+        ("lowest", ctypes.c_double),
+        *(("probs", Doubles), ("log_probs", Doubles), ("last", Int64s), ("tokens", Int64s)),
+        *((name, Doubles) for name in ("prefix", "in_symbol", "in_blank", "scores")),
+        *((name, Doubles) for name in ("next_prefix", "next_in_symbol", "next_in_blank")),
+    )
+
+
 class CompiledCTCPrefixBatchScorer(CTCPrefixBatchScorer):
-    """CTC prefix scores of a batch in C++, on a CPU."""
+    """CTC prefix scores of a batch in C++, in float64 on a CPU."""
 
     def __init__(self, probs: Float[Tensor, "batch states vocab"], sums: Float[Tensor, "batch vocab states1"]) -> None:
         super().__init__(probs, sums)
-        self.prefixes = cpu_prefixes.CppPrefixes(probs, sums.diff(dim=-1), BLANK, LOWEST)
+        self.dense_probs, self.log_probs = dense(probs), dense(sums.diff(dim=-1))
 
     def score(self, state: PrefixState, step: SearchStep) -> tuple[Tensor, State]:
-        return self.prefixes.scores(state), state
+        scores = self.dense_probs.new_empty(*state.last.shape, self.probs.shape[-1])
+        self._call("prefix_scores", state, scores=scores)
+        return scores, state
 
     def advance(self, state: PrefixState, tokens: Int[Tensor, "batch beam"]) -> PrefixState:
-        return self.prefixes.advance(state, tokens)
+        new = PrefixState(
+            dense(tokens), *(torch.empty_like(part, memory_format=torch.contiguous_format) for part in state[1:])
+        )
+        results = {f"next_{name}": part for name, part in new._asdict().items() if name != "last"}
+        self._call("prefix_advance", state, tokens=new.last, **results)
+        return new
+
+    def _call(self, name: str, state: PrefixState, **tensors: Tensor) -> None:
+        """Run a function of the library; those tensors are dense, the ones of the state need not be."""
+        tensors |= {key: dense(part) for key, part in state._asdict().items()}
+        structure = PrefixesStructure(*state.last.shape, *self.probs.shape[1:], BLANK, LOWEST)
+        structure.point(probs=self.dense_probs, log_probs=self.log_probs, **tensors)
+        call(name, None, structure, state.in_blank.numel() >= SHARED)
 
 
-@cache
-def compiled_agrees() -> bool:
-    """True if the compiled loops can be built and agree with the operations above in a trial."""
-    if not cpu.is_available():
-        return False
+def _trial() -> Differences:
+    """The scores after three symbols of two utterances."""
     log_probs = torch.linspace(-9, 9, 2 * 5 * 4, dtype=torch.float64).sin().mul(3).view(2, 5, 4).log_softmax(-1)
     step, results = SearchStep(log_probs[:, :1], None), []
-    for scorer in (
-        kind(*tables(log_probs, torch.tensor([5, 3]))) for kind in (CTCPrefixBatchScorer, CompiledCTCPrefixBatchScorer)
-    ):
+    for kind in (CompiledCTCPrefixBatchScorer, CTCPrefixBatchScorer):
+        scorer = kind(*tables(log_probs, torch.tensor([5, 3])))
         state = scorer.start()
         for token in (1, 1, 3):
             state = scorer.advance(state, torch.full((2, 1), token))
-        results.append((scorer.score(state, step)[0], *state[1:]))
-    return all(torch.allclose(one, other, rtol=1e-9, atol=1e-9) for one, other in zip(*results, strict=True))
+        results.append([scorer.score(state, step)[0], *state[1:]])
+    return [("the scores", ours, right) for ours, right in zip(*results, strict=True)]
+
+
+PREFIXES = Compiled("CTC prefixes", _trial, 1e-9)
 
 
 def tables(

@@ -1,13 +1,21 @@
-"""The interface of kernels, and what those have in common that compute one direction after the other."""
+"""The interface of kernels, the tensors of a cell as they read them, and the plain kernel, the reference of all others.
+
+The plain kernel applies the cell's own equations frame by frame. Padded frames never touch a state, an output or a
+gradient.
+"""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from las.nn.cells.base import LSTMCell, LSTMState
+from las.nn.cells.base import NUM_GATES, LSTMCell, LSTMState
+from las.nn.cells.ln_global import LNGlobalLSTMCell
+from las.nn.cells.ln_joined import LNJoinedLSTMCell
+from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
+from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.masking import mask_of, reverse
 
 Frames = Float[Tensor, "batch frames input"]
@@ -22,38 +30,39 @@ Lengths = Int[Tensor, "batch"]
 States = Sequence[LSTMState | None]
 """The initial state of each direction, [batch, H]; None for zeros."""
 
-
-def values_are_unknown() -> bool:
-    """True while a program is traced (torch.compile, torch.export) or vectorised (torch.func)."""
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-
-
 Unrolled = tuple[Float[Tensor, "batch frames outputs"], list[LSTMState]]
 """Outputs [batch, frames, directions * H], zero in padding, and the last state of each direction, [batch, H]."""
 
 
-@runtime_checkable
-class Kernel(Protocol):
-    """A way to compute the recurrence: a module with `recurrence` and `unsupported_reason`."""
+class Kernel:
+    """A way to compute a recurrent layer: one cell over padded frames, or two of one class and size side by side.
 
-    def unsupported_reason(self, cell: LSTMCell, input_gates: Tensor) -> str:
+    The second cell reads each row from its true end; its last state is that after the row's first frame. A subclass
+    defines `recurrence`, and `layer` too where it computes W x and its norm itself.
+    """
+
+    tried_as: tuple[int, torch.dtype] | None = None
+    """Hidden size and type of the self-test; None for those of each call, where code is compiled for them."""
+
+    def unsupported_reason(self, cell: LSTMCell, like: Tensor) -> str:
         """The reason why it cannot compute this cell on this tensor's device and type; empty if it can."""
+        return ""
 
     def recurrence(
         self, cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: Lengths, states: States
     ) -> Unrolled:
-        """One cell over padded frames, or two of one class and size side by side.
-
-        The second reads each row from its true end; its last state is that after the row's first frame.
-        """
-
-
-@runtime_checkable
-class LayerKernel(Kernel, Protocol):
-    """A kernel that also computes from the frames themselves, so that W x and its norm are part of it."""
+        """The outputs and last states from `input_gates`."""
+        raise TypeError(f"{type(self).__name__} must define recurrence")
 
     def layer(self, cells: Sequence[LSTMCell], frames: Frames, num_frames: Lengths, states: States) -> Unrolled:
-        """`input_gates` of every cell and `recurrence`."""
+        """`recurrence` from the frames themselves, whose padding may hold anything."""
+        gates = [input_gates(cell, frames, num_frames) for cell in cells]
+        return self.recurrence(cells, gates, num_frames, states)
+
+
+def values_are_unknown() -> bool:
+    """True while a program is traced (torch.compile, torch.export) or vectorised (torch.func)."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
 def input_gates(cell: LSTMCell, frames: Frames, num_frames: Lengths) -> Float[Tensor, "batch frames gates"]:
@@ -61,12 +70,6 @@ def input_gates(cell: LSTMCell, frames: Frames, num_frames: Lengths) -> Float[Te
     # Padding is set to zero first: whatever it holds (even NaN) would otherwise reach the gradient of W as 0 * NaN.
     mask = mask_of(num_frames, frames.shape[1], frames.device)
     return cell.padded_input_gates(frames.masked_fill(~mask.unsqueeze(-1), 0.0), mask)
-
-
-def side_by_side(cells: Sequence[LSTMCell], states: States, batch: int) -> LSTMState:
-    """The initial states of all directions as one, [directions, batch, H]."""
-    given = [cell.initial_state(batch) if state is None else state for cell, state in zip(cells, states, strict=True)]
-    return LSTMState(*(torch.stack(parts) for parts in zip(*given, strict=True)))
 
 
 def one_by_one(
@@ -82,3 +85,114 @@ def one_by_one(
         return outputs, [last]
     backwards, first = unroll(cells[1], reverse(input_gates[1], num_frames), num_frames, states[1])
     return torch.cat([outputs, reverse(backwards, num_frames)], dim=-1), [last, first]
+
+
+def unroll(
+    cell: LSTMCell,
+    input_gates: Float[Tensor, "batch frames gates"],
+    num_frames: Int[Tensor, "batch"],
+    state: LSTMState | None = None,
+) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
+    """One cell over padded frames.
+
+    Args:
+        input_gates: `cell.input_gates` of all frames, [batch, frames, 4H].
+        num_frames: true lengths, [batch]; frames from there on are padding.
+        state: the initial state, [batch, H]; zeros by default.
+
+    Returns:
+        Outputs [batch, frames, H], zero in padding, and the state after each row's last true frame.
+
+    >>> import las, torch
+    >>> cell, frames = las.LNJoinedLSTMCell(80, 256), torch.randn(2, 50, 80)
+    >>> outputs, last = las.unroll(cell, cell.input_gates(frames), num_frames=torch.tensor([50, 31]))
+    >>> outputs.shape, last.hidden.shape
+    (torch.Size([2, 50, 256]), torch.Size([2, 256]))
+    >>> torch.equal(last.hidden[1], outputs[1, 30]), outputs[1, 31:].any()
+    (True, tensor(False))
+    """
+    batch, frames, _ = input_gates.shape
+    state = cell.initial_state(batch) if state is None else state
+    mask = mask_of(num_frames, frames, input_gates.device)
+    # No frame is padding up to the shortest length, so the select below is skipped.
+    always_true = int(num_frames.min()) if batch and not values_are_unknown() else 0
+    outputs = []
+    for frame, gates in enumerate(input_gates.unbind(1)):
+        new_state = cell.padded_step(gates, state, frame, mask[:, frame])
+        if frame >= always_true:
+            keep = mask[:, frame].unsqueeze(-1)
+            new_state = LSTMState(
+                torch.where(keep, new_state.hidden, state.hidden), torch.where(keep, new_state.cell, state.cell)
+            )
+        outputs.append(new_state.hidden)
+        state = new_state
+    if not outputs:
+        return input_gates.new_zeros(batch, 0, cell.hidden_size), state
+    return torch.stack(outputs, dim=1).masked_fill(~mask.unsqueeze(-1), 0.0), state
+
+
+class PlainKernel(Kernel):
+    """`unroll` in each direction, for every cell on every device."""
+
+    def recurrence(
+        self, cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: Lengths, states: States
+    ) -> Unrolled:
+        return one_by_one(unroll, cells, input_gates, num_frames, states)
+
+
+PLAIN = PlainKernel()
+
+
+class CellForm(NamedTuple):
+    """Names of the parameters of a class of cells: those of the norm of the gates, and of W x."""
+
+    gain: str = ""
+    bias: str = ""
+    input_gain: str = ""
+    input_biases: tuple[str, ...] = ()
+
+
+FORMS: dict[type[LSTMCell], CellForm] = {
+    PlainLSTMCell: CellForm(input_biases=("bias",)),
+    LNGlobalLSTMCell: CellForm("recurrent_gain", "recurrent_bias", "input_gain", ("input_bias", "bias")),
+    LNJoinedLSTMCell: CellForm("gain", "bias"),
+    LNPerGateLSTMCell: CellForm("gain", "bias"),
+}
+"""The cells whose equations are written in C++ and Triton. A subclass may change them, so only these classes count."""
+
+
+class Parameters(NamedTuple):
+    """A cell's tensors in the recurrence."""
+
+    weight: Tensor  # U, [4H, H]
+    gain: Tensor | None  # [4H], or [4, H] where each gate is normalised on its own
+    offset: Tensor | None  # added after the norm of the gates, like the gain or [4H]
+    cell_gain: Tensor | None  # [H]
+    cell_bias: Tensor | None
+
+
+def parameters_of(cell: LSTMCell) -> Parameters:
+    """The cell's tensors in the recurrence, the forget bias within the offset where the gates have a norm."""
+    form = FORMS[type(cell)]
+    weight = cast(Tensor, cell.recurrent_weight)
+    gain, bias, *of_memory = (getattr(cell, name, None) for name in (form.gain, form.bias, "cell_gain", "cell_bias"))
+    if gain is None:
+        return Parameters(weight, None, None, *of_memory)
+    if bias is not None and not cell.forget_bias:
+        return Parameters(weight, gain, bias, *of_memory)
+    forget = forget_bias(cell).view_as(gain)
+    return Parameters(weight, gain, forget if bias is None else bias + forget, *of_memory)
+
+
+def side_of(cell: LSTMCell) -> tuple[Tensor | None, Tensor | None]:
+    """Gain [4H] of the norm of W x (None without a norm) and the sum of the offsets that are added after it, [4H]."""
+    form = FORMS[type(cell)]
+    biases = [bias for bias in (getattr(cell, name) for name in form.input_biases) if bias is not None]
+    return getattr(cell, form.input_gain, None), sum(biases[1:], start=biases[0]) if biases else None
+
+
+def forget_bias(cell: LSTMCell) -> Tensor:
+    """Zeros but for the forget bias in its gate, [4, H]."""
+    forget = next(cell.parameters()).new_zeros(NUM_GATES, cell.hidden_size)
+    forget[1] = cell.forget_bias
+    return forget

@@ -1,7 +1,7 @@
 """Second derivatives of layers whose kernel has no graph for its backward pass: by the plain equations.
 
 `TwiceDifferentiable` is laid over the results of a kernel. Gradients pass it as they are, down to the kernel. Where
-they are to be differentiated themselves (`create_graph=True`), it computes them by `las.nn.kernels.plain` instead.
+they are to be differentiated themselves (`create_graph=True`), it computes them by the plain kernel instead.
 """
 
 import warnings
@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from las.nn.cells.base import LSTMCell, LSTMState
-from las.nn.kernels import plain
-from las.nn.kernels.base import Lengths, States, Unrolled
+from las.nn.kernels.base import PLAIN, Lengths, States, Unrolled
 
 Compute = Callable[..., Unrolled]
 """Computes a layer from its cells, frames, lengths and states."""
@@ -50,7 +49,7 @@ class TwiceDifferentiable(torch.autograd.Function):
         frames, *others = inputs
         left = iter(others)
         states = [LSTMState(next(left), next(left)) if has_state else None for has_state in ctx.given]
-        outputs, last = with_parameters(ctx.cells, [*left], plain.layer, frames, ctx.num_frames, states)
+        outputs, last = with_parameters(ctx.cells, [*left], PLAIN.layer, frames, ctx.num_frames, states)
         results = [outputs, *(part for state in last for part in state)]
         pairs = [(part, grad) for part, grad in zip(results, grads, strict=True) if part.requires_grad]
         ends, arriving = zip(*pairs, strict=True)

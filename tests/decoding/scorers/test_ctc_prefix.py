@@ -13,10 +13,10 @@ from las.decoding.scorers.ctc_prefix import (
     CompiledCTCPrefixBatchScorer,
     CTCPrefixBatchScorer,
     CTCPrefixScorer,
+    PrefixState,
     tables,
 )
 from las.nn import ctc
-from las.nn.kernels.cpu_prefixes import PrefixState
 from las.runtime.errors import ConfigError
 
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from las.nn.cells.base import CELL_NORMS, LSTMCell, LSTMState
-from las.nn.kernels import plain as plain_kernel
+from las.nn.kernels.base import unroll
 
 every_cell_norm = pytest.mark.parametrize("cell_norm", CELL_NORMS)
 
@@ -72,7 +72,7 @@ def test_without_its_norms_a_cell_is_the_lstm_of_torch(
         oracle.bias_hh_l0[HIDDEN : 2 * HIDDEN] = cell.forget_bias  # torch's order is i f g o as well
     x, state = material()
     outputs, (h, c) = oracle(x, (state.hidden[None], state.cell[None]))
-    ours, last = plain_kernel.unroll(cell, cell.input_gates(x), torch.full((BATCH,), FRAMES), state)
+    ours, last = unroll(cell, cell.input_gates(x), torch.full((BATCH,), FRAMES), state)
     torch.testing.assert_close(ours, outputs, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(last.hidden, h[0], rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(last.cell, c[0], rtol=1e-9, atol=1e-12)
@@ -92,7 +92,7 @@ def test_gradients_equal_finite_differences(name: str) -> None:
 
         def forward(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, ...]:
             gates = self.cell.input_gates(x)
-            outputs, last = plain_kernel.unroll(self.cell, gates, torch.tensor([3, 2]), LSTMState(h, c))
+            outputs, last = unroll(self.cell, gates, torch.tensor([3, 2]), LSTMState(h, c))
             return outputs, *last
 
     def function(x: Tensor, h: Tensor, c: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
@@ -167,7 +167,7 @@ def test_zero_recurrent_input_at_the_first_frame_stays_finite(name: str, cell_no
     """U h = 0 has no variance: the slope of its norm is 1 / sqrt(eps), which must not become inf * 0."""
     cell = make(name, cell_norm=cell_norm, eps=1e-12).to(dtype)
     x = material()[0].to(dtype).requires_grad_()
-    outputs, state = plain_kernel.unroll(cell, cell.input_gates(x), torch.tensor([FRAMES, FRAMES, 2]))
+    outputs, state = unroll(cell, cell.input_gates(x), torch.tensor([FRAMES, FRAMES, 2]))
     outputs.float().square().mean().backward()
     assert outputs.isfinite().all() and state.cell.isfinite().all()
     assert x.grad is not None and x.grad.isfinite().all() and x.grad.any()

@@ -12,14 +12,14 @@ from cell_cases import BATCH, FRAMES, HIDDEN, INPUT, equations_of, factory_of, m
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from las.nn import rnn
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.cells.bn_recurrent import BNRecurrentLSTMCell
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.cells.recurrent_dropout import RecurrentDropoutLSTMCell
 from las.nn.cells.zoneout import ZoneoutLSTMCell
-from las.nn.kernels import plain as plain_kernel
+from las.nn.kernels import choice
+from las.nn.kernels.base import unroll
 from las.nn.rnn import RecurrentLayer
 
 COMPARED = ("bn_input", "bn_recurrent", "weight_norm", "zoneout", "recurrent_dropout", "noisy", "ba2016_swapped")
@@ -88,7 +88,7 @@ def test_recurrent_batch_norm_equals_its_equations_step_by_step() -> None:
 def test_each_step_has_running_statistics_of_its_own_and_the_late_ones_share() -> None:
     cell: BNRecurrentLSTMCell = make("bn_recurrent", num_steps=3).train()
     x, _ = material()
-    plain_kernel.unroll(cell, cell.input_gates(x), torch.tensor([4, 4, 4]))
+    unroll(cell, cell.input_gates(x), torch.tensor([4, 4, 4]))
     projected = x @ cell.input_weight.T
     after_one = 0.1 * projected.mean(0)
     torch.testing.assert_close(cell.input_moments.mean[:2], after_one[:2])
@@ -210,7 +210,7 @@ def test_the_swapped_cell_remembers_its_output() -> None:
         return p[f"{key}_gain"] * centred / np.sqrt(z.var(-1, keepdims=True) + 1e-3) + p[f"{key}_bias"]
 
     h, c = state.hidden.numpy(), state.cell.numpy()
-    outputs, _ = plain_kernel.unroll(cell, cell.input_gates(x), torch.full((BATCH,), FRAMES), state)
+    outputs, _ = unroll(cell, cell.input_gates(x), torch.full((BATCH,), FRAMES), state)
     for frame in range(FRAMES):
         wx, uc = x[:, frame].numpy() @ p["input_weight"].T, c @ p["recurrent_weight"].T
         i, f, g, o = np.split(ln(wx, "input") + ln(uc, "recurrent") + p["bias"], 4, -1)
@@ -235,7 +235,7 @@ def test_draws_are_those_of_the_seed_and_new_at_every_step(name: str) -> None:
 def test_no_kernel_but_the_plain_one_computes_them(name: str) -> None:
     """Kernels know classes exactly: they would compute the equations of the cell inside, and nothing around it."""
     cell = make(name)
-    for key, kernel in rnn.KERNELS.items():
+    for key, kernel in choice.KERNELS.items():
         assert bool(kernel.unsupported_reason(cell, torch.empty(0))) == (key != "plain")
 
 
@@ -243,5 +243,5 @@ def test_wrapped_cells_wrap_each_other_where_that_means_something() -> None:
     inside = functools.partial(RecurrentDropoutLSTMCell, cell=functools.partial(LNJoinedLSTMCell), dropout=0.5)
     cell = ZoneoutLSTMCell(INPUT, HIDDEN, cell=inside, zoneout_hidden=0.0, zoneout_cell=0.0, eps=1e-3)
     assert type(equations_of(cell)) is LNJoinedLSTMCell and cell.eps == equations_of(cell).eps == 1e-3
-    outputs, _ = plain_kernel.unroll(cell, cell.input_gates(material()[0].float()), LENGTHS)
+    outputs, _ = unroll(cell, cell.input_gates(material()[0].float()), LENGTHS)
     assert outputs.isfinite().all()

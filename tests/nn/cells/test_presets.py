@@ -6,7 +6,7 @@ import torch
 from cell_cases import BATCH, FRAMES, HIDDEN, make, material
 
 from las.nn.cells.base import LSTMState
-from las.nn.kernels import plain as plain_kernel
+from las.nn.kernels.base import unroll
 
 # name: family, offsets besides W and U in units of H, cell norm, forget bias, eps. Written out here a second time, from
 # the papers and programs the presets are named after, not from the options.
@@ -78,7 +78,7 @@ def test_preset_equals_a_numpy_transcription(name: str, scale: float) -> None:
     cell = make(name)
     x, state = material()
     x, h, c = x * scale, state.hidden * scale, state.cell * scale
-    outputs, state = plain_kernel.unroll(cell, cell.input_gates(x), torch.full((BATCH,), FRAMES), LSTMState(h, c))
+    outputs, state = unroll(cell, cell.input_gates(x), torch.full((BATCH,), FRAMES), LSTMState(h, c))
     p = {key: parameter.detach().numpy() for key, parameter in cell.named_parameters()}
     for frame in range(FRAMES):
         h, c = transcription(name, p, x[:, frame].numpy(), np.asarray(h), np.asarray(c))
@@ -92,9 +92,7 @@ def test_the_memory_of_lingvos_cells_is_capped(name: str) -> None:
     cell = make(name)
     x, state = material(frames=1)
     start = (20 * state.cell).requires_grad_()
-    _, after = plain_kernel.unroll(
-        cell, cell.input_gates(x), torch.ones(BATCH, dtype=torch.long), LSTMState(state.hidden, start)
-    )
+    _, after = unroll(cell, cell.input_gates(x), torch.ones(BATCH, dtype=torch.long), LSTMState(state.hidden, start))
     p = {key: parameter.detach().numpy() for key, parameter in cell.named_parameters()}
     h, c = transcription(name, p, x[:, 0].numpy(), state.hidden.numpy(), start.detach().numpy())
     np.testing.assert_allclose(after.hidden.detach().numpy(), h, rtol=1e-9, atol=1e-12)

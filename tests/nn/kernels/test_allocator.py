@@ -13,9 +13,8 @@ from torch.nn import Parameter
 from las.nn.cells.base import LSTMCell
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
-from las.nn.kernels.cpp import layer as cpu
-from las.nn.kernels.torch import layer as autograd
-from las.nn.kernels.torch.allocator import CachingAllocator, allocator
+from las.nn.kernels.allocator import CachingAllocator, allocator
+from las.nn.kernels.choice import KERNELS
 
 LIKE = torch.empty(0)
 LARGE = CachingAllocator.SMALL // LIKE.element_size()
@@ -94,16 +93,14 @@ def test_threads_never_get_the_same_memory() -> None:
     assert not wrong and len(memory.idle) <= 4
 
 
-@pytest.mark.parametrize("kernel", [cpu, autograd])
 @pytest.mark.parametrize("cls", [LNGlobalLSTMCell, LNJoinedLSTMCell])
-def test_kernels_compute_the_same_in_used_memory(
-    kernel: object, cls: type[LSTMCell], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kernel_computes_the_same_in_used_memory(cls: type[LSTMCell], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CachingAllocator, "SMALL", 1)
     torch.manual_seed(1)
     cells, lengths = [cls(6, 5), cls(6, 5)], torch.tensor([4, 2])
     frames = torch.randn(2, 4, 6, requires_grad=True)
-    if why := cpu.unsupported_reason(cells[0], frames):
+    kernel = KERNELS["cpu"]
+    if why := kernel.unsupported_reason(cells[0], frames):
         pytest.skip(why)
     given = [frames, *cells[0].parameters(), *cells[1].parameters()]
     gates = [cell.input_gates(frames).detach().requires_grad_() for cell in cells]

@@ -16,17 +16,16 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from las.nn import rnn
 from las.nn.attention.base import AttentionMemory
 from las.nn.attention.dot import DotAttention
 from las.nn.cells.base import LSTMState
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
+from las.nn.kernels import choice
 from las.nn.kernels.cpp import build as cpp_build
 from las.nn.kernels.cpp import layer as cpu
-from las.nn.kernels.cpp import speller as cpu_speller
+from las.nn.kernels.cpp import speller as cpp_speller
 from las.nn.kernels.cpp.recurrence import CppLibrary
-from las.nn.kernels.torch import teacher_forcing
 from las.nn.rnn import BidirectionalLayer, RecurrentLayer
 
 LARGEST, AVERAGE = 2.0**-7, 2.0**-12
@@ -98,10 +97,10 @@ def results(
     state = [part.to(dtype).requires_grad_() for part in starting]
     layer = layer.to(dtype)
     if dtype == torch.float64:
-        with Rounding(), rnn.use_kernel("plain"):
+        with Rounding(), choice.use_kernel("plain"):
             outputs = layer(given, lengths, *([LSTMState(*state)] if state else []))
     else:
-        with torch.autocast("cpu", torch.bfloat16, enabled=autocast), rnn.use_kernel("cpu"):
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast), choice.use_kernel("cpu"):
             outputs = layer(given, lengths, *([LSTMState(*state)] if state else []))
     last = []
     if state:
@@ -141,7 +140,7 @@ def test_sizes_that_fill_no_tile(unit: int, hidden: int, batch: int) -> None:
 def test_an_utterance_does_not_depend_on_how_many_there_are(unit: int) -> None:
     layer = bidirectional("lstm", 33)
     frames, lengths = torch.randn(6, 7, INPUT), torch.tensor([7, 7, 6, 5, 5, 4])
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), rnn.use_kernel("cpu"):
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), choice.use_kernel("cpu"):
         together = layer(frames, lengths)
         for count in range(1, 6):
             assert torch.equal(layer(frames[:count], lengths[:count]), together[:count]), f"{count} utterances"
@@ -203,11 +202,8 @@ def spelled(rounding: bool, dtype: torch.dtype) -> list[Tensor]:
         found = torch.stack(contexts, 1)
     else:
         nothing, tokens = torch.zeros(9, 5, 0), torch.zeros(9, 5, dtype=torch.long)
-        loop = cpu_speller.CppDecoderLoop
         with torch.autocast("cpu", torch.bfloat16):
-            passed = teacher_forcing.forward(
-                cells, attention, memory, tokens, lambda _, steps: nothing[:, steps], [mask], None, loop
-            )
+            passed = cpp_speller.forward(cells, attention, memory, tokens, lambda _, steps: nothing[:, steps], [mask])
         found = passed.contexts
     wanted = [encoded, *attention.parameters(), *(parameter for cell in cells for parameter in cell.parameters())]
     return [found.detach(), *torch.autograd.grad((found * found.detach().cos()).sum(), wanted)]
@@ -237,7 +233,7 @@ def test_products(unit: int, size: tuple[int, int, int], left_transposed: bool, 
     exact = rounded(left).double() @ rounded(right).double()
     tolerance = 8 * torch.finfo(torch.float32).eps * max(inner, 1)
     library, threads, found = (
-        CppLibrary(cpu.library(), unit),
+        CppLibrary(cpp_build.library(), unit),
         torch.get_num_threads(),
         [],
     )
@@ -255,7 +251,7 @@ def test_products(unit: int, size: tuple[int, int, int], left_transposed: bool, 
 
 def test_operands_are_rounded_to_the_nearest_and_of_two_to_the_even(unit: int) -> None:
     values = [1.0, 1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20, -1 - 2**-8, 3e38, 3.4e38, torch.inf, -torch.inf]
-    library = CppLibrary(cpu.library(), unit)
+    library = CppLibrary(cpp_build.library(), unit)
     for value in [*values, torch.nan]:
         given = torch.tensor([[value]])
         found = library.product(given, torch.ones(1, 1)), library.product(torch.ones(1, 1), given)

@@ -13,14 +13,21 @@ import torch
 from kernel_cases import CELLS, compiles
 from torch import Tensor
 
-from las.nn import rnn
+from las.nn.cells.base import LSTMCell
 from las.nn.cells.ln_global import LNGlobalLSTMCell
+from las.nn.kernels import choice
+from las.nn.kernels.base import PLAIN
 from las.nn.kernels.cpp import build as cpp_build
 from las.nn.kernels.cpp import layer as cpu
 from las.nn.rnn import BidirectionalLayer
 from las.runtime.errors import ConfigError
 
-INPUT = 6
+INPUT, ZERO = 6, torch.zeros(1)
+CPU = choice.KERNELS["cpu"]
+
+
+def refusal(cell: LSTMCell, like: Tensor = ZERO) -> str:
+    return choice.refusal(CPU, cell, like)
 
 
 @pytest.fixture
@@ -28,11 +35,13 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """An empty cache of libraries, and nothing remembered of earlier builds."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("CXX", raising=False)
-    for remembered in (cpu.library, cpu._trial_error, cpu.bfloat16_unit):
-        remembered.cache_clear()
+    monkeypatch.setattr(choice, "_failures", {})
+    remembered = cpp_build.library, cpp_build.unavailable, cpu.bfloat16_unit
+    for each in remembered:
+        each.cache_clear()
     yield tmp_path
-    for remembered in (cpu.library, cpu._trial_error, cpu.bfloat16_unit):
-        remembered.cache_clear()
+    for each in remembered:
+        each.cache_clear()
 
 
 # When it is used
@@ -41,8 +50,9 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
 @compiles
 def test_it_computes_layers_here() -> None:
     for cls in CELLS.values():
-        assert cpu.unsupported_reason(cls(3, 4), torch.zeros(1, 1, 16)) == ""
-    assert rnn.select_kernel(LNGlobalLSTMCell(3, 4), torch.zeros(1, 1, 16)) is cpu
+        assert refusal(cls(3, 4)) == ""
+    assert choice.select_kernel(LNGlobalLSTMCell(3, 4), torch.zeros(1)) is CPU
+    assert not choice.compiled_here(torch.zeros(1)).partition(" (not ")[2]
 
 
 class Doubled(LNGlobalLSTMCell):
@@ -54,9 +64,9 @@ class Doubled(LNGlobalLSTMCell):
 
 def test_it_refuses_what_it_does_not_know() -> None:
     known = LNGlobalLSTMCell(3, 4)
-    assert "equations" in cpu.unsupported_reason(Doubled(3, 4), torch.zeros(1, 1, 16))
-    assert "meta" in cpu.unsupported_reason(known, torch.zeros(1, 1, 16, device="meta"))
-    assert "complex64" in cpu.unsupported_reason(known, torch.zeros(1, 1, 16, dtype=torch.complex64))
+    assert "equations" in refusal(Doubled(3, 4))
+    assert "meta" in refusal(known, torch.zeros(1, device="meta"))
+    assert "complex64" in refusal(known, torch.zeros(1, dtype=torch.complex64))
 
 
 def works_without(reason: str) -> None:
@@ -67,18 +77,18 @@ def works_without(reason: str) -> None:
         torch.tensor([4, 2]),
     )
     cell = layer.forwards.cell
-    assert cpu.unsupported_reason(cell, frames) == reason and "\n" not in reason
-    assert rnn.select_kernel(cell, frames) is rnn.KERNELS["autograd"]
-    assert f"cpu: {reason}" in rnn.explain(cell, frames)
+    assert refusal(cell) == reason and "\n" not in reason
+    assert choice.select_kernel(cell, frames) is PLAIN
+    assert f"cpu: {reason}" in choice.explain(cell, frames)
     for _ in range(3):
         layer(frames, lengths).sum().backward()
-    with rnn.use_kernel("cpu"), pytest.raises(ConfigError, match="kernel=cpu cannot compute"):
+    with choice.use_kernel("cpu"), pytest.raises(ConfigError, match="kernel=cpu cannot compute"):
         layer(frames, lengths)
 
 
 def test_without_a_compiler(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(fresh))
-    reason = cpu.unsupported_reason(LNGlobalLSTMCell(3, 4), torch.zeros(1, 1, 16))
+    reason = refusal(LNGlobalLSTMCell(3, 4))
     assert "no C++ compiler" in reason and "install g++" in reason
     works_without(reason)
 
@@ -88,7 +98,7 @@ def test_a_compiler_that_fails_is_asked_once(fresh: Path, monkeypatch: pytest.Mo
     broken.write_text(f'#!/bin/sh\necho "$@" >> {fresh}/calls\necho "no room for this" >&2\nexit 1\n')
     broken.chmod(0o755)
     monkeypatch.setenv("PATH", f"{fresh}:{os.environ['PATH']}")
-    reason = cpu.unsupported_reason(LNGlobalLSTMCell(3, 4), torch.zeros(1, 1, 16))
+    reason = refusal(LNGlobalLSTMCell(3, 4))
     log = Path(reason.rpartition(" ")[2])
     assert "failed" in reason and "no room for this" in log.read_text("utf-8")
     works_without(reason)
@@ -124,8 +134,8 @@ def test_a_library_that_computes_something_else_is_refused(fresh: Path, monkeypa
     monkeypatch.setattr(cpp_build, "FLAGS", tuple(flag for flag in cpp_build.FLAGS if flag != "-O3"))  # quicker
     load = cpp_build.load
     monkeypatch.setattr(cpp_build, "load", lambda: load(sources))
-    reason = cpu.unsupported_reason(LNGlobalLSTMCell(3, 4), torch.zeros(1, 1, 16))
-    assert "fails its self-test" in reason and "PlainLSTMCell differs by 0." in reason
+    reason = refusal(LNGlobalLSTMCell(3, 4))
+    assert "fails its self-test" in reason and "LNGlobalLSTMCell differs" in reason
     works_without(reason)
 
 
@@ -133,20 +143,9 @@ def test_a_library_that_computes_something_else_is_refused(fresh: Path, monkeypa
 def test_a_cache_that_cannot_be_written(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (fresh / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(fresh / "file"))
-    reason = cpu.unsupported_reason(LNGlobalLSTMCell(3, 4), torch.zeros(1, 1, 16))
+    reason = refusal(LNGlobalLSTMCell(3, 4))
     assert "cannot be kept" in reason and str(fresh / "file") in reason
     works_without(reason)
-
-
-@compiles
-def test_the_trial_leaves_random_numbers_alone() -> None:
-    cpu._trial_error.cache_clear()
-    torch.manual_seed(5)
-    expected = torch.rand(3)
-    torch.manual_seed(5)
-    with torch.inference_mode():
-        assert cpu._trial_error() == ""
-    assert torch.equal(torch.rand(3), expected)
 
 
 # How it is built
@@ -163,20 +162,20 @@ def test_it_is_built_once_and_again_when_a_source_changes(fresh: Path, capsys: p
     for answer in (1, 1, 2, 2, 1):
         assert cpp_build.load(tiny(fresh / "sources", answer)).answer() == answer
     assert capsys.readouterr().out.count("building the cpu kernel") == 2
-    assert len(list(cpp_build.cache().iterdir())) == 2
+    assert len(list(cpp_build.cache_folder().iterdir())) == 2
 
 
 @compiles
 def test_processes_that_build_at_once_do_not_disturb_each_other(fresh: Path) -> None:
     sources = tiny(fresh / "sources", 42)
     program = (
-        "import sys; from pathlib import Path; from las.nn.kernels import cpp_build; "
-        "assert cpp_build.load(Path(sys.argv[1])).answer() == 42"
+        "import sys; from pathlib import Path; from las.nn.kernels.cpp import build; "
+        "assert build.load(Path(sys.argv[1])).answer() == 42"
     )
     command = [sys.executable, "-c", program, str(sources)]
     processes = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(3)]
     assert [process.wait() for process in processes] == [0, 0, 0]
-    assert len(list(cpp_build.cache().iterdir())) == 1
+    assert len(list(cpp_build.cache_folder().iterdir())) == 1
 
 
 def test_another_machine_has_another_library(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:

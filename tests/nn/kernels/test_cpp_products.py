@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from las.nn.kernels.cpp import build as cpp_build
-from las.nn.kernels.cpp import layer as cpu
+from las.nn.kernels.cpp import build
 from las.nn.kernels.cpp.recurrence import CppLibrary
 
 # Rows, inner size and columns on both sides of the edges of tiles and blocks (`matrices.h`).
@@ -15,8 +14,8 @@ SIZES = [(1, 1, 1), (5, 3, 7), (6, 384, 16), (7, 385, 17), (145, 20, 33), (300, 
 @pytest.fixture(scope="module")
 def library() -> CppLibrary:
     try:
-        return CppLibrary(cpu.library())
-    except cpp_build.Unavailable as reason:
+        return CppLibrary(build.library())
+    except build.Unavailable as reason:
         pytest.skip(str(reason))
 
 

@@ -7,12 +7,12 @@ import torch
 from kernel_cases import compiles, every_cell_norm
 from torch import Tensor, nn
 
-from las.nn import rnn
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
+from las.nn.kernels import choice
 from las.nn.rnn import BidirectionalLayer, RecurrentLayer
 
 CELLS = [PlainLSTMCell, LNGlobalLSTMCell, LNJoinedLSTMCell, LNPerGateLSTMCell]
@@ -41,7 +41,7 @@ def results(layer: nn.Module, kernel: str, lengths: Tensor, frames: int, dtype: 
     given = torch.randn(len(lengths), frames, INPUT, generator=generator, dtype=torch.float64).to(dtype)
     given.requires_grad_()
     layer = layer.to(dtype)
-    with rnn.use_kernel(kernel):
+    with choice.use_kernel(kernel):
         outputs = layer(given, lengths)
     weights = torch.randn(outputs.shape, generator=generator, dtype=torch.float64).to(dtype)
     wanted = [given, *layer.parameters()]
@@ -109,7 +109,7 @@ def test_a_layer_starts_from_a_state(cls: type[LSTMCell]) -> None:
     lengths = torch.tensor([4, 0, 2])
     found = []
     for kernel in ("cpu", "plain"):
-        with rnn.use_kernel(kernel):
+        with choice.use_kernel(kernel):
             outputs, last = layer(frames, lengths, state)
         total = outputs.sum() + last.hidden.square().sum() + last.cell.square().sum()
         found.append([outputs.detach(), *(part.detach() for part in last), *torch.autograd.grad(total, state)])
@@ -187,7 +187,7 @@ def test_single_precision_is_no_further_off_than_torch() -> None:
 
     exact = found(ours, torch.float64, lengths)
     of_ours, of_theirs = found(ours, torch.float32, lengths), found(theirs, torch.float32)
-    with rnn.use_kernel("plain"):
+    with choice.use_kernel("plain"):
         of_plain = found(ours, torch.float32, lengths)
     for *parts, true in zip(of_ours, of_theirs, of_plain, exact, strict=True):
         error, *theirs_off = (float((part - true).norm() / true.norm()) for part in parts)

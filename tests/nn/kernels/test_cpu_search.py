@@ -18,7 +18,7 @@ from las.nn.attention.location import LocationAttention
 from las.nn.attention.multi_head import MultiHeadAttention
 from las.nn.attention.weight_feedback import WeightFeedbackAttention
 from las.nn.cells.zoneout import ZoneoutLSTMCell
-from las.nn.kernels.cpp import layer as cpu
+from las.nn.kernels.cpp import build
 from las.nn.kernels.cpp.search_step import CppSearchStep
 from las.nn.speller import Speller, SpellerState
 
@@ -135,9 +135,8 @@ def test_an_utterance_does_not_depend_on_the_others() -> None:
 
 
 def test_the_copies_of_weights_are_freed_with_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
-
     closed: list[object] = []
-    monkeypatch.setattr(cpu.library(), "search_close_float32", closed.append)
+    monkeypatch.setattr(build.library(), "search_close_float32", closed.append)
     speller = speller_of(CELLS["lstm"], LocationAttention)
     with torch.no_grad():
         steps = [speller.select_step_fn(memory_of(speller)) for _ in range(2)]

@@ -43,7 +43,7 @@ def test_kernels_train_alike(experiment: str, tmp_path: Path, monkeypatch: pytes
     tiny.tree(tmp_path)
     curves = {
         kernel: losses(tmp_path / kernel, f"kernel={kernel}", f"+experiment={experiment}")
-        for kernel in ("plain", "autograd", "triton" if torch.cuda.is_available() else "cpu")
+        for kernel in ("plain", "triton" if torch.cuda.is_available() else "cpu")
     }
     build = setup.build_model
     monkeypatch.setattr(setup, "build_model", lambda *given, **named: change(build(*given, **named)))

@@ -1,4 +1,4 @@
-"""Every kernel is the plain recurrence: each in `recurrent.KERNELS` is tested by being there, where it computes."""
+"""Every kernel is the plain recurrence: each in `choice.KERNELS` is tested by being there, where it computes."""
 
 import copy
 from collections.abc import Iterator
@@ -10,7 +10,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from kernel_cases import (
     CELLS,
-    PLAIN,
     Form,
     arriving,
     both,
@@ -25,13 +24,14 @@ from kernel_cases import (
     padding_of,
     place,
     results,
-    unroll,
+    unrolled,
 )
 from tiers import rest_slow
 from torch import Tensor, nn
 
-from las.nn import rnn
 from las.nn.cells.base import CELL_NORMS, LSTMState
+from las.nn.kernels import choice
+from las.nn.kernels.base import PLAIN
 from las.nn.rnn import BidirectionalLayer, RecurrentLayer
 
 LENGTHS = [3, 6, 0, 5]
@@ -161,7 +161,7 @@ def test_what_padding_holds_reaches_nothing_of_a_layer(kernel: str, name: str, p
         found = []
         for value, chosen in ((0.0, kernel), (poison, kernel), (poison, "plain")):
             given = frames.masked_fill(padding_of(lengths, FRAMES), value).to(at.device, at.widest).requires_grad_()
-            with rnn.use_kernel(chosen):
+            with choice.use_kernel(chosen):
                 outputs = layer(given, lengths.to(at.device))
             outputs = outputs[0] if isinstance(outputs, tuple) else outputs
             found.append([outputs, *torch.autograd.grad(outputs.sin().sum(), [given, *layer.parameters()])])
@@ -213,8 +213,8 @@ def test_both_directions_are_one_and_one_on_reversed_rows(kernel: str, name: str
     (outputs,) = both(at.kernel, case)
     for index, length in enumerate(LENGTHS):
         row = case.row(index)
-        forwards, _ = unroll(at.kernel, case.cells[0], row.gates[0], row.lengths)
-        backwards, _ = unroll(at.kernel, case.cells[1], row.gates[1].flip(1), row.lengths)
+        forwards, _ = unrolled(at.kernel, case.cells[0], row.gates[0], row.lengths)
+        backwards, _ = unrolled(at.kernel, case.cells[1], row.gates[1].flip(1), row.lengths)
         expected = torch.cat([forwards, backwards.flip(1)], dim=2)
         assert furthest([outputs[index : index + 1, :length]], [expected]) <= NEAR[at.widest]
 
@@ -226,7 +226,7 @@ def errors(layer: nn.Module, kernel: str, dtype: torch.dtype) -> list[float]:
     found = []
     for module, name, kind in ((layer, kernel, dtype), (copy.deepcopy(layer).double(), "plain", torch.float64)):
         given, weight = frames.to(kind, copy=True).requires_grad_(), [*module.parameters()][1]
-        with rnn.use_kernel(name):
+        with choice.use_kernel(name):
             outputs = module(given, *([lengths] if isinstance(layer, RecurrentLayer) else []))[0]
         grads = torch.autograd.grad(outputs, [given, weight], arriving(outputs, 0))
         found.append([part.detach().double() for part in (outputs, *grads)])

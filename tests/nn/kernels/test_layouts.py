@@ -11,17 +11,21 @@ import speller_cases
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import CELLS, PLAIN, compiles, every_kernel, furthest, place
+from kernel_cases import CELLS, compiles, every_kernel, furthest, place
 from layouts import Call, Recurrence, drawn, relaid
 from torch import Tensor, nn
+from torch.nn import functional
 
+from las.decoding.beam_expansion import BeamState, CompiledBeamExpansion
+from las.decoding.scorers.base import SearchStep
+from las.decoding.scorers.ctc_prefix import CompiledCTCPrefixBatchScorer, PrefixState
+from las.nn import dropout, gammatone
 from las.nn.attention.base import AttentionMemory
 from las.nn.cells.base import CELL_NORMS, LSTMState
-from las.nn.kernels import cpu_beams, cpu_dropout, cpu_gammatone, cpu_prefixes, cudnn
-from las.nn.kernels.cpp import layer as cpu
-from las.nn.kernels.cpp import recurrence as cpp_recurrence
-from las.nn.kernels.cpp import speller as cpu_speller
-from las.nn.kernels.torch import input_projection, teacher_forcing
+from las.nn.kernels.base import PLAIN
+from las.nn.kernels.cpp import speller as cpp_speller
+from las.nn.kernels.cpp.layer import library_for
+from las.nn.kernels.cpp.recurrence import CppProduct
 from las.nn.speller import SpellerState
 
 NEAR = {torch.float64: 1e-9, torch.float32: 5e-4}
@@ -53,21 +57,11 @@ def test_recurrences_equal_plain_with_tensors_of_any_layout(kernel: str, case: R
     assert furthest(found, case.by(PLAIN, equal)) <= NEAR[at.widest]
 
 
-@given(case=cases, chosen=layouts)
-@settings(max_examples=10, derandomize=True)
-def test_cudnn_packs_tensors_of_any_layout(case: Recurrence, chosen: list[str]) -> None:
-    """Its code on a CPU, where torch takes another kernel."""
-    case = case._replace(name="lstm", cell_norm="none", from_frames=True)
-    given, equal = relaid(case.tensors(), chosen)
-    assert furthest(case.by(cudnn, given), case.by(PLAIN, equal)) <= 1e-9
-
-
 @compiles
 @pytest.mark.parametrize("attention", speller_cases.ATTENTIONS)
-@pytest.mark.parametrize("loop", [teacher_forcing.DecoderLoop, cpu_speller.CppDecoderLoop])
 @given(chosen=layouts, cell=st.sampled_from(speller_cases.CELLS))
 @settings(max_examples=5, derandomize=True)
-def test_teacher_forced_passes(attention: str, loop: Any, chosen: list[str], cell: str) -> None:
+def test_teacher_forced_passes(attention: str, chosen: list[str], cell: str) -> None:
     """Keys, values, mask, tokens, embeddings, dropout masks, all parameters and arriving gradients."""
     speller = speller_cases.make(attention, cell)
     memory = speller.attention.prepare(speller_cases.material(), speller_cases.NUM_STATES)
@@ -87,14 +81,13 @@ def test_teacher_forced_passes(attention: str, loop: Any, chosen: list[str], cel
             setattr(part.get_submodule(owner), last, nn.Parameter(value))
         wanted = [keys.requires_grad_(), states.requires_grad_(), embedded.requires_grad_()]
         wanted += [part.get_parameter(name) for part, name in names]
-        results = teacher_forcing.forward(
+        results = cpp_speller.forward(
             speller._cells,
             speller.attention,
             AttentionMemory(keys, states, kept),
             tokens,
             lambda tokens, steps: embedded[:, steps] * tokens.unsqueeze(-1),
             [mask],
-            kind=loop,
         )
         grads = torch.autograd.grad(results, wanted, [*of_results], allow_unused=True, materialize_grads=True)
         return [part.detach() for part in (*results, *grads)]
@@ -150,28 +143,29 @@ def test_prefix_scores_beams_dropout_and_gammatone_filters(chosen: list[str]) ->
     last, tokens = torch.randint(1, 4, (2, 2, 3))
 
     def prefixes(given: Sequence[Tensor]) -> list[Tensor]:
-        found = cpu_prefixes.CppPrefixes(*given[:2], 0, -1e30)
-        state = cpu_prefixes.PrefixState(*given[2:6])
-        return [part.nan_to_num() for part in (found.scores(state), *found.advance(state, given[6]))]
+        scorer, state = CompiledCTCPrefixBatchScorer(*given[:2]), PrefixState(*given[2:6])
+        scores, _ = scorer.score(state, SearchStep(given[0], None))
+        return [part.nan_to_num() for part in (scores, *scorer.advance(state, given[6]))]
 
-    assert_same(prefixes, [probs, probs.log().mT, last, *states, tokens], chosen)
+    sums = functional.pad(probs.log().cumsum(1), (0, 0, 1, 0)).mT
+    assert_same(prefixes, [probs, sums, last, *states, tokens], chosen)
 
     def beams(given: Sequence[Tensor]) -> list[Tensor]:
         symbols, ends, scores, lengths, finished, at_limit = given
-        state = cpu_beams.BeamState(last, scores, scores, lengths, finished)
-        new, parents = cpu_beams.extended(state, symbols, ends, at_limit, 0, 2, 0.5)
+        state = BeamState(last, scores, scores, lengths, finished)
+        new, parents = CompiledBeamExpansion(0, 2, 0.5).extend(state, symbols, ends, at_limit)
         return [part.nan_to_num() for part in (*new, parents)]
 
     assert_same(beams, [*of_beams, tokens, of_beams[1] > 0, of_beams[2][:, :1] > 0], chosen)
 
     def dropped(given: Sequence[Tensor]) -> list[Tensor]:
         torch.manual_seed(1)
-        return [*cpu_dropout.compiled(given[0], 20000)]
+        return [*dropout.compiled(given[0], 20000)]
 
     assert_same(dropped, [waves], chosen)
 
     def filtered(given: Sequence[Tensor]) -> list[Tensor]:
-        return [cpu_gammatone.integrals(given[0], cpu_gammatone.FilterBank(*given[1:4]), given[4], 7)]
+        return [gammatone.integrals(given[0], gammatone.FilterBank(*given[1:4]), given[4], 7)]
 
     bank = torch.rand(3, 4, dtype=torch.float64) / 2
     assert_same(filtered, [waves, *bank, waves[0, :20].clone()], chosen)
@@ -180,23 +174,12 @@ def test_prefix_scores_beams_dropout_and_gammatone_filters(chosen: list[str]) ->
 @compiles
 @given(chosen=layouts)
 @settings(max_examples=10, derandomize=True)
-def test_products_and_projections(chosen: list[str]) -> None:
-    rows, weight, grads = numbers((6, 5), (8, 5), (6, 8))
-    gain, offset = numbers((8,), (8,))
-
+def test_products(chosen: list[str]) -> None:
     def product(given: Sequence[Tensor]) -> list[Tensor]:
         left, right = given
-        return [cpu.library_for(left).product(left, right.t())]
+        return [library_for(left).product(left, right.t())]
 
-    assert_same(product, [rows, weight], chosen)
-
-    def projected(given: Sequence[Tensor]) -> list[Tensor]:
-        *inputs, arriving = given
-        inputs = [part.requires_grad_() for part in inputs]
-        found = input_projection.project(*inputs, 1e-5)
-        return [found.detach(), *torch.autograd.grad(found, inputs, arriving)]
-
-    assert_same(projected, [rows, weight, gain, offset, grads], chosen)
+    assert_same(product, numbers((6, 5), (8, 5)), chosen)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +193,7 @@ def test_products_and_projections(chosen: list[str]) -> None:
 )
 def test_an_address_that_would_be_read_wrongly_is_refused(wrong: Any, message: str) -> None:
     """Whoever forgets to make a tensor dense gets an error in place of other values."""
-    structure = cpp_recurrence.CppProduct()
+    structure = CppProduct()
     structure.point(right=torch.zeros(4, dtype=torch.float64))
     with pytest.raises(TypeError, match=message):
         structure.point(left=wrong(torch.zeros(4, dtype=torch.float64)))

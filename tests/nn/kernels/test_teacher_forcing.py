@@ -1,19 +1,16 @@
-"""Fused teacher-forced passes, in torch's operations and in C++, against `Speller.decode_step` step by step."""
-
-from collections.abc import Iterator
+"""Teacher-forced passes in C++ against `Speller.decode_step` step by step."""
 
 import pytest
 import torch
+from kernel_cases import compiles
 from speller_cases import ATTENTIONS, CELLS, NUM_STATES, STATES, TARGETS, VALUE, make, material, plain, results
 from tiers import rest_slow
 from torch import Tensor
 
-from las.nn import rnn
 from las.nn.attention.dot import DotAttention
-from las.nn.cells.lstm import PlainLSTMCell
-from las.nn.kernels.cpp import layer as cpu
-from las.nn.kernels.cpp import speller as cpu_speller
-from las.nn.speller import Speller, SpellerOutput
+from las.nn.kernels import choice
+from las.nn.kernels.cpp.speller import CppDecoderLoop
+from las.nn.speller import PASSES, STEPS, Speller, SpellerOutput
 from las.runtime.errors import ConfigError
 
 OPTIONS: tuple[dict[str, float], ...] = (
@@ -21,30 +18,17 @@ OPTIONS: tuple[dict[str, float], ...] = (
     {"num_layers": 3, "dropout": 0.4},
     {"num_layers": 2, "dropout": 0.3, "scheduled_sampling": 0.5},
 )
+pytestmark = compiles
 every_attention = pytest.mark.parametrize("attention", ATTENTIONS)
-every_kernel = pytest.mark.parametrize("kernel", ["autograd", "cpu"], indirect=True)
 
 
-@pytest.fixture
-def kernel(request: pytest.FixtureRequest) -> Iterator[str]:
-    """What `recurrent` is told to use."""
-    name: str = request.param
-    if name == "cpu" and (reason := cpu.unsupported_reason(PlainLSTMCell(2, 3), material())):
-        pytest.skip(reason)
-    with rnn.use_kernel(name):
-        yield name
-
-
-@every_kernel
 @every_attention
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("options", rest_slow(reversed(OPTIONS)), ids=str)
-def test_values_and_gradients_are_those_of_the_plain_loop(
-    kernel: str, attention: str, cell: str, options: dict[str, float]
-) -> None:
+def test_values_and_gradients_are_those_of_the_plain_loop(attention: str, cell: str, options: dict[str, float]) -> None:
     """Also with dropout and sampling: both loops draw the same numbers from torch's generator."""
     speller = make(attention, cell, **options).train()
-    assert speller.explain(material()) == f"speller: {kernel}"
+    assert speller.explain(material()) == "speller: cpu"
     ours = results(speller, material())
     torch.testing.assert_close(ours, plain(speller, material()), rtol=1e-9, atol=1e-11)
     assert all(map(torch.equal, ours, results(speller, material())))
@@ -52,10 +36,9 @@ def test_values_and_gradients_are_those_of_the_plain_loop(
     assert torch.equal(other, ours[0]) != bool(options.keys() & {"dropout", "scheduled_sampling"})
 
 
-@every_kernel
 @every_attention
 @pytest.mark.parametrize("cell", rest_slow(["zeineldeen2020_global_cell", "lstm"]))
-def test_gradients_are_those_of_differences(kernel: str, attention: str, cell: str) -> None:
+def test_gradients_are_those_of_differences(attention: str, cell: str) -> None:
     speller = make(attention, cell, num_layers=2)
     names = [f"speller.{name}" for name, _ in speller.named_parameters()]
 
@@ -78,9 +61,8 @@ class Whole(torch.nn.Module):
         return found
 
 
-@every_kernel
 @pytest.mark.parametrize("cell", CELLS)
-def test_no_two_gradients_share_memory(kernel: str, cell: str) -> None:
+def test_no_two_gradients_share_memory(cell: str) -> None:
     """Whoever scales them in place, as clipping does, would scale twice what is shared."""
     speller = make("location", cell, num_layers=2)
     speller(speller.attention.prepare(material(), NUM_STATES), TARGETS).logits.square().sum().backward()
@@ -91,9 +73,8 @@ def test_no_two_gradients_share_memory(kernel: str, cell: str) -> None:
     assert all(torch.equal(grad, 0.5 * old) for grad, old in zip(grads, before, strict=True))
 
 
-@every_kernel
 @every_attention
-def test_padded_states_reach_nothing(kernel: str, attention: str) -> None:
+def test_padded_states_reach_nothing(attention: str) -> None:
     speller = make(attention, "ba2016")
     padding = torch.arange(STATES) >= NUM_STATES.unsqueeze(1)
     poisoned = material().masked_fill(padding.unsqueeze(-1), float("nan"))
@@ -101,9 +82,8 @@ def test_padded_states_reach_nothing(kernel: str, attention: str) -> None:
     assert all(map(torch.equal, results(speller, poisoned), results(speller, clean)))
 
 
-@every_kernel
 @every_attention
-def test_an_utterance_without_states_poisons_nothing(kernel: str, attention: str) -> None:
+def test_an_utterance_without_states_poisons_nothing(attention: str) -> None:
     speller = make(attention)
     found = speller(speller.attention.prepare(material(), torch.tensor([8, 0, 1])), TARGETS)
     assert not found.weights[1].any() and found.weights[0].any()
@@ -111,9 +91,8 @@ def test_an_utterance_without_states_poisons_nothing(kernel: str, attention: str
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 
-@every_kernel
 @every_attention
-def test_without_gradients_the_same_and_twice_backwards_too(kernel: str, attention: str) -> None:
+def test_without_gradients_the_same_and_twice_backwards_too(attention: str) -> None:
     speller = make(attention, "tf_contrib", num_layers=2)
     memory = speller.attention.prepare(material(), NUM_STATES)
     found = speller(memory, TARGETS)
@@ -125,8 +104,7 @@ def test_without_gradients_the_same_and_twice_backwards_too(kernel: str, attenti
     assert all(map(torch.equal, once, again))
 
 
-@every_kernel
-def test_a_parameter_changed_before_the_backward_pass_is_an_error(kernel: str) -> None:
+def test_a_parameter_changed_before_the_backward_pass_is_an_error() -> None:
     speller = make()
     found = speller(speller.attention.prepare(material(), NUM_STATES), TARGETS)
     with torch.no_grad():
@@ -135,10 +113,9 @@ def test_a_parameter_changed_before_the_backward_pass_is_an_error(kernel: str) -
         found.logits.sum().backward()
 
 
-@every_kernel
 @every_attention
 @pytest.mark.parametrize("cell", ["lstm", "ba2016"])
-def test_half_precision_is_computed_in_fp32(kernel: str, attention: str, cell: str) -> None:
+def test_half_precision_is_computed_in_fp32(attention: str, cell: str) -> None:
     speller = make(attention, cell).to(torch.bfloat16)
     encoded = material().to(torch.bfloat16)
     ours = results(speller, encoded)
@@ -148,8 +125,7 @@ def test_half_precision_is_computed_in_fp32(kernel: str, attention: str, cell: s
     torch.testing.assert_close(ours[1].float(), wide[1], rtol=0.02, atol=0.005)
 
 
-@every_kernel
-def test_fp32_is_as_exact_as_the_plain_loop(kernel: str) -> None:
+def test_fp32_is_as_exact_as_the_plain_loop() -> None:
     """In the mean over several models: of one, either may be nearer by luck, on one processor and not on another."""
     ours, theirs = [], []
     for seed in range(8):
@@ -166,9 +142,8 @@ def test_fp32_is_as_exact_as_the_plain_loop(kernel: str) -> None:
         assert 0 < own <= 4 * other < 1e-4
 
 
-@pytest.mark.parametrize("kernel", ["cpu"], indirect=True)
 @every_attention
-def test_the_number_of_threads_changes_no_bit(kernel: str, attention: str) -> None:
+def test_the_number_of_threads_changes_no_bit(attention: str) -> None:
     speller = make(attention, "zeineldeen2020_global_cell")
     generator = torch.Generator().manual_seed(5)
     encoded = torch.randn(21, 40, VALUE, generator=generator, dtype=torch.float64).requires_grad_()
@@ -185,8 +160,7 @@ def test_the_number_of_threads_changes_no_bit(kernel: str, attention: str) -> No
         torch.testing.assert_close(other, found[0], rtol=1e-12, atol=1e-12)
 
 
-@every_kernel
-def test_an_error_while_drawing_comes_out(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_while_drawing_comes_out(monkeypatch: pytest.MonkeyPatch) -> None:
     speller = make(scheduled_sampling=1.0).train()
 
     def broken(tokens: Tensor, readout: Tensor) -> Tensor:
@@ -197,8 +171,7 @@ def test_an_error_while_drawing_comes_out(kernel: str, monkeypatch: pytest.Monke
         results(speller, material())
 
 
-@pytest.mark.parametrize("kernel", ["cpu"], indirect=True)
-def test_tensors_of_several_types_never_reach_the_compiled_loop(kernel: str) -> None:
+def test_tensors_of_several_types_never_reach_the_compiled_loop() -> None:
     speller = make("dot")
     speller.attention.float()
     memory = speller.attention.prepare(material().float(), NUM_STATES)
@@ -217,7 +190,7 @@ def test_an_unknown_attention_takes_the_plain_loop_and_says_why() -> None:
     speller = make("dot")
     before = results(speller, material())
     speller.attention.__class__ = Gentle
-    reason = "Gentle has no hand-written backward pass"
+    reason = "Gentle is not among the compiled attentions"
     assert speller.explain(material()) == f"speller: plain ({reason})"
     after = results(speller, material())
     assert (after[1] - before[1]).abs().max() > 1e-3
@@ -226,32 +199,35 @@ def test_an_unknown_attention_takes_the_plain_loop_and_says_why() -> None:
 
 def test_the_kernel_that_is_asked_for_decides() -> None:
     speller = make("dot")
-    with rnn.use_kernel("plain"):
+    with choice.use_kernel("plain"):
         assert speller.explain(material()) == "speller: plain"
-    with rnn.use_kernel("autograd"):
-        assert speller.explain(material()) == "speller: autograd"
     speller.cells[0].__class__ = type("Other", (type(speller.cells[0]),), {})
     assert speller.explain(material()) == "speller: plain"
-    with rnn.use_kernel("autograd"), pytest.raises(ConfigError, match="cannot compute Other"):
+    with choice.use_kernel("cpu"), pytest.raises(ConfigError, match="cannot compute Other"):
         speller.explain(material())
 
 
-def test_a_compiled_loop_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiled_pass_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor are steps of a search, whose trial is its own."""
     speller = make("location")
-    if cpu.unsupported_reason(PlainLSTMCell(2, 3), material()):
-        pytest.skip("there is no compiled loop")
-    monkeypatch.setattr(cpu_speller, "_largest_difference", lambda cls: 0.01 if cls is DotAttention else 0.0)
-    cpu_speller.trial_error.cache_clear()
-    try:
-        reason = "the compiled loop fails its self-test: DotAttention differs by 0.01 of its size"
-        assert speller.explain(material()) == f"speller: autograd (cpu: {reason})"
-    finally:
-        cpu_speller.trial_error.cache_clear()
+    monkeypatch.setattr(choice, "_failures", {})
+    with monkeypatch.context() as patch:
+        results = CppDecoderLoop.results
+        patch.setattr(CppDecoderLoop, "results", lambda loop: tuple(1.01 * part for part in results(loop)))
+        line = speller.explain(material())
+    assert line.startswith("speller: plain (cpu: fails its self-test: DotAttention differs by 0.01 of")
+    with torch.no_grad():
+        memory = speller.attention.prepare(material(), NUM_STATES)
+        assert speller.select_step_fn(memory) is None
+        monkeypatch.setattr(choice, "_failures", {})
+        assert speller.select_step_fn(memory) is not None
+        patched = STEPS.trial
+        monkeypatch.setattr(STEPS, "trial", lambda: [(name, 1.01 * ours, right) for name, ours, right in patched()])
+        monkeypatch.setattr(choice, "_failures", {})
+        assert speller.select_step_fn(memory) is None
 
 
-def test_a_first_use_under_autocast_is_not_a_failed_trial() -> None:
-    if cpu.unsupported_reason(PlainLSTMCell(2, 3), material()):
-        pytest.skip("there is no compiled loop")
-    cpu_speller.trial_error.cache_clear()
+def test_a_first_use_under_autocast_is_not_a_failed_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "_failures", {})
     with torch.autocast("cpu", torch.bfloat16):
-        assert cpu_speller.trial_error() == ""
+        assert PASSES.refusal(torch.zeros(1)) == STEPS.refusal(torch.zeros(1)) == ""

@@ -1,49 +1,60 @@
-"""The trial of a kernel at first contact: what passes, what is left out, and what is said."""
+"""The self-test of an implementation at first use: what passes, what is left out, and what is said."""
 
-import types
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
 import torch
 import triton_elsewhere as elsewhere
+from kernel_cases import compiles
 from torch import Tensor
 
-from las.nn import rnn
+from las.decoding import beam_expansion
+from las.decoding.scorers import ctc_prefix
+from las.nn import dropout, gammatone, speller
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
-from las.nn.kernels import cudnn, trial
-from las.nn.kernels import plain as plain_kernel
-from las.nn.kernels.torch import layer as autograd
-from las.nn.kernels.trial import Trial
+from las.nn.kernels import choice
+from las.nn.kernels.base import PLAIN, Kernel, PlainKernel
+from las.nn.kernels.choice import Compiled, Trial
+from las.nn.kernels.triton import layer as triton_layer
 from las.runtime.errors import ConfigError
 
 CPU = torch.device("cpu")
 
 
-def attempt(kernel: types.ModuleType, own: torch.dtype = torch.float32, operand: torch.dtype | None = None) -> Trial:
+def attempt(kernel: Kernel, own: torch.dtype = torch.float32, operand: torch.dtype | None = None) -> Trial:
     return Trial(kernel, LNGlobalLSTMCell, 6, "both", own, operand or own, CPU)
 
 
 @pytest.fixture(autouse=True)
 def no_earlier_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "_failures", {})
+    monkeypatch.setattr(choice, "_failures", {})
 
 
-def wrong(change: float, part: int) -> types.ModuleType:
-    """`autograd` with one of its results, outputs or last states, a little off."""
-    kernel = types.ModuleType("las.nn.kernels.wrong")
+class Wrong(PlainKernel):
+    """One of its results, outputs (0) or last states (1), is a little off."""
 
-    def recurrence(*given: Any) -> Any:
-        outputs, last = autograd.recurrence(*given)
-        if part == 0:
-            return outputs * (1 + change), last
-        return outputs, [last[0]._replace(cell=last[0].cell + change), *last[1:]]
+    def __init__(self, change: float, part: int) -> None:
+        self.change, self.part = change, part
 
-    kernel.recurrence = recurrence  # type: ignore[attr-defined]
-    kernel.unsupported_reason = autograd.unsupported_reason  # type: ignore[attr-defined]
-    return kernel
+    def recurrence(self, *given: Any) -> Any:
+        outputs, last = super().recurrence(*given)
+        if self.part == 0:
+            return outputs * (1 + self.change), last
+        return outputs, [last[0]._replace(cell=last[0].cell + self.change), *last[1:]]
+
+
+class Broken(PlainKernel):
+    """Raises an error, and counts."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error, self.calls = error, 0
+
+    def recurrence(self, *given: Any) -> Any:
+        self.calls += 1
+        raise self.error
 
 
 @pytest.mark.parametrize(
@@ -56,51 +67,71 @@ def wrong(change: float, part: int) -> types.ModuleType:
         (torch.float16, torch.float16),
     ],
 )
-@pytest.mark.parametrize("kernel", [autograd, plain_kernel])
-def test_kernels_that_are_right_pass_in_every_type(
-    kernel: types.ModuleType, own: torch.dtype, operand: torch.dtype, capsys: pytest.CaptureFixture[str]
+def test_a_kernel_that_is_right_passes_in_every_type(
+    own: torch.dtype, operand: torch.dtype, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert trial.failure(attempt(kernel, own, operand)) == ""
+    assert attempt(PLAIN, own, operand).failure() == ""
     assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("part", [0, 1])
 def test_a_kernel_that_differs_is_left_out_and_said_once(part: int, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = Wrong(0.02, part)
     for _ in range(2):
-        reason = trial.failure(attempt(wrong(0.02, part)))
+        reason = attempt(wrong).failure()
         assert reason.startswith("fails its self-test: LNGlobalLSTMCell differs by 0.0")
-    said = capsys.readouterr().out
-    assert f"recurrences: wrong is not used with torch.float32 on cpu: it {reason}" in " ".join(said.split())
-    # The two kernels of the loop are two modules; each is tried, and said, once.
-    assert said.count("is not used") == 2
-    assert trial.failure(attempt(wrong(1e-5, part))) == ""
+    said = " ".join(capsys.readouterr().out.split())
+    assert said == f"recurrences: Wrong is not used with torch.float32 on cpu: it {reason}"
+    assert attempt(Wrong(1e-5, part)).failure() == ""
 
 
 def test_a_kernel_that_gives_nan_or_raises_is_left_out() -> None:
-    assert "differs by nan" in trial.failure(attempt(wrong(float("nan"), 0)))
-    broken = types.ModuleType("las.nn.kernels.broken")
-
-    def recurrence(*given: Any) -> Any:
-        raise RuntimeError("ptxas: no kernel image\nmore of it")
-
-    broken.recurrence = recurrence  # type: ignore[attr-defined]
-    broken.unsupported_reason = autograd.unsupported_reason  # type: ignore[attr-defined]
-    assert trial.failure(attempt(broken)) == "fails its self-test: RuntimeError: ptxas: no kernel image"
+    assert "differs by nan" in attempt(Wrong(float("nan"), 0)).failure()
+    broken = Broken(RuntimeError("ptxas: no kernel image\nmore of it"))
+    assert attempt(broken).failure() == "fails its self-test: RuntimeError: ptxas: no kernel image"
 
 
 def test_too_little_memory_says_nothing_about_a_kernel() -> None:
-    kernel, given = types.ModuleType("las.nn.kernels.large"), []
-
-    def recurrence(*arguments: Any) -> Any:
-        given.append(arguments)
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    kernel.recurrence = recurrence  # type: ignore[attr-defined]
-    kernel.unsupported_reason = autograd.unsupported_reason  # type: ignore[attr-defined]
+    kernel = Broken(torch.OutOfMemoryError("CUDA out of memory"))
     for _ in range(2):
         with pytest.raises(torch.OutOfMemoryError):
-            trial.failure(attempt(kernel))
-    assert len(given) == 2
+            attempt(kernel).failure()
+    assert kernel.calls == 2
+
+
+@compiles
+def test_self_tests_leave_random_numbers_alone_whatever_is_set_around_them() -> None:
+    cell = LNGlobalLSTMCell(3, 4)
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        assert choice.refusal(choice.KERNELS["cpu"], cell, torch.zeros(1)) == ""
+        assert not choice.compiled_here(torch.zeros(1)).count("not ")
+    assert torch.equal(torch.rand(3), expected)
+
+
+PARTS = (
+    *(speller.PASSES, speller.STEPS, dropout.DROPOUT, gammatone.FILTERS),
+    *(beam_expansion.BEAMS, ctc_prefix.PREFIXES),
+)
+
+
+@compiles
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_what_is_compiled_is_compared_before_it_is_used(part: Compiled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU, in fp32 and fp64 alone; each tensor that differs is found."""
+    assert part.refusal(torch.zeros(1)) == ""
+    assert "bfloat16" in part.refusal(torch.zeros(1, dtype=torch.bfloat16))
+    assert "meta" in part.refusal(torch.zeros(1, device="meta"))
+    results = [*part.trial()]
+    for number, (name, ours, right) in enumerate(results):
+        if ours.is_floating_point() and ours.any():
+            wrong = [*results]
+            wrong[number] = name, 1.01 * ours, right
+            monkeypatch.setattr(choice, "_failures", {})
+            monkeypatch.setattr(part, "trial", lambda found=wrong: found)
+            assert f"{name} differs" in part.refusal(torch.zeros(1))
 
 
 class OnAGPU(Tensor):
@@ -118,77 +149,29 @@ def test_the_next_kernel_is_taken_where_one_fails(monkeypatch: pytest.MonkeyPatc
     tried = []
 
     def fails(trial: Trial) -> str:
-        tried.append((trial.kernel.__name__.rpartition(".")[2], trial.cell, trial.hidden_size, trial.operand))
+        tried.append((trial.kernel, trial.cell, trial.hidden_size, trial.operand))
         return "fails its self-test: it is made to"
 
-    triton = rnn.KERNELS["triton"]
-    for module in (cudnn, triton):
-        monkeypatch.setattr(module, "failure", fails)
-    monkeypatch.setattr(triton, "find_spec", lambda name: object())
+    triton = choice.KERNELS["triton"]
+    monkeypatch.setattr(Trial, "failure", fails)
+    monkeypatch.setattr(triton_layer, "find_spec", lambda name: object())
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr(torch.backends.cudnn, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     like, cell = on_a_gpu(), PlainLSTMCell(3, 5)
-    assert rnn.select_kernel(cell, like) is rnn.KERNELS["autograd"]
-    assert tried == [(name, PlainLSTMCell, 5, torch.float32) for name in ("triton", "cudnn")]
-    left_out = "triton, cudnn: fails its self-test: it is made to; cpu: it computes on a CPU, not on cuda"
-    assert rnn.explain(cell, like) == f"recurrences: autograd ({left_out})"
+    assert choice.select_kernel(cell, like) is PLAIN
+    assert tried == [(triton, PlainLSTMCell, 5, torch.float32)]
+    left_out = "triton: fails its self-test: it is made to; cpu: it computes on a CPU, not on cuda"
+    assert choice.explain(cell, like) == f"recurrences: plain ({left_out})"
     tried.clear()
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device_type: device_type == "cuda")
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda device_type: torch.bfloat16)
-    assert rnn.select_kernel(LNJoinedLSTMCell(3, 5), like) is rnn.KERNELS["autograd"]
-    assert tried == [("triton", LNJoinedLSTMCell, 5, torch.bfloat16)]
-    with rnn.use_kernel("triton"), pytest.raises(ConfigError, match="fails its self-test"):
-        rnn.select_kernel(cell, like)
+    assert choice.select_kernel(LNJoinedLSTMCell(3, 5), like) is PLAIN
+    assert tried == [(triton, LNJoinedLSTMCell, 5, torch.bfloat16)]
+    with choice.use_kernel("triton"), pytest.raises(ConfigError, match="fails its self-test"):
+        choice.select_kernel(cell, like)
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
 def test_the_kernel_in_triton_passes_its_trial_interpreted() -> None:
     for run in elsewhere.process(TRITON_INTERPRET="1"):
-        assert run(elsewhere.tried, "ln_global_all", torch.float32) < trial.TOLERANCES[torch.float32]
-
-
-def test_cudnn_needs_a_gpu_and_the_plain_lstm(monkeypatch: pytest.MonkeyPatch) -> None:
-    like = on_a_gpu()
-    assert cudnn.unsupported_reason(PlainLSTMCell(3, 5), torch.zeros(1)) == "needs an NVIDIA GPU"
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
-    assert cudnn.unsupported_reason(LNGlobalLSTMCell(3, 5), like) == "computes the plain LSTM only"
-    assert cudnn.unsupported_reason(PlainLSTMCell(3, 5, cell_norm="state"), like) == "computes the plain LSTM only"
-    monkeypatch.setattr(torch.backends.cudnn, "is_available", lambda: False)
-    assert cudnn.unsupported_reason(PlainLSTMCell(3, 5), like) == "cuDNN is not available"
-
-
-@pytest.mark.parametrize("directions", [1, 2])
-@pytest.mark.parametrize("lengths", [[3, 6, 0, 5], [0, 0], [7], []])
-def test_cudnns_code_is_the_plain_recurrence_on_a_cpu(directions: int, lengths: list[int]) -> None:
-    torch.manual_seed(3)
-    cells = [PlainLSTMCell(4, 5, forget_bias=1.0).double() for _ in range(directions)]
-    frames = torch.randn(len(lengths), 7, 4, dtype=torch.float64, requires_grad=True)
-    states = [cell.initial_state(len(lengths))._replace(hidden=torch.randn(len(lengths), 5).double()) for cell in cells]
-
-    def results(layer: Any) -> list[Tensor]:
-        outputs, last = layer(cells, frames, torch.tensor(lengths, dtype=torch.long), states)
-        parts = [outputs, *(part for state in last for part in state)]
-        loss = sum(part.square().sum() for part in parts)
-        inputs = [frames, *(parameter for cell in cells for parameter in cell.parameters())]
-        return [*parts, *torch.autograd.grad(loss, inputs, allow_unused=True)]
-
-    def plain(cells: Any, frames: Tensor, num_frames: Tensor, states: Any) -> Any:
-        return plain_kernel.recurrence(cells, [cell.input_gates(frames) for cell in cells], num_frames, states)
-
-    for ours, expected in zip(results(cudnn.layer), results(plain), strict=True):
-        if ours is None:
-            assert expected is None or not expected.any()
-        else:
-            torch.testing.assert_close(ours, torch.zeros_like(ours) if expected is None else expected)
-
-
-def test_cudnns_code_from_gates_and_without_gradients() -> None:
-    cells, frames, lengths = [PlainLSTMCell(4, 5)], torch.randn(2, 3, 4), torch.tensor([3, 2])
-    with torch.no_grad():
-        expected, _ = plain_kernel.recurrence(cells, [cells[0].input_gates(frames)], lengths, [None])
-        for outputs, _ in (
-            cudnn.layer(cells, frames, lengths, [None]),
-            cudnn.recurrence(cells, [cells[0].input_gates(frames)], lengths, [None]),
-        ):
-            torch.testing.assert_close(outputs, expected)
+        assert run(elsewhere.tried, "ln_global_all", torch.float32) < choice.TOLERANCES[torch.float32]

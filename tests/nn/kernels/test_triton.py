@@ -14,7 +14,7 @@ import torch
 import triton_elsewhere as elsewhere
 from autograd_cases import Doubled, assert_near, make, material, results
 from benchmarks import compilation
-from kernel_cases import CELLS, INPUT, unroll
+from kernel_cases import CELLS, INPUT, unrolled
 from tiers import needs_gpu, rest_slow
 from torch import Tensor
 from triton_elsewhere import FRAMES, LENGTHS, Elsewhere
@@ -22,12 +22,13 @@ from triton_elsewhere import FRAMES, LENGTHS, Elsewhere
 from las.nn import rnn
 from las.nn.cells.base import CELL_NORMS, LSTMState
 from las.nn.cells.ln_global import LNGlobalLSTMCell
-from las.nn.kernels import plain as plain_kernel
+from las.nn.kernels import choice
+from las.nn.kernels.base import PLAIN, unroll
 from las.nn.kernels.graphs import capture
-from las.nn.kernels.triton import layer as triton
 from las.nn.kernels.triton.plan import TritonPlan, rows_for
 from las.runtime.errors import ConfigError
 
+triton = choice.KERNELS["triton"]
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
 DIFFERENT = ["lstm", "ln_global_all", "ln_joined", "ln_per_gate"]
 TYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -48,14 +49,14 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
 def assert_one(found: list[Tensor], name: str, starts: bool, options: dict[str, Any]) -> None:
     """As near to the plain recurrence in fp64 as fp32 can be."""
     given, state = material(frames=FRAMES)
-    expected = results(plain_kernel, make(name, **options), LENGTHS, given, state if starts else None)
+    expected = results(PLAIN, make(name, **options), LENGTHS, given, state if starts else None)
     assert all(part.dtype == torch.float32 for part in found)
     assert_near([part.double() for part in found], expected, 5e-6)
 
 
 def plain_both(name: str, dtype: torch.dtype, options: dict[str, Any]) -> list[Tensor]:
     """What the plain recurrence gives two cells."""
-    return elsewhere.results_of_both(plain_kernel, *elsewhere.pair(name, dtype, options))
+    return elsewhere.results_of_both(PLAIN, *elsewhere.pair(name, dtype, options))
 
 
 @needs_triton
@@ -75,7 +76,7 @@ def test_starts_from_nothing_with_a_tiny_eps(name: str, eps: float, interpreter:
     """U h = 0 at the first frame: 1 / sqrt(eps) is a million and more, and in fp32 an eps of 0 becomes 1e-45."""
     options = {"cell_norm": "both", "eps": eps}
     given, _ = material(torch.float32, FRAMES)
-    expected = results(plain_kernel, make(name, torch.float32, **options), LENGTHS, given, None)
+    expected = results(PLAIN, make(name, torch.float32, **options), LENGTHS, given, None)
     assert_near(interpreter(elsewhere.one, name, False, options), expected, 2e-5)
 
 
@@ -121,7 +122,7 @@ def test_automatic_mixed_precision(name: str, interpreter: Elsewhere) -> None:
 def test_without_gradients_the_results_are_the_same(interpreter: Elsewhere) -> None:
     outputs, hidden, cell, _ = interpreter(elsewhere.inference, "ln_joined")
     given, state = material(torch.float32, FRAMES)
-    expected, last = plain_kernel.unroll(make("ln_joined", torch.float32), given, torch.tensor(LENGTHS), state)
+    expected, last = unroll(make("ln_joined", torch.float32), given, torch.tensor(LENGTHS), state)
     assert_near([outputs, hidden, cell], [part.detach() for part in (expected, *last)], 5e-6)
 
 
@@ -138,7 +139,7 @@ def test_reads_tensors_of_any_layout(name: str, interpreter: Elsewhere) -> None:
     chosen = layouts.drawn(len(name))
     found, (_, equal) = interpreter(elsewhere.relaid, case, chosen), layouts.relaid(case.tensors(), chosen)
     exact = [part.double() if part.is_floating_point() else part for part in equal]
-    assert_near([part.double() for part in found], case._replace(dtype=torch.float64).by(plain_kernel, exact), 2e-5)
+    assert_near([part.double() for part in found], case._replace(dtype=torch.float64).by(PLAIN, exact), 2e-5)
 
 
 PLANS = {
@@ -176,7 +177,7 @@ def test_says_why_it_does_not_compute_something() -> None:
     frames = torch.randn(2, 4, 12)
     assert triton.unsupported_reason(LNGlobalLSTMCell(3, 3), frames) == "needs an NVIDIA GPU"
     assert "equations" in triton.unsupported_reason(Doubled(3, 3), frames)
-    with rnn.use_kernel("triton"), pytest.raises(ConfigError, match="needs an NVIDIA GPU"):
+    with choice.use_kernel("triton"), pytest.raises(ConfigError, match="needs an NVIDIA GPU"):
         rnn.RecurrentLayer(LNGlobalLSTMCell, 12, 3)(frames, torch.tensor([4, 2]))
 
 
@@ -217,9 +218,9 @@ def test_on_a_gpu_it_is_no_further_off_than_plain(name: str, dtype: torch.dtype)
     for cell_norm in CELL_NORMS:
         exact, here = on_gpu(name, 40, dtype, LONG, cell_norm=cell_norm, forget_bias=1.0)
         ours = elsewhere.results_of_both(triton, *here)
-        plain = elsewhere.results_of_both(plain_kernel, *here)
+        plain = elsewhere.results_of_both(PLAIN, *here)
         # Feedback over forty frames multiplies roundings: either kernel may have the larger error, by some factor.
-        assert_no_further_off(ours, plain, elsewhere.results_of_both(plain_kernel, *exact), dtype, factor=8.0)
+        assert_no_further_off(ours, plain, elsewhere.results_of_both(PLAIN, *exact), dtype, factor=8.0)
 
 
 @needs_gpu
@@ -227,18 +228,18 @@ def test_on_a_gpu_it_is_no_further_off_than_plain(name: str, dtype: torch.dtype)
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_on_a_gpu_of_any_size(hidden: int, dtype: torch.dtype) -> None:
     exact, here = on_gpu("ln_global_all", hidden, dtype, [9, 4] * 35, cell_norm="both")
-    ours, plain = (elsewhere.results_of_both(kernel, *here) for kernel in (triton, plain_kernel))
-    assert_no_further_off(ours, plain, elsewhere.results_of_both(plain_kernel, *exact), dtype)
+    ours, plain = (elsewhere.results_of_both(kernel, *here) for kernel in (triton, PLAIN))
+    assert_no_further_off(ours, plain, elsewhere.results_of_both(PLAIN, *exact), dtype)
 
 
 @needs_gpu
 def test_on_a_gpu_one_cell_from_a_state() -> None:
     """Lengths may be on either side."""
     cell, (gates, first), found = make("ln_joined", cell_norm="both"), material(frames=FRAMES), []
-    for kernel, device in [(plain_kernel, "cpu"), (triton, "cuda")]:
+    for kernel, device in [(PLAIN, "cpu"), (triton, "cuda")]:
         dtype = torch.float64 if device == "cpu" else torch.float32
         given, *state = (part.detach().to(device, dtype).requires_grad_() for part in (gates, *first))
-        outputs, last = unroll(kernel, cell.to(device, dtype), given, torch.tensor(LENGTHS), LSTMState(*state))
+        outputs, last = unrolled(kernel, cell.to(device, dtype), given, torch.tensor(LENGTHS), LSTMState(*state))
         grads = torch.autograd.grad(outputs.sin().sum() + last.hidden.sum() + last.cell.cos().sum(), [given, *state])
         found.append([part.detach().double().cpu() for part in (outputs, *last, *grads)])
     assert_near(found[1], found[0], 5e-6)

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from functools import cache
 from pathlib import Path
 
 from las.runtime import progress
@@ -26,6 +27,22 @@ class Unavailable(Exception):
     """The library cannot be built or loaded; the message says why in one line."""
 
 
+@cache
+def library() -> ctypes.CDLL:
+    """The library, built at the first call; raises `Unavailable`, again at every call, as `load` does."""
+    return load()
+
+
+@cache
+def unavailable() -> str:
+    """The reason why there is no library; empty if there is one."""
+    try:
+        library()
+    except Unavailable as error:
+        return str(error)
+    return ""
+
+
 def load(sources: Path = SOURCES) -> ctypes.CDLL:
     """The library of these sources, built if it is not in the cache.
 
@@ -33,7 +50,7 @@ def load(sources: Path = SOURCES) -> ctypes.CDLL:
         Unavailable: if there is no compiler, it fails, or the cache cannot be written.
     """
     compiler = find_compiler()
-    library = cache() / f"recurrence-{_key(compiler, sources)}.so"
+    library = cache_folder() / f"recurrence-{_key(compiler, sources)}.so"
     try:
         if not library.exists():
             build(compiler, sources, library)
@@ -51,7 +68,7 @@ def find_compiler() -> str:
     return compiler
 
 
-def cache() -> Path:
+def cache_folder() -> Path:
     """Directory of compiled libraries."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "las"
 

@@ -1,13 +1,10 @@
 """The recurrence compiled for the machine's own CPU: whole steps in C++, both directions side by side.
 
 The loops over frames are in `csrc/loops.h`. Under autocast to bfloat16 all products are taken of operands rounded to
-bfloat16 and summed in fp32 (`csrc/rounded.h`); states, norms and sums of gradients stay in fp32. The kernel is used
-only if there is a compiler and the compiled code agrees with the plain equations in a trial; `unsupported_reason` says
-why not.
+bfloat16 and summed in fp32 (`csrc/rounded.h`); states, norms and sums of gradients stay in fp32.
 """
 
 import ctypes
-import sys
 from collections.abc import Sequence
 from functools import cache, reduce
 from itertools import chain
@@ -21,46 +18,68 @@ from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
-from las.nn.kernels.base import Frames, InputGates, Lengths, States, Unrolled
-from las.nn.kernels.cpp import build as cpp_build
-from las.nn.kernels.cpp import recurrence as cpp_recurrence
-from las.nn.kernels.cpp.recurrence import CppLibrary, CppPart, CppPlan, CppRecurrence, dense, infer, rows_of
-from las.nn.kernels.torch.layer import alike, forget_bias, parameters_of, side_of
-from las.nn.kernels.trial import Trial, difference
+from las.nn.kernels.base import (
+    Frames,
+    InputGates,
+    Kernel,
+    Lengths,
+    States,
+    Unrolled,
+    forget_bias,
+    parameters_of,
+    side_of,
+)
+from las.nn.kernels.cpp import build
+from las.nn.kernels.cpp.recurrence import APART, CppLibrary, CppPart, CppPlan, CppRecurrence, dense, infer, rows_of
 from las.nn.masking import mask_of
 from las.nn.normalisation import bounded_eps
 
 GATE_NORMS: dict[type[LSTMCell], int] = {
     PlainLSTMCell: 0,
-    LNGlobalLSTMCell: cpp_recurrence.APART,
+    LNGlobalLSTMCell: APART,
     LNJoinedLSTMCell: 2,
     LNPerGateLSTMCell: 3,
 }
 """The number of each class's gate norm in `recurrence.h`."""
 
 
-def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
-    """The reason why this kernel cannot compute the cell, empty if it can; the first call builds the library."""
-    if type(cell) not in GATE_NORMS:
-        return "its equations are not among those compiled"
-    if input_gates.device.type != "cpu":
-        return f"it computes on a CPU, not on {input_gates.device.type}"
-    if input_gates.dtype.is_complex or not input_gates.dtype.is_floating_point:
-        return f"it does not compute {input_gates.dtype}"
-    return _trial_error()
+class CppKernel(Kernel):
+    """The kernel `cpu`. There is no second derivative."""
+
+    tried_as = 19, torch.float32  # more units than a vector has numbers, and no multiple of them
+
+    def unsupported_reason(self, cell: LSTMCell, like: Tensor) -> str:
+        if type(cell) not in GATE_NORMS:
+            return "its equations are not among those compiled"
+        if like.device.type != "cpu":
+            return f"it computes on a CPU, not on {like.device.type}"
+        if like.dtype.is_complex or not like.dtype.is_floating_point:
+            return f"it does not compute {like.dtype}"
+        return build.unavailable()
+
+    def recurrence(
+        self, cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: Lengths, states: States
+    ) -> Unrolled:
+        # The gates include the norm and the biases of the input.
+        parts = [_part(*part) for part in zip(cells, input_gates, states, strict=True)]
+        return _run(cells[0], num_frames, None, parts)
+
+    def layer(self, cells: Sequence[LSTMCell], frames: Frames, num_frames: Lengths, states: States) -> Unrolled:
+        """W x and its norm are computed here, and padding is not read."""
+        if not _alike(frames, cells) and not rounds(frames, *cells[0].parameters()):
+            clean = frames.masked_fill(~mask_of(num_frames, frames.shape[1]).unsqueeze(-1), 0.0)
+            return self.recurrence(cells, [cell.input_gates(clean) for cell in cells], num_frames, states)
+        parts = [
+            _part(cell, cast(Tensor, cell.input_weight), state, *side_of(cell))
+            for cell, state in zip(cells, states, strict=True)
+        ]
+        return _run(cells[0], num_frames, frames, parts)
 
 
-def recurrence(cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: Lengths, states: States) -> Unrolled:
-    """The recurrence from `input_gates`, see `Kernel`. There is no second derivative."""
-    return _run(cells[0], num_frames, None, [*map(_recurrent_part, cells, input_gates, states)])
-
-
-def layer(cells: Sequence[LSTMCell], frames: Frames, num_frames: Lengths, states: States) -> Unrolled:
-    """`recurrence` from the frames themselves: W x and its norm are computed here, and padding is not read."""
-    if not alike(frames, cells) and not rounds(frames, *cells[0].parameters()):
-        clean = _clean(frames, num_frames)
-        return recurrence(cells, [cell.input_gates(clean) for cell in cells], num_frames, states)
-    return _run(cells[0], num_frames, frames, [*map(_whole_part, cells, states)])
+def _alike(frames: Tensor, cells: Sequence[LSTMCell]) -> bool:
+    """True if everything has one type that needs no conversion anywhere, automatic ones included."""
+    types = {frames.dtype, *(parameter.dtype for cell in cells for parameter in cell.parameters())}
+    return types in ({torch.float32}, {torch.float64}) and not torch.is_autocast_enabled("cpu")
 
 
 def rounds(*tensors: Tensor | None) -> bool:
@@ -70,21 +89,12 @@ def rounds(*tensors: Tensor | None) -> bool:
     return all(tensor is None or tensor.dtype in (torch.float32, torch.bfloat16) for tensor in tensors)
 
 
-def _clean(frames: Tensor, num_frames: Tensor) -> Tensor:
-    return frames.masked_fill(~mask_of(num_frames, frames.shape[1]).unsqueeze(-1), 0.0)
-
-
-def _recurrent_part(cell: LSTMCell, input_gates: Tensor, state: LSTMState | None) -> CppPart:
-    """The part for given input gates, which include the norm and the biases of the input."""
-    return _part(cell, input_gates, None, None, state)
-
-
-def _whole_part(cell: LSTMCell, state: LSTMState | None) -> CppPart:
-    return _part(cell, cast(Tensor, cell.input_weight), *side_of(cell), state)
-
-
 def _part(
-    cell: LSTMCell, source: Tensor, input_gain: Tensor | None, input_offset: Tensor | None, state: LSTMState | None
+    cell: LSTMCell,
+    source: Tensor,
+    state: LSTMState | None,
+    input_gain: Tensor | None = None,
+    input_offset: Tensor | None = None,
 ) -> CppPart:
     weight, gain, offset, *of_memory = parameters_of(cell)
     offset = (forget_bias(cell) if offset is None else offset).flatten()
@@ -119,22 +129,7 @@ def _run(cell: LSTMCell, num_frames: Tensor, frames: Tensor | None, parts: Seque
 
 def library_for(*tensors: Tensor | None) -> CppLibrary:
     """The library with the products that these tensors are to have."""
-    return CppLibrary(library(), bfloat16_unit() if rounds(*tensors) else None)
-
-
-@cache
-def library() -> ctypes.CDLL:
-    """The compiled library, built at the first call."""
-    return cpp_build.load()
-
-
-def is_available() -> bool:
-    """True if the library can be built."""
-    try:
-        library()
-    except cpp_build.Unavailable:
-        return False
-    return True
+    return CppLibrary(build.library(), bfloat16_unit() if rounds(*tensors) else None)
 
 
 @cache
@@ -142,31 +137,12 @@ def bfloat16_unit() -> int:
     """The number in `bfloat16.h` of the fastest unit that agrees with the emulation in a trial."""
     generator = torch.Generator().manual_seed(1)
     left, right = (torch.randn(40, 40, generator=generator) for _ in range(2))
-    products = [CppLibrary(library(), unit).product(left, right) for unit in range(fastest_unit() + 1)]
+    products = [CppLibrary(build.library(), unit).product(left, right) for unit in range(fastest_unit() + 1)]
     return max(unit for unit, found in enumerate(products) if torch.allclose(found, products[0], rtol=1e-4, atol=1e-4))
 
 
 def fastest_unit() -> int:
     """The number of the fastest unit that compiler, processor and system have."""
-    count = library().fastest_bfloat16_unit
+    count = build.library().fastest_bfloat16_unit
     count.restype = ctypes.c_int64
     return int(count())
-
-
-@cache
-def _trial_error() -> str:
-    """The reason why the library cannot be used: it cannot be built, or its results differ from the plain equations."""
-    try:
-        library()
-    except cpp_build.Unavailable as error:
-        return str(error)
-    kernel, fp32, here = sys.modules[__name__], torch.float32, torch.device("cpu")
-    trials = [Trial(kernel, cls, 19, "both", fp32, fp32, here) for cls in GATE_NORMS]
-    with torch.autocast("cpu", enabled=False):
-        differences = {trial.cell.__name__: difference(trial) for trial in trials}
-    wrong = [
-        f"{name} differs by {value:.1g} of its size"
-        for name, value in differences.items()
-        if not value <= trials[0].tolerance
-    ]
-    return f"the compiled kernel fails its self-test: {', '.join(wrong)}" if wrong else ""

@@ -14,7 +14,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from las.nn.kernels.torch.allocator import allocator
+from las.nn.kernels.allocator import allocator
+from las.nn.kernels.cpp import build
 
 APART = 1
 """Number of the gate norm that normalises W x and U h separately."""
@@ -164,6 +165,16 @@ class Structure(ctypes.Structure):
 def dense(tensor: Tensor) -> Tensor:
     """The tensor as the C++ reads it: elements without gaps, none of them negated only when it is read."""
     return tensor.contiguous().resolve_neg()
+
+
+def call(name: str, dtype: torch.dtype | None, structure: Structure, shared: bool = True) -> None:
+    """Call the library's function of this name, and for numbers of this type if it has one for each.
+
+    With `shared`, as many threads as torch may use share the work.
+    """
+    function = name if dtype is None else f"{name}_{str(dtype).removeprefix('torch.')}"
+    threads = torch.get_num_threads() if shared else 1
+    getattr(build.library(), function)(ctypes.byref(structure), ctypes.c_int64(threads))
 
 
 class Direction(Structure):

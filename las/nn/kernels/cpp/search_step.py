@@ -14,17 +14,17 @@ from torch import Tensor, nn
 
 from las.nn.attention.base import Attention, AttentionMemory
 from las.nn.cells.base import LSTMCell, LSTMState
-from las.nn.kernels.cpp import layer as cpu
+from las.nn.kernels.cpp import build
 from las.nn.kernels.cpp.recurrence import Int64s, Structure, dense
-from las.nn.kernels.cpp.speller import (
-    ENERGIES,
+from las.nn.kernels.cpp.speller_tensors import (
+    FORMS,
     AttentionStructure,
     CellStructure,
     CellTensors,
     EnergyTensors,
     SpellerStructure,
+    pass_inputs,
 )
-from las.nn.kernels.torch import teacher_forcing
 
 StepFn = Callable[
     [
@@ -99,15 +99,15 @@ class CppSearchStep:
         memory: AttentionMemory,
     ) -> None:
         # Nothing is known of the input of a cell before the step but its offset.
-        inputs = teacher_forcing.pass_inputs(cells, attention, memory, embedding.new_zeros(1, 1, 0))
+        inputs = pass_inputs(cells, attention, memory, embedding.new_zeros(1, 1, 0))
         parts = zip(cells, inputs.sides, inputs.cells, strict=True)
         self.cells = [CellTensors(cell, side, parameters, None, recording=False) for cell, side, parameters in parts]
         self.query, *of_energy = map(dense, inputs.attention)
-        form = teacher_forcing.FORMS[type(attention)]
+        form = FORMS[type(attention)]
         self.energy, self.values = EnergyTensors.of(form, inputs.keys, of_energy), dense(inputs.values)
         self.num_states, self.embedding = memory.mask.sum(1), dense(embedding)
         (batch, states, key_size), value_size = self.energy.keys.shape, self.values.shape[2]
-        numbers = batch, 1, states, value_size, key_size, *self.energy.sizes, ENERGIES[form.attention]
+        numbers = batch, 1, states, value_size, key_size, *self.energy.sizes, form.energy
         attended = AttentionStructure(*numbers)
         attended.point(**self.energy._asdict(), num_states=self.num_states, values=self.values, query=self.query)
         self.cell_structures = (CellStructure * len(cells))(*(cell.structure() for cell in self.cells))
@@ -125,7 +125,7 @@ class CppSearchStep:
         layers.point(**self.readout)
         self.structure = SearchStructure(speller, layers, self.embedding.shape[1])
         self.structure.point(embedding=self.embedding)
-        library, name = cpu.library(), str(self.values.dtype).removeprefix("torch.")
+        library, name = build.library(), str(self.values.dtype).removeprefix("torch.")
         opened = getattr(library, f"search_open_{name}")
         opened.restype = ctypes.c_void_p
         self.opened = ctypes.c_void_p(opened(ctypes.byref(self.structure), ctypes.c_int64(torch.get_num_threads())))

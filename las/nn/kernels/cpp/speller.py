@@ -1,179 +1,66 @@
-"""Teacher-forced passes of the speller in C++ (`spelling.h`, `attending.h`).
+"""Teacher-forced passes of the speller in C++ (`spelling.h`, `attending.h`), with their backward pass.
 
-`CppDecoderLoop` is the loop of a pass with its backward pass: every thread computes all steps for its share of the
-batch, and gradients of weights are products of torch after the loop. It does not store the tanh of an attention, which
-is the largest tensor: the backward pass computes it again.
+Step t, where x_t, the contribution of the previous token to the gates, is known beforehand:
+
+    h_t^1 = cell_1(x_t + W_c c_{t-1})      h_t^l = cell_l(W h_t^{l-1})      c_t = attention(h_t)
+
+`forward` runs a loop over all steps without a graph, so that scheduled sampling may draw tokens from the model on the
+way. `TeacherForcedPass` then attaches the backward pass: only sequential products stay in the loop, and the gradient of
+a weight is one product over all steps. Every thread computes all steps for its share of the batch. The tanh of an
+attention, which is the largest tensor, is not stored: the backward pass computes it again.
 """
 
 import ctypes
 from collections.abc import Callable, Sequence
-from functools import cache
 from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from las.nn.attention.base import Attention
-from las.nn.cells.base import CELL_NORMS, LSTMCell
-from las.nn.cells.lstm import PlainLSTMCell
+from las.nn.attention.base import Attention, AttentionMemory
+from las.nn.cells.base import LSTMCell
 from las.nn.kernels.cpp import layer as cpu
-from las.nn.kernels.cpp import recurrence as cpp_recurrence
-from las.nn.kernels.cpp.recurrence import Direction, Int64s, Structure, dense
-from las.nn.kernels.torch import teacher_forcing
-from las.nn.kernels.torch.attention import (
-    AdditiveKernel,
-    AttentionKernel,
-    DotKernel,
-    LocationKernel,
-    WeightFeedbackKernel,
+from las.nn.kernels.cpp.recurrence import dense
+from las.nn.kernels.cpp.speller_tensors import (
+    ATTENTION_POINTERS,
+    FORMS,
+    AttentionForm,
+    AttentionStructure,
+    CellStructure,
+    CellTensors,
+    EnergyTensors,
+    PassInputs,
+    SpellerStructure,
+    pass_inputs,
 )
-from las.nn.kernels.torch.bptt import Parameters
-from las.nn.kernels.torch.teacher_forcing import AttentionForm, Feed, InputSide, PassInputs
-from las.nn.normalisation import bounded_eps
 
-ENERGIES: dict[type[AttentionKernel], int] = {
-    DotKernel: 0,
-    AdditiveKernel: 1,
-    LocationKernel: 2,
-    WeightFeedbackKernel: 3,
-}
-"""Numbers of `Energy` in `attending.h`; other attentions are computed by torch."""
+Embed = Callable[[Tensor, slice], Tensor]
+"""Embeds the previous tokens [B, n] of a run of steps, [B, n, E]."""
 
-ATTENTION_POINTERS = (
-    *("num_states", "keys", "values", "query", "score", "location", "filter", "scale"),
-    *("queries", "weights", "contexts", "accumulated"),
-    *("d_keys", "d_queries", "d_weights", "d_contexts", "d_scale", "d_accumulated"),
-)
+Draw = Callable[[int, Tensor, Tensor], Tensor]
+"""Samples the tokens [B] fed at a step, from the hidden state [B, H] and context [B, V] of the step before."""
+
+Feed = Callable[[int], None]
+"""A function called before each step but the first, which may `replace` the known input of the step."""
 
 CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64)
 
 
-class CellStructure(Structure):
-    """The structure `Stepped` of `spelling.h`, field by field."""
+class PassOutputs(NamedTuple):
+    """The results of all steps."""
 
-    _fields_ = (
-        ("cell", Direction),
-        ("below", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("input_weight", "mask", "projected", "inputs")),
-    )
-
-
-class AttentionStructure(Structure):
-    """The structure `Attended` of `attending.h`, field by field."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("batch", "steps", "states", "value_size", "key_size")),
-        *((name, ctypes.c_int64) for name in ("filters", "width", "energy")),
-        *((name, Int64s if name == "num_states" else ctypes.c_void_p) for name in ATTENTION_POINTERS),
-    )
-
-
-class SpellerStructure(Structure):
-    """The structure `Speller` of `spelling.h`, field by field."""
-
-    _fields_ = (
-        ("count", ctypes.c_int64),
-        ("cells", ctypes.POINTER(CellStructure)),
-        ("attended", AttentionStructure),
-        ("sums", ctypes.c_void_p),
-    )
-
-
-class EnergyTensors(NamedTuple):
-    """Keys and parameters of an attention's energy, as `Attended` names them; None for what a form does not have."""
-
-    keys: Tensor
-    scale: Tensor | None
-    score: Tensor | None
-    filter: Tensor | None
-    location: Tensor | None
-
-    @classmethod
-    def of(cls, form: AttentionForm, keys: Tensor, parameters: Sequence[Tensor]) -> "EnergyTensors":
-        """The tensors of a form, from its keys and parameters in the order of `FORMS`."""
-        parts = [*map(dense, parameters)]
-        if form.attention is WeightFeedbackKernel:
-            score, feedback = parts
-            return cls(dense(keys[..., :-1]), dense(keys[..., -1]), score, None, feedback)
-        return cls(dense(keys), None, *[*parts, None, None, None][:3])
-
-    @property
-    def sizes(self) -> tuple[int, int]:
-        """The number of features and the width of the filters."""
-        filters = 0 if self.location is None else self.location.shape[1]
-        return filters, 0 if self.filter is None else self.filter.shape[2]
-
-    def parameter_gradients(self, sums: Tensor) -> list[Tensor]:
-        """Gradients of the parameters in the order of `FORMS`, from the sums of the C++."""
-        (filters, width), size = self.sizes, self.keys.shape[2]
-        if self.score is None:
-            return []
-        score, location, filter_ = sums.split([size, filters * size, filters * width])
-        found = (score, self.score), (filter_, self.filter), (location.view(filters, size).t(), self.location)
-        return [part.reshape(own.shape) for part, own in found if own is not None]
-
-
-class CellTensors:
-    """One cell of a pass, and the tensors that the C++ reads and writes."""
-
-    def __init__(
-        self, cell: LSTMCell, side: InputSide, parameters: Parameters, mask: Tensor | None, recording: bool
-    ) -> None:
-        side = side._replace(weight=dense(side.weight), gain=None if side.gain is None else dense(side.gain))
-        weight, *others = parameters
-        parameters = Parameters(dense(weight), *(None if part is None else dense(part) for part in others))
-        self.side, self.parameters = side, parameters
-        batch, steps, width = side.known.shape
-        gate_norm, size, new = cpu.GATE_NORMS[type(cell)], cell.hidden_size, side.known.new_empty
-        self.apart = gate_norm == cpp_recurrence.APART
-        self.numbers = batch, steps, size, size, 0, gate_norm, CELL_NORMS.index(cell.cell_norm)
-        self.eps = bounded_eps(cell.eps, next(cell.parameters()).dtype)
-        self.projected = side.known.clone(memory_format=torch.contiguous_format)
-        self.input_weight, self.weight = side.weight, parameters.weight
-        self.input_gain, self.gain = side.gain, parameters.gain
-        self.cell_gain, self.cell_bias = parameters.cell_gain, parameters.cell_bias
-        offsets = [part.flatten() for part in (parameters.offset, side.offset) if part is not None]
-        self.offset = sum(offsets, start=side.known.new_zeros(width))
-        self.inputs, self.outputs = new(batch, steps, side.weight.shape[1]), new(batch, steps, size)
-        self.mask = None if mask is None else dense(mask.to(side.known.dtype))
-        self.d_outputs: Tensor | None = None
-        self.summed, self.hidden_before, self.cell_before = (
-            new(batch, steps, columns) if recording else None for columns in (width, size, size)
-        )
-
-    def begin(self, d_outputs: Tensor | None) -> None:
-        """Allocate the backward pass; `d_outputs` are the gradients of h from outside the loop."""
-        self.d_outputs = d_outputs
-        self.d_summed = torch.empty_like(self.projected)
-        self.d_projected = torch.empty_like(self.projected) if self.apart else self.d_summed
-
-    def structure(self) -> CellStructure:
-        """The structure with pointers to all tensors."""
-        direction = Direction(*self.numbers, self.eps)
-        direction.point(
-            **{name: value for name in cpp_recurrence.POINTERS if (value := getattr(self, name, None)) is not None}
-        )
-        structure = CellStructure(direction, self.inputs.shape[2])
-        structure.point(input_weight=self.input_weight, mask=self.mask, projected=self.projected, inputs=self.inputs)
-        return structure
-
-    def totals(self, below: Tensor, sums: Tensor, gradient: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor | None]:
-        """Gradients of the input side and the parameters, from the inputs `below` and the sums of the C++."""
-        assert self.hidden_before is not None
-        size = self.numbers[2]
-        d_input_gain, d_gain, d_offset, *of_memory = sums.split([4 * size] * 3 + [size] * 2)
-        d_weight, d_recurrent = gradient(self.d_projected, below), gradient(self.d_summed, self.hidden_before)
-        # Gradients must not share memory: autograd keeps them, and clipping in place would scale them twice.
-        gradients = d_input_gain, d_offset.clone(), d_gain, d_offset, *of_memory
-        owners = self.side.gain, self.side.offset, *self.parameters[1:]
-        shaped = [None if own is None else part.view_as(own) for part, own in zip(gradients, owners, strict=True)]
-        return [self.d_projected, d_weight, *shaped[:2], d_recurrent, *shaped[2:]]
+    hidden: Float[Tensor, "batch steps hidden"]
+    """Hidden states of the last cell."""
+    contexts: Float[Tensor, "batch steps value"]
+    weights: Float[Tensor, "batch steps states"]
 
 
 class CppDecoderLoop:
-    """A `TeacherForcingLoop` (`las.nn.kernels.torch.teacher_forcing`) in C++; all tensors are on the CPU."""
+    """Cells and attention of one pass on the CPU: `run`, then `results`, then `backward` any number of times."""
 
     def __init__(
         self,
@@ -195,7 +82,7 @@ class CppDecoderLoop:
         self.energy = EnergyTensors.of(form, inputs.keys, of_energy)
         self.keys = self.energy.keys
         sizes = states, value_size, len(self.query), *self.energy.sizes
-        self.numbers = batch, steps, *sizes, ENERGIES[form.attention]
+        self.numbers = batch, steps, *sizes, form.energy
         self.queries = self.keys.new_empty(batch, steps, len(self.query))
         self.weights = self.keys.new_zeros(batch, steps + 1, states)
         self.contexts = self.keys.new_zeros(batch, steps + 1, value_size)
@@ -206,6 +93,7 @@ class CppDecoderLoop:
         self.library = cpu.library_for(*inputs.flat())
 
     def run(self, feed: Feed | None) -> None:
+        """Compute all steps."""
         failures: list[BaseException] = []
 
         def fed(step: int) -> int:
@@ -220,15 +108,19 @@ class CppDecoderLoop:
             raise failure
 
     def previous_outputs(self, step: int) -> tuple[Tensor, Tensor]:
+        """The hidden state [B, H] and the context [B, V] before this step."""
         return self.cells[-1].outputs[:, step - 1], self.contexts[:, step]
 
     def replace(self, step: int, known: Tensor) -> None:
+        """Replace the known input of the gates of a step that was not computed yet, [B, 4H]."""
         self.cells[0].projected[:, step] = known
 
     def results(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Hidden states, contexts and weights, [B, U, ...]."""
         return self.cells[-1].outputs, self.contexts[:, 1:], self.weights[:, 1:]
 
     def backward(self, d_hidden: Tensor, d_contexts: Tensor, d_weights: Tensor) -> list[Tensor | None]:
+        """Gradients of all inputs (see `PassInputs.flat`), from those of the results."""
         for cell in self.cells[:-1]:
             cell.begin(None)
         self.cells[-1].begin(dense(d_hidden))
@@ -267,48 +159,58 @@ class CppDecoderLoop:
         self.library.call(name, self.keys.dtype, ctypes.byref(structure), *more)
 
 
-def is_compiled(attention: Attention) -> bool:
-    """True if this attention is implemented in C++."""
-    return type(attention) in teacher_forcing.FORMS and teacher_forcing.FORMS[type(attention)].attention in ENERGIES
+class TeacherForcedPass(torch.autograd.Function):
+    """The results of a loop that has run, with its backward pass attached; inputs are (loop, *PassInputs.flat)."""
+
+    @staticmethod
+    def forward(ctx: Any, loop: CppDecoderLoop, *inputs: Any) -> Any:
+        ctx.loop = loop
+        ctx.save_for_backward(*inputs)
+        return loop.results()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        _ = ctx.saved_tensors  # makes autograd check that none was changed in between
+        with torch.autocast(grads[0].device.type, enabled=False):
+            return None, *ctx.loop.backward(*grads)
 
 
-def unsupported_reason(attention: Attention) -> str:
-    """The reason why this loop cannot compute an attention, empty if it can; the library must be available."""
-    return trial_error() if is_compiled(attention) else f"{type(attention).__name__} is not among the compiled ones"
+def forward(
+    cells: Sequence[LSTMCell],
+    attention: Attention,
+    memory: AttentionMemory,
+    tokens: Int[Tensor, "batch steps"],
+    embed: Embed,
+    masks: Sequence[Tensor | None],
+    draw: Draw | None = None,
+) -> PassOutputs:
+    """Compute all steps, each with the context of the one before as input.
 
+    Half-precision tensors are computed in fp32; under autocast the operands of products may be rounded. There is no
+    second derivative.
 
-@cache
-def trial_error() -> str:
-    """The reason why this loop cannot be used at all: its results differ from those of torch's operations."""
-    with (
-        torch.random.fork_rng(devices=[]),
-        torch.inference_mode(False),
-        torch.enable_grad(),
-        torch.autocast("cpu", enabled=False),  # whatever the caller asks for: rounding is not an error
-    ):
-        differences = {
-            cls.__name__: _largest_difference(cls)
-            for cls, form in teacher_forcing.FORMS.items()
-            if form.attention in ENERGIES
-        }
-    wrong = [f"{name} differs by {value:.1g} of its size" for name, value in differences.items() if not value < 1e-3]
-    return f"the compiled loop fails its self-test: {', '.join(wrong)}" if wrong else ""
+    Args:
+        tokens: the previous token of each step.
+        masks: dropout masks of the hidden states of each cell but the last, [batch, steps, H]; None for no dropout.
+        draw: samples the tokens fed from the second step on, in place of `tokens`; None for teacher forcing alone.
+    """
+    recording, original_type = torch.is_grad_enabled(), memory.values.dtype
+    with torch.set_grad_enabled(recording and draw is None):
+        inputs = pass_inputs(cells, attention, memory, embed(tokens, slice(None)))
+    tokens = tokens.clone()
+    with torch.no_grad():
+        loop = CppDecoderLoop(cells, FORMS[type(attention)], inputs, memory.mask, masks, recording)
+    with torch.no_grad(), torch.autocast(memory.keys.device.type, enabled=False):
 
+        def feed(step: int) -> None:
+            assert draw is not None
+            tokens[:, step] = draw(step, *loop.previous_outputs(step))
+            embedded = embed(tokens[:, step : step + 1], slice(step, step + 1))
+            loop.replace(step, pass_inputs(cells[:1], attention, memory, embedded).sides[0].known[:, 0])
 
-def _largest_difference(cls: Callable[..., Attention]) -> float:
-    """The largest relative difference from torch's operations, over outputs and gradients of a small pass."""
-    attention, cells = cls(11, 5, key_size=9).float(), [PlainLSTMCell(8, 11).float(), PlainLSTMCell(11, 11).float()]
-    encoded = torch.linspace(-9, 9, 9 * 7 * 5).sin().view(9, 7, 5).requires_grad_()
-    embedded = torch.linspace(-5, 5, 9 * 4 * 3).cos().view(9, 4, 3)
-    of_cells = (parameter for cell in cells for parameter in cell.parameters())
-    inputs = [encoded, *attention.parameters(), *of_cells]
-    memory = attention.prepare(encoded, torch.tensor([7, 3, 1, 0, 7, 6, 5, 4, 2]))
-    tokens, masks, results = torch.zeros(9, 4, dtype=torch.long), [torch.full((9, 4, 11), 0.5)], []
-    for kind in (teacher_forcing.DecoderLoop, CppDecoderLoop):
-        parts = teacher_forcing.forward(
-            cells, attention, memory, tokens, lambda _, steps: embedded[:, steps], masks, None, kind
-        )
-        total = torch.stack([part.square().sum() for part in parts]).sum()
-        results.append([part.detach() for part in (*parts, *torch.autograd.grad(total, inputs, retain_graph=True))])
-    pairs = zip(*results, strict=True)
-    return max(float((reference - compiled).abs().max() / reference.abs().max()) for reference, compiled in pairs)
+        loop.run(None if draw is None else feed)
+    if recording and draw:
+        inputs = pass_inputs(cells, attention, memory, embed(tokens, slice(None)))
+    results = TeacherForcedPass.apply(loop, *inputs.flat()) if recording else loop.results()
+    return PassOutputs(*(result.to(original_type) for result in results))

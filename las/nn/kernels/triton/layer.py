@@ -8,11 +8,10 @@ than stored, and the gradient of U.
 U' is U minus its mean over the rows that one norm sees. Products with it need no centring, forwards as backwards.
 Nothing is added atomically, so results are the same every time.
 
-The phases are tested on a CPU through Triton's interpreter and compiled for a GPU, and on a GPU by `make gpu`. There,
-the kernel is tried before a process uses it (`las.nn.kernels.trial`). Times are in docs/performance.md.
+The phases are tested on a CPU through Triton's interpreter and compiled for a GPU, and on a GPU by `make gpu`. Times
+are in docs/performance.md.
 """
 
-import sys
 from collections.abc import Sequence
 from functools import reduce
 from importlib.util import find_spec
@@ -28,10 +27,8 @@ from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
-from las.nn.kernels.base import InputGates, Lengths, States, Unrolled, side_by_side
+from las.nn.kernels.base import InputGates, Kernel, Lengths, States, Unrolled, forget_bias, parameters_of
 from las.nn.kernels.graphs import capture
-from las.nn.kernels.torch import layer as autograd
-from las.nn.kernels.trial import Trial, failure
 from las.nn.kernels.triton.plan import TritonEquations, TritonGradients, TritonPlan, TritonTrace, rows_for
 from las.nn.masking import mask_of
 from las.nn.normalisation import bounded_eps
@@ -50,49 +47,51 @@ OLDEST = (8, 0)
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def unsupported_reason(cell: LSTMCell, input_gates: Tensor) -> str:
-    """The reason why this kernel cannot compute the cell on this tensor's device and type, empty if it can."""
-    if type(cell) not in NORMS:
-        return "its equations are not among those written for Triton"
-    if input_gates.device.type != "cuda" or torch.version.cuda is None:
-        return "needs an NVIDIA GPU"
-    trial = Trial.of(sys.modules[__name__], cell, input_gates)
-    if trial.own not in TYPES:
-        return f"computes in fp32, not in {input_gates.dtype}"
-    if find_spec("triton") is None:
-        return "Triton is not installed"
-    if torch.cuda.get_device_capability(input_gates.device) < OLDEST:
-        return "needs a GPU of compute capability 8.0 or later"
-    return failure(trial)
-
-
-def recurrence(cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: Lengths, states: States) -> Unrolled:
-    """The recurrence from `input_gates`, see `Kernel`, for the cells of `unsupported_reason`.
+class TritonKernel(Kernel):
+    """The kernel `triton`. There is no second derivative.
 
     Products take half-precision operands where the input gates have half precision or autocast asks for it, TF32 where
-    torch may use it; everything else is fp32. There is no second derivative.
+    torch may use it; everything else is fp32.
     """
-    cell, device, (batch, frames, _) = cells[0], input_gates[0].device, input_gates[0].shape
-    state = side_by_side(cells, states, batch)
-    tensors = [*input_gates, *state, *(parameter for cell in cells for parameter in cell.parameters())]
-    own = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
-    gates = reduce(torch.promote_types, (each.dtype for each in input_gates))  # the kernels read one type
-    outputs = own if own in TYPES else torch.float32  # a state alone may be of another type
-    operand = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else outputs
-    keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    plan = TritonPlan(
-        NORMS[type(cell)], cell.cell_norm, bounded_eps(cell.eps, own), operand, outputs, _precision(operand), keep
-    )
-    with torch.autocast(device.type, enabled=False), torch.cuda.device_of(input_gates[0]):
-        first = torch.stack([part.float() for part in state])
-        weight = torch.stack([_centred(cast(Tensor, cell.recurrent_weight).float(), plan) for cell in cells])
-        affine = torch.stack([_affine(cell) for cell in cells])
-        lengths = num_frames.to(device, non_blocking=True).clamp(0, frames)
-        found = TritonRecurrence.apply(
-            plan, lengths, first, weight.to(operand), affine, *(each.to(gates) for each in input_gates)
+
+    def unsupported_reason(self, cell: LSTMCell, like: Tensor) -> str:
+        if type(cell) not in NORMS:
+            return "its equations are not among those written for Triton"
+        if like.device.type != "cuda" or torch.version.cuda is None:
+            return "needs an NVIDIA GPU"
+        if torch.promote_types(like.dtype, next(cell.parameters()).dtype) not in TYPES:
+            return f"computes in fp32, not in {like.dtype}"
+        if find_spec("triton") is None:
+            return "Triton is not installed"
+        if torch.cuda.get_device_capability(like.device) < OLDEST:
+            return "needs a GPU of compute capability 8.0 or later"
+        return ""
+
+    def recurrence(
+        self, cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: Lengths, states: States
+    ) -> Unrolled:
+        cell, device, (batch, frames, _) = cells[0], input_gates[0].device, input_gates[0].shape
+        given = [state or cell.initial_state(batch) for cell, state in zip(cells, states, strict=True)]
+        state = LSTMState(*(torch.stack(parts) for parts in zip(*given, strict=True)))
+        tensors = [*input_gates, *state, *(parameter for cell in cells for parameter in cell.parameters())]
+        own = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
+        gates = reduce(torch.promote_types, (each.dtype for each in input_gates))  # the kernels read one type
+        outputs = own if own in TYPES else torch.float32  # a state alone may be of another type
+        operand = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else outputs
+        keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+        plan = TritonPlan(
+            NORMS[type(cell)], cell.cell_norm, bounded_eps(cell.eps, own), operand, outputs, _precision(operand), keep
         )
-    unrolled, last = (part.to(own) for part in found)
-    return unrolled, [LSTMState(*both) for both in last.unbind(1)]
+        with torch.autocast(device.type, enabled=False), torch.cuda.device_of(input_gates[0]):
+            first = torch.stack([part.float() for part in state])
+            weight = torch.stack([_centred(cast(Tensor, cell.recurrent_weight).float(), plan) for cell in cells])
+            affine = torch.stack([_affine(cell) for cell in cells])
+            lengths = num_frames.to(device, non_blocking=True).clamp(0, frames)
+            found = TritonRecurrence.apply(
+                plan, lengths, first, weight.to(operand), affine, *(each.to(gates) for each in input_gates)
+            )
+        unrolled, last = (part.to(own) for part in found)
+        return unrolled, [LSTMState(*both) for both in last.unbind(1)]
 
 
 def _precision(operand: torch.dtype) -> str:
@@ -112,8 +111,8 @@ def _centred(weight: Tensor, plan: TritonPlan) -> Tensor:
 
 def _affine(cell: LSTMCell) -> Tensor:
     """Gains and offsets of a row's equations, [10H]: gain and offset of the gates, gain and bias of the memory."""
-    _, gain, offset, cell_gain, cell_bias = autograd.parameters_of(cell)
-    offset = autograd.forget_bias(cell) if offset is None else offset
+    _, gain, offset, cell_gain, cell_bias = parameters_of(cell)
+    offset = forget_bias(cell) if offset is None else offset
     none = offset.new_zeros(cell.hidden_size)
     parts = (none.repeat(NUM_GATES) if gain is None else gain, offset, cell_gain, cell_bias)
     return torch.cat([(none if part is None else part).flatten().float() for part in parts])

@@ -1,0 +1,275 @@
+"""Choice of the implementation that computes something here, and the reason why no faster one does.
+
+A recurrent layer has several kernels, of which `KERNELS` lists the fastest first. What is a `Compiled` is computed by
+C++ on a CPU and by torch's operations elsewhere. Before a process uses an implementation, it compares a small case with
+the plain equations: what cannot be compiled for this device or differs is not used, the next one is.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import takewhile
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from las.nn.cells.base import LSTMCell
+from las.nn.kernels.base import PLAIN, Kernel
+from las.nn.kernels.cpp import build
+from las.nn.kernels.cpp.layer import CppKernel
+from las.nn.kernels.triton.layer import TritonKernel
+from las.runtime import progress
+from las.runtime.errors import ConfigError, suggest
+
+KERNELS: dict[str, Kernel] = {"triton": TritonKernel(), "cpu": CppKernel(), "plain": PLAIN}
+"""Kernels by name, fastest first."""
+
+REPLACED = {
+    "autograd": "cpu computes the same on a CPU with a C++ compiler, plain everywhere",
+    "cudnn": "triton computes the same on an NVIDIA GPU, in less time",
+}
+"""Kernels of earlier versions, and what is there instead."""
+
+_kernel: ContextVar[str | Kernel] = ContextVar("kernel", default="auto")
+
+
+@contextmanager
+def use_kernel(kernel: str | Kernel) -> Iterator[None]:
+    """Context in which layers compute their recurrence by the named kernel; `auto` selects the fastest possible.
+
+    A kernel that is not in `KERNELS` is passed itself. Raises ConfigError for an unknown name.
+
+    >>> import las, torch
+    >>> lstm, frames = las.LSTM(8, 16), torch.randn(20, 2, 8)
+    >>> with las.use_kernel("plain"):
+    ...     expected, _ = lstm(frames)
+    ...
+    >>> torch.allclose(lstm(frames)[0], expected, atol=1e-5)
+    True
+    """
+    if isinstance(kernel, str) and kernel in REPLACED:
+        raise ConfigError(f"kernel={kernel} was removed: {REPLACED[kernel]}. Use kernel=auto")
+    if isinstance(kernel, str) and kernel not in ("auto", *KERNELS):
+        raise ConfigError(
+            f"The kernel {kernel!r} does not exist.{suggest(kernel, ('auto', *KERNELS))} `las doctor` says which "
+            "can be used on this machine"
+        )
+    token = _kernel.set(kernel)
+    try:
+        yield
+    finally:
+        _kernel.reset(token)
+
+
+def requested() -> str | Kernel:
+    """The argument of the `use_kernel` around, `auto` without one."""
+    return _kernel.get()
+
+
+def select_kernel(cell: LSTMCell, like: Tensor) -> Kernel:
+    """The kernel of `use_kernel`, or the fastest that computes this cell on this tensor's device and type.
+
+    Raises ConfigError if the named kernel cannot compute the cell.
+    """
+    asked = requested()
+    if asked == "auto":
+        return next(kernel for kernel in KERNELS.values() if not refusal(kernel, cell, like))
+    kernel = KERNELS[asked] if isinstance(asked, str) else asked
+    if reason := refusal(kernel, cell, like):
+        raise ConfigError(f"kernel={asked} cannot compute {type(cell).__name__}: {reason}. Choose kernel=auto")
+    return kernel
+
+
+def refusal(kernel: Kernel, cell: LSTMCell, like: Tensor) -> str:
+    """The reason why a kernel does not compute a cell on a tensor's device and type; empty if it does."""
+    reason = kernel.unsupported_reason(cell, like)
+    if reason or kernel not in KERNELS.values() or kernel is PLAIN:
+        return reason
+    return Trial.of(kernel, cell, like).failure()
+
+
+def explain(cell: LSTMCell, like: Tensor) -> str:
+    """A line for the log of a run: the kernel that `select_kernel` returns here, and why no faster one.
+
+    Only the tensor's device and type matter; it may be empty. Raises `ConfigError` where `select_kernel` does.
+    """
+    picked = select_kernel(cell, like)
+    name = next(name for name, kernel in KERNELS.items() if kernel is picked)
+    if requested() != "auto":
+        return f"recurrences: {name} (as asked)"
+    listed = _reasons(takewhile(lambda other: other != name, KERNELS), cell, like)
+    return f"recurrences: {name} ({listed})" if listed else f"recurrences: {name}"
+
+
+def available(cell: LSTMCell) -> str:
+    """The kernels that compute a cell where it is, fastest first, and why others cannot: `cpu, plain (triton: ...)`."""
+    like = next(cell.parameters())
+    able = [name for name, kernel in KERNELS.items() if not refusal(kernel, cell, like)]
+    listed = _reasons((name for name in KERNELS if name not in able), cell, like)
+    return ", ".join(able) + (f" (not {listed})" if listed else "")
+
+
+def _reasons(names: Iterable[str], cell: LSTMCell, like: Tensor) -> str:
+    """Reasons why kernels cannot compute a cell: `triton, cpu: ...; ...`."""
+    return _grouped({name: refusal(KERNELS[name], cell, like) for name in names})
+
+
+def _grouped(reasons: dict[str, str]) -> str:
+    """Reasons by name, those with the same one together."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        by_reason.setdefault(reason, []).append(name)
+    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in by_reason.items())
+
+
+Differences = Iterable[tuple[str, Tensor, Tensor]]
+"""Results to compare: of what, of the implementation, and of the reference."""
+
+
+class Compiled:
+    """Something that C++ computes on a CPU, and torch's operations elsewhere.
+
+    Args:
+        name: of what is computed, for messages.
+        trial: computes a small case both ways.
+        tolerance: largest difference that rounding explains, as a share of the largest value of a tensor.
+    """
+
+    def __init__(self, name: str, trial: Callable[[], Differences], tolerance: float) -> None:
+        self.name, self.trial, self.tolerance = name, trial, tolerance
+        COMPILED[name] = self
+
+    def refusal(self, like: Tensor) -> str:
+        """The reason why C++ does not compute it on a tensor's device and type; empty if it does."""
+        if like.device.type != "cpu":
+            return f"it computes on a CPU, not on {like.device.type}"
+        if like.dtype not in (torch.float32, torch.float64):
+            return f"it does not compute {like.dtype}"
+        return build.unavailable() or failure(self.name, f"{self.name}: cpu is not used", self.trial, self.tolerance)
+
+
+COMPILED: dict[str, Compiled] = {}
+"""All that the imported modules have compiled, by name."""
+
+
+def compiled_here(like: Tensor) -> str:
+    """List what C++ computes on a tensor's device and type, and why not the rest: `C++: dropout (not beams: ...)`."""
+    reasons = {name: each.refusal(like) for name, each in COMPILED.items()}
+    able = ", ".join(name for name, reason in reasons.items() if not reason)
+    listed = _grouped({name: reason for name, reason in reasons.items() if reason})
+    return f"C++: {able or 'nothing'}" + (f" (not {listed})" if listed else "")
+
+
+_failures: dict[Hashable, str] = {}
+
+
+def failure(key: Hashable, unused: str, trial: Callable[[], Differences], tolerance: float) -> str:
+    """The reason why an implementation fails its self-test, empty if it passes.
+
+    The first call with a key runs the trial, and prints a failure after the words of `unused`.
+    """
+    if key not in _failures:
+        _failures[key] = reason = _failure(trial, tolerance)
+        if reason:
+            progress.say(f"{unused}: it {reason}")
+    return _failures[key]
+
+
+def _failure(trial: Callable[[], Differences], tolerance: float) -> str:
+    found: dict[str, float] = {}
+    try:
+        # Whatever the caller has set: rounding is no error, and his random numbers stay as they are.
+        with (
+            torch.random.fork_rng(devices=[]),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            torch.autocast("cpu", enabled=False),
+        ):
+            torch.manual_seed(1)
+            for name, ours, right in trial():
+                apart = difference(ours.detach(), right.detach())
+                if not apart <= tolerance:
+                    found[name] = apart
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        first_line = str(error).strip().partition("\n")[0]
+        return f"fails its self-test: {type(error).__name__}: {first_line}"
+    wrong = ", ".join(f"{name} differs by {apart:.1g} of its size" for name, apart in found.items())
+    return wrong and f"fails its self-test: {wrong}"
+
+
+def difference(ours: Tensor, right: Tensor) -> float:
+    """The largest difference as a share of the largest finite value; NaN where a result is."""
+    ours, right = ours.double().cpu(), right.double().cpu()
+    apart = (ours - right).abs().masked_fill(ours == right, 0.0)  # equal infinities too
+    return float(apart.max() / right.abs().masked_fill(right.isinf(), 0.0).max().clamp(min=1e-300))
+
+
+TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+"""Largest difference of a layer by the type of a product's operands."""
+
+TF32 = 1e-2
+"""Largest difference where torch may compute fp32 products in TF32."""
+
+INPUT_SIZE = 7
+LENGTHS = (5, 2, 4)
+
+
+class Trial(NamedTuple):
+    """A kernel, and the layer of two directions and padded rows that it is to compute."""
+
+    kernel: Kernel
+    cell: type[LSTMCell]
+    hidden_size: int
+    cell_norm: str
+    own: torch.dtype
+    """Type of parameters and frames."""
+    operand: torch.dtype
+    """Type of the operands of products, which autocast may choose."""
+    device: torch.device
+
+    @classmethod
+    def of(cls, kernel: Kernel, cell: LSTMCell, like: Tensor) -> "Trial":
+        """The trial for a cell on a tensor's device, in the kernel's own case or in the types of both."""
+        device, size = like.device, cell.hidden_size
+        own = torch.promote_types(like.dtype, next(cell.parameters()).dtype)
+        operand = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else own
+        if kernel.tried_as is not None:
+            size, own = kernel.tried_as
+            operand = own
+        return cls(kernel, type(cell), size, cell.cell_norm, own, operand, device)
+
+    def failure(self) -> str:
+        """The reason why the kernel is not used, empty if it passes."""
+        name = next((name for name, kernel in KERNELS.items() if kernel is self.kernel), type(self.kernel).__name__)
+        unused = f"recurrences: {name} is not used with {self.operand} on {self.device}"
+        return failure(self, unused, self.results, self.tolerance)
+
+    @property
+    def tolerance(self) -> float:
+        """The largest difference that rounding explains."""
+        tf32 = self.device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32
+        return TF32 if tf32 and self.operand == torch.float32 else TOLERANCES[self.operand]
+
+    def results(self) -> Differences:
+        """Outputs, states and gradients of the kernel, and of the plain equations in fp64 on the CPU."""
+        sizes = INPUT_SIZE, self.hidden_size
+        cells = [self.cell(*sizes, cell_norm=self.cell_norm, forget_bias=1.0).double() for _ in range(2)]
+        frames = torch.linspace(-9, 9, len(LENGTHS) * max(LENGTHS) * INPUT_SIZE, dtype=torch.float64).sin()
+        frames = frames.view(len(LENGTHS), max(LENGTHS), INPUT_SIZE)
+        right = _results(PLAIN, cells, frames.clone().requires_grad_())
+        there = [cell.to(self.device, self.own) for cell in cells]
+        with torch.autocast(self.device.type, self.operand, enabled=self.operand != self.own):
+            ours = _results(self.kernel, there, frames.to(self.device, self.own).requires_grad_())
+        return [(self.cell.__name__, mine, part) for mine, part in zip(ours, right, strict=True)]
+
+
+def _results(kernel: Kernel, cells: Sequence[LSTMCell], frames: Tensor) -> list[Tensor]:
+    """Outputs, last states, and the gradients of the sum of their squares."""
+    outputs, last = kernel.layer(cells, frames, torch.tensor(LENGTHS), [None, None])
+    results = [outputs, *(part for state in last for part in state)]
+    inputs = [frames, *(parameter for cell in cells for parameter in cell.parameters())]
+    loss = torch.stack([part.double().square().sum() for part in results]).sum()
+    return [part.detach() for part in (*results, *torch.autograd.grad(loss, inputs))]
