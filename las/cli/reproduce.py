@@ -19,7 +19,7 @@ from las.analysis.smoothness import COMMON_GRID
 from las.cli import analyze, prepare
 from las.cli import train as cli_train
 from las.config import build
-from las.config import folders as config_folders
+from las.config.surroundings import Surroundings
 from las.data.corpora.base import Corpus
 from las.reproduction import claim_records, claims, html_report, markdown, result_folders
 from las.reproduction import jobs as reproduction_jobs
@@ -315,7 +315,7 @@ def train(
     prepare.prepare(list(jobs[0].overrides))
     threads = f"trainer.threads={max(1, (os.cpu_count() or 1) // at_once)}"
     work = (
-        delayed(train_unseen)(reproduction_jobs.merge([threads], job.overrides), look_every, config_folders.own())
+        delayed(train_unseen)(reproduction_jobs.merge([threads], job.overrides), look_every, Surroundings.here())
         for job in jobs
     )
     answers = Parallel(n_jobs=at_once, return_as="generator_unordered")(work)
@@ -343,12 +343,12 @@ def train_one(overrides: Sequence[str], look_every: int | None = None) -> str:
     return f"{name} seed={result['seed']}: {cli_train.summary(result)}"
 
 
-def train_unseen(overrides: Sequence[str], look_every: int | None, folders: config_folders.Folders) -> str:
-    """Run `train_one` in a process of its own, which writes only to the logs of its runs, with own config `folders`."""
+def train_unseen(overrides: Sequence[str], look_every: int | None, surroundings: Surroundings) -> str:
+    """Run `train_one` in a process of its own, which writes only to the logs of its runs."""
     with (
         open(os.devnull, "w", encoding="utf-8") as nowhere,
         contextlib.redirect_stdout(nowhere),
-        config_folders.used(folders),
+        surroundings.entered(),
     ):
         return train_one(overrides, look_every)
 

@@ -23,6 +23,7 @@ from las.config import groups, tracebacks
 from las.config.build import compose, config_directory
 from las.config.groups import HYDRA, OF_SWEEPS
 from las.config.overrides import combinations
+from las.config.surroundings import Surroundings
 from las.runtime import progress, signals
 from las.runtime.errors import ConfigError, LasError, MissingValueError, NumericalError
 from las.storage import atomic, bounded, run_records
@@ -99,7 +100,7 @@ def _launch(overrides: list[str], answers: Path) -> str:
     """Run all trainings by Hydra's launcher; returns why it ended early, empty if it did not."""
     try:
         with config_folders.plain_errors(), config_folders.hydra(config_directory()) as hydra:
-            hydra.multirun("sweep", functools.partial(train_one, answers), overrides)
+            hydra.multirun("sweep", functools.partial(train_one, answers, Surroundings.here()), overrides)
     except ConfigError:
         raise
     except Exception as error:  # a launcher raises errors of its own where one of its processes was killed
@@ -107,7 +108,7 @@ def _launch(overrides: list[str], answers: Path) -> str:
     return ""
 
 
-def train_one(answers: Path, composed: Any) -> None:
+def train_one(answers: Path, surroundings: Surroundings, composed: Any) -> None:
     """Run one training of a sweep, here or elsewhere, and write its answer. A failure does not end the others.
 
     A signal is for the whole sweep: the process ends with the code of a training that was stopped.
@@ -115,13 +116,14 @@ def train_one(answers: Path, composed: Any) -> None:
     config: Any = OmegaConf.to_container(composed, resolve=True)
     progress.say(f"== {config['run_dir']}")
     try:
-        answer = Answer(train_config(config))
+        with surroundings.entered():
+            answer = Answer(train_config(config))
     except signals.Interrupted as error:
         print(f"las train: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from error
     except NumericalError as error:
         progress.say(str(error))
-        answer = Answer(run_records.result(Path(config["run_dir"])), str(error))
+        answer = Answer(run_records.result(surroundings.directory / config["run_dir"]), str(error))
     except LasError as error:
         print(f"las train: {error}", file=sys.stderr)
         answer = Answer(reason=str(error))

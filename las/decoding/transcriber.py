@@ -363,6 +363,11 @@ def restore(path: str | Path, strict: bool = False) -> TrainedModel:
             sizes["num_pdfs"] = tied.num_pdfs
         model: SpeechModel = build(configs[0], where="model")(sample_rate, **sizes)
         model.load_state_dict(stored.model)
+    except ConfigError as error:
+        packages = (stored.state.get("origin", {}) | stored.state).get("packages")
+        if not packages:
+            raise
+        raise ConfigError(f"{error}. {path} was made with {packages}") from error
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         if tracebacks.is_own(error):
             raise

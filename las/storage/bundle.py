@@ -19,7 +19,7 @@ from las.runtime.errors import StorageError
 from las.storage import atomic, bounded
 
 SCHEMA = "1"
-KEPT_CONFIG, KEPT_STATE = ("name", "seed", "model", "search"), ("step", "corpus")
+KEPT_CONFIG, KEPT_STATE = ("name", "seed", "model", "search"), ("step", "corpus", "packages")
 
 
 class Bundle(NamedTuple):
@@ -35,6 +35,7 @@ def write(path: Path, model: dict[str, Tensor], state: dict[str, Any], config: d
 
     Raises StorageError if the file cannot be written; an existing file is intact then.
     """
+    state = state.get("origin", {}) | state  # of what a checkpoint came from, the trusted packages are kept
     header = {
         "config": _json({key: config[key] for key in KEPT_CONFIG if key in config}),
         "state": _json({key: state[key] for key in KEPT_STATE if key in state}),

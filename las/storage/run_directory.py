@@ -339,8 +339,8 @@ def origin(vocabulary_hash: str) -> dict[str, str]:
 
 def own_packages(config: Config) -> dict[str, str]:
     """Trusted packages whose classes a config names, as a property of a run, `{"packages": "mypkg 0.1.0"}`; or none."""
-    used = trust.used(config)
-    return {"packages": ", ".join(f"{name} {version or ''}".strip() for name, version in used.items())} if used else {}
+    named = [f"{name} {version or 'without a version'}" for name, version in trust.used(config).items()]
+    return {"packages": ", ".join(named)} if named else {}
 
 
 def require(
