@@ -20,7 +20,7 @@ class Surroundings(NamedTuple):
 
     @classmethod
     def here(cls) -> "Surroundings":
-        """Those of this process."""
+        """Surroundings of this process."""
         return cls(Path.cwd(), folders.own(), tuple(trust.names()))
 
     @contextlib.contextmanager
