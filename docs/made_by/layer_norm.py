@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from las.reproduction import claims, html_report, markdown, recipe, results, statistics, tables
+from las.reproduction import charts, claims, html_report, markdown, recipe, results, statistics, tables
 from las.reproduction.recipe import PAPER, Recipe
 from las.reproduction.results import Line, Table
 from las.scoring import error_rates
@@ -22,22 +22,13 @@ PAGE, RESULTS = DOCS / "layer_norm.md", DOCS.parent / "recipes" / "results"
 PLACE = re.compile(r"(<!-- (\w+-\w+-\w+): begin -->\n).*?(<!-- \2: end -->)", re.DOTALL)
 PLAIN = "no layer norm"
 """Part of the labels of rows that the others are compared with."""
-STYLE = """<style>
-svg { background: #fff; font-family: system-ui, sans-serif; } text { font-size: 11px; fill: #5c6570; }
-.end { text-anchor: end; } .middle { text-anchor: middle; } .grid { stroke: #d5d9df; } .axis { stroke: #5c6570; }
-.dot { fill: none; stroke: #1f6feb; stroke-width: 1.5; } .mean { fill: #c2410c; } .line { stroke: #c2410c; }
-.line { stroke-width: 1.8; } .paper { stroke: #1b1f24; stroke-width: 2; }
-</style>"""
 
 
 def figure(asked: Recipe, table: Table) -> tuple[str, str]:
     """The dots of all trainings as SVG for a file of its own, and the caption; both empty without a training."""
-    drawn = str(html_report.trainings(asked, table))
-    found = re.search(r"<svg (.*?>)(.*</svg>)(.*)", drawn, re.DOTALL)
-    if found is None:
-        return "", ""
-    caption = re.sub(r"<[^>]+>", "", found[3])
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {found[1]}{STYLE}{found[2]}\n', caption
+    rows, unit, measure = html_report.trainings(asked, table)
+    drawn = charts.dots_figure(rows, unit)
+    return ("", "") if drawn is None else (charts.svg(drawn), charts.dots_note(rows, measure))
 
 
 def has_rates(table: Table) -> bool:

@@ -1,11 +1,13 @@
 """Pages of the documentation site that are made, not written: a hook of MkDocs (mkdocs.yml), run by `make docs`.
 
-README.md is the first page, CHANGELOG.md, CONTRIBUTING.md and the pages of recipes/results are taken in, and every
-public name (las/config/public.py) has its docstring on a page of its package.
+README.md is the first page, CHANGELOG.md, CONTRIBUTING.md and the tables of recipes/results are taken in, each with the
+page that its JSON makes (recipes/reports), and every public name (las/config/public.py) has its docstring on a page of
+its package.
 """
 
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from las.config import public
+from las.reproduction import claims, html_report, recipe, results
 
 ROOT = Path(__file__).parents[2]
 TAKEN_IN = {
@@ -47,6 +50,14 @@ def api_pages() -> dict[str, str]:
     return {f"api/{key}.md": "\n".join([f"# {SUBJECTS[key]}\n", *packages[key]]) for key in SUBJECTS if key in packages}
 
 
+def reports() -> Iterator[tuple[str, str]]:
+    """The page of each table by the stem of its file, made of its JSON alone."""
+    for path in sorted((ROOT / "recipes" / "results").glob("*-*-*.json")):
+        table = results.read(path)
+        verdicts = claims.judge(claims.answered_by(table.recipe), [table])
+        yield path.stem, html_report.page(recipe.read(table.recipe), table, verdicts)
+
+
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages of the API into the navigation."""
     assert config.nav is not None
@@ -61,8 +72,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     made: dict[str, dict[str, Any]] = {path: {"content": text} for path, text in api_pages().items()}
     for path, source in TAKEN_IN.items():
         made[path] = {"content": (ROOT / source).read_text(encoding="utf-8")}
-    for result in sorted(path for path in (ROOT / "recipes" / "results").iterdir() if path.is_file()):
-        made[f"recipes/results/{result.name}"] = {"abs_src_path": str(result)}
+    for result in sorted((ROOT / "recipes" / "results").glob("*.*")):
+        if result.suffix != ".html":
+            made[f"recipes/results/{result.name}"] = {"abs_src_path": str(result)}
+    made |= {f"recipes/reports/{stem}.html": {"content": text} for stem, text in reports()}
     for path, where in made.items():
         files.append(File.generated(config, path, **where))
     return files
@@ -72,6 +85,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Turn links of the repository's layout into those of the site's, and keep results out of the search."""
     if page.file.src_uri.startswith("recipes/results/"):
         page.meta["search"] = {"exclude": True}
+        stem = Path(page.file.src_uri).stem
+        if not stem.startswith("claims"):
+            markdown += f"\n[Curves, attention and distributions](../reports/{stem}.html)\n"
     markdown = markdown.replace("](../recipes/", "](recipes/")
     markdown = re.sub(r"\]\(\.\./(README|CHANGELOG|CONTRIBUTING)\.md", _above, markdown)
     return markdown.replace("](docs/", "](") if page.file.src_uri in TAKEN_IN else markdown

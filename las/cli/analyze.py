@@ -1,9 +1,12 @@
 """The verb `analyze`: tables, numbers and pictures of a checkpoint, or of a training while it runs."""
 
+import base64
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.console import RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from las.analysis import deep_linear, invariance, probe
 from las.analysis.monitor import ANALYSES, AnalysisLog, MonitoredStep
@@ -12,8 +15,7 @@ from las.analysis.smoothness import Grid
 from las.config.build import Config, check_value, checked, compose
 from las.data.loader import Batch
 from las.nn.kernels import choice
-from las.reproduction import analysis_html
-from las.runtime import distributed, progress
+from las.runtime import distributed, progress, templates
 from las.runtime.errors import ConfigError, suggest
 from las.storage import atomic
 from las.training import plots
@@ -54,7 +56,7 @@ def analyze(overrides: list[str]) -> None:
         with choice.use_kernel(str(config["kernel"])):
             _of_model(config, [name for name in names if name in ANALYSES], tables)
     elif config["output"] is not None:
-        _say_page(analysis_html.write("las analyze", tables, [], Path(config["output"])))
+        _say_page(write_page("las analyze", tables, [], Path(config["output"])))
 
 
 def _checked(config: Config) -> list[str]:
@@ -99,7 +101,7 @@ def _of_model(config: Config, names: Sequence[str], tables: Sequence[Table]) -> 
     pictures = log.pictures(title)
     for path in pictures:
         progress.say(f"picture     {path}")
-    _say_page(analysis_html.write(title, [*tables, *own], pictures, log.folder))
+    _say_page(write_page(title, [*tables, *own], pictures, log.folder))
     progress.say(f"numbers     {log.folder}/*.jsonl")
     if not plots.available():
         progress.say("pictures    none, they need matplotlib: pip install 'las-asr[plots]', then the same command")
@@ -139,3 +141,28 @@ def _monitored(
         log.record(Probe(updates, step, batches, examples, symbols, config["draws"]))
 
     return MonitoredStep(updates, record, config["every"])
+
+
+def write_page(title: str, tables: Sequence[Table], pictures: Sequence[Path], folder: Path) -> Path:
+    """Write `analysis.html` into a folder; pictures, named by their paths, are part of it, and it loads nothing."""
+    inside = [(str(path.relative_to(folder).with_suffix("")), _data_uri(path)) for path in pictures]
+    shown = [(_plain(table.title or ""), *_cells(table), _plain(table.caption or "")) for table in tables]
+    page = templates.render("analysis.html", title=title, tables=shown, pictures=inside)
+    path = folder / "analysis.html"
+    atomic.write(path, page)
+    return path
+
+
+def _cells(table: Table) -> tuple[list[str], list[list[str]]]:
+    """The headings and the rows of a table of the screen."""
+    columns = [[_plain(cell) for cell in column.cells] for column in table.columns]
+    return [_plain(column.header) for column in table.columns], [list(row) for row in zip(*columns, strict=True)]
+
+
+def _plain(cell: RenderableType) -> str:
+    """The text of a cell without the screen's markup."""
+    return Text.from_markup(cell).plain if isinstance(cell, str) else str(cell)
+
+
+def _data_uri(path: Path) -> str:
+    return f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"

@@ -4,6 +4,7 @@ A training that diverges is recorded as a result. The same command again goes on
 """
 
 import contextlib
+import dataclasses
 import functools
 import os
 import warnings
@@ -21,7 +22,7 @@ from las.cli import train as cli_train
 from las.config import build
 from las.config.surroundings import Surroundings
 from las.data.corpora.base import Corpus
-from las.reproduction import claim_records, claims, html_report, markdown, result_folders
+from las.reproduction import claims, excerpts, html_report, markdown, result_folders
 from las.reproduction import jobs as reproduction_jobs
 from las.reproduction import recipe as reproduction_recipe
 from las.reproduction import results as reproduction_results
@@ -357,9 +358,11 @@ def report(requested: Request, jobs: Sequence[Job], command: str) -> None:
     """Write table, page and claims from the finished trainings, or from their stored results where they are gone."""
     known = result_folders.stored_tables(requested.results, requested.recipe, requested.tier, jobs)
     table = reproduction_results.collect(requested.recipe, requested.tier, jobs, command, known)
-    results = requested.results
+    results, order = requested.results, [row.name for row in requested.recipe.rows]
     stored = result_folders.newest(results, f"{table.stem}.json")
+    jobs = sorted(jobs, key=lambda job: order.index(job.row.name))
     if any(line.outcomes or line.tried for line in table.lines):
+        table = dataclasses.replace(table, excerpt=excerpts.excerpt(jobs, table.excerpt))
         reproduction_results.write(table, results / f"{table.stem}.json")
     elif stored:
         table = reproduction_results.read(stored[0])
@@ -372,15 +375,13 @@ def report(requested: Request, jobs: Sequence[Job], command: str) -> None:
         )
     verdicts = claims.judge(claims.answered_by(requested.recipe.name), [table])
     atomic.write(results / f"{table.stem}.md", markdown.document(requested.recipe, table, verdicts))
-    page = html_report.page(
-        requested.recipe, table, jobs, verdicts, result_folders.newest(results, f"{table.stem}.html")
-    )
-    atomic.write(results / f"{table.stem}.html", page)
+    audio = "" if table.tier == "paper" else excerpts.sound(jobs)  # the paper's corpus may be licensed
+    atomic.write(results / f"{table.stem}.html", html_report.page(requested.recipe, table, verdicts, audio))
     for claim, verdict in verdicts.items():
         progress.say(f"{claim}: {verdict.verdict}. {verdict.text}")
     written = [f"{table.stem}.{suffix}" for suffix in ("md", "json", "html")]
     written.append(claims_page(results, requested.tier, table.corpus))
-    written.append(claim_records.write(results, {"C26": of_invariances()}).name)
+    written.append(claims.write_records(results, {"C26": of_invariances()}).name)
     progress.say(f"written to {results}: {', '.join(written)}")
 
 

@@ -1,12 +1,15 @@
-"""The papers' claims as sentences, each with the recipe that tests it and the rule that gives its verdict.
+"""The papers' claims as sentences, each with the recipe that tests it, the rule that gives its verdict; their file.
 
 C1 to C10 are of Ben Othman 2018, C11 to C22 of Zeineldeen et al. 2020, the others of their background: Santurkar
 et al. 2018 (C23 to C25) and Ba et al. 2016 (C26).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from las.reproduction import result_folders, results
 from las.reproduction.recipe import SMOKE
 from las.reproduction.results import Table
 from las.reproduction.rules import (
@@ -26,6 +29,11 @@ from las.reproduction.rules import (
     small_gains,
 )
 from las.reproduction.verdicts import UNDECIDED, Rule, Verdict, decide
+from las.storage import atomic
+
+RECORDS = "claims.json"
+"""File of all claims with their verdicts on every corpus."""
+NOT_TRAINED = Verdict(UNDECIDED, "no training yet")
 
 VARIANTS = ("joined_cell", "global_cell", "per_gate_cell", "joined", "global", "per_gate")
 PRETRAINED = [f"z20_pre_{variant}" for variant in ("lstm", *VARIANTS)]
@@ -208,3 +216,36 @@ def judge(claims: Sequence[Claim], tables: Sequence[Table]) -> dict[str, Verdict
         name: verdict._replace(verdict=UNDECIDED) if table_of[name].tier == SMOKE else verdict
         for name, verdict in verdicts.items()
     }
+
+
+def write_records(folder: Path, measured: Mapping[str, Verdict]) -> Path:
+    """Write `claims.json` from all stored tables, but for those of the tier smoke, into a folder; returns its path.
+
+    `measured` are the verdicts on claims that need no training, by id.
+    """
+    tables = [results.read(path) for path in result_folders.newest(folder, "*-*-*.json")]
+    path = folder / RECORDS
+    atomic.write_json(path, records([table for table in tables if table.tier != SMOKE], measured))
+    return path
+
+
+def records(tables: list[Table], measured: Mapping[str, Verdict]) -> list[dict[str, Any]]:
+    """A record for each claim on each corpus and tier with a table of its recipe; one without them where there is none.
+
+    p values are corrected for all claims that are judged on the same corpus and tier.
+    """
+    places = sorted({(table.corpus, table.tier) for table in tables})
+    judged = {
+        (corpus, tier): judge(CLAIMS, [table for table in tables if (table.corpus, table.tier) == (corpus, tier)])
+        for corpus, tier in places
+    }
+    listed = []
+    for claim in CLAIMS:
+        known = {(each.corpus, each.tier) for each in tables if each.recipe == claim.recipe}
+        own: list[tuple[str, str] | None] = [place for place in places if place in known]
+        for place in own or [None]:
+            verdict = measured.get(claim.id, NOT_TRAINED) if place is None else judged[place][claim.id]
+            corpus, tier = place or (None, None)
+            about = {"claim": claim.id, "sentence": claim.sentence, "recipe": claim.recipe or None}
+            listed.append(about | {"corpus": corpus, "tier": tier} | verdict._asdict())
+    return listed

@@ -1,30 +1,34 @@
 """A recipe's report as one HTML file without network or scripts, for light and dark, wide and narrow screens."""
 
-import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
 from las.nn.attention import diagnostics
-from las.reproduction import charts, claims, examples, learning_curves, markdown, tables, weight_histograms
-from las.reproduction.charts import Series
-from las.reproduction.examples import DecodedExample
-from las.reproduction.jobs import Job
+from las.reproduction import charts, claims, learning_curves, markdown, tables
+from las.reproduction.charts import Dots
+from las.reproduction.excerpts import DISTRIBUTIONS_LIMIT, LIMIT, Distribution, Excerpt, RowExample
+from las.reproduction.learning_curves import Points, Series
 from las.reproduction.recipe import Recipe
-from las.reproduction.results import Table
+from las.reproduction.results import Outcome, Table
 from las.reproduction.statistics import Summary
 from las.reproduction.verdicts import NOT_SUPPORTED, SUPPORTED, UNDECIDED, Verdict
-from las.reproduction.weight_histograms import SHARES, Distribution
 from las.runtime import templates
 from las.scoring import error_rates
 
 CLASSES = {SUPPORTED: "good", NOT_SUPPORTED: "bad", UNDECIDED: "open"}
 """CSS class of each verdict."""
-LIMIT, DISTRIBUTIONS_LIMIT = 16, 4
-"""Rows whose curves and attention are drawn, and rows whose distributions are."""
-SMALL = (320, 200)
+SMALL = (2.8, 1.8)
+CURVES = {
+    "dev_loss": ("Validation loss", "nats per target"),
+    "dev_error": ("Validation {metric}", "dev {metric} in %"),
+    "loss": ("Training loss", "smoothed nats per target"),
+    "gradient_norm": ("Norm of the gradient", "log10 of the norm before clipping"),
+    "loss_range": ("Loss along the gradient", "range"),
+    "beta": ("Effective beta", "in weights' norms"),
+}
+"""Titles and units of curves by name: the first two come with the trainings, the others with the excerpt."""
 
 
 class Diagnostic(NamedTuple):
@@ -49,49 +53,30 @@ DIAGNOSTICS = {
 """Measures of the trainings of a row, in the order of their columns."""
 
 
-def page(
-    recipe: Recipe, table: Table, jobs: Sequence[Job], verdicts: Mapping[str, Verdict], before: Sequence[Path] = ()
-) -> str:
-    """The page of a recipe. Audio is part of it unless the corpus is the paper's, which may be licensed.
-
-    What needs run folders is taken over from the first page `before` where no training of them is there any more.
-    """
-    order = {row.name: number for number, row in enumerate(recipe.rows)}
-    finished = sorted((job for job in jobs if job.result is not None), key=lambda job: order[job.row.name])
-    example = examples.example(finished, table.tier != "paper")
-    taken_over = Markup("") if finished else _sections_of_runs(before)
-    curves = {} if "<h2>Training</h2>" in taken_over else _curves(table, finished)
-    rows = [] if example is None else example.rows[:LIMIT]
+def page(recipe: Recipe, table: Table, verdicts: Mapping[str, Verdict], audio: str = "") -> str:
+    """The page of a recipe, of its table alone; `audio` is a data URI of the example, empty where it is not known."""
+    excerpt = table.excerpt or Excerpt({}, None, {})
     return templates.render(
         "report.html",
         title=recipe.title,
         recipe=recipe,
         table=table,
         tier=markdown.TIER_WORDS[table.tier],
+        missing=charts.missing(),
         results=(tables.headings(recipe, table), tables.rows(recipe, table)),
         notes=tables.notes(recipe),
-        figure=trainings(recipe, table),
+        figure=charts.dots(*trainings(recipe, table)),
         rates=tables.rates(table),
         assumptions=tables.assumptions(recipe, table),
         diverged=[(line.label, outcome) for line in table.lines for outcome in line.outcomes if outcome.broken],
         explanation=markdown.explanation(recipe, table),
         verdicts=_verdicts(verdicts),
-        curves=curves,
-        example=example,
-        rows=rows,
-        heat_maps=[] if example is None else _heat_maps(example),
-        distributions=_distributions(finished),
-        taken_over=taken_over,
+        curves=_curves(table, excerpt),
+        example=excerpt.example,
+        audio=audio,
+        heat_maps=_heat_maps(excerpt),
+        distributions=_distributions(excerpt),
     )
-
-
-def _sections_of_runs(before: Sequence[Path]) -> Markup:
-    """Sections of the first page that are drawn with the folders of its trainings; empty without one."""
-    page = before[0].read_text("utf-8") if before else ""
-    parts = re.findall(
-        r"<section><h2>(?:Training|Attention on|Texts of|Distributions of).*?</section>", page, re.DOTALL
-    )
-    return Markup("\n").join(Markup(part) for part in parts)
 
 
 def _verdicts(verdicts: Mapping[str, Verdict]) -> list[tuple[str, str, Verdict, str]]:
@@ -100,8 +85,8 @@ def _verdicts(verdicts: Mapping[str, Verdict]) -> list[tuple[str, str, Verdict, 
     return [(name, sentences[name], verdict, CLASSES[verdict.verdict]) for name, verdict in verdicts.items()]
 
 
-def trainings(recipe: Recipe, table: Table) -> Markup:
-    """A dot for each training of each row, the mean with its interval, and the paper's number."""
+def trainings(recipe: Recipe, table: Table) -> tuple[list[Dots], str, str]:
+    """A dot for each training of each row, with mean, interval and the paper's number; the unit; its measure."""
     key = tables.paper_key(recipe, table.metric)
     paper = {row.label: row.paper.get(key) for row in recipe.rows}
     rows = []
@@ -109,7 +94,7 @@ def trainings(recipe: Recipe, table: Table) -> Markup:
         summary = line.summary("test")
         printed = paper.get(line.label)
         rows.append(
-            charts.Dots(
+            Dots(
                 line.label,
                 [100 * value for value in line.values("test")],
                 None if summary is None else 100 * summary.mean,
@@ -117,7 +102,7 @@ def trainings(recipe: Recipe, table: Table) -> Markup:
                 100 * printed if isinstance(printed, float) else None,
             )
         )
-    return charts.dots(rows, f"test {error_rates.SHORT_NAMES[table.metric]} in %", error_rates.SHORT_NAMES[key])
+    return rows, f"test {error_rates.SHORT_NAMES[table.metric]} in %", error_rates.SHORT_NAMES[key]
 
 
 def _percent(summary: Summary | None) -> tuple[float, float] | None:
@@ -128,75 +113,48 @@ def _percent(summary: Summary | None) -> tuple[float, float] | None:
     return 100 * low, 100 * high
 
 
-def _by_row(jobs: Sequence[Job]) -> dict[str, list[Job]]:
-    rows: dict[str, list[Job]] = {}
-    for job in jobs:
-        rows.setdefault(job.row.label, []).append(job)
-    return dict(list(rows.items())[:LIMIT])
-
-
-def _curves(table: Table, jobs: Sequence[Job]) -> dict[str, Any]:
-    """Learning curves with bands from lowest to highest seed, and a table of diagnostics; empty without curves.
-
-    Those of the dev part are kept with the results; the others need the folders of the jobs.
-    """
-    outcomes = {line.label: line.outcomes for line in table.lines if any(each.curve for each in line.outcomes)}
-    outcomes = dict(list(outcomes.items())[:LIMIT])
-    if not outcomes:
-        return {}
-    by_row = _by_row(jobs)
-    metric = error_rates.SHORT_NAMES[table.metric]
-    validations = (
-        ("Validation loss", "nats per target", "dev_loss"),
-        (f"Validation {metric}", f"dev {metric} in %", "dev_error"),
-    )
-    figures = [
-        charts.chart(
-            [
-                learning_curves.series(label, each, learning_curves.outcome_values(key))
-                for label, each in outcomes.items()
-            ],
-            "step",
-            unit,
-            title=title,
-        )
-        for title, unit, key in validations
-    ]
-    curves = (
-        ("Training loss", "smoothed nats per target", learning_curves.update_values("loss")),
-        (
-            "Norm of the gradient",
-            "log10 of the norm before clipping",
-            learning_curves.update_values("gradient_norm", learning_curves.log10),
-        ),
-        ("Loss along the gradient", "range", learning_curves.probe_values(_loss_range)),
-        ("Effective beta", "in weights' norms", learning_curves.probe_values(_effective_beta)),
-    )
-    figures += [
-        charts.chart(
-            [learning_curves.series(label, by_row.get(label, ()), read) for label in outcomes],
-            "step",
-            unit,
-            title=title,
-        )
-        for title, unit, read in curves
-    ]
-    return {
-        "legend": charts.legend(list(outcomes)),
+def _curves(table: Table, excerpt: Excerpt) -> dict[str, Any]:
+    """Learning curves with bands from lowest to highest seed, and a table of diagnostics; empty without curves."""
+    metric, figures, names = error_rates.SHORT_NAMES[table.metric], [], dict[str, None]()
+    drawn = {name: _series(name, table, excerpt) for name in CURVES}
+    for line in table.lines:
+        if any(each.name == line.label and each.x for lines in drawn.values() for each in lines):
+            names[line.label] = None
+    labels = list(names)[:LIMIT]
+    for name, (title, unit) in CURVES.items():
+        lines = [each for each in drawn[name] if each.name in labels]
+        figures.append(charts.chart(lines, "step", unit.format(metric=metric), title.format(metric=metric)))
+    return names and {
+        "legend": charts.legend(labels),
         "figures": figures,
         "highest": learning_curves.HIGHEST_PERCENT,
         "diagnostics": _diagnostics(table),
     }
 
 
-def _loss_range(probe: Mapping[str, Any]) -> float:
-    losses: list[float] = probe["gradient"]["losses"]
-    return max(losses) - min(losses)
+def _series(name: str, table: Table, excerpt: Excerpt) -> list[Series]:
+    """The curves of all rows, in their order, empty where a row has none."""
+    stored = {each.name: each for each in excerpt.curves.get(name, ())}
+    found = []
+    for line in table.lines:
+        if name in ("dev_loss", "dev_error") and any(each.curve for each in line.outcomes):
+            found.append(learning_curves.series(line.label, line.outcomes, _validations(name)))
+        else:
+            found.append(stored.get(line.label, Series(line.label, [], [], [], [])))
+    return found
 
 
-def _effective_beta(probe: Mapping[str, Any]) -> float:
-    beta: float = probe["gradient"]["scale_free_beta"]
-    return beta
+def _validations(name: str) -> Callable[[Outcome], Points]:
+    """One value of each validation of a training: the loss, or the error in percent as it is drawn."""
+
+    def read(outcome: Outcome) -> Points:
+        if outcome.curve is None:
+            return {}
+        values: tuple[float, ...] = getattr(outcome.curve, name)
+        drawn = map(learning_curves.drawn_rate, values) if name == "dev_error" else values
+        return dict(zip(outcome.curve.steps, drawn, strict=True))
+
+    return read
 
 
 def _diagnostics(table: Table) -> tuple[list[str], list[list[str]], str]:
@@ -214,41 +172,28 @@ def _diagnostics(table: Table) -> tuple[list[str], list[list[str]], str]:
     return ["row", *(DIAGNOSTICS[measure].heading for measure in measures)], cells, " ".join(explained)
 
 
-def _heat_maps(example: DecodedExample) -> list[Markup]:
+def _heat_maps(excerpt: Excerpt) -> list[Markup]:
     """The teacher-forced attention of each row that has one, with the true times where there is one for each token."""
-    times = [(interval.start_s, interval.end_s) for interval in example.utterance.alignment]
-    return [
-        charts.heat_map(
-            attention.weights,
-            attention.symbols,
-            example.utterance.duration_s,
-            label,
-            f"entropy {attention.numbers.entropy:.2f}, diagonality {attention.numbers.diagonality:.2f}, "
-            f"coverage {attention.numbers.coverage:.2f}",
-            times if len(times) == len(attention.symbols) - 1 else [],
-        )
-        for label, attention in ((row.label, row.attention) for row in example.rows[:LIMIT])
-        if attention is not None
-    ]
+    example = excerpt.example
+    if example is None:
+        return []
+
+    def drawn(row: RowExample) -> Markup:
+        numbers = ", ".join(f"{name} {row.numbers[name]:.2f}" for name in ("entropy", "diagonality", "coverage"))
+        times = example.intervals if len(example.intervals) == len(row.symbols) - 1 else ()
+        return charts.heat_map(row.levels(), row.symbols, example.duration_s, row.label, numbers, times)
+
+    return [drawn(row) for row in example.rows[:LIMIT] if row.symbols]
 
 
-def _distributions(jobs: Sequence[Job]) -> list[tuple[str, list[Markup]]]:
+def _distributions(excerpt: Excerpt) -> list[tuple[str, list[Markup]]]:
     """Distributions of parameters over training, for the first seed of the first rows."""
-    parts = []
-    for label, trainings in list(_by_row(jobs).items())[:DISTRIBUTIONS_LIMIT]:
-        histograms = weight_histograms.notable(weight_histograms.read(trainings[0].directory / "tensorboard"))
-        figures = [_ridge(name, steps) for name, steps in histograms.items() if len(steps) > 1]
-        if figures:
-            parts.append((label, figures))
-    return parts
+    found = list(excerpt.distributions.items())[:DISTRIBUTIONS_LIMIT]
+    return [(label, [_ridge(name, each) for name, each in parameters.items()]) for label, parameters in found]
 
 
-def _ridge(name: str, steps: Sequence[Distribution]) -> Markup:
+def _ridge(name: str, found: Distribution) -> Markup:
     """A chart of one parameter's quantiles over steps."""
-    quantiles = {share: [step.quantiles[SHARES.index(share)] for step in steps] for share in SHARES}
-    numbers = [float(step.step) for step in steps]
-    bands = [
-        Series("", numbers, quantiles[0.5], quantiles[low], quantiles[high])
-        for low, high in ((0.05, 0.95), (0.25, 0.75))
-    ]
-    return charts.chart(bands, "step", "value", SMALL, name, colours=[0, 0])
+    lowest, low, middle, high, highest = found.quantiles
+    bands = [Series("", found.steps, middle, *ends) for ends in ((lowest, highest), (low, high))]
+    return charts.chart(bands, "step", "value", name, SMALL)

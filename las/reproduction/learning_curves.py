@@ -5,16 +5,30 @@ import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from las.reproduction.charts import Series
-from las.reproduction.results import Outcome
 from las.storage import bounded
 
 Points = Mapping[int, float]
 """A value for each step."""
+
+
+class Series(NamedTuple):
+    """A line, its band, and its name in the legend."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+
+    def thinned(self, count: int) -> "Series":
+        """The line at most `count` of its points, evenly spread, with four digits of its values."""
+        chosen = [round(place) for place in np.linspace(0, len(self.x) - 1, min(count, len(self.x)))]
+        values = ([float(f"{part[index]:.4g}") for index in chosen] for part in self[2:])
+        return Series(self.name, [self.x[index] for index in chosen], *values)
 
 
 class Training(Protocol):
@@ -43,10 +57,10 @@ def validation_values(key: str) -> Callable[[Training], Points]:
 
 def validation_error_rates(job: Training) -> Points:
     """The error rates of a training's validations in percent, at most `HIGHEST_PERCENT`."""
-    return {step: _drawn(rate) for step, rate in validation_values("dev_error")(job).items()}
+    return {step: drawn_rate(rate) for step, rate in validation_values("dev_error")(job).items()}
 
 
-def _drawn(rate: float) -> float:
+def drawn_rate(rate: float) -> float:
     """An error rate in percent, at most `HIGHEST_PERCENT`."""
     return min(100 * rate, HIGHEST_PERCENT)
 
@@ -74,20 +88,6 @@ def probe_values(read: Callable[[Mapping[str, Any]], float]) -> Callable[[Traini
     return lambda job: {
         each["step"]: read(each) for each in bounded.stored_lines(job.directory / "analysis" / "smoothness.jsonl")
     }
-
-
-def outcome_values(key: str) -> Callable[[Outcome], Points]:
-    """One value of each validation that a result keeps: `dev_loss`, or `dev_error` in percent as it is drawn."""
-
-    def read(outcome: Outcome) -> Points:
-        if outcome.curve is None:
-            return {}
-        values = zip(outcome.curve.steps, getattr(outcome.curve, key), strict=True)
-        if key == "dev_error":
-            return {step: _drawn(value) for step, value in values}
-        return dict(values)
-
-    return read
 
 
 def series(label: str, jobs: Sequence[Read], read: Callable[[Read], Points]) -> Series:

@@ -1,17 +1,18 @@
 """The results of a recipe's trainings as plain numbers, from which tables and verdicts are made.
 
-They are written beside the table (`<recipe>-<tier>-<corpus>.json`), so that verdicts can be computed
+They are written next to the table (`<recipe>-<tier>-<corpus>.json`), so that verdicts can be computed
 again without the runs.
 """
 
 import itertools
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from las.reproduction import learning_rates, run_numbers
+from las.reproduction import run_numbers
 from las.reproduction.convergence import (
     LEVELS,
     SECONDS_TO_COMMON,
@@ -21,6 +22,7 @@ from las.reproduction.convergence import (
     level_measures,
     times,
 )
+from las.reproduction.excerpts import Excerpt
 from las.reproduction.jobs import Job
 from las.reproduction.recipe import SMOKE, Recipe
 from las.reproduction.run_numbers import LATE_SHARE
@@ -58,7 +60,7 @@ MEASURES = {
     **{level_measures(level)[0]: f"first step with a dev error of {100 * level:.0f} %" for level in LEVELS},
     **{level_measures(level)[1]: f"seconds to a dev error of {100 * level:.0f} %" for level in LEVELS},
 }
-"""The numbers of a training, beside those of further test sets such as `hub5_01`."""
+"""The numbers of a training, besides those of further test sets such as `hub5_01`."""
 FORMER = {
     "loss_change": "batch_loss_change",
     "loss_range": "own_loss_range",
@@ -148,6 +150,8 @@ class Table:
     metric: str
     command: str
     lines: tuple[Line, ...]
+    excerpt: Excerpt | None = None
+    """What pages show of run folders besides; None in tables of earlier releases."""
 
     def line(self, name: str) -> Line:
         """A row by its name; without trainings where there is none."""
@@ -188,9 +192,30 @@ def collect(recipe: Recipe, tier: str, jobs: Sequence[Job], command: str, known:
     lines = []
     for row in recipe.rows:
         tried = len({job.rate for job in jobs if job.row.name == row.name and job.seed == 1})
-        taken, others = learning_rates.divided(by_row[row.name], tried)
+        taken, others = divided(by_row[row.name], tried)
         lines.append(Line(row.name, row.label, tuple(taken), tuple(others)))
-    return with_times(Table(recipe.name, tier, _corpus(jobs), metric, command, tuple(lines)))
+    before = [table.excerpt for table in known if table.recipe == recipe.name and table.excerpt is not None]
+    table = Table(recipe.name, tier, _corpus(jobs), metric, command, tuple(lines), before[-1] if before else None)
+    return with_times(table)
+
+
+def divided(trained: Sequence[Outcome], num_tried: int) -> tuple[list[Outcome], list[Outcome]]:
+    """Trainings of a row that count, with the chosen learning rate, and the others. Without rates all count."""
+    if all(each.rate is None for each in trained):
+        return list(trained), []
+    rate = best_rate(trained, num_tried)
+    return [each for each in trained if each.rate == rate], [each for each in trained if each.rate != rate]
+
+
+def best_rate(trained: Sequence[Outcome], num_tried: int) -> float | None:
+    """The rate with the lowest dev error with seed 1; None until all `num_tried` rates were trained.
+
+    Broken trainings come last; of equals the lower rate is taken.
+    """
+    tried = {each.rate: each for each in trained if each.seed == 1 and each.rate is not None}
+    if len(tried) < num_tried:
+        return None
+    return min((bool(each.broken), each.dev_error, rate) for rate, each in tried.items() if rate is not None)[-1]
 
 
 def stored(known: Sequence[Table], jobs: Sequence[Job]) -> dict[Path, Outcome]:
@@ -219,7 +244,7 @@ def with_times(table: Table) -> Table:
 def outcome(job: Job, result: Mapping[str, Any], judged: bool = True) -> Outcome:
     """The numbers of one finished training.
 
-    Unless `judged` is false, one that ends no better than a model that does not hear is broken.
+    Unless `judged` is false, one that ends no better than chance is broken.
     """
     metrics = job.metrics()
     curve = Curve.of(metrics)
@@ -231,7 +256,7 @@ def outcome(job: Job, result: Mapping[str, Any], judged: bool = True) -> Outcome
     values |= run_numbers.drifts(job.directory / "tensorboard")
     broken = (result.get("broken") or "").replace(str(job.directory), "the run folder")
     if judged and not broken and curve is not None:
-        broken = deafness(curve.dev_error[-1], chance_error)
+        broken = below_chance(curve.dev_error[-1], chance_error)
     test = test_split(result["splits"])
     interval = test.get("interval")
     return Outcome(
@@ -264,13 +289,13 @@ def fault(job: Job) -> str:
     return ""
 
 
-def deafness(last_error: float, chance_error: float | None) -> str:
-    """The reason why a training is broken that ends no better than a model that does not hear; else empty."""
+def below_chance(last_error: float, chance_error: float | None) -> str:
+    """Why a training counts as broken: it ends no better than chance; empty otherwise."""
     if chance_error is None or last_error < chance_error:
         return ""
     return (
         f"the dev error at the end, {100 * last_error:.1f} %, is not below the {100 * chance_error:.1f} % of a model "
-        "that does not hear"
+        "that ignores the audio"
     )
 
 
@@ -300,8 +325,19 @@ def _metrics(values: Mapping[str, Any]) -> list[str]:
 
 
 def write(table: Table, path: Path) -> None:
-    """Write a table as JSON."""
-    atomic.write_json(path, asdict(table))
+    """Write a table as JSON, lists of numbers and of words on one line each."""
+    excerpt = None if table.excerpt is None else table.excerpt.to_dict()
+    atomic.write(path, _dumped(asdict(replace(table, excerpt=None)) | {"excerpt": excerpt}) + "\n")
+
+
+def _dumped(value: Any, indent: str = "\n") -> str:
+    inner = indent + " "
+    if isinstance(value, Mapping) and value:
+        parts = [f"{json.dumps(key, ensure_ascii=False)}: {_dumped(each, inner)}" for key, each in value.items()]
+        return f"{{{inner}{f',{inner}'.join(parts)}{indent}}}"
+    if isinstance(value, list | tuple) and any(isinstance(each, Mapping) for each in value):
+        return f"[{inner}{f',{inner}'.join(_dumped(each, inner) for each in value)}{indent}]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def read(path: Path) -> Table:
@@ -312,7 +348,8 @@ def read(path: Path) -> Table:
         for line in values["lines"]:
             outcomes, tried = (tuple(map(_read_outcome, line.get(key, ()))) for key in ("outcomes", "tried"))
             lines.append(Line(line["name"], line["label"], outcomes, tried))
-        return Table(**values | {"lines": tuple(lines)})
+        excerpt = None if values.get("excerpt") is None else Excerpt.from_dict(values["excerpt"])
+        return Table(**values | {"lines": tuple(lines), "excerpt": excerpt})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StorageError(
             f"{path}: no table of results, or damaged ({error!r}): restore it, or move it away"

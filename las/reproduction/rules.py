@@ -13,11 +13,20 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from las.reproduction import statistics
-from las.reproduction.power import RELEVANT, MeanPlan, Plan, RankPlan, SharePlan, SpreadPlan
 from las.reproduction.results import MEASURES, Table
 from las.reproduction.samples import RATES, NotJudged, Sample, broken_in, by_seed, samples, trained
 from las.reproduction.statistics import StatisticalTest
-from las.reproduction.verdicts import Evidence, Rule, Sensitivity
+from las.reproduction.verdicts import (
+    RELEVANT,
+    Evidence,
+    MeanPlan,
+    Plan,
+    RankPlan,
+    Rule,
+    Sensitivity,
+    SharePlan,
+    SpreadPlan,
+)
 
 FAR = 1.5
 """"Far worse" is an error rate so many times the other one."""

@@ -145,9 +145,7 @@ def page(first: Run, second: Run, keys: list[tuple[str, str, str]], splits: list
     """The comparison as one HTML page without network or scripts, for light and dark, wide and narrow screens."""
     names = (first.label, second.label)
     figures = [
-        charts.chart(
-            [learning_curves.series(run.label, [run], read) for run in (first, second)], "step", unit, title=title
-        )
+        charts.chart([learning_curves.series(run.label, [run], read) for run in (first, second)], "step", unit, title)
         for title, unit, read in CURVES
     ]
     return templates.render(
@@ -156,6 +154,7 @@ def page(first: Run, second: Run, keys: list[tuple[str, str, str]], splits: list
         names=names,
         summaries=[run.summary for run in (first, second)],
         keys=keys,
+        missing=charts.missing(),
         legend=charts.legend(names),
         figures=[figure for figure in figures if figure != Markup("")],
         highest=learning_curves.HIGHEST_PERCENT,

@@ -1,9 +1,9 @@
 """The cells of a recipe's table as text: the paper's numbers, ours, and the differences."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
-from las.reproduction import learning_rates
 from las.reproduction.convergence import STEPS_TO_COMMON
 from las.reproduction.recipe import PAPER, Recipe
 from las.reproduction.results import Line, Outcome, Table
@@ -153,7 +153,8 @@ def _rate(line: Line) -> str:
     chosen = line.outcomes[0].rate if line.outcomes else None
     if chosen is None:
         return NOTHING
-    return f"{chosen:g}" + (EDGE if learning_rates.at_edge(chosen, tried) else "")
+    at_edge = any(math.isclose(chosen, end) for end in (min(tried), max(tried)))
+    return f"{chosen:g}" + (EDGE if at_edge else "")
 
 
 def _mark(line: Line) -> str:

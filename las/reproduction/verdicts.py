@@ -3,18 +3,125 @@
 Verdicts: `supported` when it is 95 % certain that a claim holds, `not supported` when it is 95 % certain that it does
 not, `undecided` else, and wherever a rule lacks trainings. Both take a two-tailed p of at most 0.05 after Holm's
 correction for all claims that are judged together: the chance of any false verdict on a page is at most 5 %.
+
+The power of a rule is the chance that it sees an effect of a size that matters, by the number of trainings. All powers
+are for a single claim at p = 0.05, two-tailed, before p values are corrected for the number of claims, and take the
+spread that was observed for the true one. The sizes that matter are fixed beforehand, not taken from the results: the
+power of a test for the effect that it found says no more than its p value.
 """
 
+import functools
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from las.reproduction import power as powers
+import numpy as np
+
 from las.reproduction import statistics
-from las.reproduction.power import LEVEL, LIMIT, Plan
 from las.reproduction.results import Table
 from las.reproduction.statistics import Interval
 
 SUPPORTED, NOT_SUPPORTED, UNDECIDED = "supported", "not supported", "undecided"
+LEVEL, WANTED = 0.05, 0.8
+"""The p value of a verdict, and the power that a rule should have."""
+RELEVANT = 0.1
+"""The effect on a mean that should be seen: a tenth of the baseline's, about the gain that both papers report."""
+RELEVANT_SPREAD = 2.0
+"""The ratio of two standard deviations that should be seen."""
+RELEVANT_SHARE = 0.9
+"""The share of trainings, in place of a half, that should be seen."""
+LIMIT = 1_000_000
+"""The largest number of trainings that is looked at."""
+
+
+class Plan(ABC):
+    """The power of a rule at n trainings of each row, and the smallest effect that it sees with a power of `WANTED`."""
+
+    @abstractmethod
+    def power(self, n: int) -> float:
+        """The chance of seeing the effect that matters."""
+
+    @abstractmethod
+    def detectable(self, n: int) -> float | None:
+        """The smallest effect that is seen with a power of `WANTED`; None where it sees none."""
+
+
+@dataclass(frozen=True)
+class MeanPlan(Plan):
+    """Power of Welch's test. `variances` are those of the two sets, `relevant` the difference that matters."""
+
+    variances: tuple[float, float]
+    relevant: float
+
+    def power(self, n: int) -> float:
+        """The chance of seeing the difference that matters."""
+        error, degrees = self._error_and_degrees(n)
+        return t_power(self.relevant / error, degrees) if error else 1.0
+
+    def detectable(self, n: int) -> float:
+        """The smallest difference that is seen."""
+        error, degrees = self._error_and_degrees(n)
+        return error * _smallest(lambda shift: t_power(shift, degrees), 1e4) if error else 0.0
+
+    def _error_and_degrees(self, n: int) -> tuple[float, float]:
+        total, squares = sum(self.variances), sum(variance**2 for variance in self.variances)
+        return math.sqrt(total / n), (n - 1) * total**2 / squares if squares else 0.0
+
+
+@dataclass(frozen=True)
+class RankPlan(Plan):
+    """Power of the exact rank-sum test: it sees rows that do not overlap as soon as their ranks can be rare enough."""
+
+    def power(self, n: int) -> float:
+        """1 where no overlap at all suffices for a verdict, else 0."""
+        return float(2 / math.comb(2 * n, n) <= LEVEL)
+
+    def detectable(self, n: int) -> float | None:
+        """No size, which ranks have not: 0 where rows that do not overlap are seen."""
+        return 0.0 if self.power(n) else None
+
+
+@dataclass(frozen=True)
+class SpreadPlan(Plan):
+    """Power of the Brown-Forsythe test between normal distributions.
+
+    The distance of a normal value from the middle has a mean of √(2/π) and a variance of 1 - 2/π standard deviations.
+    """
+
+    def power(self, n: int) -> float:
+        """The chance of seeing a standard deviation `RELEVANT_SPREAD` times as large."""
+        return self._power(RELEVANT_SPREAD, n)
+
+    def detectable(self, n: int) -> float | None:
+        """The smallest ratio of standard deviations that is seen."""
+        ratio = _smallest(lambda ratio: self._power(1 + ratio, n), 1e3) + 1
+        return ratio if self._power(ratio, n) > WANTED - 0.01 else None
+
+    def _power(self, ratio: float, n: int) -> float:
+        shift = (ratio - 1) * math.sqrt(2 / math.pi)
+        return t_power(shift / math.sqrt((1 - 2 / math.pi) * (1 + ratio**2) / n), 2.0 * n - 2)
+
+
+@dataclass(frozen=True)
+class SharePlan(Plan):
+    """Power of the binomial test of `rows` shares at once, each against a half."""
+
+    rows: int
+
+    def power(self, n: int) -> float:
+        """The chance of seeing all shares where each is `RELEVANT_SHARE`."""
+        return self._power(RELEVANT_SHARE, n)
+
+    def detectable(self, n: int) -> float | None:
+        """The smallest share that is seen in all rows."""
+        share = 0.5 + _smallest(lambda above: self._power(0.5 + above, n), 0.5)
+        return share if self._power(share, n) > WANTED - 0.01 else None
+
+    def _power(self, share: float, n: int) -> float:
+        enough = [k for k in range(n + 1) if 2 * statistics.binomial_tails(k, n)[1] <= LEVEL]
+        return statistics.binomial_tails(enough[0], n, share)[1] ** self.rows if enough else 0.0
 
 
 class Sensitivity(NamedTuple):
@@ -58,7 +165,7 @@ class Verdict(NamedTuple):
         effect: size of the effect, its 95 % `interval`: error rates and shares are fractions.
         p: two-tailed p value of the claim alone; `p_adjusted` is Holm's, over all claims that were judged together.
         power: chance of a verdict at this number of trainings if the effect has the size that matters
-            (`las.reproduction.power`); `needed` trainings of each row give it a power of 80 %.
+            (`Plan`); `needed` trainings of each row give it a power of 80 %.
         trainings: the number of trainings of the row with the fewest; None without a test.
     """
 
@@ -91,7 +198,7 @@ def _verdict(evidence: Evidence, p_adjusted: float | None) -> Verdict:
             verdict = SUPPORTED if evidence.supports < evidence.opposes else NOT_SUPPORTED
     if evidence.sensitivity is not None:
         plan, trainings = evidence.sensitivity.plan, evidence.sensitivity.trainings
-        power, needed = plan.power(trainings), powers.needed(plan)
+        power, needed = plan.power(trainings), trainings_needed(plan)
         parts.append(_power_text(evidence.sensitivity, power, needed))
     text = "; ".join(parts)
     return Verdict(verdict, text, evidence.effect, evidence.interval, evidence.p, p_adjusted, power, needed, trainings)
@@ -106,3 +213,44 @@ def _power_text(sensitivity: Sensitivity, power: float, needed: int | None) -> s
         f"could have seen {seen} with 80 %, {sensitivity.relevant} with {100 * power:.0f} %, "
         f"which needs {many} trainings of each row"
     )
+
+
+def trainings_needed(plan: Plan) -> int | None:
+    """The smallest number of trainings of each row with a power of `WANTED`; None where `LIMIT` are not enough."""
+    low, high = 1, 2
+    while plan.power(high) < WANTED:
+        if high == LIMIT:
+            return None
+        low, high = high, min(2 * high, LIMIT)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if plan.power(middle) >= WANTED else (middle, high)
+    return high
+
+
+def t_power(shift: float, degrees: float) -> float:
+    """The power of a two-tailed t-test, where the difference is so many standard errors: the tail on its side.
+
+    The noncentral t distribution, with the standard deviation's chi distribution summed over a grid.
+    """
+    reached, weights = _limits(degrees)
+    return sum(w * math.erfc((limit - shift) / math.sqrt(2)) / 2 for limit, w in zip(reached, weights, strict=True))
+
+
+@functools.lru_cache(maxsize=64)
+def _limits(degrees: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The smallest differences that are seen, in true standard errors, by what the estimated one is; its weights."""
+    spread = 8 / math.sqrt(degrees)
+    ratio = np.linspace(max(1e-3, 1 - spread), 1 + spread, 300)  # of the estimated deviation to the true one
+    density = np.exp((degrees - 1) * np.log(ratio) - degrees * (ratio**2 - 1) / 2)
+    limit = statistics.student_quantile(1 - LEVEL / 2, degrees)
+    return tuple((limit * ratio).tolist()), tuple((density / density.sum()).tolist())
+
+
+def _smallest(power: Callable[[float], float], largest: float) -> float:
+    """The smallest effect with a power of `WANTED`, at most `largest`."""
+    low, high = 0.0, largest
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if power(middle) >= WANTED else (middle, high)
+    return high

@@ -11,6 +11,8 @@ from torch import Tensor
 from las.data.manifest import Interval
 from las.runtime.errors import LasError
 
+MISSING = "pictures need matplotlib: pip install 'las-asr[plots]'"
+
 
 def available() -> bool:
     """True if matplotlib is installed, so that pictures can be drawn."""
@@ -20,7 +22,7 @@ def available() -> bool:
 def blank_figure(width: float, height: float) -> Any:
     """A matplotlib figure, its sides in inches. Raises LasError without matplotlib."""
     if not available():
-        raise LasError("pictures need matplotlib: pip install 'las-asr[plots]'")
+        raise LasError(MISSING)
     from matplotlib.figure import Figure  # no pyplot: no global state, no display
 
     return Figure(figsize=(width, height), layout="constrained")
@@ -56,18 +58,30 @@ def attention_picture(
     tokens, states = weights.shape
     figure = blank_figure(max(6.0, min(16.0, states / 8)), max(3.0, min(14.0, tokens / 4.5)))
     axes = figure.add_subplot()
-    seconds = states * state_ms / 1000
-    axes.imshow(weights.numpy(), aspect="auto", origin="upper", cmap="magma", extent=(0, seconds, tokens - 0.5, -0.5))
-    labels = ["(space)" if symbol.isspace() else symbol for symbol in symbols]
-    axes.set_yticks(range(len(symbols)), labels, fontsize=8)
+    times = [(interval.start_s, interval.end_s) for interval in alignment] if len(alignment) == tokens else []
+    draw_attention(axes, weights.numpy(), symbols, states * state_ms / 1000, times)
+    axes.tick_params("y", labelsize=8)
     axes.set_xlabel("time in seconds")
     axes.set_ylabel("tokens, first at the top")
-    if len(alignment) == len(symbols):
-        for row, interval in enumerate(alignment):
-            axes.hlines([row - 0.5, row + 0.5], interval.start_s, interval.end_s, colors="#4fd1c5", linewidth=0.8)
-            axes.vlines([interval.start_s, interval.end_s], row - 0.5, row + 0.5, colors="#4fd1c5", linewidth=0.8)
     axes.set_title(title, fontsize=10)
     return save(figure, path)
+
+
+def draw_attention(
+    axes: Any, weights: Any, symbols: Sequence[str], seconds: float, intervals: Sequence[tuple[float, float]]
+) -> None:
+    """Draw weights [tokens, states] that last `seconds` on axes, and the true times of the first tokens as outlines."""
+    extent = (0, seconds, len(symbols) - 0.5, -0.5)
+    axes.imshow(weights, aspect="auto", origin="upper", cmap="magma", extent=extent, interpolation="none")
+    axes.set_yticks(range(len(symbols)), [shown(symbol) for symbol in symbols])
+    for row, (start, end) in enumerate(intervals):
+        axes.hlines([row - 0.5, row + 0.5], start, end, colors="#4fd1c5", linewidth=0.8)
+        axes.vlines([start, end], row - 0.5, row + 0.5, colors="#4fd1c5", linewidth=0.8)
+
+
+def shown(symbol: str) -> str:
+    """The label of a symbol: itself, or `(space)`."""
+    return "(space)" if symbol.isspace() else symbol
 
 
 def curves_picture(metrics: Sequence[dict[str, Any]], path: Path, error_name: str, title: str = "") -> Path:

@@ -1,74 +1,95 @@
-"""Charts: pictures, ticks, curves with bands, and a dot for every training."""
+"""Charts: curves with bands, a dot for every training, heat maps, and what stands there without matplotlib."""
 
 import base64
 import re
-import struct
-import zlib
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 from html_page import Page
+from markupsafe import Markup
 
 from las.reproduction import charts
-from las.reproduction.charts import Series
+from las.reproduction.charts import Dots
+from las.reproduction.learning_curves import Series
+from las.training import plots
+
+ONE = Series("a<b", [1.0, 2.0], [3.0, 4.0], [3.0, 4.0], [3.0, 4.0])
+BAND = Series("c", [1.0, 2.0], [3.0, 4.0], [2.0, 3.0], [4.0, 5.0])
+EMPTY = Series("none", [], [], [], [])
+ROWS = [
+    Dots("one <row>", [20.0, 24.0, 22.0], 22.0, (17.0, 27.0), 26.8),
+    Dots("broken", [], None, None, 24.5),
+    Dots("far", [30.0], 30.0, None, 500.0),
+]
 
 
-def test_long_names_break_after_dots_and_underscores() -> None:
-    line = Series("row", [1.0, 2.0], [1.0, 2.0], [1.0, 2.0], [1.0, 2.0])
-    assert "<figcaption>cell.<wbr>input_<wbr>gain</figcaption>" in charts.chart([line], "", "", title="cell.input_gain")
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The figures of matplotlib that are drawn, without the time that it takes."""
+    figures: list[Any] = []
+    monkeypatch.setattr(charts, "svg", lambda figure: figures.append(figure) or "<svg/>")
+    return figures
 
 
-def test_a_picture_is_a_png_of_the_matrix() -> None:
-    scheme, _, data = charts.png([[0.0, 1.0], [0.5, 0.25], [0.0, 0.0]]).partition(",")
-    content = base64.b64decode(data)
-    assert scheme == "data:image/png;base64" and content.startswith(b"\x89PNG\r\n\x1a\n")
-    assert struct.unpack(">II", content[16:24]) == (2, 3)
-    start = content.index(b"IDAT")
-    (length,) = struct.unpack(">I", content[start - 4 : start])
-    assert zlib.decompress(content[start + 4 : start + 4 + length]) == bytes([0, 0, 255, 0, 128, 64, 0, 0, 0])
+def test_a_chart_has_a_line_for_each_series_and_a_band_where_seeds_differ(drawn: list[Any]) -> None:
+    charts.chart([EMPTY, ONE, BAND], "step", "loss", title="cell.input_gain")
+    (axes,) = drawn[0].axes
+    assert [line.get_xydata().tolist() for line in axes.lines] == [[], [[1, 3], [2, 4]], [[1, 3], [2, 4]]]
+    assert len(axes.collections) == 1 and (axes.get_xlabel(), axes.get_ylabel()) == ("step", "loss")
+    assert charts.chart([], "x", "y") == charts.chart([EMPTY], "x", "y") == ""
 
 
-def test_ticks_are_round_and_inside() -> None:
-    assert charts.ticks(0.0, 500.0) == [0, 100, 200, 300, 400, 500]
-    assert charts.ticks(0.13, 0.29) == [0.15, 0.2, 0.25]
-    assert len(charts.ticks(1.0, 1.0)) == 1
+def test_no_two_of_sixteen_lines_look_alike(drawn: list[Any]) -> None:
+    names = [str(number) for number in range(16)]
+    charts.chart([ONE._replace(name=name) for name in names], "step", "loss")
+    styles = [(line.get_color(), line.get_linestyle()) for line in drawn[0].axes[0].lines]
+    assert len(set(styles)) == 16
+    keys = re.findall(r'class="key([^"]*)" style="background: ([^"]+)"', charts.legend(names))
+    assert [(colour, "--" if dashed else "-") for dashed, colour in keys] == styles
+    assert "a&lt;b" in charts.legend(["a<b"])
 
 
-def test_a_chart_has_a_band_only_where_seeds_differ() -> None:
-    one = Series("a<b", [1.0, 2.0], [3.0, 4.0], [3.0, 4.0], [3.0, 4.0])
-    two = one._replace(name="c", low=[2.0, 3.0], high=[4.0, 5.0])
-    drawn = charts.chart([one, two, Series("none", [], [], [], [])], "step", "loss", title="t")
-    assert drawn.count("<polyline") == 2 and drawn.count("<polygon") == 1
-    assert "a&lt;b" in charts.legend(["a<b"]) and charts.chart([], "x", "y") == ""
+def test_every_training_is_a_dot_with_means_intervals_and_the_papers_numbers(drawn: list[Any]) -> None:
+    figure = charts.dots(ROWS, "test PER in %", "WER")
+    (axes,) = drawn[0].axes
+    values = sorted(x for line in axes.lines for x in line.get_xdata())
+    assert values == [20, 22, 22, 24, 30, 30], "four trainings and two means"
+    assert len(axes.collections) == 3, "an interval and two numbers of the paper"
+    assert [text.get_text() for text in axes.texts] == ["paper: 500.0 →"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["one <row>", "broken", "far"]
+    assert "(WER)" in figure and "Upright" not in charts.dots([ROWS[0]._replace(paper=None)], "x", "PER")
+    assert charts.dots([ROWS[1]], "x", "PER") == ""
 
 
-def test_no_two_of_sixteen_lines_look_alike() -> None:
-    lines = [Series(str(number), [1.0, 2.0], [3.0, 4.0], [3.0, 4.0], [3.0, 4.0]) for number in range(16)]
-    styles = re.findall(r'<polyline class="line ([^"]+)"', charts.chart(lines, "step", "loss"))
-    assert len(set(styles)) == 16 and styles[0] == "s0" and styles[8] == "s0 dashed"
-    assert re.findall(r'class="key ([^"]+)"', charts.legend([line.name for line in lines])) == styles
+def test_a_heat_map_has_the_weights_the_symbols_and_the_true_times(drawn: list[Any]) -> None:
+    weights = np.array([[0.0, 1.0], [0.5, 0.25], [0.0, 0.0]])
+    charts.heat_map(weights, ["a", " ", "(end)"], 0.8, "title", "caption", [(0.0, 0.4), (0.4, 0.8)])
+    (axes,) = drawn[0].axes
+    assert axes.images[0].get_array().tolist() == weights.tolist()
+    assert axes.images[0].get_extent() == [0, 0.8, 2.5, -0.5]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "(space)", "(end)"]
+    assert len(axes.collections) == 4, "two sides of each outline"
+
+
+def test_a_figure_is_an_svg_whose_words_stay_words_the_same_every_time() -> None:
+    figures = [charts.chart([ONE, BAND], "step", "loss", title="t<i>") for _ in range(2)]
+    page = Page(figures[0])
+    assert page.open == [] and page.tags["img"] == 1 and figures[0] == figures[1] and "t&lt;i&gt;" in figures[0]
+    svg = base64.b64decode(page.loads[0].partition("base64,")[2]).decode()
+    assert svg.startswith("<?xml") and ">step</text>" in svg and "Matplotlib v" not in svg
 
 
 @pytest.mark.parametrize(
-    ("number", "text"),
-    [(0.0, "0"), (0.25, "0.25"), (9e3, "9000"), (3e4, "30k"), (-12.5e3, "-12.5k"), (2e6, "2M"), (3e10, "30G")],
+    "draw",
+    [
+        lambda: charts.chart([ONE], "step", "loss"),
+        lambda: charts.dots(ROWS, "x", "PER"),
+        lambda: charts.heat_map([[1.0]], ["a"], 1.0, "title"),
+    ],
 )
-def test_numbers_beside_an_axis_are_short(number: float, text: str) -> None:
-    assert charts.short(number) == text
-
-
-def test_every_training_is_a_dot_with_means_intervals_and_the_papers_numbers() -> None:
-    rows = [
-        charts.Dots("one <row>", [20.0, 24.0, 22.0], 22.0, (17.0, 27.0), 26.8),
-        charts.Dots("broken", [], None, None, 24.5),
-        charts.Dots("far", [30.0], 30.0, None, 500.0),
-    ]
-    figure = charts.dots(rows, "test PER in %", "WER")
-    assert Page(figure).open == []
-    assert figure.count('class="dot"') == 4 and figure.count('class="mean"') == 2
-    assert figure.count('class="line s0"') == 1 and figure.count('class="paper"') == 2
-    assert "one &lt;row&gt;" in figure and "the paper's numbers (WER)" in figure
-    assert figure.count("→") == 1 and "paper: 500.0 →" in figure
-    assert "Upright lines" not in charts.dots([rows[0]._replace(paper=None)], "test PER in %", "PER")
-    places = [float(x) for x in re.findall(r'class="dot" cx="([\d.]+)"', figure)]
-    assert places[0] < places[2] < places[1] < places[3]
-    assert charts.dots([charts.Dots("none", [], None, None, 20.0)], "x", "PER") == ""
+def test_without_matplotlib_figures_are_empty(draw: Callable[[], Markup], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert charts.missing() == ""
+    monkeypatch.setattr(plots, "available", lambda: False)
+    assert draw() == "" and "las-asr[plots]" in charts.missing()

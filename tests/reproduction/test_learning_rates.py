@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from las.cli import reproduce
-from las.reproduction import jobs, learning_rates, recipe, result_folders, results
+from las.reproduction import jobs, recipe, result_folders, results
 from las.reproduction.jobs import Job
 from las.reproduction.recipe import Recipe
 from las.reproduction.results import Line, Outcome, Table
@@ -85,9 +85,9 @@ def test_the_best_rate_on_dev_counts_and_the_others_are_kept_apart(tuned: Recipe
 def test_a_broken_training_is_never_the_best(tuned: Recipe) -> None:
     planned = plan(tuned)[:3]
     trained = [outcome(planned[0], 0.1, "not finite"), outcome(planned[1], 0.6), outcome(planned[2], 0.6)]
-    assert learning_rates.best(trained, 3) == 0.002
-    assert learning_rates.best(trained[1:], 3) is None
-    assert learning_rates.best([outcome(job, 1.0, "broken") for job in planned], 3) == 0.001
+    assert results.best_rate(trained, 3) == 0.002
+    assert results.best_rate(trained[1:], 3) is None
+    assert results.best_rate([outcome(job, 1.0, "broken") for job in planned], 3) == 0.001
 
 
 def test_a_stored_training_counts_only_with_the_same_settings(tuned: Recipe) -> None:
@@ -126,8 +126,3 @@ def test_a_table_with_rates_is_read_as_it_was_written(tuned: Recipe, tmp_path: P
     results.write(table, tmp_path / "x.json")
     assert results.read(tmp_path / "x.json") == table
     assert [len(line.tried) for line in table.lines] == [2, 2]
-
-
-@pytest.mark.parametrize(("rate", "expected"), [(0.001, True), (0.002, False), (0.004, True)])
-def test_rates_at_the_edge_are_known(rate: float, expected: bool) -> None:
-    assert learning_rates.at_edge(rate, RATES) is expected

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from las.reproduction import power, statistics
-from las.reproduction.power import MeanPlan, RankPlan, SharePlan, SpreadPlan, needed, t_power
+from las.reproduction import statistics
+from las.reproduction.verdicts import WANTED, MeanPlan, RankPlan, SharePlan, SpreadPlan, t_power
+from las.reproduction.verdicts import trainings_needed as needed
 
 
 def test_the_power_of_t_is_that_of_the_noncentral_distribution() -> None:
@@ -18,7 +19,7 @@ def test_seventeen_see_a_difference_of_one_deviation() -> None:
     """The sample size of every textbook: d = 1, 80 %, two-tailed 5 %."""
     plan = MeanPlan((1.0, 1.0), 1.0)
     assert needed(plan) == 17 and plan.power(17) == pytest.approx(0.807, abs=1e-3)
-    assert plan.power(16) < power.WANTED and plan.detectable(17) == pytest.approx(0.991, abs=1e-3)
+    assert plan.power(16) < WANTED and plan.detectable(17) == pytest.approx(0.991, abs=1e-3)
     assert needed(MeanPlan((0.0, 0.0), 1.0)) == 2 and needed(MeanPlan((1.0, 1.0), 1e-3)) is None
 
 

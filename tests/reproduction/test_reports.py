@@ -1,37 +1,24 @@
-"""Reports: tables, charts and the page; nothing in it is loaded from anywhere, and a browser shows all of it."""
+"""Reports: tables, documents, and the numbers of run folders that they are made of."""
 
-import base64
 import dataclasses
-import io
 import json
-import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
-import soundfile
 import torch
-from browsers import BROWSERS
-from html_page import Page
 from torch.utils.tensorboard import SummaryWriter
 
-from las.cli import reproduce
 from las.reproduction import (
     claims,
-    examples,
-    html_report,
     learning_curves,
     markdown,
     recipe,
     results,
     run_numbers,
     tables,
-    weight_histograms,
 )
 from las.reproduction import jobs as reproduction_jobs
-from las.reproduction.charts import Series
 from las.reproduction.jobs import Job
 from las.reproduction.results import Line, Outcome, Table
 
@@ -46,19 +33,6 @@ def outcome(seed: int, rate: float | None, **values: float) -> Outcome:
 def a_table(recipe_name: str = "bo18_table3", **lines: list[Outcome]) -> Table:
     found = tuple(Line(name, name, tuple(each)) for name, each in lines.items())
     return Table(recipe_name, "paper", "timit", "phone_error_rate", "las reproduce", found)
-
-
-@pytest.fixture(scope="module")
-def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Job]]:
-    """A folder with the reports of two rows and two seeds, trained for a few steps, and their jobs."""
-    import tiny
-
-    root = tiny.tree(tmp_path_factory.mktemp("reported"))
-    own = ["recipe=bo18_table1", "tier=smoke", "seeds=2", f"runs_dir={root / 'runs'}", f"results_dir={root}"]
-    given = ["corpus=timit", f"corpus.root={root / 'TIMIT'}", "corpus.partial=true", f"data_dir={root / 'data'}"]
-    given += [*tiny.SHORT, "trainer.attention_pictures=false"]
-    reproduce.reproduce([*own, *given])
-    return root, reproduction_jobs.jobs(recipe.read("bo18_table1"), "smoke", 2, root / "runs", given)
 
 
 def test_the_table_shows_mean_spread_interval_and_difference() -> None:
@@ -163,15 +137,15 @@ def test_quantiles_of_histograms_are_those_of_the_values(tmp_path: Path) -> None
     for step, shift in ((1, 0.0), (2, 0.0), (3, 0.5)):
         board.add_histogram("listener.layers.0.forwards.cell.input_weight", values + shift, step, bins=1000)
     board.close()
-    (found,) = weight_histograms.read(tmp_path).values()
+    (found,) = run_numbers.histograms(tmp_path).values()
     assert [each.step for each in found] == [1, 2, 3]
-    expected = np.quantile(values.numpy(), weight_histograms.SHARES)
+    expected = np.quantile(values.numpy(), run_numbers.SHARES)
     np.testing.assert_allclose(found[0].quantiles, expected, atol=0.02)
     assert found[0].deviation == pytest.approx(float(values.std()), rel=1e-3)
-    still, moved = weight_histograms.changes(found)
+    still, moved = run_numbers.decile_changes(found)
     assert still == pytest.approx(0, abs=1e-6) and moved == pytest.approx(0.5 / float(values.std()), rel=0.02)
-    assert weight_histograms.read(tmp_path / "none") == {}
-    assert weight_histograms.notable({"speller.output.weight": found, "speller.cells.0.gain": found}).keys() == {
+    assert run_numbers.histograms(tmp_path / "none") == {}
+    assert run_numbers.notable({"speller.output.weight": found, "speller.cells.0.gain": found}).keys() == {
         "speller.cells.0.gain"
     }
 
@@ -191,116 +165,9 @@ def test_what_a_resumed_run_repeats_counts_once_and_without_a_warning(tmp_path: 
         for step in steps:
             board.add_histogram("gain", torch.full((9,), value), step)
         board.close()
-    (found,) = weight_histograms.read(tmp_path).values()
+    (found,) = run_numbers.histograms(tmp_path).values()
     assert [(each.step, round(each.quantiles[0], 6)) for each in found] == [(1, 1.0), (2, 2.0), (3, 2.0), (4, 2.0)]
     assert caplog.text == ""
-
-
-def test_a_band_goes_over_the_seeds_that_have_a_step(reported: tuple[Path, list[Job]]) -> None:
-    _, jobs = reported
-    points = {jobs[0].directory: {1: 2.0, 2: 1.0}, jobs[1].directory: {1: 4.0}}
-    found = learning_curves.series("row", jobs[:2], lambda job: points[job.directory])
-    assert found == Series("row", [1.0, 2.0], [3.0, 1.0], [2.0, 1.0], [4.0, 1.0])
-
-
-def test_trainings_validated_at_other_steps_are_interpolated() -> None:
-    found = learning_curves.series("row", [{10: 4.0, 30: 2.0}, {20: 9.0, 40: 7.0}], lambda points: points)
-    assert found == Series(
-        "row", [10.0, 20.0, 30.0, 40.0], [4.0, 6.0, 5.0, 7.0], [4.0, 3.0, 2.0, 7.0], [4.0, 9.0, 8.0, 7.0]
-    )
-
-
-def test_every_row_decodes_the_example(reported: tuple[Path, list[Job]]) -> None:
-    _, jobs = reported
-    found = examples.example(jobs, with_audio=True)
-    assert found is not None and [each.label for each in found.rows] == ["layer norm in the listener", "no layer norm"]
-    attention = found.rows[0].attention
-    assert found.utterance.id == "mdab0_sx0" and attention is not None and attention.symbols[-1] == "(end)"
-    weights = np.array(attention.weights)
-    assert len(weights) == len(attention.symbols)
-    np.testing.assert_allclose(weights.sum(1), 1, atol=1e-5)
-    waveform, rate = soundfile.read(io.BytesIO(base64.b64decode(found.audio.partition(",")[2])))
-    assert rate == 16000 and len(waveform) == round(found.utterance.duration_s * rate)
-    assert examples.example([], with_audio=True) is None
-    silent = examples.example(jobs, with_audio=False)
-    assert silent is not None and silent.audio == ""
-
-
-def test_a_row_whose_checkpoint_is_gone_is_left_out(reported: tuple[Path, list[Job]], tmp_path: Path) -> None:
-    _, jobs = reported
-    moved = []
-    for job in jobs:
-        copy = shutil.copytree(job.directory, tmp_path / job.row.name / str(job.seed))
-        moved.append(Job(job.row, job.seed, job.copy, job.overrides, job.config, copy))
-    shutil.rmtree(moved[0].directory / "checkpoints")
-    found = examples.example(moved, with_audio=False)
-    assert found is not None and [each.label for each in found.rows] == ["no layer norm"]
-
-
-def test_the_page_needs_nothing_else_and_has_tables_pictures_and_sound(reported: tuple[Path, list[Job]]) -> None:
-    root, _ = reported
-    text = (root / "bo18_table1-smoke-timit.html").read_text("utf-8")
-    found = Page(text)
-    assert found.open == []
-    assert found.loads and all(each.startswith("data:") for each in found.loads)
-    assert not re.search(r"@import|url\(|<script|<link|https?://(?!www\.w3\.org)", text)
-    assert found.tags["table"] == 3 and found.tags["audio"] == 1 and found.tags["image"] == 2
-    assert found.tags["figure"] > 10 and found.tags["polygon"] > 4
-    for heading in ("Results", "Claims", "Training", "Attention on one utterance", "Distributions of parameters"):
-        assert f"<h2>{heading}</h2>" in text
-    assert "diagonality: correlation of token and position" in text  # the legend of the attention measures
-    assert "prefers-color-scheme: dark" in text and 'name="viewport"' in text
-
-
-def test_the_page_of_a_licensed_corpus_has_no_sound(reported: tuple[Path, list[Job]], tmp_path: Path) -> None:
-    _, jobs = reported
-    read = recipe.read("bo18_table1")
-    table = results.collect(read, "paper", jobs, "las reproduce")
-    (tmp_path / "x.html").write_text(html_report.page(read, table, jobs, {}), "utf-8")
-    assert Page((tmp_path / "x.html").read_text("utf-8")).tags["audio"] == 0
-
-
-def test_a_page_without_run_folders_keeps_what_needed_them(reported: tuple[Path, list[Job]], tmp_path: Path) -> None:
-    root, _ = reported
-    read, page = recipe.read("bo18_table1"), tmp_path / "bo18_table1-smoke-timit.html"
-    shutil.copy(root / page.name, page)
-    table = results.read(root / "bo18_table1-smoke-timit.json")
-    again = dataclasses.replace(table, command="las reproduce again")
-    page.write_text(html_report.page(read, again, [], {}, [page]), "utf-8")
-    text, before = page.read_text("utf-8"), (root / page.name).read_text("utf-8")
-    assert "las reproduce again" in text and Page(text).open == []
-    assert [Page(each).tags[tag] for each in (text, before) for tag in ("figure", "audio", "image")] == [
-        Page(before).tags[tag] for _ in range(2) for tag in ("figure", "audio", "image")
-    ]
-    assert text.index("<h2>Training</h2>") < text.index("<h2>Assumed at the tier smoke</h2>")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("width", [1280, 390])
-def test_a_browser_shows_the_page(reported: tuple[Path, list[Job]], tmp_path: Path, width: int) -> None:
-    """Headless, on a laptop's and a phone's width: everything it laid out is there, and nothing failed to load."""
-    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
-    if browser is None:
-        pytest.skip(f"none of these browsers is installed: {', '.join(BROWSERS)}")
-    root, _ = reported
-    copy = tmp_path / "page.html"
-    probe = """<script>addEventListener('load', () => {
-      const parts = [...document.querySelectorAll('svg, table, audio')];
-      const shown = parts.filter(part => part.getBoundingClientRect().width > 0);
-      document.title = JSON.stringify([shown.length, document.documentElement.scrollWidth <= innerWidth + 1,
-        performance.getEntriesByType('resource').filter(e => !e.name.startsWith('data:')).length]);
-    });</script></body>"""
-    text = (root / "bo18_table1-smoke-timit.html").read_text("utf-8")
-    copy.write_text(text.replace("</body>", probe), "utf-8")
-    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
-    command += [f"--window-size={width},900", "--dump-dom", copy.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    shown = re.search(r"<title>\[(\d+),(\w+),(\d+)\]</title>", done.stdout)
-    assert shown is not None, done.stderr
-    tags = Page(text).tags
-    assert int(shown[1]) == tags["svg"] + tags["table"] + tags["audio"]
-    assert shown[2] == "true", "the page is wider than the window"
-    assert shown[3] == "0" and "net::ERR" not in done.stderr
 
 
 def test_probes_during_a_training_become_means(tmp_path: Path) -> None:

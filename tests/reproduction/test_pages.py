@@ -1,0 +1,200 @@
+"""Pages of recipes: made of the table alone; nothing in them is loaded from anywhere, and a browser shows all of it."""
+
+import base64
+import dataclasses
+import io
+import json
+import re
+import shutil
+import subprocess
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import soundfile
+from browsers import BROWSERS
+from html_page import Page
+from places import REPOSITORY
+
+from las.cli import reproduce
+from las.reproduction import charts, claims, excerpts, html_report, learning_curves, recipe, results, tables
+from las.reproduction import jobs as reproduction_jobs
+from las.reproduction.excerpts import Excerpt, RowExample
+from las.reproduction.jobs import Job
+from las.reproduction.learning_curves import Series
+from las.reproduction.results import Table
+from las.training import plots
+
+
+class Reported(NamedTuple):
+    """A folder of reports, their jobs in the order of rows, and the table."""
+
+    root: Path
+    jobs: list[Job]
+    table: Table
+
+    @property
+    def excerpt(self) -> Excerpt:
+        assert self.table.excerpt is not None
+        return self.table.excerpt
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> Reported:
+    """The reports of two rows and two seeds, trained for a few steps."""
+    import tiny
+
+    root = tiny.tree(tmp_path_factory.mktemp("reported"))
+    own = ["recipe=bo18_table1", "tier=smoke", "seeds=2", f"runs_dir={root / 'runs'}", f"results_dir={root}"]
+    given = ["corpus=timit", f"corpus.root={root / 'TIMIT'}", "corpus.partial=true", f"data_dir={root / 'data'}"]
+    given += [*tiny.SHORT, "trainer.attention_pictures=false"]
+    reproduce.reproduce([*own, *given])
+    jobs = reproduction_jobs.jobs(recipe.read("bo18_table1"), "smoke", 2, root / "runs", given)
+    return Reported(root, jobs, results.read(root / "bo18_table1-smoke-timit.json"))
+
+
+def test_a_band_goes_over_the_seeds_that_have_a_step() -> None:
+    found = learning_curves.series("row", [{1: 2.0, 2: 1.0}, {1: 4.0}], lambda points: points)
+    assert found == Series("row", [1.0, 2.0], [3.0, 1.0], [2.0, 1.0], [4.0, 1.0])
+
+
+def test_trainings_validated_at_other_steps_are_interpolated() -> None:
+    found = learning_curves.series("row", [{10: 4.0, 30: 2.0}, {20: 9.0, 40: 7.0}], lambda points: points)
+    assert found == Series(
+        "row", [10.0, 20.0, 30.0, 40.0], [4.0, 6.0, 5.0, 7.0], [4.0, 3.0, 2.0, 7.0], [4.0, 9.0, 8.0, 7.0]
+    )
+
+
+def test_long_curves_are_thinned_for_the_table() -> None:
+    found = Series("row", [*range(1000)], [number / 7 for number in range(1000)], [0.0] * 1000, [1.0] * 1000)
+    short = found.thinned(48)
+    assert [len(part) for part in short[1:]] == [48] * 4 and (short.x[0], short.x[-1]) == (0, 999)
+    assert short.y[-1] == 142.7, "four digits"
+    assert found._replace(x=[], y=[], low=[], high=[]).thinned(48).x == []
+
+
+def test_every_row_decodes_the_example(reported: Reported) -> None:
+    found = reported.excerpt.example
+    assert found is not None and [each.label for each in found.rows] == ["layer norm in the listener", "no layer norm"]
+    row = found.rows[0]
+    assert found.id == "mdab0_sx0" and row.symbols[-1] == "(end)" and len(row.symbols) == len(found.intervals) + 1
+    levels = row.levels()
+    assert len(levels) == len(row.symbols) and levels.max() == 1.0
+    waveform, rate = soundfile.read(io.BytesIO(base64.b64decode(excerpts.sound(reported.jobs).partition(",")[2])))
+    assert rate == 16000 and len(waveform) == round(found.duration_s * rate)
+    assert excerpts.example([]) is None and excerpts.sound([]) == ""
+
+
+def test_attention_comes_back_in_255_levels() -> None:
+    weights = np.array([[0.1, 0.4], [0.25, 0.0], [0.0, 0.2]])
+    row = RowExample("row", "a b", ("a", "b", "(end)"), excerpts.packed(weights), {})
+    np.testing.assert_allclose(row.levels(), weights / 0.4, atol=0.5 / 255)
+    bomb = base64.b64encode(zlib.compress(bytes(10 * excerpts.LARGEST))).decode()
+    assert dataclasses.replace(row, symbols=("a",), weights=bomb).levels().size == excerpts.LARGEST
+
+
+def test_a_row_whose_checkpoint_is_gone_is_left_out(reported: Reported, tmp_path: Path) -> None:
+    moved = []
+    for job in reported.jobs:
+        copy = shutil.copytree(job.directory, tmp_path / job.row.name / str(job.seed))
+        moved.append(dataclasses.replace(job, directory=copy))
+    shutil.rmtree(moved[0].directory / "checkpoints")
+    found = excerpts.example(moved)
+    assert found is not None and [each.label for each in found.rows] == ["no layer norm"]
+
+
+def test_the_table_has_what_the_page_shows_of_run_folders(reported: Reported) -> None:
+    """Without run folders it stays; of one row trained anew, the others' stays."""
+    found = reported.excerpt
+    assert Excerpt.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    assert found.curves.keys() == {"loss", "gradient_norm"} and len(found.distributions) == 2
+    assert all(len(each.quantiles) == 5 for parameters in found.distributions.values() for each in parameters.values())
+    assert excerpts.excerpt([], found) == found and excerpts.excerpt([], None) is None
+    one = [job for job in reported.jobs if job.row.label == "no layer norm"]
+    again = excerpts.excerpt(one, found)
+    assert again is not None and again.curves == found.curves and again.distributions == found.distributions
+
+
+def test_the_page_needs_nothing_else_and_has_tables_pictures_and_sound(reported: Reported) -> None:
+    text = (reported.root / "bo18_table1-smoke-timit.html").read_text("utf-8")
+    found = Page(text)
+    assert found.open == [] and found.loads and all(each.startswith("data:") for each in found.loads)
+    assert not re.search(r"@import|url\(|<script|<link|https?://", text)
+    assert found.tags["table"] == 3 and found.tags["audio"] == 1
+    assert found.tags["img"] == found.tags["figure"] > 10
+    assert headings(text) == [*SECTIONS["results"], "Training", *SECTIONS["runs"], "Assumed at the tier smoke"]
+    assert "diagonality: correlation" in text, "the legend of the attention measures"
+    assert "prefers-color-scheme: dark" in text and 'name="viewport"' in text
+
+
+def headings(page: str) -> list[str]:
+    return re.findall(r"<h2>(.*?)</h2>", page)
+
+
+SECTIONS = {"results": ["Results", "Claims"], "runs": ["Attention on one utterance", "Distributions of parameters"]}
+
+
+def test_a_page_without_matplotlib_says_what_to_install(reported: Reported, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plots, "available", lambda: False)
+    text = html_report.page(recipe.read("bo18_table1"), reported.table, {})
+    assert Page(text).tags["figure"] == 0 and "las-asr[plots]" in text and Page(text).tags["table"] == 2
+
+
+STORED = {path.stem: path for path in sorted((REPOSITORY / "recipes" / "results").glob("*-*-*.json"))}
+FIGURES = {
+    **{"bo18_code_hypotheses-open-an4": 40, "bo18_code_hypotheses-open-synthetic_hard": 40, "bo18_table1-open-an4": 21},
+    **{"bo18_table1-open-synthetic_hard": 21, "bo18_table2-open-an4": 3, "bo18_table3-open-an4": 39},
+    **{"bo18_table3-open-synthetic_hard": 39, "lr_sweep-open-synthetic_hard": 43, "noisy_norm-open-synthetic_hard": 21},
+    **{
+        "smoothness-open-synthetic_hard": 23,
+        "z20_depth-open-synthetic_hard": 41,
+        "z20_variance-open-synthetic_hard": 41,
+    },
+    **{"z20_end_to_end-open-synthetic_hard": 51, "z20_hybrid-open-synthetic_hard": 37},
+}
+"""Figures of each stored table's page: none may be lost."""
+
+
+@pytest.mark.parametrize("stem", STORED)
+def test_every_page_is_made_of_its_table_alone(stem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All sections, of which those of run folders come from the table; drawing them takes minutes."""
+    monkeypatch.setattr(charts, "svg", lambda figure: "<svg/>")
+    table = results.read(STORED[stem])
+    verdicts = claims.judge(claims.answered_by(table.recipe), [table])
+    page = html_report.page(recipe.read(table.recipe), table, verdicts)
+    asked = ["Results", *(["Learning rates"] if tables.rates(table)[1] else []), *(["Claims"] if verdicts else [])]
+    example = "Texts of one utterance" if "hybrid" in stem else "Attention on one utterance"
+    of_runs = [] if "table2" in stem else [example, "Distributions of parameters"]
+    assert headings(page) == [*asked, "Training", *of_runs, f"Assumed at the tier {table.tier}"]
+    assert Page(page).open == [] and Page(page).tags["figure"] == FIGURES[stem]
+    excerpt = {} if table.excerpt is None else table.excerpt.to_dict()
+    assert len(json.dumps(excerpt)) <= 100_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_browser_shows_the_page(reported: Reported, tmp_path: Path, width: int) -> None:
+    """Headless, on a laptop's and a phone's width: everything it laid out is there, and nothing failed to load."""
+    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if browser is None:
+        pytest.skip(f"none of these browsers is installed: {', '.join(BROWSERS)}")
+    copy = tmp_path / "page.html"
+    probe = """<script>addEventListener('load', () => {
+      const parts = [...document.querySelectorAll('img, table, audio')];
+      const shown = parts.filter(part => part.getBoundingClientRect().width > 0);
+      document.title = JSON.stringify([shown.length, document.documentElement.scrollWidth <= innerWidth + 1,
+        performance.getEntriesByType('resource').filter(e => !e.name.startsWith('data:')).length]);
+    });</script></body>"""
+    text = (reported.root / "bo18_table1-smoke-timit.html").read_text("utf-8")
+    copy.write_text(text.replace("</body>", probe), "utf-8")
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    command += [f"--window-size={width},900", "--dump-dom", copy.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    shown = re.search(r"<title>\[(\d+),(\w+),(\d+)\]</title>", done.stdout)
+    assert shown is not None, done.stderr
+    tags = Page(text).tags
+    assert int(shown[1]) == tags["img"] + tags["table"] + tags["audio"]
+    assert shown[2] == "true", "the page is wider than the window"
+    assert shown[3] == "0" and "net::ERR" not in done.stderr
