@@ -216,13 +216,9 @@ def split(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def command(overrides: Sequence[str]) -> str:
     """The command as a report prints it: without the paths of this machine."""
-    portable = []
-    for override in overrides:
-        key, _, value = override.partition("=")
-        if key in OMITTED_KEYS:
-            continue
-        portable.append(f"{key}=..." if "/" in value else override)
-    return " ".join(["las reproduce", *portable])
+    split = [override.partition("=") for override in overrides]
+    kept = [f"{key}{sign}{'...' if '/' in value else value}" for key, sign, value in split if key not in OMITTED_KEYS]
+    return " ".join(["las reproduce", *kept])
 
 
 def show(requested: Request, plan: Plan) -> None:

@@ -28,7 +28,7 @@ _saving = threading.Lock()
 
 
 def missing() -> str:
-    """What to install so that pages have pictures; empty with matplotlib."""
+    """Sentence of a page without pictures, which names what to install; empty with matplotlib."""
     return "" if plots.available() else plots.MISSING
 
 
@@ -87,7 +87,7 @@ def dots(rows: Sequence[Dots], unit: str, measure: str) -> Markup:
 
 
 def dots_figure(rows: Sequence[Dots], unit: str) -> Any:
-    """The same as a figure of matplotlib; None without any training."""
+    """Draw such rows; None without any training."""
     high = _highest(rows)
     if high is None:
         return None

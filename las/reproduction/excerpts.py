@@ -1,4 +1,4 @@
-"""What a report shows of run folders, small enough to be stored with its table: curves, an example, distributions.
+"""Excerpts of run folders that reports show, small enough to be stored with the table: curves, texts, distributions.
 
 So a page is made of the stored table alone, wherever the run folders are. Audio is not stored.
 """

@@ -151,7 +151,7 @@ class Table:
     command: str
     lines: tuple[Line, ...]
     excerpt: Excerpt | None = None
-    """What pages show of run folders besides; None in tables of earlier releases."""
+    """The part of run folders that pages show; None in tables of earlier releases."""
 
     def line(self, name: str) -> Line:
         """A row by its name; without trainings where there is none."""
@@ -290,7 +290,7 @@ def fault(job: Job) -> str:
 
 
 def below_chance(last_error: float, chance_error: float | None) -> str:
-    """Why a training counts as broken: it ends no better than chance; empty otherwise."""
+    """Reason why a training counts as broken, that it ends no better than chance; empty otherwise."""
     if chance_error is None or last_error < chance_error:
         return ""
     return (

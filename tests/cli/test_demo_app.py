@@ -22,7 +22,6 @@ from las.data.audio import files
 from las.data.audio.segmentation import Segmenter
 from las.decoding.search import BeamSearch, GreedySearch
 from las.decoding.transcriber import Transcriber, load
-from las.reproduction import examples
 
 Las = Callable[..., Answer]
 
@@ -51,7 +50,7 @@ def test_the_page_shows_what_transcribe_hears(ear: DemoBackend, transcriber: Tra
         [token.symbol, f"{token.start_s:.2f}", f"{token.end_s:.2f}", f"{token.confidence:.1%}"]
         for token in heard.tokens
     ]
-    assert shown.attention.count("<svg") == shown.attention.count("<image") == 1 and ">(end)</text>" in shown.attention
+    assert shown.attention.count("<figure") == shown.attention.count("data:image/svg+xml") == 1
     assert shown.status.startswith('<p class="heard">0.34 s of audio in ')
     assert re.search(r"real-time factor \d+\.\d{3} · log-probability -\d", shown.status)
 
@@ -75,7 +74,7 @@ def test_long_recordings_have_a_picture_for_each_piece(trained: Path, tmp_path: 
     pieces = ear.transcriber.transcribe(path).pieces
     shown = ear(str(path), 1, 1.0)
     assert len(pieces) > 3 and f"heard in {len(pieces)} pieces" in shown.status
-    assert shown.attention.count("<svg") == len(pieces)
+    assert shown.attention.count("<figure") == len(pieces)
     assert f"piece 2, which begins at {pieces[1].tokens[0].start_s:.1f} s" in shown.attention
 
 
@@ -138,12 +137,12 @@ def test_a_button_without_a_recording_asks_for_one(ear: DemoBackend) -> None:
 
 
 def test_the_example_is_of_the_test_split(transcriber: Transcriber, trained: Path, tmp_path: Path) -> None:
-    example = examples.to_try(transcriber, None, tmp_path)
+    example = demo_app.to_try(transcriber, None, tmp_path)
     assert example is not None and example[0].parent == tmp_path
     original = wav(trained, example[0].stem)
     assert "TEST" in original.parts and soundfile.info(example[0]).duration == soundfile.info(original).duration
     assert example[1] == "sil aa iy sil"
-    assert examples.to_try(transcriber, str(original), tmp_path) == (tmp_path / original.name, original.name)
+    assert demo_app.to_try(transcriber, str(original), tmp_path) == (tmp_path / original.name, original.name)
     assert (tmp_path / original.name).read_bytes() == original.read_bytes()
 
 
@@ -152,11 +151,11 @@ def test_without_its_corpus_there_is_no_example(
 ) -> None:
     transcriber = load(trained_copy)
     monkeypatch.setitem(transcriber.config, "data_dir", str(tmp_path / "elsewhere"))
-    assert examples.to_try(transcriber, None, tmp_path) is None
+    assert demo_app.to_try(transcriber, None, tmp_path) is None
     said = capsys.readouterr().out
     assert "the page has no example, because the corpus is not here" in said and "example=x.wav" in said
     monkeypatch.delitem(transcriber.config, "corpus")  # as in an exported bundle
-    assert examples.to_try(transcriber, None, tmp_path) is None
+    assert demo_app.to_try(transcriber, None, tmp_path) is None
 
 
 @pytest.fixture

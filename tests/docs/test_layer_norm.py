@@ -1,5 +1,6 @@
 """docs/layer_norm.md shows the stored results: `python docs/made_by/layer_norm.py` was run after the last change."""
 
+import re
 import runpy
 
 from places import REPOSITORY
@@ -7,9 +8,14 @@ from places import REPOSITORY
 SCRIPT = runpy.run_path(str(REPOSITORY / "docs" / "made_by" / "layer_norm.py"))
 
 
+def content(svg: str) -> tuple[list[str], int, int]:
+    """Words, marks and lines: other versions of matplotlib place them a little differently."""
+    return re.findall(r">([^<>\n]+)</text>", svg), svg.count("<use "), svg.count("LineCollection")
+
+
 def test_tables_and_figures_are_those_of_the_stored_results() -> None:
     page = SCRIPT["PAGE"].read_text("utf-8")
     text, figures = SCRIPT["made"](page)
-    assert text == page
+    assert text == page and len(figures) == 9
     for name, svg in figures.items():
-        assert (REPOSITORY / "docs" / "pictures" / name).read_text("utf-8") == svg, name
+        assert content((REPOSITORY / "docs" / "pictures" / name).read_text("utf-8")) == content(svg), name
